@@ -1,0 +1,167 @@
+// FLOP/s of the two kernels that most of the time goes into: the matrix product and attention. Causal attention counts
+// only the scores that the mask leaves.
+#include <pentad/kernels/attention.hpp>
+#include <pentad/kernels/gemm.hpp>
+
+#include <Kokkos_Core.hpp>
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <type_traits>
+
+namespace {
+
+using namespace pentad;
+using kernels::Transpose;
+using Exec = Kokkos::DefaultExecutionSpace;
+
+template <class View>
+void fill(View const& view) {
+    auto const host = Kokkos::create_mirror_view(view);
+    unsigned state = 1;
+    for (std::size_t i = 0; i < host.size(); ++i) {
+        state = state * 1664525u + 1013904223u;
+        host.data()[i] = static_cast<float>(state >> 8) / 8388608.0f - 1.0f;
+    }
+    Kokkos::deep_copy(view, host);
+}
+
+void report(benchmark::State& state, double flops) {
+    state.counters["FLOP/s"] =
+        benchmark::Counter(flops * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+}
+
+/// C[m, n] += op(A) op(B); `Out` differs from `In` for weight gradients in bf16.
+template <class In, class Out = In>
+void gemm(benchmark::State& state, Transpose ta, Transpose tb) {
+    i64 const m = state.range(0), n = state.range(1), k = state.range(2);
+    bool const a_transposed = ta == Transpose::yes, b_transposed = tb == Transpose::yes;
+    Kokkos::View<In**, Kokkos::LayoutRight, Exec> const a("a", a_transposed ? k : m, a_transposed ? m : k);
+    Kokkos::View<In**, Kokkos::LayoutRight, Exec> const b("b", b_transposed ? n : k, b_transposed ? k : n);
+    Kokkos::View<Out**, Kokkos::LayoutRight, Exec> const c("c", m, n);
+    fill(a);
+    fill(b);
+    Exec const exec;
+    kernels::gemm(exec, ta, tb, 1.0, a, b, 0.0, c);
+    exec.fence();
+    for (auto _ : state) {
+        kernels::gemm(exec, ta, tb, 1.0, a, b, std::is_same_v<In, Out> ? 0.0 : 1.0, c);
+        exec.fence();
+    }
+    report(state, 2.0 * static_cast<double>(m * n * k));
+}
+
+// The argument's type has another name in each version of Google Benchmark.
+constexpr auto sizes = [](auto* test) {
+    for (i64 n : {512, 1408, 4096})
+        for (i64 k : {512, 1408, 4096}) test->Args({2048, n, k});
+    test->ArgNames({"m", "n", "k"})->Unit(benchmark::kMillisecond)->UseRealTime();
+};
+
+BENCHMARK_CAPTURE(gemm<f32>, forward, Transpose::no, Transpose::yes)->Apply(sizes);
+BENCHMARK_CAPTURE(gemm<f32>, backward_data, Transpose::no, Transpose::no)->Apply(sizes);
+BENCHMARK_CAPTURE(gemm<f32>, backward_weight, Transpose::yes, Transpose::no)->Apply(sizes);
+BENCHMARK_CAPTURE(gemm<f64>, forward, Transpose::no, Transpose::yes)
+    ->Args({2048, 512, 512})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(gemm<bf16>, forward, Transpose::no, Transpose::yes)->Apply(sizes);
+BENCHMARK_CAPTURE((gemm<bf16, f32>), backward_weight, Transpose::yes, Transpose::no)->Apply(sizes);
+
+template <class T>
+struct Attention {
+    using Acc = accumulator_t<T>;
+    explicit Attention(benchmark::State const& state)
+        : batch(state.range(0)), seq(state.range(1)), heads(state.range(2)), kv_heads(state.range(3)),
+          head_dim(state.range(4)), mask{state.range(5) != 0, 0, 0},
+          scale(1.0 / std::sqrt(static_cast<double>(head_dim))), qkv("qkv", batch, seq, heads + 2 * kv_heads, head_dim),
+          o("o", batch, seq, heads, head_dim), d_o("d_o", batch, seq, heads, head_dim),
+          d_qkv("d_qkv", batch, seq, heads + 2 * kv_heads, head_dim), lse("lse", batch, heads, seq),
+          delta("delta", batch, heads, seq) {
+        fill(qkv);
+        fill(d_o);
+    }
+    /// The slice [first, last) of the heads of a fused buffer.
+    template <class View>
+    static auto slice(View const& view, i64 first, i64 last) {
+        return Kokkos::subview(view, Kokkos::ALL, Kokkos::ALL, std::pair<i64, i64>(first, last), Kokkos::ALL);
+    }
+    template <class View>
+    auto q(View const& view) const {
+        return slice(view, 0, heads);
+    }
+    template <class View>
+    auto k(View const& view) const {
+        return slice(view, heads, heads + kv_heads);
+    }
+    template <class View>
+    auto v(View const& view) const {
+        return slice(view, heads + kv_heads, heads + 2 * kv_heads);
+    }
+
+    void forward() const {
+        kernels::attention_forward(exec, q(qkv), k(qkv), v(qkv), scale, mask, o, lse);
+        exec.fence();
+    }
+    void backward() const {
+        kernels::attention_backward_start(exec, o, d_o, delta);
+        kernels::attention_backward_accumulate(exec, q(qkv), k(qkv), v(qkv), d_o, lse, delta, scale, mask, q(d_qkv),
+                                               k(d_qkv), v(d_qkv));
+        exec.fence();
+    }
+    /// Of one product of all scores with head_dim numbers each.
+    double flops() const {
+        auto const s = static_cast<double>(seq);
+        return 2.0 * static_cast<double>(batch * heads * head_dim) * (mask.causal ? s * (s + 1) / 2 : s * s);
+    }
+
+    Exec exec;
+    i64 batch, seq, heads, kv_heads, head_dim;
+    kernels::CausalOffset mask;
+    double scale;
+    Kokkos::View<T****, Kokkos::LayoutRight, Exec> qkv, o, d_o;
+    Kokkos::View<Acc****, Kokkos::LayoutRight, Exec> d_qkv;
+    Kokkos::View<Acc***, Kokkos::LayoutRight, Exec> lse, delta;
+};
+
+template <class T>
+void attention_forward(benchmark::State& state) {
+    Attention<T> const attention(state);
+    attention.forward();
+    for (auto _ : state) attention.forward();
+    report(state, 2.0 * attention.flops());
+}
+
+template <class T>
+void attention_backward(benchmark::State& state) {
+    Attention<T> const attention(state);
+    attention.forward();
+    attention.backward();
+    for (auto _ : state) attention.backward();
+    report(state, 5.0 * attention.flops());
+}
+
+constexpr auto shapes = [](auto* test) {
+    for (i64 causal : {1, 0})
+        for (i64 seq : {512, 1024, 2048}) test->Args({1, seq, 8, 8, 64, causal});
+    test->Args({1, 1024, 8, 2, 64, 1})->Args({1, 1024, 8, 8, 32, 1})->Args({1, 1024, 4, 4, 128, 1});
+    test->ArgNames({"batch", "seq", "heads", "kv_heads", "head_dim", "causal"})
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
+};
+
+BENCHMARK(attention_forward<f32>)->Apply(shapes);
+BENCHMARK(attention_backward<f32>)->Apply(shapes);
+BENCHMARK(attention_forward<bf16>)->Args({1, 1024, 8, 8, 64, 1})->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(attention_backward<bf16>)->Args({1, 1024, 8, 8, 64, 1})->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(attention_forward<f64>)->Args({1, 1024, 8, 8, 64, 1})->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(attention_backward<f64>)->Args({1, 1024, 8, 8, 64, 1})->Unit(benchmark::kMillisecond)->UseRealTime();
+
+} // namespace
+
+int main(int argc, char** argv) {
+    Kokkos::ScopeGuard const kokkos(argc, argv);
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+    benchmark::RunSpecifiedBenchmarks();
+}

@@ -1,0 +1,107 @@
+"""The peer of bench/training.py: the same dense model trained by PyTorch DistributedDataParallel over gloo.
+
+Run it on each rank with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set. Rank 0 prints one JSON line: the seconds of each
+step and the GEMM speed. scaled_dot_product_attention, fused AdamW, default buckets, no clipping.
+"""
+
+import argparse
+import json
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, hidden):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden))
+
+    def forward(self, x):
+        return F.rms_norm(x, self.weight.shape, self.weight, 1e-5)
+
+
+class Block(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.heads = o.heads
+        self.norm1, self.norm2 = RmsNorm(o.hidden), RmsNorm(o.hidden)
+        self.q, self.k, self.v, self.o = (nn.Linear(o.hidden, o.hidden, bias=False) for _ in range(4))
+        self.gate, self.up = (nn.Linear(o.hidden, o.ffn, bias=False) for _ in range(2))
+        self.down = nn.Linear(o.ffn, o.hidden, bias=False)
+
+    def forward(self, x, cosine, sine):
+        batch, seq, hidden = x.shape
+        h = self.norm1(x)
+        q, k, v = (w(h).view(batch, seq, self.heads, -1).transpose(1, 2) for w in (self.q, self.k, self.v))
+
+        def rotate(t):
+            left, right = t.chunk(2, dim=-1)
+            return t * cosine + torch.cat((-right, left), dim=-1) * sine
+
+        a = F.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
+        x = x + self.o(a.transpose(1, 2).reshape(batch, seq, hidden))
+        h = self.norm2(x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+class Model(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.embedding = nn.Embedding(o.vocab, o.hidden)
+        self.blocks = nn.ModuleList(Block(o) for _ in range(o.layers))
+        self.norm = RmsNorm(o.hidden)
+        self.head = nn.Linear(o.hidden, o.vocab, bias=False)
+        width = o.hidden // o.heads
+        angles = torch.outer(torch.arange(o.seq), 1e4 ** (-torch.arange(0, width, 2) / width))
+        self.register_buffer("cosine", torch.cat((angles, angles), -1).cos())
+        self.register_buffer("sine", torch.cat((angles, angles), -1).sin())
+
+    def forward(self, tokens, targets):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x, self.cosine, self.sine)
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
+
+
+def gemm_speed():
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    best = 0.0
+    for _ in range(5):
+        start = time.perf_counter()
+        F.linear(a, b)
+        best = max(best, 2 * 1024**3 / (time.perf_counter() - start))
+    return best
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("layers", "hidden", "heads", "ffn", "vocab", "seq", "batch", "steps"):
+        parser.add_argument("--" + name, type=int, required=True)
+    o = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    model = DistributedDataParallel(Model(o))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    speed = gemm_speed()
+    seconds = []
+    for _ in range(o.steps):
+        text = torch.randint(0, 256, (o.batch // ranks, o.seq + 1))
+        dist.barrier()
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        model(text[:, :-1], text[:, 1:]).backward()
+        optimizer.step()
+        dist.barrier()
+        seconds.append(time.perf_counter() - start)
+    if rank == 0:
+        print(json.dumps({"seconds": seconds, "gemm": speed}))
+    dist.destroy_process_group()
+
+
+main()

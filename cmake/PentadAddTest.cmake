@@ -1,0 +1,102 @@
+# pentad_add_test(FLOOR.WHAT ...): the one way that tests are registered.
+#
+#   SOURCES file...        a doctest program with the main of KIND; or
+#   COMMAND program arg... an existing program
+#   KIND plain|kokkos|mpi  which main (tests/main_<kind>.cpp): nothing, Kokkos, MPI and Kokkos. With COMMAND, mpi
+#                          means that the command is started by mpiexec. Default: plain
+#   RANKS n...             run once for each count (mpi only; 6 is as usual as 2 and 4)
+#   THREADS n              OpenMP threads of a rank; default 1
+#   TIMEOUT seconds        of each run; default 120
+#   LABELS label...        beside floor:<floor> and ranks:<n>, which every test gets
+#   ENVIRONMENT VAR=x...   beside the usual
+#
+# A run of n ranks is named FLOOR.WHAT.n, and takes ranks x threads processors in the eyes of ctest -j. An
+# MPI_TEST_CASE runs in the run with exactly its rank count; one without such a run fails the largest.
+find_package(doctest QUIET)
+if(NOT doctest_FOUND)
+    message(FATAL_ERROR "Pentad's tests need doctest, which CMake does not find. Debian: apt install doctest-dev. "
+        "Spack: spack install doctest. Or leave them out: -DPENTAD_TESTS=OFF.")
+endif()
+
+foreach(KIND IN ITEMS plain kokkos mpi)
+    add_library(pentad_test_${KIND} OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/main_${KIND}.cpp)
+    target_link_libraries(pentad_test_${KIND} PUBLIC doctest::doctest PRIVATE pentad_own_flags)
+    target_include_directories(pentad_test_${KIND} PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+endforeach()
+# What MPI tests share, such as the counter behind the MPI profiling interface.
+file(GLOB SUPPORT CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/*.cpp)
+target_sources(pentad_test_mpi PRIVATE ${SUPPORT})
+# The pure floors see neither Kokkos nor MPI: their tests get the headers and nothing else.
+target_include_directories(pentad_test_plain PUBLIC ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(pentad_test_kokkos PUBLIC pentad::pentad)
+target_link_libraries(pentad_test_mpi PUBLIC pentad::pentad)
+
+function(pentad_add_test NAME)
+    cmake_parse_arguments(PARSE_ARGV 1 TEST "" "KIND;THREADS;TIMEOUT" "SOURCES;COMMAND;RANKS;LABELS;ENVIRONMENT")
+    string(REGEX REPLACE "\\..*" "" FLOOR ${NAME})
+    foreach(DEFAULT IN ITEMS KIND=plain THREADS=1 TIMEOUT=120)
+        string(REGEX MATCH "(.*)=(.*)" _ ${DEFAULT})
+        if(NOT TEST_${CMAKE_MATCH_1})
+            set(TEST_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+        endif()
+    endforeach()
+    if(TEST_UNPARSED_ARGUMENTS OR NOT TEST_KIND MATCHES "^(plain|kokkos|mpi)$" OR (TEST_SOURCES AND TEST_COMMAND))
+        message(FATAL_ERROR "pentad_add_test(${NAME}): wrong arguments: ${ARGN}")
+    endif()
+    if(TEST_KIND STREQUAL "mpi" AND NOT TEST_RANKS)
+        message(FATAL_ERROR "pentad_add_test(${NAME}): an MPI test needs RANKS")
+    elseif(NOT TEST_KIND STREQUAL "mpi" AND TEST_SOURCES AND TEST_RANKS)
+        message(FATAL_ERROR "pentad_add_test(${NAME}): RANKS is for KIND mpi")
+    endif()
+
+    if(TEST_SOURCES)
+        string(REPLACE "." "_" TARGET test_${NAME})
+        add_executable(${TARGET} ${TEST_SOURCES})
+        target_link_libraries(${TARGET} PRIVATE pentad_test_${TEST_KIND} pentad_own_flags)
+        target_compile_definitions(${TARGET} PRIVATE PENTAD_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/reference/golden")
+        set(TEST_COMMAND $<TARGET_FILE:${TARGET}>)
+    endif()
+    if(NOT TEST_RANKS)
+        set(TEST_RANKS 1)
+    endif()
+    list(JOIN TEST_RANKS " " ALL_RANKS)
+    foreach(COUNT IN LISTS TEST_RANKS)
+        set(RUN ${NAME})
+        set(LAUNCH ${TEST_COMMAND})
+        if(TEST_KIND STREQUAL "mpi")
+            set(RUN ${NAME}.${COUNT})
+            set(LAUNCH ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${COUNT} ${MPIEXEC_PREFLAGS} ${TEST_COMMAND} ${MPIEXEC_POSTFLAGS})
+        endif()
+        add_test(NAME ${RUN} COMMAND ${LAUNCH})
+        math(EXPR PROCESSORS "${COUNT} * ${TEST_THREADS}")
+        set_tests_properties(${RUN} PROPERTIES
+            PROCESSORS ${PROCESSORS}
+            TIMEOUT ${TEST_TIMEOUT}
+            LABELS "floor:${FLOOR};ranks:${COUNT};${TEST_LABELS}"
+            ENVIRONMENT "OMP_NUM_THREADS=${TEST_THREADS};OMP_PROC_BIND=false;KOKKOS_DISABLE_WARNINGS=1;PENTAD_TEST_RANKS=${ALL_RANKS};${TEST_ENVIRONMENT}")
+    endforeach()
+endfunction()
+
+# pentad_add_must_not_compile(FLOOR.WHAT SOURCE file): without PENTAD_WRONG the file compiles; with it the compiler
+# refuses it, and says what each of the file's `// expect: <regex>` lines asks for.
+function(pentad_add_must_not_compile NAME)
+    cmake_parse_arguments(PARSE_ARGV 1 TEST "" "SOURCE" "")
+    cmake_path(ABSOLUTE_PATH TEST_SOURCE)
+    string(REGEX REPLACE "\\..*" "" FLOOR ${NAME})
+    add_test(NAME ${NAME} COMMAND ${CMAKE_COMMAND} -DSOURCE=${TEST_SOURCE} -DFLAGS=${PROJECT_BINARY_DIR}/compile_flags.txt
+        -DCOMPILER=${CMAKE_CXX_COMPILER} -P ${PROJECT_SOURCE_DIR}/cmake/MustNotCompile.cmake)
+    set_tests_properties(${NAME} PROPERTIES TIMEOUT 120 LABELS "floor:${FLOOR};must-not-compile")
+endfunction()
+
+# compile_flags.txt: how a user of pentad::pentad compiles, a flag a line, for the checks above.
+add_library(pentad_user OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/main_plain.cpp)
+target_link_libraries(pentad_user PRIVATE pentad::pentad)
+file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/compile_flags.txt CONTENT
+"${CMAKE_CXX20_STANDARD_COMPILE_OPTION}
+$<JOIN:$<TARGET_PROPERTY:COMPILE_OPTIONS>,
+>
+-I$<JOIN:$<REMOVE_DUPLICATES:$<TARGET_PROPERTY:INCLUDE_DIRECTORIES>>,
+-I>
+-D$<JOIN:$<TARGET_PROPERTY:COMPILE_DEFINITIONS>,
+-D>
+" TARGET pentad_user)

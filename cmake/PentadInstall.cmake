@@ -1,0 +1,14 @@
+# Installs the headers and the package that find_package(pentad) loads.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(PENTAD_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/pentad)
+install(TARGETS pentad EXPORT pentad FILE_SET HEADERS)
+install(EXPORT pentad NAMESPACE pentad:: FILE pentadTargets.cmake DESTINATION ${PENTAD_PACKAGE_DIR})
+list(JOIN PENTAD_SEAMS " " PENTAD_SEAMS)
+configure_package_config_file(cmake/pentadConfig.cmake.in pentadConfig.cmake INSTALL_DESTINATION ${PENTAD_PACKAGE_DIR}
+    NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file(pentadConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/pentadConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/pentadConfigVersion.cmake
+    cmake/PentadDependencies.cmake DESTINATION ${PENTAD_PACKAGE_DIR})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/pentad)

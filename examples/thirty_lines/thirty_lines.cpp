@@ -1,0 +1,31 @@
+// The example of README.md, to the letter (a test compares them).
+#include <cstdio>
+#include <pentad/layers/linear.hpp>
+using namespace pentad;
+
+// Activations: the batch sharded over dp, the same on every rank of tp and used there for different work.
+using X = Layout<float, Dims<Dim<batch, dynamic, dp>, Dim<hidden>>, Replicated<tp>>;
+using Up = ColumnParallel<ffn, hidden, X, Kokkos::DefaultExecutionSpace>; // weight [ffn@tp, hidden]
+using Y = Up::gives;                                                      // [batch@dp, ffn@tp]
+using Down = RowParallel<hidden, ffn, Y, Kokkos::DefaultExecutionSpace>;  // weight [hidden, ffn@tp]
+using Z = Down::gives;                                                    // [batch@dp, hidden]{tp: partial}
+using Out = invariant_t<Z>;
+
+static_assert(Plan<Z, Out>::text() == "all_reduce(tp)");     // forward: one all-reduce,
+static_assert(AdjointPlan<Z, Out>::text() == "relabel(tp)"); // backward: nothing is sent,
+using Gradient = Up::parameter_type::gradient_layout;        // and the weight's gradient is partial
+static_assert(layout_text<Gradient>.view() == "f32[ffn@tp:?, hidden:?]{dp: partial}"); // over dp alone.
+
+int main(int argc, char** argv) {
+    comm::Environment const mpi(argc, argv);
+    Kokkos::ScopeGuard const kokkos(argc, argv);
+    Mesh<Axis<dp>, Axis<tp, 2>> const mesh(2); // four ranks
+    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    Context<> const context(communicators);
+
+    Tensor<Z> partial(context, {8, 16});
+    Kokkos::deep_copy(partial.view(), 1.0f);
+    auto const whole = redistribute<Out>(std::move(partial)); // the collective follows from the types
+    if (communicators.world().rank() == 0)
+        std::printf("%s holds %g everywhere\n", whole.describe().c_str(), whole.view()(0, 0));
+}

@@ -1,0 +1,427 @@
+#include "flags.hpp"
+#include "options.hpp"
+#include "sample_text.hpp"
+
+#include <pentad/io/file.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace train_lm {
+
+namespace {
+
+// --- the rules
+// --------------------------------------------------------------------------------------------------------
+
+/// Something that has to hold, and the flag to change where it does not. Rules are asked thousands of times in the
+/// search for a value that works, also about numbers that break others of them: none divides by zero or overflows.
+struct Rule {
+    Integer flag;
+    bool (*holds)(Options const&);
+    std::string (*reason)(Options const&);
+};
+
+using O = Options;
+
+std::string text(std::int64_t number) { return std::to_string(number); }
+
+/// "--heads 6"
+std::string given(Integer member, O const& o) {
+    Flag const& flag = flag_of(member);
+    return std::string(flag.name) + " " + value_text(flag, o);
+}
+std::string indivisible(Integer member, O const& o, std::string const& by) {
+    return given(member, o) + " is not divisible by " + by;
+}
+std::string axis(std::string_view name, O const& o) { return std::string(name) + " = " + text(o.extent(name)); }
+
+bool divides(std::int64_t divisor, std::int64_t number) { return divisor < 1 || number % divisor == 0; }
+
+/// What divides seq for cp alone: an early and a late piece for each rank where it is zigzag.
+std::int64_t seq_pieces(O const& o) {
+    std::int64_t const cp = o.extent("cp");
+    return o.zigzag && cp > 1 ? product({2, cp}) : cp;
+}
+
+double parameters(O const& o) {
+    auto const real = [](std::int64_t number) { return static_cast<double>(number); };
+    double const head_dim = real(o.hidden) / std::max(real(o.heads), 1.0);
+    double const attention = 2 * real(o.hidden) * (real(o.hidden) + head_dim * real(o.kv_heads));
+    double const ffn = 3 * real(o.hidden) * real(o.ffn) * std::max(real(o.experts), 1.0);
+    return real(o.layers) * (attention + ffn) + 2 * real(o.vocab) * real(o.hidden);
+}
+constexpr double most_parameters = 0x1p42;
+constexpr std::int64_t most_tokens = std::int64_t{1} << 36;
+
+constexpr std::array rules{
+    Rule{&O::layers, [](O const& o) { return divides(o.extent("pp"), o.layers); },
+         [](O const& o) { return indivisible(&O::layers, o, axis("pp", o)); }},
+    Rule{&O::heads, [](O const& o) { return divides(o.extent("tp"), o.heads); },
+         [](O const& o) { return indivisible(&O::heads, o, axis("tp", o)); }},
+    Rule{&O::kv_heads, [](O const& o) { return divides(o.kv_heads, o.heads); },
+         [](O const& o) { return given(&O::kv_heads, o) + " does not divide " + given(&O::heads, o); }},
+    Rule{&O::kv_heads,
+         [](O const& o) { return divides(o.extent("tp"), o.kv_heads) || divides(o.kv_heads, o.extent("tp")); },
+         [](O const& o) { return given(&O::kv_heads, o) + " and " + axis("tp", o) + ": neither divides the other"; }},
+    Rule{&O::hidden, [](O const& o) { return divides(o.heads, o.hidden); },
+         [](O const& o) { return indivisible(&O::hidden, o, given(&O::heads, o)); }},
+    Rule{&O::hidden,
+         [](O const& o) { return o.heads < 1 || !divides(o.heads, o.hidden) || o.hidden / o.heads % 2 == 0; },
+         [](O const& o) {
+             return given(&O::hidden, o) + " over " + given(&O::heads, o) + " gives heads of " +
+                    text(o.hidden / o.heads) + ", and rotary embedding turns pairs";
+         }},
+    Rule{&O::ffn, [](O const& o) { return divides(o.extent("tp"), o.ffn); },
+         [](O const& o) { return indivisible(&O::ffn, o, axis("tp", o)); }},
+    Rule{&O::experts, [](O const& o) { return o.experts < 1 || divides(o.extent("ep"), o.experts); },
+         [](O const& o) { return indivisible(&O::experts, o, axis("ep", o)); }},
+    Rule{&O::top_k, [](O const& o) { return o.experts < 1 || o.top_k <= o.experts; },
+         [](O const& o) { return given(&O::top_k, o) + " is more than " + given(&O::experts, o); }},
+    Rule{&O::moe_every, [](O const& o) { return o.experts < 1 || o.moe_every <= o.layers; },
+         [](O const& o) {
+             return given(&O::moe_every, o) + " is more than " + given(&O::layers, o) +
+                    ", so that no layer has experts";
+         }},
+    Rule{&O::batch, [](O const& o) { return divides(o.batch_divisor(), o.batch); },
+         [](O const& o) {
+             return indivisible(&O::batch, o,
+                                "dp x ep x micro-batches = " + text(o.extent("dp")) + " x " + text(o.extent("ep")) +
+                                    " x " + text(o.micro_batches) + " = " + text(o.batch_divisor()));
+         }},
+    Rule{&O::seq, [](O const& o) { return divides(seq_pieces(o), o.seq); },
+         [](O const& o) {
+             return indivisible(&O::seq, o,
+                                seq_pieces(o) == o.extent("cp") ? axis("cp", o)
+                                                                : "2 x cp = " + text(seq_pieces(o)) + " (--zigzag)");
+         }},
+    Rule{&O::seq,
+         [](O const& o) { return !o.sequence_parallel || divides(product({o.extent("cp"), o.extent("tp")}), o.seq); },
+         [](O const& o) {
+             return indivisible(&O::seq, o,
+                                "cp x tp = " + text(o.extent("cp")) + " x " + text(o.extent("tp")) + " = " +
+                                    text(product({o.extent("cp"), o.extent("tp")})) + " (--sequence-parallel on)");
+         }},
+    Rule{&O::batch, [](O const& o) { return product({o.batch, o.seq}) <= most_tokens; },
+         [](O const& o) {
+             return given(&O::batch, o) + " x " + given(&O::seq, o) + " is more than " + text(most_tokens) +
+                    " tokens in a step";
+         }},
+};
+
+/// The limits of each flag, as rules of the table.
+bool in_range(IntegerValue const& value, O const& o) {
+    return o.*value.member >= value.least && o.*value.member <= value.most;
+}
+
+std::vector<IntegerValue> const& integer_values() {
+    static std::vector<IntegerValue> const values = [] {
+        std::vector<IntegerValue> found;
+        for (FlagGroup const& group : flag_groups())
+            for (Flag const& flag : group.flags)
+                if (auto const* value = std::get_if<IntegerValue>(&flag.value)) found.push_back(*value);
+        return found;
+    }();
+    return values;
+}
+
+// --- the search for what works
+// ----------------------------------------------------------------------------------------
+
+/// The rules that are broken, a bit each: the ranges, the table above, the size of the model.
+using Broken = std::uint64_t;
+
+Broken broken_rules(O const& o) {
+    Broken broken = 0;
+    Broken bit = 1;
+    auto const ask = [&](bool holds) {
+        if (!holds) broken |= bit;
+        bit <<= 1;
+    };
+    for (auto const& value : integer_values()) ask(in_range(value, o));
+    for (auto const& rule : rules) ask(rule.holds(o));
+    ask(parameters(o) <= most_parameters);
+    return broken;
+}
+
+/// The flag that makes the model too large: the one most above its default.
+Integer largest_size(O const& o) {
+    static constexpr std::array sizes{&O::layers, &O::hidden, &O::ffn, &O::experts, &O::vocab};
+    O const defaults;
+    auto const excess = [&](Integer size) {
+        return static_cast<double>(o.*size) / static_cast<double>(std::max<std::int64_t>(defaults.*size, 8));
+    };
+    return *std::max_element(sizes.begin(), sizes.end(), [&](auto a, auto b) { return excess(a) < excess(b); });
+}
+
+struct Fault {
+    Integer flag;
+    std::string reason;
+};
+
+/// The first broken rule.
+std::optional<Fault> first_fault(O const& o) {
+    for (auto const& value : integer_values())
+        if (!in_range(value, o))
+            return Fault{value.member,
+                         given(value.member, o) + " is not between " + text(value.least) + " and " + text(value.most)};
+    for (auto const& rule : rules)
+        if (!rule.holds(o)) return Fault{rule.flag, rule.reason(o)};
+    if (parameters(o) > most_parameters) {
+        auto const flag = largest_size(o);
+        return Fault{flag, given(flag, o) + " makes a model of more than 4e12 parameters"};
+    }
+    return std::nullopt;
+}
+
+void set(O& o, Integer member, std::int64_t value) {
+    o.*member = value;
+    if (member == &O::batch) o.batch_given = true;
+    if (member == &O::kv_heads) o.kv_heads_given = true;
+    follow(o);
+}
+
+/// The value of a flag nearest to where it stands for which `works`; of two as near, the larger.
+template <class Works>
+std::optional<O> nearest(O o, Integer member, Works const& works) {
+    auto const& flag = std::get<IntegerValue>(flag_of(member).value);
+    // From far outside one does not look at the edge, but around the default.
+    bool const outside =
+        o.*member > flag.most || parameters(o) > most_parameters || product({o.batch, o.seq}) > most_tokens;
+    for (std::int64_t const start : {outside ? O{}.*member : std::max(o.*member, flag.least), O{}.*member}) {
+        std::int64_t const furthest = std::min(std::max(flag.most - start, start - flag.least), std::int64_t{1} << 20);
+        for (std::int64_t distance = 0; distance <= furthest; ++distance)
+            for (std::int64_t const candidate : {start + distance, start - distance}) {
+                if (candidate < flag.least || candidate > flag.most) continue;
+                set(o, member, candidate);
+                if (works(o)) return o;
+            }
+    }
+    return std::nullopt;
+}
+
+/// Mends the first fault: by one flag that breaks nothing new where there is such a value, else by the nearest that
+/// mends it, and what that breaks is mended next; else by its default, where several flags share the fault.
+void mend(O& o, Fault const& fault) {
+    if (parameters(o) > most_parameters)
+        return set(o, fault.flag, O{}.*fault.flag); // which of the sizes is left is not for us to say
+    Broken const before = broken_rules(o);
+    auto const first = before & (~before + 1);
+    auto mended = nearest(o, fault.flag, [&](O const& candidate) {
+        Broken const now = broken_rules(candidate);
+        return (now & first) == 0 && (now & ~before) == 0;
+    });
+    if (!mended)
+        mended = nearest(o, fault.flag, [&](O const& candidate) { return (broken_rules(candidate) & first) == 0; });
+    if (mended)
+        o = std::move(*mended);
+    else
+        set(o, fault.flag, O{}.*fault.flag);
+}
+
+// --- the mesh
+// ---------------------------------------------------------------------------------------------------------
+
+std::optional<std::string> mesh_fault(O const& o, int ranks) {
+    std::int64_t size = 1;
+    for (auto const& [name, extent] : o.mesh) {
+        if (extent < 1) return "--mesh " + mesh_text(o.mesh) + " has an extent that is not positive";
+        size = product({size, extent});
+    }
+    if (size == ranks) return std::nullopt;
+    return "--mesh " + mesh_text(o.mesh) + " is a mesh of " + text(size) + " ranks, and the run has " + text(ranks);
+}
+
+/// Calls `visit` with every way to write `ranks` as a product of the axes from `axis` on.
+template <class Visit>
+void for_each_mesh(O& o, std::size_t axis, std::int64_t ranks, Visit const& visit) {
+    if (axis + 1 == o.mesh.size()) {
+        o.mesh[axis].extent = ranks;
+        follow(o);
+        visit(o);
+        return;
+    }
+    for (std::int64_t extent = 1; extent <= ranks; ++extent)
+        if (ranks % extent == 0) {
+            o.mesh[axis].extent = extent;
+            for_each_mesh(o, axis + 1, ranks / extent, visit);
+        }
+}
+
+/// The mesh of this many ranks that is nearest to the one asked for, among those with which everything else works, or
+/// among all. Distance is counted in doublings and halvings: dp, which changes no size of the model, is the cheapest to
+/// change, an axis that was not asked for the dearest.
+O nearest_mesh(O const& asked, int ranks) {
+    struct Best {
+        bool works = false;
+        double distance = std::numeric_limits<double>::infinity();
+        O options;
+    } best;
+    O candidate = asked;
+    for_each_mesh(candidate, 0, ranks, [&](O const& o) {
+        double distance = 0;
+        for (std::size_t i = 0; i < o.mesh.size(); ++i) {
+            auto const old = static_cast<double>(std::max<std::int64_t>(asked.mesh[i].extent, 1));
+            double const weight = o.mesh[i].name == "dp" ? 0.5 : old > 1 ? 1 : 2;
+            distance += weight * std::abs(std::log2(static_cast<double>(o.mesh[i].extent) / old));
+        }
+        bool const works = broken_rules(o) == 0;
+        if (std::pair(!works, distance) < std::pair(!best.works, best.distance - 1e-9)) best = {works, distance, o};
+    });
+    return best.options;
+}
+
+// --- files
+// ------------------------------------------------------------------------------------------------------------
+
+std::string why(int error) { return std::generic_category().message(error); }
+
+/// Whether a file can be made in a folder, found out by making one: a read-only mount refuses even root.
+std::optional<std::string> unwritable(std::filesystem::path const& folder) {
+    struct stat status{};
+    if (::stat(folder.c_str(), &status) != 0) return "the folder " + folder.string() + " cannot be used: " + why(errno);
+    if (!S_ISDIR(status.st_mode)) return folder.string() + " is not a folder";
+    std::string name = (folder / ".pentad-XXXXXX").string();
+    int const descriptor = ::mkstemp(name.data());
+    if (descriptor < 0) return "no file can be made in the folder " + folder.string() + ": " + why(errno);
+    ::close(descriptor);
+    ::unlink(name.c_str());
+    return std::nullopt;
+}
+
+std::optional<std::string> unwritable_file(std::filesystem::path const& path, bool replaced) {
+    struct stat status{};
+    if (::stat(path.c_str(), &status) == 0) {
+        if (S_ISDIR(status.st_mode)) return path.string() + " is a folder, and a file is needed";
+        if (::access(path.c_str(), W_OK) != 0) return path.string() + " cannot be written: " + why(errno);
+        if (!replaced || !S_ISREG(status.st_mode)) return std::nullopt;
+    }
+    auto const folder = path.parent_path();
+    return unwritable(folder.empty() ? "." : folder);
+}
+
+/// The nearest folder to this one in which a file can be made: itself, one around it (but for the root), the present
+/// one, the one for temporary files.
+std::optional<std::filesystem::path> writable_near(std::filesystem::path const& folder) {
+    std::error_code ignored;
+    std::vector<std::filesystem::path> candidates;
+    for (auto around = folder; around.has_relative_path(); around = around.parent_path()) candidates.push_back(around);
+    candidates.push_back(".");
+    candidates.push_back(std::filesystem::temp_directory_path(ignored));
+    for (auto const& candidate : candidates)
+        if (!unwritable(candidate)) return candidate;
+    return std::nullopt;
+}
+
+/// "--log a/b: why: try --log ./b"
+std::string refuse_output(std::string const& flag, std::filesystem::path const& path, std::string const& reason,
+                          bool wants_folder) {
+    std::string sentence = flag + " " + path.string() + ": " + reason;
+    std::error_code ignored;
+    bool const is_folder = std::filesystem::is_directory(path, ignored) || path.filename().empty();
+    auto const folder = writable_near(wants_folder || is_folder ? path : path.parent_path());
+    if (!folder) return sentence;
+    auto const name = is_folder ? std::filesystem::path(flag.substr(2)) : path.filename();
+    return sentence + ": try " + flag + " " + (wants_folder ? *folder : *folder / name).string();
+}
+
+std::optional<std::string> check_data(O const& o) {
+    std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
+    std::string which;
+    auto const add = [&](std::string name, std::int64_t bytes) {
+        if (bytes < shortest) {
+            shortest = bytes;
+            which = std::move(name);
+        }
+    };
+    if (o.data.empty()) add("the program's own text", static_cast<std::int64_t>(sample_text.size()));
+    for (auto const& path : o.data) {
+        try {
+            if (std::filesystem::is_directory(path))
+                return "--data " + path + " is a folder, and a text file is needed";
+            add("--data " + path, static_cast<std::int64_t>(pentad::io::File::open_for_reading(path).size()));
+        } catch (pentad::io::FileError const& error) {
+            return "--data " + path + ": " + error.what() + "; without --data, a text of the program's own is used";
+        }
+    }
+    if (shortest == 0) return which + " is empty, and a text of at least " + text(o.seq + 1) + " bytes is needed";
+    if (shortest > o.seq) return std::nullopt;
+    std::string const reason =
+        which + " has " + text(shortest) + " bytes, and " + given(&O::seq, o) + " needs " + text(o.seq + 1);
+    // The longest sequence that fits the text and the mesh.
+    O shorter = o;
+    for (shorter.seq = shortest - 1; shorter.seq >= 1; --shorter.seq)
+        if (broken_rules(shorter) == 0) return reason + ": try " + given(&O::seq, shorter);
+    return reason + "; no sequence fits it";
+}
+
+} // namespace
+
+std::string conclude(Options options, Complaint complaint, int ranks) {
+    if (auto const fault = mesh_fault(options, ranks)) {
+        if (complaint.reason.empty()) complaint.reason = *fault;
+        complaint.change("--mesh");
+        options = nearest_mesh(options, ranks);
+    }
+    // Each round mends a fault, and may make one of a flag that is checked later.
+    auto fault = first_fault(options);
+    for (int round = 0; fault && round < 32; ++round, fault = first_fault(options)) {
+        if (complaint.reason.empty()) complaint.reason = fault->reason;
+        complaint.change(flag_of(fault->flag).name);
+        mend(options, *fault);
+    }
+    if (complaint.reason.empty() || complaint.changed.empty() || fault) return complaint.reason;
+    std::string sentence = complaint.reason + ": try";
+    for (auto const name : complaint.changed) {
+        auto const value = value_text(*find_flag(name), options);
+        sentence += " " + std::string(name) + (value.empty() ? "" : " " + value);
+    }
+    return sentence;
+}
+
+std::optional<std::string> check(Options const& options, int ranks) {
+    Options completed = options;
+    for (auto const name : axis_names)
+        if (std::none_of(completed.mesh.begin(), completed.mesh.end(),
+                         [&](MeshAxis const& known) { return known.name == name; }))
+            completed.mesh.push_back({std::string(name), completed.mesh.empty() ? ranks : 1});
+    follow(completed);
+    auto sentence = conclude(std::move(completed), {}, ranks);
+    if (sentence.empty()) return std::nullopt;
+    return sentence;
+}
+
+std::optional<std::string> check_files(Options const& options) {
+    if (auto refusal = check_data(options)) return refusal;
+    if (!options.log.empty() && options.log == options.trace)
+        return "--log and --trace name the same file, " + options.log + ": try --trace " + options.log + ".trace.json";
+    if (!options.log.empty())
+        if (auto const reason = unwritable_file(options.log, false))
+            return refuse_output("--log", options.log, *reason, false);
+    if (!options.trace.empty())
+        if (auto const reason = unwritable_file(options.trace, true))
+            return refuse_output("--trace", options.trace, *reason, false);
+    if (!options.dump_weights.empty())
+        if (auto const reason = unwritable(options.dump_weights))
+            return refuse_output("--dump-weights", options.dump_weights, *reason, true);
+    return std::nullopt;
+}
+
+} // namespace train_lm

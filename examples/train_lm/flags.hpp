@@ -1,0 +1,108 @@
+// The flags of train_lm as one table: the parser, the help, the checks and the suggestions all read it.
+// Private to options.cpp and checks.cpp.
+#pragma once
+
+#include "options.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace train_lm {
+
+using Integer = std::int64_t Options::*;
+
+struct IntegerValue {
+    Integer member;
+    std::int64_t least;
+    std::int64_t most;
+};
+struct OptionalIntegerValue {
+    std::optional<std::int64_t> Options::* member;
+    std::int64_t least;
+    std::int64_t most;
+};
+struct RealValue {
+    double Options::* member;
+    double least;
+    double most;
+};
+struct ChoiceValue {
+    std::string Options::* member;
+    std::vector<std::string_view> choices;
+};
+struct OnOffValue {
+    bool Options::* member;
+};
+struct TextValue {
+    std::string Options::* member;
+};
+struct ListValue {
+    std::vector<std::string> Options::* member;
+};
+struct MeshValue {};
+/// A flag without a value.
+struct Switch {
+    bool Options::* member;
+};
+
+struct Flag {
+    std::string_view name;  ///< with its dashes
+    std::string_view shown; ///< its value in the help
+    std::string_view help;
+    std::variant<IntegerValue, OptionalIntegerValue, RealValue, ChoiceValue, OnOffValue, TextValue, ListValue,
+                 MeshValue, Switch>
+        value;
+};
+
+/// The flags between two headings of the help.
+struct FlagGroup {
+    std::string_view heading;
+    std::vector<Flag> flags;
+};
+
+std::span<FlagGroup const> flag_groups();
+/// The flag of this name, or none.
+Flag const* find_flag(std::string_view name);
+Flag const& flag_of(Integer member);
+/// Its value as one would write it.
+std::string value_text(Flag const& flag, Options const& options);
+
+/// "dp=2,tp=4"; axes of extent 1 are left out.
+std::string mesh_text(std::span<MeshAxis const> mesh);
+inline constexpr std::string_view axis_names[] = {"dp", "pp", "ep", "cp", "tp"};
+
+/// The product of sizes, or the largest number where that is more.
+constexpr std::int64_t product(std::initializer_list<std::int64_t> sizes) {
+    std::int64_t result = 1;
+    for (std::int64_t const size : sizes)
+        if (__builtin_mul_overflow(result, size, &result)) return std::numeric_limits<std::int64_t>::max();
+    return result;
+}
+
+/// Sets what the user did not give and what follows from the rest: batch from the mesh, kv_heads from heads.
+void follow(Options& options);
+
+/// A command line that is wrong already: why, and the flags that have been set to something else since.
+struct Complaint {
+    std::string reason; ///< empty: nothing is wrong yet
+    std::vector<std::string_view> changed;
+
+    void change(std::string_view flag) {
+        if (std::find(changed.begin(), changed.end(), flag) == changed.end()) changed.push_back(flag);
+    }
+};
+/// Checks and repairs the options, and makes the sentence: empty if nothing was wrong.
+std::string conclude(Options options, Complaint complaint, int ranks);
+
+/// The candidate that is nearest to a misspelt word.
+std::string_view nearest_word(std::string_view word, std::span<std::string_view const> candidates);
+
+} // namespace train_lm

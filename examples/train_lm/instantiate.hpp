@@ -1,0 +1,48 @@
+// What the units make_*.cpp instantiate.
+#pragma once
+
+#include "training.hpp"
+
+#include <pentad/train/export.hpp>
+#include <pentad/train/sampler.hpp>
+#include <pentad/train/trainer.hpp>
+
+namespace train_lm {
+
+/// A safetensors file (weights_file.cpp).
+template <class A>
+std::unique_ptr<pentad::train::WeightSink<A>> make_sink(std::filesystem::path const& path);
+extern template std::unique_ptr<pentad::train::WeightSink<double>> make_sink(std::filesystem::path const&);
+extern template std::unique_ptr<pentad::train::WeightSink<float>> make_sink(std::filesystem::path const&);
+
+template <class T, class Stream, class Zero>
+class TrainingOf final : public Training {
+  public:
+    using Exec = Kokkos::DefaultExecutionSpace;
+
+    explicit TrainingOf(TrainingSetup const& setup)
+        : context_(setup.communicators), trainer_(context_, setup.settings, setup.data) {}
+
+    pentad::train::StepResult step(std::int64_t number) override { return trainer_.step(number); }
+    pentad::train::StepResult evaluate(std::int64_t number) override { return trainer_.evaluate(number); }
+    void export_weights(std::filesystem::path const& path) override {
+        auto const sink = make_sink<pentad::accumulator_t<T>>(path);
+        pentad::train::export_weights<T>(context_, trainer_.model(), trainer_.store(), *sink);
+    }
+    std::string sample(std::string const& prompt, std::int64_t bytes) override {
+        return pentad::train::sample(trainer_.setup(), trainer_.model(), prompt, bytes, trainer_.settings().seed);
+    }
+    double gemm_speed() override { return pentad::kernels::measure_gemm_speed<T>(context_.exec()); }
+
+  private:
+    pentad::Context<Exec> context_;
+    pentad::train::Trainer<T, Stream, Zero, Exec> trainer_;
+};
+
+template <class T, class Stream>
+std::unique_ptr<Training> make(TrainingSetup const& setup) {
+    if (setup.zero == 1) return std::make_unique<TrainingOf<T, Stream, pentad::zero::Stage<1>>>(setup);
+    return std::make_unique<TrainingOf<T, Stream, pentad::zero::Stage<0>>>(setup);
+}
+
+} // namespace train_lm

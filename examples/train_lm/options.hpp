@@ -1,0 +1,94 @@
+// The command line of train_lm: what can be asked for, and what is refused before the first step.
+// All of it is a pure function of the arguments and the number of ranks, so every rank comes to the same answer alone;
+// only check_files looks at the machine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace train_lm {
+
+struct MeshAxis {
+    std::string name;
+    std::int64_t extent = 1;
+};
+
+/// What a run is to do. The values here are the defaults of the flags of the same names.
+struct Options {
+    /// Outermost first; after parse() all five axes are here, those not named with extent 1.
+    std::vector<MeshAxis> mesh;
+
+    std::vector<std::string> data; ///< files; none: the text that the program carries
+    std::int64_t vocab = 256;
+    std::optional<std::int64_t> ignore_byte; ///< targets equal to it carry no loss
+
+    std::int64_t layers = 4;
+    std::int64_t hidden = 192;
+    std::int64_t heads = 12;
+    std::int64_t kv_heads = 12; ///< not given: as many as heads
+    std::int64_t ffn = 576;
+    std::int64_t experts = 0; ///< 0: dense
+    std::int64_t top_k = 2;
+    std::int64_t moe_every = 1; ///< every n-th layer is MoE: layers n - 1, 2 n - 1, ... counted from 0
+    bool tie_embeddings = false;
+
+    std::int64_t steps = 100;
+    std::int64_t batch = 24;        ///< sequences in the global batch; not given: rounded up to what the mesh divides
+    std::int64_t micro_batches = 1; ///< in a step
+    std::int64_t seq = 192;
+    double lr = 1e-3;
+    std::int64_t warmup = 10; ///< steps
+    double weight_decay = 0.1;
+    double clip = 1; ///< largest global norm of the gradient; 0: any
+    double aux_coef = 0.01;
+    double z_coef = 0.001;
+    std::int64_t seed = 1;
+
+    bool sequence_parallel = false;
+    std::string schedule = "1f1b"; ///< gpipe, 1f1b
+    std::string cp = "ring";       ///< ring, allgather
+    bool zigzag = false;
+    std::int64_t zero = 0; ///< 0, 1
+    bool recompute = false;
+    std::string dtype = "f32"; ///< f64, f32, bf16
+
+    std::string log;          ///< empty: none
+    std::string dump_weights; ///< empty: none
+    std::string trace;        ///< empty: none
+    std::int64_t sample = 0;  ///< bytes to sample at the end
+    std::string prompt = "In the beginning";
+    bool quiet = false;
+
+    /// What the user gave: the others follow the mesh and the heads.
+    bool batch_given = false;
+    bool kv_heads_given = false;
+
+    /// Of an axis of the mesh; 1 where it is not named.
+    [[nodiscard]] std::int64_t extent(std::string_view axis) const;
+    /// The number of sequences divides by this: dp x ep x micro-batches.
+    [[nodiscard]] std::int64_t batch_divisor() const;
+};
+
+/// One of the three: options to run with, a text to print with exit status 0, or a sentence to print with exit
+/// status 2.
+struct ParseResult {
+    std::optional<Options> options;
+    std::string help;
+    std::string error;
+};
+
+/// Reads the command line, and checks it with check(). Call it on all ranks; one of them prints.
+[[nodiscard]] ParseResult parse(int argc, char const* const* argv, int ranks);
+
+/// Everything about the numbers. The sentence names the flag, says what is wrong with it, and ends in ": try " and
+/// flags that would work, found by search: "--heads 6 is not divisible by tp = 4: try --heads 8 --hidden 192".
+[[nodiscard]] std::optional<std::string> check(Options const& options, int ranks);
+
+/// Everything about the files: data that are missing or too short, output that cannot be written. One rank calls it,
+/// since it tries to make files (and removes them).
+[[nodiscard]] std::optional<std::string> check_files(Options const& options);
+
+} // namespace train_lm

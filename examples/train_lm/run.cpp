@@ -1,0 +1,338 @@
+#include "run.hpp"
+
+#include "sample_text.hpp"
+#include "training.hpp"
+
+#include <pentad/io/atomic_file.hpp>
+#include <pentad/io/line_file.hpp>
+#include <pentad/observe/ledger.hpp>
+#include <pentad/report/format.hpp>
+#include <pentad/report/progress.hpp>
+#include <pentad/report/timeline.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+namespace train_lm {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using pentad::comm::check;
+
+constexpr std::array<char const*, 5> axes{"dp", "pp", "ep", "cp", "tp"};
+using Mesh = pentad::Mesh<pentad::Axis<pentad::dp>, pentad::Axis<pentad::pp>, pentad::Axis<pentad::ep>,
+                          pentad::Axis<pentad::cp>, pentad::Axis<pentad::tp>>;
+
+Mesh make_mesh(Options const& options) {
+    auto const extent = [&](char const* axis) { return static_cast<int>(options.extent(axis)); };
+    Mesh const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
+    std::array<std::string_view, 5> order;
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = options.mesh[i].name;
+    // Where tp exceeds the kv heads, each is held by tp / kv_heads ranks.
+    return mesh.ordered(order).split<pentad::tp>(
+        static_cast<int>(std::max<std::int64_t>(1, options.extent("tp") / options.kv_heads)));
+}
+
+pentad::train::RunSettings make_settings(Options const& o) {
+    auto const size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+    pentad::train::RunSettings s;
+    s.shape = {.layers = size(o.layers),
+               .hidden = size(o.hidden),
+               .heads = size(o.heads),
+               .kv_heads = size(o.kv_heads),
+               .ffn = size(o.ffn),
+               .vocab = size(o.vocab),
+               .experts = size(o.experts),
+               .top_k = size(o.top_k),
+               .moe_every = size(o.moe_every),
+               .tie_embeddings = o.tie_embeddings};
+    s.batch = size(o.batch);
+    s.micro_batches = size(o.micro_batches);
+    s.seq = size(o.seq);
+    s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
+    s.context_strategy = o.cp == "ring" ? pentad::ContextStrategy::ring : pentad::ContextStrategy::all_gather;
+    s.gpipe = o.schedule == "gpipe";
+    s.recompute = o.recompute;
+    if (o.ignore_byte) s.ignored = static_cast<std::uint8_t>(*o.ignore_byte);
+    s.steps = o.steps;
+    s.learning_rate = o.lr;
+    s.warmup = o.warmup;
+    s.weight_decay = o.weight_decay;
+    s.clip = o.clip;
+    s.balance_coefficient = o.aux_coef;
+    s.z_coefficient = o.z_coef;
+    s.seed = static_cast<std::uint64_t>(o.seed);
+    return s;
+}
+
+std::unique_ptr<Training> make_training(Options const& options, TrainingSetup const& setup) {
+    if (options.dtype == "f64") return options.sequence_parallel ? make_f64_sequence_parallel(setup) : make_f64(setup);
+    if (options.dtype == "f32") return options.sequence_parallel ? make_f32_sequence_parallel(setup) : make_f32(setup);
+    return options.sequence_parallel ? make_bf16_sequence_parallel(setup) : make_bf16(setup);
+}
+
+/// The configuration that Hugging Face's LlamaForCausalLM or MixtralForCausalLM reads.
+nlohmann::ordered_json config_json(Options const& o) {
+    bool const moe = o.experts > 0;
+    nlohmann::ordered_json config{
+        {"architectures", {moe ? "MixtralForCausalLM" : "LlamaForCausalLM"}},
+        {"model_type", moe ? "mixtral" : "llama"},
+        {"vocab_size", o.vocab},
+        {"hidden_size", o.hidden},
+        {"intermediate_size", o.ffn},
+        {"num_hidden_layers", o.layers},
+        {"num_attention_heads", o.heads},
+        {"num_key_value_heads", o.kv_heads},
+        {"head_dim", o.hidden / o.heads},
+        {"hidden_act", "silu"},
+        {"max_position_embeddings", o.seq},
+        {"rms_norm_eps", 1e-5},
+        {"rope_theta", 10000.0},
+        {"attention_bias", false},
+        {"mlp_bias", false},
+        {"tie_word_embeddings", o.tie_embeddings},
+        {"sliding_window", nullptr},
+        {"bos_token_id", nullptr},
+        {"eos_token_id", nullptr},
+        {"torch_dtype", o.dtype == "f64" ? "float64" : "float32"},
+    };
+    if (moe) {
+        config["num_local_experts"] = o.experts;
+        config["num_experts_per_tok"] = o.top_k;
+        config["router_aux_loss_coef"] = o.aux_coef;
+        if (o.moe_every > 1) config["moe_every"] = o.moe_every;
+    }
+    return config;
+}
+
+std::string number(double value) {
+    std::array<char, 40> text{};
+    std::snprintf(text.data(), text.size(), "%.17g", value);
+    return text.data();
+}
+
+/// What rank 0 could not write ends the run on all ranks, together: the others hear of it with the next step's traffic
+/// report. That report and this are not part of the ledger.
+class Outcome {
+  public:
+    template <class F>
+    void attempt(F&& f) {
+        if (!failure_.empty()) return;
+        try {
+            f();
+        } catch (pentad::io::FileError const& error) {
+            failure_ = error.what();
+        }
+    }
+    /// Sums `values` over all ranks; false when a rank failed before. Collective.
+    bool exchange(std::array<double, axes.size()>& values) {
+        std::array<double, axes.size() + 1> all{};
+        std::copy(values.begin(), values.end(), all.begin());
+        all.back() = failure_.empty() ? 0 : 1;
+        check(
+            MPI_Allreduce(MPI_IN_PLACE, all.data(), static_cast<int>(all.size()), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD),
+            "MPI_Allreduce");
+        std::copy_n(all.begin(), values.size(), values.begin());
+        return all.back() == 0;
+    }
+    [[nodiscard]] std::string const& failure() const { return failure_; }
+
+  private:
+    std::string failure_;
+};
+
+/// Bytes that this rank has sent since the last call, by axis.
+class Traffic {
+  public:
+    std::array<double, axes.size()> since_last() {
+        std::array<double, axes.size()> difference{};
+        for (std::size_t i = 0; i < axes.size(); ++i) {
+            double const now = pentad::observe::ledger().bytes(axes[i]);
+            difference[i] = now - last_[i];
+            last_[i] = now;
+        }
+        return difference;
+    }
+
+  private:
+    std::array<double, axes.size()> last_{};
+};
+
+std::string log_line(std::int64_t step, pentad::train::StepResult const& r, double tokens_per_second,
+                     std::array<double, axes.size()> const& bytes) {
+    std::string line = "{\"step\":" + std::to_string(step) + ",\"loss\":" + number(r.loss) +
+                       ",\"aux_loss\":" + number(r.balance_loss) + ",\"z_loss\":" + number(r.z_loss) +
+                       ",\"grad_norm\":" + number(r.gradient_norm) + ",\"lr\":" + number(r.learning_rate) +
+                       ",\"tokens_per_s\":" + number(tokens_per_second) + ",\"bytes\":{";
+    for (std::size_t i = 0; i < axes.size(); ++i)
+        line += (i == 0 ? "\"" : ",\"") + std::string(axes[i]) + "\":" + std::to_string(std::llround(bytes[i]));
+    return line + "}}";
+}
+
+void write_timeline(std::string const& path, Outcome& outcome, int rank, int ranks) {
+    auto const& trace = pentad::observe::trace();
+    std::string part =
+        pentad::report::timeline_part(trace.spans(), rank, "rank " + std::to_string(rank), trace.dropped());
+    if (rank != 0) {
+        auto size = static_cast<std::int64_t>(part.size());
+        MPI_Send(&size, 1, MPI_INT64_T, 0, 0, MPI_COMM_WORLD);
+        MPI_Send_c(part.data(), size, MPI_CHAR, 0, 0, MPI_COMM_WORLD);
+        return;
+    }
+    std::vector<std::string> parts{std::move(part)};
+    for (int r = 1; r < ranks; ++r) {
+        std::int64_t size = 0;
+        MPI_Recv(&size, 1, MPI_INT64_T, r, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        auto& text = parts.emplace_back(static_cast<std::size_t>(size), ' ');
+        MPI_Recv_c(text.data(), size, MPI_CHAR, r, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    outcome.attempt([&] { pentad::report::write_timeline(path, parts); });
+}
+
+double peak_memory() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<double>(usage.ru_maxrss) * 1024;
+}
+
+void print_summary(Options const& options, Mesh const& mesh, double seconds, double gemm_speed,
+                   std::array<double, axes.size()> const& bytes) {
+    namespace report = pentad::report;
+    std::array<double, axes.size() + 1> slowest{};
+    for (std::size_t i = 0; i < axes.size(); ++i) slowest[i] = pentad::observe::ledger().seconds(axes[i]);
+    slowest.back() = peak_memory();
+    check(MPI_Allreduce(MPI_IN_PLACE, slowest.data(), static_cast<int>(slowest.size()), MPI_DOUBLE, MPI_MAX,
+                        MPI_COMM_WORLD),
+          "MPI_Allreduce");
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank != 0 || options.quiet) return;
+    double const tokens = static_cast<double>(options.steps * options.batch * options.seq);
+    double const rate = seconds > 0 ? tokens / seconds : 0;
+    double const flops = rate * pentad::train::model_flops_per_token(make_settings(options).shape,
+                                                                     static_cast<std::size_t>(options.seq));
+    std::printf("%s tokens/s; model FLOPs %s, %.1f%% of the GEMM speed of %s (%s); peak memory of a rank %s\n",
+                report::count(rate).c_str(), report::flop_rate(flops).c_str(), 100 * flops / gemm_speed,
+                mesh.size() == 1 ? "one rank" : ("all " + std::to_string(mesh.size()) + " ranks").c_str(),
+                report::flop_rate(gemm_speed).c_str(), report::bytes(slowest.back()).c_str());
+    std::printf("axis  ranks  sent by all ranks  a step     time of the slowest rank, waiting included\n");
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+        double const steps = static_cast<double>(std::max<std::int64_t>(options.steps, 1));
+        std::printf("%-4s  %5lld  %-17s  %-9s  %s\n", axes[i], static_cast<long long>(options.extent(axes[i])),
+                    report::bytes(bytes[i]).c_str(), report::bytes(bytes[i] / steps).c_str(),
+                    report::duration(slowest[i]).c_str());
+    }
+}
+
+} // namespace
+
+Kokkos::InitializationSettings kokkos_settings() {
+    Kokkos::InitializationSettings settings;
+    settings.set_disable_warnings(true); // more ranks than cores is a usual thing here
+    if (std::getenv("OMP_NUM_THREADS") != nullptr || std::getenv("KOKKOS_NUM_THREADS") != nullptr) return settings;
+    char name[MPI_MAX_PROCESSOR_NAME]{};
+    int length = 0, ranks = 1;
+    MPI_Get_processor_name(name, &length);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    std::vector<char> names(static_cast<std::size_t>(ranks) * sizeof name);
+    check(MPI_Allgather(name, sizeof name, MPI_CHAR, names.data(), sizeof name, MPI_CHAR, MPI_COMM_WORLD),
+          "MPI_Allgather");
+    int here = 0;
+    for (int r = 0; r < ranks; ++r)
+        here += std::string_view(name) == &names[static_cast<std::size_t>(r) * sizeof name] ? 1 : 0;
+    int const cores = static_cast<int>(std::thread::hardware_concurrency());
+    settings.set_num_threads(std::max(1, cores / here));
+    return settings;
+}
+
+bool run(Options const& options) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    auto const mesh = make_mesh(options);
+    pentad::comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    std::vector<std::filesystem::path> const files(options.data.begin(), options.data.end());
+    auto const seed = static_cast<std::uint64_t>(options.seed);
+    auto const data = files.empty() ? pentad::io::TextData(sample_text, "the built-in text", options.seq, seed)
+                                    : pentad::io::TextData(files, options.seq, seed);
+    auto const training =
+        make_training(options, {communicators, data, make_settings(options), static_cast<int>(options.zero)});
+
+    Outcome outcome;
+    std::optional<pentad::io::LineFile> log;
+    if (rank == 0 && !options.log.empty()) outcome.attempt([&] { log.emplace(options.log); });
+    double gemm_speed = 1;
+    if (!options.quiet && options.steps > 0) { // all ranks at once, as they will compute
+        MPI_Barrier(MPI_COMM_WORLD);
+        gemm_speed = training->gemm_speed();
+        check(MPI_Allreduce(MPI_IN_PLACE, &gemm_speed, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
+    }
+    if (!options.trace.empty()) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        pentad::observe::trace().enable(std::size_t{1} << 18);
+    }
+
+    using pentad::report::Progress;
+    double const tokens = static_cast<double>(options.batch * options.seq);
+    Progress progress(options.steps, tokens,
+                      rank != 0 || options.quiet ? Progress::Style::quiet : Progress::style_for(stdout));
+    Traffic traffic;
+    (void)traffic.since_last();
+    std::array<double, axes.size()> all_bytes{};
+    bool ok = true;
+    auto const start = Clock::now();
+    for (std::int64_t step = 1; step <= options.steps && ok; ++step) {
+        auto const step_start = Clock::now();
+        auto const result = training->step(step);
+        std::chrono::duration<double> const seconds = Clock::now() - step_start;
+        auto bytes = traffic.since_last();
+        ok = outcome.exchange(bytes);
+        for (std::size_t i = 0; i < bytes.size(); ++i) all_bytes[i] += bytes[i];
+        if (!ok) break;
+        if (log) outcome.attempt([&] { log->write(log_line(step, result, tokens / seconds.count(), bytes)); });
+        progress.step(step, result.loss);
+    }
+    std::chrono::duration<double> const seconds = Clock::now() - start;
+    progress.finish();
+
+    std::array<double, axes.size()> none{};
+    ok = ok && outcome.exchange(none);
+    if (ok) {
+        auto const last = training->evaluate(options.steps + 1);
+        if (log)
+            outcome.attempt([&] {
+                log->write("{\"event\":\"end\",\"final_loss\":" + number(last.loss) + "}");
+                log->close();
+            });
+        print_summary(options, mesh, seconds.count(), gemm_speed, all_bytes);
+        if (!options.dump_weights.empty()) {
+            std::filesystem::path const folder(options.dump_weights);
+            outcome.attempt([&] { training->export_weights(folder / "model.safetensors"); });
+            if (rank == 0)
+                outcome.attempt([&] {
+                    pentad::io::AtomicFile config(folder / "config.json");
+                    config.write(config_json(options).dump(2) + "\n");
+                    config.commit();
+                });
+        }
+        if (!options.trace.empty()) write_timeline(options.trace, outcome, rank, mesh.size());
+        if (options.sample > 0) {
+            auto const text = training->sample(options.prompt, options.sample);
+            if (rank == 0) std::printf("\n%s|%s\n", options.prompt.c_str(), text.c_str());
+        }
+        ok = outcome.exchange(none);
+    }
+    if (!outcome.failure().empty()) std::fprintf(stderr, "train_lm: %s\n", outcome.failure().c_str());
+    return ok;
+}
+
+} // namespace train_lm

@@ -1,0 +1,43 @@
+// A training run behind an interface without element types or layouts: each unit of the program instantiates one stream
+// (element type, sequence parallelism or not) for both ZeRO stages.
+#pragma once
+
+#include <pentad/comm/communicator.hpp>
+#include <pentad/io/text_data.hpp>
+#include <pentad/train/run_settings.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+namespace train_lm {
+
+class Training {
+  public:
+    virtual ~Training() = default;
+    virtual pentad::train::StepResult step(std::int64_t number) = 0;
+    virtual pentad::train::StepResult evaluate(std::int64_t number) = 0;
+    /// Collective; rank 0 writes.
+    virtual void export_weights(std::filesystem::path const& path) = 0;
+    /// Text that the model goes on with, the same on every rank.
+    virtual std::string sample(std::string const& prompt, std::int64_t bytes) = 0;
+    /// FLOP/s of this rank's GEMM, in the element type of the run.
+    virtual double gemm_speed() = 0;
+};
+
+struct TrainingSetup {
+    pentad::comm::Communicators& communicators;
+    pentad::io::TextData const& data;
+    pentad::train::RunSettings settings;
+    int zero = 0;
+};
+
+std::unique_ptr<Training> make_f64(TrainingSetup const& setup);
+std::unique_ptr<Training> make_f64_sequence_parallel(TrainingSetup const& setup);
+std::unique_ptr<Training> make_f32(TrainingSetup const& setup);
+std::unique_ptr<Training> make_f32_sequence_parallel(TrainingSetup const& setup);
+std::unique_ptr<Training> make_bf16(TrainingSetup const& setup);
+std::unique_ptr<Training> make_bf16_sequence_parallel(TrainingSetup const& setup);
+
+} // namespace train_lm

@@ -1,0 +1,168 @@
+// Room: comm. A communicator owned by an object, that knows along which mesh axes its ranks lie; and the set of
+// communicators of a mesh. They are made when asked for, by the ranks of the group together, and never later by
+// surprise.
+#pragma once
+
+#include <pentad/comm/error.hpp>
+#include <pentad/layout/cost.hpp>
+#include <pentad/mesh/mesh.hpp>
+
+#include <mpi.h>
+
+#include <deque>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pentad::comm {
+
+/// The ranks of a group along some axes, with their MPI communicator. A group of one rank has none and calls nothing.
+class Communicator {
+  public:
+    Communicator() = default;
+    /// Takes ownership of `handle`. `mesh` is read by the ledger and must outlive the communicator.
+    Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh)
+        : handle_(handle), axes_(axes), mesh_(mesh) {
+        check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
+        check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
+        check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+        for (auto const axis : axes_) label_ += (label_.empty() ? "" : ".") + std::string(axis);
+        add_scatter_cost(shares_, mesh_, axes_, 1.0);
+    }
+    Communicator(Communicator&& other) noexcept { swap(other); }
+    Communicator& operator=(Communicator&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~Communicator() {
+        if (handle_ != MPI_COMM_NULL) MPI_Comm_free(&handle_);
+    }
+
+    [[nodiscard]] MPI_Comm handle() const { return handle_; }
+    [[nodiscard]] int size() const { return size_; }
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] AxisNames const& axes() const { return axes_; }
+    [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
+
+    /// "dp.ep"; it outlives the communicator's use in a trace as long as the communicator lives.
+    [[nodiscard]] std::string const& label() const { return label_; }
+    /// How what an exchange over this group costs is shared out among the axes.
+    [[nodiscard]] Cost const& shares() const { return shares_; }
+    /// "over dp.ep (rank 1 of 4)", for messages.
+    [[nodiscard]] std::string where() const {
+        return "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
+    }
+
+  private:
+    void swap(Communicator& other) noexcept {
+        std::swap(handle_, other.handle_);
+        std::swap(axes_, other.axes_);
+        std::swap(label_, other.label_);
+        std::swap(shares_, other.shares_);
+        std::swap(mesh_, other.mesh_);
+        std::swap(size_, other.size_);
+        std::swap(rank_, other.rank_);
+    }
+
+    MPI_Comm handle_ = MPI_COMM_NULL;
+    AxisNames axes_;
+    std::string label_;
+    Cost shares_;
+    std::span<MeshAxisValue const> mesh_;
+    int size_ = 1;
+    int rank_ = 0;
+};
+
+/// The communicators of a mesh: one along each axis, one over all ranks, and those over several axes that were added.
+class Communicators {
+  public:
+    /// Collective over `world`, whose size must be the number of ranks of the mesh.
+    template <class... Axes>
+    Communicators(MPI_Comm world, Mesh<Axes...> const& mesh) : axes_(mesh.axes().begin(), mesh.axes().end()) {
+        MPI_Comm copy = MPI_COMM_NULL;
+        check(MPI_Comm_dup(world, &copy), "MPI_Comm_dup");
+        AxisNames all;
+        for (auto const& axis : axes_) all.push(axis.name);
+        world_ = Communicator(copy, all, axes_);
+        if (world_.size() != mesh.size())
+            throw std::invalid_argument("the mesh has " + std::to_string(mesh.size()) + " ranks and the communicator " +
+                                        std::to_string(world_.size()));
+        for (auto const& axis : axes_) add(AxisNames(axis.name));
+    }
+    Communicators(Communicators const&) = delete;
+    Communicators& operator=(Communicators const&) = delete;
+
+    [[nodiscard]] Communicator const& world() const { return world_; }
+    [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return axes_; }
+    [[nodiscard]] int extent(std::string_view axis) const { return find_axis(axes_, axis).extent; }
+    [[nodiscard]] int coordinate(std::string_view axis) const {
+        return find_axis(axes_, axis).coordinate(world_.rank());
+    }
+    /// This rank's place among the shards of a dimension that `axes` shard, major to minor.
+    [[nodiscard]] std::size_t shard_index(AxisNames const& axes) const {
+        std::size_t index = 0;
+        for (auto const axis : axes)
+            index = index * static_cast<std::size_t>(extent(axis)) + static_cast<std::size_t>(coordinate(axis));
+        return index;
+    }
+
+    /// Makes the communicator along `axes`, major to minor, if it does not exist. Collective over the group of ranks
+    /// that differ along those axes only: all of them must call it, in the same order among their calls.
+    Communicator const& add(AxisNames const& axes) {
+        auto const key = canonical(axes);
+        if (auto const* known = find(key)) return *known;
+        std::vector<int> members{world_.rank()};
+        for (auto const name : key) { // innermost last: each axis multiplies the members found so far
+            auto const axis = find_axis(axes_, name);
+            std::vector<int> more;
+            for (int const member : members)
+                for (int i = 0; i < axis.extent; ++i)
+                    more.push_back(member + (i - axis.coordinate(member)) * axis.stride);
+            members = more;
+        }
+        MPI_Group world_group = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+        MPI_Comm handle = MPI_COMM_NULL;
+        check(MPI_Comm_group(world_.handle(), &world_group), "MPI_Comm_group");
+        check(MPI_Group_incl(world_group, static_cast<int>(members.size()), members.data(), &group), "MPI_Group_incl");
+        check(MPI_Comm_create_group(world_.handle(), group, 0, &handle), "MPI_Comm_create_group");
+        MPI_Group_free(&group);
+        MPI_Group_free(&world_group);
+        return made_.emplace_back(handle, key, axes_);
+    }
+    /// The communicator along `axes`, made before. @throws std::logic_error when it was not.
+    [[nodiscard]] Communicator const& along(AxisNames const& axes) const {
+        auto const key = canonical(axes);
+        if (auto const* known = find(key)) return *known;
+        std::string text;
+        for (auto const axis : key) text += (text.empty() ? "" : ".") + std::string(axis);
+        throw std::logic_error("no communicator along " + text + ": add it when the program starts");
+    }
+    [[nodiscard]] bool has(AxisNames const& axes) const { return find(canonical(axes)) != nullptr; }
+
+  private:
+    /// Axes of extent 1 connect nobody; a part that is the whole axis is the axis.
+    [[nodiscard]] AxisNames canonical(AxisNames const& axes) const {
+        AxisNames key;
+        for (auto const name : axes) {
+            int const n = extent(name);
+            if (n == 1) continue;
+            auto const whole = whole_axis_name(name);
+            key.push(extent(whole) == n ? whole : name);
+        }
+        return key;
+    }
+    [[nodiscard]] Communicator const* find(AxisNames const& key) const {
+        if (key.empty()) return &self_;
+        for (auto const& communicator : made_)
+            if (communicator.axes() == key) return &communicator;
+        return nullptr;
+    }
+
+    std::vector<MeshAxisValue> axes_;
+    Communicator world_;
+    Communicator self_;
+    std::deque<Communicator> made_;
+};
+
+} // namespace pentad::comm

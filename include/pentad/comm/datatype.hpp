@@ -1,0 +1,80 @@
+// Room: comm. MPI datatypes of the elements, and the reductions: sum, maximum, log-sum-exp. bf16 has no MPI type: its
+// reductions are operations of our own that add in f32 and round once per addition.
+#pragma once
+
+#include <pentad/comm/error.hpp>
+#include <pentad/layout/element.hpp>
+#include <pentad/layout/layout.hpp>
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace pentad::comm {
+
+template <class T>
+MPI_Datatype datatype() {
+    if constexpr (std::is_same_v<T, f64>) return MPI_DOUBLE;
+    if constexpr (std::is_same_v<T, f32>) return MPI_FLOAT;
+    if constexpr (std::is_same_v<T, bf16>) return MPI_UINT16_T;
+    if constexpr (std::is_same_v<T, i32>) return MPI_INT32_T;
+    if constexpr (std::is_same_v<T, i64>) return MPI_INT64_T;
+    if constexpr (std::is_same_v<T, char> || std::is_same_v<T, std::byte>) return MPI_BYTE;
+}
+
+namespace detail {
+template <class T>
+T log_sum_exp(T a, T b) {
+    using A = accumulator_t<T>;
+    A const x = static_cast<A>(a), y = static_cast<A>(b);
+    A const high = std::max(x, y);
+    if (high == -std::numeric_limits<A>::infinity()) return a;
+    return T(high + std::log1p(std::exp(std::min(x, y) - high)));
+}
+
+template <class T, Placement Reduction>
+void reduce_elements(void* in, void* in_out, MPI_Count* count, MPI_Datatype*) {
+    auto const* a = static_cast<T const*>(in);
+    auto* b = static_cast<T*>(in_out);
+    for (MPI_Count i = 0; i < *count; ++i) {
+        if constexpr (Reduction == Placement::partial) b[i] = T(a[i] + b[i]);
+        if constexpr (Reduction == Placement::partial_max) b[i] = a[i] > b[i] ? a[i] : b[i];
+        if constexpr (Reduction == Placement::partial_log_sum_exp) b[i] = log_sum_exp(a[i], b[i]);
+    }
+}
+
+/// An operation of our own lives as long as the process; MPI frees it at the end.
+template <class T, Placement Reduction>
+MPI_Op own_operation() {
+    static MPI_Op const operation = [] {
+        MPI_Op made = MPI_OP_NULL;
+        check(MPI_Op_create_c(&reduce_elements<T, Reduction>, 1, &made), "MPI_Op_create_c");
+        return made;
+    }();
+    return operation;
+}
+} // namespace detail
+
+/// The MPI operation that reduces elements T as the placement says.
+template <class T>
+MPI_Op reduction(Placement placement) {
+    constexpr bool native = !std::is_same_v<T, bf16>;
+    if (placement == Placement::partial) {
+        if constexpr (native) return MPI_SUM;
+        return detail::own_operation<T, Placement::partial>();
+    }
+    if (placement == Placement::partial_max) {
+        if constexpr (native) return MPI_MAX;
+        return detail::own_operation<T, Placement::partial_max>();
+    }
+    if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, bf16>)
+        return detail::own_operation<T, Placement::partial_log_sum_exp>();
+    throw Error("a log-sum-exp of integers has no meaning");
+}
+
+} // namespace pentad::comm

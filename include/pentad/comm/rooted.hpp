@@ -1,0 +1,168 @@
+// Room: comm. Collectives with a root, and sends from one rank to another: broadcast, reduce, gather, send, receive and
+// the shift along a ring. The contract is that of collectives.hpp.
+#pragma once
+
+#include <pentad/comm/collectives.hpp>
+
+namespace pentad::comm {
+
+/// Every rank's `view` becomes that of `root`.
+template <class Exec, class V>
+Request<detail::Staged<V>> start_broadcast(Exec const& exec, Communicator const& comm, V const& view, int root) {
+    using T = typename V::non_const_value_type;
+    if (comm.size() == 1) return Request<detail::Staged<V>>(comm, {});
+    bool const is_root = comm.rank() == root;
+    Request<detail::Staged<V>> request(
+        comm, detail::Staged<V>(exec, view, is_root ? detail::Use::send : detail::Use::receive));
+    check(MPI_Ibcast_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(), root,
+                       comm.handle(), request.start()),
+          "MPI_Ibcast", comm.where());
+    detail::book(comm, detail::Operation::broadcast, static_cast<double>(view.size() * sizeof(T)));
+    return request;
+}
+template <class Exec, class V>
+void broadcast(Exec const& exec, Communicator const& comm, V const& view, int root) {
+    auto const scope = detail::span(comm, detail::Operation::broadcast, view.size() * sizeof(typename V::value_type));
+    start_broadcast(exec, comm, view, root).wait();
+}
+
+/// The root's `view` becomes the sum (maximum, log-sum-exp) over the group; the other ranks' views stay as they are.
+template <class Exec, class V>
+Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& comm, V const& view, int root,
+                                        Placement placement = Placement::partial) {
+    using T = typename V::non_const_value_type;
+    if (comm.size() == 1) return Request<detail::Staged<V>>(comm, {});
+    bool const is_root = comm.rank() == root;
+    Request<detail::Staged<V>> request(comm,
+                                       detail::Staged<V>(exec, view, is_root ? detail::Use::both : detail::Use::send));
+    T* const data = request.template buffer<0>().data();
+    check(MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr,
+                        static_cast<MPI_Count>(view.size()), datatype<T>(), reduction<T>(placement), root,
+                        comm.handle(), request.start()),
+          "MPI_Ireduce", comm.where());
+    detail::book(comm, detail::Operation::reduce, static_cast<double>(view.size() * sizeof(T)));
+    return request;
+}
+template <class Exec, class V>
+void reduce(Exec const& exec, Communicator const& comm, V const& view, int root,
+            Placement placement = Placement::partial) {
+    auto const scope = detail::span(comm, detail::Operation::reduce, view.size() * sizeof(typename V::value_type));
+    start_reduce(exec, comm, view, root, placement).wait();
+}
+
+/// The root's `out` holds the `in` of all ranks, one after the other. On other ranks `out` is not touched.
+template <class Exec, class In, class Out>
+Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, Communicator const& comm, In const& in,
+                                                              Out const& out, int root) {
+    using T = typename Out::non_const_value_type;
+    using R = Request<detail::Staged<In>, detail::Staged<Out>>;
+    bool const is_root = comm.rank() == root;
+    detail::require(!is_root || out.size() == in.size() * static_cast<std::size_t>(comm.size()), comm,
+                    detail::Operation::gather, in.size(), out.size());
+    if (is_root) detail::require_disjoint(comm, detail::Operation::gather, in, out);
+    if (comm.size() == 1) {
+        detail::copy_locally(exec, in, out);
+        return R(comm, {}, {});
+    }
+    R request(comm, detail::Staged<In>(exec, in, detail::Use::send),
+              is_root ? detail::Staged<Out>(exec, out, detail::Use::receive) : detail::Staged<Out>());
+    auto const count = static_cast<MPI_Count>(in.size());
+    check(MPI_Igather_c(request.template buffer<0>().data(), count, datatype<T>(), request.template buffer<1>().data(),
+                        count, datatype<T>(), root, comm.handle(), request.start()),
+          "MPI_Igather", comm.where());
+    double const bytes = static_cast<double>(in.size() * sizeof(T));
+    if (!is_root) // (n-1)/n of n pieces is booked by the n-1 ranks that send
+        detail::book(comm, detail::Operation::gather, bytes * comm.size() / (comm.size() - 1));
+    return request;
+}
+template <class Exec, class In, class Out>
+void gather(Exec const& exec, Communicator const& comm, In const& in, Out const& out, int root) {
+    auto const scope = detail::span(comm, detail::Operation::gather, in.size() * sizeof(typename In::value_type));
+    start_gather(exec, comm, in, out, root).wait();
+}
+
+namespace detail {
+/// A group of one rank has no communicator to send over.
+inline void require_somebody(Communicator const& comm) {
+    if (comm.size() == 1) throw Error("send " + comm.where() + ": a group of one rank has nobody to send to");
+}
+} // namespace detail
+
+/// Sends `view` to rank `to` of the group. The receiver's view has the same size and the same tag.
+template <class Exec, class V>
+Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm, V const& view, int to, int tag = 0) {
+    using T = typename V::non_const_value_type;
+    detail::require_somebody(comm);
+    Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::send));
+    check(MPI_Isend_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(), to, tag,
+                      comm.handle(), request.start()),
+          "MPI_Isend", comm.where());
+    if (to == comm.rank()) return request; // nothing leaves this rank
+    Cost cost;
+    add_scatter_cost(cost, comm.mesh(), comm.axes(),
+                     static_cast<double>(view.size() * sizeof(T)) * comm.size() / (comm.size() - 1));
+    observe::ledger().record(detail::Operation::send, cost, false);
+    return request;
+}
+template <class Exec, class V>
+void send(Exec const& exec, Communicator const& comm, V const& view, int to, int tag = 0) {
+    auto const scope = detail::span(comm, detail::Operation::send, view.size() * sizeof(typename V::value_type));
+    start_send(exec, comm, view, to, tag).wait();
+}
+
+/// Receives `view` from rank `from` of the group.
+template <class Exec, class V>
+Request<detail::Staged<V>> start_receive(Exec const& exec, Communicator const& comm, V const& view, int from,
+                                         int tag = 0) {
+    using T = typename V::non_const_value_type;
+    detail::require_somebody(comm);
+    Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::receive));
+    check(MPI_Irecv_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(), from,
+                      tag, comm.handle(), request.start()),
+          "MPI_Irecv", comm.where());
+    return request;
+}
+template <class Exec, class V>
+void receive(Exec const& exec, Communicator const& comm, V const& view, int from, int tag = 0) {
+    start_receive(exec, comm, view, from, tag).wait();
+}
+
+/// A shift along the ring of the group: `out` goes to the rank `steps` further, `in` comes from the rank `steps` back.
+template <class Send, class Receive>
+class [[nodiscard]] Shift {
+  public:
+    Shift(Send sent, Receive received) : sent_(std::move(sent)), received_(std::move(received)) {}
+    /// Blocks until `in` has arrived and `out` may be written again.
+    void wait() {
+        received_.wait();
+        sent_.wait();
+    }
+
+  private:
+    Send sent_;
+    Receive received_;
+};
+
+template <class Exec, class Out, class In>
+auto start_ring_shift(Exec const& exec, Communicator const& comm, Out const& out, In const& in, int steps = 1,
+                      int tag = 0) {
+    detail::require(in.size() == out.size(), comm, detail::Operation::send, out.size(), in.size());
+    detail::require_disjoint(comm, detail::Operation::send, out, in);
+    using Sending = Request<detail::Staged<Out>>;
+    using Receiving = Request<detail::Staged<In>>;
+    int const n = comm.size();
+    if (n == 1) {
+        detail::copy_locally(exec, out, in);
+        return Shift(Sending(comm, {}), Receiving(comm, {}));
+    }
+    auto const at = [&](int offset) { return ((comm.rank() + offset) % n + n) % n; };
+    auto received = start_receive(exec, comm, in, at(-steps), tag);
+    return Shift(start_send(exec, comm, out, at(steps), tag), std::move(received));
+}
+template <class Exec, class Out, class In>
+void ring_shift(Exec const& exec, Communicator const& comm, Out const& out, In const& in, int steps = 1, int tag = 0) {
+    auto const scope = detail::span(comm, detail::Operation::send, out.size() * sizeof(typename Out::value_type));
+    start_ring_shift(exec, comm, out, in, steps, tag).wait();
+}
+
+} // namespace pentad::comm

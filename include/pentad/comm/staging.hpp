@@ -1,0 +1,122 @@
+// Room: comm. How a View becomes memory that MPI can read or write: itself when it is row-major and contiguous and MPI
+// can reach it, otherwise such a copy, on the host unless MPI is GPU-aware.
+#pragma once
+
+#include <pentad/comm/copy.hpp>
+#include <pentad/comm/pool.hpp>
+
+#include <Kokkos_Core.hpp>
+#include <mpi.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+
+namespace pentad::comm {
+
+/// True when MPI may be given device pointers. Asked once; PENTAD_GPU_AWARE_MPI=0 or 1 in the environment decides.
+inline bool gpu_aware() {
+    static bool const aware = [] {
+        if (char const* forced = std::getenv("PENTAD_GPU_AWARE_MPI")) return std::string_view(forced) == "1";
+#if defined(MPICH_VERSION) && defined(MPIX_GPU_SUPPORT_CUDA)
+        int supported = 0;
+        return MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &supported) == MPI_SUCCESS && supported != 0;
+#else
+        return false;
+#endif
+    }();
+    return aware;
+}
+
+namespace detail {
+
+/// The pool of staging buffers of a memory space; it ends with Kokkos.
+template <class MemorySpace>
+Pool<MemorySpace>& staging_pool() {
+    static auto* pool = [] {
+        static std::unique_ptr<Pool<MemorySpace>> owned =
+            std::make_unique<Pool<MemorySpace>>(observe::Memory::communication);
+        Kokkos::push_finalize_hook([] { owned.reset(); });
+        return owned.get();
+    }();
+    return *pool;
+}
+
+/// True when the elements of a view lie in memory one after the other in row-major order, the order in which they
+/// travel.
+template <class V>
+bool is_row_major(V const& view) {
+    std::size_t stride = 1;
+    for (std::size_t d = V::rank(); d-- > 0; stride *= view.extent(d))
+        if (view.extent(d) > 1 && static_cast<std::size_t>(view.stride(d)) != stride) return false;
+    return true;
+}
+
+/// What MPI does with a view.
+enum class Use { send, receive, both };
+
+/// Memory that MPI can use in place of a view, for the life of this object.
+template <class V>
+class Staged {
+  public:
+    using T = typename V::non_const_value_type;
+    using Space = typename V::memory_space;
+    static constexpr bool always_contiguous =
+        V::rank() <= 1 && !std::is_same_v<typename V::array_layout, Kokkos::LayoutStride>;
+    static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space>::accessible;
+    using HostSpace = std::conditional_t<on_host, Kokkos::HostSpace, Kokkos::SharedHostPinnedSpace>;
+
+    Staged() = default;
+    /// Fences `exec`, whose work wrote the view; copies it when it is to be sent and cannot be sent as it is.
+    template <class Exec>
+    Staged(Exec const& exec, V const& view, Use use)
+        : view_(view), pointer_(const_cast<T*>(view.data())), is_received_(use != Use::send) {
+        bool const is_sent = use != Use::receive;
+        if constexpr (!always_contiguous)
+            if (!is_row_major(view)) {
+                packed_ = staging_pool<Space>().take(view.size() * sizeof(T));
+                pointer_ = static_cast<T*>(packed_.data());
+                if (is_sent) Kokkos::deep_copy(exec, contiguous(), view_);
+            }
+        exec.fence("pentad: before communication");
+        if constexpr (!on_host)
+            if (!gpu_aware() && view.size() > 0) {
+                host_ = staging_pool<HostSpace>().take(view.size() * sizeof(T));
+                device_ = pointer_;
+                pointer_ = static_cast<T*>(host_.data());
+                if (is_sent) copy_to_host(exec, pointer_, device_, view.size() * sizeof(T));
+            }
+    }
+    [[nodiscard]] T* data() const { return pointer_; }
+    [[nodiscard]] std::size_t size() const { return view_.size(); }
+    /// Brings what was received to the view. Blocks until it is there.
+    void unpack() {
+        if (!is_received_) return;
+        if constexpr (!on_host)
+            if (device_ != nullptr) {
+                copy_from_host(typename V::execution_space(), device_, pointer_, view_.size() * sizeof(T));
+                pointer_ = device_;
+            }
+        if constexpr (!std::is_const_v<typename V::value_type> && !always_contiguous)
+            if (pointer_ != view_.data()) Kokkos::deep_copy(view_, contiguous());
+    }
+
+  private:
+    using Contiguous = Kokkos::View<typename V::non_const_data_type, Kokkos::LayoutRight, typename V::device_type,
+                                    Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    Contiguous contiguous() const {
+        Kokkos::LayoutRight extents;
+        for (std::size_t i = 0; i < V::rank(); ++i) extents.dimension[i] = view_.extent(i);
+        return Contiguous(pointer_, extents);
+    }
+    V view_;
+    T* pointer_ = nullptr;
+    T* device_ = nullptr;
+    bool is_received_ = false;
+    Block<Space> packed_;
+    Block<HostSpace> host_;
+};
+
+} // namespace detail
+} // namespace pentad::comm

@@ -1,0 +1,199 @@
+// Room: context. Attention of a shard's queries over the keys of all shards, one shard's block after the other,
+// whatever brings them: what ring and all-gather share. A zigzag shard has two pieces, each with a running state of its
+// own.
+#pragma once
+
+#include <pentad/kernels/attention.hpp>
+#include <pentad/layers/layer.hpp>
+#include <pentad/layout/partition.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+namespace pentad::context {
+
+namespace detail {
+
+/// Elements [first, first + length) of the sequence of [batch, seq, heads, head_dim].
+template <class V>
+auto part(V const& heads, Segment const& segment) {
+    return Kokkos::subview(heads, Kokkos::ALL, std::pair(segment.local, segment.local + segment.length), Kokkos::ALL,
+                           Kokkos::ALL);
+}
+
+/// A buffer of the pool seen as a View.
+template <class A, int Rank, class Exec>
+struct Scratch {
+    comm::Block<typename Exec::memory_space> block;
+    View<A, Rank, Exec> view;
+
+    Scratch() = default;
+    template <class... Extents>
+    Scratch(Context<Exec> const& context, Extents... extents)
+        : block(context.take((sizeof(A) * ... * static_cast<std::size_t>(extents)))),
+          view(static_cast<A*>(block.data()), static_cast<std::size_t>(extents)...) {}
+};
+
+/// f(query piece, key piece, mask) for each pair of pieces of two shards in which some query sees some key.
+template <class F>
+void for_each_visible(Partition const& partition, std::size_t mine, std::size_t theirs, F&& f) {
+    for (std::size_t i = 0; i < partition.pieces(); ++i)
+        for (std::size_t j = 0; j < partition.pieces(); ++j) {
+            auto const query = partition.segment(mine, i), key = partition.segment(theirs, j);
+            if (key.global < query.global + query.length)
+                f(i, query, key,
+                  kernels::CausalOffset{true, static_cast<i64>(query.global), static_cast<i64>(key.global)});
+        }
+}
+
+} // namespace detail
+
+/// What the forward pass leaves for the backward pass.
+template <class Query, class Key, class Exec>
+struct Saved {
+    using A = accumulator_t<typename Query::element>;
+    Tensor<Query, Exec> query, output;
+    Tensor<Key, Exec> key, value;
+    comm::Block<typename Exec::memory_space> lse; ///< [pieces, batch, heads, seq of a piece]
+};
+
+/// How the sequence lies over cp, and this rank's place: fixed for a model.
+struct Placing {
+    Partition partition;
+    std::size_t mine; ///< this rank's shard
+
+    template <class Exec>
+    explicit Placing(Setup<Exec> const& setup)
+        : partition(setup.partition()), mine(setup.context.communicators().shard_index(AxisNames(cp::name))) {}
+    [[nodiscard]] bool is_one_block() const { return partition.shards() * partition.pieces() == 1; }
+};
+
+/// The forward pass over blocks of keys: `add` each shard's keys once, in any order, then `finish`.
+template <class Query, class Key, class Exec>
+class BlockForward {
+  public:
+    using T = typename Query::element;
+    using A = accumulator_t<T>;
+
+    BlockForward(Placing const& placing, Saved<Query, Key, Exec>& saved) : placing_(placing), saved_(&saved) {
+        auto const& context = saved.query.context();
+        auto const q = saved.query.view();
+        std::size_t const piece = q.extent(1) / pieces();
+        saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
+        for (std::size_t i = 0; i < pieces(); ++i) {
+            max_[i] = {context, q.extent(0), q.extent(2), piece};
+            sum_[i] = {context, q.extent(0), q.extent(2), piece};
+            output_[i] = {context, q.extent(0), piece, q.extent(2), q.extent(3)};
+            kernels::attention_start(context.exec(), state(i));
+        }
+    }
+    /// The keys and values of shard `theirs`: views [batch, seq of a shard, kv_heads, head_dim].
+    template <class V>
+    void add(std::size_t theirs, V const& key, V const& value) {
+        auto const q = saved_->query.view();
+        detail::for_each_visible(placing_.partition, placing_.mine, theirs,
+                                 [&](std::size_t i, Segment const& mine, Segment const& other, auto const& mask) {
+                                     kernels::attention_accumulate(saved_->query.context().exec(),
+                                                                   detail::part(q, mine), detail::part(key, other),
+                                                                   detail::part(value, other), scale(q), mask,
+                                                                   state(i));
+                                 });
+    }
+    /// The attention's output, which stays in `saved` too.
+    Tensor<Query, Exec> finish() {
+        auto const& context = saved_->query.context();
+        saved_->output = Tensor<Query, Exec>(context, saved_->query.extents());
+        auto const o = saved_->output.view();
+        for (std::size_t i = 0; i < pieces(); ++i)
+            kernels::attention_finish(context.exec(), state(i),
+                                      detail::part(o, placing_.partition.segment(placing_.mine, i)),
+                                      lse(*saved_, i, pieces()));
+        return saved_->output;
+    }
+
+    /// The whole forward pass where the queries and keys of this rank are all there are.
+    static Tensor<Query, Exec> at_once(Saved<Query, Key, Exec>& saved) {
+        auto const& context = saved.query.context();
+        auto const q = saved.query.view();
+        saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
+        saved.output = Tensor<Query, Exec>(context, saved.query.extents());
+        kernels::attention_forward(context.exec(), q, saved.key.view(), saved.value.view(), scale(q), {true, 0, 0},
+                                   saved.output.view(), lse(saved, 0, 1));
+        return saved.output;
+    }
+
+    /// lse of piece i: [batch, heads, seq of a piece].
+    static View<A, 3, Exec> lse(Saved<Query, Key, Exec> const& saved, std::size_t i, std::size_t pieces) {
+        auto const& q = saved.query.local();
+        std::size_t const piece = q[1] / pieces;
+        return View<A, 3, Exec>(static_cast<A*>(saved.lse.data()) + i * q[0] * q[2] * piece, q[0], q[2], piece);
+    }
+    /// The scale of the scores (Vaswani et al. 2017, eq. 1).
+    template <class V>
+    static double scale(V const& q) {
+        return 1.0 / std::sqrt(static_cast<double>(q.extent(3)));
+    }
+
+  private:
+    [[nodiscard]] std::size_t pieces() const { return placing_.partition.pieces(); }
+    kernels::AttentionState<A, Exec> state(std::size_t i) const {
+        return {max_[i].view, sum_[i].view, output_[i].view};
+    }
+
+    Placing placing_;
+    Saved<Query, Key, Exec>* saved_;
+    std::array<detail::Scratch<A, 3, Exec>, 2> max_, sum_;
+    std::array<detail::Scratch<A, 4, Exec>, 2> output_;
+};
+
+/// The backward pass over blocks of keys: `add` each shard's keys once, in any order; dq is then whole.
+template <class Query, class Key, class Exec>
+class BlockBackward {
+  public:
+    using T = typename Query::element;
+    using A = accumulator_t<T>;
+    using QueryGradient = with_element_t<dual_t<Query>, A>;
+
+    BlockBackward(Placing const& placing, Saved<Query, Key, Exec> const& saved, Tensor<dual_t<Query>, Exec> const& dy)
+        : placing_(placing), saved_(&saved), dy_(dy), dquery_(dy.context(), dy.extents()) {
+        auto const& context = dy.context();
+        dquery_.clear();
+        auto const q = saved.query.view();
+        std::size_t const pieces = placing_.partition.pieces();
+        for (std::size_t i = 0; i < pieces; ++i) {
+            delta_[i] = {context, q.extent(0), q.extent(2), q.extent(1) / pieces};
+            auto const mine = placing_.partition.segment(placing_.mine, i);
+            kernels::attention_backward_start(context.exec(), detail::part(saved.output.view(), mine),
+                                              detail::part(dy_.view(), mine), delta_[i].view);
+        }
+    }
+    /// Adds to the gradients of the keys and values of shard `theirs`, in accumulators of the same shape.
+    template <class V, class G>
+    void add(std::size_t theirs, V const& key, V const& value, G const& dkey, G const& dvalue) {
+        auto const q = saved_->query.view();
+        detail::for_each_visible(placing_.partition, placing_.mine, theirs,
+                                 [&](std::size_t i, Segment const& mine, Segment const& other, auto const& mask) {
+                                     using Forward = BlockForward<Query, Key, Exec>;
+                                     kernels::attention_backward_accumulate(
+                                         dy_.context().exec(), detail::part(q, mine), detail::part(key, other),
+                                         detail::part(value, other), detail::part(dy_.view(), mine),
+                                         Forward::lse(*saved_, i, placing_.partition.pieces()), delta_[i].view,
+                                         Forward::scale(q), mask, detail::part(dquery_.view(), mine),
+                                         detail::part(dkey, other), detail::part(dvalue, other));
+                                 });
+    }
+    [[nodiscard]] Tensor<QueryGradient, Exec> const& dquery() const { return dquery_; }
+
+  private:
+    Placing placing_;
+    Saved<Query, Key, Exec> const* saved_;
+    Tensor<dual_t<Query>, Exec> dy_;
+    Tensor<QueryGradient, Exec> dquery_;
+    std::array<detail::Scratch<A, 3, Exec>, 2> delta_;
+};
+
+} // namespace pentad::context

@@ -1,0 +1,38 @@
+// Room: context. The strategy that the setup names at run time: one binary runs either.
+#pragma once
+
+#include <pentad/context/all_gather.hpp>
+#include <pentad/context/ring.hpp>
+
+#include <utility>
+
+namespace pentad::context {
+
+struct Selected {
+    template <class Query, class Key, class Exec>
+    class on {
+      public:
+        using Saved = context::Saved<Query, Key, Exec>;
+
+        explicit on(Setup<Exec> const& setup)
+            : is_ring_(setup.context_strategy == ContextStrategy::ring), ring_(setup), all_gather_(setup) {}
+
+        Tensor<Query, Exec> forward(Saved& saved) const {
+            return is_ring_ ? ring_.forward(saved) : all_gather_.forward(saved);
+        }
+        template <class Receive>
+        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive) const {
+            if (is_ring_)
+                ring_.backward(saved, dy, std::forward<Receive>(receive));
+            else
+                all_gather_.backward(saved, dy, std::forward<Receive>(receive));
+        }
+
+      private:
+        bool is_ring_;
+        Ring::on<Query, Key, Exec> ring_;
+        AllGather::on<Query, Key, Exec> all_gather_;
+    };
+};
+
+} // namespace pentad::context

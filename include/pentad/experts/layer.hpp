@@ -1,0 +1,155 @@
+// Room: experts. A layer of SwiGLU experts behind a router: route, dispatch over ep, grouped products sharded over tp,
+// the way back, the weighted sum.
+#pragma once
+
+#include <pentad/experts/dispatch.hpp>
+#include <pentad/experts/router.hpp>
+#include <pentad/kernels/activation.hpp>
+#include <pentad/kernels/gemm.hpp>
+#include <pentad/layers/contract.hpp>
+#include <pentad/layers/parameter.hpp>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+namespace pentad::experts {
+
+/// y[t] = sum over the k choices e of token t of weight[t, e] W2_e (silu(W1_e x[t]) * (W3_e x[t])), as Mixtral (Jiang
+/// et al. 2024, section 2.1), without capacity: no token is dropped.
+struct Layer {
+    template <class Stream, class Exec>
+    class on {
+      public:
+        using T = typename Stream::element;
+        using A = accumulator_t<T>;
+        using takes = Stream;
+        using gives = PartialStream<T>;
+        using Row = Dispatched<T>;
+        using Up = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<ffn, dynamic, tp>, Dim<hidden>>>;
+        using Down = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<hidden>, Dim<ffn, dynamic, tp>>>;
+        using RouterType = Router<Stream, Exec>;
+        /// Every rank of tp weighs its part of each expert's output: the weights are replicated, their gradient
+        /// partial.
+        template <class E>
+        using Gathered = with_element_t<with_last_dim_t<GatheredStream<T>, Dim<slot>>, E>;
+
+        struct Saved {
+            typename RouterType::Saved router;
+            Dispatch<Exec> dispatch;
+            Tensor<Gathered<A>, Exec> weight;
+            Rows<T, Exec> x, gate, up, inner,
+                output; ///< of the experts here; output: by slot, for the weights' gradient
+            Rows<T, Exec> doutput;
+        };
+
+        on(Setup<Exec> const& setup, std::string const& name)
+            : router_(setup, name + ".gate"), gate_(setup.context, name + ".experts.{}.w1.weight",
+                                                    {setup.shape.experts, setup.shape.ffn, setup.shape.hidden}),
+              up_(setup.context, name + ".experts.{}.w3.weight",
+                  {setup.shape.experts, setup.shape.ffn, setup.shape.hidden}),
+              down_(setup.context, name + ".experts.{}.w2.weight",
+                    {setup.shape.experts, setup.shape.hidden, setup.shape.ffn}) {}
+
+        Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
+            observe::Scope const scope("experts forward", "compute");
+            auto const& context = pass.context;
+            auto const& exec = context.exec();
+            router_.forward(pass, x, saved.router);
+            auto const choice = redistribute<Gathered<i32>>(saved.router.choice);
+            saved.weight = redistribute<Gathered<A>>(saved.router.weight);
+            auto const tokens = redistribute<GatheredStream<T>>(std::move(x));
+            saved.dispatch.route(context, choice.rows(), gate_.value().extents()[0]);
+            saved.x = saved.dispatch.template forward<T>(context, tokens.rows());
+
+            std::size_t const rows = saved.x.count, width = gate_.value().local()[1];
+            saved.gate = Rows<T, Exec>(context, rows, width);
+            saved.up = Rows<T, Exec>(context, rows, width);
+            saved.inner = Rows<T, Exec>(context, rows, width);
+            Rows<T, Exec> out(context, rows, saved.x.columns);
+            auto const offsets = saved.dispatch.offsets();
+            constexpr auto transposed = kernels::Transpose::yes;
+            kernels::grouped_gemm(exec, transposed, 1.0, saved.x.view(), gate_.value().view(), offsets, 0.0,
+                                  saved.gate.view());
+            kernels::grouped_gemm(exec, transposed, 1.0, saved.x.view(), up_.value().view(), offsets, 0.0,
+                                  saved.up.view());
+            kernels::swiglu_forward<T>(exec, saved.gate.view(), saved.up.view(), saved.inner.view());
+            kernels::grouped_gemm(exec, transposed, 1.0, saved.inner.view(), down_.value().view(), offsets, 0.0,
+                                  out.view());
+
+            saved.output = saved.dispatch.from_experts(context, std::move(out));
+            Tensor<gives, Exec> y(context, tokens.extents());
+            kernels::combine_forward<T>(exec, saved.output.view(), saved.dispatch.position(), saved.weight.rows(),
+                                        y.rows());
+            return y;
+        }
+
+        Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
+                                                   Saved& saved) const {
+            observe::Scope const scope("experts backward", "compute");
+            auto const& context = pass.context;
+            auto const& exec = context.exec();
+            Tensor<dual_t<Gathered<A>>, Exec> dweight(context, saved.weight.extents());
+            kernels::combine_backward<T>(exec, dy.rows(), saved.output.view(), saved.dispatch.position(),
+                                         saved.weight.rows(), saved.output.view(), dweight.rows());
+            saved.doutput = saved.dispatch.to_experts(context, std::move(saved.output));
+
+            auto const offsets = saved.dispatch.offsets();
+            constexpr auto plain = kernels::Transpose::no;
+            Rows<T, Exec> dinner(context, saved.inner.count, saved.inner.columns);
+            kernels::grouped_gemm(exec, plain, 1.0, saved.doutput.view(), down_.value().view(), offsets, 0.0,
+                                  dinner.view());
+            kernels::swiglu_backward<T>(exec, dinner.view(), saved.gate.view(), saved.up.view(), saved.gate.view(),
+                                        saved.up.view());
+            Rows<T, Exec> drows(context, saved.x.count, saved.x.columns);
+            kernels::grouped_gemm(exec, plain, 1.0, saved.gate.view(), gate_.value().view(), offsets, 0.0,
+                                  drows.view());
+            kernels::grouped_gemm(exec, plain, 1.0, saved.up.view(), up_.value().view(), offsets, 1.0, drows.view());
+
+            Tensor<dual_t<GatheredStream<T>>, Exec> dtokens(context, dy.extents());
+            saved.dispatch.template backward<T>(context, std::move(drows), dtokens.rows());
+            auto dx = router_.backward_data(
+                pass, redistribute<dual_t<typename RouterType::ChoiceWeight>>(std::move(dweight)), saved.router);
+            auto const through_experts = redistribute<dual_t<Stream>>(std::move(dtokens));
+            kernels::add<T>(exec, through_experts.flat(), dx.flat());
+            return dx;
+        }
+
+        void backward_weight(Pass<Exec>& pass, Saved& saved) const {
+            observe::Scope const scope("experts weights", "compute");
+            auto const& exec = pass.context.exec();
+            auto const offsets = saved.dispatch.offsets();
+            kernels::grouped_gemm_weight(exec, 1.0, saved.doutput.view(), saved.inner.view(), offsets, 1.0,
+                                         down_.gradient().view());
+            kernels::grouped_gemm_weight(exec, 1.0, saved.gate.view(), saved.x.view(), offsets, 1.0,
+                                         gate_.gradient().view());
+            kernels::grouped_gemm_weight(exec, 1.0, saved.up.view(), saved.x.view(), offsets, 1.0,
+                                         up_.gradient().view());
+            router_.backward_weight(pass, saved.router);
+            saved.weight = {};
+            saved.x = saved.gate = saved.up = saved.inner = saved.output = saved.doutput = {};
+        }
+
+        template <class F>
+        void for_each_parameter(F&& f) {
+            router_.for_each_parameter(f);
+            f(gate_);
+            f(up_);
+            f(down_);
+        }
+
+      private:
+        // One expert's products, as the algebra sees them: the layouts without the expert dimension must fit.
+        using OneRow = Layout<T, Dims<Dim<token, dynamic, dp, cp>, Dim<hidden>>, Replicated<tp>>;
+        using OneUp = Layout<T, Dims<Dim<ffn, dynamic, tp>, Dim<hidden>>>;
+        using OneDown = Layout<T, Dims<Dim<hidden>, Dim<ffn, dynamic, tp>>>;
+        static_assert((require_multipliable<OneRow, OneUp, 1>(), true));
+        static_assert((require_multipliable<product_t<OneRow, OneUp, 1>, OneDown, 1>(), true));
+
+        RouterType router_;
+        Parameter<Up, used_t<Up, Row>, Exec> gate_, up_;
+        Parameter<Down, used_t<Down, Row>, Exec> down_;
+    };
+};
+
+} // namespace pentad::experts

@@ -1,0 +1,163 @@
+// Room: experts. The softmax top-k router with its load-balancing and z losses. It works on the residual stream as it
+// lies: where tp shards the sequence, each rank routes its own tokens, and the router's gradient is partial over tp.
+#pragma once
+
+#include <pentad/kernels/elementwise.hpp>
+#include <pentad/kernels/gemm.hpp>
+#include <pentad/kernels/router.hpp>
+#include <pentad/layers/layer.hpp>
+#include <pentad/layers/parameter.hpp>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pentad::experts {
+
+namespace detail {
+/// sums = [choices of each expert, sum of each expert's probabilities, sum of lse^2], in f64.
+template <class A, class Exec>
+void gather_sums(Exec const& exec, View<i64 const, 1, Exec> counts, View<A const, 1, Exec> probability_sums,
+                 View<A const, 1, Exec> lse, View<f64, 1, Exec> sums) {
+    std::size_t const n = counts.extent(0);
+    Kokkos::parallel_for(
+        "pentad::router_sums", Kokkos::RangePolicy<Exec>(exec, 0, n), KOKKOS_LAMBDA(std::size_t e) {
+            sums(e) = static_cast<f64>(counts(e));
+            sums(n + e) = static_cast<f64>(probability_sums(e));
+        });
+    kernels::sum_of_squares<A>(exec, lse, View<f64, 0, Exec>(sums.data() + 2 * n));
+}
+} // namespace detail
+
+/// probabilities = softmax(x W^T); the top k of them, renormalised, weigh the experts (Jiang et al. 2024, section 2.1).
+/// Ties go to the lowest expert. Losses, over all T tokens of the micro-batch on all ranks: load balancing
+/// E sum_e f_e P_e with f_e = choices of e / T and P_e the mean probability (Fedus et al. 2021, eq. 4, with the k
+/// choices of a token counted each, as Hugging Face's Mixtral does), and z = mean of logsumexp(logits)^2 (Zoph et al.
+/// 2022, eq. 5).
+template <class Stream, class Exec>
+class Router {
+  public:
+    using T = typename Stream::element;
+    using A = accumulator_t<T>;
+    using Weight = Layout<T, Dims<Dim<expert>, Dim<hidden>>>;
+    using Choice = with_element_t<with_last_dim_t<Stream, Dim<slot>>, i32>;
+    using ChoiceWeight = with_element_t<with_last_dim_t<Stream, Dim<slot>>, A>;
+    using Scores = with_element_t<with_last_dim_t<Stream, Dim<expert>>, A>;
+    using Sums = summed_t<f64, Dims<Dim<expert>>, Stream>;
+
+    struct Saved {
+        Tensor<Stream, Exec> x;
+        Tensor<Scores, Exec> probabilities, dlogits;
+        Tensor<Choice, Exec> choice;
+        Tensor<ChoiceWeight, Exec> weight;
+        comm::Block<typename Exec::memory_space> lse, balance_gradient;
+    };
+
+    Router(Setup<Exec> const& setup, std::string const& name)
+        : weight_(setup.context, name + ".weight", {setup.shape.experts, setup.shape.hidden}),
+          top_k_(setup.shape.top_k), experts_(setup.shape.experts),
+          tokens_(static_cast<double>(setup.batch * setup.seq)), sums_(2 * setup.shape.experts + 1),
+          gradient_(setup.shape.experts) {}
+
+    void forward(Pass<Exec>& pass, Tensor<Stream, Exec> const& x, Saved& saved) const {
+        auto const& context = pass.context;
+        auto const& exec = context.exec();
+        std::array<std::size_t, 3> extents = x.extents();
+        extents[2] = experts_;
+        saved.probabilities = Tensor<Scores, Exec>(context, extents);
+        extents[2] = top_k_;
+        saved.choice = Tensor<Choice, Exec>(context, extents);
+        saved.weight = Tensor<ChoiceWeight, Exec>(context, extents);
+        auto const p = saved.probabilities.rows();
+        saved.lse = context.take(p.extent(0) * sizeof(A));
+        kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::yes, 1.0, x.rows(), weight_.value().view(), 0.0,
+                      p);
+        kernels::router_forward<A>(exec, p, p, lse(saved), saved.choice.rows(), saved.weight.rows());
+        balance(pass, saved);
+        saved.x = x;
+    }
+
+    /// The gradient of x from that of the weights of the choices.
+    Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<ChoiceWeight, Exec> const& dweight,
+                                               Saved& saved) const {
+        auto const& exec = pass.context.exec();
+        saved.dlogits = Tensor<Scores, Exec>(pass.context, saved.probabilities.extents());
+        kernels::router_backward<A>(exec, saved.probabilities.rows(), lse(saved), saved.choice.rows(),
+                                    saved.weight.rows(), dweight.rows(), balance_gradient(saved),
+                                    static_cast<A>(pass.z_scale / tokens_), saved.dlogits.rows());
+        Tensor<dual_t<Stream>, Exec> dx(pass.context, saved.x.extents());
+        with_logits_gradient(pass, saved, [&](auto const& d) {
+            kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::no, 1.0, d, weight_.value().view(), 0.0,
+                          dx.rows());
+        });
+        return dx;
+    }
+    void backward_weight(Pass<Exec>& pass, Saved& saved) const {
+        with_logits_gradient(pass, saved, [&](auto const& d) {
+            kernels::gemm(pass.context.exec(), kernels::Transpose::yes, kernels::Transpose::no, 1.0, d, saved.x.rows(),
+                          1.0, weight_.gradient().view());
+        });
+        saved = {};
+    }
+    template <class F>
+    void for_each_parameter(F&& f) {
+        f(weight_);
+    }
+
+  private:
+    static View<A, 1, Exec> lse(Saved const& saved) {
+        return View<A, 1, Exec>(static_cast<A*>(saved.lse.data()), saved.probabilities.rows().extent(0));
+    }
+    View<A, 1, Exec> balance_gradient(Saved const& saved) const {
+        return View<A, 1, Exec>(static_cast<A*>(saved.balance_gradient.data()), experts_);
+    }
+    /// The products want the gradient of the logits in the elements of x.
+    template <class F>
+    void with_logits_gradient(Pass<Exec>& pass, Saved const& saved, F&& f) const {
+        if constexpr (std::is_same_v<T, A>) {
+            f(saved.dlogits.rows());
+        } else {
+            Tensor<with_element_t<Scores, T>, Exec> rounded(pass.context, saved.dlogits.extents());
+            kernels::convert<A, T>(pass.context.exec(), saved.dlogits.flat(), rounded.flat());
+            f(rounded.rows());
+        }
+    }
+    /// Reduces the sums that the losses are made of and notes the losses and the gradient of the probabilities.
+    void balance(Pass<Exec>& pass, Saved& saved) const {
+        auto const& context = pass.context;
+        auto const& exec = context.exec();
+        auto const p = saved.probabilities.rows();
+        comm::Block<typename Exec::memory_space> const counts = context.take(experts_ * sizeof(i64)),
+                                                       columns = context.take(experts_ * sizeof(A));
+        View<i64, 1, Exec> const count_view(static_cast<i64*>(counts.data()), experts_);
+        View<A, 1, Exec> const column_view(static_cast<A*>(columns.data()), experts_);
+        kernels::router_counts<Exec>(exec, saved.choice.rows(), count_view);
+        kernels::router_probability_sums<A>(exec, p, column_view);
+        Tensor<Sums, Exec> sums(context, {sums_.size()});
+        detail::gather_sums<A, Exec>(exec, count_view, column_view, lse(saved), sums.flat());
+        auto const total = redistribute<invariant_t<Sums>>(std::move(sums));
+        total.get(sums_.data());
+        double const n = static_cast<double>(experts_);
+        double loss = 0;
+        for (std::size_t e = 0; e < experts_; ++e) {
+            double const fraction = sums_[e] / tokens_;
+            loss += n * fraction * sums_[experts_ + e] / tokens_;
+            gradient_[e] = static_cast<A>(pass.balance_scale * n * fraction / tokens_);
+        }
+        if (!pass.is_replay) {
+            pass.balance_sum += loss;
+            pass.z_sum += sums_[2 * experts_] / tokens_;
+        }
+        saved.balance_gradient = context.take(experts_ * sizeof(A));
+        comm::copy_from_host(exec, saved.balance_gradient.data(), gradient_.data(), experts_ * sizeof(A));
+    }
+
+    Parameter<Weight, used_t<Weight, Stream>, Exec> weight_;
+    std::size_t top_k_, experts_;
+    double tokens_;
+    mutable std::vector<double> sums_; // host copies, kept so that a step allocates nothing
+    mutable std::vector<A> gradient_;
+};
+
+} // namespace pentad::experts

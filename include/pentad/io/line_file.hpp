@@ -1,0 +1,30 @@
+// Room: io. A text file that is written line by line, for logs: each line goes to the operating system at once, so that
+// a reader follows the run and a full disk is noticed on the line that found it full.
+#pragma once
+
+#include <pentad/io/file.hpp>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace pentad::io {
+
+class LineFile {
+  public:
+    /// Makes the file, or empties it.
+    explicit LineFile(std::filesystem::path const& path) : file_(File::create(path)) {}
+
+    void write(std::string_view line) {
+        line_.assign(line);
+        line_ += '\n';
+        file_.write(line_); // one write a line: lines of a log are never torn
+    }
+    void close() { file_.close(); }
+
+  private:
+    File file_;
+    std::string line_;
+};
+
+} // namespace pentad::io

@@ -1,0 +1,278 @@
+// Room: io. The safetensors format: eight bytes with the length of a JSON header, the header (name, type, shape and
+// place of each tensor), then the tensors one after the other. The writer streams; the reader trusts nothing it reads.
+#pragma once
+
+#include <pentad/io/atomic_file.hpp>
+#include <pentad/io/file.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace pentad::io {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian, and so must we be");
+
+/// What the header says about a tensor.
+struct TensorEntry {
+    std::string name;
+    std::string type; ///< "F64", "F32", ...: safetensors_type<T>
+    std::vector<std::int64_t> shape;
+};
+
+/// The name that the format gives to an element type.
+template <class T>
+inline constexpr std::string_view safetensors_type = "";
+template <>
+inline constexpr std::string_view safetensors_type<double> = "F64";
+template <>
+inline constexpr std::string_view safetensors_type<float> = "F32";
+template <>
+inline constexpr std::string_view safetensors_type<std::int64_t> = "I64";
+
+namespace detail {
+
+/// Bytes of an element; 0 where the format knows no such type.
+inline std::uint64_t element_bytes(std::string_view type) {
+    static constexpr std::array<std::pair<std::string_view, int>, 14> known{{{"F64", 8},
+                                                                             {"F32", 4},
+                                                                             {"F16", 2},
+                                                                             {"BF16", 2},
+                                                                             {"I64", 8},
+                                                                             {"I32", 4},
+                                                                             {"I16", 2},
+                                                                             {"I8", 1},
+                                                                             {"U64", 8},
+                                                                             {"U32", 4},
+                                                                             {"U16", 2},
+                                                                             {"U8", 1},
+                                                                             {"BOOL", 1},
+                                                                             {"F8_E4M3", 1}}};
+    for (auto const& [name, bytes] : known)
+        if (name == type) return static_cast<std::uint64_t>(bytes);
+    return 0;
+}
+
+/// Bytes of a tensor; nothing where the type is unknown, an extent negative, or the product beyond 2^63.
+inline std::optional<std::uint64_t> tensor_bytes(std::string_view type, std::span<std::int64_t const> shape) {
+    constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    std::uint64_t bytes = element_bytes(type);
+    if (bytes == 0) return std::nullopt;
+    for (std::int64_t const extent : shape) {
+        if (extent < 0) return std::nullopt;
+        if (extent > 0 && bytes > most / static_cast<std::uint64_t>(extent)) return std::nullopt;
+        bytes *= static_cast<std::uint64_t>(extent);
+    }
+    return bytes;
+}
+
+} // namespace detail
+
+/// Writes a file whose tensors are known before their data: the header at once, then the data in the header's order, in
+/// pieces of any size. The file appears at its path when it is complete.
+class SafetensorsWriter {
+  public:
+    SafetensorsWriter(std::filesystem::path const& path, std::vector<TensorEntry> tensors,
+                      std::map<std::string, std::string> const& metadata = {{"format", "pt"}})
+        : file_(path), tensors_(std::move(tensors)) {
+        auto header = nlohmann::ordered_json::object();
+        if (!metadata.empty()) header["__metadata__"] = metadata;
+        std::uint64_t offset = 0;
+        for (auto const& tensor : tensors_) {
+            auto const bytes = detail::tensor_bytes(tensor.type, tensor.shape);
+            if (!bytes)
+                throw std::invalid_argument("tensor " + tensor.name +
+                                            " has a type or a shape that safetensors cannot hold");
+            if (tensor.name == "__metadata__" || header.contains(tensor.name))
+                throw std::invalid_argument("tensor " + tensor.name +
+                                            " is given twice, or has the name that the format keeps for itself");
+            header[tensor.name] = {
+                {"dtype", tensor.type}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + *bytes}}};
+            offset += *bytes;
+            ends_.push_back(offset);
+        }
+        std::string text = header.dump();
+        text.resize((text.size() + 7) / 8 * 8, ' '); // so that the data are aligned
+        std::uint64_t const length = text.size();
+        file_.write(&length, sizeof length);
+        file_.write(text);
+    }
+
+    /// Adds data to the tensor whose turn it is; a piece may end one tensor and begin the next.
+    template <class T>
+    void append(std::span<T const> piece) {
+        while (!piece.empty()) {
+            skip_complete();
+            if (next_ == ends_.size()) throw std::logic_error("more data than tensors for " + file_.path().string());
+            auto const& entry = tensors_[next_];
+            if (entry.type != safetensors_type<T>)
+                throw std::logic_error("tensor " + entry.name + " holds " + entry.type + ", and is given " +
+                                       std::string(safetensors_type<T>));
+            auto const count = std::min<std::uint64_t>(piece.size(), (ends_[next_] - written_) / sizeof(T));
+            file_.write(piece.data(), count * sizeof(T));
+            written_ += count * sizeof(T);
+            piece = piece.subspan(count);
+        }
+    }
+
+    /// Puts the file in place. Every tensor is complete.
+    void close() {
+        skip_complete();
+        if (next_ != ends_.size()) throw std::logic_error("tensor " + tensors_[next_].name + " is not complete");
+        file_.commit();
+    }
+
+  private:
+    void skip_complete() {
+        while (next_ < ends_.size() && ends_[next_] == written_) ++next_;
+    }
+
+    AtomicFile file_;
+    std::vector<TensorEntry> tensors_;
+    std::vector<std::uint64_t> ends_;
+    std::uint64_t written_ = 0;
+    std::size_t next_ = 0;
+};
+
+/// Reads a file. The constructor reads and checks the header: every later read stays inside the file.
+class SafetensorsReader {
+  public:
+    explicit SafetensorsReader(std::filesystem::path const& path) : file_(File::open_for_reading(path)) {
+        std::uint64_t const size = file_.size();
+        std::uint64_t length = 0;
+        if (size < sizeof length)
+            refuse("it has " + std::to_string(size) + " bytes, fewer than the 8 that say how long its header is");
+        file_.read_at(0, &length, sizeof length);
+        constexpr std::uint64_t most = 100'000'000; // the limit of the format's own library
+        if (length > most || length > size - sizeof length)
+            refuse("its header would be " + std::to_string(length) + " bytes long, and the file has " +
+                   std::to_string(size));
+        std::string text(length, '\0');
+        file_.read_at(sizeof length, text.data(), length);
+        data_ = sizeof length + length;
+
+        auto const header = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+        if (!header.is_object()) refuse("its header is not a JSON object");
+        for (auto const& [name, value] : header.items()) {
+            if (name == "__metadata__")
+                read_metadata(value);
+            else
+                read_entry(name, value);
+        }
+        check_places(size - data_);
+    }
+
+    [[nodiscard]] std::vector<TensorEntry> const& tensors() const { return tensors_; }
+    [[nodiscard]] std::map<std::string, std::string> const& metadata() const { return metadata_; }
+
+    [[nodiscard]] bool contains(std::string_view name) const { return index_.contains(name); }
+    [[nodiscard]] TensorEntry const& tensor(std::string_view name) const { return tensors_[position(name)]; }
+
+    /// Reads the elements from `first` on, as many as `into` takes.
+    template <class T>
+    void read(std::string_view name, std::span<T> into, std::uint64_t first = 0) const {
+        std::size_t const at = position(name);
+        if (tensors_[at].type != safetensors_type<T>)
+            refuse("tensor " + std::string(name) + " holds " + tensors_[at].type + ", not " +
+                   std::string(safetensors_type<T>));
+        auto const [begin, end] = places_[at];
+        std::uint64_t const count = (end - begin) / sizeof(T);
+        if (first > count || into.size() > count - first)
+            refuse("tensor " + std::string(name) + " has " + std::to_string(count) + " elements; " +
+                   std::to_string(into.size()) + " from the " + std::to_string(first) + "th on were asked for");
+        file_.read_at(data_ + begin + first * sizeof(T), into.data(), into.size_bytes());
+    }
+    template <class T>
+    [[nodiscard]] std::vector<T> read(std::string_view name) const {
+        auto const [begin, end] = places_[position(name)];
+        std::vector<T> values((end - begin) / sizeof(T));
+        read<T>(name, values);
+        return values;
+    }
+
+  private:
+    [[noreturn]] void refuse(std::string const& why) const {
+        throw FileError("cannot read " + file_.path().string() + " as safetensors: " + why);
+    }
+
+    [[nodiscard]] std::size_t position(std::string_view name) const {
+        auto const found = index_.find(name);
+        if (found == index_.end()) refuse("it has no tensor " + std::string(name));
+        return found->second;
+    }
+
+    void read_metadata(nlohmann::ordered_json const& value) {
+        if (!value.is_object()) refuse("its __metadata__ is not an object");
+        for (auto const& [key, text] : value.items()) {
+            if (!text.is_string()) refuse("its __metadata__ has a value that is not a text: " + key);
+            metadata_[key] = text.template get<std::string>();
+        }
+    }
+
+    void read_entry(std::string const& name, nlohmann::ordered_json const& value) {
+        auto const is_size = [](nlohmann::ordered_json const& number) {
+            return number.is_number_unsigned() &&
+                   number.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+        };
+        auto const is_sizes = [&](char const* key) {
+            return value.contains(key) && value[key].is_array() &&
+                   std::all_of(value[key].begin(), value[key].end(), is_size);
+        };
+        if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() || !is_sizes("shape") ||
+            !is_sizes("data_offsets") || value["data_offsets"].size() != 2)
+            refuse("tensor " + name + " is not described by dtype, shape and data_offsets");
+
+        TensorEntry entry{name, value["dtype"].get<std::string>(), value["shape"].get<std::vector<std::int64_t>>()};
+        auto const begin = value["data_offsets"][0].get<std::uint64_t>();
+        auto const end = value["data_offsets"][1].get<std::uint64_t>();
+        auto const bytes = detail::tensor_bytes(entry.type, entry.shape);
+        if (!bytes) refuse("tensor " + name + " has the unknown type " + entry.type + " or a shape beyond any memory");
+        if (end < begin || end - begin != *bytes)
+            refuse("tensor " + name + " takes " + std::to_string(*bytes) + " bytes, and its place is from " +
+                   std::to_string(begin) + " to " + std::to_string(end));
+        if (!index_.emplace(name, tensors_.size()).second) refuse("tensor " + name + " is there twice");
+        tensors_.push_back(std::move(entry));
+        places_.emplace_back(begin, end);
+    }
+
+    /// The tensors fill the data from the first byte to the last, without holes or overlaps.
+    void check_places(std::uint64_t size) const {
+        std::vector<std::size_t> order(places_.size());
+        for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+        std::sort(order.begin(), order.end(), [&](auto a, auto b) { return places_[a] < places_[b]; });
+        std::uint64_t end = 0;
+        for (std::size_t const i : order) {
+            if (places_[i].first != end)
+                refuse("tensor " + tensors_[i].name + " begins at " + std::to_string(places_[i].first) +
+                       ", where the one before it ends at " + std::to_string(end));
+            end = places_[i].second;
+        }
+        if (end != size)
+            refuse("its tensors end at " + std::to_string(end) + ", its data at " + std::to_string(size) +
+                   " (cut short?)");
+    }
+
+    File file_;
+    std::uint64_t data_ = 0;
+    std::vector<TensorEntry> tensors_;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> places_;
+    std::map<std::string, std::size_t, std::less<>> index_;
+    std::map<std::string, std::string> metadata_;
+};
+
+} // namespace pentad::io

@@ -1,0 +1,213 @@
+// Room: kernels. Scaled dot-product attention, tiled, with an online softmax: never a seq x seq matrix. It works on
+// blocks of queries and keys, so that ring attention can feed it one block of keys after the other, and its backward
+// pass likewise; attention over one block is the same thing in one call.
+#pragma once
+
+#include <pentad/kernels/detail/attention_device_backward.hpp>
+#include <pentad/kernels/detail/attention_device_forward.hpp>
+#include <pentad/kernels/detail/attention_host_backward.hpp>
+#include <pentad/kernels/detail/attention_host_forward.hpp>
+#include <pentad/kernels/detail/attention_problem.hpp>
+#include <pentad/kernels/detail/attention_rows.hpp>
+#include <pentad/kernels/rows.hpp>
+#include <pentad/layout/element.hpp>
+#include <pentad/tensor/view.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <array>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+namespace pentad::kernels {
+
+// Shapes, throughout: q, o, d_o, dq are [batch, seq_q, heads, head_dim]; k, v, dk, dv are [batch, seq_k, kv_heads,
+// head_dim]; lse and delta are [batch, heads, seq_q]. The former may be any Views of rank 4 whose head_dim is
+// contiguous: slices of one fused [batch, seq, heads + 2 kv_heads, head_dim] buffer, say. Query head h uses kv head h /
+// (heads / kv_heads). lse, delta, the running state, dq, dk and dv are in accumulator_t<T> (f32 for bf16 and f32).
+// Nothing is allocated, nothing fenced; every sum has a fixed order.
+
+/// The result over the blocks of keys seen so far: per query the largest score, the sum of exp(score - max), and
+/// sum exp(score - max) v.
+template <class Acc, class Exec>
+struct AttentionState {
+    View<Acc, 3, Exec> max;    ///< [batch, heads, seq_q]
+    View<Acc, 3, Exec> sum;    ///< [batch, heads, seq_q]
+    View<Acc, 4, Exec> output; ///< [batch, seq_q, heads, head_dim]
+};
+
+namespace detail {
+
+template <class View>
+std::string extents_text(View const& view) {
+    std::string text = "[";
+    for (std::size_t d = 0; d < View::rank(); ++d) text += (d ? ", " : "") + std::to_string(view.extent(d));
+    return text + "]";
+}
+
+template <class View>
+void check_extents(char const* name, View const& view, std::array<i64, View::rank()> const& expected) {
+    bool fits = true;
+    for (std::size_t d = 0; d < View::rank(); ++d) fits = fits && static_cast<i64>(view.extent(d)) == expected[d];
+    if (fits) return;
+    std::string text;
+    for (i64 extent : expected) text += (text.empty() ? "" : ", ") + std::to_string(extent);
+    throw std::invalid_argument(std::string("attention: ") + name + extents_text(view) + " must be [" + text +
+                                "] to go with the other operands");
+}
+
+template <class View>
+auto heads_of(char const* name, View const& view) {
+    static_assert(View::rank() == 4, "attention takes q, k, v, o and their gradients as Views of rank 4");
+    if (view.extent(3) > 1 && view.stride(3) != 1)
+        throw std::invalid_argument(std::string("attention: the head_dim of ") + name + extents_text(view) +
+                                    " has stride " + std::to_string(view.stride(3)) + "; it must be contiguous");
+    return Heads<typename View::value_type>{view.data(), static_cast<i64>(view.stride(0)),
+                                            static_cast<i64>(view.stride(1)), static_cast<i64>(view.stride(2))};
+}
+
+template <class T, class Acc>
+Heads<T const> constant(Heads<Acc> const& heads) {
+    return {heads.data, heads.batch_stride, heads.seq_stride, heads.head_stride};
+}
+
+template <class View>
+auto rows_pointer(char const* name, View const& view, AttentionSizes const& sizes) {
+    static_assert(View::rank() == 3, "attention takes lse, delta and the running max and sum as Views of rank 3");
+    check_extents(name, view, {sizes.batch, sizes.heads, sizes.seq_q});
+    if (view.size() > 0 && !view.span_is_contiguous())
+        throw std::invalid_argument(std::string("attention: ") + name + extents_text(view) + " must be contiguous");
+    return view.data();
+}
+
+template <class Q, class K, class V>
+auto attention_problem(Q const& q, K const& k, V const& v, double scale, CausalOffset const& mask) {
+    using T = typename Q::non_const_value_type;
+    static_assert(std::is_same_v<T, typename K::non_const_value_type> &&
+                      std::is_same_v<T, typename V::non_const_value_type>,
+                  "attention needs q, k and v of the same element type");
+    auto const extent = [](auto const& view, int d) { return static_cast<i64>(view.extent(d)); };
+    AttentionSizes const sizes{extent(q, 0), extent(q, 1), extent(k, 1), extent(q, 2), extent(k, 2), extent(q, 3)};
+    check_extents("k", k, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.head_dim});
+    check_extents("v", v, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.head_dim});
+    if (sizes.kv_heads == 0 || sizes.heads % sizes.kv_heads != 0)
+        throw std::invalid_argument("attention: " + std::to_string(sizes.heads) +
+                                    " query heads are not a multiple of " + std::to_string(sizes.kv_heads) +
+                                    " kv heads");
+    return AttentionProblem<T>{
+        sizes, constant<T>(heads_of("q", q)), constant<T>(heads_of("k", k)), constant<T>(heads_of("v", v)), scale,
+        mask};
+}
+
+template <class T, class Exec>
+MergeState<T> merge_state(AttentionState<accumulator_t<T>, Exec> const& state, AttentionSizes const& sizes) {
+    check_extents("the state's output", state.output, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    return {rows_pointer("the state's max", state.max, sizes), rows_pointer("the state's sum", state.sum, sizes),
+            heads_of("the state's output", state.output)};
+}
+
+/// The sizes that a [batch, seq_q, heads, head_dim] View alone tells.
+template <class View>
+AttentionSizes query_sizes(View const& view) {
+    return {static_cast<i64>(view.extent(0)), static_cast<i64>(view.extent(1)), 0, static_cast<i64>(view.extent(2)), 1,
+            static_cast<i64>(view.extent(3))};
+}
+
+template <class Exec, class T, class End>
+void attention_forward_end(Exec const& exec, AttentionProblem<T> const& problem, End const& end) {
+    if (problem.sizes.batch * problem.sizes.heads * problem.sizes.seq_q == 0) return;
+    if constexpr (runs_on_host<Exec>)
+        attention_forward_host(exec, problem, end);
+    else
+        attention_forward_device(exec, problem, end);
+}
+
+} // namespace detail
+
+/// o = softmax(scale q k^T, masked) v and lse = log sum exp of the scores, over one block of keys that is all there is.
+/// A query that sees no key gets o = 0 and lse = -infinity.
+template <class Exec, class Q, class K, class V, class O, class Lse>
+void attention_forward(Exec const& exec, Q const& q, K const& k, V const& v, double scale, CausalOffset const& mask,
+                       O const& o, Lse const& lse) {
+    auto const problem = detail::attention_problem(q, k, v, scale, mask);
+    auto const& sizes = problem.sizes;
+    using T = typename O::value_type;
+    detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    detail::attention_forward_end(
+        exec, problem, detail::WriteResult<T>{detail::heads_of("o", o), detail::rows_pointer("lse", lse, sizes)});
+}
+
+/// The state before any key: max = -infinity, sum = 0, output = 0.
+template <class Exec, class Acc>
+void attention_start(Exec const& exec, AttentionState<Acc, Exec> const& state) {
+    auto const sizes = detail::query_sizes(state.output);
+    detail::start_queries(exec, sizes, detail::merge_state<Acc>(state, sizes));
+}
+
+/// Merges one block of keys into the state. Blocks may come in any order; a query that sees none of the block's keys
+/// keeps its state, and tiles that no query sees cost nothing.
+template <class Exec, class Q, class K, class V, class Acc>
+void attention_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, double scale, CausalOffset const& mask,
+                          AttentionState<Acc, Exec> const& state) {
+    auto const problem = detail::attention_problem(q, k, v, scale, mask);
+    using T = typename Q::non_const_value_type;
+    static_assert(std::is_same_v<Acc, accumulator_t<T>>, "the state of attention is in accumulator_t of q's elements");
+    detail::attention_forward_end(exec, problem, detail::merge_state<T>(state, problem.sizes));
+}
+
+/// o = output / sum and lse = max + log sum. A query that saw no key gets o = 0 and lse = -infinity.
+template <class Exec, class Acc, class O, class Lse>
+void attention_finish(Exec const& exec, AttentionState<Acc, Exec> const& state, O const& o, Lse const& lse) {
+    using T = typename O::value_type;
+    static_assert(std::is_same_v<Acc, accumulator_t<T>>, "the state of attention is in accumulator_t of o's elements");
+    auto const sizes = detail::query_sizes(state.output);
+    detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    detail::finish_queries(exec, sizes, detail::merge_state<T>(state, sizes),
+                           detail::WriteResult<T>{detail::heads_of("o", o), detail::rows_pointer("lse", lse, sizes)});
+}
+
+/// delta = sum over head_dim of o * d_o: what every block of the backward pass needs of the forward result.
+template <class Exec, class O, class DO, class Delta>
+void attention_backward_start(Exec const& exec, O const& o, DO const& d_o, Delta const& delta) {
+    using T = typename O::non_const_value_type;
+    static_assert(std::is_same_v<T, typename DO::non_const_value_type>, "o and d_o differ in their element type");
+    auto const sizes = detail::query_sizes(o);
+    detail::check_extents("d_o", d_o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    detail::sum_queries(exec, sizes, detail::constant<T>(detail::heads_of("o", o)),
+                        detail::constant<T>(detail::heads_of("d_o", d_o)), detail::rows_pointer("delta", delta, sizes));
+}
+
+/// Adds to dq, dk and dv what one block of keys contributes. lse and delta are those of the whole attention, over all
+/// blocks; blocks may come in any order.
+template <class Exec, class Q, class K, class V, class DO, class Lse, class Delta, class DQ, class DK, class DV>
+void attention_backward_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, DO const& d_o, Lse const& lse,
+                                   Delta const& delta, double scale, CausalOffset const& mask, DQ const& dq,
+                                   DK const& dk, DV const& dv) {
+    using T = typename Q::non_const_value_type;
+    using Acc = accumulator_t<T>;
+    static_assert(std::is_same_v<T, typename DO::non_const_value_type>, "q and d_o differ in their element type");
+    static_assert(std::is_same_v<Acc, typename DQ::value_type> && std::is_same_v<Acc, typename DK::value_type> &&
+                      std::is_same_v<Acc, typename DV::value_type>,
+                  "attention adds to dq, dk and dv in accumulator_t of q's elements");
+    auto const problem = detail::attention_problem(q, k, v, scale, mask);
+    auto const& sizes = problem.sizes;
+    detail::check_extents("d_o", d_o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    detail::check_extents("dq", dq, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    detail::check_extents("dk", dk, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.head_dim});
+    detail::check_extents("dv", dv, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.head_dim});
+    detail::AttentionGradient<T> const gradient{detail::constant<T>(detail::heads_of("d_o", d_o)),
+                                                detail::rows_pointer("lse", lse, sizes),
+                                                detail::rows_pointer("delta", delta, sizes),
+                                                detail::heads_of("dq", dq),
+                                                detail::heads_of("dk", dk),
+                                                detail::heads_of("dv", dv)};
+    if (sizes.batch * sizes.heads * sizes.seq_q * sizes.seq_k == 0) return;
+    if constexpr (runs_on_host<Exec>)
+        detail::attention_backward_host(exec, problem, gradient);
+    else
+        detail::attention_backward_device(exec, problem, gradient);
+}
+
+} // namespace pentad::kernels

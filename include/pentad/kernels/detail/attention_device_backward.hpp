@@ -1,0 +1,180 @@
+// Room: kernels. The backward pass of attention on a device, in two kernels so that each sum has one owner: a team for
+// each tile of queries adds to dq, a team for each tile of keys (for all query heads that share it) to dk and dv.
+#pragma once
+
+#include <pentad/kernels/detail/attention_device_tiles.hpp>
+#include <pentad/kernels/detail/attention_problem.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+
+namespace pentad::kernels::detail {
+
+/// The probability with which query i sees key j. lse = -infinity marks a query that saw nothing.
+template <class Acc>
+KOKKOS_FUNCTION Acc device_probability(Acc score, Acc lse) {
+    return lse == -Kokkos::Experimental::infinity_v<Acc> ? Acc(0) : Kokkos::exp(score - lse);
+}
+
+template <class Exec, class T>
+void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& problem,
+                                  AttentionGradient<T> const& gradient) {
+    using Acc = accumulator_t<T>;
+    using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+    auto const sizes = problem.sizes;
+    DeviceTiles<Exec, Acc> const shape(sizes.head_dim, 5, 1, 0);
+    int const tile = shape.tile;
+    int const row = shape.row;
+    i64 const head_dim = sizes.head_dim;
+    i64 const tiles = (sizes.seq_q + tile - 1) / tile;
+    auto const bytes = static_cast<std::ptrdiff_t>(shape.bytes);
+    auto const scale = static_cast<Acc>(problem.scale);
+
+    Kokkos::parallel_for(
+        "pentad::attention_backward_dq", device_policy(exec, sizes.batch * sizes.heads * tiles, shape.bytes),
+        KOKKOS_LAMBDA(Member const& team) {
+            Acc* const q = static_cast<Acc*>(team.team_scratch(0).get_shmem(bytes));
+            Acc* const d_o = q + tile * row;
+            Acc* const dq = d_o + tile * row;
+            Acc* const k = dq + tile * row;
+            Acc* const v = k + tile * row;
+            Acc* const d_scores = v + tile * row;
+            i64 const first = (tiles - 1 - team.league_rank() % tiles) * tile; // most keys first
+            i64 const head = team.league_rank() / tiles % sizes.heads;
+            i64 const batch = team.league_rank() / tiles / sizes.heads;
+            i64 const kv_head = head / sizes.heads_per_kv();
+            int const queries = static_cast<int>(sizes.seq_q - first < tile ? sizes.seq_q - first : tile);
+            i64 const seen = visible_keys(problem.mask, sizes.seq_k, first + queries - 1);
+            i64 const index = (batch * sizes.heads + head) * sizes.seq_q + first;
+
+            load_device_tile(team, problem.q.row(batch, first, head), problem.q.seq_stride, queries, head_dim, q, row,
+                             Acc(1));
+            load_device_tile(team, gradient.d_o.row(batch, first, head), gradient.d_o.seq_stride, queries, head_dim,
+                             d_o, row, Acc(1));
+            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
+                                     [&](i64 d) { dq[i * row + d] = Acc(0); });
+            });
+            for (i64 key = 0; key < seen; key += tile) {
+                int const keys = static_cast<int>(seen - key < tile ? seen - key : tile);
+                team.team_barrier();
+                load_device_tile(team, problem.k.row(batch, key, kv_head), problem.k.seq_stride, keys, head_dim, k, row,
+                                 Acc(1));
+                load_device_tile(team, problem.v.row(batch, key, kv_head), problem.v.seq_stride, keys, head_dim, v, row,
+                                 Acc(1));
+                team.team_barrier();
+                Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
+                    i64 const visible = visible_keys(problem.mask, sizes.seq_k, first + i) - key;
+                    int const count = static_cast<int>(visible < keys ? visible : keys);
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, count), [&](int j) {
+                        Acc const score = device_dot(q + i * row, k + j * row, head_dim) * scale;
+                        Acc const slope = device_dot(d_o + i * row, v + j * row, head_dim) - gradient.delta[index + i];
+                        d_scores[i * tile + j] = device_probability(score, gradient.lse[index + i]) * slope * scale;
+                    });
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
+                        Acc sum = dq[i * row + d];
+                        for (int j = 0; j < count; ++j) sum += d_scores[i * tile + j] * k[j * row + d];
+                        dq[i * row + d] = sum;
+                    });
+                });
+            }
+            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
+                Acc* const to = gradient.dq.row(batch, first + i, head);
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
+                                     [&](i64 d) { to[d] += dq[i * row + d]; });
+            });
+        });
+}
+
+template <class Exec, class T>
+void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const& problem,
+                                     AttentionGradient<T> const& gradient) {
+    using Acc = accumulator_t<T>;
+    using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+    auto const sizes = problem.sizes;
+    DeviceTiles<Exec, Acc> const shape(sizes.head_dim, 6, 2, 0);
+    int const tile = shape.tile;
+    int const row = shape.row;
+    i64 const head_dim = sizes.head_dim;
+    i64 const tiles = (sizes.seq_k + tile - 1) / tile;
+    auto const bytes = static_cast<std::ptrdiff_t>(shape.bytes);
+    auto const scale = static_cast<Acc>(problem.scale);
+
+    Kokkos::parallel_for(
+        "pentad::attention_backward_dk_dv", device_policy(exec, sizes.batch * sizes.kv_heads * tiles, shape.bytes),
+        KOKKOS_LAMBDA(Member const& team) {
+            Acc* const q = static_cast<Acc*>(team.team_scratch(0).get_shmem(bytes));
+            Acc* const d_o = q + tile * row;
+            Acc* const k = d_o + tile * row;
+            Acc* const v = k + tile * row;
+            Acc* const dk = v + tile * row;
+            Acc* const dv = dk + tile * row;
+            Acc* const scores = dv + tile * row;
+            Acc* const d_scores = scores + tile * tile;
+            i64 const first = team.league_rank() % tiles * tile;
+            i64 const kv_head = team.league_rank() / tiles % sizes.kv_heads;
+            i64 const batch = team.league_rank() / tiles / sizes.kv_heads;
+            int const keys = static_cast<int>(sizes.seq_k - first < tile ? sizes.seq_k - first : tile);
+
+            load_device_tile(team, problem.k.row(batch, first, kv_head), problem.k.seq_stride, keys, head_dim, k, row,
+                             Acc(1));
+            load_device_tile(team, problem.v.row(batch, first, kv_head), problem.v.seq_stride, keys, head_dim, v, row,
+                             Acc(1));
+            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
+                                     [&](i64 d) { dk[j * row + d] = dv[j * row + d] = Acc(0); });
+            });
+            for (i64 head = kv_head * sizes.heads_per_kv(); head < (kv_head + 1) * sizes.heads_per_kv(); ++head)
+                for (i64 query = 0; query < sizes.seq_q; query += tile) {
+                    int const queries = static_cast<int>(sizes.seq_q - query < tile ? sizes.seq_q - query : tile);
+                    if (visible_keys(problem.mask, sizes.seq_k, query + queries - 1) <= first) continue;
+                    i64 const index = (batch * sizes.heads + head) * sizes.seq_q + query;
+                    team.team_barrier();
+                    load_device_tile(team, problem.q.row(batch, query, head), problem.q.seq_stride, queries, head_dim,
+                                     q, row, Acc(1));
+                    load_device_tile(team, gradient.d_o.row(batch, query, head), gradient.d_o.seq_stride, queries,
+                                     head_dim, d_o, row, Acc(1));
+                    team.team_barrier();
+                    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
+                        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, queries), [&](int i) {
+                            bool const visible = first + j < visible_keys(problem.mask, sizes.seq_k, query + i);
+                            Acc const score = device_dot(q + i * row, k + j * row, head_dim) * scale;
+                            Acc const slope =
+                                device_dot(d_o + i * row, v + j * row, head_dim) - gradient.delta[index + i];
+                            Acc const probability =
+                                visible ? device_probability(score, gradient.lse[index + i]) : Acc(0);
+                            scores[j * tile + i] = probability;
+                            d_scores[j * tile + i] = probability * slope * scale;
+                        });
+                        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
+                            Acc sum_k = dk[j * row + d];
+                            Acc sum_v = dv[j * row + d];
+                            for (int i = 0; i < queries; ++i) {
+                                sum_k += d_scores[j * tile + i] * q[i * row + d];
+                                sum_v += scores[j * tile + i] * d_o[i * row + d];
+                            }
+                            dk[j * row + d] = sum_k;
+                            dv[j * row + d] = sum_v;
+                        });
+                    });
+                }
+            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
+                Acc* const to_k = gradient.dk.row(batch, first + j, kv_head);
+                Acc* const to_v = gradient.dv.row(batch, first + j, kv_head);
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
+                    to_k[d] += dk[j * row + d];
+                    to_v[d] += dv[j * row + d];
+                });
+            });
+        });
+}
+
+template <class Exec, class T>
+void attention_backward_device(Exec const& exec, AttentionProblem<T> const& problem,
+                               AttentionGradient<T> const& gradient) {
+    attention_backward_dk_dv_device(exec, problem, gradient);
+    attention_backward_dq_device(exec, problem, gradient);
+}
+
+} // namespace pentad::kernels::detail

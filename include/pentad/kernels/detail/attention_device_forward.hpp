@@ -1,0 +1,143 @@
+// Room: kernels. The forward pass of attention on a device: a team for each tile of queries, one pass over the tiles
+// of keys with an online softmax. A warp has a row of the tile, its lanes along keys or along head_dim.
+#pragma once
+
+#include <pentad/kernels/detail/attention_device_tiles.hpp>
+#include <pentad/kernels/detail/attention_problem.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+
+namespace pentad::kernels::detail {
+
+/// What an element at the destination and the tile's unnormalised output are multiplied with. Only reads.
+template <class Acc>
+struct EndFactors {
+    Acc keep, add;
+};
+template <class T, class Acc = accumulator_t<T>>
+KOKKOS_FUNCTION EndFactors<Acc> end_factors(WriteResult<T> const&, i64, Acc, Acc sum) {
+    return {Acc(0), sum == Acc(0) ? Acc(0) : Acc(1) / sum};
+}
+template <class T, class Acc = accumulator_t<T>>
+KOKKOS_FUNCTION EndFactors<Acc> end_factors(MergeState<T> const& end, i64 index, Acc max, Acc sum) {
+    if (sum == Acc(0)) return {Acc(1), Acc(0)};
+    Acc const before = end.max[index];
+    Acc const together = before > max ? before : max;
+    return {Kokkos::exp(before - together), Kokkos::exp(max - together)};
+}
+
+template <class T, class Acc = accumulator_t<T>>
+KOKKOS_FUNCTION void end_element(WriteResult<T> const& end, i64 batch, i64 query, i64 head, i64 d,
+                                 EndFactors<Acc> factors, Acc value) {
+    end.o.row(batch, query, head)[d] = T(value * factors.add);
+}
+template <class T, class Acc = accumulator_t<T>>
+KOKKOS_FUNCTION void end_element(MergeState<T> const& end, i64 batch, i64 query, i64 head, i64 d,
+                                 EndFactors<Acc> factors, Acc value) {
+    Acc& element = end.output.row(batch, query, head)[d];
+    element = element * factors.keep + value * factors.add;
+}
+
+template <class T, class Acc = accumulator_t<T>>
+KOKKOS_FUNCTION void end_row(WriteResult<T> const& end, i64 index, Acc max, Acc sum) {
+    end.lse[index] = sum == Acc(0) ? -Kokkos::Experimental::infinity_v<Acc> : max + Kokkos::log(sum);
+}
+template <class T, class Acc = accumulator_t<T>>
+KOKKOS_FUNCTION void end_row(MergeState<T> const& end, i64 index, Acc max, Acc sum) {
+    if (sum == Acc(0)) return;
+    auto const factors = end_factors(end, index, max, sum);
+    end.max[index] = end.max[index] > max ? end.max[index] : max;
+    end.sum[index] = end.sum[index] * factors.keep + sum * factors.add;
+}
+
+template <class Exec, class T, class End>
+void attention_forward_device(Exec const& exec, AttentionProblem<T> const& problem, End const& end) {
+    using Acc = accumulator_t<T>;
+    using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+    auto const sizes = problem.sizes;
+    DeviceTiles<Exec, Acc> const shape(sizes.head_dim, 4, 1, 2);
+    int const tile = shape.tile;
+    int const row = shape.row;
+    i64 const head_dim = sizes.head_dim;
+    i64 const tiles = (sizes.seq_q + tile - 1) / tile;
+    auto const bytes = static_cast<std::ptrdiff_t>(shape.bytes);
+
+    Kokkos::parallel_for(
+        "pentad::attention_forward", device_policy(exec, sizes.batch * sizes.heads * tiles, shape.bytes),
+        KOKKOS_LAMBDA(Member const& team) {
+            Acc* const q = static_cast<Acc*>(team.team_scratch(0).get_shmem(bytes));
+            Acc* const k = q + tile * row;
+            Acc* const v = k + tile * row;
+            Acc* const output = v + tile * row;
+            Acc* const scores = output + tile * row;
+            Acc* const max = scores + tile * tile;
+            Acc* const sum = max + tile;
+            i64 const first = (tiles - 1 - team.league_rank() % tiles) * tile; // most keys first
+            i64 const head = team.league_rank() / tiles % sizes.heads;
+            i64 const batch = team.league_rank() / tiles / sizes.heads;
+            i64 const kv_head = head / sizes.heads_per_kv();
+            int const queries = static_cast<int>(sizes.seq_q - first < tile ? sizes.seq_q - first : tile);
+            i64 const seen = visible_keys(problem.mask, sizes.seq_k, first + queries - 1);
+            constexpr Acc infinity = Kokkos::Experimental::infinity_v<Acc>;
+
+            load_device_tile(team, problem.q.row(batch, first, head), problem.q.seq_stride, queries, head_dim, q, row,
+                             Acc(problem.scale));
+            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
+                                     [&](i64 d) { output[i * row + d] = Acc(0); });
+                max[i] = -infinity;
+                sum[i] = Acc(0);
+            });
+
+            for (i64 key = 0; key < seen; key += tile) {
+                int const keys = static_cast<int>(seen - key < tile ? seen - key : tile);
+                team.team_barrier();
+                load_device_tile(team, problem.k.row(batch, key, kv_head), problem.k.seq_stride, keys, head_dim, k, row,
+                                 Acc(1));
+                load_device_tile(team, problem.v.row(batch, key, kv_head), problem.v.seq_stride, keys, head_dim, v, row,
+                                 Acc(1));
+                team.team_barrier();
+                Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
+                    Acc* const score = scores + i * tile;
+                    i64 const visible = visible_keys(problem.mask, sizes.seq_k, first + i) - key;
+                    int const count = static_cast<int>(visible < keys ? visible : keys);
+                    if (count <= 0) return;
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, count),
+                                         [&](int j) { score[j] = device_dot(q + i * row, k + j * row, head_dim); });
+                    Acc largest = -infinity;
+                    Kokkos::parallel_reduce(
+                        Kokkos::ThreadVectorRange(team, count),
+                        [&](int j, Acc& best) { best = score[j] > best ? score[j] : best; }, Kokkos::Max<Acc>(largest));
+                    Acc const before = max[i];
+                    Acc const now = before > largest ? before : largest;
+                    Acc const factor = Kokkos::exp(before - now);
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, count),
+                                         [&](int j) { score[j] = Kokkos::exp(score[j] - now); });
+                    Acc added = Acc(0);
+                    Kokkos::parallel_reduce(
+                        Kokkos::ThreadVectorRange(team, count), [&](int j, Acc& part) { part += score[j]; }, added);
+                    Acc const total = sum[i] * factor + added;
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
+                        Acc value = output[i * row + d] * factor;
+                        for (int j = 0; j < count; ++j) value += score[j] * v[j * row + d];
+                        output[i * row + d] = value;
+                    });
+                    max[i] = now; // every lane writes the same
+                    sum[i] = total;
+                });
+            }
+
+            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
+                i64 const index = (batch * sizes.heads + head) * sizes.seq_q + first + i;
+                auto const factors = end_factors(end, index, max[i], sum[i]);
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
+                    end_element(end, batch, first + i, head, d, factors, output[i * row + d]);
+                });
+                Kokkos::single(Kokkos::PerThread(team), [&] { end_row(end, index, max[i], sum[i]); });
+            });
+        });
+}
+
+} // namespace pentad::kernels::detail

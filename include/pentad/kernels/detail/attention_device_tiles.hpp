@@ -1,0 +1,60 @@
+// Room: kernels. What the passes of attention on a device share: tiles in team scratch, and a warp for each row of a
+// tile: coalesced, free of bank conflicts, and no sum that depends on the order in which teams run. The same code
+// runs with teams of one host thread, which is how it is tested without a device.
+#pragma once
+
+#include <pentad/kernels/detail/attention_problem.hpp>
+#include <pentad/kernels/rows.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace pentad::kernels::detail {
+
+/// The largest tile (rows, a power of two) whose scratch fits what a team can count on; `tiles` of them, with
+/// `squares` tile x tile arrays and `rows` arrays of one number a row.
+template <class Exec, class Acc>
+struct DeviceTiles {
+    int tile;
+    int row; // elements between rows: odd, so that a column lies on different banks
+    std::size_t bytes;
+
+    DeviceTiles(i64 head_dim, int tiles, int squares, int rows) : row(static_cast<int>(head_dim) | 1) {
+        // More than 40 KiB would leave a multiprocessor with few teams.
+        auto const limit = static_cast<std::size_t>(std::min(Kokkos::TeamPolicy<Exec>::scratch_size_max(0), 40 * 1024));
+        for (tile = 32;; tile /= 2) {
+            auto const elements = static_cast<std::size_t>(tile) * (tiles * row + squares * tile + rows);
+            bytes = elements * sizeof(Acc);
+            if (bytes <= limit || tile == 1) return;
+        }
+    }
+};
+
+template <class Exec>
+auto device_policy(Exec const& exec, i64 league, std::size_t bytes) {
+    using Policy = Kokkos::TeamPolicy<Exec>;
+    auto const policy =
+        runs_on_host<Exec> ? Policy(exec, static_cast<int>(league), 1) : Policy(exec, static_cast<int>(league), 8, 32);
+    return Policy(policy).set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(bytes)));
+}
+
+/// Fills a tile with `rows` rows from memory, times factor.
+template <class Member, class T, class Acc>
+KOKKOS_FUNCTION void load_device_tile(Member const& team, T const* from, i64 stride, int rows, i64 head_dim, Acc* to,
+                                      int to_stride, Acc factor) {
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int r) {
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
+                             [&](i64 d) { to[r * to_stride + d] = Acc(from[r * stride + d]) * factor; });
+    });
+}
+
+template <class Acc>
+KOKKOS_FUNCTION Acc device_dot(Acc const* a, Acc const* b, i64 head_dim) {
+    Acc sum = Acc(0);
+    for (i64 d = 0; d < head_dim; ++d) sum += a[d] * b[d];
+    return sum;
+}
+
+} // namespace pentad::kernels::detail

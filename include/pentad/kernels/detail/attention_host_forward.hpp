@@ -1,0 +1,213 @@
+// Room: kernels. The forward pass of attention on the host: for one tile of queries, one pass over the tiles of keys
+// with an online softmax. Queries lie along the vector's lanes (S^T = K Q^T, O^T = V^T P^T), so that maximum, sum and
+// rescaling need no horizontal step and K and V are used as they come, without a transpose.
+#pragma once
+
+#include <pentad/kernels/detail/attention_host_tiles.hpp>
+#include <pentad/kernels/detail/attention_problem.hpp>
+#include <pentad/kernels/detail/simd.hpp>
+#include <pentad/kernels/detail/tile_product.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+namespace pentad::kernels::detail {
+
+/// One step of the online softmax, in units of log 2. `scores` [keys, tile_queries] becomes 2^(score - max) with the
+/// maximum over all keys so far; `rescale` is what earlier results are to be multiplied with.
+template <bool masked, class Acc>
+void softmax_step(int keys, Acc* scores, Acc const* visible, Acc* max, Acc* sum, Acc* rescale) {
+    constexpr int width = lanes<Acc>;
+    constexpr int vectors = std::min(tile_queries / width, 4);
+    constexpr Acc infinity = std::numeric_limits<Acc>::infinity();
+    for (int q = 0; q < tile_queries; q += vectors * width) {
+        Vector<Acc> largest[vectors], limit[vectors], total[vectors];
+        PENTAD_UNROLL(4)
+        for (int v = 0; v < vectors; ++v) {
+            largest[v] = load(max + q + v * width);
+            if constexpr (masked) limit[v] = load(visible + q + v * width);
+        }
+        for (int key = 0; key < keys; ++key) {
+            PENTAD_UNROLL(4)
+            for (int v = 0; v < vectors; ++v) {
+                Acc* const at = scores + key * tile_queries + q + v * width;
+                Vector<Acc> score = load(at);
+                if constexpr (masked) {
+                    score = broadcast(static_cast<Acc>(key)) < limit[v] ? score : broadcast(-infinity);
+                    store(at, score);
+                }
+                largest[v] = larger(score, largest[v]);
+            }
+        }
+        PENTAD_UNROLL(4)
+        for (int v = 0; v < vectors; ++v) {
+            Vector<Acc> const before = load(max + q + v * width);
+            store(max + q + v * width, largest[v]);
+            // Nothing seen yet: any finite reference does, and avoids infinity - infinity.
+            largest[v] = largest[v] == broadcast(-infinity) ? Vector<Acc>{} : largest[v];
+            Vector<Acc> const factor = exp2<Acc>(before - largest[v]);
+            store(rescale + q + v * width, factor);
+            total[v] = load(sum + q + v * width) * factor;
+        }
+        for (int key = 0; key < keys; ++key) {
+            PENTAD_UNROLL(4)
+            for (int v = 0; v < vectors; ++v) {
+                Acc* const at = scores + key * tile_queries + q + v * width;
+                Vector<Acc> const probability = exp2<Acc>(load(at) - largest[v]);
+                store(at, probability);
+                total[v] += probability;
+            }
+        }
+        PENTAD_UNROLL(4)
+        for (int v = 0; v < vectors; ++v) store(sum + q + v * width, total[v]);
+    }
+}
+
+/// Row `row` of [batch, heads, seq_q] is one query: its unnormalised output `values`, maximum (log 2) and sum.
+template <class T, class Acc = accumulator_t<T>>
+void end_query(WriteResult<T> const& end, i64 row, T* o, Acc const* values, i64 head_dim, Acc max, Acc sum) {
+    Acc const factor = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
+    for (i64 d = 0; d < head_dim; ++d) o[d] = T(values[d] * factor);
+    end.lse[row] = sum == Acc(0) ? -std::numeric_limits<Acc>::infinity() : max * ln_2<Acc> + std::log(sum);
+}
+
+template <class T, class Acc = accumulator_t<T>>
+void end_query(MergeState<T> const& end, i64 row, Acc* output, Acc const* values, i64 head_dim, Acc max, Acc sum) {
+    if (sum == Acc(0)) return;
+    Acc const before = end.max[row];
+    Acc const here = max * ln_2<Acc>;
+    Acc const together = std::max(before, here);
+    Acc const keep = std::exp(before - together);
+    Acc const add = std::exp(here - together);
+    for (i64 d = 0; d < head_dim; ++d) output[d] = output[d] * keep + values[d] * add;
+    end.max[row] = together;
+    end.sum[row] = end.sum[row] * keep + sum * add;
+}
+
+template <class T>
+Heads<T> const& destination(WriteResult<T> const& end) {
+    return end.o;
+}
+template <class T>
+Heads<accumulator_t<T>> const& destination(MergeState<T> const& end) {
+    return end.output;
+}
+
+/// One tile of queries while the keys pass by.
+template <class Acc>
+struct ForwardTile {
+    Acc *q_transposed, *o_transposed; // [padded, tile_queries]
+    Acc *max, *sum;                   // [tile_queries]
+    i64 first;                        // query
+    int queries;
+    i64 seen; // keys
+};
+
+template <class Acc>
+struct ForwardScratch {
+    ForwardScratch(void* memory, int padded, int at_once) {
+        TileScratch<Acc> pieces(memory);
+        for (Acc** piece : {&k, &v}) *piece = pieces.tile(tile_keys * padded);
+        scores = pieces.tile(tile_keys * tile_queries);
+        for (Acc** piece : {&rescale, &visible}) *piece = pieces.tile(tile_queries);
+        for (int t = 0; t < at_once; ++t) {
+            for (Acc** piece : {&tiles[t].q_transposed, &tiles[t].o_transposed})
+                *piece = pieces.tile(tile_queries * padded);
+            for (Acc** piece : {&tiles[t].max, &tiles[t].sum}) *piece = pieces.tile(tile_queries);
+        }
+        bytes = pieces.bytes();
+    }
+    Acc *k, *v;             // [tile_keys, padded]
+    Acc* scores;            // [tile_keys, tile_queries]
+    Acc *rescale, *visible; // [tile_queries]
+    ForwardTile<Acc> tiles[most_tiles_at_once];
+    std::size_t bytes;
+};
+
+/// `count` tiles of queries, the first of which starts at `first`, of one batch entry and head.
+template <class T, class End>
+void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end, i64 batch, i64 head, i64 first,
+                             int count, void* memory) {
+    using Acc = accumulator_t<T>;
+    auto const& [sizes, q_heads, k_heads, v_heads, scale, mask] = problem;
+    i64 const head_dim = sizes.head_dim;
+    i64 const kv_head = head / sizes.heads_per_kv();
+    int const padded = padded_dim<Acc>(head_dim);
+
+    ForwardScratch<Acc> scratch(memory, padded, count);
+    auto& [k, v, scores, rescale, visible, tiles, bytes] = scratch;
+    Acc* const rows = k; // before the first and after the last tile of keys
+    static_assert(tile_queries <= tile_keys);
+
+    for (int t = 0; t < count; ++t) {
+        auto& tile = tiles[t];
+        tile.first = first + t * tile_queries;
+        tile.queries = static_cast<int>(std::min<i64>(tile_queries, sizes.seq_q - tile.first));
+        tile.seen = visible_keys(mask, sizes.seq_k, tile.first + tile.queries - 1);
+        load_tile(q_heads.row(batch, tile.first, head), q_heads.seq_stride, tile.queries, head_dim, rows, tile_queries,
+                  padded);
+        transpose_tile(rows, tile_queries, padded, tile.q_transposed, static_cast<Acc>(scale) * log2_e<Acc>);
+        std::fill(tile.o_transposed, tile.o_transposed + tile_queries * padded, Acc(0));
+        std::fill(tile.max, tile.max + tile_queries, -std::numeric_limits<Acc>::infinity());
+        std::fill(tile.sum, tile.sum + tile_queries, Acc(0));
+    }
+
+    i64 const last_query = std::min<i64>(first + count * tile_queries, sizes.seq_q) - 1;
+    i64 const seen = visible_keys(mask, sizes.seq_k, last_query);
+    for (i64 key = 0; key < seen; key += tile_keys) {
+        int const loaded = static_cast<int>(std::min<i64>(tile_keys, seen - key));
+        load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, loaded, padded);
+        load_tile(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, head_dim, v, loaded, padded);
+        for (int t = 0; t < count; ++t) {
+            auto const& tile = tiles[t];
+            int const keys = static_cast<int>(std::min<i64>(loaded, tile.seen - key));
+            if (keys <= 0) continue;
+            tile_product<Into::empty, Acc>(keys, tile_queries, static_cast<int>(head_dim), {k, padded, 1},
+                                           {tile.q_transposed, tile_queries}, {scores, tile_queries});
+            if (key + keys > visible_keys(mask, sizes.seq_k, tile.first)) {
+                visible_in_tile(mask, sizes.seq_k, tile.first, key, visible);
+                softmax_step<true>(keys, scores, visible, tile.max, tile.sum, rescale);
+            } else {
+                softmax_step<false>(keys, scores, visible, tile.max, tile.sum, rescale);
+            }
+            tile_product<Into::scaled, Acc>(padded, tile_queries, keys, {v, 1, padded}, {scores, tile_queries},
+                                            {tile.o_transposed, tile_queries}, rescale);
+        }
+    }
+
+    auto const& to = destination(end);
+    for (int t = 0; t < count; ++t) {
+        auto const& tile = tiles[t];
+        transpose_tile(tile.o_transposed, padded, tile_queries, rows, Acc(1));
+        for (int i = 0; i < tile.queries; ++i)
+            end_query(end, (batch * sizes.heads + head) * sizes.seq_q + tile.first + i,
+                      to.row(batch, tile.first + i, head), rows + i * padded, head_dim, tile.max[i], tile.sum[i]);
+    }
+}
+
+template <class Exec, class T, class End>
+void attention_forward_host(Exec const& exec, AttentionProblem<T> const& problem, End const& end) {
+    using Acc = accumulator_t<T>;
+    auto const& sizes = problem.sizes;
+    int const padded = padded_dim<Acc>(sizes.head_dim);
+    i64 const tiles = (sizes.seq_q + tile_queries - 1) / tile_queries;
+    i64 const per_tile = 2 * tile_queries * padded;
+    int const at_once = tiles_at_once<Acc>(per_tile, tiles, sizes.batch * sizes.heads, exec.concurrency());
+    i64 const turns = (tiles + at_once - 1) / at_once;
+    auto const scratch = ForwardScratch<Acc>(nullptr, padded, at_once).bytes;
+    // Heads of one group follow each other (they share K and V), and in each the queries that see most come first.
+    for_each_item("pentad::attention_forward", exec, sizes.batch * sizes.heads * turns, scratch,
+                  [=](i64 item, void* memory) {
+                      i64 const head = item / turns % problem.sizes.heads;
+                      i64 const batch = item / turns / problem.sizes.heads;
+                      i64 const tile = (turns - 1 - item % turns) * at_once;
+                      attention_forward_tiles(problem, end, batch, head, tile * tile_queries,
+                                              static_cast<int>(std::min<i64>(at_once, tiles - tile)), memory);
+                  });
+}
+
+} // namespace pentad::kernels::detail

@@ -1,0 +1,82 @@
+// Room: kernels. The parts of attention that are one short pass over the queries: clearing the running state, the
+// division at its end, and the sums of o * d_o that the backward pass needs.
+#pragma once
+
+#include <pentad/kernels/detail/attention_problem.hpp>
+#include <pentad/kernels/rows.hpp>
+
+#include <Kokkos_Core.hpp>
+
+namespace pentad::kernels::detail {
+
+/// One query of one head, and its place in an array [batch, heads, seq_q].
+struct QueryPlace {
+    i64 batch, query, head, index;
+};
+
+/// Rows are numbered as they lie in memory: [batch, seq_q, heads].
+KOKKOS_INLINE_FUNCTION QueryPlace query_place(AttentionSizes const& sizes, i64 row) {
+    i64 const head = row % sizes.heads;
+    i64 const query = row / sizes.heads % sizes.seq_q;
+    i64 const batch = row / sizes.heads / sizes.seq_q;
+    return {batch, query, head, (batch * sizes.heads + head) * sizes.seq_q + query};
+}
+
+/// f(row, place) for every query of every head.
+template <class Exec, class F>
+void for_each_query(char const* label, Exec const& exec, AttentionSizes const& sizes, F const& f) {
+    for_each_row(
+        label, exec, static_cast<std::size_t>(sizes.batch * sizes.seq_q * sizes.heads),
+        static_cast<std::size_t>(sizes.head_dim),
+        KOKKOS_LAMBDA(Row<Exec> const& row) { f(row, query_place(sizes, row.index())); });
+}
+
+template <class Exec, class T>
+void start_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T> const& state) {
+    using Acc = accumulator_t<T>;
+    int const head_dim = static_cast<int>(sizes.head_dim);
+    for_each_query(
+        "pentad::attention_start", exec, sizes, KOKKOS_LAMBDA(Row<Exec> const& row, QueryPlace const& at) {
+            Acc* const output = state.output.row(at.batch, at.query, at.head);
+            row.each(head_dim, [&](int d) { output[d] = Acc(0); });
+            row.once([&] {
+                state.max[at.index] = -Kokkos::Experimental::infinity_v<Acc>;
+                state.sum[at.index] = Acc(0);
+            });
+        });
+}
+
+template <class Exec, class T>
+void finish_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T> const& state,
+                    WriteResult<T> const& result) {
+    using Acc = accumulator_t<T>;
+    int const head_dim = static_cast<int>(sizes.head_dim);
+    for_each_query(
+        "pentad::attention_finish", exec, sizes, KOKKOS_LAMBDA(Row<Exec> const& row, QueryPlace const& at) {
+            Acc const sum = state.sum[at.index];
+            Acc const factor = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
+            Acc const* const output = state.output.row(at.batch, at.query, at.head);
+            T* const o = result.o.row(at.batch, at.query, at.head);
+            row.each(head_dim, [&](int d) { o[d] = T(output[d] * factor); });
+            row.once([&] {
+                result.lse[at.index] =
+                    sum == Acc(0) ? -Kokkos::Experimental::infinity_v<Acc> : state.max[at.index] + Kokkos::log(sum);
+            });
+        });
+}
+
+template <class Exec, class T>
+void sum_queries(Exec const& exec, AttentionSizes const& sizes, Heads<T const> const& o, Heads<T const> const& d_o,
+                 accumulator_t<T>* delta) {
+    using Acc = accumulator_t<T>;
+    int const head_dim = static_cast<int>(sizes.head_dim);
+    for_each_query(
+        "pentad::attention_backward_start", exec, sizes, KOKKOS_LAMBDA(Row<Exec> const& row, QueryPlace const& at) {
+            T const* const a = o.row(at.batch, at.query, at.head);
+            T const* const b = d_o.row(at.batch, at.query, at.head);
+            Acc const sum = row.template sum<Acc>(head_dim, [&](int d) { return Acc(a[d]) * Acc(b[d]); });
+            row.once([&] { delta[at.index] = sum; });
+        });
+}
+
+} // namespace pentad::kernels::detail

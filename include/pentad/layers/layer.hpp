@@ -1,0 +1,74 @@
+// Room: layers. What a layer is (the protocol), and what it is told: the shapes of the model, and what belongs to the
+// micro-batch it works on.
+//
+// A layer is a description, e.g. RmsNorm; `Layer::on<Stream, Exec>` is the layer for a stream of activations of that
+// layout. It has
+//   takes, gives                         the layouts of its input and output
+//   Saved                                what forward keeps for backward
+//   on(Setup const&, std::string name)   makes its parameters; `name` is their published prefix
+//   forward(Pass&, Tensor<takes>, Saved&) -> Tensor<gives>
+//   backward_data(Pass&, Tensor<dual_t<gives>>, Saved&) -> Tensor<dual_t<takes>>   what the previous stage waits for
+//   backward_weight(Pass&, Saved&)       adds to the gradients; may come later, and frees what was saved
+//   for_each_parameter(f)                f(Parameter&), in an order that is the same on every rank
+#pragma once
+
+#include <pentad/layers/model_shape.hpp>
+#include <pentad/layout/algebra.hpp>
+#include <pentad/layout/partition.hpp>
+#include <pentad/observe/trace.hpp>
+#include <pentad/tensor/redistribute.hpp>
+#include <pentad/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace pentad {
+
+/// What layers are made from. It outlives them.
+template <class Exec>
+struct Setup {
+    Context<Exec> const& context;
+    ModelShape shape;
+    std::size_t batch = 1; ///< sequences in a micro-batch, on all ranks together
+    std::size_t seq = 128;
+    Order order = Order::contiguous; ///< how the sequence is dealt over cp
+    ContextStrategy context_strategy = ContextStrategy::ring;
+
+    /// How the sequence lies over cp. One shard is contiguous, whatever the order.
+    [[nodiscard]] Partition partition() const {
+        auto const shards = static_cast<std::size_t>(context.communicators().extent("cp"));
+        return {shards == 1 ? Order::contiguous : order, seq, shards};
+    }
+};
+
+/// What a forward or backward pass is told about its micro-batch, and what it adds up for the log.
+template <class Exec>
+struct Pass {
+    Context<Exec> const& context;
+    View<i32 const, 2, Exec> tokens{};  ///< [batch@dp.ep, seq@cp], this rank's
+    View<i32 const, 2, Exec> targets{}; ///< the same shape; negative: no loss
+    double loss_scale = 0;              ///< 1 / valid targets of the whole batch: the seed of the backward pass
+    double balance_scale = 0;           ///< gradient of the objective with respect to a layer's load-balancing loss
+    double z_scale = 0;                 ///< and with respect to its z loss
+    bool is_replay = false;             ///< a forward pass done again: it adds nothing to the sums below
+
+    double loss_sum = 0;    ///< of the token losses here: partial over the axes that share out the tokens
+    double balance_sum = 0; ///< of the load-balancing losses of the layers here: invariant over all but pp
+    double z_sum = 0;       ///< of the z losses of the layers here: likewise
+};
+
+/// The residual stream: every rank of tp holds the same activations and does the same work on them.
+template <class T>
+using InvariantStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>>;
+/// The residual stream under sequence parallelism: tp shards the sequence once more.
+template <class T>
+using SequenceStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp, tp>, Dim<hidden>>>;
+/// What tensor-parallel products take: every rank of tp holds the same activations and uses them for different work.
+template <class T>
+using GatheredStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>, Replicated<tp>>;
+/// What tensor-parallel products give.
+template <class T>
+using PartialStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>, Partial<tp>>;
+
+} // namespace pentad

@@ -1,0 +1,72 @@
+// Room: layers. RMSNorm on the residual stream, whatever its layout; under sequence parallelism its weight is used by
+// different ranks of tp for different tokens, and its gradient is partial over tp, because the layout says so.
+#pragma once
+
+#include <pentad/kernels/norm.hpp>
+#include <pentad/layers/layer.hpp>
+#include <pentad/layers/parameter.hpp>
+
+#include <string>
+#include <utility>
+
+namespace pentad {
+
+/// y = x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019, eq. 4).
+struct RmsNorm {
+    template <class Stream, class Exec>
+    class on {
+      public:
+        using takes = Stream;
+        using gives = Stream;
+        using T = typename Stream::element;
+        using A = accumulator_t<T>;
+        using Weight = Layout<T, Dims<Dim<hidden>>>;
+        using Statistics = Layout<A, Dims<Dim<token>>>;
+
+        struct Saved {
+            Tensor<Stream, Exec> x;
+            Tensor<dual_t<Stream>, Exec> dy;
+            comm::Block<typename Exec::memory_space> rstd;
+        };
+
+        on(Setup<Exec> const& setup, std::string const& name)
+            : weight_(setup.context, name + ".weight", {setup.shape.hidden}, {.ones = true}),
+              epsilon_(setup.shape.norm_epsilon) {}
+
+        Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
+            Tensor<Stream, Exec> y(pass.context, x.extents());
+            saved.rstd = pass.context.take(x.rows().extent(0) * sizeof(A));
+            kernels::rms_norm_forward<T>(pass.context.exec(), x.rows(), weight_.value().flat(),
+                                         static_cast<A>(epsilon_), y.rows(), rstd(saved, x));
+            saved.x = std::move(x);
+            return y;
+        }
+        Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
+                                                   Saved& saved) const {
+            Tensor<dual_t<Stream>, Exec> dx(pass.context, dy.extents());
+            kernels::rms_norm_backward_data<T>(pass.context.exec(), dy.rows(), saved.x.rows(), weight_.value().flat(),
+                                               rstd(saved, saved.x), dx.rows(), false);
+            saved.dy = std::move(dy);
+            return dx;
+        }
+        void backward_weight(Pass<Exec>& pass, Saved& saved) const {
+            kernels::rms_norm_backward_weight<T>(pass.context.exec(), saved.dy.rows(), saved.x.rows(),
+                                                 rstd(saved, saved.x), weight_.gradient().flat());
+            saved = {};
+        }
+        template <class F>
+        void for_each_parameter(F&& f) {
+            f(weight_);
+        }
+
+      private:
+        static View<A, 1, Exec> rstd(Saved const& saved, Tensor<Stream, Exec> const& x) {
+            return View<A, 1, Exec>(static_cast<A*>(saved.rstd.data()), x.rows().extent(0));
+        }
+
+        Parameter<Weight, used_t<Weight, Stream>, Exec> weight_;
+        double epsilon_;
+    };
+};
+
+} // namespace pentad

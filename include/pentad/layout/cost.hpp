@@ -1,0 +1,120 @@
+// Room: layout (pure constexpr). What a plan sends, known before it runs: the bytes that each rank sends along each
+// axis, by the bandwidth-optimal algorithm of each collective.
+#pragma once
+
+#include <pentad/layout/plan.hpp>
+#include <pentad/mesh/mesh.hpp>
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace pentad {
+
+/// Bytes that one rank sends, by axis. A collective over several axes counts on each as if it ran axis by axis, the
+/// minor one first for a reduction and last for a gather: the parts add up to the cost over the whole group.
+struct Cost {
+    AxisNames axes;
+    std::array<double, max_axes> bytes{};
+
+    constexpr void add(std::string_view axis, double more) {
+        for (std::size_t i = 0; i < axes.size(); ++i)
+            if (axes[i] == axis) {
+                bytes[i] += more;
+                return;
+            }
+        axes.push(axis);
+        bytes[axes.size() - 1] = more;
+    }
+    [[nodiscard]] constexpr double on(std::string_view axis) const {
+        for (std::size_t i = 0; i < axes.size(); ++i)
+            if (axes[i] == axis) return bytes[i];
+        return 0;
+    }
+    [[nodiscard]] constexpr double total() const {
+        double sum = 0;
+        for (std::size_t i = 0; i < axes.size(); ++i) sum += bytes[i];
+        return sum;
+    }
+};
+
+/// The cost of a reduce-scatter (or of the all-gather back) over a group along `axes`, where `whole` is the number of
+/// bytes of the unscattered side: (n-1)/n of it, (Chan et al. 2007, section 3), told apart by axis.
+constexpr void add_scatter_cost(Cost& cost, std::span<MeshAxisValue const> mesh, AxisNames const& axes, double whole) {
+    for (std::size_t i = axes.size(); i-- > 0;) {
+        double const n = find_axis(mesh, axes[i]).extent;
+        cost.add(axes[i], whole * (n - 1) / n);
+        whole /= n;
+    }
+}
+
+/// The extents of a rank's shard, given the global ones.
+/// @throws std::invalid_argument naming the dimension, the axes and the numbers when they do not divide.
+constexpr std::array<std::size_t, max_dimensions>
+local_extents(LayoutValue const& layout, std::span<std::size_t const> global, std::span<MeshAxisValue const> mesh) {
+    std::array<std::size_t, max_dimensions> local{};
+    for (std::size_t d = 0; d < layout.rank; ++d) {
+        std::size_t shards = 1;
+        for (auto const axis : layout.dimensions[d].axes)
+            shards *= static_cast<std::size_t>(find_axis(mesh, axis).extent);
+        if (global[d] % shards != 0) {
+            std::string axes;
+            for (auto const axis : layout.dimensions[d].axes) axes += (axes.empty() ? "" : " x ") + std::string(axis);
+            throw std::invalid_argument(std::string(layout.dimensions[d].name) + " = " + std::to_string(global[d]) +
+                                        " is not divisible by " + axes + " = " + std::to_string(shards));
+        }
+        local[d] = global[d] / shards;
+    }
+    return local;
+}
+
+/// The cost of a plan for one rank, from the global extents of the tensor.
+constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, std::span<std::size_t const> global,
+                       std::span<MeshAxisValue const> mesh) {
+    Cost cost;
+    auto const local = local_extents(from, global, mesh);
+    double bytes = static_cast<double>(from.element_size);
+    for (std::size_t d = 0; d < from.rank; ++d) bytes *= static_cast<double>(local[d]);
+    for (auto const& step : plan) {
+        double n = 1;
+        for (auto const axis : step.axes) n *= find_axis(mesh, axis).extent;
+        switch (step.kind) {
+        case StepKind::all_gather:
+            bytes *= n;
+            add_scatter_cost(cost, mesh, step.axes, bytes);
+            break;
+        case StepKind::reduce_scatter:
+            add_scatter_cost(cost, mesh, step.axes, bytes);
+            bytes /= n;
+            break;
+        case StepKind::all_reduce:
+            add_scatter_cost(cost, mesh, step.axes, 2 * bytes);
+            break;
+        case StepKind::all_to_all:
+            cost.add(step.axes[0], bytes * (n - 1) / n);
+            break;
+        case StepKind::slice:
+            bytes /= n;
+            break;
+        case StepKind::embed:
+            bytes *= n;
+            break;
+        case StepKind::keep_first:
+        case StepKind::relabel:
+            break;
+        }
+    }
+    return cost;
+}
+
+/// The cost of redistributing from one layout type to another.
+template <class From, class To, class... Axes, std::size_t Rank>
+constexpr Cost cost_of(std::array<std::size_t, Rank> const& global, Mesh<Axes...> const& mesh) {
+    static_assert(Rank == From::rank, "pentad: one global extent for each dimension of the layout");
+    return cost_of(Plan<From, To>::value, From::value, global, mesh.axes());
+}
+
+} // namespace pentad

@@ -1,0 +1,65 @@
+// Room: layout (pure constexpr). Names of tensor dimensions, and one dimension of a layout: its name, its global extent
+// and the mesh axes that shard it.
+#pragma once
+
+#include <pentad/mesh/axis.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+
+namespace pentad {
+
+struct batch {
+    static constexpr std::string_view name = "batch";
+};
+struct seq {
+    static constexpr std::string_view name = "seq";
+};
+struct token {
+    static constexpr std::string_view name = "token";
+};
+struct hidden {
+    static constexpr std::string_view name = "hidden";
+};
+struct heads {
+    static constexpr std::string_view name = "heads";
+};
+struct kv_heads {
+    static constexpr std::string_view name = "kv_heads";
+};
+struct head_dim {
+    static constexpr std::string_view name = "head_dim";
+};
+struct ffn {
+    static constexpr std::string_view name = "ffn";
+};
+struct vocab {
+    static constexpr std::string_view name = "vocab";
+};
+struct expert {
+    static constexpr std::string_view name = "expert";
+};
+struct slot {
+    static constexpr std::string_view name = "slot";
+}; ///< one of the top-k choices of a token
+struct flat {
+    static constexpr std::string_view name = "flat";
+}; ///< the elements of a bucket
+
+/// A name of a tensor dimension: an empty type with a static `name`. Users may define their own.
+template <class D>
+concept DimensionTag = std::is_empty_v<D> && requires {
+    { D::name } -> std::convertible_to<std::string_view>;
+};
+
+/// One dimension of a layout: its name, its global extent, and the axes that shard it, major to minor. Shards are
+/// contiguous; the extent must be divisible by the product of the axes' extents.
+template <DimensionTag Name, std::size_t Extent = dynamic, AxisTag... ShardedOver>
+struct Dim {
+    using tag = Name;
+    static constexpr std::size_t extent = Extent;
+};
+
+} // namespace pentad

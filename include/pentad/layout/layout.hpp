@@ -1,0 +1,232 @@
+// Room: layout (pure constexpr). A layout says how a tensor lies on a mesh: for each dimension the axes that shard it,
+// and what holds over every other axis. The type is what the compiler checks; its value is what plans are computed
+// from.
+#pragma once
+
+#include <pentad/layout/dimension.hpp>
+#include <pentad/layout/element.hpp>
+#include <pentad/layout/text.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace pentad {
+
+/// The value is the sum of what the ranks along these axes hold.
+template <class... Axes>
+struct Partial {};
+/// The value is the largest of what the ranks along these axes hold.
+template <class... Axes>
+struct PartialMax {};
+/// The value is log(sum(exp(.))) of what the ranks along these axes hold.
+template <class... Axes>
+struct PartialLogSumExp {};
+/// Every rank along these axes holds the same value and uses it for different work: its gradient is partial.
+template <class... Axes>
+struct Replicated {};
+// Over every axis that a layout does not name it is invariant: every rank holds the same bits and does the same work.
+
+/// The dimensions of a layout, outermost first.
+template <class... Dimensions>
+struct Dims {};
+
+/// How a tensor of elements T lies on a mesh, e.g.
+/// `Layout<f32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, 1024, cp>, Dim<hidden, 512>>, Partial<tp>>`,
+/// in the short form `f32[batch@dp.ep:?, seq@cp:1024, hidden:512]{tp: partial}`.
+template <class T, class Dimensions, class... States>
+struct Layout;
+
+/// What holds along one axis.
+enum class Placement : std::uint8_t { invariant, replicated, partial, partial_max, partial_log_sum_exp, shard };
+
+inline constexpr std::array<std::string_view, 6> placement_names{"invariant",   "replicated",          "partial",
+                                                                 "partial max", "partial log-sum-exp", "shard"};
+
+inline constexpr std::size_t max_dimensions = 6;
+inline constexpr std::size_t max_axes = 8;
+
+/// A short list of axes' names.
+struct AxisNames {
+    std::array<std::string_view, max_axes> names{};
+    std::size_t count = 0;
+
+    constexpr AxisNames() = default;
+    template <std::convertible_to<std::string_view>... Names>
+    constexpr explicit AxisNames(Names... given) : names{std::string_view(given)...}, count(sizeof...(Names)) {}
+
+    constexpr void push(std::string_view name) { names[count++] = name; }
+    [[nodiscard]] constexpr bool contains(std::string_view name) const {
+        for (std::size_t i = 0; i < count; ++i)
+            if (names[i] == name) return true;
+        return false;
+    }
+    [[nodiscard]] constexpr std::size_t size() const { return count; }
+    [[nodiscard]] constexpr bool empty() const { return count == 0; }
+    [[nodiscard]] constexpr std::string_view operator[](std::size_t i) const { return names[i]; }
+    [[nodiscard]] constexpr std::string_view back() const { return names[count - 1]; }
+    [[nodiscard]] constexpr auto begin() const { return names.begin(); }
+    [[nodiscard]] constexpr auto end() const { return names.begin() + static_cast<std::ptrdiff_t>(count); }
+    friend constexpr bool operator==(AxisNames const& a, AxisNames const& b) {
+        return a.count == b.count && std::equal(a.begin(), a.end(), b.begin());
+    }
+};
+
+/// One dimension of a layout, as a value.
+struct DimensionValue {
+    std::string_view name;
+    std::size_t extent = dynamic;
+    AxisNames axes;
+};
+
+/// A layout as a value: what plans, costs and texts are computed from.
+struct LayoutValue {
+    std::string_view element;
+    std::size_t element_size = 0;
+    std::size_t rank = 0;
+    std::array<DimensionValue, max_dimensions> dimensions{};
+    AxisNames replicated, partial, partial_max, partial_log_sum_exp;
+
+    [[nodiscard]] constexpr Placement placement(std::string_view axis) const {
+        if (dimension_of(axis) < rank) return Placement::shard;
+        if (replicated.contains(axis)) return Placement::replicated;
+        if (partial.contains(axis)) return Placement::partial;
+        if (partial_max.contains(axis)) return Placement::partial_max;
+        if (partial_log_sum_exp.contains(axis)) return Placement::partial_log_sum_exp;
+        return Placement::invariant;
+    }
+    /// The dimension that the axis shards, or `rank`.
+    [[nodiscard]] constexpr std::size_t dimension_of(std::string_view axis) const {
+        for (std::size_t d = 0; d < rank; ++d)
+            if (dimensions[d].axes.contains(axis)) return d;
+        return rank;
+    }
+    /// Every axis the layout names.
+    [[nodiscard]] constexpr AxisNames axes() const {
+        AxisNames all;
+        for (std::size_t d = 0; d < rank; ++d)
+            for (auto const axis : dimensions[d].axes) all.push(axis);
+        for (auto const* list : {&replicated, &partial, &partial_max, &partial_log_sum_exp})
+            for (auto const axis : *list) all.push(axis);
+        return all;
+    }
+};
+
+/// Writes a layout in the short form; `extents` replaces the dynamic ones when given.
+constexpr void write(detail::TextWriter& out, LayoutValue const& layout, std::size_t const* extents = nullptr) {
+    auto const list = [&out](AxisNames const& axes) {
+        for (std::size_t i = 0; i < axes.size(); ++i) out << (i == 0 ? "" : ".") << axes[i];
+    };
+    out << layout.element << "[";
+    for (std::size_t d = 0; d < layout.rank; ++d) {
+        auto const& dimension = layout.dimensions[d];
+        out << (d == 0 ? "" : ", ") << dimension.name;
+        if (!dimension.axes.empty()) {
+            out << "@";
+            list(dimension.axes);
+        }
+        out << ":";
+        std::size_t const extent = extents != nullptr ? extents[d] : dimension.extent;
+        if (extent == dynamic)
+            out << "?";
+        else
+            out << extent;
+    }
+    out << "]";
+    bool first = true;
+    auto const state = [&](AxisNames const& axes, Placement placement) {
+        if (axes.empty()) return;
+        out << (first ? "{" : ", ");
+        first = false;
+        list(axes);
+        out << ": " << placement_names[static_cast<std::size_t>(placement)];
+    };
+    state(layout.partial, Placement::partial);
+    state(layout.partial_max, Placement::partial_max);
+    state(layout.partial_log_sum_exp, Placement::partial_log_sum_exp);
+    state(layout.replicated, Placement::replicated);
+    if (!first) out << "}";
+}
+
+namespace detail {
+template <class Name, std::size_t Extent, class... Axes>
+constexpr void add(LayoutValue& layout, Dim<Name, Extent, Axes...>) {
+    layout.dimensions[layout.rank++] = {Name::name, Extent, AxisNames(Axes::name...)};
+}
+template <class... Axes>
+constexpr void add(AxisNames& list) {
+    (list.push(Axes::name), ...);
+}
+template <class... Axes>
+constexpr void add(LayoutValue& layout, Partial<Axes...>) {
+    add<Axes...>(layout.partial);
+}
+template <class... Axes>
+constexpr void add(LayoutValue& layout, PartialMax<Axes...>) {
+    add<Axes...>(layout.partial_max);
+}
+template <class... Axes>
+constexpr void add(LayoutValue& layout, PartialLogSumExp<Axes...>) {
+    add<Axes...>(layout.partial_log_sum_exp);
+}
+template <class... Axes>
+constexpr void add(LayoutValue& layout, Replicated<Axes...>) {
+    add<Axes...>(layout.replicated);
+}
+
+/// True when an axis is named twice, or together with a part of itself. Its outer and inner factor may stand together.
+constexpr bool names_an_axis_twice(LayoutValue const& layout) {
+    auto const is_factor = [](std::string_view name) {
+        return name.starts_with("outer(") || name.starts_with("inner(");
+    };
+    auto const all = layout.axes();
+    for (std::size_t i = 0; i < all.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j) {
+            bool const factors = is_factor(all[i]) && is_factor(all[j]);
+            if (all[i] == all[j] || (!factors && whole_axis_name(all[i]) == whole_axis_name(all[j]))) return true;
+        }
+    return false;
+}
+} // namespace detail
+
+template <class T, class... D, class... States>
+struct Layout<T, Dims<D...>, States...> {
+    using element = T;
+    using dims = Dims<D...>;
+    static constexpr std::size_t rank = sizeof...(D);
+    static_assert(rank <= max_dimensions, "pentad: a layout has at most six dimensions");
+
+    static constexpr LayoutValue value = [] {
+        LayoutValue layout;
+        layout.element = Element<T>::name;
+        layout.element_size = sizeof(T);
+        (detail::add(layout, D{}), ...);
+        (detail::add(layout, States{}), ...);
+        return layout;
+    }();
+    static_assert(
+        !detail::names_an_axis_twice(value),
+        "pentad: a layout names each axis once: an axis shards one dimension, or is partial, or is replicated");
+};
+
+/// The short form of a layout type, as text that can be a template argument.
+template <class L>
+inline constexpr auto layout_text = [] {
+    constexpr auto writer = [] {
+        detail::TextWriter out;
+        write(out, L::value);
+        return out;
+    }();
+    return FixedText<writer.length>(writer.view());
+}();
+
+/// The short form of a layout value with the given global extents.
+inline std::string to_string(LayoutValue const& layout, std::size_t const* extents = nullptr) {
+    detail::TextWriter out;
+    write(out, layout, extents);
+    return std::string(out.view());
+}
+
+} // namespace pentad

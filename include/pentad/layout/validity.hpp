@@ -1,0 +1,100 @@
+// Room: layout (pure constexpr). Whether a layout fits a mesh: every axis it names exists there, and static extents
+// divide.
+#pragma once
+
+#include <pentad/layout/layout.hpp>
+#include <pentad/mesh/mesh.hpp>
+
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+
+namespace pentad {
+
+namespace detail {
+
+/// Product of the extents of the axes that shard a dimension, or `dynamic` when one of them is.
+template <class M, class... Axes>
+struct StaticShards;
+template <class... MeshAxes, class... Axes>
+struct StaticShards<Mesh<MeshAxes...>, Axes...> {
+    template <class A>
+    static constexpr std::size_t extent = [] {
+        std::size_t found = dynamic;
+        ((std::is_same_v<A, typename MeshAxes::tag> ? void(found = MeshAxes::extent) : void()), ...);
+        return found;
+    }();
+    static constexpr std::size_t value = [] {
+        std::size_t product = 1;
+        ((product = product == dynamic || extent<Axes> == dynamic ? dynamic : product * extent<Axes>), ...);
+        return product;
+    }();
+};
+
+constexpr TextWriter division_text(std::string_view name, std::size_t extent, AxisNames const& axes,
+                                   std::size_t shards) {
+    TextWriter out;
+    out << name << " = " << extent << " is not divisible by ";
+    for (std::size_t i = 0; i < axes.size(); ++i) out << (i == 0 ? "" : " x ") << axes[i];
+    out << " = " << shards;
+    return out;
+}
+
+/// Refuses a static extent that its axes do not divide; the sentence stands in the compiler's message.
+template <FixedText Sentence, bool Divides>
+struct ShardExtent {
+    static_assert(Divides,
+                  "pentad: a dimension is not divisible by the axes that shard it: change the extent or the mesh "
+                  "(the numbers stand in the name of ShardExtent)");
+    static constexpr bool checked = Divides;
+};
+
+template <class D, class M>
+struct DimensionOn;
+template <class Name, std::size_t Extent, class... Axes, class M>
+struct DimensionOn<Dim<Name, Extent, Axes...>, M> {
+    static constexpr bool has_axes = (M::template has<Axes> && ...);
+    static constexpr std::size_t shards = StaticShards<M, Axes...>::value;
+    static constexpr bool divides = Extent == dynamic || shards == dynamic || Extent % shards == 0;
+    static consteval void require() {
+        if constexpr (!divides) {
+            constexpr auto text = division_text(Name::name, Extent, AxisNames(Axes::name...), shards);
+            static_assert(ShardExtent<FixedText<text.length>(text.view()), divides>::checked);
+        }
+    }
+};
+
+template <class S, class M>
+inline constexpr bool state_on = false;
+template <template <class...> class State, class... Axes, class M>
+inline constexpr bool state_on<State<Axes...>, M> = (M::template has<Axes> && ...);
+
+template <class L, class M>
+struct LayoutOn;
+template <class T, class... D, class... States, class M>
+struct LayoutOn<Layout<T, Dims<D...>, States...>, M> {
+    static constexpr bool has_axes = (DimensionOn<D, M>::has_axes && ...) && (state_on<States, M> && ...);
+    static constexpr bool divides = (DimensionOn<D, M>::divides && ...);
+    static consteval void require() { (DimensionOn<D, M>::require(), ...); }
+};
+
+template <FixedText Text, bool HasAxes>
+struct LayoutOnMesh {
+    static_assert(HasAxes, "pentad: the layout names an axis that the mesh does not have");
+    static constexpr bool checked = HasAxes;
+};
+
+} // namespace detail
+
+/// True when layout L fits mesh M as far as the compiler can see; dynamic extents are checked when a tensor is made.
+template <class L, class M>
+concept FitsOn = detail::LayoutOn<L, M>::has_axes && detail::LayoutOn<L, M>::divides;
+
+/// Compiles only when layout L fits mesh M.
+template <class L, class M>
+consteval void require_fits_on() {
+    static_assert(detail::LayoutOnMesh<layout_text<L>, detail::LayoutOn<L, M>::has_axes>::checked);
+    detail::LayoutOn<L, M>::require();
+}
+
+} // namespace pentad

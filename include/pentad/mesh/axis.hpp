@@ -1,0 +1,112 @@
+// Room: mesh (pure constexpr: neither MPI nor Kokkos). Axes: empty types with a name, and how many ranks lie along
+// them. `outer<A>` and `inner<A>` name the two factors of an axis that is split at run time (kv heads replicated inside
+// tp), `ends<A>` its first and last coordinate (the two holders of a tied embedding).
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+namespace pentad {
+
+/// An extent that is known only at run time, as in std::extents.
+inline constexpr std::size_t dynamic = std::dynamic_extent;
+
+struct dp {
+    static constexpr std::string_view name = "dp";
+}; ///< data parallelism
+struct pp {
+    static constexpr std::string_view name = "pp";
+}; ///< pipeline parallelism
+struct ep {
+    static constexpr std::string_view name = "ep";
+}; ///< expert parallelism
+struct cp {
+    static constexpr std::string_view name = "cp";
+}; ///< context parallelism
+struct tp {
+    static constexpr std::string_view name = "tp";
+}; ///< tensor parallelism
+
+/// A name of a mesh axis: an empty type with a static `name`. Users may define their own.
+template <class A>
+concept AxisTag = std::is_empty_v<A> && requires {
+    { A::name } -> std::convertible_to<std::string_view>;
+};
+
+namespace detail {
+/// "outer(tp)": what a part of an axis is called.
+template <std::size_t N, class A>
+struct PartName {
+    std::array<char, N + 1 + A::name.size()> characters{};
+    constexpr explicit PartName(char const (&part)[N]) {
+        std::size_t at = 0;
+        for (std::size_t i = 0; i + 1 < N; ++i) characters[at++] = part[i];
+        characters[at++] = '(';
+        for (char const c : A::name) characters[at++] = c;
+        characters[at] = ')';
+    }
+};
+template <class A>
+inline constexpr PartName<6, A> outer_name{"outer"};
+template <class A>
+inline constexpr PartName<6, A> inner_name{"inner"};
+template <class A>
+inline constexpr PartName<5, A> ends_name{"ends"};
+template <auto const& Name>
+inline constexpr std::string_view part_name{Name.characters.data(), Name.characters.size()};
+} // namespace detail
+
+/// The major factor of an axis that is split in two: coordinate<A> / inner extent.
+template <AxisTag A>
+struct outer {
+    using whole = A;
+    static constexpr std::string_view name = detail::part_name<detail::outer_name<A>>;
+};
+/// The minor factor: coordinate<A> % inner extent.
+template <AxisTag A>
+struct inner {
+    using whole = A;
+    static constexpr std::string_view name = detail::part_name<detail::inner_name<A>>;
+};
+/// The first and the last coordinate of an axis: the holders of an embedding tied between the ends of a pipeline.
+template <AxisTag A>
+struct ends {
+    using whole = A;
+    static constexpr std::string_view name = detail::part_name<detail::ends_name<A>>;
+};
+
+/// The name of the axis that a tag's name belongs to: "tp" for "tp", "outer(tp)", "inner(tp)" and "ends(tp)".
+constexpr std::string_view whole_axis_name(std::string_view name) {
+    auto const open = name.find('(');
+    return open == std::string_view::npos ? name : name.substr(open + 1, name.size() - open - 2);
+}
+
+namespace detail {
+template <class A>
+struct WholeAxis {
+    using type = A;
+};
+template <class A>
+    requires requires { typename A::whole; }
+struct WholeAxis<A> {
+    using type = typename A::whole;
+};
+} // namespace detail
+
+/// The mesh axis that a tag belongs to: A itself, or the axis of which it is a part.
+template <class A>
+using whole_axis_t = typename detail::WholeAxis<A>::type;
+
+/// One axis of a mesh: its tag and its extent, static or dynamic.
+template <AxisTag Tag, std::size_t Extent = dynamic>
+struct Axis {
+    using tag = Tag;
+    static constexpr std::size_t extent = Extent;
+    static_assert(Extent > 0, "pentad: the extent of a mesh axis is at least 1");
+};
+
+} // namespace pentad

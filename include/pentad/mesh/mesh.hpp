@@ -1,0 +1,244 @@
+// Room: mesh (pure constexpr: neither MPI nor Kokkos). A mesh is a typed product of named axes; its value holds the
+// extents, the order of the axes in rank space and the run-time splits, and maps coordinates to ranks and to groups.
+#pragma once
+
+#include <pentad/mesh/axis.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pentad {
+
+/// What a mesh is at run time, without its type: names and extents of the axes in the order of the mesh type, the
+/// stride of each in rank space, and the extent of its inner factor (1: not split).
+struct MeshAxisValue {
+    std::string_view name;
+    int extent = 1;
+    int stride = 1;
+    int inner = 1;
+};
+
+/// The ranks along an axis or a part of it: how many, how far apart, and where a rank stands among them.
+struct StridedAxis {
+    int extent = 1;  ///< number of ranks
+    int stride = 1;  ///< from one to the next, in rank space
+    int base = 1;    ///< stride of the whole axis
+    int modulus = 1; ///< what the coordinate along the whole axis is taken by
+    int step = 1;    ///< from one to the next, in coordinates along the whole axis
+    [[nodiscard]] constexpr int coordinate(int rank) const { return rank / base % modulus / step; }
+};
+
+/// Finds an axis, or a part of it, by the name of its tag. @throws std::invalid_argument when the mesh has none.
+constexpr StridedAxis find_axis(std::span<MeshAxisValue const> axes, std::string_view name) {
+    auto const whole = whole_axis_name(name);
+    for (auto const& [axis, extent, stride, inner] : axes) {
+        if (axis != whole) continue;
+        if (name == whole) return {extent, stride, stride, extent, 1};
+        if (name.starts_with("outer")) return {extent / inner, stride * inner, stride, extent, inner};
+        if (name.starts_with("inner")) return {inner, stride, stride, inner, 1};
+        int const step = extent > 1 ? extent - 1 : 1; // ends
+        return {extent > 1 ? 2 : 1, stride * step, stride, extent, step};
+    }
+    throw std::invalid_argument("the mesh has no axis named " + std::string(name));
+}
+
+/// A product of named axes. `Mesh<Axis<dp>, Axis<tp, 4>> mesh{2};` gives the dynamic extents in the order of the type.
+/// Rank order is row-major, the first axis outermost, unless `ordered` says otherwise.
+/// @throws std::invalid_argument from every constructor-like function, naming the axis and the numbers.
+template <class... Axes>
+class Mesh {
+  public:
+    static constexpr std::size_t rank = sizeof...(Axes);
+    static_assert(rank > 0, "pentad: a mesh has at least one axis");
+
+    /// True when A, or the axis that A is a factor of, is an axis of this mesh.
+    template <class A>
+    static constexpr bool has = (std::is_same_v<whole_axis_t<A>, typename Axes::tag> || ...);
+
+    /// Gives the dynamic extents, in the order of the axes in the type.
+    template <std::convertible_to<int>... Extents>
+    constexpr explicit Mesh(Extents... dynamic_extents) {
+        static_assert(sizeof...(Extents) == ((Axes::extent == dynamic ? 1u : 0u) + ... + 0u),
+                      "pentad: a mesh takes one number for each axis whose extent is dynamic");
+        std::array<int, sizeof...(Extents) + 1> const given{static_cast<int>(dynamic_extents)..., 0};
+        std::size_t next = 0, at = 0;
+        ((axes_[at].name = Axes::tag::name,
+          axes_[at].extent = Axes::extent == dynamic ? given[next++] : static_cast<int>(Axes::extent), ++at),
+         ...);
+        for (auto const& axis : axes_)
+            if (axis.extent < 1)
+                throw std::invalid_argument("mesh axis " + std::string(axis.name) + " has extent " +
+                                            std::to_string(axis.extent) + ": it must be at least 1");
+        std::array<std::size_t, rank> order{};
+        for (std::size_t i = 0; i < rank; ++i) order[i] = i;
+        lay_out(order);
+    }
+
+    /// The same axes with another order in rank space, outermost first: a permutation of the axes' names.
+    [[nodiscard]] constexpr Mesh ordered(std::array<std::string_view, rank> const& outermost_first) const {
+        std::array<std::size_t, rank> order{};
+        for (std::size_t i = 0; i < rank; ++i) {
+            order[i] = find(outermost_first[i]);
+            for (std::size_t j = 0; j < i; ++j)
+                if (order[j] == order[i])
+                    throw std::invalid_argument("mesh axis " + std::string(outermost_first[i]) + " is given twice");
+        }
+        Mesh mesh = *this;
+        mesh.lay_out(order);
+        return mesh;
+    }
+    template <AxisTag... OutermostFirst>
+    [[nodiscard]] constexpr Mesh ordered() const {
+        static_assert(sizeof...(OutermostFirst) == rank, "pentad: an order names every axis of the mesh once");
+        return ordered(std::array<std::string_view, rank>{OutermostFirst::name...});
+    }
+
+    /// The same mesh with axis A split into outer<A> x inner<A>, the inner factor of the given extent.
+    template <AxisTag A>
+    [[nodiscard]] constexpr Mesh split(int inner_extent) const {
+        static_assert(has<A>, "pentad: this mesh has no such axis");
+        Mesh mesh = *this;
+        auto& axis = mesh.axes_[index<A>];
+        if (inner_extent < 1 || axis.extent % inner_extent != 0)
+            throw std::invalid_argument("mesh axis " + std::string(A::name) + " of extent " +
+                                        std::to_string(axis.extent) + " cannot be split by " +
+                                        std::to_string(inner_extent));
+        axis.inner = inner_extent;
+        return mesh;
+    }
+
+    /// Number of ranks.
+    [[nodiscard]] constexpr int size() const {
+        int product = 1;
+        for (auto const& axis : axes_) product *= axis.extent;
+        return product;
+    }
+    [[nodiscard]] constexpr std::array<MeshAxisValue, rank> const& axes() const { return axes_; }
+
+    /// Number of ranks along A (or along a factor of it).
+    template <AxisTag A>
+    [[nodiscard]] constexpr int extent() const {
+        return strided<A>().extent;
+    }
+    /// Where `rank` stands along A (or along a factor of it).
+    template <AxisTag A>
+    [[nodiscard]] constexpr int coordinate(int rank_number) const {
+        return strided<A>().coordinate(rank_number);
+    }
+    /// The rank at the given coordinates, one for each axis in the order of the type.
+    template <std::convertible_to<int>... Coordinates>
+    [[nodiscard]] constexpr int rank_at(Coordinates... coordinates) const {
+        static_assert(sizeof...(Coordinates) == rank, "pentad: one coordinate for each axis of the mesh");
+        int result = 0;
+        std::size_t at = 0;
+        ((result += static_cast<int>(coordinates) * axes_[at++].stride), ...);
+        return result;
+    }
+
+    /// Number of ranks in a group along the given axes.
+    template <AxisTag... A>
+    [[nodiscard]] constexpr int group_size() const {
+        return (1 * ... * extent<A>());
+    }
+    /// Where `rank` stands in its group along A...: major to minor in the order given.
+    template <AxisTag... A>
+    [[nodiscard]] constexpr int group_index([[maybe_unused]] int rank_number) const {
+        int index_in_group = 0;
+        ((index_in_group = index_in_group * extent<A>() + coordinate<A>(rank_number)), ...);
+        return index_in_group;
+    }
+    /// The rank that stands at `member` in the group of `rank` along A...
+    template <AxisTag... A>
+    [[nodiscard]] constexpr int group_member(int rank_number, int member) const {
+        std::array<StridedAxis, sizeof...(A) + 1> const along{strided<A>()..., StridedAxis{}};
+        for (std::size_t i = sizeof...(A); i-- > 0;) {
+            rank_number += (member % along[i].extent - along[i].coordinate(rank_number)) * along[i].stride;
+            member /= along[i].extent;
+        }
+        return rank_number;
+    }
+    /// The ranks that differ from `rank` only along the given axes, major to minor in the order given.
+    template <AxisTag... A>
+    [[nodiscard]] constexpr std::vector<int> group(int rank_number) const {
+        std::vector<int> members(static_cast<std::size_t>(group_size<A...>()));
+        for (std::size_t i = 0; i < members.size(); ++i)
+            members[i] = group_member<A...>(rank_number, static_cast<int>(i));
+        return members;
+    }
+    /// Every group along the given axes, by first rank.
+    template <AxisTag... A>
+    [[nodiscard]] constexpr std::vector<std::vector<int>> groups() const {
+        std::vector<std::vector<int>> all;
+        for (int r = 0; r < size(); ++r)
+            if (group_index<A...>(r) == 0) all.push_back(group<A...>(r));
+        return all;
+    }
+    /// The blocks of ranks that share one coordinate along each of the given axes: groups over all the other axes,
+    /// sorted.
+    template <AxisTag... A>
+    [[nodiscard]] constexpr std::vector<std::vector<int>> blocks() const {
+        std::vector<std::vector<int>> all(static_cast<std::size_t>(group_size<A...>()));
+        for (int r = 0; r < size(); ++r) all[static_cast<std::size_t>(group_index<A...>(r))].push_back(r);
+        std::sort(all.begin(), all.end());
+        return all;
+    }
+    /// The rank `steps` further along the ring of axis A (negative: back).
+    template <AxisTag A>
+    [[nodiscard]] constexpr int neighbour(int rank_number, int steps) const {
+        int const n = extent<A>();
+        return group_member<A>(rank_number, ((coordinate<A>(rank_number) + steps) % n + n) % n);
+    }
+
+    friend constexpr bool operator==(Mesh const& a, Mesh const& b) {
+        for (std::size_t i = 0; i < rank; ++i)
+            if (a.axes_[i].extent != b.axes_[i].extent || a.axes_[i].stride != b.axes_[i].stride ||
+                a.axes_[i].inner != b.axes_[i].inner)
+                return false;
+        return true;
+    }
+
+  private:
+    template <class A>
+    static constexpr std::size_t index = [] {
+        std::size_t at = 0, found = rank;
+        ((std::is_same_v<whole_axis_t<A>, typename Axes::tag> ? void(found = at++) : void(++at)), ...);
+        return found;
+    }();
+    static_assert(
+        [] {
+            std::array<std::string_view, rank> const names{Axes::tag::name...};
+            for (std::size_t i = 0; i < rank; ++i)
+                for (std::size_t j = 0; j < i; ++j)
+                    if (names[i] == names[j]) return false;
+            return true;
+        }(),
+        "pentad: a mesh names each axis once");
+
+    template <class A>
+    [[nodiscard]] constexpr StridedAxis strided() const {
+        static_assert(has<A>, "pentad: this mesh has no such axis");
+        return find_axis(axes_, A::name);
+    }
+    [[nodiscard]] constexpr std::size_t find(std::string_view name) const {
+        for (std::size_t i = 0; i < rank; ++i)
+            if (axes_[i].name == name) return i;
+        throw std::invalid_argument("mesh has no axis named " + std::string(name));
+    }
+    constexpr void lay_out(std::array<std::size_t, rank> const& outermost_first) {
+        int stride = 1;
+        for (std::size_t i = rank; i-- > 0;) {
+            axes_[outermost_first[i]].stride = stride;
+            stride *= axes_[outermost_first[i]].extent;
+        }
+    }
+
+    std::array<MeshAxisValue, rank> axes_{};
+};
+
+} // namespace pentad

@@ -1,0 +1,103 @@
+// Room: observe. The ledger: bytes and calls of everything this process sends, by axis and operation. Sends that the
+// library makes itself are counted; where the MPI library runs its own algorithm the entry is the bandwidth-optimal
+// number of bytes and is marked as modelled.
+#pragma once
+
+#include <pentad/layout/cost.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace pentad::observe {
+
+enum class Operation : std::uint8_t {
+    broadcast,
+    reduce,
+    all_reduce,
+    gather,
+    all_gather,
+    reduce_scatter,
+    all_to_all,
+    send,
+};
+inline constexpr std::array<std::string_view, 8> operation_names{"broadcast",  "reduce",         "all_reduce", "gather",
+                                                                 "all_gather", "reduce_scatter", "all_to_all", "send"};
+
+struct LedgerEntry {
+    double bytes = 0; ///< sent by this rank to other ranks
+    std::int64_t calls = 0;
+    bool modelled = false;
+};
+
+/// Bytes and calls by axis and operation. A part of an axis counts on the axis.
+class Ledger {
+  public:
+    static constexpr std::size_t max_entries = 16;
+
+    /// Books what a plan or collective sends along the axes of `cost`; the call counts on each axis it crosses.
+    void record(Operation operation, Cost const& cost, bool modelled) {
+        for (std::size_t i = 0; i < cost.axes.size(); ++i) record(operation, cost.axes[i], cost.bytes[i], modelled);
+    }
+    void record(Operation operation, std::string_view axis, double bytes, bool modelled) {
+        auto& entry = entries_[index_of(whole_axis_name(axis))][static_cast<std::size_t>(operation)];
+        entry.bytes += bytes;
+        ++entry.calls;
+        entry.modelled = entry.modelled || modelled;
+    }
+
+    [[nodiscard]] LedgerEntry entry(std::string_view axis, Operation operation) const {
+        for (std::size_t i = 0; i < count_; ++i)
+            if (names_[i] == axis) return entries_[i][static_cast<std::size_t>(operation)];
+        return {};
+    }
+    /// Books time that this rank spent in communication along some axes, shared out as the bytes of an exchange over
+    /// them.
+    void spend(Cost const& shares, double seconds) {
+        double const total = shares.total();
+        for (std::size_t i = 0; i < shares.axes.size(); ++i)
+            if (total > 0) seconds_[index_of(whole_axis_name(shares.axes[i]))] += seconds * shares.bytes[i] / total;
+    }
+    /// Seconds this rank spent in communication along an axis, waiting included.
+    [[nodiscard]] double seconds(std::string_view axis) const {
+        for (std::size_t i = 0; i < count_; ++i)
+            if (names_[i] == axis) return seconds_[i];
+        return 0;
+    }
+    /// All bytes sent along an axis.
+    [[nodiscard]] double bytes(std::string_view axis) const {
+        double sum = 0;
+        for (std::size_t operation = 0; operation < operation_names.size(); ++operation)
+            sum += entry(axis, static_cast<Operation>(operation)).bytes;
+        return sum;
+    }
+    [[nodiscard]] std::span<std::string_view const> axes() const { return {names_.data(), count_}; }
+    void clear() {
+        entries_ = {};
+        seconds_ = {};
+    }
+
+  private:
+    std::size_t index_of(std::string_view axis) {
+        for (std::size_t i = 0; i < count_; ++i)
+            if (names_[i] == axis) return i;
+        if (count_ == max_entries) return max_entries - 1; // more axes than any mesh has: the last entry takes the rest
+        names_[count_] = axis;
+        return count_++;
+    }
+
+    std::array<std::string_view, max_entries> names_{};
+    std::array<std::array<LedgerEntry, operation_names.size()>, max_entries> entries_{};
+    std::array<double, max_entries> seconds_{};
+    std::size_t count_ = 0;
+};
+
+/// The ledger of this process.
+inline Ledger& ledger() {
+    static Ledger instance;
+    return instance;
+}
+
+} // namespace pentad::observe

@@ -1,0 +1,103 @@
+// Room: observe. What this process did and when, as spans in a buffer that is allocated once.
+// Off, a Scope costs one branch; on, it never allocates: when the buffer is full, spans are dropped and counted.
+// Written by the one host thread that drives Pentad; report/timeline.hpp turns the spans into a file.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace pentad::observe {
+
+/// What a span says beside its name. Left at these values, an entry is not written.
+struct SpanDetail {
+    std::string_view axis{};       ///< the mesh axes that a collective runs over, "dp.ep"
+    std::int64_t bytes = -1;       ///< payload
+    std::int64_t micro_batch = -1; ///< of a pipeline step
+};
+
+/// A stretch of time. The texts are not owned: they outlive the trace, as literals do.
+struct Span {
+    std::string_view name;
+    std::string_view category; ///< "compute", "communication", "pipeline", ...
+    SpanDetail detail{};
+    std::int64_t start_ns = 0; ///< since the origin of the trace
+    std::int64_t end_ns = 0;
+    bool in_flight = false; ///< goes on beside other work (a non-blocking collective): may overlap other spans
+};
+
+class Trace {
+  public:
+    /// Starts recording with room for `capacity` spans, from an empty buffer. Time counts from this call: ranks that
+    /// make it right after a barrier share an origin as well as the barrier is tight, whatever their clocks say.
+    void enable(std::size_t capacity) {
+        spans_ = std::vector<Span>(capacity);
+        size_ = 0;
+        dropped_ = 0;
+        origin_ = Clock::now();
+        enabled_ = true;
+    }
+    /// Stops recording; what was recorded stays readable.
+    void disable() { enabled_ = false; }
+
+    [[nodiscard]] bool enabled() const { return enabled_; }
+    [[nodiscard]] std::span<Span const> spans() const { return {spans_.data(), size_}; }
+    /// Spans that found the buffer full.
+    [[nodiscard]] std::int64_t dropped() const { return dropped_; }
+    /// Nanoseconds since the origin.
+    [[nodiscard]] std::int64_t now() const {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - origin_).count();
+    }
+
+    void record(Span const& span) {
+        if (!enabled_) return;
+        if (size_ == spans_.size()) {
+            ++dropped_;
+            return;
+        }
+        spans_[size_++] = span;
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    bool enabled_ = false;
+    std::size_t size_ = 0;
+    std::int64_t dropped_ = 0;
+    Clock::time_point origin_{};
+    std::vector<Span> spans_;
+};
+
+/// The trace of this process.
+inline Trace& trace() {
+    static Trace instance;
+    return instance;
+}
+
+/// Records the time from its construction to its destruction: `Scope scope{"all-reduce", "communication", {.axis =
+/// "dp"}};`
+class [[nodiscard]] Scope {
+  public:
+    Scope(std::string_view name, std::string_view category, SpanDetail const& detail = {})
+        : Scope(trace(), name, category, detail) {}
+    Scope(Trace& into, std::string_view name, std::string_view category, SpanDetail const& detail = {})
+        : trace_(into.enabled() ? &into : nullptr) {
+        if (trace_ != nullptr) span_ = {name, category, detail, trace_->now(), 0, false};
+    }
+    ~Scope() {
+        if (trace_ == nullptr) return;
+        span_.end_ns = trace_->now();
+        trace_->record(span_);
+    }
+    Scope(Scope const&) = delete;
+    Scope& operator=(Scope const&) = delete;
+
+  private:
+    Trace* trace_;
+    Span span_{};
+};
+
+} // namespace pentad::observe

@@ -1,0 +1,221 @@
+// Room: tensor. redistribute<To>(tensor): carries out the plan between two layouts. This is the only place where a
+// layer communicates; the backward of a redistribution is the redistribution between the duals.
+#pragma once
+
+#include <pentad/comm/collectives.hpp>
+#include <pentad/comm/copy.hpp>
+#include <pentad/layout/plan.hpp>
+#include <pentad/tensor/tensor.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+namespace pentad {
+
+namespace detail {
+
+/// out[j, i, :] = in[i, j, :] for in of extents [p, q, r].
+template <class Exec, class T>
+void swap_leading(Exec const& exec, T const* in, T* out, std::size_t p, std::size_t q, std::size_t r) {
+    using Team = Kokkos::TeamPolicy<Exec>;
+    Kokkos::parallel_for(
+        "pentad::swap_leading", Team(exec, static_cast<int>(p * q), Kokkos::AUTO),
+        KOKKOS_LAMBDA(typename Team::member_type const& team) {
+            auto const row = static_cast<std::size_t>(team.league_rank());
+            T const* const from = in + row * r;
+            T* const to = out + ((row % q) * p + row / q) * r;
+            Kokkos::parallel_for(Kokkos::TeamVectorRange(team, r), [=](std::size_t k) { to[k] = from[k]; });
+        });
+}
+
+/// For rows i < p: out[i, :] = in[i, first : first + r] where the rows of `in` and `out` have the given strides.
+template <class Exec, class T>
+void copy_rows(Exec const& exec, T const* in, std::size_t in_stride, T* out, std::size_t out_stride, std::size_t p,
+               std::size_t r) {
+    using Team = Kokkos::TeamPolicy<Exec>;
+    Kokkos::parallel_for(
+        "pentad::copy_rows", Team(exec, static_cast<int>(p), Kokkos::AUTO),
+        KOKKOS_LAMBDA(typename Team::member_type const& team) {
+            auto const row = static_cast<std::size_t>(team.league_rank());
+            T const* const from = in + row * in_stride;
+            T* const to = out + row * out_stride;
+            Kokkos::parallel_for(Kokkos::TeamVectorRange(team, r), [=](std::size_t k) { to[k] = from[k]; });
+        });
+}
+
+/// A shard on its way through a plan.
+template <class T, class Exec>
+struct Shard {
+    comm::Block<typename Exec::memory_space> block;
+    T* data;
+    std::array<std::size_t, max_dimensions> local;
+    std::size_t rank;
+
+    [[nodiscard]] std::size_t product(std::size_t begin, std::size_t end) const {
+        std::size_t result = 1;
+        for (std::size_t d = begin; d < end; ++d) result *= local[d];
+        return result;
+    }
+    [[nodiscard]] std::size_t size() const { return product(0, rank); }
+    [[nodiscard]] View<T, 1, Exec> flat() const { return View<T, 1, Exec>(data, size()); }
+    /// An uninitialised shard of the same rank with `extent` in dimension d.
+    [[nodiscard]] Shard with(Context<Exec> const& context, std::size_t d, std::size_t extent) const {
+        Shard other{{}, nullptr, local, rank};
+        other.local[d] = extent;
+        other.block = context.take(other.size() * sizeof(T));
+        other.data = static_cast<T*>(other.block.data());
+        return other;
+    }
+    [[nodiscard]] bool writable() const { return block.sole_owner(); }
+};
+
+/// Gives a shard that may be written over: itself when nobody else holds it.
+template <class T, class Exec>
+Shard<T, Exec> own(Context<Exec> const& context, Shard<T, Exec> shard) {
+    if (shard.writable()) return shard;
+    auto copy = shard.with(context, 0, shard.local[0]);
+    comm::copy(context.exec(), copy.data, shard.data, shard.size() * sizeof(T));
+    return copy;
+}
+
+/// A step in which nothing is sent: this rank stands at `index` of `n`.
+template <class T, class Exec>
+Shard<T, Exec> carry_out_locally(Context<Exec> const& context, PlanStep const& step, std::size_t n, std::size_t index,
+                                 Shard<T, Exec> shard) {
+    auto const& exec = context.exec();
+    std::size_t const d = step.dimension;
+    if (step.kind == StepKind::keep_first) {
+        if (index == 0) return shard;
+        shard = own(context, std::move(shard));
+        comm::clear(exec, shard.data, shard.size() * sizeof(T));
+        return shard;
+    }
+    std::size_t const before = shard.product(0, d), after = shard.product(d + 1, shard.rank), extent = shard.local[d];
+    if (step.kind == StepKind::slice) {
+        auto result = shard.with(context, d, extent / n);
+        std::size_t const row = extent / n * after;
+        copy_rows(exec, shard.data + index * row, n * row, result.data, row, before, row);
+        return result;
+    }
+    auto result = shard.with(context, d, extent * n); // embed
+    std::size_t const row = extent * after;
+    comm::clear(exec, result.data, result.size() * sizeof(T));
+    copy_rows(exec, shard.data, row, result.data + index * row, n * row, before, row);
+    return result;
+}
+
+/// A step over one communicator.
+template <class T, class Exec>
+Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, comm::Communicator const& comm,
+                         Shard<T, Exec> shard) {
+    auto const& exec = context.exec();
+    if (comm.size() == 1) return shard;
+    if (step.kind == StepKind::all_reduce) {
+        shard = own(context, std::move(shard));
+        comm::all_reduce(exec, comm, shard.flat(), step.reduction);
+        return shard;
+    }
+    auto const n = static_cast<std::size_t>(comm.size());
+    std::size_t const d = step.dimension;
+    std::size_t const before = shard.product(0, d), after = shard.product(d + 1, shard.rank), extent = shard.local[d];
+    if (step.kind == StepKind::all_gather) {
+        auto result = shard.with(context, d, extent * n);
+        if (before == 1) {
+            comm::all_gather(exec, comm, shard.flat(), result.flat());
+            return result;
+        }
+        auto pieces = shard.with(context, d, extent * n);
+        comm::all_gather(exec, comm, shard.flat(), pieces.flat());
+        swap_leading(exec, pieces.data, result.data, n, before, extent * after);
+        return result;
+    }
+    if (step.kind == StepKind::reduce_scatter) {
+        auto result = shard.with(context, d, extent / n);
+        if (before > 1) {
+            auto pieces = shard.with(context, d, extent);
+            swap_leading(exec, shard.data, pieces.data, before, n, extent / n * after);
+            shard = std::move(pieces);
+        }
+        comm::reduce_scatter(exec, comm, shard.flat(), result.flat());
+        return result;
+    }
+    // all_to_all: cut along d, arrive in rank order, put together along the dimension that was sharded
+    auto pieces = shard.with(context, d, extent);
+    swap_leading(exec, shard.data, pieces.data, before, n, extent / n * after);
+    Shard<T, Exec> cut{{}, nullptr, shard.local, shard.rank};
+    cut.local[d] = extent / n;
+    std::size_t const from = step.from_dimension;
+    auto result = cut.with(context, from, cut.local[from] * n), arrived = cut.with(context, from, cut.local[from] * n);
+    comm::all_to_all(exec, comm, pieces.flat(), arrived.flat());
+    swap_leading(exec, arrived.data, result.data, n, cut.product(0, from), cut.product(from, cut.rank));
+    return result;
+}
+
+/// A plan on a shard. Several axes at once where a communicator along all of them was made, else one after the other.
+template <class T, class Exec>
+Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard) {
+    auto const& communicators = context.communicators();
+    for (auto const& step : plan) {
+        if (step.kind == StepKind::relabel) continue;
+        if (step.kind == StepKind::slice || step.kind == StepKind::keep_first || step.kind == StepKind::embed) {
+            std::size_t n = 1;
+            for (auto const axis : step.axes) n *= static_cast<std::size_t>(communicators.extent(axis));
+            if (n > 1)
+                shard = carry_out_locally(context, step, n, communicators.shard_index(step.axes), std::move(shard));
+        } else if (communicators.has(step.axes)) {
+            shard = carry_out(context, step, communicators.along(step.axes), std::move(shard));
+        } else {
+            bool const minor_first = step.kind == StepKind::all_gather;
+            for (std::size_t i = 0; i < step.axes.size(); ++i)
+                shard = carry_out(context, step,
+                                  communicators.along(AxisNames(step.axes[minor_first ? step.axes.size() - 1 - i : i])),
+                                  std::move(shard));
+        }
+    }
+    return shard;
+}
+
+} // namespace detail
+
+/// The same value in layout To. Give the tensor away with std::move to have its buffer used again where that is
+/// possible. Collective over the groups of the plan's axes. Blocks until the result is there.
+/// @tparam To a layout of the same dimensions and elements, with a plan from L (else the program does not compile).
+template <class To, class L, class Exec>
+[[nodiscard]] Tensor<To, Exec> redistribute(Tensor<L, Exec> tensor) {
+    require_redistributable<L, To>();
+    if constexpr (Redistributable<L, To>) {
+        using T = typename L::element;
+        auto const& context = tensor.context();
+        auto const extents = tensor.extents();
+        detail::Shard<T, Exec> shard{tensor.block(), tensor.data(), {}, L::rank};
+        for (std::size_t d = 0; d < L::rank; ++d) shard.local[d] = tensor.local()[d];
+        tensor = {};
+        shard = detail::carry_out(context, Plan<L, To>::value, std::move(shard));
+        return Tensor<To, Exec>(context, extents, std::move(shard.block), shard.data);
+    }
+}
+
+/// The same, into memory that exists: where it is one gather of the outermost dimension it is received in place, and
+/// `tensor` may be this rank's part of `target`.
+template <class L, class To, class Exec>
+void redistribute_into(Tensor<L, Exec> tensor, Tensor<To, Exec> const& target) {
+    require_redistributable<L, To>();
+    if constexpr (Redistributable<L, To>) {
+        constexpr auto plan = Plan<L, To>::value;
+        auto const& context = tensor.context();
+        if constexpr (plan.count == 1 && plan.steps[0].kind == StepKind::all_gather && plan.steps[0].dimension == 0) {
+            if (context.communicators().has(plan.steps[0].axes)) {
+                comm::all_gather(context.exec(), context.communicators().along(plan.steps[0].axes), tensor.flat(),
+                                 target.flat());
+                return;
+            }
+        }
+        auto const result = redistribute<To>(std::move(tensor));
+        comm::copy(context.exec(), target.data(), result.data(), result.size() * sizeof(typename L::element));
+    }
+}
+
+} // namespace pentad

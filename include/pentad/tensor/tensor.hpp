@@ -1,0 +1,108 @@
+// Room: tensor. A distributed tensor: this rank's shard as a View, and the layout, as a type, that says what it is a
+// shard of. Copies share the buffer.
+#pragma once
+
+#include <pentad/comm/copy.hpp>
+#include <pentad/layout/algebra.hpp>
+#include <pentad/layout/cost.hpp>
+#include <pentad/tensor/context.hpp>
+#include <pentad/tensor/view.hpp>
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace pentad {
+
+/// A tensor of layout L whose local shard lies in the memory of execution space `Exec`, row-major.
+template <class L, class Exec = Kokkos::DefaultExecutionSpace>
+class Tensor {
+  public:
+    using layout = L;
+    using element = typename L::element;
+    using context_type = Context<Exec>;
+    using block_type = comm::Block<typename Exec::memory_space>;
+    static constexpr std::size_t rank = L::rank;
+    using extents_type = std::array<std::size_t, rank>;
+
+    Tensor() = default;
+    /// A tensor of the given global extents, uninitialised.
+    /// @throws std::invalid_argument when an extent differs from the static one, or its axes do not divide it.
+    Tensor(context_type const& context, extents_type const& global, observe::Memory kind = observe::Memory::activations)
+        : Tensor(context, global, block_type(), nullptr) {
+        block_ = context.take(size() * sizeof(element), kind);
+        data_ = static_cast<element*>(block_.data());
+    }
+    /// A tensor over memory that exists: `data` lies in `block`, or is kept alive by someone else when that is empty.
+    Tensor(context_type const& context, extents_type const& global, block_type block, element* data)
+        : context_(&context), global_(global), block_(std::move(block)), data_(data) {
+        for (std::size_t d = 0; d < rank; ++d) {
+            auto const fixed = L::value.dimensions[d].extent;
+            if (fixed != dynamic && fixed != global[d])
+                throw std::invalid_argument(std::string(L::value.dimensions[d].name) + " = " +
+                                            std::to_string(global[d]) + " where the layout has " +
+                                            std::to_string(fixed));
+        }
+        auto const local = local_extents(L::value, global, context.communicators().mesh());
+        for (std::size_t d = 0; d < rank; ++d) local_[d] = local[d];
+    }
+
+    [[nodiscard]] context_type const& context() const { return *context_; }
+    [[nodiscard]] extents_type const& extents() const { return global_; }
+    [[nodiscard]] extents_type const& local() const { return local_; }
+    [[nodiscard]] std::size_t size() const {
+        std::size_t product = 1;
+        for (auto const extent : local_) product *= extent;
+        return product;
+    }
+    [[nodiscard]] element* data() const { return data_; }
+    [[nodiscard]] block_type const& block() const { return block_; }
+    [[nodiscard]] bool empty() const { return data_ == nullptr; }
+
+    /// This rank's shard.
+    [[nodiscard]] View<element, static_cast<int>(rank), Exec> view() const {
+        return [this]<std::size_t... I>(std::index_sequence<I...>) {
+            return View<element, static_cast<int>(rank), Exec>(data_, local_[I]...);
+        }(std::make_index_sequence<rank>{});
+    }
+    /// This rank's shard as a list of elements.
+    [[nodiscard]] View<element, 1, Exec> flat() const { return View<element, 1, Exec>(data_, size()); }
+    /// This rank's shard as rows of its last `inner` dimensions.
+    template <std::size_t Inner = 1>
+    [[nodiscard]] View<element, 2, Exec> rows() const {
+        std::size_t columns = 1;
+        for (std::size_t d = rank - Inner; d < rank; ++d) columns *= local_[d];
+        return View<element, 2, Exec>(data_, columns == 0 ? 0 : size() / columns, columns);
+    }
+    /// Zeros, in order with the work of the context.
+    void clear() const { comm::clear(context_->exec(), data_, size() * sizeof(element)); }
+    /// This rank's shard from the host and to it, row-major. Both wait.
+    void set(element const* host) const {
+        comm::copy_from_host(context_->exec(), data_, host, size() * sizeof(element));
+    }
+    void get(element* host) const { comm::copy_to_host(context_->exec(), host, data_, size() * sizeof(element)); }
+    /// The layout with its global extents, in the short form.
+    [[nodiscard]] std::string describe() const { return to_string(L::value, global_.data()); }
+
+    /// The same memory under another layout of the same local shape: for the operations that change what it means.
+    template <class To>
+    [[nodiscard]] Tensor<To, Exec> as() const& {
+        return Tensor<To, Exec>(*context_, global_, block_, data_);
+    }
+    template <class To>
+    [[nodiscard]] Tensor<To, Exec> as() && {
+        return Tensor<To, Exec>(*context_, global_, std::move(block_), data_);
+    }
+
+  private:
+    context_type const* context_ = nullptr;
+    extents_type global_{};
+    extents_type local_{};
+    block_type block_;
+    element* data_ = nullptr;
+};
+
+} // namespace pentad

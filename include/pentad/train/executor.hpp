@@ -1,0 +1,97 @@
+// Room: train. Runs a pipeline schedule on a stage of a model: what the schedule says, in its order. Sends are posted
+// and complete later; a receive is waited for where the schedule has it.
+#pragma once
+
+#include <pentad/comm/rooted.hpp>
+#include <pentad/layers/layer.hpp>
+#include <pentad/observe/trace.hpp>
+#include <pentad/pipeline/schedule.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pentad::train {
+
+/// One stage's part in a schedule. `Model` is a LanguageModel: forward(pass, x, saved), backward(pass, dy, saved).
+template <class Model, class Stream, class Exec>
+class Executor {
+  public:
+    /// @param extents the global extents of the activations that pass between stages
+    Executor(Context<Exec> const& context, Model const& model,
+             typename Tensor<Stream, Exec>::extents_type const& extents)
+        : context_(&context), model_(&model), extents_(extents),
+          comm_(&context.communicators().along(AxisNames(pp::name))) {}
+
+    /// Runs this rank's instructions; passes[i] belongs to micro-batch i. Blocks until this rank's part is done.
+    void run(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes) {
+        slots_.resize(passes.size());
+        bool const training = schedule.purpose == pipeline::Purpose::training;
+        for (auto const& instruction : schedule.instructions[static_cast<std::size_t>(comm_->rank())]) {
+            auto const i = static_cast<std::size_t>(instruction.micro_batch);
+            observe::Scope const scope(pipeline::name(instruction.operation), "pipeline",
+                                       {.micro_batch = instruction.micro_batch});
+            switch (instruction.operation) {
+            case pipeline::Operation::forward:
+                slots_[i].activation = model_->forward(passes[i], std::move(slots_[i].activation), slots_[i].saved);
+                if (!training) slots_[i].saved = {};
+                break;
+            case pipeline::Operation::backward:
+                slots_[i].gradient = model_->backward(passes[i], std::move(slots_[i].gradient), slots_[i].saved);
+                break;
+            case pipeline::Operation::send_activation:
+                send(slots_[i].activation, slots_[i].activation_sent, 1, 0);
+                break;
+            case pipeline::Operation::receive_activation:
+                receive(slots_[i].activation, -1, 0);
+                break;
+            case pipeline::Operation::send_gradient:
+                send(slots_[i].gradient, slots_[i].gradient_sent, -1, 1);
+                break;
+            case pipeline::Operation::receive_gradient:
+                receive(slots_[i].gradient, 1, 1);
+                break;
+            }
+        }
+        for (auto& slot : slots_) {
+            if (slot.activation_sent) slot.activation_sent->wait();
+            if (slot.gradient_sent) slot.gradient_sent->wait();
+            slot.activation_sent.reset();
+            slot.gradient_sent.reset();
+            slot.activation = {};
+            slot.gradient = {};
+        }
+    }
+
+  private:
+    using Activation = Tensor<Stream, Exec>;
+    using Gradient = Tensor<dual_t<Stream>, Exec>;
+    using Sending = comm::Request<comm::detail::Staged<View<typename Stream::element, 1, Exec>>>;
+
+    struct Slot {
+        typename Model::Saved saved;
+        Activation activation;
+        Gradient gradient;
+        std::optional<Sending> activation_sent, gradient_sent;
+    };
+
+    template <class X>
+    void send(X const& x, std::optional<Sending>& request, int stages_further, int tag) {
+        request.emplace(comm::start_send(context_->exec(), *comm_, x.flat(), comm_->rank() + stages_further, tag));
+    }
+    template <class X>
+    void receive(X& x, int stages_further, int tag) {
+        x = X(*context_, extents_);
+        comm::receive(context_->exec(), *comm_, x.flat(), comm_->rank() + stages_further, tag);
+    }
+
+    Context<Exec> const* context_;
+    Model const* model_;
+    typename Activation::extents_type extents_;
+    comm::Communicator const* comm_;
+    std::vector<Slot> slots_;
+};
+
+} // namespace pentad::train

@@ -1,0 +1,182 @@
+// Room: train. Gathers the weights as whole tensors under their published names, the same for any mesh, and hands them
+// to a sink on rank 0: tensor by tensor, so that no rank ever holds more than one of them whole.
+#pragma once
+
+#include <pentad/comm/rooted.hpp>
+#include <pentad/layers/parameter.hpp>
+#include <pentad/tensor/redistribute.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pentad::train {
+
+/// A published tensor: matrices are [out, in].
+struct TensorEntry {
+    std::string name;
+    std::vector<std::int64_t> shape;
+};
+
+/// Where rank 0 puts the weights: all descriptions first, then the elements in their order, in pieces of any size.
+template <class A>
+class WeightSink {
+  public:
+    virtual ~WeightSink() = default;
+    virtual void begin(std::vector<TensorEntry> const& entries) = 0;
+    virtual void append(std::span<A const> piece) = 0;
+    virtual void end() = 0;
+};
+
+namespace detail {
+
+/// The published tensors of a parameter: one, or one for each expert; matrices as [out, in], without padding.
+template <class P, class A>
+std::vector<TensorEntry> published(P const& parameter) {
+    auto const extents = parameter.value().extents();
+    std::size_t const mark = parameter.name().find("{}");
+    bool const by_expert = mark != std::string::npos;
+    std::vector<std::int64_t> shape;
+    std::size_t const first = by_expert ? 1 : 0;
+    for (std::size_t d = first; d < extents.size(); ++d) shape.push_back(static_cast<std::int64_t>(extents[d]));
+    if (!by_expert) shape[0] = static_cast<std::int64_t>(parameter.valid_rows());
+    if (shape.size() == 3) { // heads x head_dim are the rows of q, k and v, and the columns of o
+        bool const heads_first = P::stored::value.dimensions[1].name == head_dim::name;
+        shape = heads_first ? std::vector{shape[0] * shape[1], shape[2]} : std::vector{shape[0], shape[1] * shape[2]};
+    }
+    if (!by_expert) return {{parameter.name(), shape}};
+    std::vector<TensorEntry> entries;
+    for (std::size_t e = 0; e < extents[0]; ++e) {
+        std::string name = parameter.name();
+        name.replace(mark, 2, std::to_string(e));
+        entries.push_back({name, shape});
+    }
+    return entries;
+}
+
+inline std::size_t elements(TensorEntry const& entry) {
+    std::size_t product = 1;
+    for (auto const extent : entry.shape) product *= static_cast<std::size_t>(extent);
+    return product;
+}
+
+/// The descriptions of all tensors of the stages, on the first: each stage's root sends its own as text.
+template <class Exec>
+std::vector<std::vector<TensorEntry>> gather_entries(Exec const& exec, comm::Communicator const& comm,
+                                                     std::vector<TensorEntry> const& own) {
+    std::vector<std::vector<TensorEntry>> all{own};
+    using Text = Kokkos::View<char*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    using Size = Kokkos::View<i64*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    if (comm.rank() > 0) {
+        std::string text;
+        for (auto const& entry : own) {
+            text += entry.name + " " + std::to_string(entry.shape.size());
+            for (auto const extent : entry.shape) text += " " + std::to_string(extent);
+            text += "\n";
+        }
+        auto size = static_cast<i64>(text.size());
+        comm::send(exec, comm, Size(&size, 1), 0);
+        comm::send(exec, comm, Text(text.data(), text.size()), 0);
+        return all;
+    }
+    for (int stage = 1; stage < comm.size(); ++stage) {
+        i64 size = 0;
+        comm::receive(exec, comm, Size(&size, 1), stage);
+        std::string text(static_cast<std::size_t>(size), ' ');
+        comm::receive(exec, comm, Text(text.data(), text.size()), stage);
+        std::istringstream in(text);
+        auto& entries = all.emplace_back();
+        TensorEntry entry;
+        for (std::size_t rank = 0; in >> entry.name >> rank;) {
+            entry.shape.resize(rank);
+            for (auto& extent : entry.shape) in >> extent;
+            entries.push_back(entry);
+        }
+    }
+    return all;
+}
+
+} // namespace detail
+
+/// Collective over all ranks; only rank 0 uses its sink. The gradients' memory is used for it: call it between steps.
+/// @throws on rank 0 what the sink throws: after all ranks have done their part, so that none hangs.
+template <class T, class Exec, class Model, class Store>
+void export_weights(Context<Exec> const& context, Model& model, Store& store, WeightSink<accumulator_t<T>>& sink) {
+    using A = accumulator_t<T>;
+    auto& communicators = context.communicators();
+    auto const& exec = context.exec();
+    store.export_weights();
+    auto const& stages = communicators.along(AxisNames(pp::name));
+    bool const is_root = communicators.shard_index(AxisNames(dp::name, ep::name, cp::name, tp::name)) == 0;
+    bool const is_writer = is_root && stages.rank() == 0;
+    // A tied embedding is held by both ends; the first writes it.
+    auto const is_written = [&](auto const& parameter) {
+        return stages.rank() == 0 || parameter.name() != "model.embed_tokens.weight";
+    };
+
+    std::vector<TensorEntry> own;
+    model.for_each_parameter([&](auto const& parameter) {
+        using P = std::remove_cvref_t<decltype(parameter)>;
+        if (!is_written(parameter)) return;
+        for (auto& entry : detail::published<P, A>(parameter)) own.push_back(std::move(entry));
+    });
+    std::vector<std::vector<TensorEntry>> entries;
+    if (is_root) entries = detail::gather_entries(exec, stages, own);
+    std::exception_ptr failure;
+    auto const attempt = [&failure](auto&& write) {
+        if (failure) return;
+        try {
+            write();
+        } catch (...) {
+            failure = std::current_exception();
+        }
+    };
+    if (is_writer) {
+        std::vector<TensorEntry> all;
+        for (auto const& stage : entries) all.insert(all.end(), stage.begin(), stage.end());
+        attempt([&] { sink.begin(all); });
+    }
+
+    std::vector<A> host;
+    using Host = Kokkos::View<A*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    model.for_each_parameter([&](auto const& parameter) {
+        using P = std::remove_cvref_t<decltype(parameter)>;
+        using Stored = with_element_t<typename P::stored, A>;
+        if (!is_written(parameter)) return;
+        for (auto const& step : Plan<Stored, whole_t<Stored>>::value) communicators.add(step.axes);
+        Tensor<Stored, Exec> const shard(context, parameter.value().extents(), {}, parameter.gradient().data());
+        auto const whole = redistribute<whole_t<Stored>>(shard);
+        if (!is_root) return;
+        std::size_t const rows = whole.extents()[0];
+        host.resize(whole.size() / rows * parameter.valid_rows());
+        comm::copy_to_host(exec, host.data(), whole.data(), host.size() * sizeof(A));
+        if (is_writer) {
+            attempt([&] { sink.append(std::span<A const>(host)); });
+            return;
+        }
+        std::size_t next = 0;
+        for (auto const& entry : detail::published<P, A>(parameter)) {
+            std::size_t const size = detail::elements(entry);
+            comm::send(exec, stages, Host(host.data() + next, size), 0, 1);
+            next += size;
+        }
+    });
+    if (!is_writer) return;
+    for (int stage = 1; stage < stages.size(); ++stage)
+        for (auto const& entry : entries[static_cast<std::size_t>(stage)]) {
+            host.resize(detail::elements(entry));
+            comm::receive(exec, stages, Host(host.data(), host.size()), stage, 1);
+            attempt([&] { sink.append(std::span<A const>(host)); });
+        }
+    attempt([&] { sink.end(); });
+    if (failure) std::rethrow_exception(failure);
+}
+
+} // namespace pentad::train

@@ -1,0 +1,70 @@
+// Room: train. What a run is made of beside its types, and the numbers of a step.
+#pragma once
+
+#include <pentad/layers/model_shape.hpp>
+#include <pentad/layout/partition.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numbers>
+#include <optional>
+
+namespace pentad::train {
+
+/// What a run is made of, beside the types.
+struct RunSettings {
+    ModelShape shape;
+    std::size_t batch = 8; ///< sequences in a step
+    std::size_t micro_batches = 1;
+    std::size_t seq = 128;
+    Order order = Order::contiguous;
+    ContextStrategy context_strategy = ContextStrategy::ring;
+    bool gpipe = false; ///< GPipe, otherwise 1F1B
+    bool recompute = false;
+    std::optional<std::uint8_t> ignored = std::nullopt; ///< targets of this byte carry no loss
+    std::int64_t steps = 100;                           ///< of the learning rate's schedule
+    double learning_rate = 1e-3;
+    std::int64_t warmup = 10;
+    double weight_decay = 0.1;
+    double clip = 1; ///< largest global norm of the gradient; 0: any
+    double balance_coefficient = 0.01;
+    double z_coefficient = 0.001;
+    std::uint64_t seed = 1;
+};
+
+/// Linear warm-up, then a cosine to a tenth of the peak at the last step. `step` counts from 1.
+inline double learning_rate(RunSettings const& settings, std::int64_t step) {
+    if (step <= settings.warmup)
+        return settings.learning_rate * static_cast<double>(step) / static_cast<double>(settings.warmup);
+    double const length = static_cast<double>(std::max<std::int64_t>(settings.steps - settings.warmup, 1));
+    double const progress = std::min(static_cast<double>(step - settings.warmup) / length, 1.0);
+    return settings.learning_rate * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi * progress)));
+}
+
+/// The numbers of a step, the same on every rank.
+struct StepResult {
+    double loss = 0;         ///< cross-entropy: token losses / valid targets; 0 when there are none
+    double balance_loss = 0; ///< summed over layers, averaged over micro-batches, unweighted
+    double z_loss = 0;       ///< likewise
+    double gradient_norm = 0;
+    double learning_rate = 0;
+};
+
+/// FLOPs of the model for a token, forward and backward: 6 for each weight of a product that the token meets, and the
+/// causal half of attention's 12 x hidden x seq a layer. Recomputation does not count.
+inline double model_flops_per_token(ModelShape const& shape, std::size_t seq) {
+    double const h = static_cast<double>(shape.hidden), f = static_cast<double>(shape.ffn);
+    double const kv = h * static_cast<double>(shape.kv_heads) / static_cast<double>(shape.heads);
+    double flops = 6 * h * static_cast<double>(shape.vocab);
+    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+        flops += 6 * (2 * h * h + 2 * h * kv) + 6 * h * static_cast<double>(seq);
+        flops += shape.has_experts(layer)
+                     ? 6 * (3 * h * f * static_cast<double>(shape.top_k) + h * static_cast<double>(shape.experts))
+                     : 6 * 3 * h * f;
+    }
+    return flops;
+}
+
+} // namespace pentad::train

@@ -1,0 +1,69 @@
+// Room: zero. AdamW on a bucket, or on this rank's shard of it. A gradient that is still partial is refused by the
+// compiler.
+#pragma once
+
+#include <pentad/kernels/adamw.hpp>
+#include <pentad/kernels/elementwise.hpp>
+#include <pentad/tensor/tensor.hpp>
+
+#include <cstdint>
+
+namespace pentad::zero {
+
+namespace detail {
+template <FixedText Gradient, bool Partial>
+struct OptimizerGradient {
+    static_assert(!Partial,
+                  "pentad: a gradient that is still partial cannot be given to the optimizer: redistribute it "
+                  "to the layout of the optimizer state first");
+    static constexpr bool checked = true;
+};
+template <FixedText State, FixedText Gradient, bool Same>
+struct OptimizerState {
+    static_assert(Same, "pentad: the gradient does not have the layout of the optimizer state");
+    static constexpr bool checked = true;
+};
+} // namespace detail
+
+/// AdamW (Loshchilov and Hutter 2019, algorithm 2) with state of layout `StateLayout`, in accumulators.
+template <class StateLayout, class T, class Exec>
+class AdamW {
+  public:
+    using A = typename StateLayout::element;
+    static constexpr bool has_master = !std::is_same_v<T, A>; ///< f32 weights behind bf16 ones
+
+    AdamW() = default;
+    AdamW(Context<Exec> const& context, std::size_t extent)
+        : first_(context, {extent}, observe::Memory::optimizer),
+          second_(context, {extent}, observe::Memory::optimizer) {
+        first_.clear();
+        second_.clear();
+        if constexpr (has_master) master_ = Tensor<StateLayout, Exec>(context, {extent}, observe::Memory::optimizer);
+    }
+
+    /// The weights in accumulators: the masters, or the weights themselves.
+    [[nodiscard]] Tensor<StateLayout, Exec> master(Tensor<with_element_t<StateLayout, T>, Exec> const& weights) const {
+        if constexpr (has_master)
+            return master_;
+        else
+            return weights;
+    }
+
+    /// One update; `step` counts from 1. @tparam Gradient must be the layout of the state.
+    template <class Gradient>
+    void update(Tensor<with_element_t<StateLayout, T>, Exec> const& weights, Tensor<Gradient, Exec> const& gradient,
+                std::int64_t step, kernels::AdamWSettings const& settings) const {
+        static_assert(detail::OptimizerGradient<layout_text<Gradient>, is_partial<Gradient>>::checked);
+        if constexpr (!is_partial<Gradient>) {
+            constexpr bool same = std::is_same_v<Gradient, StateLayout>;
+            static_assert(detail::OptimizerState<layout_text<StateLayout>, layout_text<Gradient>, same>::checked);
+            kernels::adamw<T>(weights.context().exec(), weights.flat(), master(weights).flat(), gradient.flat(),
+                              first_.flat(), second_.flat(), step, settings);
+        }
+    }
+
+  private:
+    Tensor<StateLayout, Exec> first_, second_, master_;
+};
+
+} // namespace pentad::zero

@@ -1,0 +1,466 @@
+// Every collective, blocking and not, against a serial reference that is computed from rank numbers.
+// ranks: 1 2 3 4 6
+#include <doctest/doctest.h>
+
+#include "comm/groups.hpp"
+
+#include <pentad/comm/collectives.hpp>
+#include <pentad/comm/rooted.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+using namespace comm_tests;
+namespace comm = pentad::comm;
+
+namespace {
+
+/// Element i on a world rank: small integers, so that sums are exact in every element type.
+double at(int rank, std::size_t i) { return 3 * (rank + 1) + static_cast<double>(i % 7); }
+
+constexpr bool blocking[]{true, false};
+
+/// Runs the operation in its blocking or its non-blocking form.
+template <class Blocking, class Start>
+void run(bool blocks, Blocking&& block, Start&& start) {
+    if (blocks) return block();
+    auto request = start();
+    request.wait();
+    request.wait(); // waiting again is nothing
+}
+
+template <class K>
+void reductions(Group const& group, std::size_t n) {
+    using T = typename K::element;
+    Exec const exec;
+    auto const& members = group.members;
+    double const bytes = static_cast<double>(n * sizeof(T));
+    double const fraction = (static_cast<double>(group.size()) - 1) / static_cast<double>(group.size());
+    auto const sum = [&](std::size_t i) {
+        double total = 0;
+        for (int const member : members) total += at(member, i);
+        return total;
+    };
+    auto const largest = [&](std::size_t i) { return at(*std::max_element(members.begin(), members.end()), i); };
+    auto const mine = [&](std::size_t i) { return at(world_rank(), i); };
+    for (bool const blocks : blocking) {
+        auto x = made<K>(n, mine);
+        Watch const watch(group);
+        run(
+            blocks, [&] { comm::all_reduce(exec, group.comm, x.view); },
+            [&] { return comm::start_all_reduce(exec, group.comm, x.view); });
+        watch.check_collective(Operation::all_reduce, 2 * fraction * bytes, true);
+        CHECK(values(x.view) == expected(n, sum));
+        CHECK(frame_is_untouched(x));
+
+        auto y = made<K>(n, mine);
+        run(
+            blocks, [&] { comm::all_reduce(exec, group.comm, y.view, Placement::partial_max); },
+            [&] { return comm::start_all_reduce(exec, group.comm, y.view, Placement::partial_max); });
+        CHECK(values(y.view) == expected(n, largest));
+
+        for (int root = 0; root < group.comm.size(); ++root) {
+            auto z = made<K>(n, mine);
+            Watch const watch_root(group);
+            run(
+                blocks, [&] { comm::reduce(exec, group.comm, z.view, root); },
+                [&] { return comm::start_reduce(exec, group.comm, z.view, root); });
+            watch_root.check_collective(Operation::reduce, fraction * bytes, true);
+            CHECK(values(z.view) == (group.comm.rank() == root ? expected(n, sum) : expected(n, mine)));
+            CHECK(frame_is_untouched(z));
+        }
+    }
+}
+
+template <class From, class To>
+void gathers(Group const& group, std::size_t n) {
+    using T = typename From::element;
+    Exec const exec;
+    std::size_t const ranks = group.size();
+    double const bytes = static_cast<double>(n * sizeof(T)), others = static_cast<double>(ranks - 1);
+    auto const mine = [&](std::size_t i) { return at(world_rank(), i); };
+    auto const untouched = [](std::size_t) { return 0; };
+    auto const all = [&](std::size_t i) { return at(group.members[i / n], i % n); };
+    for (bool const blocks : blocking) {
+        auto in = made<From>(n, mine);
+        auto out = made<To>(n * ranks, untouched);
+        Watch const watch(group);
+        run(
+            blocks, [&] { comm::all_gather(exec, group.comm, in.view, out.view); },
+            [&] { return comm::start_all_gather(exec, group.comm, in.view, out.view); });
+        watch.check_collective(Operation::all_gather, others * bytes, true);
+        CHECK(values(out.view) == expected(n * ranks, all));
+        CHECK(frame_is_untouched(out));
+        CHECK(values(in.view) == expected(n, mine));
+
+        for (int root = 0; root < group.comm.size(); ++root) {
+            bool const is_root = group.comm.rank() == root;
+            auto gathered = made<To>(is_root ? n * ranks : 4, untouched);
+            Watch const watch_root(group);
+            run(
+                blocks, [&] { comm::gather(exec, group.comm, in.view, gathered.view, root); },
+                [&] { return comm::start_gather(exec, group.comm, in.view, gathered.view, root); });
+            if (ranks == 1)
+                watch_root.check_silence();
+            else if (is_root) // it sends nothing, and is asked to do so once
+                CHECK(pmpi::count().bytes == 0);
+            else
+                watch_root.check(Operation::gather, bytes, true);
+            CHECK(values(gathered.view) == (is_root ? expected(n * ranks, all) : expected(4, untouched)));
+
+            auto x = made<From>(n, mine);
+            Watch const watch_broadcast(group);
+            run(
+                blocks, [&] { comm::broadcast(exec, group.comm, x.view, root); },
+                [&] { return comm::start_broadcast(exec, group.comm, x.view, root); });
+            watch_broadcast.check_collective(Operation::broadcast, bytes * others / static_cast<double>(ranks), true);
+            CHECK(values(x.view) ==
+                  expected(n, [&](std::size_t i) { return at(group.members[static_cast<std::size_t>(root)], i); }));
+            CHECK(frame_is_untouched(x));
+        }
+    }
+}
+
+template <class From, class To>
+void exchanges(Group const& group, std::size_t n) {
+    using T = typename From::element;
+    Exec const exec;
+    std::size_t const ranks = group.size();
+    double const bytes = static_cast<double>(n * sizeof(T)), others = static_cast<double>(ranks - 1);
+    auto const zero = [](std::size_t) { return 0; };
+    auto const mine = [&](std::size_t i) { return at(world_rank(), i); };
+    for (bool const blocks : blocking) {
+        auto in = made<From>(n * ranks, mine);
+        auto piece = made<To>(n, zero);
+        Watch const watch(group);
+        run(
+            blocks, [&] { comm::reduce_scatter(exec, group.comm, in.view, piece.view); },
+            [&] { return comm::start_reduce_scatter(exec, group.comm, in.view, piece.view); });
+        watch.check_collective(Operation::reduce_scatter, others * bytes, true);
+        CHECK(values(piece.view) == expected(n, [&](std::size_t i) {
+                  double sum = 0;
+                  for (int const member : group.members) sum += at(member, group.rank() * n + i);
+                  return sum;
+              }));
+        CHECK(frame_is_untouched(piece));
+        CHECK(values(in.view) == expected(n * ranks, mine));
+
+        auto out = made<To>(n * ranks, zero);
+        Watch const watch_all(group);
+        run(
+            blocks, [&] { comm::all_to_all(exec, group.comm, in.view, out.view); },
+            [&] { return comm::start_all_to_all(exec, group.comm, in.view, out.view); });
+        watch_all.check_collective(Operation::all_to_all, others * bytes, false);
+        CHECK(values(out.view) ==
+              expected(n * ranks, [&](std::size_t i) { return at(group.members[i / n], group.rank() * n + i % n); }));
+        CHECK(frame_is_untouched(out));
+    }
+}
+
+/// How many elements member `from` sends to member `to`: some nothing.
+MPI_Count load(std::size_t from, std::size_t to) { return static_cast<MPI_Count>((2 * from + 3 * to + 1) % 5); }
+
+template <class From, class To>
+void counted_exchanges(Group const& group) {
+    using T = typename From::element;
+    Exec const exec;
+    std::size_t const ranks = group.size(), me = group.rank();
+    std::vector<MPI_Count> sent(ranks), received(ranks);
+    std::vector<MPI_Aint> offsets(2 * ranks);
+    std::size_t all_sent = 0;
+    std::vector<double> arriving;
+    for (std::size_t r = 0; r < ranks; ++r) {
+        sent[r] = load(me, r);
+        received[r] = load(r, me);
+        all_sent += static_cast<std::size_t>(sent[r]);
+        std::size_t first = 0; // of what member r sends to this one
+        for (std::size_t to = 0; to < me; ++to) first += static_cast<std::size_t>(load(r, to));
+        for (std::size_t i = 0; i < static_cast<std::size_t>(load(r, me)); ++i)
+            arriving.push_back(at(group.members[r], first + i));
+    }
+    for (std::size_t const room : {0, 3}) // views may be larger than what travels
+        for (bool const blocks : blocking) {
+            auto in = made<From>(all_sent + room, [&](std::size_t i) { return at(world_rank(), i); });
+            auto out = made<To>(arriving.size() + room, [](std::size_t) { return 5; });
+            Watch const watch(group);
+            run(
+                blocks, [&] { comm::all_to_all(exec, group.comm, in.view, sent, out.view, received, offsets); },
+                [&] { return comm::start_all_to_all(exec, group.comm, in.view, sent, out.view, received, offsets); });
+            auto const leaving = static_cast<double>((all_sent - static_cast<std::size_t>(sent[me])) * sizeof(T));
+            watch.check_collective(Operation::all_to_all, leaving, false);
+            auto result = arriving;
+            result.insert(result.end(), room, 5);
+            CHECK(values(out.view) == result);
+            CHECK(frame_is_untouched(out));
+        }
+}
+
+template <class From, class To>
+void shifts(Group const& group, std::size_t n) {
+    using T = typename From::element;
+    Exec const exec;
+    auto const ranks = static_cast<int>(group.size()), me = static_cast<int>(group.rank());
+    for (int const steps : {1, -1, 2, ranks})
+        for (bool const blocks : blocking) {
+            auto out = made<From>(n, [&](std::size_t i) { return at(world_rank(), i); });
+            auto in = made<To>(n, [](std::size_t) { return 0; });
+            Watch const watch(group);
+            run(
+                blocks, [&] { comm::ring_shift(exec, group.comm, out.view, in.view, steps); },
+                [&] { return comm::start_ring_shift(exec, group.comm, out.view, in.view, steps); });
+            int const from = ((me - steps) % ranks + ranks) % ranks;
+            CHECK(values(in.view) ==
+                  expected(n, [&](std::size_t i) { return at(group.members[static_cast<std::size_t>(from)], i); }));
+            CHECK(frame_is_untouched(in));
+            if (from == me) // to itself: nothing leaves the rank
+                CHECK(pmpi::count().bytes == 0);
+            else
+                watch.check(Operation::send, static_cast<double>(n * sizeof(T)), false, 2);
+            if (from == me)
+                for (auto const axis : group.comm.axes()) CHECK(observe::ledger().bytes(axis) == 0);
+            if (ranks == 1) watch.check_silence();
+        }
+}
+
+template <class From, class To>
+void everything(std::size_t n) {
+    for_each_group([&](Group const& group) {
+        CAPTURE(group.comm.label());
+        CAPTURE(group.size());
+        reductions<From>(group, n);
+        gathers<From, To>(group, n);
+        exchanges<From, To>(group, n);
+        shifts<From, To>(group, n);
+    });
+}
+
+} // namespace
+
+TEST_CASE("collectives of every element type") {
+    everything<Flat<f64>, Flat<f64>>(12);
+    everything<Flat<f32>, Flat<f32>>(12);
+    everything<Flat<bf16>, Flat<bf16>>(12);
+    everything<Flat<i32>, Flat<i32>>(12);
+    everything<Flat<i64>, Flat<i64>>(12);
+}
+
+TEST_CASE("collectives of Views of every rank and layout") {
+    everything<Column<f64>, Left<f64>>(8);
+    everything<Left<f64>, Matrix<f64>>(8);
+    everything<Matrix<f64>, Box<f64>>(8);
+    everything<Box<f64>, Column<f64>>(8);
+}
+
+TEST_CASE("collectives of nothing") {
+    everything<Flat<f64>, Flat<f64>>(0);
+    everything<Matrix<f64>, Left<f64>>(0);
+}
+
+TEST_CASE("all-to-all with counts of its own for every pair of ranks") {
+    for_each_group([](Group const& group) {
+        CAPTURE(group.comm.label());
+        counted_exchanges<Flat<f64>, Flat<f64>>(group);
+        counted_exchanges<Flat<bf16>, Flat<bf16>>(group);
+        counted_exchanges<Column<i64>, Column<i64>>(group);
+    });
+}
+
+TEST_CASE_TEMPLATE("log-sum-exp of floating-point elements", T, f64, f32, bf16) {
+    double const tolerance = std::is_same_v<T, f64> ? 1e-14 : std::is_same_v<T, f32> ? 1e-6 : 0.02;
+    for_each_group([&](Group const& group) {
+        double const infinity = std::numeric_limits<double>::infinity();
+        // Element 1 is minus infinity on the first rank, element 2 everywhere; element 3 would overflow exp.
+        auto const x = [&](int rank, std::size_t i) {
+            if (i == 2 || (i == 1 && rank == group.members[0])) return -infinity;
+            return i == 3 ? 800.0 + rank : 0.25 * rank - static_cast<double>(i);
+        };
+        auto array = made<Flat<T>>(4, [&](std::size_t i) { return x(world_rank(), i); });
+        comm::all_reduce(Exec(), group.comm, array.view, Placement::partial_log_sum_exp);
+        for (std::size_t i = 0; i < 4; ++i) {
+            double largest = -infinity, sum = 0;
+            for (int const member : group.members) largest = std::max(largest, x(member, i));
+            for (int const member : group.members) sum += largest == -infinity ? 0 : std::exp(x(member, i) - largest);
+            double const want = largest + std::log(sum), got = static_cast<double>(array.view(i));
+            if (largest == -infinity)
+                CHECK(got == -infinity);
+            else
+                CHECK(std::abs(got - want) <= tolerance * std::max(1.0, std::abs(want)));
+        }
+    });
+    CHECK_THROWS_WITH_AS((void)comm::reduction<i32>(Placement::partial_log_sum_exp),
+                         "a log-sum-exp of integers has no meaning", comm::Error);
+}
+
+TEST_CASE("an all-gather may find its own piece in place, and no other overlap") {
+    for_each_group([](Group const& group) {
+        std::size_t const n = 5, ranks = group.size();
+        for (bool const blocks : blocking) {
+            Kokkos::View<double*, Exec> const out("out", n * ranks);
+            auto const in = Kokkos::subview(out, std::pair(group.rank() * n, (group.rank() + 1) * n));
+            fill(in, [](std::size_t i) { return at(world_rank(), i); });
+            run(
+                blocks, [&] { comm::all_gather(Exec(), group.comm, in, out); },
+                [&] { return comm::start_all_gather(Exec(), group.comm, in, out); });
+            CHECK(values(out) == expected(n * ranks, [&](std::size_t i) { return at(group.members[i / n], i % n); }));
+        }
+        Kokkos::View<double*, Exec> const memory("memory", n * ranks + 1);
+        auto const out = Kokkos::subview(memory, std::pair<std::size_t, std::size_t>(0, n * ranks));
+        auto const in = Kokkos::subview(
+            memory, std::pair<std::size_t, std::size_t>(group.rank() * n + 1, group.rank() * n + 1 + n));
+        std::string const overlaps = " " + group.comm.where() + ": what is sent and what is received overlap in memory";
+        CHECK_THROWS_WITH_AS(comm::all_gather(Exec(), group.comm, in, out), ("all_gather" + overlaps).c_str(),
+                             comm::Error);
+        CHECK_THROWS_WITH_AS((void)comm::start_all_gather(Exec(), group.comm, in, out),
+                             ("all_gather" + overlaps).c_str(), comm::Error);
+        CHECK_THROWS_WITH_AS(comm::reduce_scatter(Exec(), group.comm, out, in), ("reduce_scatter" + overlaps).c_str(),
+                             comm::Error);
+        CHECK_THROWS_WITH_AS(comm::all_to_all(Exec(), group.comm, out, out), ("all_to_all" + overlaps).c_str(),
+                             comm::Error);
+        CHECK_THROWS_WITH_AS(comm::ring_shift(Exec(), group.comm, out, out), ("send" + overlaps).c_str(), comm::Error);
+    });
+}
+
+TEST_CASE("sizes that do not fit are refused with the axes, the ranks and the numbers") {
+    for_each_group([](Group const& group) {
+        std::size_t const ranks = group.size();
+        Kokkos::View<double*, Exec> const three("three", 3), wrong("wrong", 3 * ranks + 1);
+        auto const refusal = [&](char const* operation, std::size_t given, std::size_t received) {
+            return std::string(operation) + " " + group.comm.where() + ": " + std::to_string(given) +
+                   " elements are given and " + std::to_string(received) + " are to be received";
+        };
+        std::size_t const w = 3 * ranks + 1;
+        CHECK_THROWS_WITH_AS(comm::all_gather(Exec(), group.comm, three, wrong), refusal("all_gather", 3, w).c_str(),
+                             comm::Error);
+        CHECK_THROWS_WITH_AS(comm::reduce_scatter(Exec(), group.comm, wrong, three),
+                             refusal("reduce_scatter", w, 3).c_str(), comm::Error);
+        CHECK_THROWS_WITH_AS(comm::all_to_all(Exec(), group.comm, three, wrong), refusal("all_to_all", 3, w).c_str(),
+                             comm::Error);
+        CHECK_THROWS_WITH_AS(comm::ring_shift(Exec(), group.comm, three, wrong), refusal("send", 3, w).c_str(),
+                             comm::Error);
+        if (group.rank() == 0)
+            CHECK_THROWS_WITH_AS(comm::gather(Exec(), group.comm, three, wrong, 0), refusal("gather", 3, w).c_str(),
+                                 comm::Error);
+        std::vector<MPI_Count> const sent(ranks, 2), received(ranks, 2), few(ranks - 1, 2);
+        std::vector<MPI_Aint> offsets(2 * ranks);
+        Kokkos::View<double*, Exec> const enough("enough", 2 * ranks), short_of_one("short", 2 * ranks - 1);
+        CHECK_THROWS_WITH_AS(comm::all_to_all(Exec(), group.comm, enough, sent, short_of_one, received, offsets),
+                             refusal("all_to_all", 2 * ranks, 2 * ranks - 1).c_str(), comm::Error);
+        CHECK_THROWS_AS(comm::all_to_all(Exec(), group.comm, enough, few, enough, received, offsets), comm::Error);
+        if (ranks == 1) CHECK_THROWS_AS(comm::send(Exec(), group.comm, three, 0), comm::Error);
+    });
+}
+
+TEST_CASE("an error of MPI names the call, the axes and the ranks") {
+    if (world_size() == 1) return;
+    comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>, Axis<tp>>(world_size(), 1));
+    auto const& group = communicators.along(AxisNames("dp"));
+    Kokkos::View<double*, Exec> const x("x", 3);
+    std::string text;
+    try {
+        comm::broadcast(Exec(), group, x, world_size());
+    } catch (comm::Error const& error) {
+        text = error.what();
+    }
+    std::string const head = "MPI_Ibcast over dp (rank " + std::to_string(world_rank()) + " of " +
+                             std::to_string(world_size()) + ") failed: ";
+    CHECK(text.substr(0, head.size()) == head);
+    CHECK_THROWS_WITH_AS((void)communicators.along(AxisNames("dp", "tp", "cp")), "the mesh has no axis named cp",
+                         std::invalid_argument);
+    CHECK_THROWS_WITH_AS(comm::Communicators(MPI_COMM_WORLD, Mesh<Axis<dp>>(world_size() + 1)),
+                         ("the mesh has " + std::to_string(world_size() + 1) + " ranks and the communicator " +
+                          std::to_string(world_size()))
+                             .c_str(),
+                         std::invalid_argument);
+}
+
+TEST_CASE("communicators are one for each set of axes, and only those that were asked for") {
+    if (world_size() != 6) return;
+    Mesh<Axis<dp>, Axis<cp>, Axis<tp>> const mesh(3, 1, 2);
+    comm::Communicators communicators(MPI_COMM_WORLD, mesh.split<dp>(3));
+    CHECK(&communicators.along(AxisNames("dp", "cp")) == &communicators.along(AxisNames("dp"))); // an axis of extent 1
+    CHECK(&communicators.along(AxisNames("inner(dp)")) ==
+          &communicators.along(AxisNames("dp"))); // a part that is the whole
+    CHECK(communicators.along(AxisNames("cp")).size() == 1);
+    CHECK(communicators.along(AxisNames()).size() == 1);
+    CHECK(!communicators.has(AxisNames("dp", "tp")));
+    CHECK_THROWS_WITH_AS((void)communicators.along(AxisNames("tp", "dp")),
+                         "no communicator along tp.dp: add it when the program starts", std::logic_error);
+    auto const& both = communicators.add(AxisNames("tp", "dp"));
+    CHECK(both.size() == 6);
+    CHECK(both.label() == "tp.dp");
+    CHECK(&communicators.add(AxisNames("tp", "cp", "dp")) == &both);
+    CHECK(!communicators.has(AxisNames("dp", "tp"))); // another order of the ranks
+    CHECK(static_cast<std::size_t>(both.rank()) == communicators.shard_index(AxisNames("tp", "dp")));
+    // The two ends of an axis of three; the middle does not take part.
+    if (mesh.coordinate<dp>(world_rank()) != 1) {
+        auto const& both_ends = communicators.add(AxisNames("ends(dp)"));
+        CHECK(both_ends.size() == 2);
+        auto x = made<Flat<f64>>(4, [](std::size_t i) { return at(world_rank(), i); });
+        comm::all_reduce(Exec(), both_ends, x.view);
+        auto const members = mesh.group<ends<dp>>(world_rank());
+        CHECK(values(x.view) == expected(4, [&](std::size_t i) { return at(members[0], i) + at(members[1], i); }));
+    }
+}
+
+TEST_CASE("a request may be moved, asked and dropped, and finishes either way") {
+    for_each_group([](Group const& group) {
+        if (group.size() == 1) return;
+        auto const sum = [&](std::size_t i) {
+            double total = 0;
+            for (int const member : group.members) total += at(member, i);
+            return total;
+        };
+        auto const mine = [](std::size_t i) { return at(world_rank(), i); };
+        auto x = made<Column<f64>>(8, mine), y = made<Column<f64>>(8, mine), z = made<Column<f64>>(8, mine);
+        {
+            auto first = comm::start_all_reduce(Exec(), group.comm, x.view);
+            auto moved = std::move(first);
+            while (!moved.test()) {
+            }
+            CHECK(values(x.view) == expected(8, sum));
+            CHECK(moved.test());
+            moved =
+                comm::start_all_reduce(Exec(), group.comm, y.view); // the finished one is given up, this one taken over
+            moved = comm::start_all_reduce(Exec(), group.comm, z.view); // waits for y
+            CHECK(values(y.view) == expected(8, sum));
+        } // dropped: waits for z
+        CHECK(values(z.view) == expected(8, sum));
+    });
+}
+
+TEST_CASE("two messages of one pair of ranks are told apart by their tags") {
+    for_each_group([](Group const& group) {
+        if (group.size() < 2 || group.rank() > 1) return;
+        auto first = made<Flat<f64>>(4, [](std::size_t i) { return 1.0 + static_cast<double>(i); });
+        auto second = made<Flat<f64>>(4, [](std::size_t i) { return 10.0 + static_cast<double>(i); });
+        if (group.rank() == 0) {
+            auto one = comm::start_send(Exec(), group.comm, first.view, 1, 7);
+            comm::send(Exec(), group.comm, second.view, 1, 8);
+            one.wait();
+        } else {
+            auto a = made<Left<f64>>(4, [](std::size_t) { return 0; }),
+                 b = made<Left<f64>>(4, [](std::size_t) { return 0; });
+            auto late = comm::start_receive(Exec(), group.comm, b.view, 0, 8);
+            comm::receive(Exec(), group.comm, a.view, 0, 7);
+            late.wait();
+            CHECK(values(a.view) == values(first.view));
+            CHECK(values(b.view) == values(second.view));
+        }
+    });
+}
+
+TEST_CASE("reductions give the same bits every time") {
+    for_each_group([](Group const& group) {
+        auto const uneven = [](std::size_t i) { return std::sin(static_cast<double>(i) + 1.7 * world_rank()); };
+        auto first = made<Flat<f64>>(1000, uneven);
+        comm::all_reduce(Exec(), group.comm, first.view);
+        for (int repeat = 0; repeat < 3; ++repeat) {
+            auto again = made<Flat<f64>>(1000, uneven);
+            comm::all_reduce(Exec(), group.comm, again.view);
+            CHECK(values(again.view) == values(first.view));
+        }
+    });
+}

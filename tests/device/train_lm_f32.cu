@@ -1,0 +1,2 @@
+// All device code that training in f32 uses.
+#include "../../examples/train_lm/make_f32.cpp"

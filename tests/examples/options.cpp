@@ -1,0 +1,358 @@
+#include <doctest/doctest.h>
+
+#include "train_lm/options.hpp"
+
+#include "../io/scratch.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace train_lm;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words words_of(std::string const& line) {
+    std::istringstream stream(line);
+    return {std::istream_iterator<std::string>(stream), {}};
+}
+
+ParseResult parse_words(Words const& words, int ranks) {
+    std::vector<char const*> arguments{"train_lm"};
+    for (auto const& word : words) arguments.push_back(word.c_str());
+    return parse(static_cast<int>(arguments.size()), arguments.data(), ranks);
+}
+
+ParseResult parse_line(std::string const& line, int ranks) { return parse_words(words_of(line), ranks); }
+std::string error_of(std::string const& line, int ranks = 1) { return parse_line(line, ranks).error; }
+
+Options options_of(std::string const& line, int ranks = 1) {
+    auto const result = parse_line(line, ranks);
+    REQUIRE_MESSAGE(result.options, result.error);
+    return *result.options;
+}
+
+/// The command line with what the sentence suggests in the place of what was there.
+Words with_suggestion(Words words, std::string const& sentence) {
+    auto const start = sentence.rfind(": try ");
+    REQUIRE_MESSAGE(start != std::string::npos, sentence);
+    Words const suggestion = words_of(sentence.substr(start + 6));
+    auto const is_flag = [](std::string const& word) { return word.starts_with("--"); };
+    for (auto const& flag : suggestion) {
+        if (!is_flag(flag)) continue;
+        for (auto at = words.begin(); at != words.end();) {
+            if (at->starts_with(flag + "=")) {
+                at = words.erase(at);
+                continue;
+            }
+            if (*at != flag) {
+                ++at;
+                continue;
+            }
+            at = words.erase(at, std::find_if(at + 1, words.end(), is_flag));
+        }
+    }
+    words.insert(words.end(), suggestion.begin(), suggestion.end());
+    return words;
+}
+
+/// The sentence, after having seen that what it suggests works.
+std::string mended(std::string const& line, int ranks = 1) {
+    auto const sentence = error_of(line, ranks);
+    auto const again = parse_words(with_suggestion(words_of(line), sentence), ranks);
+    CHECK_MESSAGE(again.options, sentence << "\n  gives  " << again.error);
+    return sentence;
+}
+
+} // namespace
+
+TEST_CASE("without flags, everything has a value that works on any number of ranks") {
+    for (int ranks = 1; ranks <= 40; ++ranks) {
+        auto const options = options_of("", ranks);
+        CHECK(options.extent("dp") == ranks);
+        CHECK(options.batch % ranks == 0);
+        CHECK(options.batch >= 24);
+        CHECK(!check(options, ranks));
+    }
+    CHECK(!check(Options{}, 7));
+    CHECK(!check_files(options_of("")));
+}
+
+TEST_CASE("every flag reaches its option") {
+    auto const o = options_of(
+        "--mesh tp=2,dp=3,cp=1 --data a --data b --vocab 300 --ignore-byte 10 --steps 7 --batch 12 --micro-batches 2 "
+        "--seq 64 "
+        "--layers 6 --hidden 96 --heads 6 --kv-heads 2 --ffn 128 --experts 4 --top-k 3 --moe-every 2 --tie-embeddings "
+        "--sequence-parallel on --schedule gpipe --cp allgather --zigzag --zero 1 --recompute --dtype f64 --lr 0.5 "
+        "--warmup 3 "
+        "--weight-decay 0.25 --clip 2 --aux-coef 0.125 --z-coef 1e-4 --seed 99 --log l --dump-weights d --trace t "
+        "--sample 5 --prompt p --quiet",
+        6);
+    REQUIRE(o.mesh.size() == 5);
+    CHECK(o.mesh[0].name == "tp");
+    CHECK(o.mesh[1].name == "dp");
+    CHECK(o.mesh[2].name == "cp");
+    CHECK(o.extent("dp") == 3);
+    CHECK(o.extent("ep") == 1);
+    CHECK(o.data == std::vector<std::string>{"a", "b"});
+    CHECK(o.vocab == 300);
+    CHECK(o.ignore_byte == 10);
+    CHECK(o.steps == 7);
+    CHECK(o.batch == 12);
+    CHECK(o.micro_batches == 2);
+    CHECK(o.seq == 64);
+    CHECK(o.layers == 6);
+    CHECK(o.hidden == 96);
+    CHECK(o.heads == 6);
+    CHECK(o.kv_heads == 2);
+    CHECK(o.ffn == 128);
+    CHECK(o.experts == 4);
+    CHECK(o.top_k == 3);
+    CHECK(o.moe_every == 2);
+    CHECK(o.tie_embeddings);
+    CHECK(o.sequence_parallel);
+    CHECK(o.schedule == "gpipe");
+    CHECK(o.cp == "allgather");
+    CHECK(o.zigzag);
+    CHECK(o.zero == 1);
+    CHECK(o.recompute);
+    CHECK(o.dtype == "f64");
+    CHECK(o.lr == 0.5);
+    CHECK(o.warmup == 3);
+    CHECK(o.weight_decay == 0.25);
+    CHECK(o.clip == 2);
+    CHECK(o.aux_coef == 0.125);
+    CHECK(o.z_coef == 1e-4);
+    CHECK(o.seed == 99);
+    CHECK(o.log == "l");
+    CHECK(o.dump_weights == "d");
+    CHECK(o.trace == "t");
+    CHECK(o.sample == 5);
+    CHECK(o.prompt == "p");
+    CHECK(o.quiet);
+}
+
+TEST_CASE("a value may follow an equals sign, and kv-heads follow heads") {
+    CHECK(options_of("--steps=3 --heads=4 --mesh=dp=1").steps == 3);
+    CHECK(options_of("--heads 4").kv_heads == 4);
+    CHECK(options_of("--heads 4 --kv-heads 2").kv_heads == 2);
+}
+
+TEST_CASE("help names every flag and is no error") {
+    auto const result = parse_line("--steps 3 --help", 1);
+    CHECK(result.error.empty());
+    CHECK(!result.options);
+    for (auto const* flag : {"--mesh AXES", "--data FILE", "--sequence-parallel on|off", "--steps N", "(default 100)",
+                             "--lr X", "(default 0.001)", "--quiet", "--help"})
+        CHECK_MESSAGE(result.help.find(flag) != std::string::npos, flag);
+    CHECK(!parse_line("-h", 1).help.empty());
+}
+
+TEST_CASE("an unknown flag is named, with the one that was meant") {
+    CHECK(error_of("--stps 3") == "there is no flag --stps: did you mean --steps? (--help lists them)");
+    CHECK(error_of("--microbatches=3") ==
+          "there is no flag --microbatches: did you mean --micro-batches? (--help lists them)");
+    CHECK(error_of("--steps 3 4") == "'4' belongs to no flag (--help lists them)");
+    CHECK(error_of("--quiet=yes") == "--quiet takes no value, and was given yes: try --quiet");
+}
+
+TEST_CASE("a value that cannot be read is refused with one that works") {
+    CHECK(mended("--steps ten") == "--steps ten is not a whole number: try --steps 100");
+    CHECK(mended("--steps 1e3") == "--steps 1e3 is not a whole number: try --steps 100");
+    CHECK(mended("--steps") == "--steps needs a value, N: try --steps 100");
+    CHECK(mended("--steps --quiet") == "--steps needs a value, N: try --steps 100");
+    CHECK(mended("--steps= --quiet") == "--steps needs a value, N: try --steps 100");
+    CHECK(mended("--steps 99999999999999999999") ==
+          "--steps 99999999999999999999 is not between 0 and 2147483647: try --steps 100");
+    CHECK(mended("--steps -1") == "--steps -1 is not between 0 and 2147483647: try --steps 0");
+    CHECK(mended("--heads abc --mesh tp=8", 8) == "--heads abc is not a whole number: try --heads 16");
+    CHECK(mended("--hidden 9223372036854775807") ==
+          "--hidden 9223372036854775807 is not between 2 and 1048576: try --hidden 192");
+    CHECK(mended("--seed -1") == "--seed -1 is not between 0 and 9223372036854775807: try --seed 0");
+    CHECK(mended("--lr fast") == "--lr fast is not a number: try --lr 0.001");
+    CHECK(mended("--lr nan") == "--lr nan is not between 0 and 1e+06: try --lr 0.001");
+    CHECK(mended("--lr inf") == "--lr inf is not between 0 and 1e+06: try --lr 0.001");
+    CHECK(mended("--lr 1e999") == "--lr 1e999 is not between 0 and 1e+06: try --lr 0.001");
+    CHECK(mended("--clip -1") == "--clip -1 is not between 0 and 1e+06: try --clip 1");
+    CHECK(mended("--dtype f16") == "--dtype f16 is none of f64, f32, bf16: try --dtype bf16");
+    CHECK(mended("--schedule 1fib") == "--schedule 1fib is none of gpipe, 1f1b: try --schedule 1f1b");
+    CHECK(mended("--cp rings") == "--cp rings is none of ring, allgather: try --cp ring");
+    CHECK(mended("--sequence-parallel yes") ==
+          "--sequence-parallel yes is none of on, off: try --sequence-parallel off");
+    CHECK(mended("--zero 2") == "--zero 2 is not between 0 and 1: try --zero 0");
+    CHECK(mended("--ignore-byte 256") == "--ignore-byte 256 is not between 0 and 255: try --ignore-byte 255");
+    CHECK(mended("--ignore-byte x") == "--ignore-byte x is not a whole number: try --ignore-byte 0");
+    CHECK(mended("--vocab 100") == "--vocab 100 is not between 256 and 16777216: try --vocab 256");
+    CHECK(mended("--steps 3 --steps 4") == "--steps is given twice: try --steps 3");
+    CHECK(error_of("--log") == "--log needs a value, FILE");
+    for (auto const* flag : {"--batch", "--micro-batches", "--seq", "--layers", "--hidden", "--heads", "--kv-heads",
+                             "--ffn", "--top-k", "--moe-every"})
+        for (auto const* value : {"0", "-3"})
+            CHECK(mended(std::string(flag) + " " + value).find(" is not between ") != std::string::npos);
+    CHECK(mended("--experts -1") == "--experts -1 is not between 0 and 16384: try --experts 0");
+}
+
+TEST_CASE("a mesh that is not one is refused with the nearest that works") {
+    CHECK(mended("--mesh dp=2,tp=2", 8) ==
+          "--mesh dp=2,tp=2 is a mesh of 4 ranks, and the run has 8: try --mesh dp=4,tp=2");
+    CHECK(mended("--mesh tp=3", 4) == "--mesh tp=3 is a mesh of 3 ranks, and the run has 4: try --mesh tp=4");
+    CHECK(mended("--mesh pp=2,dp=2,tp=2", 6) ==
+          "--mesh pp=2,dp=2,tp=2 is a mesh of 8 ranks, and the run has 6: try --mesh pp=2,tp=3");
+    CHECK(mended("--mesh dp=2,dp=2", 4) == "--mesh dp=2,dp=2 names the axis dp twice: try --mesh dp=4");
+    CHECK(mended("--mesh dp=2,zp=2", 4) ==
+          "--mesh dp=2,zp=2 names the axis 'zp', which is none of dp, pp, ep, cp, tp: try --mesh dp=2,pp=2");
+    CHECK(mended("--mesh dp=0,tp=2", 2) ==
+          "--mesh dp=0,tp=2 gives dp the extent 0, which is not positive: try --mesh tp=2");
+    CHECK(mended("--mesh dp=-2", 2) == "--mesh dp=-2 gives dp the extent -2, which is not positive: try --mesh dp=2");
+    CHECK(mended("--mesh dp2", 2) == "--mesh dp2 is not a list of AXIS=EXTENT: try --mesh dp=2");
+    CHECK(mended("--mesh dp=2,", 2) == "--mesh dp=2, is not a list of AXIS=EXTENT: try --mesh dp=2");
+    CHECK(mended("--mesh ,dp=2", 2) == "--mesh ,dp=2 is not a list of AXIS=EXTENT: try --mesh dp=2");
+    CHECK(mended("--mesh dp=", 2) == "--mesh dp= is not a list of AXIS=EXTENT: try --mesh dp=2");
+    CHECK(mended("--mesh", 2) == "--mesh needs a value, AXES: try --mesh dp=2");
+    CHECK(mended("--mesh dp=4294967296,tp=4294967296", 2).ends_with("try --mesh tp=2"));
+    CHECK(mended("--mesh dp=99999999999999999999", 2).ends_with(": try --mesh dp=2"));
+    // Of the meshes as near, one with which the rest works.
+    CHECK(mended("--mesh dp=2,tp=2 --batch 6", 8) ==
+          "--mesh dp=2,tp=2 is a mesh of 4 ranks, and the run has 8: try --mesh dp=2,tp=4");
+    CHECK(mended("--mesh dp=a,bp=2,cp=2,ep=2,pp=2,tp=2,tp=3", 32).find("is not a list") != std::string::npos);
+}
+
+TEST_CASE("sizes that the mesh does not divide are refused with the nearest that works") {
+    CHECK(mended("--layers 5 --mesh pp=2", 2) == "--layers 5 is not divisible by pp = 2: try --layers 6");
+    CHECK(mended("--heads 6 --mesh tp=4 --hidden 96", 4) == "--heads 6 is not divisible by tp = 4: try --heads 8");
+    CHECK(mended("--heads 6 --kv-heads 4") == "--kv-heads 4 does not divide --heads 6: try --kv-heads 3");
+    CHECK(mended("--heads 12 --kv-heads 6 --mesh tp=4", 4) ==
+          "--kv-heads 6 and tp = 4: neither divides the other: try --kv-heads 4");
+    CHECK(options_of("--heads 12 --kv-heads 2 --mesh tp=4", 4).kv_heads == 2);
+    CHECK(options_of("--heads 12 --kv-heads 3 --mesh tp=3", 3).kv_heads == 3);
+    CHECK(mended("--hidden 100") == "--hidden 100 is not divisible by --heads 12: try --hidden 96");
+    CHECK(mended("--hidden 36") ==
+          "--hidden 36 over --heads 12 gives heads of 3, and rotary embedding turns pairs: try --hidden 48");
+    CHECK(mended("--ffn 100 --mesh tp=3", 3) == "--ffn 100 is not divisible by tp = 3: try --ffn 99");
+    CHECK(mended("--experts 6 --mesh ep=4", 4) == "--experts 6 is not divisible by ep = 4: try --experts 8");
+    CHECK(options_of("--mesh ep=4", 4).experts == 0); // a dense model may use ep
+    CHECK(mended("--experts 4 --top-k 5") == "--top-k 5 is more than --experts 4: try --top-k 4");
+    CHECK(options_of("--top-k 5").top_k == 5);
+    CHECK(mended("--experts 4 --moe-every 5") ==
+          "--moe-every 5 is more than --layers 4, so that no layer has experts: try --moe-every 4");
+    CHECK(mended("--batch 10 --micro-batches 4 --mesh dp=2", 2) ==
+          "--batch 10 is not divisible by dp x ep x micro-batches = 2 x 1 x 4 = 8: try --batch 8");
+    CHECK(mended("--batch 5 --mesh dp=2,ep=3", 6) ==
+          "--batch 5 is not divisible by dp x ep x micro-batches = 2 x 3 x 1 = 6: try --batch 6");
+    CHECK(mended("--seq 1022 --mesh cp=4", 4) == "--seq 1022 is not divisible by cp = 4: try --seq 1024");
+    CHECK(mended("--seq 20 --zigzag --mesh cp=4", 4) ==
+          "--seq 20 is not divisible by 2 x cp = 8 (--zigzag): try --seq 24");
+    CHECK(options_of("--seq 21 --zigzag").seq == 21);
+    CHECK(mended("--seq 20 --sequence-parallel on --mesh cp=2,tp=4", 8) ==
+          "--seq 20 is not divisible by cp x tp = 2 x 4 = 8 (--sequence-parallel on): try --seq 24");
+    CHECK(options_of("--seq 21 --sequence-parallel on").seq == 21);
+    // Where one flag alone cannot mend it, several.
+    CHECK(mended("--mesh tp=5", 5) == "--heads 12 is not divisible by tp = 5: try --heads 10 --hidden 200 --ffn 575");
+    CHECK(mended("--layers 65536 --hidden 1048560 --ffn 4194304") ==
+          "--layers 65536 makes a model of more than 4e12 parameters: try --layers 4 --ffn 576 --hidden 192");
+    CHECK(mended("--batch 16777216 --seq 16777216").find(" is more than 68719476736 tokens in a step: try --batch ") !=
+          std::string::npos);
+}
+
+TEST_CASE("whatever is asked for works, or works as suggested") {
+    std::mt19937 draw(2026);
+    auto const pick = [&](std::vector<int> const& values) { return std::to_string(values[draw() % values.size()]); };
+    int refused = 0;
+    for (int trial = 0; trial < 1000; ++trial) {
+        int const ranks = 1 + static_cast<int>(draw() % 32);
+        std::string line;
+        auto const add = [&](std::string const& flag, std::string const& value) {
+            if (draw() % 3 == 0) line += flag + " " + value + " ";
+        };
+        std::string mesh;
+        for (auto const* axis : {"tp", "dp", "cp", "ep", "pp"})
+            if (draw() % 2 == 0) mesh += (mesh.empty() ? "" : ",") + std::string(axis) + "=" + pick({1, 2, 2, 3, 4, 5});
+        if (!mesh.empty()) line += "--mesh " + mesh + " ";
+        add("--layers", pick({0, 1, 2, 3, 5, 8}));
+        add("--hidden", pick({1, 31, 32, 48, 96, 100}));
+        add("--heads", pick({-1, 1, 3, 4, 6, 8, 1 << 20}));
+        add("--kv-heads", pick({0, 1, 2, 3, 4, 7}));
+        add("--ffn", pick({1, 7, 64, 100}));
+        add("--experts", pick({0, 1, 3, 4, 6, 8}));
+        add("--top-k", pick({1, 2, 3, 9}));
+        add("--moe-every", pick({1, 2, 3, 10}));
+        add("--batch", pick({1, 3, 8, 12, 100}));
+        add("--micro-batches", pick({1, 2, 3, 4, 7}));
+        add("--seq", pick({1, 7, 16, 20, 24, 100}));
+        add("--sequence-parallel", draw() % 2 == 0 ? "on" : "off");
+        if (draw() % 3 == 0) line += "--zigzag";
+        CAPTURE(line);
+        CAPTURE(ranks);
+        auto const result = parse_line(line, ranks);
+        if (!result.options) {
+            ++refused;
+            mended(line, ranks);
+        } else {
+            CHECK(!check(*result.options, ranks));
+        }
+    }
+    CHECK(refused > 400);
+}
+
+TEST_CASE("data that cannot give a window are refused by name") {
+    test::Scratch const scratch;
+    auto const path = (scratch / "a.txt").string();
+    auto const refusal = [&](std::string const& line, int ranks = 1) {
+        return check_files(options_of(line, ranks)).value_or("");
+    };
+    CHECK(refusal("--data " + path) ==
+          "--data " + path + ": cannot read " + path +
+              ": No such file or directory; without --data, a text of the program's own is used");
+    CHECK(refusal("--data " + scratch.path().string()) ==
+          "--data " + scratch.path().string() + " is a folder, and a text file is needed");
+    test::write_text(path, "");
+    CHECK(refusal("--data " + path) == "--data " + path + " is empty, and a text of at least 193 bytes is needed");
+    test::write_text(path, "x");
+    CHECK(refusal("--data " + path) == "--data " + path + " has 1 bytes, and --seq 192 needs 193; no sequence fits it");
+    test::write_text(path, std::string(24, 'x'));
+    CHECK(refusal("--seq 24 --data " + path) ==
+          "--data " + path + " has 24 bytes, and --seq 24 needs 25: try --seq 23");
+    CHECK(refusal("--seq 24 --mesh cp=4 --data " + path, 4) ==
+          "--data " + path + " has 24 bytes, and --seq 24 needs 25: try --seq 20");
+    CHECK(refusal("--seq 20 --mesh cp=4 --data " + path, 4) == "");
+    CHECK(refusal("--seq 65536") ==
+          "the program's own text has 10597 bytes, and --seq 65536 needs 65537: try --seq 10596");
+}
+
+TEST_CASE("output that cannot be written is refused by name, and finding out leaves nothing behind") {
+    test::Scratch const scratch;
+    auto const folder = scratch.path().string();
+    auto const refusal = [&](std::string const& line) { return check_files(options_of(line)).value_or(""); };
+    CHECK(refusal("--log " + folder + "/log --trace " + folder + "/trace --dump-weights " + folder) == "");
+    CHECK(std::filesystem::is_empty(scratch.path()));
+    CHECK(refusal("--log /dev/full --trace /dev/null") == "");
+    CHECK(refusal("--log " + folder) ==
+          "--log " + folder + ": " + folder + " is a folder, and a file is needed: try --log " + folder + "/log");
+    CHECK(refusal("--log " + folder + "/no/log") == "--log " + folder + "/no/log: the folder " + folder +
+                                                        "/no cannot be used: No such file or directory: try --log " +
+                                                        folder + "/log");
+    CHECK(refusal("--trace " + folder + "/no/t") == "--trace " + folder + "/no/t: the folder " + folder +
+                                                        "/no cannot be used: No such file or directory: try --trace " +
+                                                        folder + "/t");
+    CHECK(refusal("--dump-weights " + folder + "/no") ==
+          "--dump-weights " + folder + "/no: the folder " + folder +
+              "/no cannot be used: No such file or directory: try --dump-weights " + folder);
+    test::write_text(scratch / "file", "text");
+    CHECK(refusal("--dump-weights " + folder + "/file") ==
+          "--dump-weights " + folder + "/file: " + folder + "/file is not a folder: try --dump-weights " + folder);
+    CHECK(refusal("--log " + folder + "/file/log").ends_with(": try --log " + folder + "/log"));
+    CHECK(refusal("--log no/such/folder/log").ends_with(": try --log ./log"));
+    CHECK(refusal("--log " + folder + "/file") == "");
+    CHECK(test::text_of(scratch / "file") == "text");
+    CHECK(refusal("--log " + folder + "/x --trace " + folder + "/x") ==
+          "--log and --trace name the same file, " + folder + "/x: try --trace " + folder + "/x.trace.json");
+    CHECK(refusal("--dump-weights /proc") == "--dump-weights /proc: no file can be made in the folder /proc: No such "
+                                             "file or directory: try --dump-weights .");
+}

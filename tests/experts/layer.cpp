@@ -1,0 +1,168 @@
+// ranks: 1 2 3 4 6
+#include <doctest/extensions/doctest_mpi.h>
+
+#include <pentad/experts/layer.hpp>
+
+#include <support/layer_check.hpp>
+
+using namespace support;
+
+namespace {
+
+template <class Stream>
+using LayerOn = experts::Layer::on<Stream, Exec>;
+
+constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 2;
+
+/// 12 sequences of 4 tokens over dp x ep and cp; 12 experts over ep, 12 wide over tp.
+bool fits(MeshShape const& m) { return m.pp == 1 && 12 % (m.dp * m.ep) == 0 && 4 % m.cp == 0 && 12 % m.tp == 0; }
+bool fits_sequence_parallel(MeshShape const& m) { return fits(m) && 4 % (m.cp * m.tp) == 0; }
+
+Setup<Exec> setup_on(OnMesh const& mesh, std::size_t choices = top_k) {
+    return {.context = mesh.context,
+            .shape = {.hidden = size, .ffn = width, .experts = expert_count, .top_k = choices},
+            .batch = 12,
+            .seq = 4,
+            .order = 2 % mesh.shape.cp == 0 ? Order::zigzag : Order::contiguous};
+}
+template <class Stream>
+auto make() {
+    return [](Setup<Exec> const& s) { return LayerOn<Stream>(s, "moe"); };
+}
+
+constexpr double balance = 0.7, z = 0.05;
+
+/// The file's arrays under the layer's names; the gradients are those of <y, dy> + balance aux_loss + z z_loss.
+Arrays published() {
+    Arrays arrays = golden("moe");
+    for (char const* name : {"x", "gate"}) {
+        auto& gradient = arrays.at("d" + std::string(name)).values;
+        auto const& aux = arrays.at("d" + std::string(name) + "_aux").values;
+        auto const& squares = arrays.at("d" + std::string(name) + "_z").values;
+        for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += balance * aux[i] + z * squares[i];
+    }
+    for (std::string const d : {"", "d"}) {
+        arrays[d + "moe.gate.weight"] = arrays.at(d + "gate");
+        for (std::string const w : {"w1", "w2", "w3"}) arrays[d + "moe.experts.{}." + w + ".weight"] = arrays.at(d + w);
+    }
+    return arrays;
+}
+
+template <class Stream>
+void check_published(std::vector<MeshShape> const& on) {
+    Arrays const arrays = published();
+    for (auto const& m : on) {
+        INFO(m.text());
+        OnMesh const mesh(m);
+        check_layer(mesh, setup_on(mesh), make<Stream>(), arrays, 1e-12, balance, z);
+        // The losses of the micro-batch are over the tokens of all ranks, and every rank knows them.
+        Trial<LayerOn<Stream>> trial{.mesh = mesh,
+                                     .order = setup_on(mesh).order,
+                                     .layer = make<Stream>()(setup_on(mesh)),
+                                     .arrays = arrays,
+                                     .pass = {.context = mesh.context}};
+        (void)trial.forward(shard<Stream>(mesh, arrays.at("x"), trial.order));
+        CHECK(trial.pass.balance_sum == doctest::Approx(arrays.at("aux_loss").values[0]).epsilon(1e-13));
+        CHECK(trial.pass.z_sum == doctest::Approx(arrays.at("z_loss").values[0]).epsilon(1e-13));
+    }
+}
+
+/// Drawn weights, and a router that sends every token to `chosen`.
+Arrays routed_to(std::size_t chosen) {
+    Arrays arrays{{"x", drawn({12, 4, size}, "x")},
+                  {"dy", drawn({12, 4, size}, "dy")},
+                  {"moe.gate.weight", {{expert_count, size}, std::vector<double>(expert_count * size, 0.0)}},
+                  {"moe.experts.{}.w1.weight", drawn({expert_count, width, size}, "w1")},
+                  {"moe.experts.{}.w2.weight", drawn({expert_count, size, width}, "w2")},
+                  {"moe.experts.{}.w3.weight", drawn({expert_count, width, size}, "w3")}};
+    for (std::size_t i = 0; i < arrays["x"].values.size(); i += size)
+        arrays["x"].values[i] = 1; // a dimension to route by
+    arrays["moe.gate.weight"].values[chosen * size] = 20;
+    return arrays;
+}
+
+/// Whether all elements of expert e of a [experts, ...] array are zero.
+bool is_zero(Whole const& whole, std::size_t e) {
+    std::size_t const n = whole.values.size() / expert_count;
+    return std::all_of(whole.values.begin() + static_cast<std::ptrdiff_t>(e * n),
+                       whole.values.begin() + static_cast<std::ptrdiff_t>((e + 1) * n),
+                       [](double g) { return g == 0; });
+}
+
+using Invariant = InvariantStream<f64>;
+using Sharded = SequenceStream<f64>;
+
+} // namespace
+
+TEST_CASE("the experts are Mixtral's on any mesh, and so are the router's losses") {
+    check_published<Invariant>(meshes(fits));
+    using Gate = experts::Router<Invariant, Exec>::Weight;
+    CHECK(layout_text<dual_t<used_t<Gate, Invariant>>>.view() == "f64[expert:?, hidden:?]{dp.ep.cp: partial}");
+    using Layer = LayerOn<Invariant>;
+    CHECK(layout_text<dual_t<used_t<Layer::Up, Layer::Row>>>.view() ==
+          "f64[expert@ep:?, ffn@tp:?, hidden:?]{dp.cp: partial}");
+    CHECK(layout_text<dual_t<used_t<Layer::Down, Layer::Row>>>.view() ==
+          "f64[expert@ep:?, hidden:?, ffn@tp:?]{dp.cp: partial}");
+}
+TEST_CASE("where tp shards the sequence each rank routes its own tokens: the same losses, the same gradients") {
+    check_published<Sharded>(meshes(fits_sequence_parallel));
+    using Gate = experts::Router<Sharded, Exec>::Weight;
+    CHECK(layout_text<dual_t<used_t<Gate, Sharded>>>.view() == "f64[expert:?, hidden:?]{dp.ep.cp.tp: partial}");
+}
+
+TEST_CASE("all tokens to one expert: it computes them all, the others get gradients of zero, and nothing hangs") {
+    for (std::size_t const chosen : {std::size_t{0}, expert_count - 1}) {
+        Arrays const arrays = routed_to(chosen);
+        for (auto const& m : meshes(fits)) {
+            INFO(m.text(), " expert ", chosen);
+            OnMesh const mesh(m);
+            auto const setup = setup_on(mesh, 1);
+            check_layer(mesh, setup, make<Invariant>(), on_one_rank(setup, make<Invariant>(), arrays), 1e-11);
+            Trial<LayerOn<Invariant>> trial{.mesh = mesh,
+                                            .order = setup.order,
+                                            .layer = make<Invariant>()(setup),
+                                            .arrays = arrays,
+                                            .pass = {.context = mesh.context}};
+            (void)trial.forward(shard<Invariant>(mesh, arrays.at("x"), setup.order));
+            (void)trial.layer.backward_data(
+                trial.pass, shard<dual_t<LayerOn<Invariant>::gives>>(mesh, arrays.at("dy"), setup.order), trial.saved);
+            trial.layer.backward_weight(trial.pass, trial.saved);
+            CHECK(trial.pass.balance_sum ==
+                  doctest::Approx(expert_count).epsilon(1e-6)); // f = P = 1 for one, 0 for all others
+            trial.layer.for_each_parameter([&](auto const& parameter) {
+                auto const gradient = gather(reduced_gradient(parameter), Order::contiguous);
+                if (parameter.name() == "moe.gate.weight") return;
+                for (std::size_t e = 0; e < expert_count; ++e)
+                    CHECK_MESSAGE(is_zero(gradient, e) == (e != chosen), parameter.name(), " of expert ", e);
+            });
+        }
+    }
+}
+
+TEST_CASE("a tie goes to the experts of the lowest numbers, wherever they live") {
+    Arrays arrays = routed_to(0);
+    arrays["moe.gate.weight"].values[0] = 0; // all scores are equal
+    for (auto const& m : meshes(fits)) {
+        INFO(m.text());
+        OnMesh const mesh(m);
+        auto const setup = setup_on(mesh);
+        Trial<LayerOn<Invariant>> trial{.mesh = mesh,
+                                        .order = setup.order,
+                                        .layer = make<Invariant>()(setup),
+                                        .arrays = arrays,
+                                        .pass = {.context = mesh.context}};
+        (void)trial.forward(shard<Invariant>(mesh, arrays.at("x"), setup.order));
+        auto const choice = on_host(trial.saved.router.choice);
+        for (std::size_t i = 0; i < choice.size(); ++i) CHECK(choice(i) == static_cast<i32>(i % top_k));
+        CHECK(trial.pass.balance_sum == doctest::Approx(top_k).epsilon(1e-13)); // E sum_e f_e / E
+        (void)trial.layer.backward_data(
+            trial.pass, shard<dual_t<LayerOn<Invariant>::gives>>(mesh, arrays.at("dy"), setup.order), trial.saved);
+        trial.layer.backward_weight(trial.pass, trial.saved);
+        trial.layer.for_each_parameter([&](auto const& parameter) {
+            if (parameter.name() == "moe.gate.weight") return;
+            auto const gradient = gather(reduced_gradient(parameter), Order::contiguous);
+            for (std::size_t e = 0; e < expert_count; ++e)
+                CHECK_MESSAGE(is_zero(gradient, e) == (e >= top_k), parameter.name(), " of expert ", e);
+        });
+    }
+}

@@ -1,0 +1,469 @@
+#include <pentad/kernels/attention.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+using namespace pentad;
+using kernels::CausalOffset;
+
+namespace {
+
+using Exec = Kokkos::DefaultExecutionSpace;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+struct Shape {
+    i64 batch, seq_q, seq_k, heads, kv_heads, head_dim;
+    CausalOffset mask = {};
+};
+
+/// A tensor [batch, seq, heads, head_dim] that is a slice of a wider one, of which the rest is NaN.
+template <class T>
+class Slice {
+  public:
+    Slice(i64 batch, i64 seq, i64 heads, i64 head_dim, int seed, double spread = 1.0)
+        : buffer_("slice", batch, seq, heads + 3, head_dim), host_(Kokkos::create_mirror_view(buffer_)), heads_(heads) {
+        unsigned state = 99991u * static_cast<unsigned>(seed) + 17u;
+        for (i64 b = 0; b < batch; ++b)
+            for (i64 s = 0; s < seq; ++s)
+                for (i64 h = 0; h < heads + 3; ++h)
+                    for (i64 d = 0; d < head_dim; ++d) {
+                        state = state * 1664525u + 1013904223u;
+                        float const value = static_cast<float>(spread * ((state >> 8) / 8388608.0 - 1.0));
+                        bool const inside = h >= 2 && h < heads + 2;
+                        host_(b, s, h, d) = inside ? T(value) : T(std::numeric_limits<float>::quiet_NaN());
+                    }
+        Kokkos::deep_copy(buffer_, host_);
+    }
+    auto view() const {
+        return Kokkos::subview(buffer_, Kokkos::ALL, Kokkos::ALL, std::pair<i64, i64>(2, 2 + heads_), Kokkos::ALL);
+    }
+    auto keys(i64 begin, i64 end) const {
+        return Kokkos::subview(buffer_, Kokkos::ALL, std::pair<i64, i64>(begin, end),
+                               std::pair<i64, i64>(2, 2 + heads_), Kokkos::ALL);
+    }
+    void fill(double value) {
+        Kokkos::deep_copy(view(), T(static_cast<float>(value)));
+        fetch();
+    }
+    void fetch() { Kokkos::deep_copy(host_, buffer_); }
+    void set(i64 b, i64 s, i64 h, i64 d, double value) {
+        host_(b, s, h + 2, d) = T(value);
+        Kokkos::deep_copy(buffer_, host_);
+    }
+    double operator()(i64 b, i64 s, i64 h, i64 d) const { return static_cast<double>(host_(b, s, h + 2, d)); }
+    i64 extent(int d) const { return d == 2 ? heads_ : static_cast<i64>(host_.extent(d)); }
+    bool rest_untouched() const {
+        for (i64 b = 0; b < extent(0); ++b)
+            for (i64 s = 0; s < extent(1); ++s)
+                for (i64 h : {i64(0), i64(1), heads_ + 2})
+                    for (i64 d = 0; d < extent(3); ++d)
+                        if (!std::isnan(static_cast<float>(host_(b, s, h, d)))) return false;
+        return true;
+    }
+
+  private:
+    Kokkos::View<T****, Kokkos::LayoutRight, Exec> buffer_;
+    typename Kokkos::View<T****, Kokkos::LayoutRight, Exec>::host_mirror_type host_;
+    i64 heads_;
+};
+
+template <class Acc>
+using Rows = Kokkos::View<Acc***, Kokkos::LayoutRight, Exec>;
+
+/// The definition, in f64, with the whole matrix of probabilities of one head at a time.
+struct Reference {
+    std::vector<double> o, lse, dq, dk, dv;
+};
+template <class T>
+Reference reference(Shape const& s, double scale, Slice<T> const& q, Slice<T> const& k, Slice<T> const& v,
+                    Slice<T> const& d_o) {
+    Reference r;
+    r.o.assign(s.batch * s.seq_q * s.heads * s.head_dim, 0);
+    r.dq = r.o;
+    r.lse.assign(s.batch * s.heads * s.seq_q, -infinity);
+    r.dk.assign(s.batch * s.seq_k * s.kv_heads * s.head_dim, 0);
+    r.dv = r.dk;
+    std::vector<double> p(s.seq_k), dp(s.seq_k);
+    for (i64 b = 0; b < s.batch; ++b)
+        for (i64 h = 0; h < s.heads; ++h)
+            for (i64 i = 0; i < s.seq_q; ++i) {
+                i64 const g = h / (s.heads / s.kv_heads);
+                double largest = -infinity, sum = 0, delta = 0;
+                for (i64 j = 0; j < s.seq_k; ++j) {
+                    double dot = 0;
+                    for (i64 d = 0; d < s.head_dim; ++d) dot += q(b, i, h, d) * k(b, j, g, d);
+                    bool const sees = !s.mask.causal || s.mask.key_start + j <= s.mask.query_start + i;
+                    p[j] = sees ? scale * dot : -infinity;
+                    largest = std::max(largest, p[j]);
+                }
+                if (largest == -infinity) continue;
+                for (auto& x : p) sum += x = std::exp(x - largest);
+                r.lse[(b * s.heads + h) * s.seq_q + i] = largest + std::log(sum);
+                auto const query = ((b * s.seq_q + i) * s.heads + h) * s.head_dim;
+                for (i64 j = 0; j < s.seq_k; ++j) {
+                    p[j] /= sum;
+                    dp[j] = 0;
+                    auto const key = ((b * s.seq_k + j) * s.kv_heads + g) * s.head_dim;
+                    for (i64 d = 0; d < s.head_dim; ++d) {
+                        r.o[query + d] += p[j] * v(b, j, g, d);
+                        r.dv[key + d] += p[j] * d_o(b, i, h, d);
+                        dp[j] += d_o(b, i, h, d) * v(b, j, g, d);
+                    }
+                    delta += p[j] * dp[j];
+                }
+                for (i64 j = 0; j < s.seq_k; ++j) {
+                    auto const key = ((b * s.seq_k + j) * s.kv_heads + g) * s.head_dim;
+                    double const ds = p[j] * (dp[j] - delta) * scale;
+                    for (i64 d = 0; d < s.head_dim; ++d) {
+                        r.dq[query + d] += ds * k(b, j, g, d);
+                        r.dk[key + d] += ds * q(b, i, h, d);
+                    }
+                }
+            }
+    return r;
+}
+
+template <class T>
+double distance(Slice<T> const& actual, std::vector<double> const& expected) {
+    double worst = 0;
+    std::size_t at = 0;
+    for (i64 b = 0; b < actual.extent(0); ++b)
+        for (i64 s = 0; s < actual.extent(1); ++s)
+            for (i64 h = 0; h < actual.extent(2); ++h)
+                for (i64 d = 0; d < actual.extent(3); ++d) {
+                    double const error = std::abs(actual(b, s, h, d) - expected[at++]);
+                    worst = std::isnan(error) ? infinity : std::max(worst, error);
+                }
+    return worst;
+}
+
+template <class Acc>
+double distance(Rows<Acc> const& actual, std::vector<double> const& expected) {
+    auto const host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), actual);
+    double worst = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        double const got = static_cast<double>(host.data()[i]);
+        double const error = got == expected[i] ? 0 : std::abs(got - expected[i]);
+        worst = std::isnan(error) ? infinity : std::max(worst, error);
+    }
+    return worst;
+}
+
+/// The interface, or one of the implementations behind it that a machine may not choose by itself.
+enum class Path { automatic, device, by_head, by_tile };
+
+/// Everything a pass needs, and the two ways to run it: in one call, or over blocks of keys.
+template <class T>
+struct Attention {
+    using Acc = accumulator_t<T>;
+    explicit Attention(Shape const& shape)
+        : s(shape), scale(1.0 / std::sqrt(static_cast<double>(s.head_dim))),
+          q(s.batch, s.seq_q, s.heads, s.head_dim, 1, 3.0), k(s.batch, s.seq_k, s.kv_heads, s.head_dim, 2, 3.0),
+          v(s.batch, s.seq_k, s.kv_heads, s.head_dim, 3), d_o(s.batch, s.seq_q, s.heads, s.head_dim, 4),
+          o(s.batch, s.seq_q, s.heads, s.head_dim, 5), dq(s.batch, s.seq_q, s.heads, s.head_dim, 6),
+          dk(s.batch, s.seq_k, s.kv_heads, s.head_dim, 7), dv(s.batch, s.seq_k, s.kv_heads, s.head_dim, 8),
+          output("output", s.batch, s.seq_q, s.heads, s.head_dim), lse("lse", s.batch, s.heads, s.seq_q),
+          delta("delta", s.batch, s.heads, s.seq_q), max("max", s.batch, s.heads, s.seq_q),
+          sum("sum", s.batch, s.heads, s.seq_q) {}
+
+    void forward(Path path = Path::automatic) {
+        if (path != Path::device) {
+            kernels::attention_forward(exec, q.view(), k.view(), v.view(), scale, s.mask, o.view(), lse);
+        } else {
+            using namespace kernels::detail;
+            auto const problem = attention_problem(q.view(), k.view(), v.view(), scale, s.mask);
+            attention_forward_device(exec, problem, WriteResult<T>{heads_of("o", o.view()), lse.data()});
+        }
+        exec.fence();
+        o.fetch();
+    }
+
+    /// Keys in blocks of the given bounds, in that order.
+    void forward_blocks(std::vector<std::pair<i64, i64>> const& blocks, Path path = Path::automatic) {
+        kernels::AttentionState<Acc, Exec> const state{max, sum, output};
+        Kokkos::deep_copy(output, Acc(7)); // must not matter
+        kernels::attention_start(exec, state);
+        for (auto const& [begin, end] : blocks) {
+            auto mask = s.mask;
+            mask.key_start += begin;
+            if (path != Path::device) {
+                kernels::attention_accumulate(exec, q.view(), k.keys(begin, end), v.keys(begin, end), scale, mask,
+                                              state);
+            } else {
+                using namespace kernels::detail;
+                auto const problem = attention_problem(q.view(), k.keys(begin, end), v.keys(begin, end), scale, mask);
+                attention_forward_device(exec, problem, merge_state<T>(state, problem.sizes));
+            }
+        }
+        kernels::attention_finish(exec, state, o.view(), lse);
+        exec.fence();
+        o.fetch();
+    }
+
+    void backward(std::vector<std::pair<i64, i64>> const& blocks, Path path = Path::automatic) {
+        kernels::attention_backward_start(exec, o.view(), d_o.view(), delta);
+        for (auto const& [begin, end] : blocks) {
+            auto mask = s.mask;
+            mask.key_start += begin;
+            if (path == Path::automatic) {
+                kernels::attention_backward_accumulate(exec, q.view(), k.keys(begin, end), v.keys(begin, end),
+                                                       d_o.view(), lse, delta, scale, mask, dq.view(),
+                                                       dk.keys(begin, end), dv.keys(begin, end));
+            } else {
+                using namespace kernels::detail;
+                auto const problem = attention_problem(q.view(), k.keys(begin, end), v.keys(begin, end), scale, mask);
+                AttentionGradient<T> const gradient{constant<T>(heads_of("d_o", d_o.view())),
+                                                    lse.data(),
+                                                    delta.data(),
+                                                    heads_of("dq", dq.view()),
+                                                    heads_of("dk", dk.keys(begin, end)),
+                                                    heads_of("dv", dv.keys(begin, end))};
+                if constexpr (kernels::runs_on_host<Exec>) {
+                    if (path == Path::by_head) attention_backward_by_head(exec, problem, gradient);
+                    if (path == Path::by_tile) attention_backward_by_tile(exec, problem, gradient);
+                }
+                if (path == Path::device) attention_backward_device(exec, problem, gradient);
+            }
+        }
+        exec.fence();
+        dq.fetch();
+        dk.fetch();
+        dv.fetch();
+    }
+
+    Exec exec;
+    Shape s;
+    double scale;
+    Slice<T> q, k, v, d_o, o;
+    Slice<Acc> dq, dk, dv;
+    Kokkos::View<Acc****, Kokkos::LayoutRight, Exec> output;
+    Rows<Acc> lse, delta, max, sum;
+};
+
+template <class T>
+constexpr double tolerance = std::is_same_v<T, f64>   ? 2e-13
+                             : std::is_same_v<T, f32> ? 2e-5
+                                                      : 2e-2;
+
+/// Forward and backward, in one block and in `blocks`, against the definition. dq, dk, dv start at 1: they are added
+/// to.
+template <class T>
+void check(Shape const& s, std::vector<std::pair<i64, i64>> blocks = {}, Path path = Path::automatic) {
+    CAPTURE(s.batch);
+    CAPTURE(s.seq_q);
+    CAPTURE(s.seq_k);
+    CAPTURE(s.heads);
+    CAPTURE(s.kv_heads);
+    CAPTURE(s.head_dim);
+    CAPTURE(s.mask.causal);
+    CAPTURE(s.mask.query_start);
+    CAPTURE(s.mask.key_start);
+    CAPTURE(blocks.size());
+    Attention<T> a(s);
+    auto expected = reference(s, a.scale, a.q, a.k, a.v, a.d_o);
+    if (blocks.empty()) {
+        a.forward(path);
+        blocks = {{0, s.seq_k}};
+    } else {
+        a.forward_blocks(blocks, path);
+    }
+    CHECK(distance(a.o, expected.o) <= tolerance<T>);
+    CHECK(distance(a.lse, expected.lse) <= tolerance<accumulator_t<T>>);
+
+    for (auto* gradient : {&a.dq, &a.dk, &a.dv}) gradient->fill(1.0);
+    for (auto* gradient : {&expected.dq, &expected.dk, &expected.dv})
+        for (auto& x : *gradient) x += 1.0;
+    a.backward(blocks, path);
+    // Sums over up to seq terms of size 1; bf16 rounds o, and so delta.
+    double const size = 1.0 + static_cast<double>(std::max(s.seq_q, s.seq_k)) / 16.0;
+    CHECK(distance(a.dq, expected.dq) <= tolerance<T> * size);
+    CHECK(distance(a.dk, expected.dk) <= tolerance<T> * size);
+    CHECK(distance(a.dv, expected.dv) <= tolerance<T> * size);
+    for (auto const* tensor : {&a.dq, &a.dk, &a.dv}) CHECK(tensor->rest_untouched());
+    CHECK(a.o.rest_untouched());
+}
+
+template <class T>
+void check_shapes(Path path) {
+    for (bool causal : {false, true}) {
+        // 700 is more than a thread takes at once.
+        for (i64 seq : {1, 7, 65, 130, 700}) check<T>({2, seq, seq, 2, 1, 8, {causal, 0, 0}}, {}, path);
+        for (i64 head_dim : {8, 40, 64, 128}) check<T>({1, 70, 70, 2, 2, head_dim, {causal, 0, 0}}, {}, path);
+        check<T>({1, 33, 33, 6, 2, 24, {causal, 0, 0}}, {}, path);  // three query heads on each kv head
+        check<T>({1, 40, 75, 2, 1, 19, {causal, 35, 0}}, {}, path); // fewer queries than keys, and an odd head_dim
+        check<T>({2, 20, 20, 4, 2, 256, {causal, 0, 0}}, {}, path);
+    }
+}
+
+template <class T>
+void check_offsets(Path path) {
+    i64 const seq = 66;
+    for (i64 query_start : {0, 66, 1, 65, 100, 131}) // keys at 66 .. 131: hidden, seen, and all between
+        check<T>({1, seq, seq, 2, 1, 16, {true, query_start, 66}}, {}, path);
+}
+
+template <class T>
+void check_blocks(Path path) {
+    for (bool causal : {false, true}) {
+        Shape const s{2, 100, 200, 4, 2, 32, {causal, 100, 0}};
+        check<T>(s, {{0, 200}}, path);
+        check<T>(s, {{0, 50}, {50, 100}, {100, 150}, {150, 200}}, path);
+        check<T>(s, {{150, 200}, {0, 3}, {50, 150}, {3, 50}}, path); // the first is partly hidden
+        check<T>(s, {{199, 200}, {0, 199}}, path);                   // the first is hidden from all queries but one
+    }
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("attention is the softmax of the scores, and its gradient", T, f64, f32, bf16) {
+    check_shapes<T>(Path::automatic);
+}
+
+TEST_CASE_TEMPLATE("attention sees what causal offsets let it see", T, f64, f32, bf16) {
+    check_offsets<T>(Path::automatic);
+}
+
+TEST_CASE_TEMPLATE("attention over blocks of keys, in any order, is attention over all of them", T, f64, f32, bf16) {
+    check_blocks<T>(Path::automatic);
+}
+
+TEST_CASE_TEMPLATE("the device kernels compute the same", T, f64, f32, bf16) {
+    check_shapes<T>(Path::device);
+    check_offsets<T>(Path::device);
+    check_blocks<T>(Path::device);
+}
+
+#if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && !defined(KOKKOS_ENABLE_SYCL)
+TEST_CASE_TEMPLATE("the host's two divisions of the backward pass among threads compute the same", T, f64, f32, bf16) {
+    for (auto path : {Path::by_head, Path::by_tile}) {
+        check_shapes<T>(path);
+        check_offsets<T>(path);
+        check_blocks<T>(path);
+    }
+}
+#endif
+
+TEST_CASE("scores far apart neither overflow nor lose the maximum") {
+    Shape const s{1, 5, 90, 1, 1, 8, {}};
+    Attention<f32> a(s);
+    // One key of the second tile wins by hundreds, after a first tile whose maximum was far below.
+    for (i64 j = 0; j < s.seq_k; ++j)
+        for (i64 d = 0; d < s.head_dim; ++d) a.k.set(0, j, 0, d, j == 80 ? 100.0 : -100.0);
+    for (i64 i = 0; i < s.seq_q; ++i)
+        for (i64 d = 0; d < s.head_dim; ++d) a.q.set(0, i, 0, d, 2.0);
+    auto const expected = reference(s, a.scale, a.q, a.k, a.v, a.d_o);
+    a.forward();
+    CHECK(distance(a.o, expected.o) <= 1e-6);
+    CHECK(distance(a.lse, expected.lse) <= 1e-3); // of 565
+    a.forward_blocks({{0, 60}, {60, 90}});
+    CHECK(distance(a.o, expected.o) <= 1e-6);
+}
+
+TEST_CASE("a NaN in the input is not lost") {
+    Attention<f32> a({1, 70, 70, 1, 1, 16, {true, 0, 0}});
+    a.k.set(0, 30, 0, 3, std::numeric_limits<double>::quiet_NaN());
+    a.forward();
+    CHECK(std::isfinite(a.o(0, 29, 0, 0)));
+    CHECK(std::isnan(a.o(0, 30, 0, 0)));
+    CHECK(std::isnan(a.o(0, 69, 0, 15)));
+}
+
+TEST_CASE("the gradient of attention is the limit of finite differences") {
+    Shape const s{1, 9, 9, 2, 1, 5, {true, 0, 0}};
+    Attention<f64> a(s);
+    a.forward();
+    for (auto* gradient : {&a.dq, &a.dk, &a.dv}) gradient->fill(0.0);
+    a.backward({{0, s.seq_k}});
+    auto const loss = [&] {
+        a.forward();
+        double sum = 0;
+        for (i64 i = 0; i < s.seq_q; ++i)
+            for (i64 h = 0; h < s.heads; ++h)
+                for (i64 d = 0; d < s.head_dim; ++d) sum += a.o(0, i, h, d) * a.d_o(0, i, h, d);
+        return sum;
+    };
+    auto const check_input = [&](Slice<f64>& input, Slice<f64> const& gradient) {
+        double const step = 1e-5;
+        for (i64 i = 0; i < input.extent(1); i += 2)
+            for (i64 h = 0; h < input.extent(2); ++h)
+                for (i64 d = 0; d < s.head_dim; ++d) {
+                    double const value = input(0, i, h, d);
+                    input.set(0, i, h, d, value + step);
+                    double const above = loss();
+                    input.set(0, i, h, d, value - step);
+                    double const below = loss();
+                    input.set(0, i, h, d, value);
+                    CHECK(std::abs((above - below) / (2 * step) - gradient(0, i, h, d)) <= 1e-8);
+                }
+    };
+    check_input(a.q, a.dq);
+    check_input(a.k, a.dk);
+    check_input(a.v, a.dv);
+}
+
+TEST_CASE("the same call gives the same bits") {
+    Attention<f32> a({1, 200, 200, 4, 2, 64, {true, 0, 0}});
+    a.forward();
+    for (auto* gradient : {&a.dq, &a.dk, &a.dv}) gradient->fill(0.0);
+    a.backward({{0, 200}});
+    auto const copy = [](Slice<f32> const& x) {
+        std::vector<double> values;
+        for (i64 s = 0; s < x.extent(1); ++s)
+            for (i64 h = 0; h < x.extent(2); ++h)
+                for (i64 d = 0; d < x.extent(3); ++d) values.push_back(x(0, s, h, d));
+        return values;
+    };
+    auto const o = copy(a.o), dq = copy(a.dq), dk = copy(a.dk), dv = copy(a.dv);
+    a.forward();
+    for (auto* gradient : {&a.dq, &a.dk, &a.dv}) gradient->fill(0.0);
+    a.backward({{0, 200}});
+    CHECK(copy(a.o) == o);
+    CHECK(copy(a.dq) == dq);
+    CHECK(copy(a.dk) == dk);
+    CHECK(copy(a.dv) == dv);
+}
+
+namespace {
+int allocations = 0;
+void count_allocation(Kokkos_Profiling_SpaceHandle, char const*, void const*, std::uint64_t) { ++allocations; }
+} // namespace
+
+TEST_CASE("attention allocates nothing once it is warm") {
+    Attention<f32> large({2, 300, 300, 4, 2, 128, {true, 0, 0}}), small({1, 70, 70, 2, 1, 16, {}});
+    auto const run = [](auto& attention) {
+        attention.forward();
+        attention.forward_blocks({{0, 50}, {50, attention.s.seq_k}});
+        attention.backward({{0, attention.s.seq_k}});
+    };
+    run(large);
+    run(small);
+    Kokkos::Tools::Experimental::set_allocate_data_callback(count_allocation);
+    run(small);
+    run(large);
+    int const while_running = allocations;
+    Kokkos::View<f32*, Exec> const counted("counted", 1);
+    Kokkos::Tools::Experimental::set_allocate_data_callback(nullptr);
+    CHECK(while_running == 0);
+    CHECK(allocations == 1);
+}
+
+TEST_CASE("attention names the operand that does not fit") {
+    Slice<f32> const q(1, 4, 6, 8, 1), k(1, 4, 4, 8, 2), v(1, 5, 4, 8, 3), o(1, 4, 6, 8, 4);
+    Rows<f32> const lse("lse", 1, 6, 4);
+    auto const message = [&](auto const& value) -> std::string {
+        try {
+            kernels::attention_forward(Exec(), q.view(), k.view(), value.view(), 1.0, {}, o.view(), lse);
+        } catch (std::invalid_argument const& error) {
+            return error.what();
+        }
+        return "";
+    };
+    CHECK(message(v).find("v[1, 5, 4, 8] must be [1, 4, 4, 8]") != std::string::npos);
+    CHECK(message(k).find("6 query heads are not a multiple of 4 kv heads") != std::string::npos);
+}

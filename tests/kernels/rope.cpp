@@ -1,0 +1,71 @@
+#include <pentad/kernels/rope.hpp>
+
+#include "arrays.hpp"
+
+#include <vector>
+
+using namespace arrays;
+
+namespace {
+
+double angle(double position, int i, int head_dim) { return position * std::pow(1e4, -2.0 * i / head_dim); }
+
+/// Written as the convention states it: x * cos + rotate_half(x) * sin, rotate_half(x) = (-second half, first half).
+std::vector<double> reference(std::vector<double> const& x, std::vector<double> const& positions, int heads,
+                              int head_dim, double direction = 1) {
+    std::vector<double> y(x.size());
+    std::size_t const width = static_cast<std::size_t>(heads) * head_dim;
+    for (std::size_t at = 0; at < x.size(); ++at) {
+        std::size_t const row = at / width;
+        int const i = static_cast<int>(at % head_dim), half = head_dim / 2;
+        double const turn = direction * angle(positions[row % positions.size()], i % half, head_dim);
+        double const rotated = i < half ? -x[at + half] : x[at - half];
+        y[at] = x[at] * std::cos(turn) + rotated * std::sin(turn);
+    }
+    return y;
+}
+
+template <class T>
+struct Tables {
+    Matrix<accumulator_t<T>> cosine, sine;
+    Tables(std::vector<double> const& positions, int head_dim)
+        : cosine(static_cast<int>(positions.size()), head_dim / 2), sine(cosine.rows(), head_dim / 2) {
+        kernels::rope_tables<accumulator_t<T>>(Exec(), Vector<i64>(positions).view(), 1e4, cosine.view(), sine.view());
+    }
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("rope turns pairs (i, i + head_dim / 2) by the global position", T, f64, f32, bf16) {
+    std::vector<double> const zigzag{0, 1, 2, 13, 14, 15, 100000};
+    for (int const head_dim : {2, 6, 64})
+        for (int const heads : {1, 3}) {
+            Tables<T> const tables(zigzag, head_dim);
+            auto const qkv = Matrix<T>::random(14, heads * head_dim, 1, 2 * head_dim); // two sequences of seven
+            auto const before = qkv.get();
+            kernels::rope_forward<T>(Exec(), qkv.view(), tables.cosine.view(), tables.sine.view());
+            CHECK(difference(qkv.get(), reference(before, zigzag, heads, head_dim)) <= tolerance<T>);
+            CHECK(qkv.gap_untouched());
+        }
+}
+
+TEST_CASE_TEMPLATE("rope's backward pass is its adjoint and its inverse", T, f64, f32) {
+    std::vector<double> const positions{5, 6, 7};
+    Tables<T> const tables(positions, 8);
+    auto const dy = Matrix<T>::random(6, 16, 2);
+    auto const given = dy.get();
+    kernels::rope_backward<T>(Exec(), dy.view(), tables.cosine.view(), tables.sine.view());
+    auto const expected = finite_differences(Matrix<f64>::random(6, 16, 3).get(), given,
+                                             [&](auto const& x) { return reference(x, positions, 2, 8); });
+    CHECK(difference(dy.get(), expected) <= (std::is_same_v<T, f64> ? 1e-10 : tolerance<T>));
+    kernels::rope_forward<T>(Exec(), dy.view(), tables.cosine.view(), tables.sine.view());
+    CHECK(difference(dy.get(), given) <= tolerance<T>);
+}
+
+TEST_CASE("rope of a width that is no whole number of heads is refused") {
+    Tables<f32> const tables({0, 1}, 8);
+    Matrix<f32> const x(4, 12);
+    CHECK_THROWS_WITH_AS(kernels::rope_forward<f32>(Exec(), x.view(), tables.cosine.view(), tables.sine.view()),
+                         "pentad::rope_forward: x is [4, 12], it must be [batch * 2, heads * 8] for tables of [2, 4]",
+                         std::invalid_argument);
+}

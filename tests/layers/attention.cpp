@@ -1,0 +1,52 @@
+// ranks: 1 2 3 4 6
+#include <doctest/extensions/doctest_mpi.h>
+
+#include <pentad/context/selected.hpp>
+#include <pentad/layers/attention.hpp>
+
+#include <support/layer_check.hpp>
+
+using namespace support;
+
+namespace {
+
+using Layer = Attention<context::Selected>::on<InvariantStream<f64>, Exec>;
+
+/// 6 heads over tp; kv heads over tp, or replicated over groups of ranks of tp.
+void check_attention(std::string const& file, std::size_t kv_heads) {
+    Arrays arrays = golden(file);
+    for (std::string const weight : {"q", "k", "v", "o"})
+        for (std::string const d : {"", "d"})
+            arrays[d + "self_attn." + weight + "_proj.weight"] = arrays.at(d + weight);
+    auto const kv = static_cast<int>(kv_heads);
+    auto const on = meshes([kv](MeshShape const& m) {
+        return m.pp == 1 && 2 % (m.dp * m.ep) == 0 && 6 % m.tp == 0 && (kv % m.tp == 0 || m.tp % kv == 0);
+    });
+    for (auto const& m : on)
+        for (auto const order : {Order::contiguous, Order::zigzag})
+            for (auto const strategy : {ContextStrategy::ring, ContextStrategy::all_gather}) {
+                if (m.cp == 1 && (order == Order::zigzag || strategy == ContextStrategy::all_gather)) continue;
+                INFO("by ", std::string(strategy == ContextStrategy::ring ? "ring" : "all-gather"));
+                OnMesh const mesh(m, kv_heads);
+                Setup<Exec> const setup{.context = mesh.context,
+                                        .shape = {.hidden = 24, .heads = 6, .kv_heads = kv_heads},
+                                        .batch = 2,
+                                        .seq = 24,
+                                        .order = order,
+                                        .context_strategy = strategy};
+                check_layer(mesh, setup, [](Setup<Exec> const& s) { return Layer(s, "self_attn"); }, arrays);
+            }
+}
+
+} // namespace
+
+TEST_CASE("attention with grouped heads is PyTorch's on any mesh") {
+    check_attention("attention", 2);
+    CHECK(layout_text<Layer::KeyMap::parameter_type::gradient_layout>.view() ==
+          "f64[kv_heads@outer(tp):?, head_dim:?, hidden:?]{dp.ep.cp.inner(tp): partial}");
+    CHECK(layout_text<Layer::QueryMap::parameter_type::gradient_layout>.view() ==
+          "f64[heads@tp:?, head_dim:?, hidden:?]{dp.ep.cp: partial}");
+}
+TEST_CASE("one kv head, replicated over all of tp: its weights' gradients are summed over tp") {
+    check_attention("attention_one_kv_head", 1);
+}

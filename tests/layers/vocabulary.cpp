@@ -1,0 +1,133 @@
+// ranks: 1 2 3 4 6
+#include <doctest/extensions/doctest_mpi.h>
+
+#include <pentad/layers/vocabulary.hpp>
+
+#include <support/layer_check.hpp>
+
+using namespace support;
+
+namespace {
+
+using Stream = InvariantStream<f64>;
+using Table = VocabTable<f64, Exec>;
+using Head = VocabHead::on<Stream, Exec>;
+using Embedding = VocabEmbedding::on<Stream, Exec>;
+using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
+
+bool fits(MeshShape const& m) { return m.pp == 1 && 4 % (m.dp * m.ep) == 0; }
+Order order_on(MeshShape const& m) { return 6 % m.cp == 0 ? Order::zigzag : Order::contiguous; }
+
+Setup<Exec> setup_on(OnMesh const& mesh, std::size_t vocab) {
+    return {.context = mesh.context,
+            .shape = {.hidden = 8, .vocab = vocab},
+            .batch = 4,
+            .seq = 12,
+            .order = order_on(mesh.shape)};
+}
+
+/// A value that is partial over the axes that share out the tokens, as all ranks together have it. Collective.
+double total(OnMesh const& mesh, double mine) {
+    using Sum = Layout<f64, Dims<>, Partial<dp, ep, cp>>;
+    Tensor<Sum, Exec> const sum(mesh.context, {});
+    Kokkos::deep_copy(sum.view(), mine);
+    return on_host(redistribute<invariant_t<Sum>>(sum))(0);
+}
+
+/// The loss of the states x under the table `head` and the targets, and its gradients.
+Arrays run_head(OnMesh const& mesh, Arrays const& in, double loss_scale) {
+    auto const setup = setup_on(mesh, in.at("head").extents[0]);
+    Table table(setup, "head", false);
+    Parameters<f64> const parameters(table, [&](std::string const&) { return in.at("head"); });
+    auto const targets = shard<Tokens>(mesh, in.at("targets"), setup.order);
+    auto const x = shard<Head::takes>(mesh, in.at("x"), setup.order);
+    Head const head(setup, table);
+    Head::Saved saved;
+    Pass<Exec> pass{.context = mesh.context, .targets = targets.view(), .loss_scale = loss_scale};
+    head.forward(pass, x, saved);
+    auto const dx = head.backward_data(pass, saved);
+    head.backward_weight(pass, saved);
+    Arrays out{{"loss_sum", {{}, {total(mesh, pass.loss_sum)}}}, {"dx", gather(dx, setup.order)}};
+    table.for_each_parameter([&](auto const& parameter) {
+        auto const gradient = reduced_gradient(parameter);
+        CHECK_MESSAGE(distance(gradient, in.contains("dhead") ? in.at("dhead") : gather(gradient, setup.order),
+                               setup.order) < 1e-12,
+                      "dhead, whose padding is zero");
+        out["dhead"] = gather(gradient, setup.order);
+        out["dhead"].values.resize(in.at("head").values.size()); // without the padding
+        if (loss_scale == 0) return;
+        auto const loss = [&] {
+            Pass<Exec> again{.context = mesh.context, .targets = targets.view()};
+            head.forward(again, x, saved);
+            return loss_scale * total(mesh, again.loss_sum);
+        };
+        check_differences("x", x, dx, setup.order, loss);
+        saved = {};
+    });
+    return out;
+}
+
+} // namespace
+
+TEST_CASE("the embedding is PyTorch's on any mesh, with a vocabulary of 37 that tp does not divide") {
+    Arrays const expected = golden("vocabulary");
+    for (auto const& m : meshes(fits)) {
+        INFO(m.text());
+        OnMesh const mesh(m);
+        auto const setup = setup_on(mesh, 37);
+        Table table(setup, "table", false);
+        Parameters<f64> const parameters(table, [&](std::string const&) { return expected.at("table"); });
+        auto const tokens = shard<Tokens>(mesh, expected.at("tokens"), setup.order);
+        Embedding const embedding(setup, table);
+        Embedding::Saved saved;
+        Pass<Exec> pass{.context = mesh.context, .tokens = tokens.view()};
+        for (int round = 0; round < 2; ++round) {
+            CHECK(distance(embedding.forward(pass, saved), expected.at("y"), setup.order) == 0);
+            embedding.backward_data(pass, shard<dual_t<Embedding::gives>>(mesh, expected.at("dy"), setup.order), saved);
+            embedding.backward_weight(pass, saved);
+        }
+        table.for_each_parameter([&](auto const& parameter) {
+            Whole twice = expected.at("dtable");
+            for (auto& value : twice.values) value *= 2;
+            CHECK(distance(reduced_gradient(parameter), twice, setup.order) < 1e-13);
+        });
+    }
+}
+
+TEST_CASE("the cross-entropy is PyTorch's on any mesh, with ignored targets and a padded vocabulary") {
+    Arrays const expected = golden("vocabulary");
+    for (auto const& m : meshes(fits)) {
+        INFO(m.text());
+        OnMesh const mesh(m);
+        auto const found = run_head(mesh, expected, 1 / expected.at("valid").values[0]);
+        CHECK(distance(found.at("loss_sum"), expected.at("loss_sum")) < 1e-13);
+        CHECK(distance(found.at("dx"), expected.at("dx")) < 1e-12);
+    }
+}
+
+TEST_CASE("ranks of tp that hold nothing but padding: 4 words on up to 6 ranks") {
+    Arrays in{{"x", drawn({4, 12, 8}, "x")}, {"head", drawn({4, 8}, "head")}, {"targets", {{4, 12}, {}}}};
+    for (std::size_t i = 0; i < 48; ++i)
+        in["targets"].values.push_back(i % 7 == 0 ? -1 : static_cast<double>(i * i % 4));
+    Arrays const alone = run_head(Alone(), in, 0.25);
+    for (auto const& m : meshes(fits)) {
+        INFO(m.text());
+        OnMesh const mesh(m);
+        auto const found = run_head(mesh, in, 0.25);
+        for (char const* name : {"loss_sum", "dx", "dhead"})
+            CHECK_MESSAGE(distance(found.at(name), alone.at(name)) < 1e-12, name);
+    }
+}
+
+TEST_CASE("without a valid target the loss is 0, and so are all gradients") {
+    Arrays in = golden("vocabulary");
+    in.erase("dhead");
+    for (auto& target : in["targets"].values) target = -1;
+    for (auto const& m : meshes(fits)) {
+        OnMesh const mesh(m);
+        for (auto const& [name, whole] : run_head(mesh, in, 0)) {
+            INFO(m.text(), name);
+            CHECK(distance(whole, Whole{whole.extents, std::vector<double>(whole.values.size(), 0.0)}) == 0);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+// Where gradient synchronisation comes from: how a weight is used follows from the layouts of the activations around
+// it. All of it is found while compiling; there is nothing to run.
+#include <pentad/layout/algebra.hpp>
+
+#include <string_view>
+#include <type_traits>
+
+using namespace pentad;
+
+namespace {
+
+template <class L>
+constexpr std::string_view text = layout_text<L>.view();
+template <class Stored, class... Activations>
+constexpr std::string_view gradient = text<dual_t<used_t<Stored, Activations...>>>;
+
+using Batch = Dim<batch, dynamic, dp, ep>;
+using Invariant = Layout<f32, Dims<Batch, Dim<seq, dynamic, cp>, Dim<hidden>>>;
+using Sequence = Layout<f32, Dims<Batch, Dim<seq, dynamic, cp, tp>, Dim<hidden>>>;
+using Gathered = Layout<f32, Dims<Batch, Dim<seq, dynamic, cp>, Dim<hidden>>, Replicated<tp>>;
+using Wide = Layout<f32, Dims<Batch, Dim<seq, dynamic, cp>, Dim<ffn, dynamic, tp>>>;
+
+// Dense weights, column- and row-parallel.
+static_assert(gradient<Layout<f32, Dims<Dim<ffn, dynamic, tp>, Dim<hidden>>>, Gathered, Wide> ==
+              "f32[ffn@tp:?, hidden:?]{dp.ep.cp: partial}");
+static_assert(gradient<Layout<f32, Dims<Dim<hidden>, Dim<ffn, dynamic, tp>>>, Wide> ==
+              "f32[hidden:?, ffn@tp:?]{dp.ep.cp: partial}");
+// Norm weights: under sequence parallelism the ranks of tp see different tokens.
+using NormWeight = Layout<f32, Dims<Dim<hidden>>>;
+static_assert(gradient<NormWeight, Invariant> == "f32[hidden:?]{dp.ep.cp: partial}");
+static_assert(gradient<NormWeight, Sequence> == "f32[hidden:?]{dp.ep.cp.tp: partial}");
+// Expert weights are sharded over ep; their rows are shared out over dp and cp.
+using Rows = Layout<f32, Dims<Dim<expert, dynamic, ep>, Dim<token, dynamic, dp, cp>, Dim<hidden>>, Replicated<tp>>;
+static_assert(gradient<Layout<f32, Dims<Dim<expert, dynamic, ep>, Dim<ffn, dynamic, tp>, Dim<hidden>>>, Rows> ==
+              "f32[expert@ep:?, ffn@tp:?, hidden:?]{dp.cp: partial}");
+// kv heads that several ranks of tp share.
+static_assert(gradient<Layout<f32, Dims<Dim<kv_heads, dynamic, outer<tp>>, Dim<head_dim>, Dim<hidden>>>, Gathered> ==
+              "f32[kv_heads@outer(tp):?, head_dim:?, hidden:?]{dp.ep.cp.inner(tp): partial}");
+// An embedding tied between the first and the last stage.
+static_assert(gradient<Layout<f32, Dims<Dim<vocab, dynamic, tp>, Dim<hidden>>>, Gathered,
+                       Layout<f32, Dims<>, Replicated<ends<pp>>>> ==
+              "f32[vocab@tp:?, hidden:?]{dp.ep.cp.ends(pp): partial}");
+// A weight that the ranks do the same work with has a whole gradient.
+static_assert(gradient<NormWeight, NormWeight> == "f32[hidden:?]");
+
+// Sets of axes: the first mention counts; a factor is taken out of the whole.
+static_assert(std::is_same_v<union_t<AxisSet<dp, cp>, AxisSet<cp, tp, dp>>, AxisSet<dp, cp, tp>>);
+static_assert(std::is_same_v<minus_t<AxisSet<dp, tp, cp>, AxisSet<tp>>, AxisSet<dp, cp>>);
+static_assert(std::is_same_v<minus_t<AxisSet<dp, tp>, AxisSet<outer<tp>>>, AxisSet<dp, inner<tp>>>);
+static_assert(std::is_same_v<minus_t<AxisSet<tp>, AxisSet<inner<tp>>>, AxisSet<outer<tp>>>);
+static_assert(std::is_same_v<minus_t<AxisSet<tp, dp>, AxisSet<inner<tp>, outer<tp>>>, AxisSet<dp>>);
+
+// What layouts are made from layouts.
+static_assert(std::is_same_v<sharded_axes_t<Sequence>, AxisSet<dp, ep, cp, tp>>);
+static_assert(std::is_same_v<replicated_axes_t<Gathered>, AxisSet<tp>> &&
+              std::is_same_v<replicated_axes_t<Sequence>, AxisSet<>>);
+static_assert(text<invariant_t<Gathered>> == "f32[batch@dp.ep:?, seq@cp:?, hidden:?]");
+static_assert(text<whole_t<Sequence>> == "f32[batch:?, seq:?, hidden:?]");
+static_assert(text<unsharded_t<Wide, cp>> == "f32[batch@dp.ep:?, seq:?, ffn@tp:?]{cp: replicated}");
+static_assert(text<with_last_dim_t<Gathered, Dim<expert>>> == "f32[batch@dp.ep:?, seq@cp:?, expert:?]{tp: replicated}");
+static_assert(text<with_element_t<Gathered, f64>> == "f64[batch@dp.ep:?, seq@cp:?, hidden:?]{tp: replicated}");
+static_assert(text<summed_t<f64, Dims<>, Sequence>> == "f64[]{dp.ep.cp.tp: partial}");
+
+} // namespace

@@ -1,0 +1,10 @@
+// expect: pentad: a partial maximum or log-sum-exp has no dual
+#include <pentad/layout/algebra.hpp>
+
+using namespace pentad;
+
+#ifdef PENTAD_WRONG
+constexpr auto rank = dual_t<Layout<f32, Dims<Dim<seq>>, PartialMax<tp>>>::rank;
+#else
+constexpr auto rank = dual_t<Layout<f32, Dims<Dim<seq>>, Partial<tp>>>::rank;
+#endif

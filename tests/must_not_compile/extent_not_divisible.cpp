@@ -1,0 +1,14 @@
+// expect: seq = 1022 is not divisible by cp x tp = 4
+// expect: pentad: a dimension is not divisible by the axes that shard it
+#include <pentad/layout/validity.hpp>
+
+using namespace pentad;
+
+using M = Mesh<Axis<cp, 2>, Axis<tp, 2>>;
+template <std::size_t Seq>
+using Stream = Layout<f32, Dims<Dim<seq, Seq, cp, tp>, Dim<hidden, 512>>>;
+#ifdef PENTAD_WRONG
+constexpr auto fits = (require_fits_on<Stream<1022>, M>(), true);
+#else
+constexpr auto fits = (require_fits_on<Stream<1024>, M>(), true);
+#endif

@@ -1,0 +1,10 @@
+// expect: pentad: a mesh takes one number for each axis whose extent is dynamic
+#include <pentad/mesh/mesh.hpp>
+
+using namespace pentad;
+
+#ifdef PENTAD_WRONG
+constexpr Mesh<Axis<dp>, Axis<tp, 4>> mesh(2, 4);
+#else
+constexpr Mesh<Axis<dp>, Axis<tp, 4>> mesh(2);
+#endif

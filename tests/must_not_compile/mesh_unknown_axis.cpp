@@ -1,0 +1,11 @@
+// expect: pentad: this mesh has no such axis
+#include <pentad/mesh/mesh.hpp>
+
+using namespace pentad;
+
+constexpr Mesh<Axis<dp>, Axis<tp>> mesh(2, 4);
+#ifdef PENTAD_WRONG
+constexpr int extent = mesh.extent<cp>();
+#else
+constexpr int extent = mesh.extent<tp>();
+#endif

@@ -1,0 +1,16 @@
+// expect: pentad: the weight's output dimension is sharded over an axis over which the input is not replicated
+// expect: f32\[seq:\?, hidden:\?\]
+// expect: f32\[ffn@tp:\?, hidden:\?\]
+#include <pentad/layers/contract.hpp>
+
+using namespace pentad;
+
+#ifdef PENTAD_WRONG
+using X = Layout<f32, Dims<Dim<seq>, Dim<hidden>>>;
+using W = Layout<f32, Dims<Dim<ffn, dynamic, tp>, Dim<hidden>>>;
+constexpr auto allowed = (require_multipliable<X, W, 1>(), true);
+#else
+using X = Layout<f32, Dims<Dim<seq>, Dim<hidden>>, Replicated<tp>>;
+using W = Layout<f32, Dims<Dim<ffn, dynamic, tp>, Dim<hidden>>>;
+constexpr auto allowed = (require_multipliable<X, W, 1>(), true);
+#endif

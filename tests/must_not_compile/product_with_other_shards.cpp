@@ -1,0 +1,16 @@
+// expect: pentad: the weight's input dimension is sharded over axes over which the input is not
+// expect: f32\[seq:\?, ffn:\?\]
+// expect: f32\[hidden:\?, ffn@tp:\?\]
+#include <pentad/layers/contract.hpp>
+
+using namespace pentad;
+
+#ifdef PENTAD_WRONG
+using X = Layout<f32, Dims<Dim<seq>, Dim<ffn>>>;
+using W = Layout<f32, Dims<Dim<hidden>, Dim<ffn, dynamic, tp>>>;
+constexpr auto allowed = (require_multipliable<X, W, 1>(), true);
+#else
+using X = Layout<f32, Dims<Dim<seq>, Dim<hidden>>, Replicated<tp>>;
+using W = Layout<f32, Dims<Dim<ffn, dynamic, tp>, Dim<hidden>>>;
+constexpr auto allowed = (require_multipliable<X, W, 1>(), true);
+#endif

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Trains the same small models with train_lm on one rank and over meshes, and compares every number.
+
+    equivalence.py --train-lm BINARY [--mpiexec "mpiexec ..."] [--random N --seed S] [--only TEXT] [--max-ranks R]
+
+runs the fixed list of meshes, or with --random N meshes and models drawn at random; prints a line for each, and exits
+with 1 if one differs. The reference of a mesh is the single-rank run of the same model with the same micro-batches, and
+with none of the ways to go about it: no sequence parallelism, zigzag, ZeRO or recomputation. Standard library only.
+"""
+import argparse
+import dataclasses
+import math
+import os
+import pathlib
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import check_equivalence
+import text_windows
+
+IGNORED = 10  # the byte of --ignore-byte
+MODEL = {"layers": 2, "hidden": 32, "heads": 4, "kv-heads": 2, "ffn": 48, "vocab": 260, "seq": 16, "batch": 8,
+         "micro-batches": 2, "steps": 5, "lr": 0.003, "warmup": 2, "clip": 0.5, "seed": 7, "dtype": "f64"}
+MOE = {"experts": 4, "top-k": 2, "aux-coef": 0.02, "z-coef": 0.002}
+
+
+@dataclasses.dataclass
+class Case:
+    """A mesh and a way to train over it (ways: flags), and a model with its data (model: flag -> value or True)."""
+    mesh: str
+    ways: str = ""
+    model: dict = dataclasses.field(default_factory=dict)
+    data: str = "text"  # a key of DATA
+    valid: bool = True  # a batch has targets that count
+
+    def ranks(self):
+        return math.prod(int(axis.split("=")[1]) for axis in self.mesh.split(","))
+
+    def __str__(self):
+        model = " ".join(f"--{key}" if value is True else f"--{key} {value}" for key, value in self.model.items())
+        data = "" if self.data == "text" else f"[{self.data}]"
+        return " ".join(part for part in (self.mesh, self.ways, model, data) if part)
+
+
+FIXED = [
+    # each axis alone
+    Case("dp=2"), Case("dp=3", "--zero 1", {"batch": 12}), Case("dp=4", "--zero 1"),
+    Case("ep=2"), Case("ep=2", "", MOE), Case("ep=4", "--zero 1", MOE),
+    Case("cp=2"), Case("cp=2", "--zigzag"), Case("cp=3", "--zigzag", {"seq": 24}), Case("cp=4", "--cp allgather"),
+    Case("cp=4", "--cp allgather --zigzag"), Case("cp=3", "", {**MOE, "seq": 24}),
+    Case("tp=2"), Case("tp=2", "--sequence-parallel on"), Case("tp=4", "--sequence-parallel on"),  # kv-heads 2 and tp 4
+    Case("tp=4", "", MOE), Case("tp=3", "--sequence-parallel on", {"heads": 6, "kv-heads": 3, "hidden": 48, "seq": 24}),
+    Case("tp=4", "", {"kv-heads": 1, "tie-embeddings": True}), Case("tp=2", "--recompute", {**MOE, "moe-every": 2}),
+    Case("pp=2"), Case("pp=2", "--schedule gpipe", {"tie-embeddings": True}), Case("pp=3", "", {"layers": 3, "micro-batches": 4}),
+    Case("pp=4", "--recompute", {"layers": 4, "micro-batches": 8, "tie-embeddings": True}),
+    Case("pp=4", "--schedule gpipe", {**MOE, "layers": 4, "micro-batches": 1}),
+    # one rank, by other ways
+    Case("dp=1", "--recompute --zero 1 --zigzag --sequence-parallel on --schedule gpipe --cp allgather", MOE),
+    # several
+    Case("dp=2,tp=2", "--zero 1 --sequence-parallel on"), Case("tp=2,dp=2", "--zero 1", {"tie-embeddings": True}),
+    Case("dp=3,tp=2", "--zero 1 --sequence-parallel on", {**MOE, "batch": 6}),
+    Case("cp=2,tp=2", "--sequence-parallel on --zigzag"), Case("tp=2,cp=3", "--sequence-parallel on", {"seq": 24}),
+    Case("ep=2,tp=2", "--sequence-parallel on --zero 1", MOE), Case("tp=2,ep=2,dp=2", "--zero 1 --recompute", MOE),
+    Case("pp=2,tp=2", "--schedule gpipe --sequence-parallel on", {"tie-embeddings": True}), Case("pp=2,dp=3", "--zero 1", {"batch": 12, "tie-embeddings": True}),
+    Case("cp=2,ep=2", "--zigzag", MOE), Case("dp=2,ep=2", "--zero 1"),
+    Case("dp=2,pp=2,cp=2", "--zero 1 --zigzag --recompute"), Case("cp=2,pp=2,tp=2", "--cp allgather --sequence-parallel on", MOE),
+    Case("dp=2,pp=1,ep=2,cp=1,tp=4", "--zero 1 --sequence-parallel on", MOE),
+    # all five, in three orders
+    Case("dp=2,pp=2,ep=2,cp=2,tp=2", "--zero 1 --zigzag --sequence-parallel on", MOE),
+    Case("tp=2,cp=2,ep=2,pp=2,dp=2", "--schedule gpipe --cp allgather --recompute", {**MOE, "tie-embeddings": True}),
+    Case("pp=2,tp=2,dp=2,ep=2,cp=2", "--zero 1 --recompute --sequence-parallel on", {"tie-embeddings": True}),
+    # f32
+    Case("dp=2,tp=2", "--zero 1 --sequence-parallel on", {"dtype": "f32"}),
+    Case("dp=2,pp=2,ep=2", "--zero 1", {**MOE, "dtype": "f32"}), Case("cp=2,tp=2", "--zigzag", {"dtype": "f32"}),
+    # targets that carry no loss
+    Case("dp=2,cp=2", "--zero 1", {"ignore-byte": 101}), Case("pp=2,tp=2", "", {**MOE, "ignore-byte": 101}),
+    Case("cp=2", "", {"ignore-byte": IGNORED}, "one cp rank"), Case("cp=4,tp=2", "--sequence-parallel on", {**MOE, "ignore-byte": IGNORED}, "one cp rank"),
+    Case("cp=2,dp=2", "--zigzag --zero 1", {"ignore-byte": IGNORED}, "one cp rank"),
+    Case("pp=2", "", {"ignore-byte": IGNORED, "batch": 4, "micro-batches": 4}, "one sequence"),
+    Case("pp=2,cp=2", "--schedule gpipe", {**MOE, "ignore-byte": IGNORED, "batch": 4, "micro-batches": 4}, "one sequence"),
+    Case("dp=4", "--zero 1", {"ignore-byte": IGNORED, "batch": 4, "micro-batches": 1}, "one sequence"),
+    Case("dp=2,ep=2", "", {**MOE, "ignore-byte": IGNORED, "batch": 4, "micro-batches": 1}, "one sequence"),
+    Case("dp=2,tp=2", "--zero 1 --sequence-parallel on", {"ignore-byte": IGNORED}, "none", valid=False),
+    Case("pp=2,cp=2", "--zigzag", {**MOE, "ignore-byte": IGNORED}, "none", valid=False),
+    Case("dp=1", "", {"ignore-byte": IGNORED}, "none", valid=False),
+]
+
+
+def write_data(folder):
+    """The data of the cases: key -> files. Those with few valid targets have windows of MODEL's seq only."""
+    draw = random.Random(1)
+    words = ["".join(draw.choice("etaoinshrdlu") for _ in range(draw.randint(1, 8))) for _ in range(200)]
+    prose = " ".join(draw.choice(words) for _ in range(3000)).encode()
+    seq = MODEL["seq"]
+    contents = {
+        "text": [prose[:9000], prose[9000:]],
+        "one cp rank": [prose[:seq // 4] + bytes([IGNORED]) * (seq + 1 - seq // 4)],  # the first quarter of the sequence
+        "one sequence": [prose[:seq + 1]] + [bytes([IGNORED]) * (seq + 1)] * 3,
+        "none": [bytes([IGNORED]) * 100],
+    }
+    files = {}
+    for key, texts in contents.items():
+        files[key] = [folder / f"{key.replace(' ', '_')}.{i}" for i in range(len(texts))]
+        for file, text in zip(files[key], texts):
+            file.write_bytes(text)
+    return files
+
+
+def seed_for_one_sequence(files, batch, steps):
+    """A seed with which each batch, the one after the last step too, has exactly one sequence with valid targets: they
+    are all in one micro-batch, or all on one dp rank."""
+    texts = [file.read_bytes() for file in files]
+    seq = MODEL["seq"]
+    for seed in range(100000):
+        if all(sum(window != texts[1] for window in text_windows.batch(texts, seq, seed, batch, step)) == 1 for step in range(steps + 1)):
+            return seed
+    raise AssertionError("no seed gives one valid sequence a batch")
+
+
+def random_case(draw, max_ranks):
+    """A mesh of at most so many ranks and a model that it divides."""
+    while True:
+        extent = {axis: draw.choice((1, 1, 2, 2, 3, 4)) for axis in ("dp", "pp", "ep", "cp", "tp")}
+        if 2 <= math.prod(extent.values()) <= max_ranks:
+            break
+    tp, cp = extent["tp"], extent["cp"]
+    zigzag, sequence_parallel = draw.random() < 0.5, draw.random() < 0.5
+    heads = tp * draw.choice((1, 2) if tp < 4 else (1,))
+    kv_heads = draw.choice([kv for kv in range(1, heads + 1) if heads % kv == 0 and (kv % tp == 0 or tp % kv == 0)])
+    micro_batches = draw.choice((1, 2, 3, 4))
+    pieces = math.lcm(2 * cp if zigzag else cp, cp * tp if sequence_parallel else 1)
+    model = {"heads": heads, "kv-heads": kv_heads, "hidden": heads * draw.choice((4, 6, 8)), "ffn": tp * draw.randint(3, 12),
+             "layers": extent["pp"] * draw.choice((1, 2) if extent["pp"] < 3 else (1,)), "micro-batches": micro_batches,
+             "batch": extent["dp"] * extent["ep"] * micro_batches * draw.choice((1, 2)), "vocab": draw.randint(256, 280),
+             "seq": pieces * max(1, draw.randint(8, 20) // pieces), "seed": draw.randint(1, 10**9)}
+    if draw.random() < 0.6:
+        experts = extent["ep"] * draw.randint(1, 3)
+        model |= {**MOE, "experts": experts, "top-k": draw.randint(1, min(3, experts)), "moe-every": draw.choice((1, 1, min(2, model["layers"])))}
+    if draw.random() < 0.4:
+        model["tie-embeddings"] = True
+    if draw.random() < 0.3:
+        model["ignore-byte"] = draw.choice(b" et")
+    axes = [f"{axis}={size}" for axis, size in extent.items() if size > 1 or draw.random() < 0.3]
+    draw.shuffle(axes)
+    ways = [f"--schedule {draw.choice(('gpipe', '1f1b'))}", f"--cp {draw.choice(('ring', 'allgather'))}", f"--zero {draw.randint(0, 1)}",
+            "--zigzag" if zigzag else "", "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute", ""))]
+    return Case(",".join(axes), " ".join(way for way in ways if way), model)
+
+
+class Bench:
+    """Runs train_lm, and keeps the single-rank runs."""
+
+    def __init__(self, arguments, folder):
+        self.binary = arguments.train_lm
+        self.mpiexec = shlex.split(arguments.mpiexec)
+        self.timeout = arguments.timeout
+        self.folder = folder
+        self.data = write_data(folder)
+        self.references = {}
+        self.runs = 0
+
+    def train(self, ranks, flags):
+        """The log and the dump of a run."""
+        self.runs += 1
+        log, dump = self.folder / f"{self.runs}.log", self.folder / f"{self.runs}.weights"
+        dump.mkdir()
+        command = [*self.mpiexec, "-n", str(ranks), self.binary, *flags, "--log", str(log), "--dump-weights", str(dump), "--quiet"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "KOKKOS_DISABLE_WARNINGS": "1"}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+        try:
+            output, errors = process.communicate(timeout=self.timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise check_equivalence.Difference(f"no end after {self.timeout} s: {shlex.join(command)}")
+        if process.returncode != 0:
+            raise check_equivalence.Difference(f"exit status {process.returncode}: {shlex.join(command)}\n{(output + errors)[-4000:]}")
+        if output:
+            raise check_equivalence.Difference(f"prints although --quiet: {output[:400]!r}")
+        return log, dump
+
+    def check(self, case):
+        """The largest differences between a case and its reference."""
+        model = {**MODEL, **case.model}
+        if case.data == "one sequence":
+            model["seed"] = seed_for_one_sequence(self.data[case.data], model["batch"], model["steps"])
+        flags = [word for file in self.data[case.data] for word in ("--data", str(file))]
+        for key, value in model.items():
+            flags += [f"--{key}"] if value is True else [f"--{key}", str(value)]
+        key = tuple(flags)
+        if key not in self.references:
+            self.references[key] = self.train(1, [*flags, "--mesh", "dp=1"])
+        reference = self.references[key]
+        log, dump = self.train(case.ranks(), [*flags, "--mesh", case.mesh, *case.ways.split()])
+        tolerances = check_equivalence.TOLERANCES[model["dtype"]]
+        steps, end = check_equivalence.read_log(log)
+        losses = [step["loss"] for step in steps] + [end["final_loss"]]
+        if case.valid and not all(loss > 0 for loss in losses):
+            raise check_equivalence.Difference(f"the losses are {losses}: there were targets")
+        if not case.valid and any(losses):
+            raise check_equivalence.Difference(f"the losses are {losses}: there was no target")
+        largest = check_equivalence.compare_logs(reference[0], log, tolerances)
+        largest["weights"] = check_equivalence.compare_weights(reference[1], dump, tolerances["weights"])
+        return largest
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train-lm", required=True, metavar="BINARY")
+    parser.add_argument("--mpiexec", default="mpiexec", metavar="COMMAND")
+    parser.add_argument("--random", type=int, default=0, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="S")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose line contains it")
+    parser.add_argument("--max-ranks", type=int, default=32, metavar="R")
+    parser.add_argument("--timeout", type=float, default=300, metavar="SECONDS", help="of one run")
+    arguments = parser.parse_args()
+
+    draw = random.Random(arguments.seed)
+    cases = [random_case(draw, arguments.max_ranks) for _ in range(arguments.random)] if arguments.random else FIXED
+    cases = [case for case in cases if arguments.only in str(case) and case.ranks() <= arguments.max_ranks]
+    if not cases:
+        sys.exit("no case is left to run")
+    failures = 0
+    with tempfile.TemporaryDirectory(prefix="pentad-equivalence-") as folder:
+        bench = Bench(arguments, pathlib.Path(folder))
+        for case in cases:
+            start = time.monotonic()
+            try:
+                largest = bench.check(case)
+                outcome = "same   " + " ".join(f"{key} {largest[key]:.0e}" for key in ("loss", "grad_norm", "weights"))
+            except (check_equivalence.Difference, OSError) as error:
+                failures += 1
+                outcome = f"DIFFERS {error}"
+            print(f"{time.monotonic() - start:5.1f} s  {case.ranks():2} ranks  {case}  {outcome}", flush=True)
+    print(f"{len(cases) - failures} of {len(cases)} the same as on one rank")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Makes the small tensors in golden/ that Pentad's layers are held against: what PyTorch computes, forward and backward,
+in f64.
+
+    golden.py [FOLDER]
+
+Each file has inputs, outputs and `d` + name of inputs: the gradient of sum(output * doutput). Numbers, such as eps, are
+tensors without dimensions. Linear weights are [out, in]; activations [batch, seq, hidden], of sizes that meshes of up to 6
+ranks divide in many ways.
+The same versions on the same kind of machine give the same bytes.
+"""
+import pathlib
+import sys
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+import llama_mixtral as model
+
+torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)
+
+
+class Golden:
+    """The tensors of one file. Random inputs depend on the name of the file alone."""
+
+    def __init__(self, name, **numbers):
+        self.name = name
+        self.tensors = {key: torch.tensor(float(value)) for key, value in numbers.items()}
+        self.generator = torch.Generator().manual_seed(sum(ord(letter) * 257**i for i, letter in enumerate(name)) % 2**31)
+
+    def input(self, name, *shape, scale=1.0, shift=0.0):
+        tensor = torch.randn(*shape, generator=self.generator) * scale + shift
+        self.tensors[name] = tensor
+        return tensor.requires_grad_()
+
+    def add(self, name, tensor):
+        self.tensors[name] = tensor.detach().clone().contiguous()
+        return tensor
+
+    def backward(self, name, output, inputs):
+        """Draws the gradient of an output and adds those of the inputs."""
+        self.add(name, output)
+        upstream = torch.randn(output.shape, generator=self.generator)
+        self.tensors["d" + name] = upstream
+        self.gradients(torch.sum(output * upstream), inputs)
+
+    def gradients(self, objective, inputs, suffix=""):
+        names = list(inputs)
+        found = torch.autograd.grad(objective, [self.tensors[n] for n in names], retain_graph=True, allow_unused=True)
+        for name, gradient in zip(names, found):
+            self.add("d" + name + suffix, gradient if gradient is not None else torch.zeros_like(self.tensors[name]))
+
+    def save(self, folder):
+        tensors = {name: tensor.detach().contiguous() for name, tensor in self.tensors.items()}
+        file = folder / f"{self.name}.safetensors"
+        save_file(tensors, file)
+        file.chmod(0o644)
+
+
+def rms_norm():
+    golden = Golden("rms_norm", eps=1e-5)
+    x, weight = golden.input("x", 4, 12, 8), golden.input("weight", 8, scale=0.3, shift=1)
+    golden.backward("y", model.rms_norm(x, weight, 1e-5), ["x", "weight"])
+    return golden
+
+
+def attention(name, kv_heads):
+    """The whole layer: projections, rotary embedding at positions 0, 1, ..., causal attention of 6 heads"""
+    config = {"hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": kv_heads}
+    golden = Golden(name, theta=1e4, **config)
+    x = golden.input("x", 2, 24, 24)
+    weights = {"q_proj.weight": golden.input("q", 24, 24, scale=0.4), "k_proj.weight": golden.input("k", 4 * kv_heads, 24, scale=0.4),
+               "v_proj.weight": golden.input("v", 4 * kv_heads, 24, scale=0.4), "o_proj.weight": golden.input("o", 24, 24, scale=0.4)}
+    cos, sin = model.rotary_cos_sin(torch.arange(24), 4, 1e4, x.dtype)
+    golden.backward("y", model.self_attention(x, weights, "", config, cos, sin), ["x", "q", "k", "v", "o"])
+    return golden
+
+
+def swiglu():
+    golden = Golden("swiglu")
+    x = golden.input("x", 4, 12, 8)
+    gate, up, down = golden.input("gate", 12, 8, scale=0.4), golden.input("up", 12, 8, scale=0.4), golden.input("down", 8, 12, scale=0.4)
+    golden.backward("y", model.swiglu(x, gate, up, down), ["x", "gate", "up", "down"])
+    return golden
+
+
+def gelu():
+    golden = Golden("gelu")
+    x = golden.input("x", 4, 12, 8, scale=2)
+    up, down = golden.input("up", 12, 8, scale=0.4), golden.input("down", 8, 12, scale=0.4)
+    golden.backward("y", F.linear(F.gelu(F.linear(x, up)), down), ["x", "up", "down"])  # x * Phi(x), not its tanh approximation
+    return golden
+
+
+def vocabulary():
+    """y: the rows of `table`. loss_sum: over the targets that are not -1, from the hidden states x and `head`; dx and dhead
+    are those of loss_sum / valid"""
+    golden = Golden("vocabulary", ignored=-1)
+    table, x, head = golden.input("table", 37, 8), golden.input("x", 4, 12, 8, scale=2), golden.input("head", 37, 8)
+    tokens = golden.add("tokens", torch.randint(0, 37, (4, 12), generator=golden.generator))
+    golden.backward("y", F.embedding(tokens, table), ["table"])
+    targets = torch.randint(0, 37, (4, 12), generator=golden.generator)
+    targets[0, [0, 5, 11]] = -1
+    targets[2] = -1  # a whole sequence
+    golden.add("targets", targets)
+    loss = F.cross_entropy(F.linear(x, head).reshape(-1, 37), targets.reshape(-1), ignore_index=-1, reduction="sum")
+    golden.add("loss_sum", loss)
+    valid = golden.add("valid", (targets != -1).sum())
+    golden.gradients(loss / valid, ["x", "head"])
+    return golden
+
+
+def moe():
+    """dx, dgate, ... of sum(y * dy); dx_aux, dgate_aux of the load-balancing loss alone; dx_z, dgate_z of the z-loss"""
+    experts, hidden, ffn, top_k = 12, 6, 12, 2
+    golden = Golden("moe", top_k=top_k)
+    x, gate = golden.input("x", 12, 4, hidden), golden.input("gate", experts, hidden)
+    w1, w3 = golden.input("w1", experts, ffn, hidden, scale=0.4), golden.input("w3", experts, ffn, hidden, scale=0.4)
+    w2 = golden.input("w2", experts, hidden, ffn, scale=0.4)
+    y, logits = model.sparse_moe(x, gate, [(w1[e], w3[e], w2[e]) for e in range(experts)], top_k)
+    golden.backward("y", y, ["x", "gate", "w1", "w3", "w2"])
+    golden.gradients(golden.add("aux_loss", model.load_balancing_loss(logits, top_k)), ["x", "gate"], "_aux")
+    golden.gradients(golden.add("z_loss", model.z_loss(logits)), ["x", "gate"], "_z")
+    return golden
+
+
+def language_model(name, experts, tied):
+    """A whole model: parameters under their published names, tokens [batch, seq + 1] (the last one targets only), and the
+    gradient of cross-entropy + aux_coef * aux_loss + z_coef * z_loss; aux_loss and z_loss are sums over layers"""
+    config = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 20, "vocab_size": 37,
+              "num_hidden_layers": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "num_local_experts": experts,
+              "num_experts_per_tok": 2, "tie_word_embeddings": tied}
+    golden = Golden(name, aux_coef=0.01, z_coef=0.001, **config)
+    weights = {}
+    weight = lambda name, *shape, **how: weights.update({name: golden.input(name, *shape, **how)})
+    weight("model.embed_tokens.weight", 37, 16)
+    for layer in range(2):
+        prefix = f"model.layers.{layer}."
+        weight(prefix + "input_layernorm.weight", 16, scale=0.2, shift=1)
+        for n, out in (("q", 16), ("k", 8), ("v", 8), ("o", 16)):
+            weight(f"{prefix}self_attn.{n}_proj.weight", out, 16, scale=0.3)
+        weight(prefix + "post_attention_layernorm.weight", 16, scale=0.2, shift=1)
+        if experts:
+            weight(prefix + "block_sparse_moe.gate.weight", experts, 16)
+            for e in range(experts):
+                for n, shape in (("w1", (20, 16)), ("w2", (16, 20)), ("w3", (20, 16))):
+                    weight(f"{prefix}block_sparse_moe.experts.{e}.{n}.weight", *shape, scale=0.3)
+        else:
+            for n, shape in (("gate", (20, 16)), ("up", (20, 16)), ("down", (16, 20))):
+                weight(f"{prefix}mlp.{n}_proj.weight", *shape, scale=0.3)
+    weight("model.norm.weight", 16, scale=0.2, shift=1)
+    if not tied:
+        weight("lm_head.weight", 37, 16, scale=0.5)
+    model.check_names(weights, config)
+
+    tokens = golden.add("tokens", torch.randint(0, 37, (2, 13), generator=golden.generator))
+    logits, router_logits = model.causal_lm(tokens[:, :-1], weights, config)
+    loss = golden.add("loss", model.cross_entropy(logits, tokens))
+    objective = loss
+    if experts:
+        aux = golden.add("aux_loss", sum(model.load_balancing_loss(logits, 2) for logits in router_logits))
+        z = golden.add("z_loss", sum(model.z_loss(logits) for logits in router_logits))
+        objective = loss + 0.01 * aux + 0.001 * z
+    golden.gradients(objective, list(weights))
+    return golden
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "golden"
+    folder.mkdir(exist_ok=True)
+    for golden in (rms_norm(), attention("attention", 2), attention("attention_one_kv_head", 1), swiglu(), gelu(), vocabulary(),
+                   moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
+                   language_model("mixtral", 4, False)):
+        golden.save(folder)
+
+
+if __name__ == "__main__":
+    main()

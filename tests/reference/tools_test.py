@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Tests of the tools in this folder, with a train_lm that only pretends: the tools notice what they are there to notice."""
+import json
+import pathlib
+import random
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+FOLDER = pathlib.Path(__file__).parent
+sys.path.insert(0, str(FOLDER))
+import check_equivalence
+import equivalence
+import text_windows
+
+# Its numbers depend on the model alone; FAULT in its name of the moment spoils the runs over more than one rank.
+PRETENDER = """
+    import json, pathlib, struct, sys, time
+    fault = {fault!r}
+    flags, words = {{}}, sys.argv[1:]
+    while words:
+        word = words.pop(0)
+        flags[word] = words.pop(0) if words and not words[0].startswith("--") else "on"
+    ranks = 1
+    for axis in flags["--mesh"].split(","):
+        ranks *= int(axis.split("=")[1])
+    wrong = fault if ranks > 1 else ""
+    if wrong == "crash":
+        print("rank 1 has lost its way")
+        sys.exit(3)
+    if wrong == "hang":
+        time.sleep(600)
+    if wrong == "chatter":
+        print("hello")
+    silent = flags["--data"].endswith("none.0") and fault != "phantom loss"
+    loss = 0.0 if silent else 3.0 + int(flags["--hidden"]) / 64
+    nudge = lambda name, size: 1 + size if wrong == name else 1
+    with open(flags["--log"], "w") as log:
+        for step in range(1, int(flags["--steps"]) + (0 if wrong == "short log" else 1)):
+            entry = {{"step": step, "loss": loss * nudge("loss", 2e-10), "aux_loss": 1.5 * nudge("aux_loss", 2e-10), "z_loss": 2.5,
+                      "grad_norm": 0.5 * nudge("grad_norm", 2e-10), "lr": 0.003, "tokens_per_s": 10 * ranks,
+                      "bytes": {{"dp": ranks, "pp": 0, "ep": 0, "cp": 0, "tp": 0}}}}
+            log.write(json.dumps(entry).replace("2.5", "NaN" if wrong == "nan" else "2.5") + "\\n")
+        if wrong != "no end":
+            log.write(json.dumps({{"event": "end", "final_loss": loss * nudge("final_loss", 2e-10)}}) + "\\n")
+    values = [-0.5, 0.25 + (2e-9 if wrong == "weights" else 4e-10)]
+    header = json.dumps({{"__metadata__": {{"format": "pt"}}, "other" if wrong == "name" else "w":
+                          {{"dtype": "F64", "shape": [2, 1] if wrong == "shape" else [2], "data_offsets": [0, 16]}}}}).encode()
+    folder = pathlib.Path(flags["--dump-weights"])
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<2d", *values))
+    (folder / "config.json").write_text(json.dumps({{"ranks": ranks if wrong == "config" else 1}}))
+"""
+MPIEXEC = """
+    import os, sys
+    os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+class Equivalence(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(self.scratch.cleanup)
+
+    def program(self, name, text):
+        path = pathlib.Path(self.scratch.name) / name
+        path.write_text(f"#!{sys.executable}\n" + textwrap.dedent(text))
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return str(path)
+
+    def run_over(self, fault, *arguments):
+        command = [sys.executable, str(FOLDER / "equivalence.py"), "--train-lm", self.program("train_lm", PRETENDER.format(fault=fault)),
+                   "--mpiexec", self.program("mpiexec", MPIEXEC), *arguments]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    def test_right_runs_pass(self):
+        for arguments in (("--max-ranks", "4"), ("--random", "5", "--max-ranks", "4")):
+            done = self.run_over("", *arguments)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertRegex(done.stdout, r"(\d+) of \1 the same as on one rank\n$")
+
+    def test_each_fault_is_noticed(self):
+        for fault, message in {
+            "loss": "loss is", "aux_loss": "aux_loss is", "grad_norm": "grad_norm is", "final_loss": "final_loss is",
+            "weights": "w: max|a-b| is", "nan": "NaN is not a number", "short log": "has 4 steps", "no end": "does not end",
+            "name": "tensors in only one", "shape": "w is F64[2, 1]", "config": "config.json differs", "crash": "exit status 3",
+            "chatter": "prints although --quiet",
+        }.items():
+            with self.subTest(fault):
+                done = self.run_over(fault, "--only", "dp=4 --zero 1", "--max-ranks", "4")
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn(message, done.stdout)
+                self.assertNotIn("Traceback", done.stdout + done.stderr)
+
+    def test_a_loss_without_targets_is_noticed(self):
+        done = self.run_over("phantom loss", "--only", "[none]", "--max-ranks", "1")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("there was no target", done.stdout)
+
+    def test_a_hang_is_ended(self):
+        done = self.run_over("hang", "--only", "dp=4 --zero 1", "--timeout", "1", "--max-ranks", "4")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("no end after 1.0 s", done.stdout)
+
+    def test_the_fixed_list_has_what_it_should(self):
+        lines = [str(case) for case in equivalence.FIXED]
+        self.assertEqual(len(lines), len(set(lines)))
+        self.assertGreaterEqual(sum(case.ranks() == 32 for case in equivalence.FIXED), 3)
+        for wanted in ("dp=3", "cp=3", "tp=3", "pp=3", "tp=4", "--zigzag", "--sequence-parallel on", "--schedule gpipe", "--zero 1",
+                       "--experts 4", "--tie-embeddings", "--recompute", "--cp allgather", "one cp rank", "one sequence", "none", "f32"):
+            self.assertTrue(any(wanted in line for line in lines), wanted)
+
+    def test_random_cases_divide(self):
+        draw = random.Random(3)
+        for _ in range(2000):
+            case = equivalence.random_case(draw, 32)
+            extent = {"dp": 1, "pp": 1, "ep": 1, "cp": 1, "tp": 1} | {a: int(n) for a, n in (axis.split("=") for axis in case.mesh.split(","))}
+            m = {**equivalence.MODEL, **case.model}
+            self.assertLessEqual(case.ranks(), 32)
+            pieces = extent["cp"] * (2 if "--zigzag" in case.ways and extent["cp"] > 1 else 1)
+            self.assertEqual(m["seq"] % pieces, 0)
+            self.assertEqual(m["seq"] % (extent["cp"] * extent["tp"] if "--sequence-parallel on" in case.ways else 1), 0)
+            self.assertEqual(m["batch"] % (extent["dp"] * extent["ep"] * m["micro-batches"]), 0)
+            self.assertEqual((m["layers"] % extent["pp"], m["heads"] % extent["tp"], m["ffn"] % extent["tp"], m["heads"] % m["kv-heads"]), (0, 0, 0, 0))
+            self.assertTrue(m["kv-heads"] % extent["tp"] == 0 or extent["tp"] % m["kv-heads"] == 0)
+            self.assertEqual(m["hidden"] // m["heads"] % 2, 0)
+            self.assertEqual(m.get("experts", 0) % extent["ep"], 0)
+            self.assertLessEqual(m.get("top-k", 1), m.get("experts", 1))
+
+    def test_one_sequence_a_batch_is_valid(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = equivalence.write_data(pathlib.Path(folder))["one sequence"]
+            seed = equivalence.seed_for_one_sequence(files, 4, 5)
+            texts = [file.read_bytes() for file in files]
+            for step in range(6):
+                rows = text_windows.batch(texts, 16, seed, 4, step)
+                self.assertEqual(sum(set(row[1:]) != {equivalence.IGNORED} for row in rows), 1)
+
+
+class CheckEquivalence(unittest.TestCase):
+    def test_the_command_compares_two_logs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder) / "log"
+            step = {"step": 1, "loss": 3.0, "aux_loss": 1, "z_loss": 1, "grad_norm": 1, "lr": 1, "tokens_per_s": 1,
+                    "bytes": dict.fromkeys(("dp", "pp", "ep", "cp", "tp"), 0)}
+            log.write_text(json.dumps(step) + '\n{"event":"end","final_loss":2}\n')
+            other = pathlib.Path(folder) / "other"
+            other.write_text(json.dumps(step | {"loss": 3.0001}) + '\n{"event":"end","final_loss":2}\n')
+            command = [sys.executable, str(FOLDER / "check_equivalence.py")]
+            self.assertEqual(subprocess.run([*command, log, log], capture_output=True).returncode, 0)
+            self.assertEqual(subprocess.run([*command, log, other], capture_output=True).returncode, 1)
+            self.assertEqual(subprocess.run([*command, "--dtype", "f32", log, other], capture_output=True).returncode, 0)
+            self.assertEqual(subprocess.run([*command, log, "/no/such/log"], capture_output=True).returncode, 1)
+
+    def test_tensor_difference(self):
+        difference = check_equivalence.tensor_difference
+        self.assertEqual(difference([1.0, -4.0], [1.0, -4.0]), 0)
+        self.assertEqual(difference([1.5, -4.0], [1.0, -4.0]), 0.125)
+        self.assertEqual(difference([0.0], [0.0]), 0)
+        self.assertEqual(difference([1e-300], [0.0]), float("inf"))
+        self.assertEqual(difference([float("nan")], [1.0]), float("inf"))
+        self.assertEqual(difference([1.0], [float("nan")]), float("inf"))
+
+
+class TextWindows(unittest.TestCase):
+    def test_philox_gives_the_published_answers(self):
+        ones = 0xFFFFFFFF
+        self.assertEqual(text_windows.philox4x32_10((0, 0, 0, 0), (0, 0)), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8))
+        self.assertEqual(text_windows.philox4x32_10((ones,) * 4, (ones,) * 2), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD))
+        self.assertEqual(text_windows.philox4x32_10((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0)),
+                         (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1))
+
+    def test_the_windows_are_those_of_the_library(self):
+        # The same numbers stand in tests/io/text_data.cpp.
+        texts = [bytes(range(100)), bytes(range(100, 150))]
+        self.assertEqual([row[0] for row in text_windows.batch(texts, 9, 12345678901234, 8, 3)], [81, 108, 69, 8, 60, 87, 69, 43])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,429 @@
+// ranks: 2 3 4 6
+//
+// Redistribution between every two layouts of sums over one axis and over two: the value stays, the gradient's plan
+// is the adjoint, the bytes are those of the plan.
+#include <doctest/doctest.h>
+
+#include "support/pmpi_counter.hpp"
+
+#include <pentad/layout/cost.hpp>
+#include <pentad/observe/ledger.hpp>
+#include <pentad/tensor/redistribute.hpp>
+#include <pentad/tensor/tensor.hpp>
+
+#include <Kokkos_Core.hpp>
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace pentad;
+
+namespace {
+
+using Exec = Kokkos::DefaultExecutionSpace;
+using Numbers = std::vector<double>;
+
+int world_rank() {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+}
+int world_size() {
+    int size = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    return size;
+}
+
+// The first and the third of four dimensions are sharded: pieces are whole blocks in one, and strided in the other.
+constexpr std::array<std::size_t, 4> extents{12, 2, 12, 3};
+template <class First, class Second, class... States>
+using Of = Layout<f64, Dims<First, Dim<slot>, Second, Dim<hidden>>, States...>;
+template <class... A>
+using First = Dim<batch, dynamic, A...>;
+template <class... A>
+using Second = Dim<seq, dynamic, A...>;
+
+template <class... Ls>
+struct List {
+    static constexpr std::size_t size = sizeof...(Ls);
+    static constexpr std::array values{Ls::value...};
+    static constexpr std::array duals{dual_t<Ls>::value...};
+};
+/// Each of two axes in one of five places; where both shard a dimension, in both orders.
+template <class A, class B>
+using Layouts =
+    List<Of<First<A, B>, Second<>>, Of<First<B, A>, Second<>>, Of<First<>, Second<A, B>>, Of<First<>, Second<B, A>>,
+         Of<First<A>, Second<B>>, Of<First<B>, Second<A>>, //
+         Of<First<A>, Second<>, Partial<B>>, Of<First<A>, Second<>, Replicated<B>>, Of<First<A>, Second<>>,
+         Of<First<B>, Second<>, Partial<A>>, Of<First<B>, Second<>, Replicated<A>>, Of<First<B>, Second<>>,
+         Of<First<>, Second<A>, Partial<B>>, Of<First<>, Second<A>, Replicated<B>>, Of<First<>, Second<A>>,
+         Of<First<>, Second<B>, Partial<A>>, Of<First<>, Second<B>, Replicated<A>>, Of<First<>, Second<B>>, //
+         Of<First<>, Second<>, Partial<A, B>>, Of<First<>, Second<>, Partial<A>, Replicated<B>>,
+         Of<First<>, Second<>, Partial<A>>, Of<First<>, Second<>, Partial<B>, Replicated<A>>,
+         Of<First<>, Second<>, Replicated<A, B>>, Of<First<>, Second<>, Replicated<A>>,
+         Of<First<>, Second<>, Partial<B>>, Of<First<>, Second<>, Replicated<B>>, Of<First<>, Second<>>>;
+using All = Layouts<cp, tp>;
+static_assert(All::size == 27);
+
+struct Result {
+    Numbers kept, given_away; ///< from a tensor that somebody else holds too, and from one that was moved
+    bool source_is_intact = false;
+};
+Numbers copy_of(Context<Exec> const& context, double const* data, std::size_t size) {
+    Numbers numbers(size);
+    comm::copy_to_host(context.exec(), numbers.data(), data, size * sizeof(f64));
+    return numbers;
+}
+template <class From, class To>
+Result run(Context<Exec> const& context, Numbers const& source) {
+    Tensor<From, Exec> x(context, extents);
+    comm::copy_from_host(context.exec(), x.data(), source.data(), source.size() * sizeof(f64));
+    auto const kept = redistribute<To>(x);
+    bool const source_is_intact = copy_of(context, x.data(), source.size()) == source;
+    auto const given_away = redistribute<To>(std::move(x));
+    return {copy_of(context, kept.data(), kept.size()), copy_of(context, given_away.data(), given_away.size()),
+            source_is_intact};
+}
+
+/// Table[i][j] redistributes from layout i to layout j, or is empty where that does not compile.
+using Run = Result (*)(Context<Exec> const&, Numbers const&);
+template <class From, class... To>
+constexpr std::array<Run, sizeof...(To)> row(List<To...>) {
+    auto const entry = []<class T>(T const*) -> Run {
+        if constexpr (Redistributable<From, T>) return &run<From, T>;
+        return nullptr;
+    };
+    return {entry(static_cast<To const*>(nullptr))...};
+}
+template <class... From>
+constexpr auto table_of(List<From...> all) {
+    return std::array{row<From>(all)...};
+}
+constexpr auto table = table_of(All());
+static_assert([] {
+    int supported = 0;
+    for (auto const& from : table)
+        supported += static_cast<int>(std::count_if(from.begin(), from.end(), [](Run r) { return r != nullptr; }));
+    return supported;
+}() == 27 * 27 - 42); // tests/layout/plan.cpp says which are refused
+
+using M = Mesh<Axis<cp>, Axis<tp>>;
+
+/// What a rank of the mesh holds of a tensor, worked out from the words of the layout alone.
+class Holding {
+  public:
+    Holding(LayoutValue const& layout, std::span<MeshAxisValue const> mesh, int rank)
+        : layout_(layout), mesh_(mesh), rank_(rank) {
+        for (std::size_t d = 0; d < 4; ++d) {
+            std::size_t shards = 1, mine = 0;
+            for (auto const axis : layout.dimensions[d].axes) { // major to minor
+                auto const along = find_axis(mesh, axis);
+                shards *= static_cast<std::size_t>(along.extent);
+                mine = mine * static_cast<std::size_t>(along.extent) + static_cast<std::size_t>(along.coordinate(rank));
+            }
+            local_[d] = extents[d] / shards;
+            first_[d] = local_[d] * mine;
+        }
+    }
+    [[nodiscard]] std::size_t size() const { return local_[0] * local_[1] * local_[2] * local_[3]; }
+    /// The place of local element i among all elements.
+    [[nodiscard]] std::size_t global(std::size_t i) const {
+        std::size_t place = 0, stride = 1;
+        for (std::size_t d = 4; d-- > 0; stride *= extents[d]) {
+            place += (first_[d] + i % local_[d]) * stride;
+            i /= local_[d];
+        }
+        return place;
+    }
+    /// Which of the summands this rank holds: its coordinates along the partial axes.
+    [[nodiscard]] int summand() const { return number(layout_.partial); }
+    [[nodiscard]] bool is_first_along(AxisNames const& axes) const { return number(axes) == 0; }
+    [[nodiscard]] AxisNames invariant() const {
+        AxisNames axes;
+        for (auto const& axis : mesh_)
+            if (layout_.placement(axis.name) == Placement::invariant) axes.push(axis.name);
+        return axes;
+    }
+    [[nodiscard]] bool counts() const { return is_first_along(invariant()); }
+
+  private:
+    [[nodiscard]] int number(AxisNames const& axes) const {
+        int result = 0;
+        for (auto const axis : axes) {
+            auto const along = find_axis(mesh_, axis);
+            result = result * along.extent + along.coordinate(rank_);
+        }
+        return result;
+    }
+    LayoutValue layout_;
+    std::span<MeshAxisValue const> mesh_;
+    int rank_;
+    std::array<std::size_t, 4> local_{}, first_{};
+};
+
+constexpr std::size_t all_elements = 12 * 2 * 12 * 3;
+
+/// A whole number between -8 and 8 for each element and summand: sums of them are exact.
+double number(int seed, std::size_t element, int summand) {
+    std::uint64_t x =
+        element * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(seed * 64 + summand + 1) * 0xbf58476d1ce4e5b9u;
+    x ^= x >> 29;
+    x *= 0x94d049bb133111ebu;
+    return static_cast<double>((x >> 40) % 17) - 8;
+}
+Numbers shard(Holding const& mine, int seed) {
+    Numbers numbers(mine.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = number(seed, mine.global(i), mine.summand());
+    return numbers;
+}
+/// The value of a tensor from what all ranks hold. Ranks that should hold the same must: `agree` tells.
+Numbers whole(LayoutValue const& layout, M const& mesh, Numbers const& of_all_ranks, bool& agree) {
+    Numbers value(all_elements);
+    std::size_t at = 0;
+    AxisNames same = layout.replicated;
+    for (auto const axis : Holding(layout, mesh.axes(), 0).invariant()) same.push(axis);
+    for (int rank = 0; rank < mesh.size(); ++rank) {
+        Holding const theirs(layout, mesh.axes(), rank);
+        if (theirs.is_first_along(same))
+            for (std::size_t i = 0; i < theirs.size(); ++i) value[theirs.global(i)] += of_all_ranks[at + i];
+        at += theirs.size();
+    }
+    // The same again by ranks that are not the first along those axes.
+    std::size_t const size = Holding(layout, mesh.axes(), 0).size();
+    for (int rank = 0; rank < mesh.size(); ++rank) {
+        int first = rank;
+        for (auto const axis : same) {
+            auto const along = find_axis(mesh.axes(), axis);
+            first -= along.coordinate(first) * along.stride;
+        }
+        for (std::size_t i = 0; i < size; ++i)
+            agree = agree && of_all_ranks[static_cast<std::size_t>(rank) * size + i] ==
+                                 of_all_ranks[static_cast<std::size_t>(first) * size + i];
+    }
+    return value;
+}
+Numbers of_all_ranks(Numbers const& mine) {
+    Numbers all(mine.size() * static_cast<std::size_t>(world_size()));
+    auto const count = static_cast<int>(mine.size());
+    PMPI_Allgather(mine.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, MPI_COMM_WORLD);
+    return all;
+}
+double over_ranks(double mine) {
+    PMPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    return mine;
+}
+/// <a, b> of a value and a gradient: a sum over ranks, and once over axes along which both are invariant.
+double pairing(Holding const& mine, Numbers const& a, Numbers const& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+    return over_ranks(mine.counts() ? sum : 0);
+}
+
+std::size_t index_of(LayoutValue const& layout) {
+    auto const text = to_string(layout);
+    std::size_t i = 0;
+    while (to_string(All::values[i]) != text) ++i;
+    return i;
+}
+
+/// Every supported pair on a mesh. With communicators over both axes a step over both is one collective.
+void check_every_pair(M const& mesh, bool over_both) {
+    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    if (over_both) {
+        communicators.add(AxisNames("cp", "tp"));
+        communicators.add(AxisNames("tp", "cp"));
+    }
+    Context<Exec> const context(communicators);
+    std::array<std::size_t, 27> dual{};
+    for (std::size_t i = 0; i < 27; ++i) dual[i] = index_of(All::duals[i]);
+    for (std::size_t i = 0; i < 27; ++i)
+        for (std::size_t j = 0; j < 27; ++j) {
+            if (table[i][j] == nullptr) continue;
+            auto const &from = All::values[i], &to = All::values[j];
+            CAPTURE(to_string(from));
+            CAPTURE(to_string(to));
+            Holding const source(from, mesh.axes(), world_rank()), target(to, mesh.axes(), world_rank());
+            auto const x = shard(source, 1);
+            auto const ax = table[i][j](context, x);
+            REQUIRE(ax.kept.size() == target.size());
+            bool agree = true;
+            CHECK(whole(to, mesh, of_all_ranks(ax.kept), agree) == whole(from, mesh, of_all_ranks(x), agree));
+            CHECK(agree);
+            CHECK(ax.kept == ax.given_away);
+            CHECK(ax.source_is_intact);
+
+            auto const y = shard(Holding(All::duals[j], mesh.axes(), world_rank()), 2);
+            auto const adjoint = table[dual[j]][dual[i]];
+            REQUIRE(adjoint != nullptr);
+            CHECK(pairing(target, ax.kept, y) == pairing(source, x, adjoint(context, y).kept));
+
+            if (!over_both) continue;
+            observe::ledger().clear();
+            pmpi::clear();
+            (void)table[i][j](context, x); // twice
+            auto const cost = cost_of(make_plan(from, to), from, extents, mesh.axes());
+            for (auto const axis : {"cp", "tp"})
+                CHECK(observe::ledger().bytes(axis) == doctest::Approx(2 * cost.on(axis)));
+            CHECK(pmpi::count().bytes == doctest::Approx(2 * cost.total()));
+        }
+}
+
+template <class L>
+Numbers numbers(Tensor<L, Exec> const& tensor) {
+    auto const host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), tensor.flat());
+    Numbers result(tensor.size());
+    for (std::size_t i = 0; i < result.size(); ++i) result[i] = static_cast<double>(host(i));
+    return result;
+}
+template <class L>
+Tensor<L, Exec> made(Context<Exec> const& context, typename Tensor<L, Exec>::extents_type const& global,
+                     Numbers const& mine) {
+    Tensor<L, Exec> tensor(context, global);
+    auto const host = Kokkos::create_mirror_view(tensor.flat());
+    for (std::size_t i = 0; i < tensor.size(); ++i)
+        host(i) = static_cast<typename L::element>(static_cast<float>(mine[i]));
+    Kokkos::deep_copy(tensor.flat(), host);
+    return tensor;
+}
+
+} // namespace
+
+TEST_CASE("every pair of sum layouts: the value, the adjoint law <Ax, y> = <x, A'y>, the bytes") {
+    if (world_size() <= 3) {
+        check_every_pair(M(world_size(), 1), true);
+        check_every_pair(M(1, world_size()), true);
+        return;
+    }
+    M const mesh(2, world_size() / 2);
+    check_every_pair(mesh, true);
+    check_every_pair(mesh.ordered<tp, cp>(), false);
+    if (world_size() == 6) check_every_pair(M(3, 2), true);
+}
+
+TEST_CASE("partial maxima and log-sum-exps are reduced to the value") {
+    comm::Communicators communicators(MPI_COMM_WORLD, M(1, world_size()));
+    Context<Exec> const context(communicators);
+    double const rank = world_rank(), last = world_size() - 1;
+    auto const max = made<Layout<f64, Dims<Dim<token>>, PartialMax<tp>>>(context, {2}, {rank, -rank});
+    CHECK(numbers(redistribute<Layout<f64, Dims<Dim<token>>>>(max)) == Numbers{last, 0});
+    CHECK(numbers(max) == Numbers{rank, -rank}); // somebody holds it
+    auto const lse = made<Layout<f32, Dims<Dim<token>>, PartialLogSumExp<tp>>>(context, {1}, {0});
+    CHECK(numbers(redistribute<Layout<f32, Dims<Dim<token>>, Replicated<tp>>>(lse))[0] ==
+          doctest::Approx(std::log(last + 1)));
+}
+
+TEST_CASE("elements other than f64 travel alike") {
+    comm::Communicators communicators(MPI_COMM_WORLD, M(1, world_size()));
+    Context<Exec> const context(communicators);
+    auto const n = static_cast<std::size_t>(world_size()), me = static_cast<std::size_t>(world_rank());
+    auto const check = [&]<class T>(T) {
+        using Rows = Layout<T, Dims<Dim<batch, dynamic, tp>, Dim<seq>>>;
+        using Columns = Layout<T, Dims<Dim<batch>, Dim<seq, dynamic, tp>>>;
+        Numbers row(n), column(n);
+        for (std::size_t i = 0; i < n; ++i) {
+            row[i] = static_cast<double>(10 * me + i);
+            column[i] = static_cast<double>(10 * i + me);
+        }
+        CHECK(numbers(redistribute<Columns>(made<Rows>(context, {n, n}, row))) == column);
+        using Sum = Layout<T, Dims<Dim<seq>>, Partial<tp>>;
+        double const ranks = static_cast<double>(n);
+        CHECK(numbers(redistribute<Layout<T, Dims<Dim<seq, dynamic, tp>>>>(made<Sum>(context, {n}, row))) ==
+              Numbers{5 * ranks * (ranks - 1) + ranks * static_cast<double>(me)});
+    };
+    check(f32());
+    check(bf16());
+    check(i32());
+    check(i64());
+}
+
+TEST_CASE("factors of an axis, and its ends, are axes") {
+    if (world_size() < 3) return;
+    int const me = world_rank(), n = world_size();
+    if (n % 2 == 0) {
+        auto const mesh = M(1, n).split<tp>(2);
+        comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+        communicators.add(AxisNames("inner(tp)"));
+        communicators.add(AxisNames("outer(tp)"));
+        Context<Exec> const context(communicators);
+        auto const kv = static_cast<std::size_t>(n);
+        using Sharded = Layout<f64, Dims<Dim<kv_heads, dynamic, outer<tp>, inner<tp>>>>;
+        using Shared = Layout<f64, Dims<Dim<kv_heads, dynamic, outer<tp>>>, Replicated<inner<tp>>>;
+        observe::ledger().clear();
+        auto const shared = redistribute<Shared>(made<Sharded>(context, {kv}, {static_cast<double>(me)}));
+        double const pair = 2 * (me / 2);
+        CHECK(numbers(shared) == Numbers{pair, pair + 1});
+        CHECK(observe::ledger().entry("tp", observe::Operation::all_gather).bytes == 8); // a part counts on its axis
+        // The adjoint: the gradients of the ranks that share a head are added up.
+        auto const gradient = made<dual_t<Shared>>(context, {kv}, {1.0 + me, 10.0 + me});
+        double const sum = me % 2 == 0 ? 1.0 + me + 1 + me + 1 : 10.0 + me + 10 + me - 1;
+        CHECK(numbers(redistribute<dual_t<Sharded>>(gradient)) == Numbers{sum});
+        auto const outer_sum =
+            made<Layout<f64, Dims<Dim<flat>>, Partial<outer<tp>>>>(context, {1}, {static_cast<double>(me)});
+        double expected = 0;
+        for (int r = me % 2; r < n; r += 2) expected += r;
+        CHECK(numbers(redistribute<Layout<f64, Dims<Dim<flat>>>>(outer_sum)) == Numbers{expected});
+    }
+    Mesh<Axis<pp>> const pipeline(n);
+    comm::Communicators communicators(MPI_COMM_WORLD, pipeline);
+    if (me == 0 || me == n - 1) { // the stages between hold no such tensor
+        communicators.add(AxisNames("ends(pp)"));
+        Context<Exec> const context(communicators);
+        observe::ledger().clear();
+        auto const tied = made<Layout<f64, Dims<Dim<flat>>, Partial<ends<pp>>>>(context, {2}, {1.0 + me, 7});
+        CHECK(numbers(redistribute<Layout<f64, Dims<Dim<flat>>>>(tied)) == Numbers{1.0 + n, 14});
+        CHECK(observe::ledger().bytes("pp") == 16); // 2 x 1/2 of 16 bytes, on its axis
+    }
+}
+
+TEST_CASE("a redistribution into memory that exists receives a gather in place") {
+    comm::Communicators communicators(MPI_COMM_WORLD, M(1, world_size()));
+    Context<Exec> const context(communicators);
+    auto const n = static_cast<std::size_t>(world_size()), me = static_cast<std::size_t>(world_rank());
+    using Whole = Layout<f64, Dims<Dim<flat>>>;
+    using Shard = Layout<f64, Dims<Dim<flat, dynamic, tp>>>;
+    Numbers all(3 * n);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<double>(i);
+    auto const target = made<Whole>(context, {3 * n}, Numbers(3 * n, -1));
+    Tensor<Shard, Exec> const mine(context, {3 * n}, target.block(), target.data() + 3 * me);
+    for (std::size_t i = 0; i < 3; ++i) Kokkos::deep_copy(Kokkos::subview(mine.flat(), i), all[3 * me + i]);
+    auto const held = observe::counters()[observe::Memory::activations].bytes;
+    redistribute_into(mine, target);
+    CHECK(numbers(target) == all);
+    CHECK(observe::counters()[observe::Memory::activations].bytes == held);
+
+    auto const sum = made<Whole>(context, {3 * n}, Numbers(3 * n, -1));
+    redistribute_into(made<Layout<f64, Dims<Dim<flat>>, Partial<tp>>>(context, {3 * n}, all), sum);
+    CHECK(numbers(sum)[1] == static_cast<double>(n));
+}
+
+TEST_CASE("a tensor knows its shard, shares its memory, and refuses extents that do not fit") {
+    comm::Communicators communicators(MPI_COMM_WORLD, M(1, world_size()));
+    Context<Exec> const context(communicators);
+    auto const n = static_cast<std::size_t>(world_size());
+    using L = Layout<f32, Dims<Dim<batch, 4>, Dim<seq, dynamic, tp>, Dim<hidden>>>;
+    Tensor<L, Exec> const x(context, {4, 2 * n, 3});
+    CHECK(x.local() == std::array<std::size_t, 3>{4, 2, 3});
+    CHECK(x.size() == 24);
+    CHECK(x.view().extent(1) == 2);
+    CHECK(x.rows().extent(0) == 8);
+    CHECK(x.rows<2>().extent(1) == 6);
+    CHECK(x.describe() == "f32[batch:4, seq@tp:" + std::to_string(2 * n) + ", hidden:3]");
+    CHECK(x.as<dual_t<L>>().data() == x.data());
+    CHECK(x.block().sole_owner());
+    auto const copy = x;
+    CHECK(!x.block().sole_owner());
+    CHECK((Tensor<L, Exec>().empty() && !copy.empty()));
+    CHECK_THROWS_WITH_AS((Tensor<L, Exec>(context, {5, 2 * n, 3})), "batch = 5 where the layout has 4",
+                         std::invalid_argument);
+    CHECK_THROWS_WITH_AS(
+        (Tensor<L, Exec>(context, {4, 2 * n + 1, 3})),
+        ("seq = " + std::to_string(2 * n + 1) + " is not divisible by tp = " + std::to_string(n)).c_str(),
+        std::invalid_argument);
+}

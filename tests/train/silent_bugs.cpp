@@ -1,0 +1,140 @@
+// ranks: 1 2 3 4 6
+//
+// The silent bugs of other systems (docs/silent-bugs.md), each looked for in whole training steps: on every mesh the
+// losses and the norm of the gradient are those of one rank. The norm sees every gradient of the model at once.
+#include <doctest/extensions/doctest_mpi.h>
+
+#include <pentad/train/trainer.hpp>
+
+#include <support/on_mesh.hpp>
+
+#include <string>
+#include <vector>
+
+using namespace support;
+
+namespace {
+
+/// Bytes below 40, none twice in a row: data for a vocabulary of 40.
+std::string varied_text() {
+    std::string text;
+    for (int i = 0; i < 997; ++i) text += static_cast<char>((i * i / 3 + 7 * i) % 39 + 1);
+    return text;
+}
+
+/// A step or two of training with f64.
+using Steps = std::vector<train::StepResult>;
+
+template <class Stream, class Zero>
+Steps train_on(OnMesh const& mesh, train::RunSettings const& settings, std::string const& text) {
+    io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+    train::Trainer<f64, Stream, Zero, Exec> trainer(mesh.context, settings, data);
+    return {trainer.step(1), trainer.step(2)};
+}
+
+/// 2 layers, 12 sequences of 12 tokens. What a test is about is set by the test.
+train::RunSettings small_run() {
+    return {.shape = {.layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 40},
+            .batch = 12,
+            .micro_batches = 2,
+            .seq = 12,
+            .steps = 2,
+            .learning_rate = 0.01,
+            .warmup = 0};
+}
+
+bool fits(train::RunSettings const& s, MeshShape const& m) {
+    std::size_t const batch_ranks = static_cast<std::size_t>(m.dp * m.ep),
+                      tensor_ranks = static_cast<std::size_t>(m.tp);
+    return s.batch / s.micro_batches % batch_ranks == 0 && m.pp <= 2 &&
+           s.seq % static_cast<std::size_t>(2 * m.cp) == 0 && s.shape.heads % tensor_ranks == 0 &&
+           s.shape.experts % static_cast<std::size_t>(m.ep) == 0;
+}
+
+void same(Steps const& found, Steps const& expected) {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        auto const close = [](double value) { return doctest::Approx(value).epsilon(1e-11); };
+        CHECK(found[i].loss == close(expected[i].loss));
+        CHECK(found[i].balance_loss == close(expected[i].balance_loss));
+        CHECK(found[i].z_loss == close(expected[i].z_loss));
+        CHECK(found[i].gradient_norm == close(expected[i].gradient_norm));
+    }
+}
+
+/// Trains on one rank, then on every mesh of this run's ranks, with and without sequence parallelism. Returns what one
+/// rank found.
+Steps same_on_every_mesh(train::RunSettings settings, std::string const& text) {
+    Steps const alone = train_on<InvariantStream<f64>, zero::Stage<0>>(Alone(), settings, text);
+    bool zigzag = false;
+    for (auto const& m : meshes([&](MeshShape const& m) { return fits(settings, m); })) {
+        INFO(m.text());
+        settings.order = (zigzag = !zigzag) ? Order::zigzag : Order::contiguous;
+        OnMesh const mesh(m, settings.shape.kv_heads);
+        same(train_on<InvariantStream<f64>, zero::Stage<0>>(mesh, settings, text), alone);
+        bool const divides = settings.seq % static_cast<std::size_t>(m.cp * m.tp) == 0;
+        if (divides) same(train_on<SequenceStream<f64>, zero::Stage<1>>(mesh, settings, text), alone);
+    }
+    return alone;
+}
+
+} // namespace
+
+TEST_CASE("all gradients, norm weights among them, are whole under sequence parallelism") {
+    same_on_every_mesh(small_run(), varied_text());
+}
+
+TEST_CASE("the norm of the gradient counts each element once, over ep x tp too") {
+    auto run = small_run();
+    run.shape.experts = 12;
+    same_on_every_mesh(run, varied_text());
+}
+
+TEST_CASE("the gradient of the auxiliary losses does not depend on tp, cp or sequence parallelism") {
+    auto run = small_run();
+    run.shape.experts = 12;
+    run.ignored = 7;
+    run.balance_coefficient = 1;
+    run.z_coefficient = 1;
+    std::string const text(run.seq + 1, 7); // no target counts: all gradients come from the auxiliary losses
+    auto const alone = same_on_every_mesh(run, text);
+    CHECK(alone[0].loss == 0);
+    CHECK(alone[0].gradient_norm > 1e-3);
+}
+
+TEST_CASE("one valid token: the loss is not divided by the ranks that have none") {
+    auto run = small_run();
+    run.ignored = 7;
+    for (std::size_t const at : {std::size_t{1}, std::size_t{6}, run.seq}) { // the first, a middle and the last target
+        std::string text(run.seq + 1, 7);
+        text[at] = 9;
+        CHECK(same_on_every_mesh(run, text)[0].loss > 1);
+    }
+}
+
+TEST_CASE("valid tokens in unequal numbers on the ranks and in the micro-batches: the mean is that of the tokens") {
+    auto run = small_run();
+    run.ignored = 7;
+    std::string text = varied_text();
+    for (std::size_t i = 0; i < text.size(); ++i)
+        if (i / 31 % 3 != 0) text[i] = 7; // most windows have few valid targets, or none
+    same_on_every_mesh(run, text);
+}
+
+TEST_CASE("tied embeddings: both ends of the pipeline add to one gradient, which counts once") {
+    auto run = small_run();
+    run.shape.tie_embeddings = true;
+    same_on_every_mesh(run, varied_text());
+}
+
+TEST_CASE("kv heads that tp exceeds: the ranks that share one sum its gradient, and the norm counts it once") {
+    auto run = small_run();
+    run.shape.kv_heads = 1;
+    same_on_every_mesh(run, varied_text());
+}
+
+TEST_CASE("experts without a token: all the same tokens go to the same experts, and nobody waits for the others") {
+    auto run = small_run();
+    run.shape.experts = 12;
+    auto const alone = same_on_every_mesh(run, std::string(run.seq + 1, 3));
+    CHECK(alone[0].balance_loss > 4); // two layers, 2 each where all experts have their share
+}
