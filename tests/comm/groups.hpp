@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "support/pmpi_counter.hpp"
+#include "support/world.hpp"
 
 #include <pentad/comm/communicator.hpp>
 #include <pentad/layout/algebra.hpp>
@@ -22,18 +23,9 @@ namespace comm_tests {
 
 using namespace pentad;
 using observe::Operation;
+using support::world_rank;
+using support::world_size;
 using Exec = Kokkos::DefaultHostExecutionSpace;
-
-inline int world_rank() {
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    return rank;
-}
-inline int world_size() {
-    int size = 0;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    return size;
-}
 
 /// A communicator and, by the mesh's word, the world ranks of its members.
 struct Group {
@@ -57,7 +49,7 @@ void for_each_group(F&& f) {
     for (auto const& mesh : meshes) {
         comm::Communicators communicators(MPI_COMM_WORLD, mesh);
         auto const along = [&]<class... A>(AxisSet<A...>) {
-            Group const group{communicators.add(AxisNames(A::name...)), mesh.template group<A...>(me)};
+            Group const group{communicators.along(AxisNames(A::name...)), mesh.template group<A...>(me)};
             REQUIRE(static_cast<std::size_t>(group.comm.size()) == group.size());
             REQUIRE(group.members[group.rank()] == me);
             f(group);

@@ -5,6 +5,8 @@
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
 
+#include <support/world.hpp>
+
 #include <Kokkos_Core.hpp>
 #include <doctest/doctest.h>
 #include <mpi.h>
@@ -21,12 +23,6 @@ namespace support {
 
 using namespace pentad;
 using Exec = Kokkos::DefaultExecutionSpace;
-
-inline int world_size() {
-    int size = 0;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    return size;
-}
 
 struct MeshShape {
     int dp = 1, pp = 1, ep = 1, cp = 1, tp = 1;
@@ -68,10 +64,7 @@ struct OnMesh {
     Context<Exec> context{communicators};
 
     explicit OnMesh(MeshShape m, std::size_t kv_heads = 0, MPI_Comm ranks = MPI_COMM_WORLD)
-        : shape(m), communicators(ranks, mesh(m, static_cast<int>(kv_heads))) {
-        communicators.add(AxisNames(outer<tp>::name));
-        communicators.add(AxisNames(inner<tp>::name));
-    }
+        : shape(m), communicators(ranks, mesh(m, static_cast<int>(kv_heads))) {}
 
     using FiveAxes = Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>;
     static FiveAxes mesh(MeshShape const& m, int kv_heads) {

@@ -7,6 +7,7 @@
 #include <pentad/train/trainer.hpp>
 
 #include <support/on_mesh.hpp>
+#include <support/training.hpp>
 
 #include <string>
 #include <vector>
@@ -14,13 +15,6 @@
 using namespace support;
 
 namespace {
-
-/// Bytes below 40, none twice in a row: data for a vocabulary of 40.
-std::string varied_text() {
-    std::string text;
-    for (int i = 0; i < 997; ++i) text += static_cast<char>((i * i / 3 + 7 * i) % 39 + 1);
-    return text;
-}
 
 /// A step or two of training with f64.
 using Steps = std::vector<train::StepResult>;

@@ -1,6 +1,5 @@
 // Room: comm. A communicator owned by an object, that knows along which mesh axes its ranks lie; and the set of
-// communicators of a mesh. They are made when asked for, by the ranks of the group together, and never later by
-// surprise.
+// communicators of a mesh, each made at its first use, which the ranks of the group come to together.
 #pragma once
 
 #include <pentad/comm/error.hpp>
@@ -74,7 +73,7 @@ class Communicator {
     int rank_ = 0;
 };
 
-/// The communicators of a mesh: one along each axis, one over all ranks, and those over several axes that were added.
+/// The communicators of a mesh: one along each axis, one over all ranks, and those over several axes that were used.
 class Communicators {
   public:
     /// Collective over `world`, whose size must be the number of ranks of the mesh.
@@ -88,7 +87,7 @@ class Communicators {
         if (world_.size() != mesh.size())
             throw std::invalid_argument("the mesh has " + std::to_string(mesh.size()) + " ranks and the communicator " +
                                         std::to_string(world_.size()));
-        for (auto const& axis : axes_) add(AxisNames(axis.name));
+        for (auto const& axis : axes_) (void)along(AxisNames(axis.name));
     }
     Communicators(Communicators const&) = delete;
     Communicators& operator=(Communicators const&) = delete;
@@ -107,9 +106,9 @@ class Communicators {
         return index;
     }
 
-    /// Makes the communicator along `axes`, major to minor, if it does not exist. Collective over the group of ranks
-    /// that differ along those axes only: all of them must call it, in the same order among their calls.
-    Communicator const& add(AxisNames const& axes) {
+    /// The communicator along `axes`, major to minor. Its first use makes it: it is collective over the group of ranks
+    /// that differ along those axes only, as whatever is done with it is.
+    Communicator const& along(AxisNames const& axes) {
         auto const key = canonical(axes);
         if (auto const* known = find(key)) return *known;
         std::vector<int> members{world_.rank()};
@@ -130,15 +129,6 @@ class Communicators {
         MPI_Group_free(&world_group);
         return made_.emplace_back(handle, key, axes_);
     }
-    /// The communicator along `axes`, made before. @throws std::logic_error when it was not.
-    [[nodiscard]] Communicator const& along(AxisNames const& axes) const {
-        auto const key = canonical(axes);
-        if (auto const* known = find(key)) return *known;
-        std::string text;
-        for (auto const axis : key) text += (text.empty() ? "" : ".") + std::string(axis);
-        throw std::logic_error("no communicator along " + text + ": add it when the program starts");
-    }
-    [[nodiscard]] bool has(AxisNames const& axes) const { return find(canonical(axes)) != nullptr; }
 
   private:
     /// Axes of extent 1 connect nobody; a part that is the whole axis is the axis.

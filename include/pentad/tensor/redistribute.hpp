@@ -154,10 +154,10 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, com
     return result;
 }
 
-/// A plan on a shard. Several axes at once where a communicator along all of them was made, else one after the other.
+/// A plan on a shard.
 template <class T, class Exec>
 Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard) {
-    auto const& communicators = context.communicators();
+    auto& communicators = context.communicators();
     for (auto const& step : plan) {
         if (step.kind == StepKind::relabel) continue;
         if (step.kind == StepKind::slice || step.kind == StepKind::keep_first || step.kind == StepKind::embed) {
@@ -165,14 +165,8 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Sh
             for (auto const axis : step.axes) n *= static_cast<std::size_t>(communicators.extent(axis));
             if (n > 1)
                 shard = carry_out_locally(context, step, n, communicators.shard_index(step.axes), std::move(shard));
-        } else if (communicators.has(step.axes)) {
-            shard = carry_out(context, step, communicators.along(step.axes), std::move(shard));
         } else {
-            bool const minor_first = step.kind == StepKind::all_gather;
-            for (std::size_t i = 0; i < step.axes.size(); ++i)
-                shard = carry_out(context, step,
-                                  communicators.along(AxisNames(step.axes[minor_first ? step.axes.size() - 1 - i : i])),
-                                  std::move(shard));
+            shard = carry_out(context, step, communicators.along(step.axes), std::move(shard));
         }
     }
     return shard;
@@ -207,11 +201,9 @@ void redistribute_into(Tensor<L, Exec> tensor, Tensor<To, Exec> const& target) {
         constexpr auto plan = Plan<L, To>::value;
         auto const& context = tensor.context();
         if constexpr (plan.count == 1 && plan.steps[0].kind == StepKind::all_gather && plan.steps[0].dimension == 0) {
-            if (context.communicators().has(plan.steps[0].axes)) {
-                comm::all_gather(context.exec(), context.communicators().along(plan.steps[0].axes), tensor.flat(),
-                                 target.flat());
-                return;
-            }
+            comm::all_gather(context.exec(), context.communicators().along(plan.steps[0].axes), tensor.flat(),
+                             target.flat());
+            return;
         }
         auto const result = redistribute<To>(std::move(tensor));
         comm::copy(context.exec(), target.data(), result.data(), result.size() * sizeof(typename L::element));

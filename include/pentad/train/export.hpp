@@ -150,7 +150,6 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, We
         using P = std::remove_cvref_t<decltype(parameter)>;
         using Stored = with_element_t<typename P::stored, A>;
         if (!is_written(parameter)) return;
-        for (auto const& step : Plan<Stored, whole_t<Stored>>::value) communicators.add(step.axes);
         Tensor<Stored, Exec> const shard(context, parameter.value().extents(), {}, parameter.gradient().data());
         auto const whole = redistribute<whole_t<Stored>>(shard);
         if (!is_root) return;

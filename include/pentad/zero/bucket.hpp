@@ -78,11 +78,8 @@ class Bucket final : public BucketBase<T, Exec> {
 
     Bucket(Context<Exec> const& context, bool decays) : context_(&context), decays_(decays) {}
 
-    /// Collective over the groups of the bucket's axes, whose communicators it makes.
     void allocate() override {
-        auto& communicators = context_->communicators();
-        for (auto const& step : Plan<Gradient, State>::value) communicators.add(step.axes);
-        for (auto const& step : Plan<Shard, Whole<T>>::value) communicators.add(step.axes);
+        auto const& communicators = context_->communicators();
         std::size_t shards = 1;
         for (auto const axis : State::value.dimensions[0].axes)
             shards *= static_cast<std::size_t>(communicators.extent(axis));

@@ -22,14 +22,12 @@ class ParameterStore {
   public:
     using A = accumulator_t<T>;
 
-    /// Gives memory to the parameters of `model`, draws them, and makes the communicators that their synchronisation
-    /// needs: collective over all ranks of a pipeline stage. A bucket is closed when it holds `bucket_elements` or
+    /// Gives memory to the parameters of `model` and draws them. A bucket is closed when it holds `bucket_elements` or
     /// more.
     template <class Model>
     ParameterStore(Context<Exec> const& context, Model& model, std::uint64_t seed,
                    std::size_t bucket_elements = std::size_t{1} << 23)
         : context_(&context), norm_(context, {}) {
-        context.communicators().add(SquareSum::value.partial);
         struct Place {
             BucketBase<T, Exec>* bucket;
             std::size_t offset;

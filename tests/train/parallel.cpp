@@ -1,0 +1,240 @@
+// ranks: 1 2 4
+//
+// It is really parallel: what a rank holds, computes and sends, with one axis at 1, 2 and 4 and the others at 1, is
+// what the layouts say. Memory is counted where it is allocated, FLOPs at the GEMM seam, bytes in the library's ledger
+// and, apart from it, behind the MPI profiling interface.
+#include <doctest/extensions/doctest_mpi.h>
+
+#include <pentad/train/trainer.hpp>
+
+#include <support/on_mesh.hpp>
+#include <support/pmpi_counter.hpp>
+#include <support/training.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+
+using namespace support;
+
+namespace {
+
+using Invariant = InvariantStream<f32>;
+using Sequential = SequenceStream<f32>;
+using zero::Stage;
+
+// The model: L layers of width H, heads of q and width of k and v, width F of the feed-forward block, vocabulary V, E
+// experts of which a token goes to K. A micro-batch is T tokens in 4 sequences, a step M micro-batches.
+constexpr double L = 4, H = 32, heads = 8, kv = 16, F = 64, V = 64, E = 4, K = 2, T = 256, M = 2;
+constexpr double attention_weights = 2 * H * H + 2 * kv * H, ffn_weights = 3 * H * F;
+
+train::RunSettings dense() {
+    return {.shape = {.layers = 4, .hidden = 32, .heads = 8, .kv_heads = 4, .ffn = 64, .vocab = 64},
+            .batch = 8,
+            .micro_batches = 2,
+            .seq = 64,
+            .steps = 2,
+            .learning_rate = 0.01,
+            .warmup = 0};
+}
+
+double over_ranks(double value) {
+    MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    return value;
+}
+
+/// A buffer's bytes, as the pool hands them out.
+double block(double bytes) { return std::ceil(bytes / 256) * 256; }
+/// A bucket of f32 parameters over ranks that share it out.
+double bucket(double elements, double shards = 1) { return block(4 * elements / shards); }
+
+/// What one rank counted.
+struct Counted {
+    double parameters, optimizer, saved, flops;
+    std::array<double, 5> bytes; ///< in a step: dp pp ep cp tp
+    double pmpi;                 ///< the same, of all axes, behind the profiling interface
+    double rows_exchanged = 0;   ///< with experts, in a step: rows of tokens sent to other ranks and received from them
+};
+
+template <class Stream, class Zero>
+Counted count(MeshShape const& m, train::RunSettings const& settings) {
+    auto held = [](observe::Memory kind) { return static_cast<double>(observe::counters()[kind].bytes); };
+    double const nothing[] = {held(observe::Memory::parameters), held(observe::Memory::optimizer)};
+    auto const text = varied_text();
+    io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+    OnMesh const mesh(m, settings.shape.kv_heads);
+    train::Trainer<f32, Stream, Zero, Exec> trainer(mesh.context, settings, data);
+    Counted result{};
+    result.parameters = held(observe::Memory::parameters) - nothing[0];
+    result.optimizer = held(observe::Memory::optimizer) - nothing[1];
+
+    trainer.step(1);
+    observe::ledger().clear();
+    observe::counters().gemm_flops = 0;
+    pmpi::clear();
+    trainer.step(2);
+    result.flops = observe::counters().gemm_flops;
+    result.pmpi = pmpi::count().bytes;
+    std::array const names{"dp", "pp", "ep", "cp", "tp"};
+    for (std::size_t i = 0; i < 5; ++i) result.bytes[i] = observe::ledger().bytes(names[i]);
+    for (auto const& sent : pmpi::exchanged_counts()) {
+        auto received = sent;
+        auto const each = static_cast<int>(sent.size()) / world_size();
+        PMPI_Alltoall(sent.data(), each, MPI_INT64_T, received.data(), each, MPI_INT64_T, MPI_COMM_WORLD);
+        for (int r = 0; r < world_size(); ++r)
+            for (int e = 0; e < each; ++e)
+                if (r != world_rank())
+                    result.rows_exchanged += static_cast<double>(sent[static_cast<std::size_t>(r * each + e)] +
+                                                                 received[static_cast<std::size_t>(r * each + e)]);
+    }
+
+    // What the forward pass of one micro-batch keeps for its backward pass.
+    train::Batch<Exec> batch(trainer.setup(), settings.micro_batches, {});
+    batch.load(data, 3);
+    Pass<Exec> pass{.context = mesh.context, .tokens = batch.tokens(0), .targets = batch.targets(0)};
+    typename decltype(trainer)::Model::Saved saved;
+    Tensor<Stream, Exec> x;
+    if (!trainer.model().is_first()) {
+        x = {mesh.context, {trainer.setup().batch, settings.seq, settings.shape.hidden}};
+        x.clear();
+    }
+    double const before = held(observe::Memory::activations);
+    auto y = trainer.model().forward(pass, std::move(x), saved);
+    y = {};
+    result.saved = held(observe::Memory::activations) - before;
+    return result;
+}
+
+/// The bytes of a step on each axis; the same on the wire.
+void sent(Counted const& counted, std::array<double, 5> const& expected) {
+    double total = 0;
+    for (std::size_t i = 0; i < 5; ++i) {
+        CHECK(counted.bytes[i] == expected[i]);
+        total += expected[i];
+    }
+    CHECK(counted.pmpi == total);
+}
+/// The literal for 1, 2 or 4 ranks.
+double literal(double two, double four) { return world_size() == 1 ? 0 : world_size() == 2 ? two : four; }
+
+// Where nothing else is said, in the comments: n ranks; f = 2 (n-1)/n, what an all-reduce sends of a byte; m = 2
+// micro-batches; X = 256 tokens x 32 x 4 bytes = 32768; P = 41248 parameters, of which 288 are norm weights; KV = 256
+// tokens x 16 x 4 bytes = 16384. Every step sends f 8 bytes for the norm of the gradient along all axes, f 8 for the
+// loss along all but tp, and f 8 for the number of valid targets along dp, ep and cp.
+
+/// Elements of the activations that a dense model saves, in f32: `here` tokens, of which the stream has `streamed`.
+double saved_by_layers(double count, double here, double streamed, double tp) {
+    return count * (2 * (streamed * H + streamed)                  // the norms: input and 1 / rms
+                    + 2 * here * H                                 // inputs of attention and feed-forward block
+                    + here * (2 * H + 2 * kv + heads + 3 * F) / tp // q, output, k, v, lse; gate, up, inner
+                   );
+}
+double saved_by_head(double here, double streamed, double tp) {
+    return streamed * H + streamed + here * H + here * V / tp + here;
+}
+/// FLOPs of a step with all of the tokens, on the weights of products: forward, and twice that backward.
+double flops(double weights) { return 6 * weights * T * M; }
+
+constexpr double all_matrices = L * (attention_weights + ffn_weights) + 2 * V * H;
+constexpr double all_vectors = (2 * L + 1) * H;
+constexpr double all_products = all_matrices - V * H; // the embedding is none
+
+void same_weights(Counted const& counted, double optimizer_shards = 1) {
+    CHECK(counted.parameters == bucket(all_matrices) + bucket(all_vectors));
+    CHECK(counted.optimizer == 2 * (bucket(all_matrices, optimizer_shards) + bucket(all_vectors, optimizer_shards)));
+}
+void shared_tokens(Counted const& counted) {
+    double const here = T / world_size();
+    CHECK(counted.flops == flops(all_products) / world_size());
+    CHECK(counted.saved == 4 * (saved_by_layers(L, here, here, 1) + saved_by_head(here, here, 1)));
+}
+
+} // namespace
+
+TEST_CASE("dp shares out the tokens; ZeRO-1 the optimizer state too, for the same bytes") {
+    auto const m = MeshShape{.dp = world_size()};
+    auto const replicated = count<Invariant, Stage<0>>(m, dense());
+    sent(replicated, {literal(165016, 247524), 0, 0, 0, 0}); // f (4 P + 24)
+    same_weights(replicated);
+    shared_tokens(replicated);
+    auto const sharded = count<Invariant, Stage<1>>(m, dense());
+    sent(sharded, {literal(165016, 247524), 0, 0, 0, 0}); // (n-1)/n (4 P + 4 P) + f 24
+    same_weights(sharded, world_size());
+    shared_tokens(sharded);
+}
+
+TEST_CASE("ep is a batch axis of a dense model") {
+    auto const counted = count<Invariant, Stage<0>>({.ep = world_size()}, dense());
+    sent(counted, {0, 0, literal(165016, 247524), 0, 0}); // f (4 P + 24)
+    same_weights(counted);
+    shared_tokens(counted);
+}
+
+TEST_CASE("cp shares out the sequence; keys and values travel") {
+    auto run = dense();
+    auto const ring = count<Invariant, Stage<0>>({.cp = world_size()}, run);
+    // 4 m ((n-1) 2 + (n-1) 2 + n 2) KV/n: K and V forward, again backward, their gradients home; f (4 P + 24)
+    sent(ring, {0, 0, 0, literal(689304, 902884), 0});
+    same_weights(ring);
+    shared_tokens(ring);
+    run.context_strategy = ContextStrategy::all_gather;
+    auto const gathered = count<Invariant, Stage<0>>({.cp = world_size()}, run);
+    sent(gathered, {0, 0, 0, literal(558232, 837348), 0}); // 4 m 6 (n-1) KV/n; f (4 P + 24)
+    same_weights(gathered);
+    shared_tokens(gathered);
+}
+
+TEST_CASE("tp shares out the weights; with sequence parallelism the stream too, for the same bytes") {
+    double const n = world_size();
+    auto const m = MeshShape{.tp = world_size()};
+    auto const whole_stream = count<Invariant, Stage<0>>(m, dense());
+    // m f (18 X + 2 x 1024): an all-reduce after the embedding, after and before each of 8 blocks, before the head;
+    // log-sum-exp and target logit of each token. f 8
+    sent(whole_stream, {0, 0, 0, 0, literal(1183752, 1775628)});
+    CHECK(whole_stream.saved == 4 * (saved_by_layers(L, T, T, n) + saved_by_head(T, T, n)));
+    auto const shared_stream = count<Sequential, Stage<0>>(m, dense());
+    sent(shared_stream, {0, 0, 0, 0, literal(1184904, 1777356)}); // the same, and f 4 x 288 for the norms' gradients
+    CHECK(shared_stream.saved == 4 * (saved_by_layers(L, T, T / n, n) + saved_by_head(T, T / n, n)));
+    for (auto const& counted : {whole_stream, shared_stream}) {
+        CHECK(counted.parameters == bucket(all_matrices / n) + bucket(all_vectors));
+        CHECK(counted.optimizer == 2 * counted.parameters);
+        CHECK(counted.flops == flops(all_products) / n);
+    }
+}
+
+TEST_CASE("pp shares out the layers") {
+    auto const counted = count<Invariant, Stage<0>>({.pp = world_size()}, dense());
+    bool const first = world_rank() == 0, last = world_rank() + 1 == world_size();
+    // m X to the next stage, m X to the one before; f 8 x 4 for norm, loss and auxiliary losses
+    double const inner = world_size() == 4 && !first && !last;
+    sent(counted, {0, inner != 0 ? 131120 : literal(65568, 65584), 0, 0, 0});
+    double const own = L / world_size(), table = V * H;
+    double const products = own * (attention_weights + ffn_weights) + last * table;
+    CHECK(counted.parameters == bucket(products + first * table) + bucket((2 * own + last) * H));
+    CHECK(counted.optimizer == 2 * counted.parameters);
+    CHECK(counted.flops == flops(products));
+    CHECK(counted.saved == 4 * (saved_by_layers(own, T, T, 1) + last * saved_by_head(T, T, 1)));
+}
+
+TEST_CASE("ep shares out the experts; what it sends are the tokens that chose them") {
+    double const n = world_size();
+    auto run = dense();
+    run.shape.experts = 4;
+    auto const counted = count<Invariant, Stage<0>>({.ep = world_size()}, run);
+    double const others = L * (attention_weights + E * H) + 2 * V * H;
+    double const of_experts = L * E * ffn_weights;
+    CHECK(counted.parameters == bucket(others) + bucket(of_experts, n) + bucket(all_vectors));
+    CHECK(counted.optimizer == 2 * counted.parameters);
+    // The rows of a rank are as many as chose its experts: all of them together are 2 for each token.
+    double const same_for_all = flops(others - V * H) / n;
+    CHECK(over_ranks(counted.flops) == n * same_for_all + flops(L * K * ffn_weights));
+    double const f = 2 * (n - 1) / n, passes = M * L;
+    sent(counted, {0, 0,
+                   f * (4 * (others + all_vectors) + 24)     // gradients that all ranks add to, numbers
+                       + passes * f * 8 * (2 * E + 1)        // the sums of the auxiliary losses
+                       + passes * (n - 1) / n * 8 * E        // how many rows will come
+                       + 2 * counted.rows_exchanged * H * 4, // rows and their results; the gradients of both
+                   0, 0});
+    CHECK(over_ranks(counted.rows_exchanged) <= 2 * passes * T * K);
+    CHECK((n == 1 || over_ranks(counted.rows_exchanged) > 0));
+}
