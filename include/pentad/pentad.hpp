@@ -6,6 +6,7 @@
 #include <pentad/comm/copy.hpp>
 #include <pentad/comm/datatype.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/host_array.hpp>
 #include <pentad/comm/pool.hpp>
 #include <pentad/comm/request.hpp>
 #include <pentad/comm/rooted.hpp>

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -72,7 +73,8 @@ class Pool {
         observe::counters().held(kind_, static_cast<std::int64_t>(size));
         if (unused_.empty()) {
             nodes_.push_back(node);
-            unused_.reserve(nodes_.capacity());
+            unused_.reserve(nodes_.capacity()); // so that giving blocks back never asks for memory
+            free_.reserve(nodes_.capacity() + slabs_.size() + 1);
             return {this, nodes_.size() - 1};
         }
         std::size_t const at = unused_.back();
@@ -107,7 +109,7 @@ class Pool {
             {static_cast<std::byte*>(Kokkos::kokkos_malloc<MemorySpace>("pentad::Pool", slab_size + alignment))});
         total_ += slab_size;
         observe::counters().allocated(kind_);
-        free_.reserve(free_.size() + nodes_.size() + 2);
+        free_.reserve(nodes_.capacity() + slabs_.size() + 1);
         free_.push_back({slabs_.size() - 1, 0, slab_size});
         return free_.end() - 1;
     }
@@ -145,5 +147,19 @@ class Pool {
     std::vector<std::size_t> unused_;
     std::size_t total_ = 0;
 };
+
+namespace detail {
+/// The pool of staging buffers of a memory space; it ends with Kokkos.
+template <class MemorySpace>
+Pool<MemorySpace>& staging_pool() {
+    static auto* pool = [] {
+        static std::unique_ptr<Pool<MemorySpace>> owned =
+            std::make_unique<Pool<MemorySpace>>(observe::Memory::communication);
+        Kokkos::push_finalize_hook([] { owned.reset(); });
+        return owned.get();
+    }();
+    return *pool;
+}
+} // namespace detail
 
 } // namespace pentad::comm

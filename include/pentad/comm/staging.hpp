@@ -9,7 +9,6 @@
 #include <mpi.h>
 
 #include <cstdlib>
-#include <memory>
 #include <string_view>
 #include <type_traits>
 
@@ -30,18 +29,6 @@ inline bool gpu_aware() {
 }
 
 namespace detail {
-
-/// The pool of staging buffers of a memory space; it ends with Kokkos.
-template <class MemorySpace>
-Pool<MemorySpace>& staging_pool() {
-    static auto* pool = [] {
-        static std::unique_ptr<Pool<MemorySpace>> owned =
-            std::make_unique<Pool<MemorySpace>>(observe::Memory::communication);
-        Kokkos::push_finalize_hook([] { owned.reset(); });
-        return owned.get();
-    }();
-    return *pool;
-}
 
 /// True when the elements of a view lie in memory one after the other in row-major order, the order in which they
 /// travel.

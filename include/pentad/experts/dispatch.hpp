@@ -3,14 +3,15 @@
 #pragma once
 
 #include <pentad/comm/collectives.hpp>
+#include <pentad/comm/host_array.hpp>
 #include <pentad/kernels/permute.hpp>
 #include <pentad/layers/layer.hpp>
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
-#include <vector>
 
 namespace pentad::experts {
 
@@ -57,16 +58,13 @@ class Dispatch {
         kernels::sort_by_expert<Exec>(exec, index, counts.flat(), position_.view(), source_.flat(), scratch.view());
         comm::all_to_all(exec, *comm_, counts.flat(), arriving.flat());
 
-        sent_counts_.resize(expert_count);
-        arriving_counts_.resize(expert_count);
+        sent_counts_ = Numbers<i64>(expert_count);
+        arriving_counts_ = Numbers<i64>(expert_count);
         comm::copy_to_host(exec, sent_counts_.data(), counts.flat().data(), expert_count * sizeof(i64));
         comm::copy_to_host(exec, arriving_counts_.data(), arriving.flat().data(), expert_count * sizeof(i64));
-        sent_.assign(ranks, 0);
-        received_.assign(ranks, 0);
-        sent_elements_.resize(ranks);
-        received_elements_.resize(ranks);
-        displacements_.resize(2 * ranks);
-        offsets_.assign(local + 1, 0);
+        sent_ = Numbers<i64>(ranks, 0);
+        received_ = Numbers<i64>(ranks, 0);
+        offsets_ = Numbers<i64>(local + 1, 0);
         for (std::size_t r = 0; r < ranks; ++r)
             for (std::size_t e = 0; e < local; ++e) {
                 sent_[r] += sent_counts_[r * local + e];
@@ -78,8 +76,8 @@ class Dispatch {
     }
 
     /// Offsets of the local experts' rows: local experts + 1 numbers.
-    [[nodiscard]] std::span<i64 const> offsets() const { return offsets_; }
-    [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(offsets_.back()); }
+    [[nodiscard]] std::span<i64 const> offsets() const { return offsets_.span(); }
+    [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(offsets_[offsets_.size() - 1]); }
     [[nodiscard]] View<i32 const, 2, Exec> position() const { return position_.view(); }
 
     /// The tokens x [tokens, hidden] as rows of the local experts.
@@ -119,36 +117,39 @@ class Dispatch {
 
   private:
     template <class T>
-    void exchange(Context<Exec> const& context, Rows<T, Exec> const& from, std::vector<i64> const& sent,
-                  Rows<T, Exec> const& to, std::vector<i64> const& received) {
-        for (std::size_t r = 0; r < sent.size(); ++r) {
-            sent_elements_[r] = static_cast<MPI_Count>(sent[r] * static_cast<i64>(from.columns));
-            received_elements_[r] = static_cast<MPI_Count>(received[r] * static_cast<i64>(to.columns));
+    using Numbers = comm::HostArray<T>;
+
+    template <class T>
+    void exchange(Context<Exec> const& context, Rows<T, Exec> const& from, Numbers<i64> const& sent,
+                  Rows<T, Exec> const& to, Numbers<i64> const& received) {
+        std::size_t const ranks = sent.size();
+        Numbers<MPI_Count> const sent_elements(ranks), received_elements(ranks);
+        Numbers<MPI_Aint> const displacements(2 * ranks);
+        for (std::size_t r = 0; r < ranks; ++r) {
+            sent_elements[r] = static_cast<MPI_Count>(sent[r] * static_cast<i64>(from.columns));
+            received_elements[r] = static_cast<MPI_Count>(received[r] * static_cast<i64>(to.columns));
         }
-        comm::all_to_all(context.exec(), *comm_, from.flat(), sent_elements_, to.flat(), received_elements_,
-                         displacements_);
+        comm::all_to_all(context.exec(), *comm_, from.flat(), sent_elements.span(), to.flat(), received_elements.span(),
+                         displacements.span());
     }
     /// Rows arrive by (source rank, expert); grouping_[p] is the arrived row that is row p by (expert, source rank).
     void group_by_expert(Context<Exec> const& context, std::size_t ranks, std::size_t local) {
-        order_.resize(rows());
+        Numbers<i32> const order(rows());
+        Numbers<i64> const next(local);
+        std::copy_n(offsets_.data(), local, next.data());
         std::size_t arrived = 0;
-        std::vector<i64>& next = next_;
-        next.assign(offsets_.begin(), offsets_.end() - 1);
         for (std::size_t r = 0; r < ranks; ++r)
             for (std::size_t e = 0; e < local; ++e)
                 for (i64 i = 0; i < arriving_counts_[r * local + e]; ++i)
-                    order_[static_cast<std::size_t>(next[e]++)] = static_cast<i32>(arrived++);
+                    order[static_cast<std::size_t>(next[e]++)] = static_cast<i32>(arrived++);
         grouping_ = Rows<i32, Exec>(context, rows(), 1);
-        comm::copy_from_host(context.exec(), grouping_.flat().data(), order_.data(), order_.size() * sizeof(i32));
+        comm::copy_from_host(context.exec(), grouping_.flat().data(), order.data(), order.size() * sizeof(i32));
     }
 
     comm::Communicator const* comm_ = nullptr;
     int top_k_ = 1;
     Rows<i32, Exec> position_, source_, grouping_;
-    std::vector<i64> sent_counts_, arriving_counts_, sent_, received_, offsets_, next_;
-    std::vector<i32> order_;
-    std::vector<MPI_Count> sent_elements_, received_elements_;
-    std::vector<MPI_Aint> displacements_;
+    Numbers<i64> sent_counts_, arriving_counts_, sent_, received_, offsets_;
 };
 
 } // namespace pentad::experts

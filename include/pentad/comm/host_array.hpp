@@ -1,0 +1,37 @@
+// Room: comm. Small arrays on the host, such as counts: from a pool, so that they can be made anew in every step.
+#pragma once
+
+#include <pentad/comm/pool.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+namespace pentad::comm {
+
+/// n elements on the host, which copies share.
+template <class T>
+class HostArray {
+    static_assert(std::is_trivially_copyable_v<T>);
+
+  public:
+    HostArray() = default;
+    /// Uninitialised.
+    explicit HostArray(std::size_t n)
+        : block_(detail::staging_pool<Kokkos::HostSpace>().take(n * sizeof(T))), size_(n) {}
+    HostArray(std::size_t n, T value) : HostArray(n) { std::fill_n(data(), n, value); }
+
+    [[nodiscard]] std::size_t size() const { return size_; }
+    [[nodiscard]] T* data() const { return static_cast<T*>(block_.data()); }
+    [[nodiscard]] T& operator[](std::size_t i) const { return data()[i]; }
+    [[nodiscard]] std::span<T> span() const { return {data(), size_}; }
+
+  private:
+    Block<Kokkos::HostSpace> block_;
+    std::size_t size_ = 0;
+};
+
+} // namespace pentad::comm

@@ -1,0 +1,114 @@
+// ranks: 1 4
+//
+// A step of a run that has settled allocates no buffer, neither in a memory space of Kokkos nor on the host.
+#include <doctest/extensions/doctest_mpi.h>
+
+#include <pentad/train/trainer.hpp>
+
+#include <support/on_mesh.hpp>
+#include <support/pmpi_counter.hpp>
+#include <support/training.hpp>
+
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+using namespace support;
+
+namespace {
+
+bool counting = false;
+std::int64_t host_allocations = 0, kokkos_allocations = 0;
+
+// What Kokkos keeps for a kernel's name and oneDNN for a handle is smaller than any buffer.
+constexpr std::size_t smallest_buffer = 256;
+
+/// Counts what is asked for outside the calls of the MPI library.
+void* allocate(std::size_t bytes, std::size_t alignment) {
+    if (counting && bytes >= smallest_buffer && !pmpi::inside_mpi()) ++host_allocations;
+    void* const memory =
+        std::aligned_alloc(alignment, (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+
+} // namespace
+
+void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
+void* operator new[](std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+    return allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+    return allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace {
+
+/// Six steps; the last two are counted.
+template <class T, class Stream, class Zero>
+void nothing_is_allocated(MeshShape const& m, train::RunSettings settings) {
+    INFO(m.text());
+    // The same window and the same weights in every step: experts get as many tokens as before.
+    auto const text = varied_text().substr(0, settings.seq + 1);
+    io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+    OnMesh const mesh(m, settings.shape.kv_heads);
+    settings.learning_rate = 0;
+    Kokkos::Tools::Experimental::set_allocate_data_callback(
+        [](Kokkos::Tools::SpaceHandle, char const*, void const*, std::uint64_t) { ++kokkos_allocations; });
+    host_allocations = kokkos_allocations = 0;
+    counting = true;
+    train::Trainer<T, Stream, Zero, Exec> trainer(mesh.context, settings, data);
+    for (std::int64_t step = 1; step <= 4; ++step) trainer.step(step);
+    CHECK(host_allocations > 0); // the counters see what there is to see
+    CHECK(kokkos_allocations > 0);
+    host_allocations = kokkos_allocations = 0;
+    for (std::int64_t step = 5; step <= 6; ++step) trainer.step(step);
+    counting = false;
+    Kokkos::Tools::Experimental::set_allocate_data_callback(nullptr);
+    CHECK(host_allocations == 0);
+    CHECK(kokkos_allocations == 0);
+}
+
+train::RunSettings run() {
+    return {.shape = {.layers = 2, .hidden = 32, .heads = 4, .kv_heads = 2, .ffn = 64, .vocab = 64},
+            .batch = 16,
+            .micro_batches = 2,
+            .seq = 16,
+            .steps = 6,
+            .warmup = 0};
+}
+
+template <class F>
+void on_some_meshes(F&& f) {
+    if (world_size() == 1) {
+        f(MeshShape{});
+        return;
+    }
+    f(MeshShape{.dp = 2, .tp = 2});
+    f(MeshShape{.pp = 2, .cp = 2});
+    f(MeshShape{.ep = 2, .tp = 2});
+    f(MeshShape{.ep = 2, .cp = 2});
+}
+
+} // namespace
+
+TEST_CASE("a dense model") {
+    on_some_meshes(
+        [](MeshShape const& m) { nothing_is_allocated<f32, InvariantStream<f32>, zero::Stage<0>>(m, run()); });
+}
+TEST_CASE("experts, recomputation, ZeRO-1 and sequence parallelism") {
+    auto settings = run();
+    settings.shape.experts = 4;
+    settings.recompute = true;
+    on_some_meshes(
+        [&](MeshShape const& m) { nothing_is_allocated<bf16, SequenceStream<bf16>, zero::Stage<1>>(m, settings); });
+}
