@@ -376,24 +376,26 @@ std::optional<std::string> check_data(O const& o) {
 
 std::string conclude(Options options, Complaint complaint, int ranks) {
     if (auto const fault = mesh_fault(options, ranks)) {
-        if (complaint.reason.empty()) complaint.reason = *fault;
-        complaint.change("--mesh");
+        complaint.add(*fault, "--mesh");
         options = nearest_mesh(options, ranks);
     }
     // Each round mends a fault, and may make one of a flag that is checked later.
     auto fault = first_fault(options);
     for (int round = 0; fault && round < 32; ++round, fault = first_fault(options)) {
-        if (complaint.reason.empty()) complaint.reason = fault->reason;
-        complaint.change(flag_of(fault->flag).name);
+        complaint.add(fault->reason, flag_of(fault->flag).name);
         mend(options, *fault);
     }
-    if (complaint.reason.empty() || complaint.changed.empty() || fault) return complaint.reason;
-    std::string sentence = complaint.reason + ": try";
+    if (complaint.reason.empty() || fault) return complaint.reason;
+    std::string suggestion;
     for (auto const name : complaint.changed) {
-        auto const value = value_text(*find_flag(name), options);
-        sentence += " " + std::string(name) + (value.empty() ? "" : " " + value);
+        Flag const& flag = *find_flag(name);
+        auto const value = value_text(flag, options);
+        if (flag.shown.empty())
+            suggestion += " " + std::string(name);
+        else if (!value.empty()) // of a file, no name of ours would be right
+            suggestion += " " + std::string(name) + " " + value;
     }
-    return sentence;
+    return complaint.reason + (suggestion.empty() ? "" : ": try" + suggestion);
 }
 
 std::optional<std::string> check(Options const& options, int ranks) {

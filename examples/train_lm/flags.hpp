@@ -19,21 +19,16 @@ namespace train_lm {
 
 using Integer = std::int64_t Options::*;
 
-struct IntegerValue {
-    Integer member;
-    std::int64_t least;
-    std::int64_t most;
+/// A number of at least this and at most that.
+template <class Number, class Member = Number>
+struct NumberValue {
+    Member Options::* member;
+    Number least;
+    Number most;
 };
-struct OptionalIntegerValue {
-    std::optional<std::int64_t> Options::* member;
-    std::int64_t least;
-    std::int64_t most;
-};
-struct RealValue {
-    double Options::* member;
-    double least;
-    double most;
-};
+using IntegerValue = NumberValue<std::int64_t>;
+using OptionalIntegerValue = NumberValue<std::int64_t, std::optional<std::int64_t>>;
+using RealValue = NumberValue<double>;
 struct ChoiceValue {
     std::string Options::* member;
     std::vector<std::string_view> choices;
@@ -95,7 +90,9 @@ struct Complaint {
     std::string reason; ///< empty: nothing is wrong yet
     std::vector<std::string_view> changed;
 
-    void change(std::string_view flag) {
+    /// The first thing that is wrong is what will be said; all of it is mended in what will be suggested.
+    void add(std::string const& why, std::string_view flag) {
+        if (reason.empty()) reason = why;
         if (std::find(changed.begin(), changed.end(), flag) == changed.end()) changed.push_back(flag);
     }
 };

@@ -160,7 +160,8 @@ TEST_CASE("an unknown flag is named, with the one that was meant") {
     CHECK(error_of("--microbatches=3") ==
           "there is no flag --microbatches: did you mean --micro-batches? (--help lists them)");
     CHECK(error_of("--steps 3 4") == "'4' belongs to no flag (--help lists them)");
-    CHECK(error_of("--quiet=yes") == "--quiet takes no value, and was given yes: try --quiet");
+    CHECK(mended("--quiet=yes") == "--quiet takes no value, and was given yes: try --quiet");
+    CHECK(mended("--zigzag 1 --zigzag") == "--zigzag takes no value, and was given 1: try --zigzag");
 }
 
 TEST_CASE("a value that cannot be read is refused with one that works") {
@@ -175,7 +176,10 @@ TEST_CASE("a value that cannot be read is refused with one that works") {
     CHECK(mended("--heads abc --mesh tp=8", 8) == "--heads abc is not a whole number: try --heads 16");
     CHECK(mended("--hidden 9223372036854775807") ==
           "--hidden 9223372036854775807 is not between 2 and 1048576: try --hidden 192");
-    CHECK(mended("--seed -1") == "--seed -1 is not between 0 and 9223372036854775807: try --seed 0");
+    CHECK(mended("--seed -1") == "--seed -1 is not between 0 and 9223372036854775806: try --seed 0");
+    CHECK(mended("--seed 9223372036854775808") ==
+          "--seed 9223372036854775808 is not between 0 and 9223372036854775806: try --seed 1");
+    CHECK(mended("--layers=-1") == "--layers -1 is not between 1 and 65536: try --layers 1");
     CHECK(mended("--lr fast") == "--lr fast is not a number: try --lr 0.001");
     CHECK(mended("--lr nan") == "--lr nan is not between 0 and 1e+06: try --lr 0.001");
     CHECK(mended("--lr inf") == "--lr inf is not between 0 and 1e+06: try --lr 0.001");
@@ -189,9 +193,11 @@ TEST_CASE("a value that cannot be read is refused with one that works") {
     CHECK(mended("--zero 2") == "--zero 2 is not between 0 and 1: try --zero 0");
     CHECK(mended("--ignore-byte 256") == "--ignore-byte 256 is not between 0 and 255: try --ignore-byte 255");
     CHECK(mended("--ignore-byte x") == "--ignore-byte x is not a whole number: try --ignore-byte 0");
+    CHECK(mended("--ignore-byte") == "--ignore-byte needs a value, B: try --ignore-byte 0");
     CHECK(mended("--vocab 100") == "--vocab 100 is not between 256 and 16777216: try --vocab 256");
     CHECK(mended("--steps 3 --steps 4") == "--steps is given twice: try --steps 3");
     CHECK(error_of("--log") == "--log needs a value, FILE");
+    CHECK(parse_words({"--prompt", ""}, 1).error == "--prompt needs a value, TEXT");
     for (auto const* flag : {"--batch", "--micro-batches", "--seq", "--layers", "--hidden", "--heads", "--kv-heads",
                              "--ffn", "--top-k", "--moe-every"})
         for (auto const* value : {"0", "-3"})
@@ -216,7 +222,9 @@ TEST_CASE("a mesh that is not one is refused with the nearest that works") {
     CHECK(mended("--mesh ,dp=2", 2) == "--mesh ,dp=2 is not a list of AXIS=EXTENT: try --mesh dp=2");
     CHECK(mended("--mesh dp=", 2) == "--mesh dp= is not a list of AXIS=EXTENT: try --mesh dp=2");
     CHECK(mended("--mesh", 2) == "--mesh needs a value, AXES: try --mesh dp=2");
-    CHECK(mended("--mesh dp=4294967296,tp=4294967296", 2).ends_with("try --mesh tp=2"));
+    CHECK(mended("--mesh dp=4294967296,tp=4294967296", 2) ==
+          "--mesh dp=4294967296,tp=4294967296 is a mesh of 9223372036854775807 ranks, and the run has 2: try --mesh "
+          "tp=2");
     CHECK(mended("--mesh dp=99999999999999999999", 2).ends_with(": try --mesh dp=2"));
     // Of the meshes as near, one with which the rest works.
     CHECK(mended("--mesh dp=2,tp=2 --batch 6", 8) ==
