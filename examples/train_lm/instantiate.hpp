@@ -1,4 +1,4 @@
-// What the units make_*.cpp instantiate.
+// What the units make_*.cpp instantiate: a trainer each.
 #pragma once
 
 #include "training.hpp"
@@ -6,6 +6,15 @@
 #include <pentad/train/export.hpp>
 #include <pentad/train/sampler.hpp>
 #include <pentad/train/trainer.hpp>
+
+// The models are units of their own (model_*.cpp): they are half of what there is to compile.
+extern template class pentad::train::LanguageModel<pentad::InvariantStream<pentad::f64>, Kokkos::DefaultExecutionSpace>;
+extern template class pentad::train::LanguageModel<pentad::SequenceStream<pentad::f64>, Kokkos::DefaultExecutionSpace>;
+extern template class pentad::train::LanguageModel<pentad::InvariantStream<pentad::f32>, Kokkos::DefaultExecutionSpace>;
+extern template class pentad::train::LanguageModel<pentad::SequenceStream<pentad::f32>, Kokkos::DefaultExecutionSpace>;
+extern template class pentad::train::LanguageModel<pentad::InvariantStream<pentad::bf16>,
+                                                   Kokkos::DefaultExecutionSpace>;
+extern template class pentad::train::LanguageModel<pentad::SequenceStream<pentad::bf16>, Kokkos::DefaultExecutionSpace>;
 
 namespace train_lm {
 
@@ -15,10 +24,11 @@ std::unique_ptr<pentad::train::WeightSink<A>> make_sink(std::filesystem::path co
 extern template std::unique_ptr<pentad::train::WeightSink<double>> make_sink(std::filesystem::path const&);
 extern template std::unique_ptr<pentad::train::WeightSink<float>> make_sink(std::filesystem::path const&);
 
-template <class T, class Stream, class Zero>
+template <class Stream>
 class TrainingOf final : public Training {
   public:
     using Exec = Kokkos::DefaultExecutionSpace;
+    using T = typename Stream::element;
 
     explicit TrainingOf(TrainingSetup const& setup)
         : context_(setup.communicators), trainer_(context_, setup.settings, setup.data) {}
@@ -36,13 +46,7 @@ class TrainingOf final : public Training {
 
   private:
     pentad::Context<Exec> context_;
-    pentad::train::Trainer<T, Stream, Zero, Exec> trainer_;
+    pentad::train::Trainer<Stream, Exec> trainer_;
 };
-
-template <class T, class Stream>
-std::unique_ptr<Training> make(TrainingSetup const& setup) {
-    if (setup.zero == 1) return std::make_unique<TrainingOf<T, Stream, pentad::zero::Stage<1>>>(setup);
-    return std::make_unique<TrainingOf<T, Stream, pentad::zero::Stage<0>>>(setup);
-}
 
 } // namespace train_lm

@@ -1,5 +1,5 @@
 #include "instantiate.hpp"
 
 std::unique_ptr<train_lm::Training> train_lm::make_bf16(TrainingSetup const& setup) {
-    return make<pentad::bf16, pentad::InvariantStream<pentad::bf16>>(setup);
+    return std::make_unique<TrainingOf<pentad::InvariantStream<pentad::bf16>>>(setup);
 }

@@ -1,5 +1,5 @@
 #include "instantiate.hpp"
 
 std::unique_ptr<train_lm::Training> train_lm::make_bf16_sequence_parallel(TrainingSetup const& setup) {
-    return make<pentad::bf16, pentad::SequenceStream<pentad::bf16>>(setup);
+    return std::make_unique<TrainingOf<pentad::SequenceStream<pentad::bf16>>>(setup);
 }

@@ -63,6 +63,7 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.context_strategy = o.cp == "ring" ? pentad::ContextStrategy::ring : pentad::ContextStrategy::all_gather;
     s.gpipe = o.schedule == "gpipe";
     s.recompute = o.recompute;
+    s.zero_stage = static_cast<int>(o.zero);
     if (o.ignore_byte) s.ignored = static_cast<std::uint8_t>(*o.ignore_byte);
     s.steps = o.steps;
     s.learning_rate = o.lr;
@@ -264,8 +265,7 @@ bool run(Options const& options) {
     auto const seed = static_cast<std::uint64_t>(options.seed);
     auto const data = files.empty() ? pentad::io::TextData(sample_text, "the built-in text", options.seq, seed)
                                     : pentad::io::TextData(files, options.seq, seed);
-    auto const training =
-        make_training(options, {communicators, data, make_settings(options), static_cast<int>(options.zero)});
+    auto const training = make_training(options, {communicators, data, make_settings(options)});
 
     Outcome outcome;
     std::optional<pentad::io::LineFile> log;

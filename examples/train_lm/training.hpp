@@ -1,5 +1,5 @@
-// A training run behind an interface without element types or layouts: each unit of the program instantiates one stream
-// (element type, sequence parallelism or not) for both ZeRO stages.
+// A training run behind an interface without element types or layouts: each unit of the program instantiates one
+// trainer, for an element type and a stream (sequence parallelism or not).
 #pragma once
 
 #include <pentad/comm/communicator.hpp>
@@ -30,7 +30,6 @@ struct TrainingSetup {
     pentad::comm::Communicators& communicators;
     pentad::io::TextData const& data;
     pentad::train::RunSettings settings;
-    int zero = 0;
 };
 
 std::unique_ptr<Training> make_f64(TrainingSetup const& setup);

@@ -21,7 +21,6 @@ namespace {
 
 using Invariant = InvariantStream<f32>;
 using Sequential = SequenceStream<f32>;
-using zero::Stage;
 
 // The model: L layers of width H, heads of q and width of k and v, width F of the feed-forward block, vocabulary V, E
 // experts of which a token goes to K. A micro-batch is T tokens in 4 sequences, a step M micro-batches.
@@ -56,14 +55,14 @@ struct Counted {
     double rows_exchanged = 0;   ///< with experts, in a step: rows of tokens sent to other ranks and received from them
 };
 
-template <class Stream, class Zero>
+template <class Stream>
 Counted count(MeshShape const& m, train::RunSettings const& settings) {
     auto held = [](observe::Memory kind) { return static_cast<double>(observe::counters()[kind].bytes); };
     double const nothing[] = {held(observe::Memory::parameters), held(observe::Memory::optimizer)};
     auto const text = varied_text();
     io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
     OnMesh const mesh(m, settings.shape.kv_heads);
-    train::Trainer<f32, Stream, Zero, Exec> trainer(mesh.context, settings, data);
+    train::Trainer<Stream, Exec> trainer(mesh.context, settings, data);
     Counted result{};
     result.parameters = held(observe::Memory::parameters) - nothing[0];
     result.optimizer = held(observe::Memory::optimizer) - nothing[1];
@@ -153,18 +152,20 @@ void shared_tokens(Counted const& counted) {
 
 TEST_CASE("dp shares out the tokens; ZeRO-1 the optimizer state too, for the same bytes") {
     auto const m = MeshShape{.dp = world_size()};
-    auto const replicated = count<Invariant, Stage<0>>(m, dense());
+    auto run = dense();
+    auto const replicated = count<Invariant>(m, run);
     sent(replicated, {literal(165016, 247524), 0, 0, 0, 0}); // f (4 P + 24)
     same_weights(replicated);
     shared_tokens(replicated);
-    auto const sharded = count<Invariant, Stage<1>>(m, dense());
+    run.zero_stage = 1;
+    auto const sharded = count<Invariant>(m, run);
     sent(sharded, {literal(165016, 247524), 0, 0, 0, 0}); // (n-1)/n (4 P + 4 P) + f 24
     same_weights(sharded, world_size());
     shared_tokens(sharded);
 }
 
 TEST_CASE("ep is a batch axis of a dense model") {
-    auto const counted = count<Invariant, Stage<0>>({.ep = world_size()}, dense());
+    auto const counted = count<Invariant>({.ep = world_size()}, dense());
     sent(counted, {0, 0, literal(165016, 247524), 0, 0}); // f (4 P + 24)
     same_weights(counted);
     shared_tokens(counted);
@@ -172,13 +173,13 @@ TEST_CASE("ep is a batch axis of a dense model") {
 
 TEST_CASE("cp shares out the sequence; keys and values travel") {
     auto run = dense();
-    auto const ring = count<Invariant, Stage<0>>({.cp = world_size()}, run);
+    auto const ring = count<Invariant>({.cp = world_size()}, run);
     // 4 m ((n-1) 2 + (n-1) 2 + n 2) KV/n: K and V forward, again backward, their gradients home; f (4 P + 24)
     sent(ring, {0, 0, 0, literal(689304, 902884), 0});
     same_weights(ring);
     shared_tokens(ring);
     run.context_strategy = ContextStrategy::all_gather;
-    auto const gathered = count<Invariant, Stage<0>>({.cp = world_size()}, run);
+    auto const gathered = count<Invariant>({.cp = world_size()}, run);
     sent(gathered, {0, 0, 0, literal(558232, 837348), 0}); // 4 m 6 (n-1) KV/n; f (4 P + 24)
     same_weights(gathered);
     shared_tokens(gathered);
@@ -187,12 +188,12 @@ TEST_CASE("cp shares out the sequence; keys and values travel") {
 TEST_CASE("tp shares out the weights; with sequence parallelism the stream too, for the same bytes") {
     double const n = world_size();
     auto const m = MeshShape{.tp = world_size()};
-    auto const whole_stream = count<Invariant, Stage<0>>(m, dense());
+    auto const whole_stream = count<Invariant>(m, dense());
     // m f (18 X + 2 x 1024): an all-reduce after the embedding, after and before each of 8 blocks, before the head;
     // log-sum-exp and target logit of each token. f 8
     sent(whole_stream, {0, 0, 0, 0, literal(1183752, 1775628)});
     CHECK(whole_stream.saved == 4 * (saved_by_layers(L, T, T, n) + saved_by_head(T, T, n)));
-    auto const shared_stream = count<Sequential, Stage<0>>(m, dense());
+    auto const shared_stream = count<Sequential>(m, dense());
     sent(shared_stream, {0, 0, 0, 0, literal(1184904, 1777356)}); // the same, and f 4 x 288 for the norms' gradients
     CHECK(shared_stream.saved == 4 * (saved_by_layers(L, T, T / n, n) + saved_by_head(T, T / n, n)));
     for (auto const& counted : {whole_stream, shared_stream}) {
@@ -203,7 +204,7 @@ TEST_CASE("tp shares out the weights; with sequence parallelism the stream too, 
 }
 
 TEST_CASE("pp shares out the layers") {
-    auto const counted = count<Invariant, Stage<0>>({.pp = world_size()}, dense());
+    auto const counted = count<Invariant>({.pp = world_size()}, dense());
     bool const first = world_rank() == 0, last = world_rank() + 1 == world_size();
     // m X to the next stage, m X to the one before; f 8 x 4 for norm, loss and auxiliary losses
     double const inner = world_size() == 4 && !first && !last;
@@ -220,7 +221,7 @@ TEST_CASE("ep shares out the experts; what it sends are the tokens that chose th
     double const n = world_size();
     auto run = dense();
     run.shape.experts = 4;
-    auto const counted = count<Invariant, Stage<0>>({.ep = world_size()}, run);
+    auto const counted = count<Invariant>({.ep = world_size()}, run);
     double const others = L * (attention_weights + E * H) + 2 * V * H;
     double const of_experts = L * E * ffn_weights;
     CHECK(counted.parameters == bucket(others) + bucket(of_experts, n) + bucket(all_vectors));

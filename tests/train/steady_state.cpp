@@ -54,7 +54,7 @@ void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { s
 namespace {
 
 /// Six steps; the last two are counted.
-template <class T, class Stream, class Zero>
+template <class Stream>
 void nothing_is_allocated(MeshShape const& m, train::RunSettings settings) {
     INFO(m.text());
     // The same window and the same weights in every step: experts get as many tokens as before.
@@ -66,7 +66,7 @@ void nothing_is_allocated(MeshShape const& m, train::RunSettings settings) {
         [](Kokkos::Tools::SpaceHandle, char const*, void const*, std::uint64_t) { ++kokkos_allocations; });
     host_allocations = kokkos_allocations = 0;
     counting = true;
-    train::Trainer<T, Stream, Zero, Exec> trainer(mesh.context, settings, data);
+    train::Trainer<Stream, Exec> trainer(mesh.context, settings, data);
     for (std::int64_t step = 1; step <= 4; ++step) trainer.step(step);
     CHECK(host_allocations > 0); // the counters see what there is to see
     CHECK(kokkos_allocations > 0);
@@ -102,13 +102,12 @@ void on_some_meshes(F&& f) {
 } // namespace
 
 TEST_CASE("a dense model") {
-    on_some_meshes(
-        [](MeshShape const& m) { nothing_is_allocated<f32, InvariantStream<f32>, zero::Stage<0>>(m, run()); });
+    on_some_meshes([](MeshShape const& m) { nothing_is_allocated<InvariantStream<f32>>(m, run()); });
 }
 TEST_CASE("experts, recomputation, ZeRO-1 and sequence parallelism") {
     auto settings = run();
     settings.shape.experts = 4;
     settings.recompute = true;
-    on_some_meshes(
-        [&](MeshShape const& m) { nothing_is_allocated<bf16, SequenceStream<bf16>, zero::Stage<1>>(m, settings); });
+    settings.zero_stage = 1;
+    on_some_meshes([&](MeshShape const& m) { nothing_is_allocated<SequenceStream<bf16>>(m, settings); });
 }

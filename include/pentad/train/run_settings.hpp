@@ -23,6 +23,7 @@ struct RunSettings {
     ContextStrategy context_strategy = ContextStrategy::ring;
     bool gpipe = false; ///< GPipe, otherwise 1F1B
     bool recompute = false;
+    int zero_stage = 0; ///< 1: the optimizer state is sharded over the axes over which the gradients were partial
     std::optional<std::uint8_t> ignored = std::nullopt; ///< targets of this byte carry no loss
     std::int64_t steps = 100;                           ///< of the learning rate's schedule
     double learning_rate = 1e-3;

@@ -17,12 +17,12 @@
 
 namespace pentad::train {
 
-/// @tparam Stream the layout of the residual stream  @tparam Zero the ZeRO stage
-template <class T, class Stream, class Zero, class Exec>
+/// @tparam Stream the layout of the residual stream, e.g. SequenceStream<bf16>
+template <class Stream, class Exec>
 class Trainer {
   public:
     using Model = LanguageModel<Stream, Exec>;
-    using Store = zero::ParameterStore<T, Exec, Zero>;
+    using Store = zero::ParameterStore<typename Stream::element, Exec>;
 
     /// Collective over all ranks.
     Trainer(Context<Exec> const& context, RunSettings const& settings, io::TextData const& data)
@@ -31,7 +31,8 @@ class Trainer {
                  settings.seq, settings.order, settings.context_strategy},
           model_(setup_, context.communicators().coordinate("pp"), context.communicators().extent("pp"),
                  settings.recompute),
-          store_(context, model_, settings.seed), batch_(setup_, settings.micro_batches, settings.ignored),
+          store_(context, model_, settings.seed, settings.zero_stage),
+          batch_(setup_, settings.micro_batches, settings.ignored),
           executor_(context, model_, {setup_.batch, setup_.seq, settings.shape.hidden}) {
         int const stages = context.communicators().extent("pp"), count = static_cast<int>(settings.micro_batches);
         training_ = settings.gpipe ? pipeline::gpipe(stages, count) : pipeline::one_forward_one_backward(stages, count);

@@ -10,24 +10,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <typeindex>
 #include <utility>
 #include <vector>
 
 namespace pentad::zero {
 
-/// @tparam Zero the ZeRO stage, e.g. Stage<1>
-template <class T, class Exec, class Zero>
+template <class T, class Exec>
 class ParameterStore {
   public:
     using A = accumulator_t<T>;
 
     /// Gives memory to the parameters of `model` and draws them. A bucket is closed when it holds `bucket_elements` or
-    /// more.
+    /// more. @param stage of ZeRO: 0 or 1
+    /// @throws std::invalid_argument when there is no such stage
     template <class Model>
-    ParameterStore(Context<Exec> const& context, Model& model, std::uint64_t seed,
+    ParameterStore(Context<Exec> const& context, Model& model, std::uint64_t seed, int stage,
                    std::size_t bucket_elements = std::size_t{1} << 23)
-        : context_(&context), norm_(context, {}) {
+        : context_(&context), stage_(stage), norm_(context, {}) {
+        if (stage != 0 && stage != 1)
+            throw std::invalid_argument("ZeRO stage " + std::to_string(stage) + ": stages 0 and 1 exist");
         struct Place {
             BucketBase<T, Exec>* bucket;
             std::size_t offset;
@@ -84,18 +88,25 @@ class ParameterStore {
     BucketBase<T, Exec>& bucket_for(P const&, std::size_t bucket_elements) {
         using Sync = replicated_axes_t<typename P::used>;
         using Sharded = sharded_axes_t<typename P::stored>;
-        using Kind = Bucket<T, Exec, Zero, Sync, Sharded>;
-        std::pair<std::type_index, bool> const key(typeid(Kind), P::decays);
+        std::pair<std::type_index, bool> const key(typeid(std::pair<Sync, Sharded>), P::decays);
         for (auto& entry : buckets_)
             if (entry.key == key && entry.is_open) {
                 if (entry.bucket->size() < bucket_elements) return *entry.bucket;
                 entry.is_open = false;
             }
-        buckets_.push_back({std::make_unique<Kind>(*context_, P::decays), key, true});
+        auto const add = [&]<class Zero>(Zero) {
+            buckets_.push_back(
+                {std::make_unique<Bucket<T, Exec, Zero, Sync, Sharded>>(*context_, P::decays), key, true});
+        };
+        if (stage_ == 0)
+            add(Stage<0>());
+        else
+            add(Stage<1>());
         return *buckets_.back().bucket;
     }
 
     Context<Exec> const* context_;
+    int stage_;
     std::vector<Entry> buckets_;
     Tensor<SquareSum, Exec> norm_;
 };
