@@ -1,5 +1,4 @@
-// expect: seq = 1022 is not divisible by cp x tp = 4
-// expect: pentad: a dimension is not divisible by the axes that shard it
+// expect: pentad: seq = 1022 is not divisible by cp x tp = 4: change the extent or the mesh
 #include <pentad/layout/validity.hpp>
 
 using namespace pentad;

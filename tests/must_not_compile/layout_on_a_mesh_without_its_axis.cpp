@@ -1,5 +1,4 @@
-// expect: pentad: the layout names an axis that the mesh does not have
-// expect: f32\[seq@cp:1024, hidden:512\]
+// expect: pentad: the layout names an axis that the mesh does not have: f32\[seq@cp:1024, hidden:512\]
 #include <pentad/layout/validity.hpp>
 
 using namespace pentad;

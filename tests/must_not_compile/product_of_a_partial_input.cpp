@@ -1,6 +1,5 @@
 // expect: pentad: the input of a linear layer is still partial
-// expect: f32\[seq:\?, hidden:\?\]\{tp: partial\}
-// expect: f32\[ffn:\?, hidden:\?\]
+// expect: f32\[seq:\?, hidden:\?\]\{tp: partial\} times f32\[ffn:\?, hidden:\?\]
 #include <pentad/layers/contract.hpp>
 
 using namespace pentad;

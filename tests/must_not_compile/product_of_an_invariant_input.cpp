@@ -1,6 +1,5 @@
-// expect: pentad: the weight's output dimension is sharded over an axis over which the input is not replicated
-// expect: f32\[seq:\?, hidden:\?\]
-// expect: f32\[ffn@tp:\?, hidden:\?\]
+// expect: pentad: the output dimension of the weight is sharded over an axis over which the input is not replicated
+// expect: f32\[seq:\?, hidden:\?\] times f32\[ffn@tp:\?, hidden:\?\]
 #include <pentad/layers/contract.hpp>
 
 using namespace pentad;

@@ -1,6 +1,5 @@
 // expect: pentad: the input and the weight of a linear layer have different elements
-// expect: f64\[seq:\?, hidden:\?\]\{tp: replicated\}
-// expect: f32\[ffn@tp:\?, hidden:\?\]
+// expect: f64\[seq:\?, hidden:\?\]\{tp: replicated\} times f32\[ffn@tp:\?, hidden:\?\]
 #include <pentad/layers/contract.hpp>
 
 using namespace pentad;

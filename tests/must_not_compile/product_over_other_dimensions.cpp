@@ -1,6 +1,5 @@
 // expect: pentad: the last dimensions of the input are not those that the weight takes
-// expect: f32\[seq:\?, vocab:\?\]\{tp: replicated\}
-// expect: f32\[ffn@tp:\?, hidden:\?\]
+// expect: f32\[seq:\?, vocab:\?\]\{tp: replicated\} times f32\[ffn@tp:\?, hidden:\?\]
 #include <pentad/layers/contract.hpp>
 
 using namespace pentad;

@@ -1,11 +1,13 @@
-// expect: pentad: x has no dimensions beside those that the weight takes
+// expect: pentad: the input has no dimensions beside those that the weight takes
+// expect: f32\[hidden:\?\] times f32\[ffn:\?, hidden:\?\]
 #include <pentad/layers/contract.hpp>
 
 using namespace pentad;
 
 using W = Layout<f32, Dims<Dim<ffn>, Dim<hidden>>>;
 #ifdef PENTAD_WRONG
-constexpr bool fits = Multipliable<Layout<f32, Dims<Dim<hidden>>>, W, 1>;
+using X = Layout<f32, Dims<Dim<hidden>>>;
 #else
-constexpr bool fits = Multipliable<Layout<f32, Dims<Dim<seq>, Dim<hidden>>>, W, 1>;
+using X = Layout<f32, Dims<Dim<seq>, Dim<hidden>>>;
 #endif
+constexpr auto allowed = (require_multipliable<X, W, 1>(), true);

@@ -1,6 +1,5 @@
-// expect: pentad: the weight's input dimension is sharded over axes over which the input is not
-// expect: f32\[seq:\?, ffn:\?\]
-// expect: f32\[hidden:\?, ffn@tp:\?\]
+// expect: pentad: the input dimension of the weight is sharded over axes over which the input is not
+// expect: f32\[seq:\?, ffn:\?\] times f32\[hidden:\?, ffn@tp:\?\]
 #include <pentad/layers/contract.hpp>
 
 using namespace pentad;

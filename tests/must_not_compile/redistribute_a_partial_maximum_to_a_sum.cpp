@@ -1,6 +1,5 @@
 // expect: pentad: a partial maximum or log-sum-exp can only be reduced
-// expect: f32\[seq:8\]\{tp: partial max\}
-// expect: f32\[seq:8\]\{tp: partial\}
+// expect: from f32\[seq:8\]\{tp: partial max\} to f32\[seq:8\]\{tp: partial\}
 #include <pentad/layout/plan.hpp>
 
 using namespace pentad;

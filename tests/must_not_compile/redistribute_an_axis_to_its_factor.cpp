@@ -1,6 +1,5 @@
 // expect: pentad: one layout names an axis and the other a factor of it
-// expect: f32\[seq@tp:8\]
-// expect: f32\[seq@outer\(tp\):8\]
+// expect: from f32\[seq@tp:8\] to f32\[seq@outer\(tp\):8\]
 #include <pentad/layout/plan.hpp>
 
 using namespace pentad;

@@ -1,6 +1,5 @@
 // expect: pentad: an axis enters and leaves a dimension at its minor end only
-// expect: f32\[seq@cp\.tp:8\]
-// expect: f32\[seq@tp:8\]
+// expect: from f32\[seq@cp\.tp:8\] to f32\[seq@tp:8\]
 #include <pentad/layout/plan.hpp>
 
 using namespace pentad;

@@ -1,6 +1,5 @@
 // expect: pentad: the layouts give a dimension two different extents
-// expect: f32\[seq@cp:8\]
-// expect: f32\[seq:16\]
+// expect: from f32\[seq@cp:8\] to f32\[seq:16\]
 #include <pentad/layout/plan.hpp>
 
 using namespace pentad;

@@ -1,6 +1,5 @@
 // expect: pentad: the layouts have different dimensions
-// expect: f32\[seq@cp:8\]
-// expect: f32\[hidden:8\]
+// expect: from f32\[seq@cp:8\] to f32\[hidden:8\]
 #include <pentad/layout/plan.hpp>
 
 using namespace pentad;

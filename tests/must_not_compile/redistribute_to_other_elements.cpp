@@ -1,6 +1,5 @@
 // expect: pentad: the layouts have different elements
-// expect: f32\[seq@cp:8\]
-// expect: bf16\[seq:8\]
+// expect: from f32\[seq@cp:8\] to bf16\[seq:8\]
 #include <pentad/layout/plan.hpp>
 
 using namespace pentad;

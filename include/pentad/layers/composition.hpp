@@ -17,6 +17,15 @@
 
 namespace pentad {
 
+namespace detail {
+template <class First, class Second>
+consteval void require_same_layout() {
+    if constexpr (!std::is_same_v<First, Second>)
+        refuse<Text() << "pentad: the two layers of an Either give different layouts: " << layout_text<First>.view()
+                      << " and " << layout_text<Second>.view()>();
+}
+} // namespace detail
+
 /// y = x + body(norm(x)).
 template <class Norm, class Body>
 struct Residual {
@@ -28,6 +37,8 @@ struct Residual {
         using T = typename Stream::element;
         using NormLayer = typename Norm::template on<Stream, Exec>;
         using BodyLayer = typename Body::template on<Stream, Exec>;
+        static_assert((require_redistributable<typename NormLayer::gives, typename BodyLayer::takes>(), true));
+        static_assert((require_redistributable<typename BodyLayer::gives, Stream>(), true));
 
         struct Saved {
             typename NormLayer::Saved norm;
@@ -77,6 +88,10 @@ struct Sequence {
         using layer = std::tuple_element_t<I, LayerTuple>;
         using takes = typename layer<0>::takes;
         using gives = typename layer<count - 1>::gives;
+        static_assert([]<std::size_t... I>(std::index_sequence<I...>) {
+            (require_redistributable<typename layer<I>::gives, typename layer<I + 1>::takes>(), ...);
+            return true;
+        }(std::make_index_sequence<count - 1>{}));
 
         struct Saved {
             std::tuple<typename Layers::template on<Stream, Exec>::Saved...> of;
@@ -137,8 +152,9 @@ struct Either {
         using SecondLayer = typename Second::template on<Stream, Exec>;
         using takes = Stream;
         using gives = typename FirstLayer::gives;
-        static_assert(std::is_same_v<gives, typename SecondLayer::gives>,
-                      "pentad: the two layers of an Either give different layouts");
+        static_assert((require_redistributable<Stream, typename FirstLayer::takes>(), true));
+        static_assert((require_redistributable<Stream, typename SecondLayer::takes>(), true));
+        static_assert((detail::require_same_layout<gives, typename SecondLayer::gives>(), true));
 
         struct Saved {
             typename FirstLayer::Saved first;
@@ -232,7 +248,7 @@ struct Repeat {
         using Inner = typename Layer::template on<Stream, Exec>;
         using takes = typename Inner::takes;
         using gives = typename Inner::gives;
-        static_assert(Redistributable<gives, takes>, "pentad: a repeated layer gives what it takes");
+        static_assert((require_redistributable<gives, takes>(), true));
 
         struct Saved {
             std::vector<typename Inner::Saved> of;

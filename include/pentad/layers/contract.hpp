@@ -5,6 +5,7 @@
 #include <pentad/layout/algebra.hpp>
 
 #include <cstddef>
+#include <string_view>
 #include <type_traits>
 
 namespace pentad {
@@ -40,24 +41,6 @@ struct DimListAxes<DimList<D...>> {
     using type = typename UnionAll<typename DimAxes<D>::type...>::type;
 };
 
-/// Same names and same axes, dimension by dimension.
-template <class A, class B>
-inline constexpr bool same_dims = false;
-template <>
-inline constexpr bool same_dims<DimList<>, DimList<>> = true;
-template <class Name, std::size_t N, std::size_t M, class... Axes, class... RestA, class... RestB>
-inline constexpr bool same_dims<DimList<Dim<Name, N, Axes...>, RestA...>, DimList<Dim<Name, M, Axes...>, RestB...>> =
-    (N == M || N == dynamic || M == dynamic) && same_dims<DimList<RestA...>, DimList<RestB...>>;
-
-/// Same names, whatever the axes.
-template <class A, class B>
-inline constexpr bool same_names = false;
-template <>
-inline constexpr bool same_names<DimList<>, DimList<>> = true;
-template <class Name, std::size_t N, std::size_t M, class... A, class... B, class... RestA, class... RestB>
-inline constexpr bool same_names<DimList<Dim<Name, N, A...>, RestA...>, DimList<Dim<Name, M, B...>, RestB...>> =
-    same_names<DimList<RestA...>, DimList<RestB...>>;
-
 template <class Set, template <class...> class State, class T, class D, class... States>
 struct AddState;
 template <template <class...> class State, class T, class D, class... States>
@@ -91,45 +74,52 @@ template <class X, class W, std::size_t OutDimensions>
 struct Contraction {
     using weight = SplitAt<OutDimensions, DimList<>, typename LayoutDims<W>::type>;
     static constexpr std::size_t in_dimensions = W::rank - OutDimensions;
-    static_assert(X::rank > in_dimensions, "pentad: x has no dimensions beside those that the weight takes");
-    using input = SplitAt<X::rank - in_dimensions, DimList<>, typename LayoutDims<X>::type>;
+    static constexpr bool x_has_rows = X::rank > in_dimensions;
+    static constexpr std::size_t rows = x_has_rows ? X::rank - in_dimensions : 0;
+    using input = SplitAt<rows, DimList<>, typename LayoutDims<X>::type>;
     using x_replicated = replicated_axes_t<X>;
     using out_axes = typename DimListAxes<typename weight::head>::type;
     using in_axes = typename DimListAxes<typename weight::tail>::type;
 
+    /// True when `same` holds for each summed dimension of x and that of W.
+    static constexpr bool summed(bool (*same)(DimensionValue const& x, DimensionValue const& w)) {
+        for (std::size_t d = 0; x_has_rows && d < in_dimensions; ++d)
+            if (!same(X::value.dimensions[rows + d], W::value.dimensions[OutDimensions + d])) return false;
+        return x_has_rows;
+    }
     static constexpr bool elements_match = std::is_same_v<typename X::element, typename W::element>;
-    static constexpr bool names_match = same_names<typename input::tail, typename weight::tail>;
-    static constexpr bool shards_match = same_dims<typename input::tail, typename weight::tail>;
+    static constexpr bool names_match = summed([](auto const& x, auto const& w) { return x.name == w.name; });
+    static constexpr bool extents_match = summed([](auto const& x, auto const& w) {
+        return x.extent == w.extent || x.extent == dynamic || w.extent == dynamic;
+    });
+    static constexpr bool shards_match = summed([](auto const& x, auto const& w) { return x.axes == w.axes; });
     static constexpr bool x_is_whole = !is_partial<X>;
     static constexpr bool x_is_replicated = covered<out_axes, x_replicated>;
-    static constexpr bool valid = elements_match && names_match && shards_match && x_is_whole && x_is_replicated;
+    /// Why there is no such product; empty when there is one.
+    static consteval std::string_view refusal() {
+        if (!x_has_rows) return "pentad: the input has no dimensions beside those that the weight takes";
+        if (!elements_match) return "pentad: the input and the weight of a linear layer have different elements";
+        if (!names_match) return "pentad: the last dimensions of the input are not those that the weight takes";
+        if (!extents_match) return "pentad: the input and the weight give a summed dimension two different extents";
+        if (!shards_match)
+            return "pentad: the input dimension of the weight is sharded over axes over which the input is not: "
+                   "redistribute the input to the sharding of the weight, or use ColumnParallel";
+        if (!x_is_whole) return "pentad: the input of a linear layer is still partial: redistribute it first";
+        if (!x_is_replicated)
+            return "pentad: the output dimension of the weight is sharded over an axis over which the input is not "
+                   "replicated: redistribute the input to replicated over it, or use RowParallel";
+        return "";
+    }
 
     using type = typename ProductLayout<typename X::element, typename input::head, typename weight::head, in_axes,
                                         minus_t<x_replicated, out_axes>>::type;
-};
-
-/// Refuses a product with its sentence; the layouts stand in the compiler's message in their short form.
-template <FixedText X, FixedText W, bool Elements, bool Names, bool Shards, bool Whole, bool IsReplicated>
-struct Product {
-    static_assert(Elements, "pentad: the input and the weight of a linear layer have different elements");
-    static_assert(Names, "pentad: the last dimensions of the input are not those that the weight takes");
-    static_assert(
-        !Names || Shards,
-        "pentad: the weight's input dimension is sharded over axes over which the input is not: redistribute the "
-        "input to the weight's sharding, or use ColumnParallel");
-    static_assert(Whole, "pentad: the input of a linear layer is still partial: redistribute it first");
-    static_assert(
-        IsReplicated,
-        "pentad: the weight's output dimension is sharded over an axis over which the input is not replicated: "
-        "redistribute the input to replicated over it, or use RowParallel");
-    static constexpr bool checked = true;
 };
 
 } // namespace detail
 
 /// True when x of layout X can be multiplied by a weight of layout W whose first `Out` dimensions are the output's.
 template <class X, class W, std::size_t Out>
-concept Multipliable = detail::Contraction<X, W, Out>::valid;
+concept Multipliable = detail::Contraction<X, W, Out>::refusal().empty();
 
 /// The layout of x W^T. It is partial over the axes that shard the summed dimensions, and stays replicated over those
 /// axes of x that the weight does not use.
@@ -139,10 +129,9 @@ using product_t = typename detail::Contraction<X, W, Out>::type;
 /// Compiles only when x of layout X can be multiplied by a weight of layout W.
 template <class X, class W, std::size_t Out>
 consteval void require_multipliable() {
-    using C = detail::Contraction<X, W, Out>;
-    if constexpr (!C::valid)
-        static_assert(detail::Product<layout_text<X>, layout_text<W>, C::elements_match, C::names_match,
-                                      C::shards_match, C::x_is_whole, C::x_is_replicated>::checked);
+    if constexpr (!Multipliable<X, W, Out>)
+        refuse<Text() << detail::Contraction<X, W, Out>::refusal() << ": " << layout_text<X>.view() << " times "
+                      << layout_text<W>.view()>();
 }
 
 } // namespace pentad

@@ -44,6 +44,12 @@ struct DrawElement {
         data[i] = static_cast<T>(row < valid_rows ? deviation * random::normal(seed, stream, index) : 0.0);
     }
 };
+
+template <class Stored>
+consteval void require_storable() {
+    if constexpr (!std::is_same_v<invariant_t<Stored>, Stored>)
+        refuse<Text() << "pentad: a parameter is stored sharded or invariant: not " << layout_text<Stored>.view()>();
+}
 } // namespace detail
 
 /// A parameter of a layer. `Stored` is how it lies on the mesh, invariant over every axis that does not shard it;
@@ -60,7 +66,7 @@ class Parameter {
     using value_type = Tensor<Stored, Exec>;
     using gradient_type = Tensor<gradient_layout, Exec>;
     using extents_type = typename value_type::extents_type;
-    static_assert(std::is_same_v<invariant_t<Stored>, Stored>, "pentad: a parameter is stored sharded or invariant");
+    static_assert((detail::require_storable<Stored>(), true));
 
     Parameter() = default;
     /// @param name the published name; a "{}" in it stands for the number of the expert (the first dimension)

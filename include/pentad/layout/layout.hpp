@@ -7,7 +7,9 @@
 #include <pentad/layout/element.hpp>
 #include <pentad/layout/text.hpp>
 
+#include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -115,7 +117,7 @@ struct LayoutValue {
 };
 
 /// Writes a layout in the short form; `extents` replaces the dynamic ones when given.
-constexpr void write(detail::TextWriter& out, LayoutValue const& layout, std::size_t const* extents = nullptr) {
+constexpr void write(Text& out, LayoutValue const& layout, std::size_t const* extents = nullptr) {
     auto const list = [&out](AxisNames const& axes) {
         for (std::size_t i = 0; i < axes.size(); ++i) out << (i == 0 ? "" : ".") << axes[i];
     };
@@ -176,17 +178,11 @@ constexpr void add(LayoutValue& layout, Replicated<Axes...>) {
     add<Axes...>(layout.replicated);
 }
 
-/// True when an axis is named twice, or together with a part of itself. Its outer and inner factor may stand together.
-constexpr bool names_an_axis_twice(LayoutValue const& layout) {
-    auto const is_factor = [](std::string_view name) {
-        return name.starts_with("outer(") || name.starts_with("inner(");
-    };
-    auto const all = layout.axes();
-    for (std::size_t i = 0; i < all.size(); ++i)
-        for (std::size_t j = 0; j < i; ++j) {
-            bool const factors = is_factor(all[i]) && is_factor(all[j]);
-            if (all[i] == all[j] || (!factors && whole_axis_name(all[i]) == whole_axis_name(all[j]))) return true;
-        }
+constexpr bool names_an_axis_twice(LayoutValue const& layout) { return names_an_axis_twice(layout.axes()); }
+constexpr bool names_a_dimension_twice(LayoutValue const& layout) {
+    for (std::size_t d = 0; d < layout.rank; ++d)
+        for (std::size_t e = 0; e < d; ++e)
+            if (layout.dimensions[d].name == layout.dimensions[e].name) return true;
     return false;
 }
 } // namespace detail
@@ -209,22 +205,20 @@ struct Layout<T, Dims<D...>, States...> {
     static_assert(
         !detail::names_an_axis_twice(value),
         "pentad: a layout names each axis once: an axis shards one dimension, or is partial, or is replicated");
+    static_assert(!detail::names_a_dimension_twice(value), "pentad: a layout names each dimension once");
 };
 
 /// The short form of a layout type, as text that can be a template argument.
 template <class L>
-inline constexpr auto layout_text = [] {
-    constexpr auto writer = [] {
-        detail::TextWriter out;
-        write(out, L::value);
-        return out;
-    }();
-    return FixedText<writer.length>(writer.view());
+inline constexpr Text layout_text = [] {
+    Text out;
+    write(out, L::value);
+    return out;
 }();
 
 /// The short form of a layout value with the given global extents.
 inline std::string to_string(LayoutValue const& layout, std::size_t const* extents = nullptr) {
-    detail::TextWriter out;
+    Text out;
     write(out, layout, extents);
     return std::string(out.view());
 }

@@ -210,7 +210,7 @@ constexpr PlanValue make_plan(LayoutValue const& from, LayoutValue const& to) {
 }
 
 /// Writes a plan: `all_gather(tp) of seq; all_reduce(dp.ep)`; an empty plan is `nothing`.
-constexpr void write(detail::TextWriter& out, PlanValue const& plan, LayoutValue const& layout) {
+constexpr void write(Text& out, PlanValue const& plan, LayoutValue const& layout) {
     if (!plan.valid()) {
         out << plan_error_texts[static_cast<std::size_t>(plan.error)];
         return;
@@ -237,12 +237,12 @@ template <class From, class To>
 struct Plan {
     static constexpr PlanValue value = make_plan(From::value, To::value);
     static constexpr bool valid = value.valid();
-    static constexpr auto writer = [] {
-        detail::TextWriter out;
+    static constexpr Text written = [] {
+        Text out;
         write(out, value, From::value);
         return out;
     }();
-    static constexpr std::string_view text() { return writer.view(); }
+    static constexpr std::string_view text() { return written.view(); }
 };
 
 /// What acts on gradients: the plan from the dual of To to the dual of From.
@@ -253,33 +253,12 @@ using AdjointPlan = Plan<dual_t<To>, dual_t<From>>;
 template <class From, class To>
 concept Redistributable = make_plan(From::value, To::value).valid();
 
-/// Refuses a redistribution with its sentence; the layouts stand in the compiler's message in their short form.
-template <FixedText From, FixedText To, PlanError Error>
-struct Redistribution {
-    static_assert(Error != PlanError::elements_differ,
-                  "pentad: the layouts have different elements: convert the tensor "
-                  "before it is redistributed");
-    static_assert(Error != PlanError::dimensions_differ,
-                  "pentad: the layouts have different dimensions: redistribution keeps the names and the order of the "
-                  "dimensions");
-    static_assert(Error != PlanError::extents_differ, "pentad: the layouts give a dimension two different extents");
-    static_assert(Error != PlanError::axis_order,
-                  "pentad: an axis enters and leaves a dimension at its minor end only: list the axes that stay first, "
-                  "in the same order in both layouts");
-    static_assert(
-        Error != PlanError::partial_reduction,
-        "pentad: a partial maximum or log-sum-exp can only be reduced, to replicated or invariant, and nothing "
-        "becomes one");
-    static_assert(Error != PlanError::part_of_axis,
-                  "pentad: one layout names an axis and the other a factor of it: name outer and inner in both");
-    static constexpr bool checked = true;
-};
-
 /// Compiles only when there is a plan from one layout to the other.
 template <class From, class To>
 consteval void require_redistributable() {
     if constexpr (!Redistributable<From, To>)
-        static_assert(Redistribution<layout_text<From>, layout_text<To>, Plan<From, To>::value.error>::checked);
+        refuse<Text() << Plan<From, To>::text() << ": from " << layout_text<From>.view() << " to "
+                      << layout_text<To>.view()>();
 }
 
 } // namespace pentad

@@ -31,23 +31,13 @@ struct StaticShards<Mesh<MeshAxes...>, Axes...> {
     }();
 };
 
-constexpr TextWriter division_text(std::string_view name, std::size_t extent, AxisNames const& axes,
-                                   std::size_t shards) {
-    TextWriter out;
-    out << name << " = " << extent << " is not divisible by ";
+constexpr Text division_text(std::string_view name, std::size_t extent, AxisNames const& axes, std::size_t shards) {
+    Text out;
+    out << "pentad: " << name << " = " << extent << " is not divisible by ";
     for (std::size_t i = 0; i < axes.size(); ++i) out << (i == 0 ? "" : " x ") << axes[i];
-    out << " = " << shards;
+    out << " = " << shards << ": change the extent or the mesh";
     return out;
 }
-
-/// Refuses a static extent that its axes do not divide; the sentence stands in the compiler's message.
-template <FixedText Sentence, bool Divides>
-struct ShardExtent {
-    static_assert(Divides,
-                  "pentad: a dimension is not divisible by the axes that shard it: change the extent or the mesh "
-                  "(the numbers stand in the name of ShardExtent)");
-    static constexpr bool checked = Divides;
-};
 
 template <class D, class M>
 struct DimensionOn;
@@ -57,10 +47,7 @@ struct DimensionOn<Dim<Name, Extent, Axes...>, M> {
     static constexpr std::size_t shards = StaticShards<M, Axes...>::value;
     static constexpr bool divides = Extent == dynamic || shards == dynamic || Extent % shards == 0;
     static consteval void require() {
-        if constexpr (!divides) {
-            constexpr auto text = division_text(Name::name, Extent, AxisNames(Axes::name...), shards);
-            static_assert(ShardExtent<FixedText<text.length>(text.view()), divides>::checked);
-        }
+        if constexpr (!divides) refuse<division_text(Name::name, Extent, AxisNames(Axes::name...), shards)>();
     }
 };
 
@@ -78,12 +65,6 @@ struct LayoutOn<Layout<T, Dims<D...>, States...>, M> {
     static consteval void require() { (DimensionOn<D, M>::require(), ...); }
 };
 
-template <FixedText Text, bool HasAxes>
-struct LayoutOnMesh {
-    static_assert(HasAxes, "pentad: the layout names an axis that the mesh does not have");
-    static constexpr bool checked = HasAxes;
-};
-
 } // namespace detail
 
 /// True when layout L fits mesh M as far as the compiler can see; dynamic extents are checked when a tensor is made.
@@ -93,7 +74,8 @@ concept FitsOn = detail::LayoutOn<L, M>::has_axes && detail::LayoutOn<L, M>::div
 /// Compiles only when layout L fits mesh M.
 template <class L, class M>
 consteval void require_fits_on() {
-    static_assert(detail::LayoutOnMesh<layout_text<L>, detail::LayoutOn<L, M>::has_axes>::checked);
+    if constexpr (!detail::LayoutOn<L, M>::has_axes)
+        refuse<Text() << "pentad: the layout names an axis that the mesh does not have: " << layout_text<L>.view()>();
     detail::LayoutOn<L, M>::require();
 }
 

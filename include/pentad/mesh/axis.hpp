@@ -86,6 +86,22 @@ constexpr std::string_view whole_axis_name(std::string_view name) {
 }
 
 namespace detail {
+/// True when an axis is named twice, or together with a part of itself. Its outer and inner factor may stand together.
+constexpr bool names_an_axis_twice(std::span<std::string_view const> names) {
+    auto const is_factor = [](std::string_view name) {
+        return name.starts_with("outer(") || name.starts_with("inner(");
+    };
+    for (std::size_t i = 0; i < names.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j) {
+            bool const factors = is_factor(names[i]) && is_factor(names[j]);
+            if (names[i] == names[j] || (!factors && whole_axis_name(names[i]) == whole_axis_name(names[j])))
+                return true;
+        }
+    return false;
+}
+template <class... A>
+inline constexpr bool are_distinct = !names_an_axis_twice(std::array<std::string_view, sizeof...(A)>{A::name...});
+
 template <class A>
 struct WholeAxis {
     using type = A;

@@ -56,6 +56,7 @@ class Mesh {
   public:
     static constexpr std::size_t rank = sizeof...(Axes);
     static_assert(rank > 0, "pentad: a mesh has at least one axis");
+    static_assert(detail::are_distinct<typename Axes::tag...>, "pentad: a mesh names each axis once");
 
     /// True when A, or the axis that A is a factor of, is an axis of this mesh.
     template <class A>
@@ -95,7 +96,8 @@ class Mesh {
     }
     template <AxisTag... OutermostFirst>
     [[nodiscard]] constexpr Mesh ordered() const {
-        static_assert(sizeof...(OutermostFirst) == rank, "pentad: an order names every axis of the mesh once");
+        static_assert(sizeof...(OutermostFirst) == rank && detail::are_distinct<OutermostFirst...>,
+                      "pentad: an order names every axis of the mesh once");
         return ordered(std::array<std::string_view, rank>{OutermostFirst::name...});
     }
 
@@ -144,22 +146,25 @@ class Mesh {
     /// Number of ranks in a group along the given axes.
     template <AxisTag... A>
     [[nodiscard]] constexpr int group_size() const {
-        return (1 * ... * extent<A>());
+        int product = 1;
+        for (auto const& axis : along<A...>()) product *= axis.extent;
+        return product;
     }
     /// Where `rank` stands in its group along A...: major to minor in the order given.
     template <AxisTag... A>
     [[nodiscard]] constexpr int group_index([[maybe_unused]] int rank_number) const {
         int index_in_group = 0;
-        ((index_in_group = index_in_group * extent<A>() + coordinate<A>(rank_number)), ...);
+        for (auto const& axis : along<A...>())
+            index_in_group = index_in_group * axis.extent + axis.coordinate(rank_number);
         return index_in_group;
     }
     /// The rank that stands at `member` in the group of `rank` along A...
     template <AxisTag... A>
     [[nodiscard]] constexpr int group_member(int rank_number, int member) const {
-        std::array<StridedAxis, sizeof...(A) + 1> const along{strided<A>()..., StridedAxis{}};
-        for (std::size_t i = sizeof...(A); i-- > 0;) {
-            rank_number += (member % along[i].extent - along[i].coordinate(rank_number)) * along[i].stride;
-            member /= along[i].extent;
+        auto const axes = along<A...>();
+        for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+            rank_number += (member % axis->extent - axis->coordinate(rank_number)) * axis->stride;
+            member /= axis->extent;
         }
         return rank_number;
     }
@@ -210,20 +215,16 @@ class Mesh {
         ((std::is_same_v<whole_axis_t<A>, typename Axes::tag> ? void(found = at++) : void(++at)), ...);
         return found;
     }();
-    static_assert(
-        [] {
-            std::array<std::string_view, rank> const names{Axes::tag::name...};
-            for (std::size_t i = 0; i < rank; ++i)
-                for (std::size_t j = 0; j < i; ++j)
-                    if (names[i] == names[j]) return false;
-            return true;
-        }(),
-        "pentad: a mesh names each axis once");
 
     template <class A>
     [[nodiscard]] constexpr StridedAxis strided() const {
         static_assert(has<A>, "pentad: this mesh has no such axis");
         return find_axis(axes_, A::name);
+    }
+    template <class... A>
+    [[nodiscard]] constexpr std::array<StridedAxis, sizeof...(A)> along() const {
+        static_assert(detail::are_distinct<A...>, "pentad: a group names each axis once");
+        return {strided<A>()...};
     }
     [[nodiscard]] constexpr std::size_t find(std::string_view name) const {
         for (std::size_t i = 0; i < rank; ++i)

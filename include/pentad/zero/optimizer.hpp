@@ -10,21 +10,6 @@
 
 namespace pentad::zero {
 
-namespace detail {
-template <FixedText Gradient, bool Partial>
-struct OptimizerGradient {
-    static_assert(!Partial,
-                  "pentad: a gradient that is still partial cannot be given to the optimizer: redistribute it "
-                  "to the layout of the optimizer state first");
-    static constexpr bool checked = true;
-};
-template <FixedText State, FixedText Gradient, bool Same>
-struct OptimizerState {
-    static_assert(Same, "pentad: the gradient does not have the layout of the optimizer state");
-    static constexpr bool checked = true;
-};
-} // namespace detail
-
 /// AdamW (Loshchilov and Hutter 2019, algorithm 2) with state of layout `StateLayout`, in accumulators.
 template <class StateLayout, class T, class Exec>
 class AdamW {
@@ -53,13 +38,16 @@ class AdamW {
     template <class Gradient>
     void update(Tensor<with_element_t<StateLayout, T>, Exec> const& weights, Tensor<Gradient, Exec> const& gradient,
                 std::int64_t step, kernels::AdamWSettings const& settings) const {
-        static_assert(detail::OptimizerGradient<layout_text<Gradient>, is_partial<Gradient>>::checked);
-        if constexpr (!is_partial<Gradient>) {
-            constexpr bool same = std::is_same_v<Gradient, StateLayout>;
-            static_assert(detail::OptimizerState<layout_text<StateLayout>, layout_text<Gradient>, same>::checked);
+        if constexpr (is_partial<Gradient>)
+            refuse<Text() << "pentad: a gradient that is still partial cannot be given to the optimizer: redistribute "
+                             "it to the layout of the optimizer state first: from "
+                          << layout_text<Gradient>.view() << " to " << layout_text<StateLayout>.view()>();
+        else if constexpr (!std::is_same_v<Gradient, StateLayout>)
+            refuse<Text() << "pentad: the gradient does not have the layout of the optimizer state: "
+                          << layout_text<Gradient>.view() << " is not " << layout_text<StateLayout>.view()>();
+        else
             kernels::adamw<T>(weights.context().exec(), weights.flat(), master(weights).flat(), gradient.flat(),
                               first_.flat(), second_.flat(), step, settings);
-        }
     }
 
   private:

@@ -1,0 +1,10 @@
+// expect: pentad: a layout names each dimension once
+#include <pentad/layout/layout.hpp>
+
+using namespace pentad;
+
+#ifdef PENTAD_WRONG
+constexpr auto rank = Layout<f32, Dims<Dim<seq, 8, cp>, Dim<seq, 8, tp>>>::rank;
+#else
+constexpr auto rank = Layout<f32, Dims<Dim<seq, 8, cp>, Dim<hidden, 8, tp>>>::rank;
+#endif

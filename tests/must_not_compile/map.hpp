@@ -1,0 +1,20 @@
+// A layer that maps the last dimension of a stream from one to another: what programs here put together.
+#pragma once
+
+#include <pentad/layers/composition.hpp>
+
+using namespace pentad;
+
+template <class From, class To>
+struct Map {
+    template <class Stream, class Exec>
+    struct on {
+        using takes = with_last_dim_t<Stream, Dim<From>>;
+        using gives = with_last_dim_t<Stream, Dim<To>>;
+        struct Saved {};
+    };
+};
+
+using Stream = Layout<f32, Dims<Dim<seq, dynamic, cp>, Dim<hidden>>>;
+template <class Layer>
+constexpr std::size_t bytes = sizeof(typename Layer::template on<Stream, Kokkos::DefaultHostExecutionSpace>);

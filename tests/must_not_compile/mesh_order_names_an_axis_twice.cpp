@@ -1,0 +1,11 @@
+// expect: pentad: an order names every axis of the mesh once
+#include <pentad/mesh/mesh.hpp>
+
+using namespace pentad;
+
+constexpr Mesh<Axis<dp>, Axis<tp>> mesh(2, 4);
+#ifdef PENTAD_WRONG
+constexpr auto ordered = mesh.ordered<dp, dp>();
+#else
+constexpr auto ordered = mesh.ordered<dp, tp>();
+#endif

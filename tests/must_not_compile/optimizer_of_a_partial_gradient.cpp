@@ -1,0 +1,18 @@
+// expect: pentad: a gradient that is still partial cannot be given to the optimizer
+// expect: from f32\[flat:\?\]\{dp\.cp: partial\} to f32\[flat@dp\.cp:\?\]
+#include <pentad/zero/optimizer.hpp>
+#include <pentad/zero/stage.hpp>
+
+using namespace pentad;
+
+using Exec = Kokkos::DefaultHostExecutionSpace;
+using State = zero::Stage<1>::state<f32, AxisSet<dp, cp>>;
+#ifdef PENTAD_WRONG
+using Gradient = zero::gradient_t<f32, AxisSet<dp, cp>>;
+#else
+using Gradient = State;
+#endif
+void update(zero::AdamW<State, f32, Exec> const& optimizer, Tensor<State, Exec> const& weights,
+            Tensor<Gradient, Exec> const& gradient) {
+    optimizer.update(weights, gradient, 1, {});
+}

@@ -1,0 +1,18 @@
+// expect: pentad: the gradient does not have the layout of the optimizer state
+// expect: f32\[flat:\?\] is not f32\[flat@dp\.cp:\?\]
+#include <pentad/zero/optimizer.hpp>
+#include <pentad/zero/stage.hpp>
+
+using namespace pentad;
+
+using Exec = Kokkos::DefaultHostExecutionSpace;
+using State = zero::Stage<1>::state<f32, AxisSet<dp, cp>>;
+#ifdef PENTAD_WRONG
+using Gradient = zero::Whole<f32>;
+#else
+using Gradient = State;
+#endif
+void update(zero::AdamW<State, f32, Exec> const& optimizer, Tensor<State, Exec> const& weights,
+            Tensor<Gradient, Exec> const& gradient) {
+    optimizer.update(weights, gradient, 1, {});
+}
