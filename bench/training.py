@@ -47,10 +47,11 @@ def torch(o):
                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
     script = pathlib.Path(__file__).with_name("train_ddp.py")
     ranks = [subprocess.Popen([sys.executable, script, *shape_flags(o.steps)], env={**environment, "RANK": str(rank)},
-                              stdout=subprocess.PIPE, text=True) for rank in range(RANKS)]
-    result = json.loads(ranks[0].communicate()[0])
-    if any(rank.wait() != 0 for rank in ranks):
-        sys.exit("training.py: PyTorch failed")
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(RANKS)]
+    printed = [rank.communicate() for rank in ranks]  # gloo's remarks among it
+    if any(rank.returncode != 0 for rank in ranks):
+        sys.exit("training.py: PyTorch failed:\n" + printed[0][1])
+    result = json.loads(printed[0][0])
     step = statistics.median(result["seconds"][WARM_UP:])
     return RANKS * SEQUENCES * SHAPE["seq"] / step, result["gemm"]
 

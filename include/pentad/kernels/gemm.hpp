@@ -197,34 +197,41 @@ void grouped_gemm_weight(Exec const& exec, double alpha, A const& a, B const& b,
              detail::rows_of(b, offsets[g], offsets[g + 1]), beta, Kokkos::subview(c, g, Kokkos::ALL, Kokkos::ALL));
 }
 
-/// FLOP/s of a large product of T on this execution space: the best of a few runs, in a fifth of a second or so.
+/// FLOP/s of large products of T on this execution space, sustained for a fifth of a second.
 /// Fences and allocates. Does not count as work: what it is for is the denominator of the model FLOP utilisation.
 template <class T, class Exec>
 double measure_gemm_speed(Exec const& exec) {
     using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Kokkos::Device<Exec, typename Exec::memory_space>>;
     constexpr i64 largest = runs_on_host<Exec> ? 1024 : 8192;
     double const counted = observe::counters().gemm_flops;
-    double best = 0;
-    // Sizes double until one takes long enough to be timed well.
-    for (i64 size = 256; size <= largest; size *= 2) {
+    double speed = 0;
+    // Sizes double until a product takes long enough to be timed well; that one is timed for a fifth of a second, so
+    // that ranks that measure at once and share cores find what each of them gets.
+    for (i64 size = 256, last = 0; size <= largest && last == 0; size *= 2) {
         Matrix const a("pentad::measure_gemm_speed", size, size), c("pentad::measure_gemm_speed", size, size);
         T* const numbers = a.data(); // not all alike: zeros draw less power, and run faster on some devices
         for_each_element(
             "pentad::measure_gemm_speed", exec, a.size(),
             KOKKOS_LAMBDA(i64 i) { numbers[i] = T(static_cast<accumulator_t<T>>(i % 251) / 251); });
-        double seconds = 0;
-        for (int run = 0; run < 4; ++run) { // the first also warms up
-            exec.fence("pentad::measure_gemm_speed");
-            Kokkos::Timer const timer;
+        auto const product = [&] {
             gemm(exec, Transpose::no, Transpose::yes, 1.0, a, a, 0.0, c);
             exec.fence("pentad::measure_gemm_speed");
-            seconds = timer.seconds();
-            best = std::max(best, 2.0 * static_cast<double>(size * size * size) / seconds);
+        };
+        product(); // warms up
+        Kokkos::Timer timer;
+        product();
+        if (timer.seconds() < 0.005 && 2 * size <= largest) continue;
+        last = size;
+        timer.reset();
+        int products = 0;
+        while (timer.seconds() < 0.2 || products == 0) {
+            product();
+            ++products;
         }
-        if (seconds > 0.01) break;
+        speed = 2.0 * static_cast<double>(size * size * size) * products / timer.seconds();
     }
     observe::counters().gemm_flops = counted;
-    return best;
+    return speed;
 }
 
 } // namespace pentad::kernels
