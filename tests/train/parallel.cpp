@@ -87,17 +87,17 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
                                                                  received[static_cast<std::size_t>(r * each + e)]);
     }
 
-    // What the forward pass of one micro-batch keeps for its backward pass.
+    // What the forward pass of one micro-batch keeps for its backward pass, what came from the stage before included.
     train::Batch<Exec> batch(trainer.setup(), settings.micro_batches, {});
     batch.load(data, 3);
     Pass<Exec> pass{.context = mesh.context, .tokens = batch.tokens(0), .targets = batch.targets(0)};
     typename decltype(trainer)::Model::Saved saved;
+    double const before = held(observe::Memory::activations);
     Tensor<Stream, Exec> x;
     if (!trainer.model().is_first()) {
         x = {mesh.context, {trainer.setup().batch, settings.seq, settings.shape.hidden}};
         x.clear();
     }
-    double const before = held(observe::Memory::activations);
     auto y = trainer.model().forward(pass, std::move(x), saved);
     y = {};
     result.saved = held(observe::Memory::activations) - before;
