@@ -42,7 +42,9 @@ class TrainingOf final : public Training {
     std::string sample(std::string const& prompt, std::int64_t bytes) override {
         return pentad::train::sample(trainer_.setup(), trainer_.model(), prompt, bytes, trainer_.settings().seed);
     }
-    double gemm_speed() override { return pentad::kernels::measure_gemm_speed<T>(context_.exec()); }
+    double gemm_speed() override {
+        return pentad::kernels::measure_gemm_speed<T>(context_.exec(), [] { MPI_Barrier(MPI_COMM_WORLD); });
+    }
 
   private:
     pentad::Context<Exec> context_;

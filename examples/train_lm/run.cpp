@@ -271,8 +271,7 @@ bool run(Options const& options) {
     std::optional<pentad::io::LineFile> log;
     if (rank == 0 && !options.log.empty()) outcome.attempt([&] { log.emplace(options.log); });
     double gemm_speed = 1;
-    if (!options.quiet && options.steps > 0) { // all ranks at once, as they will compute
-        MPI_Barrier(MPI_COMM_WORLD);
+    if (!options.quiet && options.steps > 0) {
         gemm_speed = training->gemm_speed();
         check(MPI_Allreduce(MPI_IN_PLACE, &gemm_speed, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
     }

@@ -22,7 +22,7 @@ class Training {
     virtual void export_weights(std::filesystem::path const& path) = 0;
     /// Text that the model goes on with, the same on every rank.
     virtual std::string sample(std::string const& prompt, std::int64_t bytes) = 0;
-    /// FLOP/s of this rank's GEMM, in the element type of the run.
+    /// Collective: FLOP/s of this rank's GEMM, in the element type of the run, while all ranks measure.
     virtual double gemm_speed() = 0;
 };
 

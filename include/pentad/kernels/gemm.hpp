@@ -197,39 +197,41 @@ void grouped_gemm_weight(Exec const& exec, double alpha, A const& a, B const& b,
              detail::rows_of(b, offsets[g], offsets[g + 1]), beta, Kokkos::subview(c, g, Kokkos::ALL, Kokkos::ALL));
 }
 
-/// FLOP/s of large products of T on this execution space, sustained for a fifth of a second.
+/// FLOP/s of large products of T on this execution space, sustained for a fifth of a second that begins when `ready()`
+/// returns: a barrier there lets ranks that share cores find what each of them gets.
 /// Fences and allocates. Does not count as work: what it is for is the denominator of the model FLOP utilisation.
-template <class T, class Exec>
-double measure_gemm_speed(Exec const& exec) {
+template <class T, class Exec, class Ready>
+double measure_gemm_speed(Exec const& exec, Ready const& ready) {
     using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Kokkos::Device<Exec, typename Exec::memory_space>>;
     constexpr i64 largest = runs_on_host<Exec> ? 1024 : 8192;
     double const counted = observe::counters().gemm_flops;
-    double speed = 0;
-    // Sizes double until a product takes long enough to be timed well; that one is timed for a fifth of a second, so
-    // that ranks that measure at once and share cores find what each of them gets.
-    for (i64 size = 256, last = 0; size <= largest && last == 0; size *= 2) {
-        Matrix const a("pentad::measure_gemm_speed", size, size), c("pentad::measure_gemm_speed", size, size);
-        T* const numbers = a.data(); // not all alike: zeros draw less power, and run faster on some devices
-        for_each_element(
+    Matrix a, c;
+    auto const product = [&] {
+        gemm(exec, Transpose::no, Transpose::yes, 1.0, a, a, 0.0, c);
+        exec.fence("pentad::measure_gemm_speed");
+    };
+    i64 size = 128;
+    Kokkos::Timer timer;
+    do { // the smallest size whose product takes long enough to be timed well
+        size *= 2;
+        a = Matrix("pentad::measure_gemm_speed", size, size);
+        c = Matrix("pentad::measure_gemm_speed", size, size);
+        T* const numbers = a.data();
+        for_each_element( // not all alike: zeros draw less power, and run faster on some devices
             "pentad::measure_gemm_speed", exec, a.size(),
             KOKKOS_LAMBDA(i64 i) { numbers[i] = T(static_cast<accumulator_t<T>>(i % 251) / 251); });
-        auto const product = [&] {
-            gemm(exec, Transpose::no, Transpose::yes, 1.0, a, a, 0.0, c);
-            exec.fence("pentad::measure_gemm_speed");
-        };
         product(); // warms up
-        Kokkos::Timer timer;
-        product();
-        if (timer.seconds() < 0.005 && 2 * size <= largest) continue;
-        last = size;
         timer.reset();
-        int products = 0;
-        while (timer.seconds() < 0.2 || products == 0) {
-            product();
-            ++products;
-        }
-        speed = 2.0 * static_cast<double>(size * size * size) * products / timer.seconds();
-    }
+        product();
+    } while (timer.seconds() < 0.005 && size < largest);
+    ready();
+    timer.reset();
+    i64 products = 0;
+    do {
+        product();
+        ++products;
+    } while (timer.seconds() < 0.2);
+    double const speed = 2.0 * static_cast<double>(size * size * size * products) / timer.seconds();
     observe::counters().gemm_flops = counted;
     return speed;
 }
