@@ -5,13 +5,21 @@ build=$1
 shift
 here=$(cd "$(dirname "$0")" && pwd)
 text=$build/demo/bible.txt
-if [[ ! -s $text ]]; then
-    mkdir -p "${text%/*}"
-    bible -f gen1:1-rev22:21 | sed 's/^[^ ]* //' >"$text.new"
-    mv "$text.new" "$text"
-fi
+"$here/../examples/train_lm/bible.sh" "${text%/*}"
 export OMP_NUM_THREADS=1
 python3 "$here/training.py" --train-lm "$build/bin/train_lm" --data "$text" "$@"
+
+echo "the loss of a checkpoint, by train_lm and by PyTorch"
+for experts in 0 4; do
+    folder=$(mktemp -d)
+    trap 'rm -r "$folder"' EXIT
+    flags=(--data "$text" --seq 64 --batch 8)
+    mpiexec -n 2 "$build/bin/train_lm" "${flags[@]}" --experts $experts --steps 20 --dump-weights "$folder" --log "$folder/log" --quiet
+    python3 "$here/../tests/reference/llama_mixtral.py" "$folder" "${flags[@]}" --step 20 --log "$folder/log"
+    rm -r "$folder"
+    trap - EXIT
+done
+
 for program in "$build"/bin/bench_*; do
     "$program" --benchmark_min_time=0.1s
 done

@@ -7,6 +7,8 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <support/world.hpp>
+
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -15,17 +17,7 @@
 
 namespace {
 
-int world_rank() {
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    return rank;
-}
-
-int world_size() {
-    int size = 0;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    return size;
-}
+using support::world_rank, support::world_size;
 
 /// Says at once what doctest's MPI reporter would say at the end of the test case, or not at all from ranks other
 /// than 0, and ends the run where a rank leaves a test case early: the others would wait for it for ever.

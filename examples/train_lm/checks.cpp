@@ -354,8 +354,6 @@ std::optional<std::string> check_data(O const& o) {
     if (o.data.empty()) add("the program's own text", static_cast<std::int64_t>(sample_text.size()));
     for (auto const& path : o.data) {
         try {
-            if (std::filesystem::is_directory(path))
-                return "--data " + path + " is a folder, and a text file is needed";
             add("--data " + path, static_cast<std::int64_t>(pentad::io::File::open_for_reading(path).size()));
         } catch (pentad::io::FileError const& error) {
             return "--data " + path + ": " + error.what() + "; without --data, a text of the program's own is used";

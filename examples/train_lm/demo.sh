@@ -6,11 +6,7 @@ set -euo pipefail
 build=$1
 shift
 text=$build/demo/bible.txt
-if [[ ! -s $text ]]; then
-    mkdir -p "${text%/*}"
-    bible -f gen1:1-rev22:21 | sed 's/^[^ ]* //' >"$text.new" # without the numbers of the verses
-    mv "$text.new" "$text"
-fi
+"${BASH_SOURCE[0]%/*}/bible.sh" "${text%/*}"
 # The entropy of single bytes: what a model that knows only how frequent each letter is would lose.
 entropy=$(od -An -v -tu1 -w1 "$text" | sort | uniq -c | awk '{ n += $1; s += $1 * log($1) } END { printf "%.2f", log(n) - s / n }')
 

@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
     int rank = 0;
     try {
         pentad::comm::Environment const environment(argc, argv);
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); // comm::check says what failed
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         try {
             return run(argc, argv);

@@ -89,7 +89,7 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--trace", "FILE", "a timeline for ui.perfetto.dev", TextValue{&O::trace}},
           {"--sample", "N", "bytes to sample from the model at the end", IntegerValue{&O::sample, 0, 1 << 20}},
           {"--prompt", "TEXT", "what the sample goes on from", TextValue{&O::prompt}},
-          {"--quiet", "", "print nothing but errors", Switch{&O::quiet}}}},
+          {"--quiet", "", "print nothing but errors and what --sample asks for", Switch{&O::quiet}}}},
     };
 }
 

@@ -17,9 +17,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
+#include <span>
 #include <thread>
 
 namespace train_lm {
@@ -116,27 +119,36 @@ nlohmann::ordered_json config_json(Options const& o) {
     return config;
 }
 
+/// As JSON, which has neither NaN nor infinity.
 std::string number(double value) {
+    if (!std::isfinite(value)) return "null";
     std::array<char, 40> text{};
     std::snprintf(text.data(), text.size(), "%.17g", value);
     return text.data();
 }
 
-/// What rank 0 could not write ends the run on all ranks, together: the others hear of it with the next step's traffic
-/// report. That report and this are not part of the ledger.
+/// What rank 0 could not write ends the run on all ranks, together. They hear of it when they sum up the step's
+/// traffic; neither that sum nor this is part of the ledger.
 class Outcome {
   public:
+    explicit Outcome(int rank) : rank_(rank) {}
+
+    /// Rank 0 writes, unless it failed before. Nothing in `write` is collective.
     template <class F>
-    void attempt(F&& f) {
-        if (!failure_.empty()) return;
+    void write(F&& write) {
+        if (rank_ == 0 && failure_.empty()) write_together(write);
+    }
+    /// All ranks take part, whatever failed before.
+    template <class F>
+    void write_together(F&& write) {
         try {
-            f();
+            write();
         } catch (pentad::io::FileError const& error) {
-            failure_ = error.what();
+            if (failure_.empty()) failure_ = error.what();
         }
     }
     /// Sums `values` over all ranks; false when a rank failed before. Collective.
-    bool exchange(std::array<double, axes.size()>& values) {
+    bool exchange(std::span<double> values = {}) {
         std::array<double, axes.size() + 1> all{};
         std::copy(values.begin(), values.end(), all.begin());
         all.back() = failure_.empty() ? 0 : 1;
@@ -149,6 +161,7 @@ class Outcome {
     [[nodiscard]] std::string const& failure() const { return failure_; }
 
   private:
+    int rank_;
     std::string failure_;
 };
 
@@ -180,24 +193,24 @@ std::string log_line(std::int64_t step, pentad::train::StepResult const& r, doub
     return line + "}}";
 }
 
+/// Collective.
 void write_timeline(std::string const& path, Outcome& outcome, int rank, int ranks) {
     auto const& trace = pentad::observe::trace();
     std::string part =
         pentad::report::timeline_part(trace.spans(), rank, "rank " + std::to_string(rank), trace.dropped());
+    auto size = static_cast<std::int64_t>(part.size());
     if (rank != 0) {
-        auto size = static_cast<std::int64_t>(part.size());
-        MPI_Send(&size, 1, MPI_INT64_T, 0, 0, MPI_COMM_WORLD);
-        MPI_Send_c(part.data(), size, MPI_CHAR, 0, 0, MPI_COMM_WORLD);
+        check(MPI_Send(&size, 1, MPI_INT64_T, 0, 0, MPI_COMM_WORLD), "MPI_Send");
+        check(MPI_Send_c(part.data(), size, MPI_CHAR, 0, 0, MPI_COMM_WORLD), "MPI_Send");
         return;
     }
     std::vector<std::string> parts{std::move(part)};
     for (int r = 1; r < ranks; ++r) {
-        std::int64_t size = 0;
-        MPI_Recv(&size, 1, MPI_INT64_T, r, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check(MPI_Recv(&size, 1, MPI_INT64_T, r, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "MPI_Recv");
         auto& text = parts.emplace_back(static_cast<std::size_t>(size), ' ');
-        MPI_Recv_c(text.data(), size, MPI_CHAR, r, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check(MPI_Recv_c(text.data(), size, MPI_CHAR, r, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "MPI_Recv");
     }
-    outcome.attempt([&] { pentad::report::write_timeline(path, parts); });
+    outcome.write([&] { pentad::report::write_timeline(path, parts); });
 }
 
 double peak_memory() {
@@ -206,8 +219,14 @@ double peak_memory() {
     return static_cast<double>(usage.ru_maxrss) * 1024;
 }
 
-void print_summary(Options const& options, Mesh const& mesh, double seconds, double gemm_speed,
-                   std::array<double, axes.size()> const& bytes) {
+/// What the steps took, over all ranks.
+struct Steps {
+    double seconds = 0;
+    std::array<double, axes.size()> bytes{};
+};
+
+/// Collective.
+void print_summary(Options const& options, Mesh const& mesh, double gemm_speed, Steps const& steps) {
     namespace report = pentad::report;
     std::array<double, axes.size() + 1> slowest{};
     for (std::size_t i = 0; i < axes.size(); ++i) slowest[i] = pentad::observe::ledger().seconds(axes[i]);
@@ -217,9 +236,9 @@ void print_summary(Options const& options, Mesh const& mesh, double seconds, dou
           "MPI_Allreduce");
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank != 0 || options.quiet) return;
+    if (rank != 0) return;
     double const tokens = static_cast<double>(options.steps * options.batch * options.seq);
-    double const rate = seconds > 0 ? tokens / seconds : 0;
+    double const rate = tokens / steps.seconds;
     double const flops = rate * pentad::train::model_flops_per_token(make_settings(options).shape,
                                                                      static_cast<std::size_t>(options.seq));
     std::printf("%s tokens/s; model FLOPs %s, %.1f%% of the GEMM speed of %s (%s); peak memory of a rank %s\n",
@@ -228,9 +247,9 @@ void print_summary(Options const& options, Mesh const& mesh, double seconds, dou
                 report::flop_rate(gemm_speed).c_str(), report::bytes(slowest.back()).c_str());
     std::printf("axis  ranks  sent by all ranks  a step     time of the slowest rank, waiting included\n");
     for (std::size_t i = 0; i < axes.size(); ++i) {
-        double const steps = static_cast<double>(std::max<std::int64_t>(options.steps, 1));
         std::printf("%-4s  %5lld  %-17s  %-9s  %s\n", axes[i], static_cast<long long>(options.extent(axes[i])),
-                    report::bytes(bytes[i]).c_str(), report::bytes(bytes[i] / steps).c_str(),
+                    report::bytes(steps.bytes[i]).c_str(),
+                    report::bytes(steps.bytes[i] / static_cast<double>(options.steps)).c_str(),
                     report::duration(slowest[i]).c_str());
     }
 }
@@ -256,6 +275,38 @@ Kokkos::InitializationSettings kokkos_settings() {
     return settings;
 }
 
+namespace {
+
+/// Collective; nothing where rank 0 could not write.
+std::optional<Steps> train(Options const& options, Training& training, int rank, Outcome& outcome,
+                           std::optional<pentad::io::LineFile>& log) {
+    using pentad::report::Progress;
+    double const tokens = static_cast<double>(options.batch * options.seq);
+    Progress progress(options.steps, tokens,
+                      rank != 0 || options.quiet ? Progress::Style::quiet : Progress::style_for(stdout));
+    Traffic traffic;
+    (void)traffic.since_last();
+    Steps steps;
+    bool ok = true;
+    auto const start = Clock::now();
+    for (std::int64_t step = 1; step <= options.steps; ++step) {
+        auto const step_start = Clock::now();
+        auto const result = training.step(step);
+        std::chrono::duration<double> const seconds = Clock::now() - step_start;
+        auto bytes = traffic.since_last();
+        ok = outcome.exchange(bytes);
+        if (!ok) break;
+        for (std::size_t i = 0; i < bytes.size(); ++i) steps.bytes[i] += bytes[i];
+        if (log) outcome.write([&] { log->write(log_line(step, result, tokens / seconds.count(), bytes)); });
+        progress.step(step, result.loss);
+    }
+    steps.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    progress.finish();
+    return ok && outcome.exchange() ? std::optional(steps) : std::nullopt;
+}
+
+} // namespace
+
 bool run(Options const& options) {
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -267,68 +318,46 @@ bool run(Options const& options) {
                                     : pentad::io::TextData(files, options.seq, seed);
     auto const training = make_training(options, {communicators, data, make_settings(options)});
 
-    Outcome outcome;
+    Outcome outcome(rank);
     std::optional<pentad::io::LineFile> log;
-    if (rank == 0 && !options.log.empty()) outcome.attempt([&] { log.emplace(options.log); });
-    double gemm_speed = 1;
-    if (!options.quiet && options.steps > 0) {
-        gemm_speed = training->gemm_speed();
+    if (!options.log.empty()) outcome.write([&] { log.emplace(options.log); });
+    bool const summary = !options.quiet && options.steps > 0;
+    double gemm_speed = summary ? training->gemm_speed() : 0;
+    if (summary)
         check(MPI_Allreduce(MPI_IN_PLACE, &gemm_speed, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
-    }
     if (!options.trace.empty()) {
-        MPI_Barrier(MPI_COMM_WORLD);
+        check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
         pentad::observe::trace().enable(std::size_t{1} << 18);
     }
 
-    using pentad::report::Progress;
-    double const tokens = static_cast<double>(options.batch * options.seq);
-    Progress progress(options.steps, tokens,
-                      rank != 0 || options.quiet ? Progress::Style::quiet : Progress::style_for(stdout));
-    Traffic traffic;
-    (void)traffic.since_last();
-    std::array<double, axes.size()> all_bytes{};
-    bool ok = true;
-    auto const start = Clock::now();
-    for (std::int64_t step = 1; step <= options.steps && ok; ++step) {
-        auto const step_start = Clock::now();
-        auto const result = training->step(step);
-        std::chrono::duration<double> const seconds = Clock::now() - step_start;
-        auto bytes = traffic.since_last();
-        ok = outcome.exchange(bytes);
-        for (std::size_t i = 0; i < bytes.size(); ++i) all_bytes[i] += bytes[i];
-        if (!ok) break;
-        if (log) outcome.attempt([&] { log->write(log_line(step, result, tokens / seconds.count(), bytes)); });
-        progress.step(step, result.loss);
-    }
-    std::chrono::duration<double> const seconds = Clock::now() - start;
-    progress.finish();
-
-    std::array<double, axes.size()> none{};
-    ok = ok && outcome.exchange(none);
+    auto const steps = train(options, *training, rank, outcome, log);
+    bool ok = steps.has_value();
     if (ok) {
         auto const last = training->evaluate(options.steps + 1);
         if (log)
-            outcome.attempt([&] {
+            outcome.write([&] {
                 log->write("{\"event\":\"end\",\"final_loss\":" + number(last.loss) + "}");
                 log->close();
             });
-        print_summary(options, mesh, seconds.count(), gemm_speed, all_bytes);
+        if (summary) print_summary(options, mesh, gemm_speed, *steps);
+        ok = outcome.exchange();
+    }
+    if (ok) {
         if (!options.dump_weights.empty()) {
             std::filesystem::path const folder(options.dump_weights);
-            outcome.attempt([&] { training->export_weights(folder / "model.safetensors"); });
-            if (rank == 0)
-                outcome.attempt([&] {
-                    pentad::io::AtomicFile config(folder / "config.json");
-                    config.write(config_json(options).dump(2) + "\n");
-                    config.commit();
-                });
+            outcome.write_together([&] { training->export_weights(folder / "model.safetensors"); });
+            outcome.write([&] {
+                pentad::io::AtomicFile config(folder / "config.json");
+                config.write(config_json(options).dump(2) + "\n");
+                config.commit();
+            });
         }
         if (!options.trace.empty()) write_timeline(options.trace, outcome, rank, mesh.size());
         if (options.sample > 0) {
             auto const text = training->sample(options.prompt, options.sample);
             if (rank == 0) std::printf("\n%s|%s\n", options.prompt.c_str(), text.c_str());
         }
-        ok = outcome.exchange(none);
+        ok = outcome.exchange();
     }
     if (!outcome.failure().empty()) std::fprintf(stderr, "train_lm: %s\n", outcome.failure().c_str());
     return ok;

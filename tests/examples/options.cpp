@@ -319,7 +319,8 @@ TEST_CASE("data that cannot give a window are refused by name") {
           "--data " + path + ": cannot read " + path +
               ": No such file or directory; without --data, a text of the program's own is used");
     CHECK(refusal("--data " + scratch.path().string()) ==
-          "--data " + scratch.path().string() + " is a folder, and a text file is needed");
+          "--data " + scratch.path().string() + ": cannot read " + scratch.path().string() +
+              ": it is a folder; without --data, a text of the program's own is used");
     test::write_text(path, "");
     CHECK(refusal("--data " + path) == "--data " + path + " is empty, and a text of at least 193 bytes is needed");
     test::write_text(path, "x");

@@ -82,4 +82,11 @@ TEST_CASE("files that cannot give a window are refused by name, with what would 
     CHECK(io::TextData({path}, 7, 1).windows() == 1);
     CHECK_THROWS_WITH_AS(io::TextData({scratch.path()}, 8, 1),
                          ("cannot read " + scratch.path().string() + ": it is a folder").c_str(), io::FileError);
+    auto const pipe = (scratch / "pipe").string();
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    CHECK_THROWS_WITH_AS(io::TextData({pipe}, 8, 1), ("cannot read " + pipe + ": it is no regular file").c_str(),
+                         io::FileError);
+    std::string const long_name(300, 'x');
+    CHECK_THROWS_WITH_AS(io::TextData({long_name}, 8, 1), ("cannot read " + long_name + ": File name too long").c_str(),
+                         io::FileError);
 }

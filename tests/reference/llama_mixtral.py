@@ -5,7 +5,7 @@ modeling_mixtral.py function by function, for checkpoints that train_lm has dump
     llama_mixtral.py FOLDER --data FILE... --seq N --batch B [--seed S] [--step K] [--ignore-byte B]
     llama_mixtral.py FOLDER --windows FILE [--ignore-byte B]
 
-prints the cross-entropy of the model in FOLDER (config.json, model.safetensors): on the batch that train_lm draws at step
+prints the cross-entropy (with --log, compares it) of the model in FOLDER (config.json, model.safetensors): on the batch that train_lm draws at step
 K, counted from 0 (after `train_lm --steps K`, its final_loss); or on windows of tokens, a JSON list of lists.
 
 With --transformers, Hugging Face's own implementation computes it (PyPI: transformers). In f32 the two agree within rounding.
@@ -210,6 +210,7 @@ def main():
     parser.add_argument("--windows", metavar="FILE")
     parser.add_argument("--ignore-byte", type=int, metavar="B")
     parser.add_argument("--transformers", action="store_true")
+    parser.add_argument("--log", type=pathlib.Path, help="of the run: its final_loss must be the same within 1e-5")
     text_windows.add_arguments(parser)
     arguments = parser.parse_args()
 
@@ -229,7 +230,14 @@ def main():
             logits = transformers_logits(tokens, arguments.folder, weights["model.norm.weight"].dtype)
         else:
             logits, _ = causal_lm(tokens, weights, config)
-    print(f"{cross_entropy(logits, windows, arguments.ignore_byte).item():.17g}")
+    loss = cross_entropy(logits, windows, arguments.ignore_byte).item()
+    if not arguments.log:
+        print(f"{loss:.17g}")
+        return
+    logged = json.loads(arguments.log.read_text().splitlines()[-1])["final_loss"]
+    print(f"{config['model_type']}: {logged:.9g} and {loss:.9g}")
+    if not abs(logged - loss) <= 1e-5 * loss:
+        raise SystemExit("they differ by more than 1e-5 of the loss")
 
 
 if __name__ == "__main__":

@@ -217,6 +217,26 @@ TEST_CASE("pp shares out the layers") {
     CHECK(counted.saved == 4 * (saved_by_layers(own, T, T, 1) + last * saved_by_head(T, T, 1)));
 }
 
+TEST_CASE("1F1B holds micro-batches for the stages behind, however many a step has") {
+    double const n = world_size();
+    auto const peak = [&](std::size_t micro_batches) {
+        auto run = dense();
+        run.batch = 4 * micro_batches;
+        run.micro_batches = micro_batches;
+        auto const text = varied_text();
+        io::TextData const data(text, "the text", static_cast<std::int64_t>(run.seq), run.seed);
+        OnMesh const mesh({.pp = world_size()}, run.shape.kv_heads);
+        train::Trainer<Invariant, Exec> trainer(mesh.context, run, data);
+        auto& activations = observe::counters()[observe::Memory::activations];
+        activations.peak = activations.bytes;
+        trainer.step(1);
+        return static_cast<double>(activations.peak);
+    };
+    // Of 8 micro-batches more: their tokens and targets, and gradients that are still on their way.
+    double const tokens = 8 * T * 2 * 4, gradient = T * H * 4;
+    CHECK(peak(16) - peak(8) <= tokens + (n + 1) * gradient);
+}
+
 TEST_CASE("ep shares out the experts; what it sends are the tokens that chose them") {
     double const n = world_size();
     auto run = dense();

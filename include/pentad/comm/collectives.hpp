@@ -3,9 +3,10 @@
 //
 // For all of them: every rank of the communicator calls with the same sizes. Elements travel in row-major order,
 // however a view lies in memory; one that lies otherwise is packed. The execution space instance `exec` is fenced
-// first, since its work wrote the views; nothing else is. A blocking call returns when the result is in the view that
-// receives; after a non-blocking one both views belong to the operation until `wait`. A group of one rank copies
-// locally and calls nothing. Sums are made in an order fixed by the MPI library for a given size, type and group.
+// first, since its work wrote the views, and again where a copy has brought what was received; nothing else is. A
+// blocking call returns when the result is in the view that receives; after a non-blocking one both views belong to the
+// operation until `wait`. A group of one rank copies locally and calls nothing. Sums are made in an order fixed by the
+// MPI library for a given size, type and group.
 #pragma once
 
 #include <pentad/comm/communicator.hpp>
@@ -36,18 +37,13 @@ inline void book(Communicator const& comm, Operation operation, double whole, bo
     observe::ledger().record(operation, cost, modelled);
 }
 
-/// A span of the trace for a blocking operation.
-inline observe::Scope span(Communicator const& comm, Operation operation, std::size_t bytes) {
-    return {observe::operation_names[static_cast<std::size_t>(operation)],
-            "communication",
-            {.axis = comm.label(), .bytes = static_cast<std::int64_t>(bytes)}};
-}
-
-/// The same for one that blocks in one MPI call, whose time the ledger books.
+/// A span of the trace for an operation that blocks in one MPI call, whose time the ledger books.
 class Timed {
   public:
     Timed(Communicator const& comm, Operation operation, std::size_t bytes)
-        : scope_(span(comm, operation, bytes)), comm_(&comm), start_(std::chrono::steady_clock::now()) {}
+        : scope_(observe::name(operation), "communication",
+                 {.axis = comm.label(), .bytes = static_cast<std::int64_t>(bytes)}),
+          comm_(&comm), start_(std::chrono::steady_clock::now()) {}
     Timed(Timed const&) = delete;
     Timed& operator=(Timed const&) = delete;
     ~Timed() {
@@ -63,9 +59,8 @@ class Timed {
 
 inline void require(bool holds, Communicator const& comm, Operation operation, std::size_t sent, std::size_t received) {
     if (!holds)
-        throw Error(std::string(observe::operation_names[static_cast<std::size_t>(operation)]) + " " + comm.where() +
-                    ": " + std::to_string(sent) + " elements are given and " + std::to_string(received) +
-                    " are to be received");
+        throw Error(std::string(observe::name(operation)) + " " + comm.where() + ": " + std::to_string(sent) +
+                    " elements are given and " + std::to_string(received) + " are to be received");
 }
 
 template <class A, class B>
@@ -86,7 +81,7 @@ bool in_place(Communicator const& comm, A const& in, B const& out) {
 template <class A, class B>
 void require_disjoint(Communicator const& comm, Operation operation, A const& in, B const& out) {
     if (overlap(in, out))
-        throw Error(std::string(observe::operation_names[static_cast<std::size_t>(operation)]) + " " + comm.where() +
+        throw Error(std::string(observe::name(operation)) + " " + comm.where() +
                     ": what is sent and what is received overlap in memory");
 }
 
@@ -117,7 +112,8 @@ Request<detail::Staged<V>> start_all_reduce(Exec const& exec, Communicator const
     if (comm.size() == 1) return Request<detail::Staged<V>>(comm, {});
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::both));
     check(MPI_Iallreduce_c(MPI_IN_PLACE, request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()),
-                           datatype<T>(), reduction<T>(placement), comm.handle(), request.start()),
+                           datatype<T>(), reduction<T>(placement), comm.handle(),
+                           request.start(observe::name(detail::Operation::all_reduce), view.size() * sizeof(T))),
           "MPI_Iallreduce", comm.where());
     detail::book(comm, detail::Operation::all_reduce, 2.0 * static_cast<double>(view.size() * sizeof(T)));
     return request;
@@ -156,7 +152,8 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_all_gather(Exec const& ex
     void const* const from = request.template buffer<0>().data();
     auto const count = static_cast<MPI_Count>(in.size());
     check(MPI_Iallgather_c(in_place && to.data() == out.data() ? MPI_IN_PLACE : from, count, datatype<T>(), to.data(),
-                           count, datatype<T>(), comm.handle(), request.start()),
+                           count, datatype<T>(), comm.handle(),
+                           request.start(observe::name(detail::Operation::all_gather), out.size() * sizeof(T))),
           "MPI_Iallgather", comm.where());
     detail::book(comm, detail::Operation::all_gather, static_cast<double>(out.size() * sizeof(T)));
     return request;
@@ -197,9 +194,10 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_reduce_scatter(Exec const
     }
     R request(comm, detail::Staged<In>(exec, in, detail::Use::send),
               detail::Staged<Out>(exec, out, detail::Use::receive));
-    check(MPI_Ireduce_scatter_block_c(request.template buffer<0>().data(), request.template buffer<1>().data(),
-                                      static_cast<MPI_Count>(out.size()), datatype<T>(),
-                                      reduction<T>(Placement::partial), comm.handle(), request.start()),
+    check(MPI_Ireduce_scatter_block_c(
+              request.template buffer<0>().data(), request.template buffer<1>().data(),
+              static_cast<MPI_Count>(out.size()), datatype<T>(), reduction<T>(Placement::partial), comm.handle(),
+              request.start(observe::name(detail::Operation::reduce_scatter), in.size() * sizeof(T))),
           "MPI_Ireduce_scatter_block", comm.where());
     detail::book(comm, detail::Operation::reduce_scatter, static_cast<double>(in.size() * sizeof(T)));
     return request;
@@ -239,14 +237,14 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_all_to_all(Exec const& ex
               detail::Staged<Out>(exec, out, detail::Use::receive));
     auto const count = static_cast<MPI_Count>(in.size() / n);
     check(MPI_Ialltoall_c(request.template buffer<0>().data(), count, datatype<T>(),
-                          request.template buffer<1>().data(), count, datatype<T>(), comm.handle(), request.start()),
+                          request.template buffer<1>().data(), count, datatype<T>(), comm.handle(),
+                          request.start(observe::name(detail::Operation::all_to_all), in.size() * sizeof(T))),
           "MPI_Ialltoall", comm.where());
     detail::book(comm, detail::Operation::all_to_all, static_cast<double>(in.size() * sizeof(T)), false);
     return request;
 }
 template <class Exec, class In, class Out>
 void all_to_all(Exec const& exec, Communicator const& comm, In const& in, Out const& out) {
-    auto const scope = detail::span(comm, detail::Operation::all_to_all, in.size() * sizeof(typename In::value_type));
     start_all_to_all(exec, comm, in, out).wait();
 }
 
@@ -283,7 +281,9 @@ start_all_to_all(Exec const& exec, Communicator const& comm, In const& in, std::
     R request(comm, detail::Staged<In>(exec, in, detail::Use::send), detail::Staged<Out>(exec, out, use));
     check(MPI_Ialltoallv_c(request.template buffer<0>().data(), sent.data(), offsets.data(), datatype<T>(),
                            request.template buffer<1>().data(), received.data(), offsets.data() + n, datatype<T>(),
-                           comm.handle(), request.start()),
+                           comm.handle(),
+                           request.start(observe::name(detail::Operation::all_to_all),
+                                         static_cast<std::size_t>(total_sent) * sizeof(T))),
           "MPI_Ialltoallv", comm.where());
     Cost cost;
     auto const own = sent[static_cast<std::size_t>(comm.rank())];
@@ -298,7 +298,6 @@ start_all_to_all(Exec const& exec, Communicator const& comm, In const& in, std::
 template <class Exec, class In, class Out>
 void all_to_all(Exec const& exec, Communicator const& comm, In const& in, std::span<MPI_Count const> sent,
                 Out const& out, std::span<MPI_Count const> received, std::span<MPI_Aint> offsets) {
-    auto const scope = detail::span(comm, detail::Operation::all_to_all, in.size() * sizeof(typename In::value_type));
     start_all_to_all(exec, comm, in, sent, out, received, offsets).wait();
 }
 

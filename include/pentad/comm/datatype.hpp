@@ -19,12 +19,26 @@ namespace pentad::comm {
 
 template <class T>
 MPI_Datatype datatype() {
-    if constexpr (std::is_same_v<T, f64>) return MPI_DOUBLE;
-    if constexpr (std::is_same_v<T, f32>) return MPI_FLOAT;
-    if constexpr (std::is_same_v<T, bf16>) return MPI_UINT16_T;
-    if constexpr (std::is_same_v<T, i32>) return MPI_INT32_T;
-    if constexpr (std::is_same_v<T, i64>) return MPI_INT64_T;
-    if constexpr (std::is_same_v<T, char> || std::is_same_v<T, std::byte>) return MPI_BYTE;
+    constexpr bool number = std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>;
+    if constexpr (std::is_same_v<T, f64>)
+        return MPI_DOUBLE;
+    else if constexpr (std::is_same_v<T, f32>)
+        return MPI_FLOAT;
+    else if constexpr (std::is_same_v<T, bf16>)
+        return MPI_UINT16_T;
+    else if constexpr (number && sizeof(T) == 1)
+        return std::is_signed_v<T> ? MPI_INT8_T : MPI_UINT8_T;
+    else if constexpr (number && sizeof(T) == 2)
+        return std::is_signed_v<T> ? MPI_INT16_T : MPI_UINT16_T;
+    else if constexpr (number && sizeof(T) == 4)
+        return std::is_signed_v<T> ? MPI_INT32_T : MPI_UINT32_T;
+    else if constexpr (number && sizeof(T) == 8)
+        return std::is_signed_v<T> ? MPI_INT64_T : MPI_UINT64_T;
+    else {
+        static_assert(std::is_same_v<T, bool> || std::is_same_v<T, char> || std::is_same_v<T, std::byte>,
+                      "only numbers travel: f64, f32, bf16, integers, bytes");
+        return MPI_BYTE;
+    }
 }
 
 namespace detail {

@@ -8,6 +8,10 @@
 #include <mpi.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -22,14 +26,13 @@ class [[nodiscard]] Request {
     explicit Request(Communicator const& comm, Buffers... buffers) : comm_(&comm), buffers_(std::move(buffers)...) {}
     Request(Request&& other) noexcept
         : comm_(other.comm_), buffers_(std::move(other.buffers_)),
-          handle_(std::exchange(other.handle_, MPI_REQUEST_NULL)), pending_(std::exchange(other.pending_, false)) {}
+          handle_(std::exchange(other.handle_, MPI_REQUEST_NULL)), pending_(std::exchange(other.pending_, false)),
+          name_(other.name_), bytes_(other.bytes_), started_ns_(other.started_ns_) {}
     Request& operator=(Request&& other) {
-        wait();
-        comm_ = other.comm_;
-        buffers_ = std::move(other.buffers_);
-        handle_ = std::exchange(other.handle_, MPI_REQUEST_NULL);
-        pending_ = std::exchange(other.pending_, false);
-        return *this;
+        if (this == &other) return *this;
+        wait(); // may throw: then nothing has changed
+        std::destroy_at(this);
+        return *std::construct_at(this, std::move(other));
     }
     ~Request() {
         if (!pending_ || handle_ == MPI_REQUEST_NULL) return;
@@ -41,7 +44,7 @@ class [[nodiscard]] Request {
     void wait() {
         if (!pending_) return;
         if (handle_ != MPI_REQUEST_NULL) {
-            observe::Scope const scope("wait", "communication", {.axis = comm_->label()});
+            observe::Scope const scope(name_, "communication", {.axis = comm_->label(), .bytes = bytes_});
             auto const start = std::chrono::steady_clock::now();
             check(MPI_Wait(&handle_, MPI_STATUS_IGNORE), "MPI_Wait", comm_->where());
             std::chrono::duration<double> const waited = std::chrono::steady_clock::now() - start;
@@ -49,7 +52,8 @@ class [[nodiscard]] Request {
         }
         finish();
     }
-    /// True when it is complete; never blocks. Gives MPI a chance to progress.
+    /// True when it is complete; then what it received is in its view. Does not wait for other ranks. Gives MPI a
+    /// chance to progress.
     [[nodiscard]] bool test() {
         if (!pending_) return true;
         int done = 1;
@@ -59,7 +63,10 @@ class [[nodiscard]] Request {
     }
 
     // For the operations of collectives.hpp and rooted.hpp.
-    MPI_Request* start() {
+    MPI_Request* start(std::string_view name, std::size_t bytes) {
+        name_ = name;
+        bytes_ = static_cast<std::int64_t>(bytes);
+        started_ns_ = observe::trace().enabled() ? observe::trace().now() : 0;
         pending_ = true;
         return &handle_;
     }
@@ -72,12 +79,22 @@ class [[nodiscard]] Request {
     void finish() {
         pending_ = false;
         std::get<sizeof...(Buffers) - 1>(buffers_).unpack();
+        auto& trace = observe::trace();
+        if (trace.enabled())
+            trace.record({name_,
+                          "communication",
+                          {.axis = comm_->label(), .bytes = bytes_},
+                          started_ns_,
+                          trace.now(),
+                          /*in_flight=*/true});
     }
 
     Communicator const* comm_;
     std::tuple<Buffers...> buffers_;
     MPI_Request handle_ = MPI_REQUEST_NULL;
     bool pending_ = false;
+    std::string_view name_;
+    std::int64_t bytes_ = 0, started_ns_ = 0;
 };
 
 } // namespace pentad::comm

@@ -15,14 +15,14 @@ Request<detail::Staged<V>> start_broadcast(Exec const& exec, Communicator const&
     Request<detail::Staged<V>> request(
         comm, detail::Staged<V>(exec, view, is_root ? detail::Use::send : detail::Use::receive));
     check(MPI_Ibcast_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(), root,
-                       comm.handle(), request.start()),
+                       comm.handle(),
+                       request.start(observe::name(detail::Operation::broadcast), view.size() * sizeof(T))),
           "MPI_Ibcast", comm.where());
     detail::book(comm, detail::Operation::broadcast, static_cast<double>(view.size() * sizeof(T)));
     return request;
 }
 template <class Exec, class V>
 void broadcast(Exec const& exec, Communicator const& comm, V const& view, int root) {
-    auto const scope = detail::span(comm, detail::Operation::broadcast, view.size() * sizeof(typename V::value_type));
     start_broadcast(exec, comm, view, root).wait();
 }
 
@@ -38,7 +38,8 @@ Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& co
     T* const data = request.template buffer<0>().data();
     check(MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr,
                         static_cast<MPI_Count>(view.size()), datatype<T>(), reduction<T>(placement), root,
-                        comm.handle(), request.start()),
+                        comm.handle(),
+                        request.start(observe::name(detail::Operation::reduce), view.size() * sizeof(T))),
           "MPI_Ireduce", comm.where());
     detail::book(comm, detail::Operation::reduce, static_cast<double>(view.size() * sizeof(T)));
     return request;
@@ -46,7 +47,6 @@ Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& co
 template <class Exec, class V>
 void reduce(Exec const& exec, Communicator const& comm, V const& view, int root,
             Placement placement = Placement::partial) {
-    auto const scope = detail::span(comm, detail::Operation::reduce, view.size() * sizeof(typename V::value_type));
     start_reduce(exec, comm, view, root, placement).wait();
 }
 
@@ -68,7 +68,8 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
               is_root ? detail::Staged<Out>(exec, out, detail::Use::receive) : detail::Staged<Out>());
     auto const count = static_cast<MPI_Count>(in.size());
     check(MPI_Igather_c(request.template buffer<0>().data(), count, datatype<T>(), request.template buffer<1>().data(),
-                        count, datatype<T>(), root, comm.handle(), request.start()),
+                        count, datatype<T>(), root, comm.handle(),
+                        request.start(observe::name(detail::Operation::gather), in.size() * sizeof(T))),
           "MPI_Igather", comm.where());
     double const bytes = static_cast<double>(in.size() * sizeof(T));
     if (!is_root) // (n-1)/n of n pieces is booked by the n-1 ranks that send
@@ -77,7 +78,6 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
 }
 template <class Exec, class In, class Out>
 void gather(Exec const& exec, Communicator const& comm, In const& in, Out const& out, int root) {
-    auto const scope = detail::span(comm, detail::Operation::gather, in.size() * sizeof(typename In::value_type));
     start_gather(exec, comm, in, out, root).wait();
 }
 
@@ -95,7 +95,7 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
     detail::require_somebody(comm);
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::send));
     check(MPI_Isend_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(), to, tag,
-                      comm.handle(), request.start()),
+                      comm.handle(), request.start(observe::name(detail::Operation::send), view.size() * sizeof(T))),
           "MPI_Isend", comm.where());
     if (to == comm.rank()) return request; // nothing leaves this rank
     Cost cost;
@@ -106,7 +106,6 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
 }
 template <class Exec, class V>
 void send(Exec const& exec, Communicator const& comm, V const& view, int to, int tag = 0) {
-    auto const scope = detail::span(comm, detail::Operation::send, view.size() * sizeof(typename V::value_type));
     start_send(exec, comm, view, to, tag).wait();
 }
 
@@ -118,7 +117,7 @@ Request<detail::Staged<V>> start_receive(Exec const& exec, Communicator const& c
     detail::require_somebody(comm);
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::receive));
     check(MPI_Irecv_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(), from,
-                      tag, comm.handle(), request.start()),
+                      tag, comm.handle(), request.start("receive", view.size() * sizeof(T))),
           "MPI_Irecv", comm.where());
     return request;
 }
@@ -161,7 +160,6 @@ auto start_ring_shift(Exec const& exec, Communicator const& comm, Out const& out
 }
 template <class Exec, class Out, class In>
 void ring_shift(Exec const& exec, Communicator const& comm, Out const& out, In const& in, int steps = 1, int tag = 0) {
-    auto const scope = detail::span(comm, detail::Operation::send, out.size() * sizeof(typename Out::value_type));
     start_ring_shift(exec, comm, out, in, steps, tag).wait();
 }
 

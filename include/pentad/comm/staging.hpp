@@ -9,6 +9,7 @@
 #include <mpi.h>
 
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 
@@ -59,6 +60,7 @@ class Staged {
     template <class Exec>
     Staged(Exec const& exec, V const& view, Use use)
         : view_(view), pointer_(const_cast<T*>(view.data())), is_received_(use != Use::send) {
+        if constexpr (std::is_same_v<Exec, Own>) exec_.emplace(exec);
         bool const is_sent = use != Use::receive;
         if constexpr (!always_contiguous)
             if (!is_row_major(view)) {
@@ -82,11 +84,15 @@ class Staged {
         if (!is_received_) return;
         if constexpr (!on_host)
             if (device_ != nullptr) {
-                copy_from_host(typename V::execution_space(), device_, pointer_, view_.size() * sizeof(T));
+                copy_from_host(exec(), device_, pointer_, view_.size() * sizeof(T));
                 pointer_ = device_;
             }
         if constexpr (!std::is_const_v<typename V::value_type> && !always_contiguous)
-            if (pointer_ != view_.data()) Kokkos::deep_copy(view_, contiguous());
+            if (pointer_ != view_.data()) {
+                auto const own = exec();
+                Kokkos::deep_copy(own, view_, contiguous());
+                own.fence("pentad: after communication");
+            }
     }
 
   private:
@@ -97,6 +103,10 @@ class Staged {
         for (std::size_t i = 0; i < V::rank(); ++i) extents.dimension[i] = view_.extent(i);
         return Contiguous(pointer_, extents);
     }
+    using Own = typename V::execution_space;
+    Own exec() const { return exec_ ? *exec_ : Own(); }
+
+    std::optional<Own> exec_; ///< the caller's, unless it is of another kind than the view's
     V view_;
     T* pointer_ = nullptr;
     T* device_ = nullptr;

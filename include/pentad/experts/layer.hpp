@@ -38,8 +38,8 @@ struct Layer {
             typename RouterType::Saved router;
             Dispatch<Exec> dispatch;
             Tensor<Gathered<A>, Exec> weight;
-            Rows<T, Exec> x, gate, up, inner,
-                output; ///< of the experts here; output: by slot, for the weights' gradient
+            Rows<T, Exec> x, gate, up, inner; ///< of the experts here
+            Rows<T, Exec> output;             ///< by slot, for the weights' gradient
             Rows<T, Exec> doutput;
         };
 
@@ -126,8 +126,7 @@ struct Layer {
             kernels::grouped_gemm_weight(exec, 1.0, saved.up.view(), saved.x.view(), offsets, 1.0,
                                          up_.gradient().view());
             router_.backward_weight(pass, saved.router);
-            saved.weight = {};
-            saved.x = saved.gate = saved.up = saved.inner = saved.output = saved.doutput = {};
+            saved = {};
         }
 
         template <class F>

@@ -55,7 +55,7 @@ class AtomicFile {
         }
         // The new name is on the disk once its folder is.
         auto const folder = path_.parent_path();
-        File::open_for_reading(folder.empty() ? "." : folder).flush_to_disk();
+        File::open_folder(folder.empty() ? "." : folder).flush_to_disk();
     }
 
     [[nodiscard]] std::filesystem::path const& path() const { return path_; }

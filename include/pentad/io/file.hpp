@@ -32,7 +32,17 @@ class FileError : public std::runtime_error {
 class File {
   public:
     File() = default;
-    static File open_for_reading(std::filesystem::path const& path) { return File(path, O_RDONLY, path); }
+    /// A regular file; a folder, a pipe or a device is an error.
+    static File open_for_reading(std::filesystem::path const& path) {
+        File file(path, O_RDONLY | O_NONBLOCK, path); // a pipe would wait for its writer
+        struct stat status{};
+        if (::fstat(file.descriptor_, &status) != 0) throw FileError("read", path, errno);
+        if (!S_ISREG(status.st_mode))
+            throw FileError("cannot read " + path.string() + ": it is " +
+                            (S_ISDIR(status.st_mode) ? "a folder" : "no regular file"));
+        return file;
+    }
+    static File open_folder(std::filesystem::path const& path) { return File(path, O_RDONLY | O_DIRECTORY, path); }
     /// Makes the file, or empties it.
     static File create(std::filesystem::path const& path) { return File(path, O_WRONLY | O_CREAT | O_TRUNC, path); }
     /// Makes a file that stands for `shown`, which errors name. Where one is there already, the result is not open.

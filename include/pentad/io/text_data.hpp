@@ -26,7 +26,6 @@ namespace pentad::io {
 class MappedFile {
   public:
     explicit MappedFile(std::filesystem::path const& path) {
-        if (std::filesystem::is_directory(path)) throw FileError("cannot read " + path.string() + ": it is a folder");
         auto const file = File::open_for_reading(path);
         size_ = file.size();
         if (size_ == 0) return; // an empty mapping is an error of the operating system

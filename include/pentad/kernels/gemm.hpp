@@ -25,6 +25,7 @@
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -200,8 +201,8 @@ void grouped_gemm_weight(Exec const& exec, double alpha, A const& a, B const& b,
 /// FLOP/s of large products of T on this execution space, sustained for a fifth of a second that begins when `ready()`
 /// returns: a barrier there lets ranks that share cores find what each of them gets.
 /// Fences and allocates. Does not count as work: what it is for is the denominator of the model FLOP utilisation.
-template <class T, class Exec, class Ready>
-double measure_gemm_speed(Exec const& exec, Ready const& ready) {
+template <class T, class Exec>
+double measure_gemm_speed(Exec const& exec, std::function<void()> const& ready) {
     using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Kokkos::Device<Exec, typename Exec::memory_space>>;
     constexpr i64 largest = runs_on_host<Exec> ? 1024 : 8192;
     double const counted = observe::counters().gemm_flops;

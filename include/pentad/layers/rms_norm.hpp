@@ -21,7 +21,6 @@ struct RmsNorm {
         using T = typename Stream::element;
         using A = accumulator_t<T>;
         using Weight = Layout<T, Dims<Dim<hidden>>>;
-        using Statistics = Layout<A, Dims<Dim<token>>>;
 
         struct Saved {
             Tensor<Stream, Exec> x;

@@ -25,6 +25,7 @@ enum class Operation : std::uint8_t {
 };
 inline constexpr std::array<std::string_view, 8> operation_names{"broadcast",  "reduce",         "all_reduce", "gather",
                                                                  "all_gather", "reduce_scatter", "all_to_all", "send"};
+constexpr std::string_view name(Operation operation) { return operation_names[static_cast<std::size_t>(operation)]; }
 
 struct LedgerEntry {
     double bytes = 0; ///< sent by this rank to other ranks

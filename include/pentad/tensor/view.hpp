@@ -24,9 +24,4 @@ template <class T, int Rank, class Space = Kokkos::DefaultExecutionSpace>
 using View = Kokkos::View<typename detail::PointerChain<T, Rank>::type, Kokkos::LayoutRight,
                           Kokkos::Device<Space, typename Space::memory_space>, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-/// True when code of this execution space can be read and written by the host without a copy.
-template <class Space>
-inline constexpr bool host_accessible =
-    Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
-
 } // namespace pentad

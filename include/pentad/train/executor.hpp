@@ -1,5 +1,5 @@
-// Room: train. Runs a pipeline schedule on a stage of a model: what the schedule says, in its order. Sends are posted
-// and complete later; a receive is waited for where the schedule has it.
+// Room: train. Runs a pipeline schedule on a stage of a model: what the schedule says, in its order, on the machine
+// that the validator proves it for. Sends and receives are posted; a compute waits for what it needs.
 #pragma once
 
 #include <pentad/comm/rooted.hpp>
@@ -25,7 +25,8 @@ class Executor {
         : context_(&context), model_(&model), extents_(extents),
           comm_(&context.communicators().along(AxisNames(pp::name))) {}
 
-    /// Runs this rank's instructions; passes[i] belongs to micro-batch i. Blocks until this rank's part is done.
+    /// Runs this rank's instructions; passes[i] belongs to micro-batch i. Blocks until this rank's part is done. What a
+    /// micro-batch holds is freed at its backward, and its gradient once the stage before has it.
     void run(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes) {
         slots_.resize(passes.size());
         bool const training = schedule.purpose == pipeline::Purpose::training;
@@ -35,31 +36,34 @@ class Executor {
                                        {.micro_batch = instruction.micro_batch});
             switch (instruction.operation) {
             case pipeline::Operation::forward:
+                finish(slots_[i].activation_arriving);
                 slots_[i].activation = model_->forward(passes[i], std::move(slots_[i].activation), slots_[i].saved);
                 if (!training) slots_[i].saved = {};
                 break;
             case pipeline::Operation::backward:
+                finish(slots_[i].gradient_arriving);
+                finish(slots_[i].activation_sent);
+                slots_[i].activation = {};
                 slots_[i].gradient = model_->backward(passes[i], std::move(slots_[i].gradient), slots_[i].saved);
                 break;
             case pipeline::Operation::send_activation:
                 send(slots_[i].activation, slots_[i].activation_sent, 1, 0);
                 break;
             case pipeline::Operation::receive_activation:
-                receive(slots_[i].activation, -1, 0);
+                receive(slots_[i].activation, slots_[i].activation_arriving, -1, 0);
                 break;
             case pipeline::Operation::send_gradient:
+                free_sent_gradients();
                 send(slots_[i].gradient, slots_[i].gradient_sent, -1, 1);
                 break;
             case pipeline::Operation::receive_gradient:
-                receive(slots_[i].gradient, 1, 1);
+                receive(slots_[i].gradient, slots_[i].gradient_arriving, 1, 1);
                 break;
             }
         }
         for (auto& slot : slots_) {
-            if (slot.activation_sent) slot.activation_sent->wait();
-            if (slot.gradient_sent) slot.gradient_sent->wait();
-            slot.activation_sent.reset();
-            slot.gradient_sent.reset();
+            finish(slot.activation_sent);
+            finish(slot.gradient_sent);
             slot.activation = {};
             slot.gradient = {};
         }
@@ -68,23 +72,35 @@ class Executor {
   private:
     using Activation = Tensor<Stream, Exec>;
     using Gradient = Tensor<dual_t<Stream>, Exec>;
-    using Sending = comm::Request<comm::detail::Staged<View<typename Stream::element, 1, Exec>>>;
+    using Transfer = comm::Request<comm::detail::Staged<View<typename Stream::element, 1, Exec>>>;
 
     struct Slot {
         typename Model::Saved saved;
         Activation activation;
         Gradient gradient;
-        std::optional<Sending> activation_sent, gradient_sent;
+        std::optional<Transfer> activation_arriving, activation_sent, gradient_arriving, gradient_sent;
     };
 
+    static void finish(std::optional<Transfer>& transfer) {
+        if (transfer) transfer->wait();
+        transfer.reset();
+    }
+    void free_sent_gradients() {
+        for (auto& slot : slots_)
+            if (slot.gradient_sent && slot.gradient_sent->test()) {
+                slot.gradient_sent.reset();
+                slot.gradient = {};
+            }
+    }
+
     template <class X>
-    void send(X const& x, std::optional<Sending>& request, int stages_further, int tag) {
-        request.emplace(comm::start_send(context_->exec(), *comm_, x.flat(), comm_->rank() + stages_further, tag));
+    void send(X const& x, std::optional<Transfer>& sent, int stages_further, int tag) {
+        sent.emplace(comm::start_send(context_->exec(), *comm_, x.flat(), comm_->rank() + stages_further, tag));
     }
     template <class X>
-    void receive(X& x, int stages_further, int tag) {
+    void receive(X& x, std::optional<Transfer>& arriving, int stages_further, int tag) {
         x = X(*context_, extents_);
-        comm::receive(context_->exec(), *comm_, x.flat(), comm_->rank() + stages_further, tag);
+        arriving.emplace(comm::start_receive(context_->exec(), *comm_, x.flat(), comm_->rank() + stages_further, tag));
     }
 
     Context<Exec> const* context_;

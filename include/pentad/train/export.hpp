@@ -1,5 +1,6 @@
 // Room: train. Gathers the weights as whole tensors under their published names, the same for any mesh, and hands them
-// to a sink on rank 0: tensor by tensor, so that no rank ever holds more than one of them whole.
+// to a sink on rank 0: parameter by parameter, so that no rank ever holds more than one of them (the same matrix of all
+// experts of a layer is one) whole.
 #pragma once
 
 #include <pentad/comm/rooted.hpp>

@@ -48,7 +48,7 @@ auto pipeline_logits(Setup<Exec> const& setup, Model const& model, Pass<Exec>& p
 
 } // namespace detail
 
-/// `bytes` bytes that follow `prompt` (or its last seq - 1 bytes). The same on every rank. Collective over all ranks.
+/// `bytes` bytes that follow `prompt` (or its last seq bytes). The same on every rank. Collective over all ranks.
 template <class Exec, class Model>
 std::string sample(Setup<Exec> const& setup, Model const& model, std::string prompt, std::int64_t bytes,
                    std::uint64_t seed) {

@@ -4,6 +4,7 @@
 
 #include <pentad/layers/layer.hpp>
 #include <pentad/pipeline/generators.hpp>
+#include <pentad/pipeline/validator.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/executor.hpp>
 #include <pentad/train/language_model.hpp>
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 namespace pentad::train {
@@ -37,6 +39,9 @@ class Trainer {
         int const stages = context.communicators().extent("pp"), count = static_cast<int>(settings.micro_batches);
         training_ = settings.gpipe ? pipeline::gpipe(stages, count) : pipeline::one_forward_one_backward(stages, count);
         inference_ = pipeline::forward_only(stages, count);
+        for (auto const& schedule : {training_, inference_})
+            if (auto const verdict = pipeline::validate(schedule); verdict.refusal)
+                throw std::invalid_argument(schedule.name + ": " + verdict.refusal->message());
     }
     Trainer(Trainer const&) = delete;
     Trainer& operator=(Trainer const&) = delete;
