@@ -7,12 +7,23 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace pentad::kernels::detail {
 
 inline CBLAS_TRANSPOSE blas_transpose(bool transpose) { return transpose ? CblasTrans : CblasNoTrans; }
+
+/// OpenBLAS has AVX-512 kernels for Intel's CPUs; on AMD's that have AVX-512 too it runs those of Haswell, at half the
+/// speed.
+inline bool blas_uses_avx512() {
+    static bool const uses = [] {
+        std::string_view const core = openblas_get_corename();
+        return core == "SkylakeX" || core == "Cooperlake" || core == "SapphireRapids";
+    }();
+    return uses;
+}
 
 inline void gemm_blas(GemmProblem<f64, f64> const& p) {
     cblas_dgemm(CblasRowMajor, blas_transpose(p.transpose_a), blas_transpose(p.transpose_b), blas_size(p.m),
