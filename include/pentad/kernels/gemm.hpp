@@ -69,9 +69,7 @@ void gemm_backend(Exec const& exec, GemmProblem<In, Out> const& problem) {
     } else if constexpr (have_cublas && !on_host) {
         gemm_cublas(exec, problem);
     } else if constexpr (have_onednn && have_blas && on_host && is_f32) {
-        // Measured on one AVX-512 core of Intel's against OpenBLAS: oneDNN is about 10 % faster, but where A is
-        // transposed and large (weight gradients) it can take twice as long.
-        if (problem.transpose_a && blas_uses_avx512())
+        if (blas_is_faster(problem))
             gemm_blas(problem);
         else
             gemm_onednn(problem);
