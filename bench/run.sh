@@ -10,14 +10,12 @@ export OMP_NUM_THREADS=1
 python3 "$here/training.py" --train-lm "$build/bin/train_lm" --data "$text" "$@"
 
 echo "the loss of a checkpoint, by train_lm and by PyTorch"
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
+flags=(--data "$text" --seq 64 --batch 8)
 for experts in 0 4; do
-    folder=$(mktemp -d)
-    trap 'rm -r "$folder"' EXIT
-    flags=(--data "$text" --seq 64 --batch 8)
     mpiexec -n 2 "$build/bin/train_lm" "${flags[@]}" --experts $experts --steps 20 --dump-weights "$folder" --log "$folder/log" --quiet
     python3 "$here/../tests/reference/llama_mixtral.py" "$folder" "${flags[@]}" --step 20 --log "$folder/log"
-    rm -r "$folder"
-    trap - EXIT
 done
 
 for program in "$build"/bin/bench_*; do

@@ -50,7 +50,7 @@ def torch(o):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(RANKS)]
     printed = [rank.communicate() for rank in ranks]  # gloo's remarks among it
     if any(rank.returncode != 0 for rank in ranks):
-        sys.exit("training.py: PyTorch failed:\n" + printed[0][1])
+        sys.exit("training.py: PyTorch failed:\n" + "".join(errors for _, errors in printed))
     result = json.loads(printed[0][0])
     step = statistics.median(result["seconds"][WARM_UP:])
     return RANKS * SEQUENCES * SHAPE["seq"] / step, result["gemm"]

@@ -2,36 +2,33 @@
 # find_package(pentad). PENTAD_MISSING is then empty, or says what is missing and how to get it.
 
 set(PENTAD_MISSING "")
-macro(pentad_missing WHAT DEBIAN SPACK HINT)
-    string(APPEND PENTAD_MISSING "\nPentad needs ${WHAT}, which CMake does not find. Debian: apt install ${DEBIAN}. "
+# SEEN: the version that CMake finds instead, or nothing.
+macro(pentad_missing WHAT SEEN DEBIAN SPACK HINT)
+    string(APPEND PENTAD_MISSING "\nPentad needs ${WHAT}")
+    if(NOT "${SEEN}" STREQUAL "")
+        string(APPEND PENTAD_MISSING " (it finds ${SEEN}, too old)")
+    endif()
+    string(APPEND PENTAD_MISSING ", which CMake does not find. Debian: apt install ${DEBIAN}. "
         "Spack: spack install ${SPACK}. If it is elsewhere: ${HINT}.")
 endmacro()
 
 set(MPI_CXX_SKIP_MPICXX TRUE) # the C interface is all that is used
 find_package(Kokkos 4.5 CONFIG QUIET)
 if(NOT Kokkos_FOUND)
-    set(PENTAD_KOKKOS_SEEN "")
-    if(Kokkos_CONSIDERED_VERSIONS)
-        set(PENTAD_KOKKOS_SEEN " (it finds ${Kokkos_CONSIDERED_VERSIONS}, too old)")
-    endif()
-    pentad_missing("Kokkos >= 4.5${PENTAD_KOKKOS_SEEN}" "libkokkos-dev (sid)" "\"kokkos@4.5: +openmp cxxstd=20\""
+    pentad_missing("Kokkos >= 4.5" "${Kokkos_CONSIDERED_VERSIONS}" "libkokkos-dev (sid)" "\"kokkos@4.5: +openmp cxxstd=20\""
         "-DCMAKE_PREFIX_PATH=<prefix>")
 endif()
 find_package(MPI QUIET COMPONENTS CXX)
 if(NOT MPI_CXX_FOUND OR MPI_CXX_VERSION VERSION_LESS 4)
-    set(PENTAD_MPI_SEEN "")
-    if(MPI_CXX_FOUND)
-        set(PENTAD_MPI_SEEN " (it finds ${MPI_CXX_VERSION}, too old)")
-    endif()
-    pentad_missing("MPI >= 4${PENTAD_MPI_SEEN}" "libmpich-dev mpich" "mpich@4:" "-DMPI_HOME=<prefix>")
+    pentad_missing("MPI >= 4" "${MPI_CXX_VERSION}" "libmpich-dev mpich" "mpich@4:" "-DMPI_HOME=<prefix>")
 endif()
 find_package(nlohmann_json CONFIG QUIET)
 if(NOT nlohmann_json_FOUND)
-    pentad_missing("nlohmann_json" "nlohmann-json3-dev" "nlohmann-json" "-DCMAKE_PREFIX_PATH=<prefix>")
+    pentad_missing("nlohmann_json" "" "nlohmann-json3-dev" "nlohmann-json" "-DCMAKE_PREFIX_PATH=<prefix>")
 endif()
 find_path(PENTAD_RANDOM123_INCLUDE_DIR Random123/philox.h)
 if(NOT PENTAD_RANDOM123_INCLUDE_DIR)
-    pentad_missing("Random123 (the header Random123/philox.h)" "librandom123-dev" "random123"
+    pentad_missing("Random123 (the header Random123/philox.h)" "" "librandom123-dev" "random123"
         "-DPENTAD_RANDOM123_INCLUDE_DIR=<folder>")
 elseif(NOT TARGET Pentad::Random123)
     add_library(Pentad::Random123 INTERFACE IMPORTED GLOBAL)

@@ -14,13 +14,12 @@ import os
 import pathlib
 import random
 import shlex
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 
 import check_equivalence
+import launch
 import text_windows
 
 IGNORED = 10  # the byte of --ignore-byte
@@ -171,15 +170,12 @@ class Bench:
         dump.mkdir()
         command = [*self.mpiexec, "-n", str(ranks), self.binary, *flags, "--log", str(log), "--dump-weights", str(dump), "--quiet"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "KOKKOS_DISABLE_WARNINGS": "1"}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
         try:
-            output, errors = process.communicate(timeout=self.timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise check_equivalence.Difference(f"no end after {self.timeout} s: {shlex.join(command)}")
-        if process.returncode != 0:
-            raise check_equivalence.Difference(f"exit status {process.returncode}: {shlex.join(command)}\n{(output + errors)[-4000:]}")
+            status, output, errors = launch.run(command, self.timeout, environment)
+        except TimeoutError as error:
+            raise check_equivalence.Difference(f"{error}: {shlex.join(command)}")
+        if status != 0:
+            raise check_equivalence.Difference(f"exit status {status}: {shlex.join(command)}\n{(output + errors)[-4000:]}")
         if output:
             raise check_equivalence.Difference(f"prints although --quiet: {output[:400]!r}")
         return log, dump

@@ -1,7 +1,13 @@
 // What tests of whole training steps share.
 #pragma once
 
+#include <pentad/train/trainer.hpp>
+
+#include <support/on_mesh.hpp>
+
+#include <cstdint>
 #include <string>
+#include <utility>
 
 namespace support {
 
@@ -11,5 +17,17 @@ inline std::string varied_text() {
     for (int i = 0; i < 997; ++i) text += static_cast<char>((i * i / 3 + 7 * i) % 39 + 1);
     return text;
 }
+
+/// A trainer on a mesh, and the text that it reads.
+template <class Stream>
+struct Training {
+    std::string text;
+    io::TextData data;
+    train::Trainer<Stream, Exec> trainer;
+
+    Training(OnMesh const& mesh, train::RunSettings const& settings, std::string bytes = varied_text())
+        : text(std::move(bytes)), data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed),
+          trainer(mesh.context, settings, data) {}
+};
 
 } // namespace support

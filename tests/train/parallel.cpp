@@ -59,10 +59,9 @@ template <class Stream>
 Counted count(MeshShape const& m, train::RunSettings const& settings) {
     auto held = [](observe::Memory kind) { return static_cast<double>(observe::counters()[kind].bytes); };
     double const nothing[] = {held(observe::Memory::parameters), held(observe::Memory::optimizer)};
-    auto const text = varied_text();
-    io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
     OnMesh const mesh(m, settings.shape.kv_heads);
-    train::Trainer<Stream, Exec> trainer(mesh.context, settings, data);
+    Training<Stream> training(mesh, settings);
+    auto& trainer = training.trainer;
     Counted result{};
     result.parameters = held(observe::Memory::parameters) - nothing[0];
     result.optimizer = held(observe::Memory::optimizer) - nothing[1];
@@ -89,9 +88,9 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
 
     // What the forward pass of one micro-batch keeps for its backward pass, what came from the stage before included.
     train::Batch<Exec> batch(trainer.setup(), settings.micro_batches, {});
-    batch.load(data, 3);
+    batch.load(training.data, 3);
     Pass<Exec> pass{.context = mesh.context, .tokens = batch.tokens(0), .targets = batch.targets(0)};
-    typename decltype(trainer)::Model::Saved saved;
+    typename train::LanguageModel<Stream, Exec>::Saved saved;
     double const before = held(observe::Memory::activations);
     Tensor<Stream, Exec> x;
     if (!trainer.model().is_first()) {
@@ -223,13 +222,11 @@ TEST_CASE("1F1B holds micro-batches for the stages behind, however many a step h
         auto run = dense();
         run.batch = 4 * micro_batches;
         run.micro_batches = micro_batches;
-        auto const text = varied_text();
-        io::TextData const data(text, "the text", static_cast<std::int64_t>(run.seq), run.seed);
         OnMesh const mesh({.pp = world_size()}, run.shape.kv_heads);
-        train::Trainer<Invariant, Exec> trainer(mesh.context, run, data);
+        Training<Invariant> training(mesh, run);
         auto& activations = observe::counters()[observe::Memory::activations];
         activations.peak = activations.bytes;
-        trainer.step(1);
+        training.trainer.step(1);
         return static_cast<double>(activations.peak);
     };
     // Of 8 micro-batches more: their tokens and targets, and gradients that are still on their way.

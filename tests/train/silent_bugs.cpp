@@ -21,9 +21,8 @@ using Steps = std::vector<train::StepResult>;
 
 template <class Stream>
 Steps train_on(OnMesh const& mesh, train::RunSettings const& settings, std::string const& text) {
-    io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
-    train::Trainer<Stream, Exec> trainer(mesh.context, settings, data);
-    return {trainer.step(1), trainer.step(2)};
+    Training<Stream> training(mesh, settings, text);
+    return {training.trainer.step(1), training.trainer.step(2)};
 }
 
 /// 2 layers, 12 sequences of 12 tokens. What a test is about is set by the test.

@@ -59,14 +59,14 @@ void nothing_is_allocated(MeshShape const& m, train::RunSettings settings) {
     INFO(m.text());
     // The same window and the same weights in every step: experts get as many tokens as before.
     auto const text = varied_text().substr(0, settings.seq + 1);
-    io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
     OnMesh const mesh(m, settings.shape.kv_heads);
     settings.learning_rate = 0;
     Kokkos::Tools::Experimental::set_allocate_data_callback(
         [](Kokkos::Tools::SpaceHandle, char const*, void const*, std::uint64_t) { ++kokkos_allocations; });
     host_allocations = kokkos_allocations = 0;
     counting = true;
-    train::Trainer<Stream, Exec> trainer(mesh.context, settings, data);
+    Training<Stream> training(mesh, settings, text);
+    auto& trainer = training.trainer;
     for (std::int64_t step = 1; step <= 4; ++step) trainer.step(step);
     CHECK(host_allocations > 0); // the counters see what there is to see
     CHECK(kokkos_allocations > 0);

@@ -14,10 +14,8 @@
 #include <pentad/comm/request.hpp>
 #include <pentad/comm/staging.hpp>
 #include <pentad/observe/ledger.hpp>
-#include <pentad/observe/trace.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -36,26 +34,6 @@ inline void book(Communicator const& comm, Operation operation, double whole, bo
     add_scatter_cost(cost, comm.mesh(), comm.axes(), whole);
     observe::ledger().record(operation, cost, modelled);
 }
-
-/// A span of the trace for an operation that blocks in one MPI call, whose time the ledger books.
-class Timed {
-  public:
-    Timed(Communicator const& comm, Operation operation, std::size_t bytes)
-        : scope_(observe::name(operation), "communication",
-                 {.axis = comm.label(), .bytes = static_cast<std::int64_t>(bytes)}),
-          comm_(&comm), start_(std::chrono::steady_clock::now()) {}
-    Timed(Timed const&) = delete;
-    Timed& operator=(Timed const&) = delete;
-    ~Timed() {
-        std::chrono::duration<double> const spent = std::chrono::steady_clock::now() - start_;
-        observe::ledger().spend(comm_->shares(), spent.count());
-    }
-
-  private:
-    observe::Scope scope_;
-    Communicator const* comm_;
-    std::chrono::steady_clock::time_point start_;
-};
 
 inline void require(bool holds, Communicator const& comm, Operation operation, std::size_t sent, std::size_t received) {
     if (!holds)
@@ -122,7 +100,7 @@ template <class Exec, class V>
 void all_reduce(Exec const& exec, Communicator const& comm, V const& view, Placement placement = Placement::partial) {
     using T = typename V::non_const_value_type;
     if (comm.size() == 1) return;
-    detail::Timed const timed(comm, detail::Operation::all_reduce, view.size() * sizeof(T));
+    detail::Timed const timed(comm, observe::name(detail::Operation::all_reduce), view.size() * sizeof(T));
     detail::Staged<V> buffer(exec, view, detail::Use::both);
     check(MPI_Allreduce_c(MPI_IN_PLACE, buffer.data(), static_cast<MPI_Count>(view.size()), datatype<T>(),
                           reduction<T>(placement), comm.handle()),
@@ -167,7 +145,7 @@ void all_gather(Exec const& exec, Communicator const& comm, In const& in, Out co
     if (comm.size() == 1 && in_place) return;
     if (!in_place) detail::require_disjoint(comm, detail::Operation::all_gather, in, out);
     if (comm.size() == 1) return detail::copy_locally(exec, in, out);
-    detail::Timed const timed(comm, detail::Operation::all_gather, out.size() * sizeof(T));
+    detail::Timed const timed(comm, observe::name(detail::Operation::all_gather), out.size() * sizeof(T));
     detail::Staged<In> from(exec, in, detail::Use::send);
     detail::Staged<Out> to(exec, out, detail::Use::receive);
     bool const staged_in_place = in_place && to.data() == out.data();
@@ -209,7 +187,7 @@ void reduce_scatter(Exec const& exec, Communicator const& comm, In const& in, Ou
                     detail::Operation::reduce_scatter, in.size(), out.size());
     detail::require_disjoint(comm, detail::Operation::reduce_scatter, in, out);
     if (comm.size() == 1) return detail::copy_locally(exec, in, out);
-    detail::Timed const timed(comm, detail::Operation::reduce_scatter, in.size() * sizeof(T));
+    detail::Timed const timed(comm, observe::name(detail::Operation::reduce_scatter), in.size() * sizeof(T));
     detail::Staged<In> from(exec, in, detail::Use::send);
     detail::Staged<Out> to(exec, out, detail::Use::receive);
     check(MPI_Reduce_scatter_block_c(from.data(), to.data(), static_cast<MPI_Count>(out.size()), datatype<T>(),

@@ -17,6 +17,27 @@
 
 namespace pentad::comm {
 
+namespace detail {
+/// A call of MPI that blocks: a span of the trace, and time that the ledger books.
+class Timed {
+  public:
+    Timed(Communicator const& comm, std::string_view name, std::size_t bytes)
+        : scope_(name, "communication", {.axis = comm.label(), .bytes = static_cast<std::int64_t>(bytes)}),
+          comm_(&comm), start_(std::chrono::steady_clock::now()) {}
+    Timed(Timed const&) = delete;
+    Timed& operator=(Timed const&) = delete;
+    ~Timed() {
+        std::chrono::duration<double> const spent = std::chrono::steady_clock::now() - start_;
+        observe::ledger().spend(comm_->shares(), spent.count());
+    }
+
+  private:
+    observe::Scope scope_;
+    Communicator const* comm_;
+    std::chrono::steady_clock::time_point start_;
+};
+} // namespace detail
+
 /// A started operation, which owns the staging buffers it uses. The views it was given must live, and may not be
 /// touched, until `wait` returns; then received data is in its view. `wait` blocks the host; MPI progresses inside MPI
 /// calls.
@@ -44,11 +65,8 @@ class [[nodiscard]] Request {
     void wait() {
         if (!pending_) return;
         if (handle_ != MPI_REQUEST_NULL) {
-            observe::Scope const scope(name_, "communication", {.axis = comm_->label(), .bytes = bytes_});
-            auto const start = std::chrono::steady_clock::now();
+            detail::Timed const timed(*comm_, name_, bytes_);
             check(MPI_Wait(&handle_, MPI_STATUS_IGNORE), "MPI_Wait", comm_->where());
-            std::chrono::duration<double> const waited = std::chrono::steady_clock::now() - start;
-            observe::ledger().spend(comm_->shares(), waited.count());
         }
         finish();
     }
@@ -65,7 +83,7 @@ class [[nodiscard]] Request {
     // For the operations of collectives.hpp and rooted.hpp.
     MPI_Request* start(std::string_view name, std::size_t bytes) {
         name_ = name;
-        bytes_ = static_cast<std::int64_t>(bytes);
+        bytes_ = bytes;
         started_ns_ = observe::trace().enabled() ? observe::trace().now() : 0;
         pending_ = true;
         return &handle_;
@@ -83,7 +101,7 @@ class [[nodiscard]] Request {
         if (trace.enabled())
             trace.record({name_,
                           "communication",
-                          {.axis = comm_->label(), .bytes = bytes_},
+                          {.axis = comm_->label(), .bytes = static_cast<std::int64_t>(bytes_)},
                           started_ns_,
                           trace.now(),
                           /*in_flight=*/true});
@@ -94,7 +112,8 @@ class [[nodiscard]] Request {
     MPI_Request handle_ = MPI_REQUEST_NULL;
     bool pending_ = false;
     std::string_view name_;
-    std::int64_t bytes_ = 0, started_ns_ = 0;
+    std::size_t bytes_ = 0;
+    std::int64_t started_ns_ = 0;
 };
 
 } // namespace pentad::comm

@@ -199,6 +199,7 @@ void grouped_gemm_weight(Exec const& exec, double alpha, A const& a, B const& b,
 /// FLOP/s of large products of T on this execution space, sustained for a fifth of a second that begins when `ready()`
 /// returns: a barrier there lets ranks that share cores find what each of them gets.
 /// Fences and allocates. Does not count as work: what it is for is the denominator of the model FLOP utilisation.
+// `ready` is no template parameter: nvcc takes no local type as one around a device lambda.
 template <class T, class Exec>
 double measure_gemm_speed(Exec const& exec, std::function<void()> const& ready) {
     using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Kokkos::Device<Exec, typename Exec::memory_space>>;

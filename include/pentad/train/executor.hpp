@@ -32,32 +32,33 @@ class Executor {
         bool const training = schedule.purpose == pipeline::Purpose::training;
         for (auto const& instruction : schedule.instructions[static_cast<std::size_t>(comm_->rank())]) {
             auto const i = static_cast<std::size_t>(instruction.micro_batch);
+            auto& slot = slots_[i];
             observe::Scope const scope(pipeline::name(instruction.operation), "pipeline",
                                        {.micro_batch = instruction.micro_batch});
             switch (instruction.operation) {
             case pipeline::Operation::forward:
-                finish(slots_[i].activation_arriving);
-                slots_[i].activation = model_->forward(passes[i], std::move(slots_[i].activation), slots_[i].saved);
-                if (!training) slots_[i].saved = {};
+                finish(slot.activation_arriving);
+                slot.activation = model_->forward(passes[i], std::move(slot.activation), slot.saved);
+                if (!training) slot.saved = {};
                 break;
             case pipeline::Operation::backward:
-                finish(slots_[i].gradient_arriving);
-                finish(slots_[i].activation_sent);
-                slots_[i].activation = {};
-                slots_[i].gradient = model_->backward(passes[i], std::move(slots_[i].gradient), slots_[i].saved);
+                finish(slot.gradient_arriving);
+                finish(slot.activation_sent);
+                slot.activation = {};
+                slot.gradient = model_->backward(passes[i], std::move(slot.gradient), slot.saved);
                 break;
             case pipeline::Operation::send_activation:
-                send(slots_[i].activation, slots_[i].activation_sent, 1, 0);
+                send(slot.activation, slot.activation_sent, 1, 0);
                 break;
             case pipeline::Operation::receive_activation:
-                receive(slots_[i].activation, slots_[i].activation_arriving, -1, 0);
+                receive(slot.activation, slot.activation_arriving, -1, 0);
                 break;
             case pipeline::Operation::send_gradient:
                 free_sent_gradients();
-                send(slots_[i].gradient, slots_[i].gradient_sent, -1, 1);
+                send(slot.gradient, slot.gradient_sent, -1, 1);
                 break;
             case pipeline::Operation::receive_gradient:
-                receive(slots_[i].gradient, slots_[i].gradient_arriving, 1, 1);
+                receive(slot.gradient, slot.gradient_arriving, 1, 1);
                 break;
             }
         }

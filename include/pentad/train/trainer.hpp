@@ -37,11 +37,9 @@ class Trainer {
           batch_(setup_, settings.micro_batches, settings.ignored),
           executor_(context, model_, {setup_.batch, setup_.seq, settings.shape.hidden}) {
         int const stages = context.communicators().extent("pp"), count = static_cast<int>(settings.micro_batches);
-        training_ = settings.gpipe ? pipeline::gpipe(stages, count) : pipeline::one_forward_one_backward(stages, count);
-        inference_ = pipeline::forward_only(stages, count);
-        for (auto const& schedule : {training_, inference_})
-            if (auto const verdict = pipeline::validate(schedule); verdict.refusal)
-                throw std::invalid_argument(schedule.name + ": " + verdict.refusal->message());
+        training_ =
+            proven(settings.gpipe ? pipeline::gpipe(stages, count) : pipeline::one_forward_one_backward(stages, count));
+        inference_ = proven(pipeline::forward_only(stages, count));
     }
     Trainer(Trainer const&) = delete;
     Trainer& operator=(Trainer const&) = delete;
@@ -70,6 +68,11 @@ class Trainer {
     [[nodiscard]] RunSettings const& settings() const { return settings_; }
 
   private:
+    static pipeline::Schedule proven(pipeline::Schedule schedule) {
+        if (auto const verdict = pipeline::validate(schedule); verdict.refusal)
+            throw std::invalid_argument(schedule.name + ": " + verdict.refusal->message());
+        return schedule;
+    }
     StepResult run(pipeline::Schedule const& schedule, std::int64_t number) {
         double const valid = batch_.load(*data_, number);
         double const count = static_cast<double>(settings_.micro_batches);

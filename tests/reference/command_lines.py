@@ -7,10 +7,10 @@ import math
 import os
 import pathlib
 import re
-import signal
-import subprocess
 import sys
 import tempfile
+
+import launch
 
 TRAIN_LM, MPIEXEC = sys.argv[1:]
 SMALL = "--layers 2 --hidden 32 --heads 4 --ffn 32 --seq 16 --batch 8 --micro-batches 2"
@@ -20,14 +20,10 @@ Done = collections.namedtuple("Done", "status output errors")
 
 def train_lm(ranks, line):
     command = [MPIEXEC, "-n", str(ranks), TRAIN_LM, *line.split()]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-                               start_new_session=True)
     try:
-        output, errors = process.communicate(timeout=120)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise SystemExit(f"no end after 120 s: {' '.join(command)}")
-    return Done(process.returncode, output, errors)
+        return Done(*launch.run(command, timeout=120))
+    except TimeoutError as error:
+        raise SystemExit(f"{error}: {' '.join(command)}")
 
 
 def expect(condition, what):
