@@ -1,5 +1,6 @@
 #!/bin/bash
-# ./dev bench: training beside PyTorch, then the kernels. run.sh BUILD_FOLDER [ARGS of training.py]
+# ./dev bench: training beside PyTorch, the collectives beside MPI and gloo, then the kernels.
+# run.sh BUILD_FOLDER [ARGS of training.py]
 set -euo pipefail
 build=$1
 shift
@@ -18,6 +19,8 @@ for experts in 0 4; do
     python3 "$here/../tests/reference/llama_mixtral.py" "$folder" "${flags[@]}" --step 20 --log "$folder/log"
 done
 
-for program in "$build"/bin/bench_*; do
+python3 "$here/collectives.py" --bench "$build/bin/bench_collectives" --out "$build/bench"
+
+for program in "$build"/bin/bench_kernels_*; do
     "$program" --benchmark_min_time=0.1s
 done

@@ -8,14 +8,13 @@ thread. Each pair is a run of each; the figures are medians over the steps after
 
 import argparse
 import json
-import os
 import pathlib
 import re
-import socket
 import statistics
 import subprocess
-import sys
 import tempfile
+
+import torch_ranks
 
 SHAPE = {"layers": 4, "hidden": 512, "heads": 8, "ffn": 1408, "vocab": 4096, "seq": 512}
 RANKS, SEQUENCES = 2, 4
@@ -40,18 +39,7 @@ def pentad(o):
 
 
 def torch(o):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "USE_LIBUV": "0", "GLOO_SOCKET_IFNAME": "lo",
-                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
-    script = pathlib.Path(__file__).with_name("train_ddp.py")
-    ranks = [subprocess.Popen([sys.executable, script, *shape_flags(o.steps)], env={**environment, "RANK": str(rank)},
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(RANKS)]
-    printed = [rank.communicate() for rank in ranks]  # gloo's remarks among it
-    if any(rank.returncode != 0 for rank in ranks):
-        sys.exit("training.py: PyTorch failed:\n" + "".join(errors for _, errors in printed))
-    result = json.loads(printed[0][0])
+    result, = torch_ranks.run("torch_training.py", RANKS, shape_flags(o.steps))
     step = statistics.median(result["seconds"][WARM_UP:])
     return RANKS * SEQUENCES * SHAPE["seq"] / step, result["gemm"]
 

@@ -1,13 +1,20 @@
 // Everything, floor by floor.
 #pragma once
 
+#include <pentad/comm/choice.hpp>
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/communicator.hpp>
 #include <pentad/comm/copy.hpp>
 #include <pentad/comm/datatype.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/host_array.hpp>
+#include <pentad/comm/node/copy.hpp>
+#include <pentad/comm/node/exchange.hpp>
+#include <pentad/comm/node/group.hpp>
+#include <pentad/comm/node/reduction.hpp>
+#include <pentad/comm/node/shared_memory.hpp>
 #include <pentad/comm/pool.hpp>
+#include <pentad/comm/progress.hpp>
 #include <pentad/comm/request.hpp>
 #include <pentad/comm/rooted.hpp>
 #include <pentad/comm/staging.hpp>

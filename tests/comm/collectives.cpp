@@ -227,13 +227,15 @@ void shifts(Group const& group, std::size_t n) {
 
 template <class From, class To>
 void everything(std::size_t n) {
-    for_each_group([&](Group const& group) {
-        CAPTURE(group.comm.label());
-        CAPTURE(group.size());
-        reductions<From>(group, n);
-        gathers<From, To>(group, n);
-        exchanges<From, To>(group, n);
-        shifts<From, To>(group, n);
+    for_each_algorithm([&] {
+        for_each_group([&](Group const& group) {
+            CAPTURE(group.comm.label());
+            CAPTURE(group.size());
+            reductions<From>(group, n);
+            gathers<From, To>(group, n);
+            exchanges<From, To>(group, n);
+            shifts<From, To>(group, n);
+        });
     });
 }
 
@@ -260,11 +262,13 @@ TEST_CASE("collectives of nothing") {
 }
 
 TEST_CASE("all-to-all with counts of its own for every pair of ranks") {
-    for_each_group([](Group const& group) {
-        CAPTURE(group.comm.label());
-        counted_exchanges<Flat<f64>, Flat<f64>>(group);
-        counted_exchanges<Flat<bf16>, Flat<bf16>>(group);
-        counted_exchanges<Column<i64>, Column<i64>>(group);
+    for_each_algorithm([] {
+        for_each_group([](Group const& group) {
+            CAPTURE(group.comm.label());
+            counted_exchanges<Flat<f64>, Flat<f64>>(group);
+            counted_exchanges<Flat<bf16>, Flat<bf16>>(group);
+            counted_exchanges<Column<i64>, Column<i64>>(group);
+        });
     });
 }
 
@@ -360,13 +364,16 @@ TEST_CASE("an error of MPI names the call, the axes and the ranks") {
     Kokkos::View<double*, Exec> const x("x", 3);
     std::string text;
     try {
-        comm::broadcast(Exec(), group, x, world_size());
+        comm::reduce(Exec(), group, x, world_size());
     } catch (comm::Error const& error) {
         text = error.what();
     }
-    std::string const head = "MPI_Ibcast over dp (rank " + std::to_string(world_rank()) + " of " +
+    std::string const head = "MPI_Ireduce over dp (rank " + std::to_string(world_rank()) + " of " +
                              std::to_string(world_size()) + ") failed: ";
     CHECK(text.substr(0, head.size()) == head);
+    CHECK_THROWS_WITH_AS(comm::broadcast(Exec(), group, x, world_size()),
+                         ("broadcast " + group.where() + ": there is no rank " + std::to_string(world_size())).c_str(),
+                         comm::Error);
     CHECK_THROWS_WITH_AS((void)communicators.along(AxisNames("dp", "tp", "cp")), "the mesh has no axis named cp",
                          std::invalid_argument);
     CHECK_THROWS_WITH_AS(comm::Communicators(MPI_COMM_WORLD, Mesh<Axis<dp>>(world_size() + 1)),

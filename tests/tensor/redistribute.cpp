@@ -252,12 +252,16 @@ void check_every_pair(M const& mesh) {
             REQUIRE(adjoint != nullptr);
             CHECK(pairing(target, ax.kept, y) == pairing(source, x, adjoint(context, y).kept));
 
-            observe::ledger().clear();
-            pmpi::clear();
-            (void)table[i][j](context, x); // twice
             auto const cost = cost_of(make_plan(from, to), from, extents, mesh.axes());
-            for (auto const axis : {"cp", "tp"})
-                CHECK(observe::ledger().bytes(axis) == doctest::Approx(2 * cost.on(axis)));
+            for (auto const algorithm : {comm::Algorithm::automatic, comm::Algorithm::mpi}) {
+                comm::forced_algorithm() = algorithm;
+                observe::ledger().clear();
+                pmpi::clear();
+                (void)table[i][j](context, x); // twice
+                for (auto const axis : {"cp", "tp"})
+                    CHECK(observe::ledger().bytes(axis) == doctest::Approx(2 * cost.on(axis)));
+            }
+            comm::forced_algorithm() = comm::Algorithm::automatic;
             CHECK(pmpi::count().bytes == doctest::Approx(2 * cost.total()));
         }
 }

@@ -50,9 +50,10 @@ double bucket(double elements, double shards = 1) { return block(4 * elements / 
 /// What one rank counted.
 struct Counted {
     double parameters, optimizer, saved, flops;
-    std::array<double, 5> bytes; ///< in a step: dp pp ep cp tp
-    double pmpi;                 ///< the same, of all axes, behind the profiling interface
-    double rows_exchanged = 0;   ///< with experts, in a step: rows of tokens sent to other ranks and received from them
+    std::array<double, 5> bytes;                ///< in a step: dp pp ep cp tp
+    std::array<double, 5> bytes_through_memory; ///< the same, with the shared memory of the node
+    double pmpi;                                ///< of all axes, behind the profiling interface
+    double rows_exchanged = 0; ///< with experts, in a step: rows of tokens sent to other ranks and received from them
 };
 
 template <class Stream>
@@ -67,14 +68,21 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
     result.optimizer = held(observe::Memory::optimizer) - nothing[1];
 
     trainer.step(1);
-    observe::ledger().clear();
+    auto const bytes_of_step = [&](std::int64_t number) {
+        observe::ledger().clear();
+        trainer.step(number);
+        std::array<double, 5> bytes{};
+        std::array const names{"dp", "pp", "ep", "cp", "tp"};
+        for (std::size_t i = 0; i < 5; ++i) bytes[i] = observe::ledger().bytes(names[i]);
+        return bytes;
+    };
     observe::counters().gemm_flops = 0;
     pmpi::clear();
-    trainer.step(2);
+    comm::forced_algorithm() = comm::Algorithm::mpi;
+    result.bytes = bytes_of_step(2);
+    comm::forced_algorithm() = comm::Algorithm::automatic;
     result.flops = observe::counters().gemm_flops;
     result.pmpi = pmpi::count().bytes;
-    std::array const names{"dp", "pp", "ep", "cp", "tp"};
-    for (std::size_t i = 0; i < 5; ++i) result.bytes[i] = observe::ledger().bytes(names[i]);
     for (auto const& sent : pmpi::exchanged_counts()) {
         auto received = sent;
         auto const each = static_cast<int>(sent.size()) / world_size();
@@ -85,6 +93,8 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
                     result.rows_exchanged += static_cast<double>(sent[static_cast<std::size_t>(r * each + e)] +
                                                                  received[static_cast<std::size_t>(r * each + e)]);
     }
+
+    result.bytes_through_memory = settings.shape.experts == 0 ? bytes_of_step(3) : result.bytes;
 
     // What the forward pass of one micro-batch keeps for its backward pass, what came from the stage before included.
     train::Batch<Exec> batch(trainer.setup(), settings.micro_batches, {});
@@ -108,6 +118,7 @@ void sent(Counted const& counted, std::array<double, 5> const& expected) {
     double total = 0;
     for (std::size_t i = 0; i < 5; ++i) {
         CHECK(counted.bytes[i] == expected[i]);
+        CHECK(counted.bytes_through_memory[i] == expected[i]);
         total += expected[i];
     }
     CHECK(counted.pmpi == total);

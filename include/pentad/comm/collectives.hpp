@@ -5,8 +5,8 @@
 // however a view lies in memory; one that lies otherwise is packed. The execution space instance `exec` is fenced
 // first, since its work wrote the views, and again where a copy has brought what was received; nothing else is. A
 // blocking call returns when the result is in the view that receives; after a non-blocking one both views belong to the
-// operation until `wait`. A group of one rank copies locally and calls nothing. Sums are made in an order fixed by the
-// MPI library for a given size, type and group.
+// operation until `wait`. A group of one rank copies locally and calls nothing. Which algorithm runs (choice.hpp)
+// depends on what all ranks know; the order of sums is fixed for a given size, type and group.
 #pragma once
 
 #include <pentad/comm/communicator.hpp>
@@ -28,11 +28,11 @@ namespace detail {
 
 using observe::Operation;
 
-/// Books a collective in the ledger. `whole` is what add_scatter_cost takes: the bytes of the unscattered side.
-inline void book(Communicator const& comm, Operation operation, double whole, bool modelled = true) {
+/// What a collective sends, for the ledger. `whole` is what add_scatter_cost takes: the bytes of the unscattered side.
+inline Cost cost_of(Communicator const& comm, double whole) {
     Cost cost;
     add_scatter_cost(cost, comm.mesh(), comm.axes(), whole);
-    observe::ledger().record(operation, cost, modelled);
+    return cost;
 }
 
 inline void require(bool holds, Communicator const& comm, Operation operation, std::size_t sent, std::size_t received) {
@@ -80,161 +80,163 @@ void copy_locally(Exec const& exec, In const& in, Out const& out) {
     copy_locally(exec, in, out, in.size());
 }
 
+/// Which elements, and how they are reduced: what ranks compare.
+template <class T>
+constexpr std::uint32_t type_code(Placement placement = Placement::partial) {
+    return static_cast<std::uint32_t>(sizeof(T)) | (std::is_floating_point_v<T> ? 256u : 0u) |
+           (static_cast<std::uint32_t>(placement) << 16);
+}
+inline std::byte* address(void const* data) { return static_cast<std::byte*>(const_cast<void*>(data)); }
+
+/// Carries out an operation or starts it: through the memory of the node where the group has one and the host can reach
+/// the buffers, else by `mpi`. `cost` is for the ledger.
+template <class... Buffers, class Mpi>
+void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm, node::Task task, std::size_t bytes,
+               Cost const& cost, bool modelled, std::string_view call, Mpi&& mpi) {
+    bool const through_node =
+        ((Buffers::on_host || !gpu_aware()) && ...) && comm.node() != nullptr && forced_algorithm() != Algorithm::mpi;
+    task.may_read_directly = forced_algorithm() != Algorithm::mailbox;
+    request.run(form, observe::name(task.operation), bytes, through_node ? &task : nullptr, call, mpi);
+    observe::ledger().record(task.operation, cost, modelled && !through_node);
+}
+
 } // namespace detail
 
-/// Every rank's `view` becomes the sum (maximum, log-sum-exp) over the group, in place.
+namespace detail {
+
 template <class Exec, class V>
-Request<detail::Staged<V>> start_all_reduce(Exec const& exec, Communicator const& comm, V const& view,
-                                            Placement placement = Placement::partial) {
+Request<Staged<V>> all_reduce(Form form, Exec const& exec, Communicator const& comm, V const& view,
+                              Placement placement) {
     using T = typename V::non_const_value_type;
-    if (comm.size() == 1) return Request<detail::Staged<V>>(comm, {});
-    Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::both));
-    check(MPI_Iallreduce_c(MPI_IN_PLACE, request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()),
-                           datatype<T>(), reduction<T>(placement), comm.handle(),
-                           request.start(observe::name(detail::Operation::all_reduce), view.size() * sizeof(T))),
-          "MPI_Iallreduce", comm.where());
-    detail::book(comm, detail::Operation::all_reduce, 2.0 * static_cast<double>(view.size() * sizeof(T)));
+    using R = Request<Staged<V>>;
+    if (comm.size() == 1) return R(comm, {});
+    R request(comm, Staged<V>(exec, view, Use::both));
+    void* const data = request.template buffer<0>().data();
+    std::size_t const bytes = view.size() * sizeof(T);
+    auto const count = static_cast<MPI_Count>(view.size());
+    auto const operation = reduction<T>(placement);
+    carry_out(request, form, comm,
+              {.operation = Operation::all_reduce,
+               .in = address(data),
+               .out = address(data),
+               .bytes = bytes,
+               .type = type_code<T>(placement),
+               .reduction = node::reduction<T>(placement)},
+              bytes, cost_of(comm, 2.0 * static_cast<double>(bytes)), true, "MPI_Allreduce", [&](MPI_Request* handle) {
+                  return handle == nullptr
+                             ? MPI_Allreduce_c(MPI_IN_PLACE, data, count, datatype<T>(), operation, comm.handle())
+                             : MPI_Iallreduce_c(MPI_IN_PLACE, data, count, datatype<T>(), operation, comm.handle(),
+                                                handle);
+              });
     return request;
 }
-template <class Exec, class V>
-void all_reduce(Exec const& exec, Communicator const& comm, V const& view, Placement placement = Placement::partial) {
-    using T = typename V::non_const_value_type;
-    if (comm.size() == 1) return;
-    detail::Timed const timed(comm, observe::name(detail::Operation::all_reduce), view.size() * sizeof(T));
-    detail::Staged<V> buffer(exec, view, detail::Use::both);
-    check(MPI_Allreduce_c(MPI_IN_PLACE, buffer.data(), static_cast<MPI_Count>(view.size()), datatype<T>(),
-                          reduction<T>(placement), comm.handle()),
-          "MPI_Allreduce", comm.where());
-    buffer.unpack();
-    detail::book(comm, detail::Operation::all_reduce, 2.0 * static_cast<double>(view.size() * sizeof(T)));
-}
 
-/// `out` holds the `in` of all ranks, one after the other: out.size() == size x in.size(). `in` may be this rank's
-/// piece of `out`; any other overlap is refused.
 template <class Exec, class In, class Out>
-Request<detail::Staged<In>, detail::Staged<Out>> start_all_gather(Exec const& exec, Communicator const& comm,
-                                                                  In const& in, Out const& out) {
+Request<Staged<In>, Staged<Out>> all_gather(Form form, Exec const& exec, Communicator const& comm, In const& in,
+                                            Out const& out) {
     using T = typename Out::non_const_value_type;
-    using R = Request<detail::Staged<In>, detail::Staged<Out>>;
-    detail::require(out.size() == in.size() * static_cast<std::size_t>(comm.size()), comm,
-                    detail::Operation::all_gather, in.size(), out.size());
-    bool const in_place = detail::in_place(comm, in, out);
-    if (!in_place) detail::require_disjoint(comm, detail::Operation::all_gather, in, out);
+    using R = Request<Staged<In>, Staged<Out>>;
+    require(out.size() == in.size() * static_cast<std::size_t>(comm.size()), comm, Operation::all_gather, in.size(),
+            out.size());
+    bool const placed = in_place(comm, in, out);
+    if (!placed) require_disjoint(comm, Operation::all_gather, in, out);
     if (comm.size() == 1) {
-        if (!in_place) detail::copy_locally(exec, in, out);
+        if (!placed) copy_locally(exec, in, out);
         return R(comm, {}, {});
     }
-    R request(comm, detail::Staged<In>(exec, in, detail::Use::send),
-              detail::Staged<Out>(exec, out, detail::Use::receive));
-    auto const& to = request.template buffer<1>();
+    R request(comm, Staged<In>(exec, in, Use::send), Staged<Out>(exec, out, Use::receive));
     void const* const from = request.template buffer<0>().data();
+    void* const to = request.template buffer<1>().data();
+    void const* const mine = placed && to == out.data() ? MPI_IN_PLACE : from;
     auto const count = static_cast<MPI_Count>(in.size());
-    check(MPI_Iallgather_c(in_place && to.data() == out.data() ? MPI_IN_PLACE : from, count, datatype<T>(), to.data(),
-                           count, datatype<T>(), comm.handle(),
-                           request.start(observe::name(detail::Operation::all_gather), out.size() * sizeof(T))),
-          "MPI_Iallgather", comm.where());
-    detail::book(comm, detail::Operation::all_gather, static_cast<double>(out.size() * sizeof(T)));
+    std::size_t const bytes = out.size() * sizeof(T);
+    carry_out(request, form, comm,
+              {.operation = Operation::all_gather,
+               .in = address(from),
+               .out = address(to),
+               .bytes = in.size() * sizeof(T),
+               .type = type_code<T>()},
+              bytes, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Allgather", [&](MPI_Request* handle) {
+                  return handle == nullptr
+                             ? MPI_Allgather_c(mine, count, datatype<T>(), to, count, datatype<T>(), comm.handle())
+                             : MPI_Iallgather_c(mine, count, datatype<T>(), to, count, datatype<T>(), comm.handle(),
+                                                handle);
+              });
     return request;
 }
-template <class Exec, class In, class Out>
-void all_gather(Exec const& exec, Communicator const& comm, In const& in, Out const& out) {
-    using T = typename Out::non_const_value_type;
-    detail::require(out.size() == in.size() * static_cast<std::size_t>(comm.size()), comm,
-                    detail::Operation::all_gather, in.size(), out.size());
-    bool const in_place = detail::in_place(comm, in, out);
-    if (comm.size() == 1 && in_place) return;
-    if (!in_place) detail::require_disjoint(comm, detail::Operation::all_gather, in, out);
-    if (comm.size() == 1) return detail::copy_locally(exec, in, out);
-    detail::Timed const timed(comm, observe::name(detail::Operation::all_gather), out.size() * sizeof(T));
-    detail::Staged<In> from(exec, in, detail::Use::send);
-    detail::Staged<Out> to(exec, out, detail::Use::receive);
-    bool const staged_in_place = in_place && to.data() == out.data();
-    auto const count = static_cast<MPI_Count>(in.size());
-    check(MPI_Allgather_c(staged_in_place ? MPI_IN_PLACE : static_cast<void const*>(from.data()), count, datatype<T>(),
-                          to.data(), count, datatype<T>(), comm.handle()),
-          "MPI_Allgather", comm.where());
-    to.unpack();
-    detail::book(comm, detail::Operation::all_gather, static_cast<double>(out.size() * sizeof(T)));
-}
 
-/// `out` is this rank's piece of the sum over the group: in.size() == size x out.size().
 template <class Exec, class In, class Out>
-Request<detail::Staged<In>, detail::Staged<Out>> start_reduce_scatter(Exec const& exec, Communicator const& comm,
-                                                                      In const& in, Out const& out) {
+Request<Staged<In>, Staged<Out>> reduce_scatter(Form form, Exec const& exec, Communicator const& comm, In const& in,
+                                                Out const& out) {
     using T = typename Out::non_const_value_type;
-    using R = Request<detail::Staged<In>, detail::Staged<Out>>;
-    detail::require(in.size() == out.size() * static_cast<std::size_t>(comm.size()), comm,
-                    detail::Operation::reduce_scatter, in.size(), out.size());
-    detail::require_disjoint(comm, detail::Operation::reduce_scatter, in, out);
+    using R = Request<Staged<In>, Staged<Out>>;
+    require(in.size() == out.size() * static_cast<std::size_t>(comm.size()), comm, Operation::reduce_scatter, in.size(),
+            out.size());
+    require_disjoint(comm, Operation::reduce_scatter, in, out);
     if (comm.size() == 1) {
-        detail::copy_locally(exec, in, out);
+        copy_locally(exec, in, out);
         return R(comm, {}, {});
     }
-    R request(comm, detail::Staged<In>(exec, in, detail::Use::send),
-              detail::Staged<Out>(exec, out, detail::Use::receive));
-    check(MPI_Ireduce_scatter_block_c(
-              request.template buffer<0>().data(), request.template buffer<1>().data(),
-              static_cast<MPI_Count>(out.size()), datatype<T>(), reduction<T>(Placement::partial), comm.handle(),
-              request.start(observe::name(detail::Operation::reduce_scatter), in.size() * sizeof(T))),
-          "MPI_Ireduce_scatter_block", comm.where());
-    detail::book(comm, detail::Operation::reduce_scatter, static_cast<double>(in.size() * sizeof(T)));
+    R request(comm, Staged<In>(exec, in, Use::send), Staged<Out>(exec, out, Use::receive));
+    void const* const from = request.template buffer<0>().data();
+    void* const to = request.template buffer<1>().data();
+    auto const count = static_cast<MPI_Count>(out.size());
+    auto const sum = reduction<T>(Placement::partial);
+    std::size_t const bytes = in.size() * sizeof(T);
+    carry_out(request, form, comm,
+              {.operation = Operation::reduce_scatter,
+               .in = address(from),
+               .out = address(to),
+               .bytes = out.size() * sizeof(T),
+               .type = type_code<T>(),
+               .reduction = node::reduction<T>(Placement::partial)},
+              bytes, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Reduce_scatter_block",
+              [&](MPI_Request* handle) {
+                  return handle == nullptr
+                             ? MPI_Reduce_scatter_block_c(from, to, count, datatype<T>(), sum, comm.handle())
+                             : MPI_Ireduce_scatter_block_c(from, to, count, datatype<T>(), sum, comm.handle(), handle);
+              });
     return request;
 }
-template <class Exec, class In, class Out>
-void reduce_scatter(Exec const& exec, Communicator const& comm, In const& in, Out const& out) {
-    using T = typename Out::non_const_value_type;
-    detail::require(in.size() == out.size() * static_cast<std::size_t>(comm.size()), comm,
-                    detail::Operation::reduce_scatter, in.size(), out.size());
-    detail::require_disjoint(comm, detail::Operation::reduce_scatter, in, out);
-    if (comm.size() == 1) return detail::copy_locally(exec, in, out);
-    detail::Timed const timed(comm, observe::name(detail::Operation::reduce_scatter), in.size() * sizeof(T));
-    detail::Staged<In> from(exec, in, detail::Use::send);
-    detail::Staged<Out> to(exec, out, detail::Use::receive);
-    check(MPI_Reduce_scatter_block_c(from.data(), to.data(), static_cast<MPI_Count>(out.size()), datatype<T>(),
-                                     reduction<T>(Placement::partial), comm.handle()),
-          "MPI_Reduce_scatter_block", comm.where());
-    to.unpack();
-    detail::book(comm, detail::Operation::reduce_scatter, static_cast<double>(in.size() * sizeof(T)));
-}
 
-/// Piece i of `in` goes to rank i, whose piece for this rank arrives as piece i of `out`: pieces of equal size.
 template <class Exec, class In, class Out>
-Request<detail::Staged<In>, detail::Staged<Out>> start_all_to_all(Exec const& exec, Communicator const& comm,
-                                                                  In const& in, Out const& out) {
+Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communicator const& comm, In const& in,
+                                            Out const& out) {
     using T = typename Out::non_const_value_type;
-    using R = Request<detail::Staged<In>, detail::Staged<Out>>;
+    using R = Request<Staged<In>, Staged<Out>>;
     auto const n = static_cast<std::size_t>(comm.size());
-    detail::require(in.size() == out.size() && in.size() % n == 0, comm, detail::Operation::all_to_all, in.size(),
-                    out.size());
-    detail::require_disjoint(comm, detail::Operation::all_to_all, in, out);
-    if (comm.size() == 1) {
-        detail::copy_locally(exec, in, out);
+    require(in.size() == out.size() && in.size() % n == 0, comm, Operation::all_to_all, in.size(), out.size());
+    require_disjoint(comm, Operation::all_to_all, in, out);
+    if (n == 1) {
+        copy_locally(exec, in, out);
         return R(comm, {}, {});
     }
-    R request(comm, detail::Staged<In>(exec, in, detail::Use::send),
-              detail::Staged<Out>(exec, out, detail::Use::receive));
+    R request(comm, Staged<In>(exec, in, Use::send), Staged<Out>(exec, out, Use::receive));
+    void const* const from = request.template buffer<0>().data();
+    void* const to = request.template buffer<1>().data();
     auto const count = static_cast<MPI_Count>(in.size() / n);
-    check(MPI_Ialltoall_c(request.template buffer<0>().data(), count, datatype<T>(),
-                          request.template buffer<1>().data(), count, datatype<T>(), comm.handle(),
-                          request.start(observe::name(detail::Operation::all_to_all), in.size() * sizeof(T))),
-          "MPI_Ialltoall", comm.where());
-    detail::book(comm, detail::Operation::all_to_all, static_cast<double>(in.size() * sizeof(T)), false);
+    std::size_t const bytes = in.size() * sizeof(T);
+    carry_out(request, form, comm,
+              {.operation = Operation::all_to_all,
+               .in = address(from),
+               .out = address(to),
+               .bytes = bytes / n,
+               .type = type_code<T>()},
+              bytes, cost_of(comm, static_cast<double>(bytes)), false, "MPI_Alltoall", [&](MPI_Request* handle) {
+                  return handle == nullptr
+                             ? MPI_Alltoall_c(from, count, datatype<T>(), to, count, datatype<T>(), comm.handle())
+                             : MPI_Ialltoall_c(from, count, datatype<T>(), to, count, datatype<T>(), comm.handle(),
+                                               handle);
+              });
     return request;
 }
-template <class Exec, class In, class Out>
-void all_to_all(Exec const& exec, Communicator const& comm, In const& in, Out const& out) {
-    start_all_to_all(exec, comm, in, out).wait();
-}
 
-/// Pieces of given sizes: `sent[i]` elements of `in` go to rank i and `received[i]` elements arrive from it, each in
-/// rank order without gaps; what lies behind them in `out` stays as it is. The counts are in elements; what rank i
-/// receives from j must be what j sends to i. Counts and offsets belong to the operation as the views do.
 template <class Exec, class In, class Out>
-Request<detail::Staged<In>, detail::Staged<Out>>
-start_all_to_all(Exec const& exec, Communicator const& comm, In const& in, std::span<MPI_Count const> sent,
-                 Out const& out, std::span<MPI_Count const> received, std::span<MPI_Aint> offsets) {
+Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communicator const& comm, In const& in,
+                                            std::span<MPI_Count const> sent, Out const& out,
+                                            std::span<MPI_Count const> received, std::span<MPI_Aint> offsets) {
     using T = typename Out::non_const_value_type;
-    using R = Request<detail::Staged<In>, detail::Staged<Out>>;
+    using R = Request<Staged<In>, Staged<Out>>;
     auto const n = static_cast<std::size_t>(comm.size());
     if (sent.size() != n || received.size() != n || offsets.size() != 2 * n)
         throw Error("all_to_all " + comm.where() + " needs a count for each rank, and room for two offsets a rank");
@@ -245,38 +247,99 @@ start_all_to_all(Exec const& exec, Communicator const& comm, In const& in, std::
         total_sent += sent[i];
         total_received += received[i];
     }
-    detail::require(static_cast<std::size_t>(total_sent) <= in.size() &&
-                        static_cast<std::size_t>(total_received) <= out.size(),
-                    comm, detail::Operation::all_to_all, in.size(), out.size());
-    detail::require_disjoint(comm, detail::Operation::all_to_all, in, out);
-    if (comm.size() == 1) {
-        detail::require(total_sent == total_received, comm, detail::Operation::all_to_all,
-                        static_cast<std::size_t>(total_sent), static_cast<std::size_t>(total_received));
-        detail::copy_locally(exec, in, out, static_cast<std::size_t>(total_sent));
+    require(static_cast<std::size_t>(total_sent) <= in.size() && static_cast<std::size_t>(total_received) <= out.size(),
+            comm, Operation::all_to_all, in.size(), out.size());
+    require_disjoint(comm, Operation::all_to_all, in, out);
+    if (n == 1) {
+        require(total_sent == total_received, comm, Operation::all_to_all, static_cast<std::size_t>(total_sent),
+                static_cast<std::size_t>(total_received));
+        copy_locally(exec, in, out, static_cast<std::size_t>(total_sent));
         return R(comm, {}, {});
     }
-    auto const use = static_cast<std::size_t>(total_received) == out.size() ? detail::Use::receive : detail::Use::both;
-    R request(comm, detail::Staged<In>(exec, in, detail::Use::send), detail::Staged<Out>(exec, out, use));
-    check(MPI_Ialltoallv_c(request.template buffer<0>().data(), sent.data(), offsets.data(), datatype<T>(),
-                           request.template buffer<1>().data(), received.data(), offsets.data() + n, datatype<T>(),
-                           comm.handle(),
-                           request.start(observe::name(detail::Operation::all_to_all),
-                                         static_cast<std::size_t>(total_sent) * sizeof(T))),
-          "MPI_Ialltoallv", comm.where());
-    Cost cost;
-    auto const own = sent[static_cast<std::size_t>(comm.rank())];
-    if (comm.axes().size() == 1)
-        cost.add(comm.axes()[0], static_cast<double>(total_sent - own) * sizeof(T));
-    else // told apart as an all-to-all with equal pieces would be
-        add_scatter_cost(cost, comm.mesh(), comm.axes(),
-                         static_cast<double>(total_sent - own) * sizeof(T) * comm.size() / (comm.size() - 1));
-    observe::ledger().record(detail::Operation::all_to_all, cost, false);
+    auto const use = static_cast<std::size_t>(total_received) == out.size() ? Use::receive : Use::both;
+    R request(comm, Staged<In>(exec, in, Use::send), Staged<Out>(exec, out, use));
+    void const* const from = request.template buffer<0>().data();
+    void* const to = request.template buffer<1>().data();
+    auto const bytes = static_cast<std::size_t>(total_sent) * sizeof(T);
+    double const leaving = static_cast<double>(total_sent - sent[static_cast<std::size_t>(comm.rank())]) * sizeof(T);
+    carry_out(request, form, comm,
+              {.operation = Operation::all_to_all,
+               .in = address(from),
+               .out = address(to),
+               .bytes = bytes,
+               .element = sizeof(T),
+               .type = type_code<T>(),
+               .sent = sent,
+               .received = received,
+               .offsets = offsets},
+              // told apart by axis as an all-to-all with equal pieces would be
+              bytes, cost_of(comm, leaving * comm.size() / (comm.size() - 1)), false, "MPI_Alltoallv",
+              [&](MPI_Request* handle) {
+                  return handle == nullptr
+                             ? MPI_Alltoallv_c(from, sent.data(), offsets.data(), datatype<T>(), to, received.data(),
+                                               offsets.data() + n, datatype<T>(), comm.handle())
+                             : MPI_Ialltoallv_c(from, sent.data(), offsets.data(), datatype<T>(), to, received.data(),
+                                                offsets.data() + n, datatype<T>(), comm.handle(), handle);
+              });
     return request;
+}
+
+} // namespace detail
+
+/// Every rank's `view` becomes the sum (maximum, log-sum-exp) over the group, in place.
+template <class Exec, class V>
+auto start_all_reduce(Exec const& exec, Communicator const& comm, V const& view,
+                      Placement placement = Placement::partial) {
+    return detail::all_reduce(detail::Form::start, exec, comm, view, placement);
+}
+template <class Exec, class V>
+void all_reduce(Exec const& exec, Communicator const& comm, V const& view, Placement placement = Placement::partial) {
+    (void)detail::all_reduce(detail::Form::block, exec, comm, view, placement);
+}
+
+/// `out` holds the `in` of all ranks, one after the other: out.size() == size x in.size(). `in` may be this rank's
+/// piece of `out`; any other overlap is refused.
+template <class Exec, class In, class Out>
+auto start_all_gather(Exec const& exec, Communicator const& comm, In const& in, Out const& out) {
+    return detail::all_gather(detail::Form::start, exec, comm, in, out);
+}
+template <class Exec, class In, class Out>
+void all_gather(Exec const& exec, Communicator const& comm, In const& in, Out const& out) {
+    (void)detail::all_gather(detail::Form::block, exec, comm, in, out);
+}
+
+/// `out` is this rank's piece of the sum over the group: in.size() == size x out.size().
+template <class Exec, class In, class Out>
+auto start_reduce_scatter(Exec const& exec, Communicator const& comm, In const& in, Out const& out) {
+    return detail::reduce_scatter(detail::Form::start, exec, comm, in, out);
+}
+template <class Exec, class In, class Out>
+void reduce_scatter(Exec const& exec, Communicator const& comm, In const& in, Out const& out) {
+    (void)detail::reduce_scatter(detail::Form::block, exec, comm, in, out);
+}
+
+/// Piece i of `in` goes to rank i, whose piece for this rank arrives as piece i of `out`: pieces of equal size.
+template <class Exec, class In, class Out>
+auto start_all_to_all(Exec const& exec, Communicator const& comm, In const& in, Out const& out) {
+    return detail::all_to_all(detail::Form::start, exec, comm, in, out);
+}
+template <class Exec, class In, class Out>
+void all_to_all(Exec const& exec, Communicator const& comm, In const& in, Out const& out) {
+    (void)detail::all_to_all(detail::Form::block, exec, comm, in, out);
+}
+
+/// Pieces of given sizes: `sent[i]` elements of `in` go to rank i and `received[i]` elements arrive from it, each in
+/// rank order without gaps; what lies behind them in `out` stays as it is. The counts are in elements; what rank i
+/// receives from j must be what j sends to i. Counts and offsets belong to the operation as the views do.
+template <class Exec, class In, class Out>
+auto start_all_to_all(Exec const& exec, Communicator const& comm, In const& in, std::span<MPI_Count const> sent,
+                      Out const& out, std::span<MPI_Count const> received, std::span<MPI_Aint> offsets) {
+    return detail::all_to_all(detail::Form::start, exec, comm, in, sent, out, received, offsets);
 }
 template <class Exec, class In, class Out>
 void all_to_all(Exec const& exec, Communicator const& comm, In const& in, std::span<MPI_Count const> sent,
                 Out const& out, std::span<MPI_Count const> received, std::span<MPI_Aint> offsets) {
-    start_all_to_all(exec, comm, in, sent, out, received, offsets).wait();
+    (void)detail::all_to_all(detail::Form::block, exec, comm, in, sent, out, received, offsets);
 }
 
 } // namespace pentad::comm

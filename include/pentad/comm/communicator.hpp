@@ -2,13 +2,16 @@
 // communicators of a mesh, each made at its first use, which the ranks of the group come to together.
 #pragma once
 
+#include <pentad/comm/choice.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/node/group.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/mesh/mesh.hpp>
 
 #include <mpi.h>
 
 #include <deque>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -16,11 +19,12 @@
 
 namespace pentad::comm {
 
-/// The ranks of a group along some axes, with their MPI communicator. A group of one rank has none and calls nothing.
+/// The ranks of a group along some axes, with their MPI communicator and, where they share a node, its memory. A group
+/// of one rank has neither and calls nothing.
 class Communicator {
   public:
     Communicator() = default;
-    /// Takes ownership of `handle`. `mesh` is read by the ledger and must outlive the communicator.
+    /// Takes ownership of `handle`; collective over it. `mesh` is read by the ledger and must outlive the communicator.
     Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh)
         : handle_(handle), axes_(axes), mesh_(mesh) {
         check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
@@ -28,6 +32,7 @@ class Communicator {
         check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         for (auto const axis : axes_) label_ += (label_.empty() ? "" : ".") + std::string(axis);
         add_scatter_cost(shares_, mesh_, axes_, 1.0);
+        if (size_ > 1) node_ = std::make_unique<node::Group>(handle_);
     }
     Communicator(Communicator&& other) noexcept { swap(other); }
     Communicator& operator=(Communicator&& other) noexcept {
@@ -41,6 +46,10 @@ class Communicator {
     [[nodiscard]] MPI_Comm handle() const { return handle_; }
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] int rank() const { return rank_; }
+    /// The shared memory of the group; null where its ranks do not share a node.
+    [[nodiscard]] node::Group* node() const {
+        return node_ && node_->size() == static_cast<std::size_t>(size_) ? node_.get() : nullptr;
+    }
     [[nodiscard]] AxisNames const& axes() const { return axes_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
 
@@ -62,6 +71,7 @@ class Communicator {
         std::swap(mesh_, other.mesh_);
         std::swap(size_, other.size_);
         std::swap(rank_, other.rank_);
+        std::swap(node_, other.node_);
     }
 
     MPI_Comm handle_ = MPI_COMM_NULL;
@@ -71,6 +81,7 @@ class Communicator {
     std::span<MeshAxisValue const> mesh_;
     int size_ = 1;
     int rank_ = 0;
+    std::unique_ptr<node::Group> node_;
 };
 
 /// The communicators of a mesh: one along each axis, one over all ranks, and those over several axes that were used.

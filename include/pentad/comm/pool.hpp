@@ -1,7 +1,9 @@
 // Room: comm. Where buffers come from: a pool of slabs in a memory space, from which blocks are cut best-fit and into
 // which they return. After the first steps it has what a step needs, so that a steady-state step allocates nothing.
+// Slabs on the host are shared with the other ranks of the node, where there are any.
 #pragma once
 
+#include <pentad/comm/node/shared_memory.hpp>
 #include <pentad/observe/counters.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -10,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -56,7 +59,12 @@ class Pool {
     Pool(Pool const&) = delete;
     Pool& operator=(Pool const&) = delete;
     ~Pool() {
-        for (auto const& slab : slabs_) Kokkos::kokkos_free<MemorySpace>(slab.data);
+        for (auto const& slab : slabs_) {
+            if (slab.is_shared)
+                node::shared_memory().free(slab.data);
+            else
+                Kokkos::kokkos_free<MemorySpace>(slab.data);
+        }
     }
 
     /// A block of at least `bytes` bytes, aligned to 256.
@@ -90,6 +98,7 @@ class Pool {
 
     struct Slab {
         std::byte* data;
+        bool is_shared; ///< in a segment, which the other ranks of the node can map
         void* begin() const {
             return reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(data) + alignment - 1) / alignment *
                                            alignment);
@@ -105,8 +114,12 @@ class Pool {
 
     typename std::vector<Range>::iterator grow(std::size_t size) {
         std::size_t const slab_size = std::max(size, std::max(smallest_slab, total_ / 4) / alignment * alignment);
-        slabs_.push_back(
-            {static_cast<std::byte*>(Kokkos::kokkos_malloc<MemorySpace>("pentad::Pool", slab_size + alignment))});
+        void* shared = nullptr;
+        if constexpr (std::is_same_v<MemorySpace, Kokkos::HostSpace>)
+            if (node::shared_memory().has_peers()) shared = node::shared_memory().allocate(slab_size + alignment);
+        void* const data =
+            shared != nullptr ? shared : Kokkos::kokkos_malloc<MemorySpace>("pentad::Pool", slab_size + alignment);
+        slabs_.push_back({static_cast<std::byte*>(data), shared != nullptr});
         total_ += slab_size;
         observe::counters().allocated(kind_);
         free_.reserve(nodes_.capacity() + slabs_.size() + 1);

@@ -1,7 +1,8 @@
-// Room: comm. A non-blocking operation under way. It cannot be dropped unfinished: its destructor waits.
+// Room: comm. An operation under way. It cannot be dropped unfinished: its destructor waits.
 #pragma once
 
 #include <pentad/comm/communicator.hpp>
+#include <pentad/comm/progress.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/observe/trace.hpp>
 
@@ -18,7 +19,8 @@
 namespace pentad::comm {
 
 namespace detail {
-/// A call of MPI that blocks: a span of the trace, and time that the ledger books.
+
+/// Time in which this rank waits for others: a span of the trace, and time that the ledger books.
 class Timed {
   public:
     Timed(Communicator const& comm, std::string_view name, std::size_t bytes)
@@ -36,18 +38,21 @@ class Timed {
     Communicator const* comm_;
     std::chrono::steady_clock::time_point start_;
 };
+
+/// The form of an operation: `all_reduce` blocks, `start_all_reduce` starts.
+enum class Form { block, start };
+
 } // namespace detail
 
 /// A started operation, which owns the staging buffers it uses. The views it was given must live, and may not be
-/// touched, until `wait` returns; then received data is in its view. `wait` blocks the host; MPI progresses inside MPI
-/// calls.
+/// touched, until `wait` returns; then received data is in its view. Who makes progress meanwhile: progress.hpp.
 template <class... Buffers>
 class [[nodiscard]] Request {
   public:
     explicit Request(Communicator const& comm, Buffers... buffers) : comm_(&comm), buffers_(std::move(buffers)...) {}
     Request(Request&& other) noexcept
         : comm_(other.comm_), buffers_(std::move(other.buffers_)),
-          handle_(std::exchange(other.handle_, MPI_REQUEST_NULL)), pending_(std::exchange(other.pending_, false)),
+          handle_(std::exchange(other.handle_, MPI_REQUEST_NULL)), exchange_(std::exchange(other.exchange_, nullptr)),
           name_(other.name_), bytes_(other.bytes_), started_ns_(other.started_ns_) {}
     Request& operator=(Request&& other) {
         if (this == &other) return *this;
@@ -56,37 +61,75 @@ class [[nodiscard]] Request {
         return *std::construct_at(this, std::move(other));
     }
     ~Request() {
-        if (!pending_ || handle_ == MPI_REQUEST_NULL) return;
-        MPI_Wait(&handle_, MPI_STATUS_IGNORE);
-        finish();
+        if (!pending()) return;
+        try {
+            complete();
+            finish();
+        } catch (Error const&) { // whoever dropped it does not want to know
+        }
     }
 
     /// Blocks until the operation is complete and what it received is in its view.
+    /// @throws Error when it failed; it is over then
     void wait() {
-        if (!pending_) return;
-        if (handle_ != MPI_REQUEST_NULL) {
+        if (!pending()) return;
+        {
             detail::Timed const timed(*comm_, name_, bytes_);
-            check(MPI_Wait(&handle_, MPI_STATUS_IGNORE), "MPI_Wait", comm_->where());
+            check(complete(), "MPI_Wait", comm_->where());
         }
         finish();
     }
-    /// True when it is complete; then what it received is in its view. Does not wait for other ranks. Gives MPI a
-    /// chance to progress.
+    /// True when it is complete; then what it received is in its view. Does not wait for other ranks.
     [[nodiscard]] bool test() {
-        if (!pending_) return true;
-        int done = 1;
-        if (handle_ != MPI_REQUEST_NULL) check(MPI_Test(&handle_, &done, MPI_STATUS_IGNORE), "MPI_Test");
-        if (done != 0) finish();
+        if (!pending()) return true;
+        int done = 0;
+        if (exchange_ != nullptr)
+            done = static_cast<int>(exchange_->advance());
+        else
+            check(MPI_Test(&handle_, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        progress().advance();
+        if (done != 0) {
+            release();
+            finish();
+        }
         return done != 0;
     }
 
     // For the operations of collectives.hpp and rooted.hpp.
-    MPI_Request* start(std::string_view name, std::size_t bytes) {
+
+    /// Carries out an operation or starts it: through the memory of the node when there is a task, else
+    /// `mpi(MPI_Request*)` calls MPI, the blocking function when it is given null.
+    template <class Mpi>
+    void run(detail::Form form, std::string_view name, std::size_t bytes, node::Task const* task, std::string_view call,
+             Mpi&& mpi) {
         name_ = name;
         bytes_ = bytes;
+        if (form == detail::Form::block) {
+            {
+                detail::Timed const timed(*comm_, name_, bytes_);
+                if (task == nullptr)
+                    check(mpi(nullptr), call, comm_->where());
+                else {
+                    exchange_ = progress().begin(*comm_->node(), *task);
+                    complete();
+                }
+            }
+            std::get<sizeof...(Buffers) - 1>(buffers_).unpack();
+            return;
+        }
         started_ns_ = observe::trace().enabled() ? observe::trace().now() : 0;
-        pending_ = true;
-        return &handle_;
+        if (task == nullptr) {
+            check(mpi(&handle_), call, comm_->where());
+            progress().count_mpi(1);
+        } else {
+            exchange_ = progress().begin(*comm_->node(), *task);
+            exchange_->advance();
+        }
+    }
+    /// Starts an operation of the MPI library.
+    template <class Mpi>
+    void start(std::string_view name, std::size_t bytes, std::string_view call, Mpi&& mpi) {
+        run(detail::Form::start, name, bytes, nullptr, call, mpi);
     }
     template <std::size_t I>
     auto& buffer() {
@@ -94,8 +137,25 @@ class [[nodiscard]] Request {
     }
 
   private:
+    [[nodiscard]] bool pending() const { return handle_ != MPI_REQUEST_NULL || exchange_ != nullptr; }
+    /// Waits, and lets go of what was under way, even when it failed.
+    int complete() {
+        struct Release {
+            Request* request;
+            ~Release() { request->release(); }
+        } const release{this};
+        if (exchange_ == nullptr) return progress().wait(handle_);
+        progress().wait(*exchange_);
+        return MPI_SUCCESS;
+    }
+    void release() {
+        if (exchange_ != nullptr)
+            progress().finish(std::exchange(exchange_, nullptr));
+        else
+            progress().count_mpi(-1);
+        handle_ = MPI_REQUEST_NULL;
+    }
     void finish() {
-        pending_ = false;
         std::get<sizeof...(Buffers) - 1>(buffers_).unpack();
         auto& trace = observe::trace();
         if (trace.enabled())
@@ -110,7 +170,7 @@ class [[nodiscard]] Request {
     Communicator const* comm_;
     std::tuple<Buffers...> buffers_;
     MPI_Request handle_ = MPI_REQUEST_NULL;
-    bool pending_ = false;
+    node::Exchange* exchange_ = nullptr;
     std::string_view name_;
     std::size_t bytes_ = 0;
     std::int64_t started_ns_ = 0;

@@ -6,24 +6,43 @@
 
 namespace pentad::comm {
 
+namespace detail {
+
+template <class Exec, class V>
+Request<Staged<V>> broadcast(Form form, Exec const& exec, Communicator const& comm, V const& view, int root) {
+    using T = typename V::non_const_value_type;
+    using R = Request<Staged<V>>;
+    if (root < 0 || root >= comm.size())
+        throw Error("broadcast " + comm.where() + ": there is no rank " + std::to_string(root));
+    if (comm.size() == 1) return R(comm, {});
+    R request(comm, Staged<V>(exec, view, comm.rank() == root ? Use::send : Use::receive));
+    void* const data = request.template buffer<0>().data();
+    auto const count = static_cast<MPI_Count>(view.size());
+    std::size_t const bytes = view.size() * sizeof(T);
+    carry_out(request, form, comm,
+              {.operation = Operation::broadcast,
+               .in = address(data),
+               .out = address(data),
+               .bytes = bytes,
+               .type = type_code<T>(),
+               .root = root},
+              bytes, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Bcast", [&](MPI_Request* handle) {
+                  return handle == nullptr ? MPI_Bcast_c(data, count, datatype<T>(), root, comm.handle())
+                                           : MPI_Ibcast_c(data, count, datatype<T>(), root, comm.handle(), handle);
+              });
+    return request;
+}
+
+} // namespace detail
+
 /// Every rank's `view` becomes that of `root`.
 template <class Exec, class V>
-Request<detail::Staged<V>> start_broadcast(Exec const& exec, Communicator const& comm, V const& view, int root) {
-    using T = typename V::non_const_value_type;
-    if (comm.size() == 1) return Request<detail::Staged<V>>(comm, {});
-    bool const is_root = comm.rank() == root;
-    Request<detail::Staged<V>> request(
-        comm, detail::Staged<V>(exec, view, is_root ? detail::Use::send : detail::Use::receive));
-    check(MPI_Ibcast_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(), root,
-                       comm.handle(),
-                       request.start(observe::name(detail::Operation::broadcast), view.size() * sizeof(T))),
-          "MPI_Ibcast", comm.where());
-    detail::book(comm, detail::Operation::broadcast, static_cast<double>(view.size() * sizeof(T)));
-    return request;
+auto start_broadcast(Exec const& exec, Communicator const& comm, V const& view, int root) {
+    return detail::broadcast(detail::Form::start, exec, comm, view, root);
 }
 template <class Exec, class V>
 void broadcast(Exec const& exec, Communicator const& comm, V const& view, int root) {
-    start_broadcast(exec, comm, view, root).wait();
+    (void)detail::broadcast(detail::Form::block, exec, comm, view, root);
 }
 
 /// The root's `view` becomes the sum (maximum, log-sum-exp) over the group; the other ranks' views stay as they are.
@@ -36,12 +55,13 @@ Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& co
     Request<detail::Staged<V>> request(comm,
                                        detail::Staged<V>(exec, view, is_root ? detail::Use::both : detail::Use::send));
     T* const data = request.template buffer<0>().data();
-    check(MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr,
-                        static_cast<MPI_Count>(view.size()), datatype<T>(), reduction<T>(placement), root,
-                        comm.handle(),
-                        request.start(observe::name(detail::Operation::reduce), view.size() * sizeof(T))),
-          "MPI_Ireduce", comm.where());
-    detail::book(comm, detail::Operation::reduce, static_cast<double>(view.size() * sizeof(T)));
+    std::size_t const bytes = view.size() * sizeof(T);
+    request.start(observe::name(detail::Operation::reduce), bytes, "MPI_Ireduce", [&](MPI_Request* handle) {
+        return MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr,
+                             static_cast<MPI_Count>(view.size()), datatype<T>(), reduction<T>(placement), root,
+                             comm.handle(), handle);
+    });
+    observe::ledger().record(detail::Operation::reduce, detail::cost_of(comm, static_cast<double>(bytes)), true);
     return request;
 }
 template <class Exec, class V>
@@ -67,13 +87,15 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
     R request(comm, detail::Staged<In>(exec, in, detail::Use::send),
               is_root ? detail::Staged<Out>(exec, out, detail::Use::receive) : detail::Staged<Out>());
     auto const count = static_cast<MPI_Count>(in.size());
-    check(MPI_Igather_c(request.template buffer<0>().data(), count, datatype<T>(), request.template buffer<1>().data(),
-                        count, datatype<T>(), root, comm.handle(),
-                        request.start(observe::name(detail::Operation::gather), in.size() * sizeof(T))),
-          "MPI_Igather", comm.where());
-    double const bytes = static_cast<double>(in.size() * sizeof(T));
+    std::size_t const bytes = in.size() * sizeof(T);
+    request.start(observe::name(detail::Operation::gather), bytes, "MPI_Igather", [&](MPI_Request* handle) {
+        return MPI_Igather_c(request.template buffer<0>().data(), count, datatype<T>(),
+                             request.template buffer<1>().data(), count, datatype<T>(), root, comm.handle(), handle);
+    });
     if (!is_root) // (n-1)/n of n pieces is booked by the n-1 ranks that send
-        detail::book(comm, detail::Operation::gather, bytes * comm.size() / (comm.size() - 1));
+        observe::ledger().record(detail::Operation::gather,
+                                 detail::cost_of(comm, static_cast<double>(bytes) * comm.size() / (comm.size() - 1)),
+                                 true);
     return request;
 }
 template <class Exec, class In, class Out>
@@ -94,9 +116,11 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
     using T = typename V::non_const_value_type;
     detail::require_somebody(comm);
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::send));
-    check(MPI_Isend_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(), to, tag,
-                      comm.handle(), request.start(observe::name(detail::Operation::send), view.size() * sizeof(T))),
-          "MPI_Isend", comm.where());
+    request.start(observe::name(detail::Operation::send), view.size() * sizeof(T), "MPI_Isend",
+                  [&](MPI_Request* handle) {
+                      return MPI_Isend_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()),
+                                         datatype<T>(), to, tag, comm.handle(), handle);
+                  });
     if (to == comm.rank()) return request; // nothing leaves this rank
     Cost cost;
     add_scatter_cost(cost, comm.mesh(), comm.axes(),
@@ -116,9 +140,10 @@ Request<detail::Staged<V>> start_receive(Exec const& exec, Communicator const& c
     using T = typename V::non_const_value_type;
     detail::require_somebody(comm);
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::receive));
-    check(MPI_Irecv_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(), from,
-                      tag, comm.handle(), request.start("receive", view.size() * sizeof(T))),
-          "MPI_Irecv", comm.where());
+    request.start("receive", view.size() * sizeof(T), "MPI_Irecv", [&](MPI_Request* handle) {
+        return MPI_Irecv_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(),
+                           from, tag, comm.handle(), handle);
+    });
     return request;
 }
 template <class Exec, class V>

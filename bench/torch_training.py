@@ -1,7 +1,6 @@
 """The peer of bench/training.py: the same dense model trained by PyTorch DistributedDataParallel over gloo.
 
-Run it on each rank with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set. Rank 0 prints one JSON line: the seconds of each
-step and the GEMM speed. scaled_dot_product_attention, fused AdamW, default buckets, no clipping.
+torch_ranks.py starts it. Rank 0 prints one JSON line: the seconds of each step and the GEMM speed. scaled_dot_product_attention, fused AdamW, default buckets, no clipping.
 """
 
 import argparse

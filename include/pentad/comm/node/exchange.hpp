@@ -1,0 +1,363 @@
+// Room: comm. One collective of a node's ranks under way. Where all buffers lie in segments, ranks read each other's
+// (an all-reduce writes them too); otherwise data goes through mailboxes, a chunk at a time, so that it stays in cache.
+#pragma once
+
+#include <pentad/comm/error.hpp>
+#include <pentad/comm/node/copy.hpp>
+#include <pentad/comm/node/group.hpp>
+#include <pentad/comm/node/reduction.hpp>
+#include <pentad/observe/ledger.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace pentad::comm::node {
+
+using observe::Operation;
+
+/// What is to be done. Ranks are those of the group.
+struct Task {
+    Operation operation{};
+    std::byte const* in = nullptr; ///< all-reduce and broadcast: their one buffer, as `out`
+    std::byte* out = nullptr;
+    std::size_t bytes = 0;   ///< of a piece; all-reduce and broadcast: of the buffer
+    std::size_t element = 1; ///< bytes of an element
+    std::uint32_t type = 0;  ///< which elements, and how they are reduced
+    Reduction reduction = nullptr;
+    int root = -1;
+    /// All-to-all of given counts: elements for each rank, and where they begin: of those sent, then of those received.
+    std::span<MPI_Count const> sent{}, received{};
+    std::span<MPI_Aint const> offsets{};
+    bool may_read_directly = true;
+};
+
+/// Small exchanges take one round of flags: each rank leaves its part in a mailbox and takes what it needs from the
+/// others' when all have come. Sums are made in the order of ranks, whichever way the data goes: they have the same
+/// bits on all ranks and in all runs.
+class Exchange {
+  public:
+    /// Begins it. The buffers belong to it until `advance` says that it is complete.
+    void begin(Group& group, Task const& task) {
+        group_ = &group;
+        task_ = task;
+        me_ = group.rank();
+        n_ = group.size();
+        number_ = group.next();
+        slot_ = number_ % Group::slots;
+        filled_ = reduced_ = drained_ = 0;
+        stage_ = Stage::waiting_for_slot;
+        has_pieces_ = !task.sent.empty();
+        std::size_t const parts =
+            task.operation == Operation::reduce_scatter || task.operation == Operation::all_to_all ? n_ : 1;
+        longest_ = task.bytes;
+        if (has_pieces_) {
+            longest_ = 0;
+            for (std::size_t p = 0; p < n_; ++p) longest_ = std::max<std::size_t>(longest_, sent(p).bytes);
+        }
+        step_ = Group::box / parts / 64 * 64;
+        is_small_ = !has_pieces_ && longest_ <= step_;
+        if (!is_small_) step_ = std::min(Group::chunk / parts / 64 * 64, Group::chunk / 2);
+        if (!is_small_ &&
+            task.operation == Operation::broadcast) // in four parts at least: others read one while the next is filled
+            step_ = std::clamp<std::size_t>(longest_ / 4 / 64 * 64, std::size_t{16} << 10, Group::chunk / 2);
+        before_ = Group::never;
+        if (!is_small_) std::tie(lane_, before_) = group.take_lane(number_);
+        exceeds_caches_ = 2 * n_ * n_ * longest_ > cache_bytes();
+        two_rounds_ = task.operation == Operation::all_reduce && n_ > 2 && longest_ > largest_in_one_round;
+    }
+    /// Does what can be done without waiting. True when the exchange is complete.
+    bool advance() {
+        if (stage_ == Stage::waiting_for_slot) {
+            if (number_ >= Group::slots && !group_->all_finished(number_ - Group::slots)) return false;
+            if (before_ != Group::never && !group_->all_finished(before_)) return false;
+            arrive();
+        }
+        if (stage_ == Stage::arriving) {
+            if (!sources_have(&Slot::filled, 1)) return false;
+            compare_notices();
+            if (is_direct()) {
+                read_directly();
+                own().reduced.store(base() + 1, std::memory_order_release);
+                stage_ = Stage::waiting_for_readers;
+            } else
+                stage_ = Stage::mailing;
+        }
+        if (stage_ == Stage::waiting_for_readers) {
+            if (!group_->all_at(slot_, &Slot::reduced, base() + 1)) return false;
+            finish();
+        }
+        if (stage_ == Stage::mailing) mail();
+        return stage_ == Stage::complete;
+    }
+
+  private:
+    enum class Stage { waiting_for_slot, arriving, waiting_for_readers, mailing, complete };
+    /// An all-reduce of this many bytes is summed by every rank for itself; of more, each rank sums its share.
+    static constexpr std::size_t largest_in_one_round = std::size_t{16} << 10;
+
+    [[nodiscard]] std::uint64_t base() const { return number_ << 24; }
+    [[nodiscard]] Slot& own() const { return group_->slot(me_, slot_); }
+    [[nodiscard]] std::byte* box(std::size_t rank, std::size_t chunk) const {
+        return is_small_ ? group_->slot_box(rank, slot_) : group_->lane_box(rank, lane_, chunk);
+    }
+    [[nodiscard]] std::size_t chunks() const { return std::max<std::size_t>((longest_ + step_ - 1) / step_, 1); }
+
+    void arrive() {
+        if (!is_small_) group_->probe();
+        auto& notice = own().notice;
+        notice = {static_cast<std::uint32_t>(task_.operation),   task_.type, task_.root,
+                  has_pieces_ ? ~std::uint64_t{0} : task_.bytes, {},         longest_};
+        if (!is_small_ && task_.may_read_directly) {
+            std::size_t const size = task_.operation == Operation::reduce_scatter ||
+                                             (task_.operation == Operation::all_to_all && !has_pieces_)
+                                         ? task_.bytes * n_
+                                         : task_.bytes;
+            notice.buffer = shared_memory().locate(task_.in, size);
+        }
+        for (std::size_t p = 0; has_pieces_ && p < n_; ++p) group_->pieces(me_, slot_)[p] = sent(p);
+        stage_ = Stage::arriving;
+        if (notice.buffer.is_shared())
+            own().filled.store(base() + 1, std::memory_order_release);
+        else
+            post(); // the first chunk arrives with the notice
+    }
+    /// True when others read what rank p gives: all do but in a broadcast.
+    [[nodiscard]] bool is_source(std::size_t p) const { return task_.root < 0 || static_cast<int>(p) == task_.root; }
+    [[nodiscard]] bool sources_have(std::atomic<std::uint64_t> Slot::* number, std::size_t count) const {
+        if (task_.root < 0) return all_have(number, count);
+        auto const& root = group_->slot(static_cast<std::size_t>(task_.root), slot_);
+        return (root.*number).load(std::memory_order_acquire) >= base() + count;
+    }
+    /// @throws Error on every rank when the ranks have come to different exchanges.
+    void compare_notices() {
+        auto const& mine = own().notice;
+        for (std::size_t p = 0; p < n_; ++p) {
+            if (!is_source(p)) continue;
+            auto const& theirs = group_->slot(p, slot_).notice;
+            longest_ = std::max(longest_, static_cast<std::size_t>(theirs.longest));
+            if (theirs.operation == mine.operation && theirs.bytes == mine.bytes && theirs.element == mine.element &&
+                theirs.root == mine.root) {
+                if (!has_pieces_ || group_->pieces(p, slot_)[me_].bytes == received(p).bytes) continue;
+                stage_ = Stage::complete;
+                throw Error("all_to_all: rank " + name(p) + " sends " +
+                            std::to_string(group_->pieces(p, slot_)[me_].bytes) + " bytes to rank " + name(me_) +
+                            ", which is to receive " + std::to_string(received(p).bytes));
+            }
+            stage_ = Stage::complete;
+            throw Error("the ranks of a group called different collectives: " + describe(me_, mine) + ", " +
+                        describe(p, theirs));
+        }
+    }
+    [[nodiscard]] std::string name(std::size_t rank) const { return std::to_string(group_->members()[rank]); }
+    [[nodiscard]] std::string describe(std::size_t rank, Notice const& notice) const {
+        return "rank " + name(rank) + " " + std::string(observe::name(static_cast<Operation>(notice.operation))) +
+               (notice.bytes == ~std::uint64_t{0} ? " of given counts"
+                                                  : " of " + std::to_string(notice.bytes) + " bytes") +
+               (notice.root < 0 ? "" : " with root " + std::to_string(notice.root)) + ", element type " +
+               std::to_string(notice.element);
+    }
+    [[nodiscard]] bool is_direct() const {
+        if (is_small_) return false;
+        for (std::size_t p = 0; p < n_; ++p)
+            if (is_source(p) && !group_->slot(p, slot_).notice.buffer.is_shared()) return false;
+        return true;
+    }
+    void finish() {
+        own().finished.store(number_ + 1, std::memory_order_release);
+        stage_ = Stage::complete;
+    }
+
+    // --- All buffers are in segments.
+
+    void read_directly() {
+        auto const peer = [&](std::size_t p) -> std::byte* {
+            if (p == me_) return const_cast<std::byte*>(task_.in);
+            auto* const address = shared_memory().at(group_->slot(p, slot_).notice.buffer);
+            if (address == nullptr)
+                throw Error("the memory of rank " + name(p) + " cannot be mapped: " + std::strerror(errno));
+            return address;
+        };
+        auto const each = [&](auto&& use) { // beginning with the next rank, so that all read from different ones
+            for (std::size_t i = 1; i <= n_; ++i) use((me_ + i) % n_);
+        };
+        std::size_t const bytes = task_.bytes;
+        std::byte* const out = task_.out;
+        addresses_.clear();
+        switch (task_.operation) {
+        case Operation::all_reduce: {
+            auto const [begin, end] = share(bytes, me_);
+            for (std::size_t p = 0; p < n_; ++p) addresses_.push_back(peer(p) + begin);
+            task_.reduction(addresses_.data(), n_, addresses_.data(), n_, end - begin);
+            break;
+        }
+        case Operation::reduce_scatter:
+            for (std::size_t p = 0; p < n_; ++p) addresses_.push_back(peer(p) + me_ * bytes);
+            task_.reduction(addresses_.data(), n_, &task_.out, 1, bytes);
+            break;
+        case Operation::all_gather: // all in the same order: what one has read is in cache for the others
+            for (std::size_t p = 0; p < n_; ++p) copy(out + p * bytes, peer(p), bytes);
+            break;
+        case Operation::all_to_all:
+            each([&](std::size_t p) {
+                auto const from = has_pieces_ ? group_->pieces(p, slot_)[me_] : Piece{me_ * bytes, bytes};
+                copy(out + received(p).offset, peer(p) + from.offset, from.bytes);
+            });
+            break;
+        default: // broadcast
+            copy(out, peer(static_cast<std::size_t>(task_.root)), bytes);
+        }
+    }
+
+    // --- Chunks through mailboxes: filled by their owner, (reduced,) drained by all, then filled again.
+
+    void mail() {
+        std::size_t const count = chunks();
+        for (bool moved = true; moved && stage_ == Stage::mailing;) {
+            moved = false;
+            if (filled_ < count && (filled_ < Group::depth || all_have(&Slot::drained, filled_ + 1 - Group::depth))) {
+                post();
+                moved = true;
+            }
+            if (two_rounds_ && reduced_ < filled_ && all_have(&Slot::filled, reduced_ + 2)) {
+                reduce(reduced_++);
+                own().reduced.store(base() + reduced_, std::memory_order_release);
+                moved = true;
+            }
+            if (drained_ < (two_rounds_ ? reduced_ : filled_) &&
+                (two_rounds_ ? all_have(&Slot::reduced, drained_ + 1) : sources_have(&Slot::filled, drained_ + 2))) {
+                drain(drained_++);
+                own().drained.store(base() + drained_, std::memory_order_release);
+                moved = true;
+                if (drained_ == count) finish();
+            }
+        }
+    }
+    [[nodiscard]] bool all_have(std::atomic<std::uint64_t> Slot::* number, std::size_t chunks) const {
+        return group_->all_at(slot_, number, base() + chunks);
+    }
+    [[nodiscard]] Piece piece(MPI_Aint offset, MPI_Count count) const {
+        return {static_cast<std::uint64_t>(offset) * task_.element, static_cast<std::uint64_t>(count) * task_.element};
+    }
+    [[nodiscard]] Piece sent(std::size_t p) const {
+        return has_pieces_ ? piece(task_.offsets[p], task_.sent[p]) : Piece{p * task_.bytes, task_.bytes};
+    }
+    [[nodiscard]] Piece received(std::size_t p) const {
+        return has_pieces_ ? piece(task_.offsets[n_ + p], task_.received[p]) : Piece{p * task_.bytes, task_.bytes};
+    }
+    /// The part of `bytes` bytes that chunk k of a piece holds.
+    struct Range {
+        std::size_t begin, length;
+    };
+    [[nodiscard]] Range part(std::size_t bytes, std::size_t k) const {
+        std::size_t const begin = std::min(k * step_, bytes);
+        return {begin, std::min(step_, bytes - begin)};
+    }
+    /// The share of `bytes` bytes that rank p sums.
+    [[nodiscard]] std::pair<std::size_t, std::size_t> share(std::size_t bytes, std::size_t p) const {
+        auto const cut = [&](std::size_t i) { return i == n_ ? bytes : bytes / n_ * i / 64 * 64; };
+        return {cut(p), cut(p + 1)};
+    }
+    /// To a mailbox, which is read next: from this core's cache, unless memory is nearer to the reader.
+    void to_mail(std::byte* to, std::byte const* from, std::size_t bytes) const {
+        node::copy(to, from, bytes, !is_small_ && group_->is_far());
+    }
+    /// To where the result belongs.
+    void copy(std::byte* to, std::byte const* from, std::size_t bytes) const {
+        node::copy(to, from, bytes, exceeds_caches_);
+    }
+
+    /// The next chunk goes to the mailbox; what of it this rank keeps goes to its place while the others read.
+    void post() {
+        std::size_t const k = filled_++;
+        fill(k);
+        own().filled.store(base() + 1 + filled_, std::memory_order_release);
+        if (task_.operation == Operation::all_gather) {
+            auto const [begin, length] = part(task_.bytes, k);
+            copy(task_.out + me_ * task_.bytes + begin, task_.in + begin, length);
+        } else if (task_.operation == Operation::all_to_all) {
+            auto const [begin, length] = part(sent(me_).bytes, k);
+            copy(task_.out + received(me_).offset + begin, task_.in + sent(me_).offset + begin, length);
+        }
+    }
+    void fill(std::size_t k) {
+        std::byte* const mail = box(me_, k);
+        auto const [begin, length] = part(task_.bytes, k);
+        switch (task_.operation) {
+        case Operation::all_reduce:
+        case Operation::all_gather:
+            to_mail(mail, task_.in + begin, length);
+            break;
+        case Operation::broadcast:
+            if (is_source(me_)) to_mail(mail, task_.in + begin, length);
+            break;
+        default: // reduce-scatter, all-to-all
+            for (std::size_t p = 0; p < n_; ++p) {
+                auto const piece = sent(p);
+                auto const range = part(piece.bytes, k);
+                if (p != me_) to_mail(mail + p * step_, task_.in + piece.offset + range.begin, range.length);
+            }
+        }
+    }
+    /// This rank's share of the sum of chunk k becomes that share of its mailbox, which nobody else reads before.
+    void reduce(std::size_t k) {
+        auto const range = part(task_.bytes, k);
+        auto const [begin, end] = share(range.length, me_);
+        addresses_.clear();
+        for (std::size_t p = 0; p < n_; ++p) addresses_.push_back(box(p, k) + begin);
+        task_.reduction(addresses_.data(), n_, &addresses_[me_], 1, end - begin);
+    }
+    void drain(std::size_t k) {
+        auto const range = part(task_.bytes, k);
+        std::byte* const out = task_.out + range.begin;
+        addresses_.clear();
+        switch (task_.operation) {
+        case Operation::all_reduce:
+            for (std::size_t p = 0; p < n_; ++p) {
+                if (two_rounds_) {
+                    auto const [begin, end] = share(range.length, p);
+                    copy(out + begin, box(p, k) + begin, end - begin);
+                } else
+                    addresses_.push_back(p == me_ ? out : box(p, k));
+            }
+            if (!two_rounds_) task_.reduction(addresses_.data(), n_, &out, 1, range.length);
+            break;
+        case Operation::reduce_scatter:
+            for (std::size_t p = 0; p < n_; ++p)
+                addresses_.push_back(p == me_ ? const_cast<std::byte*>(task_.in) + me_ * task_.bytes + range.begin
+                                              : box(p, k) + me_ * step_);
+            task_.reduction(addresses_.data(), n_, &out, 1, range.length);
+            break;
+        case Operation::all_gather:
+            for (std::size_t p = 0; p < n_; ++p)
+                if (p != me_) copy(out + p * task_.bytes, box(p, k), range.length);
+            break;
+        case Operation::all_to_all:
+            for (std::size_t p = 0; p < n_; ++p) {
+                auto const piece = received(p);
+                auto const mine = part(piece.bytes, k);
+                if (p != me_) copy(task_.out + piece.offset + mine.begin, box(p, k) + me_ * step_, mine.length);
+            }
+            break;
+        default: // broadcast
+            if (!is_source(me_)) copy(out, box(static_cast<std::size_t>(task_.root), k), range.length);
+        }
+    }
+
+    Group* group_ = nullptr;
+    Task task_;
+    Stage stage_ = Stage::complete;
+    std::size_t me_ = 0, n_ = 1, slot_ = 0, lane_ = 0, step_ = 0, longest_ = 0;
+    std::uint64_t number_ = 0, before_ = 0;
+    std::size_t filled_ = 0, reduced_ = 0, drained_ = 0;
+    bool has_pieces_ = false, is_small_ = false, two_rounds_ = false, exceeds_caches_ = false;
+    std::vector<std::byte*> addresses_;
+};
+
+} // namespace pentad::comm::node

@@ -1,0 +1,230 @@
+// Room: comm. The ranks of a communicator that share a node's memory, found by mapping each other's: what they post to
+// each other, and the mailboxes through which data goes that lies in no segment.
+#pragma once
+
+#include <pentad/comm/error.hpp>
+#include <pentad/comm/node/shared_memory.hpp>
+
+#include <mpi.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pentad::comm::node {
+
+/// What a rank says about the exchange it has come to. All ranks must say the same up to `buffer`.
+struct Notice {
+    std::uint32_t operation = 0; ///< an observe::Operation
+    std::uint32_t element = 0;   ///< which type, and how it is reduced
+    std::int64_t root = -1;
+    std::uint64_t bytes = 0; ///< a piece, or all of them where pieces differ
+    // What follows is the rank's own.
+    Place buffer;              ///< what the others read (all-reduce: and write)
+    std::uint64_t longest = 0; ///< of the pieces that this rank sends
+};
+
+/// How far a rank is: numbers that only grow. Exchange e posts (e << 24) + 1 when it has come and 1 more a chunk.
+struct alignas(64) Slot {
+    std::atomic<std::uint64_t> filled, reduced, drained, finished;
+    Notice notice;
+};
+
+/// A line that a rank writes now and then, for others to see how long they take to read it. Alone in its surroundings:
+/// neighbours would be fetched along with it.
+struct alignas(256) Probe {
+    std::atomic<std::uint64_t> number;
+};
+
+/// A piece that a rank sends in an all-to-all of given counts.
+struct Piece {
+    std::uint64_t offset, bytes;
+};
+
+/// The ranks that share a node, in the order of the communicator's ranks; alone when there are no others.
+class Group {
+  public:
+    /// Exchanges under way at once, beyond which the next one waits; of them, those that mail more than `box` bytes;
+    /// and the chunks of one of these that are in mailboxes at once.
+    static constexpr std::size_t slots = 8, lanes = 2, depth = 2;
+    /// Bytes of a mailbox of a slot, and of one of a lane, as measured on two cores with and without a common cache.
+    static constexpr std::size_t box = std::size_t{32} << 10, chunk = std::size_t{512} << 10;
+    static constexpr std::size_t most_ranks = box / 64;
+    static constexpr std::uint64_t never = ~std::uint64_t{0};
+
+    /// Collective over `comm`.
+    explicit Group(MPI_Comm comm) {
+        int ranks = 1, mine = 0;
+        MPI_Comm_size(comm, &ranks);
+        MPI_Comm_rank(comm, &mine);
+        pieces_at_ = sizeof(Probe) + slots * sizeof(Slot);
+        mail_at_ = (pieces_at_ + slots * sizeof(Piece) * static_cast<std::size_t>(ranks) + 4095) / 4096 * 4096;
+        auto& memory = shared_memory();
+        void* const block = memory.allocate(mail_at_ + slots * box + lanes * depth * chunk);
+        auto const own = block == nullptr ? Place{} : memory.locate(block, 1);
+        auto const cards = gathered(comm, Card{kernel(), isolation(), simulated_node(), own});
+
+        std::vector<std::byte*> blocks;
+        bool all_mapped = own.is_shared();
+        int unmapped = -1;
+        for (int rank = 0; rank < ranks; ++rank) {
+            auto const& card = cards[static_cast<std::size_t>(rank)];
+            auto const& me = cards[static_cast<std::size_t>(mine)];
+            if (card.kernel != me.kernel || card.isolation != me.isolation || card.node != me.node) continue;
+            if (rank == mine) rank_ = members_.size();
+            members_.push_back(rank);
+            places_.push_back(card.block);
+            blocks.push_back(rank == mine ? static_cast<std::byte*>(block) : memory.at(card.block));
+            all_mapped = all_mapped && blocks.back() != nullptr;
+            if (blocks.back() == nullptr && card.block.is_shared()) unmapped = rank;
+        }
+        Verdict verdict{all_mapped, {}};
+        if (!own.is_shared())
+            memory.complaint().copy(verdict.why.data(), verdict.why.size() - 1);
+        else if (unmapped >= 0)
+            std::snprintf(verdict.why.data(), verdict.why.size(), "rank %d cannot map what rank %d shares", mine,
+                          unmapped);
+        auto const verdicts = gathered(comm, verdict);
+        for (int const member : members_) {
+            auto const& theirs = verdicts[static_cast<std::size_t>(member)];
+            all_mapped = all_mapped && theirs.all_mapped;
+            if (verdict.why[0] == '\0') verdict = theirs;
+        }
+        if (all_mapped && members_.size() > 1 && members_.size() <= most_ranks) {
+            blocks_ = std::move(blocks);
+            memory.found_peers();
+            return;
+        }
+        if (!all_mapped && rank_ == 0 && members_.size() > 1) complain(verdict.why.data());
+        for (std::size_t p = 0; p < blocks.size(); ++p)
+            if (p != rank_) memory.forget(places_[p]);
+        members_ = {mine};
+        rank_ = 0;
+        memory.free(block);
+    }
+    Group(Group const&) = delete;
+    Group& operator=(Group const&) = delete;
+    ~Group() {
+        for (std::size_t p = 0; p < blocks_.size(); ++p)
+            if (p != rank_) shared_memory().forget(places_[p]);
+        if (!blocks_.empty()) shared_memory().free(blocks_[rank_]);
+        shared_memory().forget_freed();
+    }
+
+    [[nodiscard]] std::size_t size() const { return members_.size(); }
+    [[nodiscard]] std::size_t rank() const { return rank_; }
+    /// The ranks of the communicator that are members.
+    [[nodiscard]] std::vector<int> const& members() const { return members_; }
+
+    [[nodiscard]] Slot& slot(std::size_t rank, std::size_t slot) const { return slot_of(blocks_[rank], slot); }
+    [[nodiscard]] Piece* pieces(std::size_t rank, std::size_t slot) const {
+        return reinterpret_cast<Piece*>(blocks_[rank] + pieces_at_) + slot * size();
+    }
+    [[nodiscard]] std::byte* slot_box(std::size_t rank, std::size_t slot) const {
+        return blocks_[rank] + mail_at_ + slot * box;
+    }
+    [[nodiscard]] std::byte* lane_box(std::size_t rank, std::size_t lane, std::size_t chunk_number) const {
+        return blocks_[rank] + mail_at_ + slots * box + (lane * depth + chunk_number % depth) * chunk;
+    }
+    /// True when every member's number in this slot has come to `value`.
+    [[nodiscard]] bool all_at(std::size_t slot, std::atomic<std::uint64_t> Slot::* number, std::uint64_t value) const {
+        for (auto* const block : blocks_)
+            if ((slot_of(block, slot).*number).load(std::memory_order_acquire) < value) return false;
+        return true;
+    }
+    /// The number of the next exchange: the same on all members, which begin them in the same order.
+    std::uint64_t next() { return next_++; }
+    /// Takes a lane for exchange `number`, and says which exchange had it before: one that all must have finished.
+    std::pair<std::size_t, std::uint64_t> take_lane(std::uint64_t number) {
+        std::size_t const lane = next_lane_++ % lanes;
+        return {lane, std::exchange(lane_users_[lane], number)};
+    }
+    /// True when all members have finished exchange `number`.
+    [[nodiscard]] bool all_finished(std::uint64_t number) const {
+        return all_at(number % slots, &Slot::finished, number + 1);
+    }
+    /// Measures how long it takes to read what the next rank wrote when it did this.
+    void probe() {
+        auto const begin = std::chrono::steady_clock::now();
+        (void)reinterpret_cast<Probe*>(blocks_[(rank_ + 1) % size()])->number.load(std::memory_order_acquire);
+        std::chrono::duration<double, std::nano> const spent = std::chrono::steady_clock::now() - begin;
+        latency_ += (std::min(spent.count(), 500.0) - latency_) / 4;
+        reinterpret_cast<Probe*>(blocks_[rank_])->number.fetch_add(1, std::memory_order_release);
+    }
+    /// True when what another core has written comes slower than from memory: the cores share no cache.
+    [[nodiscard]] bool is_far() const { return latency_ > 100; }
+
+  private:
+    static Slot& slot_of(std::byte* block, std::size_t slot) {
+        return reinterpret_cast<Slot*>(block + sizeof(Probe))[slot];
+    }
+    /// What a rank shows to find out with whom it shares a node.
+    struct Card {
+        std::uint64_t kernel, isolation;
+        std::int64_t node;
+        Place block;
+    };
+    struct Verdict {
+        bool all_mapped;
+        std::array<char, 127> why;
+    };
+    template <class T>
+    static std::vector<T> gathered(MPI_Comm comm, T const& own) {
+        int ranks = 1;
+        MPI_Comm_size(comm, &ranks);
+        std::vector<T> all(static_cast<std::size_t>(ranks));
+        check(MPI_Allgather(&own, sizeof(T), MPI_BYTE, all.data(), sizeof(T), MPI_BYTE, comm), "MPI_Allgather");
+        return all;
+    }
+    static std::uint64_t kernel() {
+        std::string id;
+        std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+        return std::hash<std::string>{}(id);
+    }
+    /// Processes in different IPC namespaces are to share no memory, even where they could.
+    static std::uint64_t isolation() {
+        struct stat status{};
+        return stat("/proc/self/ns/ipc", &status) == 0 ? status.st_ino : 0;
+    }
+    /// PENTAD_RANKS_PER_NODE=k: every k ranks of the world are taken for a node of their own.
+    static std::int64_t simulated_node() {
+        char const* const text = std::getenv("PENTAD_RANKS_PER_NODE");
+        if (text == nullptr) return 0;
+        int rank = 0;
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        int const ranks_per_node = std::atoi(text);
+        if (ranks_per_node < 1)
+            throw Error("PENTAD_RANKS_PER_NODE=" + std::string(text) + ": it is a number of ranks, 1 or more");
+        return rank / ranks_per_node;
+    }
+    static void complain(char const* why) {
+        static bool done = false;
+        if (!std::exchange(done, true))
+            std::fprintf(stderr,
+                         "pentad: the memory of this node cannot be shared (%s): its ranks' collectives go through the "
+                         "MPI library\n",
+                         why);
+    }
+
+    std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0;
+    std::vector<int> members_;
+    std::vector<Place> places_;
+    std::vector<std::byte*> blocks_;
+    std::uint64_t next_ = 0, next_lane_ = 0;
+    std::array<std::uint64_t, lanes> lane_users_{never, never};
+    double latency_ = 0;
+};
+
+} // namespace pentad::comm::node

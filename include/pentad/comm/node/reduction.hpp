@@ -1,0 +1,66 @@
+// Room: comm. Sums (maxima, log-sum-exps) of several arrays, element by element in the order in which they are given,
+// in accumulators, rounded once at the end: what ranks of a node do with each other's memory.
+#pragma once
+
+#include <pentad/comm/datatype.hpp>
+#include <pentad/layout/element.hpp>
+#include <pentad/layout/layout.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace pentad::comm::node {
+
+/// Arrays of one element type by their addresses.
+using Addresses = std::byte* const*;
+/// Each of out[0..outs) becomes the reduction of in[0..ins), all of `bytes` bytes. An output may be an input.
+using Reduction = void (*)(Addresses in, std::size_t ins, Addresses out, std::size_t outs, std::size_t bytes);
+
+namespace detail {
+
+/// Sums are made in registers, a block at a time: the trip counts are known, so that compilers vectorise the loops.
+template <class T, Placement How, std::size_t Elements>
+void reduce_block(Addresses in, std::size_t ins, Addresses out, std::size_t outs, std::size_t first) {
+    using A = std::conditional_t<std::is_same_v<T, bf16>, f32, T>;
+    auto const at = [first](std::byte* address) { return reinterpret_cast<T*>(address) + first; };
+    A sum[Elements];
+    T const* const x = at(in[0]);
+    for (std::size_t j = 0; j < Elements; ++j) sum[j] = static_cast<A>(x[j]);
+    for (std::size_t i = 1; i < ins; ++i) {
+        T const* const y = at(in[i]);
+        for (std::size_t j = 0; j < Elements; ++j) {
+            A const a = static_cast<A>(y[j]);
+            if constexpr (How == Placement::partial) sum[j] = static_cast<A>(sum[j] + a);
+            if constexpr (How == Placement::partial_max) sum[j] = a > sum[j] ? a : sum[j];
+            if constexpr (How == Placement::partial_log_sum_exp) sum[j] = comm::detail::log_sum_exp(sum[j], a);
+        }
+    }
+    for (std::size_t o = 0; o < outs; ++o) {
+        T* const y = at(out[o]);
+        for (std::size_t j = 0; j < Elements; ++j) y[j] = static_cast<T>(sum[j]);
+    }
+}
+
+template <class T, Placement How>
+void reduce(Addresses in, std::size_t ins, Addresses out, std::size_t outs, std::size_t bytes) {
+    constexpr std::size_t block = 256 / sizeof(T) < 64 ? 64 : 256 / sizeof(T);
+    std::size_t const count = bytes / sizeof(T);
+    std::size_t i = 0;
+    for (; i + block <= count; i += block) reduce_block<T, How, block>(in, ins, out, outs, i);
+    for (; i < count; ++i) reduce_block<T, How, 1>(in, ins, out, outs, i);
+}
+
+} // namespace detail
+
+/// The reduction of elements T that the placement asks for.
+/// @throws Error for a log-sum-exp of integers
+template <class T>
+Reduction reduction(Placement placement) {
+    if (placement == Placement::partial) return &detail::reduce<T, Placement::partial>;
+    if (placement == Placement::partial_max) return &detail::reduce<T, Placement::partial_max>;
+    if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, bf16>)
+        return &detail::reduce<T, Placement::partial_log_sum_exp>;
+    throw Error("a log-sum-exp of integers has no meaning");
+}
+
+} // namespace pentad::comm::node

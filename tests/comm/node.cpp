@@ -1,0 +1,326 @@
+// Collectives through the shared memory of a node: large ones, in segments and outside, against a serial reference;
+// several at once; what ranks that disagree are told; and what happens where memory cannot be shared.
+// ranks: 2 3 4 8
+#include <doctest/doctest.h>
+
+#include "comm/groups.hpp"
+
+#include <pentad/comm/collectives.hpp>
+#include <pentad/comm/rooted.hpp>
+#include <pentad/tensor/context.hpp>
+#include <pentad/tensor/view.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+using namespace comm_tests;
+namespace comm = pentad::comm;
+
+namespace {
+
+/// All ranks of the world, along dp.
+struct World {
+    comm::Communicators communicators{MPI_COMM_WORLD, Mesh<Axis<dp>>(world_size())};
+    Context<Exec> context{communicators};
+    comm::Communicator const& comm = communicators.along(AxisNames("dp"));
+    std::size_t n = static_cast<std::size_t>(world_size()), me = static_cast<std::size_t>(comm.rank());
+};
+
+/// Which ranks have their buffers in segments.
+enum class Where { nobody, everybody, even_ranks };
+
+/// A buffer of `n` elements in a segment or outside.
+template <class T>
+class Buffer {
+  public:
+    Buffer(World const& world, std::size_t n, Where where) {
+        if (where == Where::everybody || (where == Where::even_ranks && world.me % 2 == 0)) {
+            block_ = world.context.take(n * sizeof(T));
+            view = View<T, 1, Exec>(static_cast<T*>(block_.data()), n);
+            REQUIRE(comm::node::shared_memory().locate(view.data(), n * sizeof(T)).is_shared());
+        } else {
+            own_.resize(n);
+            view = View<T, 1, Exec>(own_.data(), n);
+            REQUIRE(!comm::node::shared_memory().locate(view.data(), n * sizeof(T)).is_shared());
+        }
+    }
+    View<T, 1, Exec> view;
+
+  private:
+    comm::Block<Kokkos::HostSpace> block_;
+    std::vector<T> own_;
+};
+
+/// Element i of a rank: any number, so that the order of sums shows in their bits.
+template <class T>
+T value(std::size_t rank, std::size_t i) {
+    std::uint64_t x = (rank + 1) * 0x9e3779b97f4a7c15u + i * 0xbf58476d1ce4e5b9u;
+    x ^= x >> 31;
+    x *= 0x94d049bb133111ebu;
+    auto const unit = static_cast<double>(x >> 11) / 9007199254740992.0;
+    if constexpr (std::is_integral_v<T>)
+        return static_cast<T>(unit * 1000);
+    else
+        return T(static_cast<float>(unit - 0.5));
+}
+template <class T>
+T sum(std::size_t ranks, std::size_t i) {
+    using A = std::conditional_t<std::is_same_v<T, bf16>, f32, T>;
+    auto total = static_cast<A>(value<T>(0, i));
+    for (std::size_t r = 1; r < ranks; ++r) total = static_cast<A>(total + static_cast<A>(value<T>(r, i)));
+    return static_cast<T>(total);
+}
+template <class V, class F>
+void fill_with(V const& view, F&& f) {
+    for (std::size_t i = 0; i < view.size(); ++i) view(i) = f(i);
+}
+/// The number of elements that differ, in any bit, from f(i).
+template <class V, class F>
+std::size_t differ(V const& view, F&& f) {
+    using T = typename V::value_type;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < view.size(); ++i) {
+        T const want = f(i);
+        count += static_cast<std::size_t>(std::memcmp(&view(i), &want, sizeof(T)) != 0);
+    }
+    return count;
+}
+
+template <class T>
+void all_collectives(World const& world, std::size_t piece, Where where) {
+    CAPTURE(piece);
+    CAPTURE(static_cast<int>(where));
+    Exec const exec;
+    std::size_t const n = world.n, me = world.me, whole = n * piece;
+    Buffer<T> in(world, whole, where), out(world, whole, where), part(world, piece, where);
+    auto const mine = [&](std::size_t i) { return value<T>(me, i); };
+
+    fill_with(in.view, mine);
+    comm::all_reduce(exec, world.comm, in.view);
+    CHECK(differ(in.view, [&](std::size_t i) { return sum<T>(n, i); }) == 0);
+    fill_with(in.view, mine);
+    comm::all_reduce(exec, world.comm, in.view, Placement::partial_max);
+    CHECK(differ(in.view, [&](std::size_t i) {
+              T largest = value<T>(0, i);
+              for (std::size_t r = 1; r < n; ++r) largest = std::max(largest, value<T>(r, i));
+              return largest;
+          }) == 0);
+
+    fill_with(in.view, mine);
+    comm::reduce_scatter(exec, world.comm, in.view, part.view);
+    CHECK(differ(part.view, [&](std::size_t i) { return sum<T>(n, me * piece + i); }) == 0);
+    CHECK(differ(in.view, mine) == 0);
+
+    comm::all_to_all(exec, world.comm, in.view, out.view);
+    CHECK(differ(out.view, [&](std::size_t i) { return value<T>(i / piece, me * piece + i % piece); }) == 0);
+
+    fill_with(part.view, mine);
+    fill_with(out.view, [](std::size_t) { return T(7); });
+    comm::all_gather(exec, world.comm, part.view, out.view);
+    CHECK(differ(out.view, [&](std::size_t i) { return value<T>(i / piece, i % piece); }) == 0);
+    auto const own = Kokkos::subview(out.view, std::pair(me * piece, (me + 1) * piece));
+    fill_with(out.view, [](std::size_t) { return T(7); });
+    for (std::size_t i = 0; i < piece; ++i) own(i) = mine(i);
+    comm::all_gather(exec, world.comm, own, out.view);
+    CHECK(differ(out.view, [&](std::size_t i) { return value<T>(i / piece, i % piece); }) == 0);
+
+    for (int root = 0; root < static_cast<int>(n); ++root) {
+        fill_with(in.view, mine);
+        comm::broadcast(exec, world.comm, in.view, root);
+        CHECK(differ(in.view, [&](std::size_t i) { return value<T>(static_cast<std::size_t>(root), i); }) == 0);
+    }
+
+    // Rank r sends (r + 2 t) mod 4 of `piece` elements to rank t, and rank 1 nothing at all.
+    auto const load = [&](std::size_t from, std::size_t to) {
+        return static_cast<MPI_Count>(from == 1 ? 0 : (from + 2 * to) % 4 * piece / 3);
+    };
+    std::vector<MPI_Count> sent(n), received(n);
+    std::vector<MPI_Aint> offsets(2 * n);
+    std::size_t all_sent = 0, all_received = 0;
+    for (std::size_t r = 0; r < n; ++r) {
+        all_sent += static_cast<std::size_t>(sent[r] = load(me, r));
+        all_received += static_cast<std::size_t>(received[r] = load(r, me));
+    }
+    Buffer<T> leaving(world, all_sent, where), arriving(world, all_received + 3, where);
+    fill_with(leaving.view, mine);
+    fill_with(arriving.view, [](std::size_t) { return T(7); });
+    comm::all_to_all(exec, world.comm, leaving.view, sent, arriving.view, received, offsets);
+    std::vector<T> want;
+    for (std::size_t r = 0; r < n; ++r) {
+        std::size_t first = 0;
+        for (std::size_t t = 0; t < me; ++t) first += static_cast<std::size_t>(load(r, t));
+        for (std::size_t i = 0; i < static_cast<std::size_t>(received[r]); ++i) want.push_back(value<T>(r, first + i));
+    }
+    want.insert(want.end(), 3, T(7));
+    CHECK(differ(arriving.view, [&](std::size_t i) { return want[i]; }) == 0);
+}
+
+/// What an operation says when it throws.
+template <class F>
+std::string message(F&& f) {
+    try {
+        f();
+    } catch (comm::Error const& error) {
+        return error.what();
+    }
+    return "nothing";
+}
+
+} // namespace
+
+TEST_CASE("the ranks of this machine find each other") {
+    World const world;
+    REQUIRE(world.comm.node() != nullptr);
+    CHECK(world.comm.node()->size() == world.n);
+    CHECK(world.comm.node()->rank() == world.me);
+}
+
+TEST_CASE_TEMPLATE("any size gives the same bits, wherever the buffers are", T, f64, f32, bf16, i32) {
+    World const world;
+    for (std::size_t const piece : {1, 33, 1000, 70001, 300007})
+        for (auto const where : {Where::nobody, Where::everybody, Where::even_ranks})
+            all_collectives<T>(world, piece, where);
+    comm::forced_algorithm() = comm::Algorithm::mailbox;
+    all_collectives<T>(world, 70001, Where::everybody);
+    comm::forced_algorithm() = comm::Algorithm::automatic;
+}
+
+TEST_CASE("many exchanges may be under way, and be waited for in any order") {
+    World const world;
+    Exec const exec;
+    std::mt19937 random(11); // the same on all ranks
+    for (std::size_t const size : {5, 40000}) {
+        std::vector<Buffer<f64>> buffers;
+        std::vector<comm::Request<comm::detail::Staged<View<f64, 1, Exec>>>> requests;
+        for (std::size_t k = 0; k < 20; ++k) {
+            buffers.emplace_back(world, size, k % 3 == 0 ? Where::everybody : Where::nobody);
+            fill_with(buffers.back().view, [&](std::size_t i) { return value<f64>(world.me, i + k); });
+        }
+        for (auto const& buffer : buffers) requests.push_back(comm::start_all_reduce(exec, world.comm, buffer.view));
+        std::vector<std::size_t> order(buffers.size());
+        for (std::size_t k = 0; k < order.size(); ++k) order[k] = k;
+        std::shuffle(order.begin(), order.end(), random);
+        if (world.me % 2 == 1) std::reverse(order.begin(), order.end()); // ranks wait in different orders
+        for (std::size_t const k : order) {
+            requests[k].wait();
+            CHECK(differ(buffers[k].view, [&](std::size_t i) { return sum<f64>(world.n, i + k); }) == 0);
+        }
+    }
+}
+
+TEST_CASE("a wait for the node lets MPI go on, and a wait for MPI the node") {
+    World const world;
+    Exec const exec;
+    std::size_t const size = std::size_t{4} << 20; // too much for MPI to send before it is received
+    Buffer<f64> big(world, size, Where::nobody), sum_of(world, 3, Where::nobody);
+    fill_with(big.view, [](std::size_t i) { return static_cast<double>(i); });
+    fill_with(sum_of.view, [](std::size_t) { return 1.0; });
+    if (world.me == 0) { // sends, and waits for the others before it waits for the message to have gone
+        auto sent = comm::start_send(exec, world.comm, big.view, 1);
+        comm::all_reduce(exec, world.comm, sum_of.view);
+        sent.wait();
+    } else if (world.me == 1) { // comes to the others only when the message is there
+        comm::receive(exec, world.comm, big.view, 0);
+        comm::all_reduce(exec, world.comm, sum_of.view);
+    } else
+        comm::all_reduce(exec, world.comm, sum_of.view);
+    CHECK(sum_of.view(0) == static_cast<double>(world.n));
+
+    if (world.me == 0) { // the exchange is under way while it waits for a message, of which rank 1 says the same
+        auto reduced = comm::start_all_reduce(exec, world.comm, big.view);
+        comm::receive(exec, world.comm, sum_of.view, 1);
+        reduced.wait();
+    } else {
+        auto reduced = comm::start_all_reduce(exec, world.comm, big.view);
+        reduced.wait(); // needs rank 0's part
+        if (world.me == 1) comm::send(exec, world.comm, sum_of.view, 0);
+    }
+    CHECK(differ(big.view, [&](std::size_t i) { return static_cast<double>(i * world.n); }) == 0);
+}
+
+TEST_CASE("ranks that call different collectives are told who does what") {
+    World const world;
+    Exec const exec;
+    Buffer<f32> x(world, 8 * world.n, Where::nobody), y(world, 8 * world.n, Where::nobody);
+    bool const odd = world.me == 1;
+    auto const other = [&] {
+        return message([&] {
+            if (odd)
+                comm::all_to_all(exec, world.comm, x.view, y.view);
+            else
+                comm::all_reduce(exec, world.comm, x.view);
+        });
+    }();
+    std::string const bytes = std::to_string(32 * world.n);
+    CHECK(other.find("the ranks of a group called different collectives: rank ") == 0);
+    CHECK(other.find("rank 1 all_to_all of 32 bytes") != std::string::npos);
+    CHECK(other.find(" all_reduce of " + bytes + " bytes") != std::string::npos);
+
+    World const again;
+    auto const size =
+        message([&] { comm::all_reduce(exec, again.comm, View<f32, 1, Exec>(x.view.data(), again.me == 1 ? 4 : 8)); });
+    CHECK(size.find("rank 1 all_reduce of 16 bytes") != std::string::npos);
+    CHECK(size.find(" all_reduce of 32 bytes") != std::string::npos);
+
+    World const counts;
+    std::vector<MPI_Count> const two(counts.n, 2);
+    std::vector<MPI_Count> wrong(two);
+    if (counts.me == 0) wrong[1] = 3; // rank 0 sends rank 1 more than it expects
+    std::vector<MPI_Aint> offsets(2 * counts.n);
+    auto const counted = message([&] { comm::all_to_all(exec, counts.comm, x.view, wrong, y.view, two, offsets); });
+    if (counts.me == 1) CHECK(counted == "all_to_all: rank 0 sends 12 bytes to rank 1, which is to receive 8");
+}
+
+TEST_CASE("where one rank cannot have shared memory all use the MPI library") {
+    if (world_rank() == 1) comm::node::shared_memory().limit(1000);
+    {
+        World const world;
+        CHECK(world.comm.node() == nullptr);
+        Buffer<f64> x(world, 1000, Where::nobody);
+        fill_with(x.view, [&](std::size_t i) { return static_cast<double>(world.me + i); });
+        comm::all_reduce(Exec(), world.comm, x.view);
+        std::size_t const n = world.n;
+        CHECK(differ(x.view, [&](std::size_t i) { return static_cast<double>(n * (n - 1) / 2 + n * i); }) == 0);
+        if (world_rank() == 1)
+            CHECK(comm::node::shared_memory().complaint().find("PENTAD_SHARED_MEMORY_LIMIT") != std::string::npos);
+    }
+    if (world_rank() == 1) comm::node::shared_memory().limit(std::numeric_limits<std::size_t>::max());
+    World const world;
+    CHECK(world.comm.node() != nullptr);
+}
+
+TEST_CASE("nodes can be simulated") {
+    setenv("PENTAD_RANKS_PER_NODE", "2", 1);
+    {
+        World const world;
+        CHECK((world.comm.node() != nullptr) == (world.n <= 2));
+        if (world.n == 4) {
+            Mesh<Axis<dp>, Axis<tp>> const mesh(2, 2);
+            comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+            CHECK(communicators.along(AxisNames("tp")).node() != nullptr); // neighbours
+            CHECK(communicators.along(AxisNames("dp")).node() == nullptr);
+        }
+    }
+    setenv("PENTAD_RANKS_PER_NODE", "none", 1);
+    CHECK_THROWS_WITH_AS(World(), "PENTAD_RANKS_PER_NODE=none: it is a number of ranks, 1 or more", comm::Error);
+    unsetenv("PENTAD_RANKS_PER_NODE");
+}
+
+TEST_CASE("memory that is given back is gone for the peers, and new memory is found") {
+    World const world;
+    for (int round = 0; round < 5; ++round) {
+        Context<Exec> const context(world.context.communicators());
+        auto const block = context.take(std::size_t{3} << 20);
+        View<f64, 1, Exec> const x(static_cast<f64*>(block.data()), 100000);
+        fill_with(x, [&](std::size_t i) { return value<f64>(world.me, i); });
+        comm::all_reduce(Exec(), world.comm, x);
+        CHECK(differ(x, [&](std::size_t i) { return sum<f64>(world.n, i); }) == 0);
+    }
+}
