@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -48,20 +49,27 @@ inline void stream(std::byte* to, std::byte const* from, std::size_t bytes) {
 #endif
     }
     std::memcpy(to + i, from + i, bytes - i);
-    _mm_sfence();
 #else
     std::memcpy(to, from, bytes);
 #endif
 }
 } // namespace detail
 
-/// `past_caches` for what will not be read again before it would have left them.
+/// `past_caches` for what will not be read again before it would have left them. Then `publish` is what tells others.
 inline void copy(std::byte* to, std::byte const* from, std::size_t bytes, bool past_caches) {
     if (bytes == 0 || to == from) return;
     if (past_caches)
         detail::stream(to, from, bytes);
     else
         std::memcpy(to, from, bytes);
+}
+
+/// Stores a number that tells others that copies, those past the caches too, have been made.
+inline void publish(std::atomic<std::uint64_t>& number, std::uint64_t value) {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+    number.store(value, std::memory_order_release);
 }
 
 } // namespace pentad::comm::node

@@ -84,7 +84,7 @@ class Exchange {
             compare_notices();
             if (is_direct()) {
                 read_directly();
-                own().reduced.store(base() + 1, std::memory_order_release);
+                publish(own().reduced, base() + 1);
                 stage_ = Stage::waiting_for_readers;
             } else
                 stage_ = Stage::mailing;
@@ -124,7 +124,7 @@ class Exchange {
         for (std::size_t p = 0; has_pieces_ && p < n_; ++p) group_->pieces(me_, slot_)[p] = sent(p);
         stage_ = Stage::arriving;
         if (notice.buffer.is_shared())
-            own().filled.store(base() + 1, std::memory_order_release);
+            publish(own().filled, base() + 1);
         else
             post(); // the first chunk arrives with the notice
     }
@@ -170,7 +170,7 @@ class Exchange {
         return true;
     }
     void finish() {
-        own().finished.store(number_ + 1, std::memory_order_release);
+        publish(own().finished, number_ + 1);
         stage_ = Stage::complete;
     }
 
@@ -199,7 +199,7 @@ class Exchange {
         }
         case Operation::reduce_scatter:
             for (std::size_t p = 0; p < n_; ++p) addresses_.push_back(peer(p) + me_ * bytes);
-            task_.reduction(addresses_.data(), n_, &task_.out, 1, bytes);
+            sum(task_.out, bytes);
             break;
         case Operation::all_gather: // all in the same order: what one has read is in cache for the others
             for (std::size_t p = 0; p < n_; ++p) copy(out + p * bytes, peer(p), bytes);
@@ -227,13 +227,13 @@ class Exchange {
             }
             if (two_rounds_ && reduced_ < filled_ && all_have(&Slot::filled, reduced_ + 2)) {
                 reduce(reduced_++);
-                own().reduced.store(base() + reduced_, std::memory_order_release);
+                publish(own().reduced, base() + reduced_);
                 moved = true;
             }
             if (drained_ < (two_rounds_ ? reduced_ : filled_) &&
                 (two_rounds_ ? all_have(&Slot::reduced, drained_ + 1) : sources_have(&Slot::filled, drained_ + 2))) {
                 drain(drained_++);
-                own().drained.store(base() + drained_, std::memory_order_release);
+                publish(own().drained, base() + drained_);
                 moved = true;
                 if (drained_ == count) finish();
             }
@@ -277,7 +277,7 @@ class Exchange {
     void post() {
         std::size_t const k = filled_++;
         fill(k);
-        own().filled.store(base() + 1 + filled_, std::memory_order_release);
+        publish(own().filled, base() + 1 + filled_);
         if (task_.operation == Operation::all_gather) {
             auto const [begin, length] = part(task_.bytes, k);
             copy(task_.out + me_ * task_.bytes + begin, task_.in + begin, length);
@@ -313,6 +313,18 @@ class Exchange {
         for (std::size_t p = 0; p < n_; ++p) addresses_.push_back(box(p, k) + begin);
         task_.reduction(addresses_.data(), n_, &addresses_[me_], 1, end - begin);
     }
+    /// The sum of what lies at addresses_ to where nobody has it in cache yet.
+    void sum(std::byte* out, std::size_t bytes) {
+        if (!exceeds_caches_) return task_.reduction(addresses_.data(), n_, &out, 1, bytes);
+        alignas(64) std::byte tile[8192];
+        std::byte* const in_cache = tile;
+        for (std::size_t begin = 0; begin < bytes; begin += sizeof tile) {
+            std::size_t const length = std::min(sizeof tile, bytes - begin);
+            task_.reduction(addresses_.data(), n_, &in_cache, 1, length);
+            node::copy(out + begin, tile, length, true);
+            for (auto& address : addresses_) address += length;
+        }
+    }
     void drain(std::size_t k) {
         auto const range = part(task_.bytes, k);
         std::byte* const out = task_.out + range.begin;
@@ -332,7 +344,7 @@ class Exchange {
             for (std::size_t p = 0; p < n_; ++p)
                 addresses_.push_back(p == me_ ? const_cast<std::byte*>(task_.in) + me_ * task_.bytes + range.begin
                                               : box(p, k) + me_ * step_);
-            task_.reduction(addresses_.data(), n_, &out, 1, range.length);
+            sum(out, range.length);
             break;
         case Operation::all_gather:
             for (std::size_t p = 0; p < n_; ++p)

@@ -24,6 +24,10 @@ void reduce_block(Addresses in, std::size_t ins, Addresses out, std::size_t outs
     using A = std::conditional_t<std::is_same_v<T, bf16>, f32, T>;
     auto const at = [first](std::byte* address) { return reinterpret_cast<T*>(address) + first; };
     A sum[Elements];
+    if constexpr (Elements > 1) // a page ahead: hardware does not look beyond the end of one
+        for (std::size_t i = 0; i < ins; ++i)
+            for (std::size_t line = 0; line < Elements * sizeof(T); line += 64)
+                __builtin_prefetch(reinterpret_cast<std::byte const*>(at(in[i])) + 4096 + line);
     T const* const x = at(in[0]);
     for (std::size_t j = 0; j < Elements; ++j) sum[j] = static_cast<A>(x[j]);
     for (std::size_t i = 1; i < ins; ++i) {
