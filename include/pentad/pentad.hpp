@@ -13,11 +13,13 @@
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/node/reduction.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
+#include <pentad/comm/pending.hpp>
 #include <pentad/comm/pool.hpp>
 #include <pentad/comm/progress.hpp>
 #include <pentad/comm/request.hpp>
 #include <pentad/comm/rooted.hpp>
 #include <pentad/comm/staging.hpp>
+#include <pentad/comm/two_level.hpp>
 #include <pentad/context/all_gather.hpp>
 #include <pentad/context/blocks.hpp>
 #include <pentad/context/ring.hpp>

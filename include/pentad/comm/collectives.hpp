@@ -88,16 +88,38 @@ constexpr std::uint32_t type_code(Placement placement = Placement::partial) {
 }
 inline std::byte* address(void const* data) { return static_cast<std::byte*>(const_cast<void*>(data)); }
 
-/// Carries out an operation or starts it: through the memory of the node where the group has one and the host can reach
-/// the buffers, else by `mpi`. `cost` is for the ledger.
+/// The library's own operation for a task, begun; null when the MPI library is to carry it out.
+inline Pending* begin(Communicator const& comm, node::Task task, MPI_Datatype type, MPI_Op sum) {
+    auto const forced = forced_algorithm();
+    if (forced == Algorithm::mpi) return nullptr;
+    task.may_read_directly = forced != Algorithm::mailbox;
+    if (auto* const group = comm.node()) {
+        auto& exchange = progress().take<node::Exchange>();
+        exchange.begin(*group, task);
+        return &exchange;
+    }
+    if (comm.levels() == nullptr || !task.sent.empty()) return nullptr;
+    auto& two_level = progress().take<TwoLevel>();
+    two_level.begin(*comm.levels(), task, type, sum);
+    return &two_level;
+}
+/// Carries out an operation or starts it: by the library itself where it can and the host can reach the buffers, else
+/// by `mpi`. `cost` is for the ledger.
 template <class... Buffers, class Mpi>
-void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm, node::Task task, std::size_t bytes,
-               Cost const& cost, bool modelled, std::string_view call, Mpi&& mpi) {
-    bool const through_node =
-        ((Buffers::on_host || !gpu_aware()) && ...) && comm.node() != nullptr && forced_algorithm() != Algorithm::mpi;
-    task.may_read_directly = forced_algorithm() != Algorithm::mailbox;
-    request.run(form, observe::name(task.operation), bytes, through_node ? &task : nullptr, call, mpi);
-    observe::ledger().record(task.operation, cost, modelled && !through_node);
+void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm, node::Task const& task,
+               MPI_Datatype type, MPI_Op sum, std::size_t bytes, Cost const& cost, bool modelled, std::string_view call,
+               Mpi&& mpi) {
+    bool by_mpi = true;
+    request.run(
+        form, observe::name(task.operation), bytes,
+        [&] {
+            bool const reachable = ((Buffers::on_host || !gpu_aware()) && ...);
+            auto* const own = reachable ? begin(comm, task, type, sum) : nullptr;
+            by_mpi = own == nullptr;
+            return own;
+        },
+        call, mpi);
+    observe::ledger().record(task.operation, cost, modelled && by_mpi);
 }
 
 } // namespace detail
@@ -120,9 +142,11 @@ Request<Staged<V>> all_reduce(Form form, Exec const& exec, Communicator const& c
                .in = address(data),
                .out = address(data),
                .bytes = bytes,
+               .element = sizeof(T),
                .type = type_code<T>(placement),
                .reduction = node::reduction<T>(placement)},
-              bytes, cost_of(comm, 2.0 * static_cast<double>(bytes)), true, "MPI_Allreduce", [&](MPI_Request* handle) {
+              datatype<T>(), operation, bytes, cost_of(comm, 2.0 * static_cast<double>(bytes)), true, "MPI_Allreduce",
+              [&](MPI_Request* handle) {
                   return handle == nullptr
                              ? MPI_Allreduce_c(MPI_IN_PLACE, data, count, datatype<T>(), operation, comm.handle())
                              : MPI_Iallreduce_c(MPI_IN_PLACE, data, count, datatype<T>(), operation, comm.handle(),
@@ -154,9 +178,12 @@ Request<Staged<In>, Staged<Out>> all_gather(Form form, Exec const& exec, Communi
               {.operation = Operation::all_gather,
                .in = address(from),
                .out = address(to),
-               .bytes = in.size() * sizeof(T),
+               .bytes = bytes,
+               .piece = in.size() * sizeof(T),
+               .element = sizeof(T),
                .type = type_code<T>()},
-              bytes, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Allgather", [&](MPI_Request* handle) {
+              datatype<T>(), MPI_OP_NULL, bytes, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Allgather",
+              [&](MPI_Request* handle) {
                   return handle == nullptr
                              ? MPI_Allgather_c(mine, count, datatype<T>(), to, count, datatype<T>(), comm.handle())
                              : MPI_Iallgather_c(mine, count, datatype<T>(), to, count, datatype<T>(), comm.handle(),
@@ -187,10 +214,12 @@ Request<Staged<In>, Staged<Out>> reduce_scatter(Form form, Exec const& exec, Com
               {.operation = Operation::reduce_scatter,
                .in = address(from),
                .out = address(to),
-               .bytes = out.size() * sizeof(T),
+               .bytes = bytes,
+               .piece = out.size() * sizeof(T),
+               .element = sizeof(T),
                .type = type_code<T>(),
                .reduction = node::reduction<T>(Placement::partial)},
-              bytes, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Reduce_scatter_block",
+              datatype<T>(), sum, bytes, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Reduce_scatter_block",
               [&](MPI_Request* handle) {
                   return handle == nullptr
                              ? MPI_Reduce_scatter_block_c(from, to, count, datatype<T>(), sum, comm.handle())
@@ -220,9 +249,12 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
               {.operation = Operation::all_to_all,
                .in = address(from),
                .out = address(to),
-               .bytes = bytes / n,
+               .bytes = bytes,
+               .piece = bytes / n,
+               .element = sizeof(T),
                .type = type_code<T>()},
-              bytes, cost_of(comm, static_cast<double>(bytes)), false, "MPI_Alltoall", [&](MPI_Request* handle) {
+              datatype<T>(), MPI_OP_NULL, bytes, cost_of(comm, static_cast<double>(bytes)), false, "MPI_Alltoall",
+              [&](MPI_Request* handle) {
                   return handle == nullptr
                              ? MPI_Alltoall_c(from, count, datatype<T>(), to, count, datatype<T>(), comm.handle())
                              : MPI_Ialltoall_c(from, count, datatype<T>(), to, count, datatype<T>(), comm.handle(),
@@ -273,8 +305,8 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
                .received = received,
                .offsets = offsets},
               // told apart by axis as an all-to-all with equal pieces would be
-              bytes, cost_of(comm, leaving * comm.size() / (comm.size() - 1)), false, "MPI_Alltoallv",
-              [&](MPI_Request* handle) {
+              datatype<T>(), MPI_OP_NULL, bytes, cost_of(comm, leaving * comm.size() / (comm.size() - 1)), false,
+              "MPI_Alltoallv", [&](MPI_Request* handle) {
                   return handle == nullptr
                              ? MPI_Alltoallv_c(from, sent.data(), offsets.data(), datatype<T>(), to, received.data(),
                                                offsets.data() + n, datatype<T>(), comm.handle())

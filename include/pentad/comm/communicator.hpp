@@ -5,6 +5,7 @@
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/group.hpp>
+#include <pentad/comm/two_level.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/mesh/mesh.hpp>
 
@@ -32,7 +33,9 @@ class Communicator {
         check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         for (auto const axis : axes_) label_ += (label_.empty() ? "" : ".") + std::string(axis);
         add_scatter_cost(shares_, mesh_, axes_, 1.0);
-        if (size_ > 1) node_ = std::make_unique<node::Group>(handle_);
+        if (size_ == 1) return;
+        node_ = std::make_unique<node::Group>(handle_);
+        if (node_->nodes() > 1) levels_ = std::make_unique<Levels>(handle_, *node_);
     }
     Communicator(Communicator&& other) noexcept { swap(other); }
     Communicator& operator=(Communicator&& other) noexcept {
@@ -50,6 +53,8 @@ class Communicator {
     [[nodiscard]] node::Group* node() const {
         return node_ && node_->size() == static_cast<std::size_t>(size_) ? node_.get() : nullptr;
     }
+    /// The two levels of a group on several nodes, of which each has as many of its ranks, two or more; else null.
+    [[nodiscard]] Levels* levels() const { return levels_.get(); }
     [[nodiscard]] AxisNames const& axes() const { return axes_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
 
@@ -72,6 +77,7 @@ class Communicator {
         std::swap(size_, other.size_);
         std::swap(rank_, other.rank_);
         std::swap(node_, other.node_);
+        std::swap(levels_, other.levels_);
     }
 
     MPI_Comm handle_ = MPI_COMM_NULL;
@@ -82,6 +88,7 @@ class Communicator {
     int size_ = 1;
     int rank_ = 0;
     std::unique_ptr<node::Group> node_;
+    std::unique_ptr<Levels> levels_;
 };
 
 /// The communicators of a mesh: one along each axis, one over all ranks, and those over several axes that were used.

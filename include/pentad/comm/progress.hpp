@@ -1,10 +1,10 @@
-// Room: comm. Who makes progress, and when: there is no thread beside the one that drives Pentad. Exchanges within a
-// node advance whenever that thread waits for, or asks about, any operation of Pentad; what the MPI library has under
-// way advances inside its calls, of which a wait for a node makes some as long as there is any.
+// Room: comm. Who makes progress, and when: there is no thread beside the one that drives Pentad. Its own operations
+// advance whenever that thread waits for, or asks about, any of them; what the MPI library has under way advances
+// inside its calls, of which every such wait makes some as long as there is any.
 #pragma once
 
 #include <pentad/comm/error.hpp>
-#include <pentad/comm/node/exchange.hpp>
+#include <pentad/comm/pending.hpp>
 
 #include <mpi.h>
 #include <sched.h>
@@ -43,25 +43,23 @@ class Patience {
 /// What this process has under way.
 class Progress {
   public:
-    /// Begins an exchange of a node's ranks; `finish` must follow.
-    node::Exchange* begin(node::Group& group, node::Task const& task) {
-        if (idle_.empty()) {
-            idle_.push_back(std::make_unique<node::Exchange>());
-            active_.reserve(active_.capacity() + 1);
-            idle_.reserve(active_.capacity());
-        }
-        active_.push_back(std::move(idle_.back()));
-        idle_.pop_back();
-        active_.back()->begin(group, task);
-        return active_.back().get();
+    /// An operation of type O that is not in use, to be begun; `finish` must follow.
+    template <class O>
+    O& take() {
+        auto& idle = idle_of<O>();
+        if (idle.empty()) idle.push_back(std::make_unique<O>());
+        auto& operation = *idle.back();
+        active_.push_back({std::move(idle.back()), &give_back<O>});
+        idle.pop_back();
+        return operation;
     }
     /// Advances everything under way once.
     void advance() {
-        for (auto const& exchange : active_) exchange->advance();
+        for (auto const& entry : active_) entry.operation->advance();
     }
-    /// Blocks until the exchange is complete.
-    void wait(node::Exchange& exchange) {
-        for (Patience patience; !exchange.advance(); patience.wait()) {
+    /// Blocks until the operation is complete.
+    void wait(Pending& operation) {
+        for (Patience patience; !operation.advance(); patience.wait()) {
             if (active_.size() > 1) advance();
             if (mpi_operations_ > 0 && patience.turns() % 16 == 15) advance_mpi();
         }
@@ -77,11 +75,11 @@ class Progress {
         }
         return MPI_SUCCESS;
     }
-    /// Gives back an exchange that is complete, or has failed.
-    void finish(node::Exchange const* exchange) {
-        auto const at =
-            std::find_if(active_.begin(), active_.end(), [&](auto const& e) { return e.get() == exchange; });
-        idle_.push_back(std::move(*at));
+    /// Lets go of an operation that is complete, or has failed.
+    void finish(Pending const* operation) {
+        auto const at = std::find_if(active_.begin(), active_.end(),
+                                     [&](Entry const& entry) { return entry.operation.get() == operation; });
+        at->give_back(std::move(at->operation));
         active_.erase(at);
     }
     /// An MPI operation began (+1) or ended (-1).
@@ -95,7 +93,21 @@ class Progress {
         MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &arrived, MPI_STATUS_IGNORE);
     }
 
-    std::vector<std::unique_ptr<node::Exchange>> active_, idle_; ///< in the order in which they began
+    struct Entry {
+        std::unique_ptr<Pending> operation;
+        void (*give_back)(std::unique_ptr<Pending>);
+    };
+    template <class O>
+    static std::vector<std::unique_ptr<O>>& idle_of() {
+        static std::vector<std::unique_ptr<O>> idle;
+        return idle;
+    }
+    template <class O>
+    static void give_back(std::unique_ptr<Pending> operation) {
+        idle_of<O>().push_back(std::unique_ptr<O>(static_cast<O*>(operation.release())));
+    }
+
+    std::vector<Entry> active_; ///< in the order in which they began
     int mpi_operations_ = 0;
 };
 

@@ -52,7 +52,7 @@ class [[nodiscard]] Request {
     explicit Request(Communicator const& comm, Buffers... buffers) : comm_(&comm), buffers_(std::move(buffers)...) {}
     Request(Request&& other) noexcept
         : comm_(other.comm_), buffers_(std::move(other.buffers_)),
-          handle_(std::exchange(other.handle_, MPI_REQUEST_NULL)), exchange_(std::exchange(other.exchange_, nullptr)),
+          handle_(std::exchange(other.handle_, MPI_REQUEST_NULL)), operation_(std::exchange(other.operation_, nullptr)),
           name_(other.name_), bytes_(other.bytes_), started_ns_(other.started_ns_) {}
     Request& operator=(Request&& other) {
         if (this == &other) return *this;
@@ -83,8 +83,8 @@ class [[nodiscard]] Request {
     [[nodiscard]] bool test() {
         if (!pending()) return true;
         int done = 0;
-        if (exchange_ != nullptr)
-            done = static_cast<int>(exchange_->advance());
+        if (operation_ != nullptr)
+            done = static_cast<int>(operation_->advance());
         else
             check(MPI_Test(&handle_, &done, MPI_STATUS_IGNORE), "MPI_Test");
         progress().advance();
@@ -97,39 +97,38 @@ class [[nodiscard]] Request {
 
     // For the operations of collectives.hpp and rooted.hpp.
 
-    /// Carries out an operation or starts it: through the memory of the node when there is a task, else
+    /// Carries out an operation or starts it. `begin()` begins one of the library's own, or returns null: then
     /// `mpi(MPI_Request*)` calls MPI, the blocking function when it is given null.
-    template <class Mpi>
-    void run(detail::Form form, std::string_view name, std::size_t bytes, node::Task const* task, std::string_view call,
+    template <class Begin, class Mpi>
+    void run(detail::Form form, std::string_view name, std::size_t bytes, Begin&& begin, std::string_view call,
              Mpi&& mpi) {
         name_ = name;
         bytes_ = bytes;
         if (form == detail::Form::block) {
             {
                 detail::Timed const timed(*comm_, name_, bytes_);
-                if (task == nullptr)
-                    check(mpi(nullptr), call, comm_->where());
-                else {
-                    exchange_ = progress().begin(*comm_->node(), *task);
+                operation_ = begin();
+                if (operation_ != nullptr)
                     complete();
-                }
+                else
+                    check(mpi(nullptr), call, comm_->where());
             }
             std::get<sizeof...(Buffers) - 1>(buffers_).unpack();
             return;
         }
         started_ns_ = observe::trace().enabled() ? observe::trace().now() : 0;
-        if (task == nullptr) {
+        operation_ = begin();
+        if (operation_ != nullptr)
+            operation_->advance();
+        else {
             check(mpi(&handle_), call, comm_->where());
             progress().count_mpi(1);
-        } else {
-            exchange_ = progress().begin(*comm_->node(), *task);
-            exchange_->advance();
         }
     }
     /// Starts an operation of the MPI library.
     template <class Mpi>
     void start(std::string_view name, std::size_t bytes, std::string_view call, Mpi&& mpi) {
-        run(detail::Form::start, name, bytes, nullptr, call, mpi);
+        run(detail::Form::start, name, bytes, [] { return static_cast<Pending*>(nullptr); }, call, mpi);
     }
     template <std::size_t I>
     auto& buffer() {
@@ -137,20 +136,20 @@ class [[nodiscard]] Request {
     }
 
   private:
-    [[nodiscard]] bool pending() const { return handle_ != MPI_REQUEST_NULL || exchange_ != nullptr; }
+    [[nodiscard]] bool pending() const { return handle_ != MPI_REQUEST_NULL || operation_ != nullptr; }
     /// Waits, and lets go of what was under way, even when it failed.
     int complete() {
         struct Release {
             Request* request;
             ~Release() { request->release(); }
         } const release{this};
-        if (exchange_ == nullptr) return progress().wait(handle_);
-        progress().wait(*exchange_);
+        if (operation_ == nullptr) return progress().wait(handle_);
+        progress().wait(*operation_);
         return MPI_SUCCESS;
     }
     void release() {
-        if (exchange_ != nullptr)
-            progress().finish(std::exchange(exchange_, nullptr));
+        if (operation_ != nullptr)
+            progress().finish(std::exchange(operation_, nullptr));
         else
             progress().count_mpi(-1);
         handle_ = MPI_REQUEST_NULL;
@@ -170,7 +169,7 @@ class [[nodiscard]] Request {
     Communicator const* comm_;
     std::tuple<Buffers...> buffers_;
     MPI_Request handle_ = MPI_REQUEST_NULL;
-    node::Exchange* exchange_ = nullptr;
+    Pending* operation_ = nullptr;
     std::string_view name_;
     std::size_t bytes_ = 0;
     std::int64_t started_ns_ = 0;

@@ -6,6 +6,7 @@
 #include <pentad/comm/node/copy.hpp>
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/node/reduction.hpp>
+#include <pentad/comm/pending.hpp>
 #include <pentad/observe/ledger.hpp>
 
 #include <algorithm>
@@ -27,7 +28,8 @@ struct Task {
     Operation operation{};
     std::byte const* in = nullptr; ///< all-reduce and broadcast: their one buffer, as `out`
     std::byte* out = nullptr;
-    std::size_t bytes = 0;   ///< of a piece; all-reduce and broadcast: of the buffer
+    std::size_t bytes = 0;   ///< of the unscattered side: what an all-reduce sums, an all-gather gives
+    std::size_t piece = 0;   ///< of a piece, of which the last may be shorter or empty
     std::size_t element = 1; ///< bytes of an element
     std::uint32_t type = 0;  ///< which elements, and how they are reduced
     Reduction reduction = nullptr;
@@ -41,10 +43,12 @@ struct Task {
 /// Small exchanges take one round of flags: each rank leaves its part in a mailbox and takes what it needs from the
 /// others' when all have come. Sums are made in the order of ranks, whichever way the data goes: they have the same
 /// bits on all ranks and in all runs.
-class Exchange {
+class Exchange final : public Pending {
   public:
-    /// Begins it. The buffers belong to it until `advance` says that it is complete.
-    void begin(Group& group, Task const& task) {
+    /// Begins it. The buffers belong to it until `advance` says that it is complete. It has its turn from now on, but
+    /// while it is held its input is not there yet.
+    void begin(Group& group, Task const& task, bool held = false) {
+        held_ = held;
         group_ = &group;
         task_ = task;
         me_ = group.rank();
@@ -54,9 +58,9 @@ class Exchange {
         filled_ = reduced_ = drained_ = 0;
         stage_ = Stage::waiting_for_slot;
         has_pieces_ = !task.sent.empty();
-        std::size_t const parts =
-            task.operation == Operation::reduce_scatter || task.operation == Operation::all_to_all ? n_ : 1;
-        longest_ = task.bytes;
+        bool const cuts = task.operation == Operation::reduce_scatter || task.operation == Operation::all_to_all;
+        std::size_t const parts = cuts ? n_ : 1;
+        longest_ = cuts || task.operation == Operation::all_gather ? task.piece : task.bytes;
         if (has_pieces_) {
             longest_ = 0;
             for (std::size_t p = 0; p < n_; ++p) longest_ = std::max<std::size_t>(longest_, sent(p).bytes);
@@ -64,17 +68,18 @@ class Exchange {
         step_ = Group::box / parts / 64 * 64;
         is_small_ = !has_pieces_ && longest_ <= step_;
         if (!is_small_) step_ = std::min(Group::chunk / parts / 64 * 64, Group::chunk / 2);
-        if (!is_small_ &&
-            task.operation == Operation::broadcast) // in four parts at least: others read one while the next is filled
+        if (!is_small_ && task.operation == Operation::broadcast) // others read a part while the next is filled
             step_ = std::clamp<std::size_t>(longest_ / 4 / 64 * 64, std::size_t{16} << 10, Group::chunk / 2);
         before_ = Group::never;
         if (!is_small_) std::tie(lane_, before_) = group.take_lane(number_);
         exceeds_caches_ = 2 * n_ * n_ * longest_ > cache_bytes();
         two_rounds_ = task.operation == Operation::all_reduce && n_ > 2 && longest_ > largest_in_one_round;
     }
-    /// Does what can be done without waiting. True when the exchange is complete.
-    bool advance() {
+    /// Its input is there.
+    void release() { held_ = false; }
+    bool advance() override {
         if (stage_ == Stage::waiting_for_slot) {
+            if (held_) return false;
             if (number_ >= Group::slots && !group_->all_finished(number_ - Group::slots)) return false;
             if (before_ != Group::never && !group_->all_finished(before_)) return false;
             arrive();
@@ -114,13 +119,9 @@ class Exchange {
         auto& notice = own().notice;
         notice = {static_cast<std::uint32_t>(task_.operation),   task_.type, task_.root,
                   has_pieces_ ? ~std::uint64_t{0} : task_.bytes, {},         longest_};
-        if (!is_small_ && task_.may_read_directly) {
-            std::size_t const size = task_.operation == Operation::reduce_scatter ||
-                                             (task_.operation == Operation::all_to_all && !has_pieces_)
-                                         ? task_.bytes * n_
-                                         : task_.bytes;
-            notice.buffer = shared_memory().locate(task_.in, size);
-        }
+        if (!is_small_ && task_.may_read_directly)
+            notice.buffer = shared_memory().locate(task_.in, task_.operation == Operation::all_gather ? piece(me_).bytes
+                                                                                                      : task_.bytes);
         for (std::size_t p = 0; has_pieces_ && p < n_; ++p) group_->pieces(me_, slot_)[p] = sent(p);
         stage_ = Stage::arriving;
         if (notice.buffer.is_shared())
@@ -198,15 +199,15 @@ class Exchange {
             break;
         }
         case Operation::reduce_scatter:
-            for (std::size_t p = 0; p < n_; ++p) addresses_.push_back(peer(p) + me_ * bytes);
-            sum(task_.out, bytes);
+            for (std::size_t p = 0; p < n_; ++p) addresses_.push_back(peer(p) + piece(me_).offset);
+            sum(task_.out, piece(me_).bytes);
             break;
         case Operation::all_gather: // all in the same order: what one has read is in cache for the others
-            for (std::size_t p = 0; p < n_; ++p) copy(out + p * bytes, peer(p), bytes);
+            for (std::size_t p = 0; p < n_; ++p) copy(out + piece(p).offset, peer(p), piece(p).bytes);
             break;
         case Operation::all_to_all:
             each([&](std::size_t p) {
-                auto const from = has_pieces_ ? group_->pieces(p, slot_)[me_] : Piece{me_ * bytes, bytes};
+                auto const from = has_pieces_ ? group_->pieces(p, slot_)[me_] : piece(me_);
                 copy(out + received(p).offset, peer(p) + from.offset, from.bytes);
             });
             break;
@@ -242,14 +243,19 @@ class Exchange {
     [[nodiscard]] bool all_have(std::atomic<std::uint64_t> Slot::* number, std::size_t chunks) const {
         return group_->all_at(slot_, number, base() + chunks);
     }
-    [[nodiscard]] Piece piece(MPI_Aint offset, MPI_Count count) const {
+    /// Of the unscattered side, what rank p has on the scattered side.
+    [[nodiscard]] Piece piece(std::size_t p) const {
+        std::size_t const begin = std::min(p * task_.piece, task_.bytes);
+        return {begin, std::min(task_.piece, task_.bytes - begin)};
+    }
+    [[nodiscard]] Piece counted(MPI_Aint offset, MPI_Count count) const {
         return {static_cast<std::uint64_t>(offset) * task_.element, static_cast<std::uint64_t>(count) * task_.element};
     }
     [[nodiscard]] Piece sent(std::size_t p) const {
-        return has_pieces_ ? piece(task_.offsets[p], task_.sent[p]) : Piece{p * task_.bytes, task_.bytes};
+        return has_pieces_ ? counted(task_.offsets[p], task_.sent[p]) : piece(p);
     }
     [[nodiscard]] Piece received(std::size_t p) const {
-        return has_pieces_ ? piece(task_.offsets[n_ + p], task_.received[p]) : Piece{p * task_.bytes, task_.bytes};
+        return has_pieces_ ? counted(task_.offsets[n_ + p], task_.received[p]) : piece(p);
     }
     /// The part of `bytes` bytes that chunk k of a piece holds.
     struct Range {
@@ -279,8 +285,8 @@ class Exchange {
         fill(k);
         publish(own().filled, base() + 1 + filled_);
         if (task_.operation == Operation::all_gather) {
-            auto const [begin, length] = part(task_.bytes, k);
-            copy(task_.out + me_ * task_.bytes + begin, task_.in + begin, length);
+            auto const [begin, length] = part(piece(me_).bytes, k);
+            copy(task_.out + piece(me_).offset + begin, task_.in + begin, length);
         } else if (task_.operation == Operation::all_to_all) {
             auto const [begin, length] = part(sent(me_).bytes, k);
             copy(task_.out + received(me_).offset + begin, task_.in + sent(me_).offset + begin, length);
@@ -291,17 +297,20 @@ class Exchange {
         auto const [begin, length] = part(task_.bytes, k);
         switch (task_.operation) {
         case Operation::all_reduce:
-        case Operation::all_gather:
             to_mail(mail, task_.in + begin, length);
             break;
+        case Operation::all_gather: {
+            auto const mine = part(piece(me_).bytes, k);
+            to_mail(mail, task_.in + mine.begin, mine.length);
+            break;
+        }
         case Operation::broadcast:
             if (is_source(me_)) to_mail(mail, task_.in + begin, length);
             break;
         default: // reduce-scatter, all-to-all
             for (std::size_t p = 0; p < n_; ++p) {
-                auto const piece = sent(p);
-                auto const range = part(piece.bytes, k);
-                if (p != me_) to_mail(mail + p * step_, task_.in + piece.offset + range.begin, range.length);
+                auto const range = part(sent(p).bytes, k);
+                if (p != me_) to_mail(mail + p * step_, task_.in + sent(p).offset + range.begin, range.length);
             }
         }
     }
@@ -340,21 +349,25 @@ class Exchange {
             }
             if (!two_rounds_) task_.reduction(addresses_.data(), n_, &out, 1, range.length);
             break;
-        case Operation::reduce_scatter:
+        case Operation::reduce_scatter: {
+            auto const mine = part(piece(me_).bytes, k);
             for (std::size_t p = 0; p < n_; ++p)
-                addresses_.push_back(p == me_ ? const_cast<std::byte*>(task_.in) + me_ * task_.bytes + range.begin
+                addresses_.push_back(p == me_ ? const_cast<std::byte*>(task_.in) + piece(me_).offset + mine.begin
                                               : box(p, k) + me_ * step_);
-            sum(out, range.length);
+            sum(task_.out + mine.begin, mine.length);
             break;
+        }
         case Operation::all_gather:
-            for (std::size_t p = 0; p < n_; ++p)
-                if (p != me_) copy(out + p * task_.bytes, box(p, k), range.length);
+            for (std::size_t p = 0; p < n_; ++p) {
+                auto const theirs = part(piece(p).bytes, k);
+                if (p != me_) copy(task_.out + piece(p).offset + theirs.begin, box(p, k), theirs.length);
+            }
             break;
         case Operation::all_to_all:
             for (std::size_t p = 0; p < n_; ++p) {
-                auto const piece = received(p);
-                auto const mine = part(piece.bytes, k);
-                if (p != me_) copy(task_.out + piece.offset + mine.begin, box(p, k) + me_ * step_, mine.length);
+                auto const theirs = part(received(p).bytes, k);
+                if (p != me_)
+                    copy(task_.out + received(p).offset + theirs.begin, box(p, k) + me_ * step_, theirs.length);
             }
             break;
         default: // broadcast
@@ -368,7 +381,7 @@ class Exchange {
     std::size_t me_ = 0, n_ = 1, slot_ = 0, lane_ = 0, step_ = 0, longest_ = 0;
     std::uint64_t number_ = 0, before_ = 0;
     std::size_t filled_ = 0, reduced_ = 0, drained_ = 0;
-    bool has_pieces_ = false, is_small_ = false, two_rounds_ = false, exceeds_caches_ = false;
+    bool held_ = false, has_pieces_ = false, is_small_ = false, two_rounds_ = false, exceeds_caches_ = false;
     std::vector<std::byte*> addresses_;
 };
 

@@ -97,6 +97,7 @@ class Group {
             std::snprintf(verdict.why.data(), verdict.why.size(), "rank %d cannot map what rank %d shares", mine,
                           unmapped);
         auto const verdicts = gathered(comm, verdict);
+        find_nodes(cards, verdicts, mine);
         for (int const member : members_) {
             auto const& theirs = verdicts[static_cast<std::size_t>(member)];
             all_mapped = all_mapped && theirs.all_mapped;
@@ -125,6 +126,10 @@ class Group {
 
     [[nodiscard]] std::size_t size() const { return members_.size(); }
     [[nodiscard]] std::size_t rank() const { return rank_; }
+    /// How many nodes the communicator's ranks lie on, when each node shares memory among as many of them, two or more,
+    /// which follow each other; otherwise 0. And which of the nodes this is.
+    [[nodiscard]] std::size_t nodes() const { return nodes_; }
+    [[nodiscard]] std::size_t node() const { return node_; }
     /// The ranks of the communicator that are members.
     [[nodiscard]] std::vector<int> const& members() const { return members_; }
 
@@ -180,6 +185,23 @@ class Group {
         bool all_mapped;
         std::array<char, 127> why;
     };
+    void find_nodes(std::vector<Card> const& cards, std::vector<Verdict> const& verdicts, int mine) {
+        auto const together = [&](std::size_t a, std::size_t b) {
+            return cards[a].kernel == cards[b].kernel && cards[a].isolation == cards[b].isolation &&
+                   cards[a].node == cards[b].node;
+        };
+        std::size_t each = 1;
+        while (each < cards.size() && together(0, each)) ++each;
+        if (each < 2 || cards.size() % each != 0) return;
+        for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+            std::size_t const first = rank / each * each;
+            if (!verdicts[rank].all_mapped || !together(rank, first) ||
+                (rank == first && first > 0 && together(0, rank)))
+                return;
+        }
+        nodes_ = cards.size() / each;
+        node_ = static_cast<std::size_t>(mine) / each;
+    }
     template <class T>
     static std::vector<T> gathered(MPI_Comm comm, T const& own) {
         int ranks = 1;
@@ -218,7 +240,7 @@ class Group {
                          why);
     }
 
-    std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0;
+    std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0;
     std::vector<int> members_;
     std::vector<Place> places_;
     std::vector<std::byte*> blocks_;
