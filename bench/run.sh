@@ -1,26 +1,42 @@
 #!/bin/bash
-# ./dev bench: training beside PyTorch, the collectives beside MPI and gloo, then the kernels.
-# run.sh BUILD_FOLDER [ARGS of training.py]
+# ./dev bench [SECTION...]: run.sh BUILD_FOLDER [SECTION...]; all sections if none is named.
 set -euo pipefail
 build=$1
 shift
 here=$(cd "$(dirname "$0")" && pwd)
 text=$build/demo/bible.txt
-"$here/../examples/train_lm/bible.sh" "${text%/*}"
 export OMP_NUM_THREADS=1
-python3 "$here/training.py" --train-lm "$build/bin/train_lm" --data "$text" "$@"
 
-echo "the loss of a checkpoint, by train_lm and by PyTorch"
-folder=$(mktemp -d)
-trap 'rm -r "$folder"' EXIT
-flags=(--data "$text" --seq 64 --batch 8)
-for experts in 0 4; do
-    mpiexec -n 2 "$build/bin/train_lm" "${flags[@]}" --experts $experts --steps 20 --dump-weights "$folder" --log "$folder/log" --quiet
-    python3 "$here/../tests/reference/llama_mixtral.py" "$folder" "${flags[@]}" --step 20 --log "$folder/log"
+training() { # beside PyTorch
+    python3 "$here/training.py" --train-lm "$build/bin/train_lm" --data "$text"
+}
+checkpoint() { # its loss, by train_lm and by PyTorch
+    local folder experts flags=(--data "$text" --seq 64 --batch 8)
+    folder=$(mktemp -d)
+    trap 'rm -r "$folder"' RETURN
+    for experts in 0 4; do
+        mpiexec -n 2 "$build/bin/train_lm" "${flags[@]}" --experts $experts --steps 20 --dump-weights "$folder" --log "$folder/log" --quiet
+        python3 "$here/../tests/reference/llama_mixtral.py" "$folder" "${flags[@]}" --step 20 --log "$folder/log"
+    done
+}
+collectives() { # beside the MPI library and gloo
+    python3 "$here/collectives.py" --bench "$build/bin/bench_collectives" --out "$build/bench"
+}
+network() { # across hosts that a lab makes
+    "$here/lab/network.py" --bench "$build/bin/bench_network"
+}
+kernels() {
+    local program
+    for program in "$build"/bin/bench_kernels_*; do "$program" --benchmark_min_time=0.1s; done
+}
+
+sections=(training checkpoint collectives network kernels)
+(($#)) || set -- "${sections[@]}"
+for section; do
+    [[ " ${sections[*]} " == *" $section "* ]] || { echo "bench: there is no section '$section': ${sections[*]}" >&2 && exit 1; }
 done
-
-python3 "$here/collectives.py" --bench "$build/bin/bench_collectives" --out "$build/bench"
-
-for program in "$build"/bin/bench_kernels_*; do
-    "$program" --benchmark_min_time=0.1s
+"$here/../examples/train_lm/bible.sh" "${text%/*}"
+for section; do
+    echo "== $section"
+    "$section"
 done

@@ -11,10 +11,7 @@ iproute2; where it may not do this it says so in a line and ends with status 77.
 import argparse
 import json
 import os
-import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -37,10 +34,11 @@ def run(*command, **options):
 class Namespace:
     """Namespaces that live as long as a process that sleeps in them."""
 
-    def __init__(self, name, kinds, first="true"):
-        self.name = name
-        command = ["unshare", *kinds, "--propagation", "private"] if "--mount" in kinds else ["unshare", *kinds]
-        self.kinds = [kind for kind in kinds]
+    def __init__(self, kinds, first="true"):
+        command = ["unshare", *kinds]
+        if "--mount" in kinds and subprocess.run([*command, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            command += ["--propagation", "unchanged"]  # in a chroot, which is in a mount table of its own already
+        self.kinds = kinds
         self.process = subprocess.Popen([*command, "sh", "-c", f"{first} && echo ready && exec sleep infinity"],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.process.stdout.readline() != "ready\n":
@@ -73,7 +71,7 @@ class Hosts:
                 raise Skip(f"there is no {tool}")
         self.rate, self.made = rate, []
         try:
-            self.switch = self.make("switch", ["--net"])
+            self.switch = self.make(["--net"])
             self.switch("ip", "link", "add", "bridge", "type", "bridge")
             self.switch("ip", "link", "set", "bridge", "up")
             self.hosts = [self.host(i, delay) for i in range(count)]
@@ -87,7 +85,7 @@ class Hosts:
         return self.made[-1]
 
     def host(self, i, delay):
-        host = self.make(f"host{i}", ["--net", "--mount", "--ipc", "--uts"],
+        host = self.make(["--net", "--mount", "--ipc", "--uts"],
                          f"mount -t tmpfs -o size=64m tmpfs /dev/shm && hostname host{i}")
         run("ip", "link", "add", DEVICE, "netns", host.pid, "type", "veth", "peer", "name", f"port{i}", "netns", self.switch.pid)
         host("ip", "address", "add", f"10.77.0.{i + 1}/24", "dev", DEVICE)

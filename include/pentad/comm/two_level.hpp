@@ -41,20 +41,22 @@ class Levels {
     [[nodiscard]] std::size_t nodes() const { return inside_->nodes(); }
     [[nodiscard]] std::size_t node() const { return inside_->node(); }
 
-    // Operations come to `across` in the order in which they began, which is the same on all ranks.
+    // Operations call collectives of `across` in the order in which they began, which is the same on all ranks.
     std::uint64_t begin() { return begun_++; }
-    [[nodiscard]] bool may_cross(std::uint64_t number) const { return crossed_ == number; }
-    void cross() { ++crossed_; }
+    [[nodiscard]] bool is_turn_of(std::uint64_t number) const { return turn_ == number; }
+    void end_turn() { ++turn_; }
 
   private:
     node::Group* inside_;
     MPI_Comm across_ = MPI_COMM_NULL, all_ = MPI_COMM_NULL;
-    std::uint64_t begun_ = 0, crossed_ = 0;
+    std::uint64_t begun_ = 0, turn_ = 0;
 };
 
 /// One collective in two levels. All-reduce: reduce-scatter inside, all-reduce across, all-gather inside.
-/// Reduce-scatter: inside for each node, then across. All-gather: across, then inside for each node as it arrives.
-/// All-to-all: inside, and messages to the ranks of other nodes. Broadcast: across from the root, then inside.
+/// Reduce-scatter: inside for each node, whose sums go there in messages. All-gather: messages across, and an
+/// all-gather inside for each node as they arrive. All-to-all: inside, and messages to the ranks of other nodes.
+/// Broadcast: across from the root, then inside. Sums over nodes are made in the order of nodes, in an all-reduce as
+/// the MPI library does.
 class TwoLevel final : public Pending {
   public:
     /// Begins it: `task` is that of all ranks, in the type and with the sum that MPI knows.
@@ -67,100 +69,92 @@ class TwoLevel final : public Pending {
         me_ = levels.inside().rank();
         nodes_ = levels.nodes();
         number_ = levels.begin();
-        crosses_ = true;
-        crossed_ = false;
-        used_ = 0;
+        had_turn_ = false;
+        used_ = arrived_ = sent_ = 0;
         requests_.clear();
-        std::size_t const bundle = k_ * task.piece, mine = me_ * task.piece;
         switch (task.operation) {
-        case observe::Operation::all_reduce: {
-            share_ = (task.bytes + 64 * k_ - 1) / (64 * k_) * 64;
-            begin_ = std::min(me_ * share_, task.bytes);
-            auto scatter = task, gather = task;
-            scatter.operation = observe::Operation::reduce_scatter;
-            gather.operation = observe::Operation::all_gather;
-            scatter.piece = gather.piece = share_;
-            scatter.out = task.out + begin_;
-            gather.in = task.out + begin_;
-            exchange(scatter, false);
-            exchange(gather, true);
-            break;
-        }
+        case observe::Operation::all_reduce:
+            return begin_all_reduce();
         case observe::Operation::reduce_scatter:
-            sums_ = detail::staging_pool<Kokkos::HostSpace>().take(nodes_ * task.piece);
-            for (std::size_t b = 0; b < nodes_; ++b) {
-                auto part = inside(b * bundle, task.in, static_cast<std::byte*>(sums_.data()));
-                part.out += b * task.piece;
-                exchange(part, false);
-            }
-            break;
-        case observe::Operation::all_gather: {
-            std::byte* const place = task.out + levels.node() * bundle + mine;
-            node::copy(place, task.in, task.piece, false);
-            for (std::size_t i = 1; i < nodes_; ++i) {
-                std::size_t const from = (levels.node() + nodes_ - i) % nodes_;
-                receive(task.out + from * bundle + mine, task.piece, from, levels.across());
-            }
-            for (std::size_t i = 1; i < nodes_; ++i)
-                send(place, task.piece, (levels.node() + i) % nodes_, levels.across());
-            for (std::size_t i = 0; i < nodes_; ++i) {
-                std::size_t const b = (levels.node() + nodes_ - i) % nodes_;
-                auto part = inside(b * bundle, task.out, task.out + b * bundle);
-                part.in += mine;
-                exchange(part, i > 0);
-            }
-            crosses_ = false;
-            break;
-        }
-        case observe::Operation::all_to_all: {
-            for (std::size_t i = k_; i < nodes_ * k_; ++i) { // the ranks behind those of this node, and before them
-                std::size_t const to = (levels.node() * k_ + i) % (nodes_ * k_);
-                receive(task.out + to * task.piece, task.piece, to, levels.all());
-            }
-            for (std::size_t i = k_; i < nodes_ * k_; ++i) {
-                std::size_t const to = (levels.node() * k_ + i) % (nodes_ * k_);
-                send(task.in + to * task.piece, task.piece, to, levels.all());
-            }
-            exchange(inside(levels.node() * bundle, task.in, task.out + levels.node() * bundle), false);
-            crosses_ = false;
-            break;
-        }
-        default: // broadcast
+            return begin_reduce_scatter();
+        case observe::Operation::all_gather:
+            return begin_all_gather();
+        case observe::Operation::all_to_all:
+            return begin_all_to_all();
+        default:
             auto part = task;
             part.root = static_cast<int>(static_cast<std::size_t>(task.root) % k_);
             exchange(part, true);
         }
     }
     bool advance() override {
-        if (crosses_ && !crossed_ && levels_->may_cross(number_) && is_ready_to_cross()) {
-            cross();
-            levels_->cross();
-            crossed_ = true;
+        bool exchanged = true;
+        for (std::size_t i = 0; i < used_; ++i) exchanged = exchanges_[i]->advance() && exchanged;
+        if (!had_turn_ && levels_->is_turn_of(number_) && is_ready_for_turn()) {
+            start_across();
+            levels_->end_turn();
+            had_turn_ = true;
         }
-        if (!crosses_ && levels_->may_cross(number_)) { // it is not waited for
-            levels_->cross();
-            crosses_ = crossed_ = true;
-        }
-        bool done = crossed_;
-        for (std::size_t i = 0; i < requests_.size(); ++i) {
-            if (requests_[i] == MPI_REQUEST_NULL) continue;
-            int arrived = 0;
-            check(MPI_Test(&requests_[i], &arrived, MPI_STATUS_IGNORE), "MPI_Test");
-            done = done && arrived != 0;
-        }
-        release_what_arrived();
-        for (std::size_t i = 0; i < used_; ++i)
-            if (!exchanges_[i]->advance()) done = false;
-        if (done) sums_ = {};
-        return done;
+        if (task_.operation == observe::Operation::reduce_scatter) send_sums();
+        for (int arrived = 1; arrived_ < requests_.size() && arrived != 0;
+             arrived_ += static_cast<std::size_t>(arrived))
+            check(MPI_Test(&requests_[arrived_], &arrived, MPI_STATUS_IGNORE), "MPI_Test");
+        release_exchanges();
+        if (!exchanged || !had_turn_ || arrived_ < requests_.size()) return false;
+        if (task_.operation == observe::Operation::reduce_scatter) add_sums();
+        return true;
     }
 
   private:
-    /// The part of the task inside this node, for the pieces from `offset` on.
-    [[nodiscard]] node::Task inside(std::size_t offset, std::byte const* in, std::byte* out) const {
+    void begin_all_reduce() {
+        share_ = (task_.bytes + 64 * k_ - 1) / (64 * k_) * 64;
+        begin_ = std::min(me_ * share_, task_.bytes);
+        auto scatter = task_, gather = task_;
+        scatter.operation = observe::Operation::reduce_scatter;
+        gather.operation = observe::Operation::all_gather;
+        scatter.piece = gather.piece = share_;
+        scatter.out = task_.out + begin_;
+        gather.in = task_.out + begin_;
+        exchange(scatter, false);
+        exchange(gather, true);
+    }
+    void begin_reduce_scatter() {
+        sums_ = detail::staging_pool<Kokkos::HostSpace>().take(2 * nodes_ * task_.piece);
+        for (std::size_t i = 1; i < nodes_; ++i) receive(sum_of(node_before(i)), node_before(i), levels_->across());
+        for (std::size_t i = 0; i < nodes_; ++i)
+            exchange(inside(node_after(i), task_.in, sum_for(node_after(i))), false);
+    }
+    void begin_all_gather() {
+        auto const place = [this](std::size_t b) { return task_.out + (b * k_ + me_) * task_.piece; };
+        node::copy(place(levels_->node()), task_.in, task_.piece, false);
+        for (std::size_t i = 1; i < nodes_; ++i) receive(place(node_before(i)), node_before(i), levels_->across());
+        for (std::size_t i = 1; i < nodes_; ++i) send(place(levels_->node()), node_after(i), levels_->across());
+        for (std::size_t i = 0; i < nodes_; ++i) {
+            auto part = inside(node_before(i), task_.out, task_.out + node_before(i) * k_ * task_.piece);
+            part.in = place(node_before(i));
+            exchange(part, i > 0);
+        }
+    }
+    void begin_all_to_all() {
+        std::size_t const first = levels_->node() * k_, all = nodes_ * k_;
+        for (std::size_t i = k_; i < all; ++i) { // the ranks of other nodes, beginning behind those of this
+            std::size_t const from = (first + all - i + k_ - 1) % all;
+            receive(task_.out + from * task_.piece, from, levels_->all());
+        }
+        for (std::size_t i = k_; i < all; ++i) {
+            std::size_t const to = (first + i) % all;
+            send(task_.in + to * task_.piece, to, levels_->all());
+        }
+        exchange(inside(levels_->node(), task_.in, task_.out + first * task_.piece), false);
+    }
+
+    [[nodiscard]] std::size_t node_after(std::size_t i) const { return (levels_->node() + i) % nodes_; }
+    [[nodiscard]] std::size_t node_before(std::size_t i) const { return (levels_->node() + nodes_ - i) % nodes_; }
+    /// The part of the task inside this node, for the pieces of the ranks of node b.
+    [[nodiscard]] node::Task inside(std::size_t b, std::byte const* in, std::byte* out) const {
         auto part = task_;
         part.bytes = k_ * task_.piece;
-        part.in = in + offset;
+        part.in = in + b * part.bytes;
         part.out = out;
         return part;
     }
@@ -169,62 +163,74 @@ class TwoLevel final : public Pending {
         exchanges_[used_++]->begin(levels_->inside(), task, held);
     }
     [[nodiscard]] MPI_Count count(std::size_t bytes) const { return static_cast<MPI_Count>(bytes / task_.element); }
-    void receive(std::byte* to, std::size_t bytes, std::size_t from, MPI_Comm comm) {
+    [[nodiscard]] int tag() const { return static_cast<int>(number_ % 32768); }
+    void receive(std::byte* to, std::size_t from, MPI_Comm comm) {
         requests_.push_back(MPI_REQUEST_NULL);
-        check(MPI_Irecv_c(to, count(bytes), type_, static_cast<int>(from), 0, comm, &requests_.back()), "MPI_Irecv");
+        check(MPI_Irecv_c(to, count(task_.piece), type_, static_cast<int>(from), tag(), comm, &requests_.back()),
+              "MPI_Irecv");
     }
-    void send(std::byte const* from, std::size_t bytes, std::size_t to, MPI_Comm comm) {
+    void send(std::byte const* from, std::size_t to, MPI_Comm comm) {
         requests_.push_back(MPI_REQUEST_NULL);
-        check(MPI_Isend_c(from, count(bytes), type_, static_cast<int>(to), 0, comm, &requests_.back()), "MPI_Isend");
+        check(MPI_Isend_c(from, count(task_.piece), type_, static_cast<int>(to), tag(), comm, &requests_.back()),
+              "MPI_Isend");
     }
-    [[nodiscard]] bool is_ready_to_cross() {
-        if (task_.operation == observe::Operation::all_reduce) return exchanges_[0]->advance();
-        if (task_.operation == observe::Operation::broadcast) return true;
-        bool ready = true;
-        for (std::size_t i = 0; i < used_; ++i) ready = exchanges_[i]->advance() && ready;
-        return ready;
+
+    // All-reduce and broadcast: a collective of the MPI library across nodes.
+    [[nodiscard]] bool is_ready_for_turn() {
+        return task_.operation != observe::Operation::all_reduce || exchanges_[0]->advance();
     }
-    void cross() {
+    void start_across() {
+        bool const reduces = task_.operation == observe::Operation::all_reduce;
+        auto const root = static_cast<std::size_t>(std::max(task_.root, 0));
+        if (!reduces && (task_.root < 0 || root % k_ != me_)) return; // others have the root's number on their nodes
         requests_.push_back(MPI_REQUEST_NULL);
-        auto* const request = &requests_.back();
-        MPI_Comm const across = levels_->across();
-        switch (task_.operation) {
-        case observe::Operation::all_reduce:
+        if (reduces)
             check(MPI_Iallreduce_c(MPI_IN_PLACE, task_.out + begin_, count(std::min(share_, task_.bytes - begin_)),
-                                   type_, sum_, across, request),
+                                   type_, sum_, levels_->across(), &requests_.back()),
                   "MPI_Iallreduce");
-            break;
-        case observe::Operation::reduce_scatter:
-            check(
-                MPI_Ireduce_scatter_block_c(sums_.data(), task_.out, count(task_.piece), type_, sum_, across, request),
-                "MPI_Ireduce_scatter_block");
-            break;
-        default: // broadcast, by the ranks that have the root's number on their nodes
-            if (static_cast<std::size_t>(task_.root) % k_ == me_)
-                check(MPI_Ibcast_c(task_.out, count(task_.bytes), type_,
-                                   static_cast<int>(static_cast<std::size_t>(task_.root) / k_), across, request),
-                      "MPI_Ibcast");
-        }
+        else
+            check(MPI_Ibcast_c(task_.out, count(task_.bytes), type_, static_cast<int>(root / k_), levels_->across(),
+                               &requests_.back()),
+                  "MPI_Ibcast");
     }
-    /// Exchanges that waited for the network begin when what they need has come.
-    void release_what_arrived() {
-        auto const is_there = [&](std::size_t i) { return requests_[i] == MPI_REQUEST_NULL; };
-        if (task_.operation == observe::Operation::all_gather) // requests_[i - 1] is for the bundle of exchange i
-            for (std::size_t i = 1; i < used_; ++i)
-                if (is_there(i - 1)) exchanges_[i]->release();
-        if (!crossed_ || !is_there(0)) return;
+    /// Exchanges that wait for the network begin when what they need has come.
+    void release_exchanges() {
+        if (task_.operation == observe::Operation::all_gather) // message i is for exchange i + 1
+            for (std::size_t i = 0; i < std::min(arrived_, nodes_ - 1); ++i) exchanges_[i + 1]->release();
+        if (!had_turn_ || arrived_ < requests_.size()) return;
         if (task_.operation == observe::Operation::all_reduce) exchanges_[1]->release();
         if (task_.operation == observe::Operation::broadcast) exchanges_[0]->release();
+    }
+
+    // Reduce-scatter: the sums of this node's ranks for all nodes, then those of all nodes for this one.
+    [[nodiscard]] std::byte* sum_for(std::size_t b) const {
+        return static_cast<std::byte*>(sums_.data()) + b * task_.piece;
+    }
+    [[nodiscard]] std::byte* sum_of(std::size_t b) const {
+        return b == levels_->node() ? sum_for(b) : sum_for(nodes_ + b);
+    }
+    void send_sums() {
+        for (; sent_ < nodes_ && exchanges_[sent_]->advance(); ++sent_)
+            if (sent_ > 0) send(sum_for(node_after(sent_)), node_after(sent_), levels_->across());
+    }
+    void add_sums() {
+        addresses_.clear();
+        for (std::size_t b = 0; b < nodes_; ++b) addresses_.push_back(sum_of(b));
+        task_.reduction(addresses_.data(), nodes_, &task_.out, 1, task_.piece);
+        sums_ = {};
     }
 
     Levels* levels_ = nullptr;
     node::Task task_;
     MPI_Datatype type_ = MPI_DATATYPE_NULL;
     MPI_Op sum_ = MPI_OP_NULL;
-    std::size_t k_ = 1, me_ = 0, nodes_ = 1, share_ = 0, begin_ = 0, used_ = 0;
+    std::size_t k_ = 1, me_ = 0, nodes_ = 1;
+    std::size_t share_ = 0, begin_ = 0; ///< all-reduce: bytes that a rank sums, and where its own begin
     std::uint64_t number_ = 0;
-    bool crosses_ = true, crossed_ = false;
+    bool had_turn_ = false;
+    std::size_t used_ = 0, arrived_ = 0, sent_ = 0; ///< exchanges; requests that are complete, in order; sums
     Block<Kokkos::HostSpace> sums_;
+    std::vector<std::byte*> addresses_;
     std::vector<MPI_Request> requests_;
     std::vector<std::unique_ptr<node::Exchange>> exchanges_;
 };
