@@ -12,8 +12,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <string>
@@ -320,9 +322,11 @@ TEST_CASE_TEMPLATE("two levels give the sums of all ranks, and what they carry i
         bool const one_node = static_cast<std::size_t>(std::atoi(ranks_per_node)) == world.n;
         REQUIRE((world.comm.levels() == nullptr) == one_node);
         if (one_node) continue;
+        comm::forced_algorithm() = comm::Algorithm::direct; // small exchanges too
         for (std::size_t const piece : {1, 33, 1000, 70001})
             for (auto const where : {Where::nobody, Where::everybody, Where::even_ranks})
                 all_collectives<T>(world, piece, where, /*same_bits=*/false);
+        comm::forced_algorithm() = comm::Algorithm::automatic;
     }
 }
 
@@ -374,6 +378,30 @@ TEST_CASE("nodes can be simulated") {
     setenv("PENTAD_RANKS_PER_NODE", "none", 1);
     CHECK_THROWS_WITH_AS(World(), "PENTAD_RANKS_PER_NODE=none: it is a number of ranks, 1 or more", comm::Error);
     unsetenv("PENTAD_RANKS_PER_NODE");
+}
+
+TEST_CASE("all ranks follow the tuning that the first rank reads, and none that cannot be used") {
+    std::string const path = "pentad-tuning-test." + std::to_string(world_size());
+    auto const mpi_calls = [&](std::string const& text) {
+        if (world_rank() == 0) {
+            std::ofstream(path) << text;
+            setenv("PENTAD_TUNING", path.c_str(), 1);
+        }
+        World const world;
+        unsetenv("PENTAD_TUNING");
+        std::remove(path.c_str());
+        Buffer<f64> x(world, 10, Where::nobody);
+        fill_with(x.view, [](std::size_t) { return 1.0; });
+        pmpi::clear();
+        comm::all_reduce(Exec(), world.comm, x.view);
+        CHECK(x.view(0) == static_cast<double>(world.n));
+        return pmpi::count().calls;
+    };
+    std::string const head = "pentad tuning 1\nmachine " + comm::Tuning::machine() + "\n";
+    CHECK(mpi_calls(head + "group 2 ranks 1 nodes\nmpi all_reduce 0 81\n") == 1);
+    CHECK(mpi_calls(head + "group 2 ranks 1 nodes\nmpi all_reduce 0 80\n") == 0);
+    CHECK(mpi_calls("pentad tuning 1\nmachine of another kind\ngroup 2 ranks 1 nodes\nmpi all_reduce 0 81\n") == 0);
+    CHECK(mpi_calls(std::string("\0\xff\n", 3)) == 0);
 }
 
 TEST_CASE("memory that is given back is gone for the peers, and new memory is found") {

@@ -1,13 +1,25 @@
-// Room: comm. Which algorithm carries out a collective: the same on all ranks of a group, from what they all know.
+// Room: comm. Which algorithm carries out a collective: the same on all ranks of a group, from what they all know. The
+// library's own is taken but where the MPI library's is faster, which pentad_tune measures for a machine.
 #pragma once
 
 #include <pentad/comm/error.hpp>
+#include <pentad/observe/ledger.hpp>
 
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pentad::comm {
 
@@ -33,6 +45,142 @@ inline Algorithm& forced_algorithm() {
         throw Error("PENTAD_COLLECTIVES=" + std::string(text) + ": it is one of " + names);
     }();
     return algorithm;
+}
+
+/// Where the MPI library's collectives are faster, as text:
+///
+///     pentad tuning 1
+///     machine AMD EPYC, 2 processors, MPICH Version: 5.0.2
+///     group 4 ranks 2 nodes
+///     mpi reduce_scatter 0 131072
+///
+/// says that groups like those of 4 ranks on 2 nodes take MPI's reduce-scatter below 131072 bytes of the unscattered
+/// side.
+class Tuning {
+  public:
+    /// What holds where nobody has measured: within a node never; across nodes where latency counts, as measured on two
+    /// hosts of two ranks joined by 1 Gbit/s.
+    Tuning() {
+        using observe::Operation;
+        groups_ = {{2, 1, {}},
+                   {4,
+                    2,
+                    {{Operation::all_reduce, 0, std::size_t{128} << 10},
+                     {Operation::reduce_scatter, 0, std::size_t{128} << 10},
+                     {Operation::all_to_all, 0, std::size_t{256} << 10}}}};
+    }
+    /// @param here the machine that it must be of, if any
+    /// @throws Error that says what is wrong with the text, and in which line
+    Tuning(std::string const& text, std::string const& here) {
+        std::istringstream lines(text);
+        std::string line, word, more;
+        bool has_machine = false;
+        for (int number = 1; std::getline(lines, line); ++number) {
+            std::istringstream words(line);
+            auto const refuse = [&](std::string const& why) {
+                throw Error("line " + std::to_string(number) + ": " + why);
+            };
+            if (number == 1) {
+                if (line != "pentad tuning 1") refuse("it is not 'pentad tuning 1'");
+            } else if (line.rfind("machine ", 0) == 0) {
+                if (!here.empty() && line.substr(8) != here) refuse("it is of another machine, this is " + here);
+                has_machine = true;
+            } else if (Group group; words >> word && word == "group") {
+                std::string ranks, nodes;
+                if (!(words >> group.ranks >> ranks >> group.nodes >> nodes) || words >> more || ranks != "ranks" ||
+                    nodes != "nodes" || group.ranks < 2 || group.nodes < 1)
+                    refuse("it is not 'group <number> ranks <number> nodes'");
+                groups_.push_back(group);
+            } else if (word == "mpi" && !groups_.empty()) {
+                Range range{};
+                bool const is_complete = !!(words >> word >> range.from >> range.to);
+                auto const name = std::find(observe::operation_names.begin(), observe::operation_names.end(), word);
+                if (!is_complete || words >> more || name == observe::operation_names.end() || range.from >= range.to ||
+                    line.find('-') != std::string::npos)
+                    refuse("it is not 'mpi <operation> <from bytes> <to bytes>'");
+                range.operation = static_cast<observe::Operation>(name - observe::operation_names.begin());
+                groups_.back().by_mpi.push_back(range);
+            } else
+                refuse("'" + line + "' is neither machine, group nor, after a group, mpi");
+        }
+        if (!has_machine || groups_.empty()) throw Error("it names no machine, or no group");
+    }
+
+    struct Range {
+        observe::Operation operation;
+        std::size_t from, to;
+    };
+    struct Group {
+        int ranks = 0, nodes = 0;
+        std::vector<Range> by_mpi;
+
+        /// Whether MPI is to be called for `bytes` bytes of the unscattered side.
+        [[nodiscard]] bool takes_mpi(observe::Operation operation, std::size_t bytes) const {
+            return std::any_of(by_mpi.begin(), by_mpi.end(), [&](Range const& range) {
+                return range.operation == operation && range.from <= bytes && bytes < range.to;
+            });
+        }
+    };
+    /// What holds for groups of that size: what was measured for the most similar. It lives as long as the tuning.
+    [[nodiscard]] Group const& of(int ranks, int nodes) const {
+        static Group const unknown;
+        Group const* nearest = &unknown;
+        double least = std::numeric_limits<double>::infinity();
+        for (auto const& group : groups_) {
+            double const distance = std::abs(std::log2(static_cast<double>(group.ranks) / ranks)) +
+                                    std::abs(std::log2(static_cast<double>(group.nodes) / nodes));
+            if ((group.nodes > 1) != (nodes > 1) || distance >= least) continue;
+            nearest = &group;
+            least = distance;
+        }
+        return *nearest;
+    }
+    /// This machine, as a tuning names it.
+    static std::string machine() {
+        std::string model = "unknown processor", line;
+        for (std::ifstream file("/proc/cpuinfo"); std::getline(file, line);)
+            if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos) {
+                model = line.substr(line.find(": ") + 2);
+                break;
+            }
+        char version[MPI_MAX_LIBRARY_VERSION_STRING]{};
+        int length = 0;
+        MPI_Get_library_version(version, &length);
+        std::istringstream words(version);
+        std::string mpi, word;
+        for (int i = 0; i < 3 && words >> word; ++i) mpi += (i == 0 ? "" : " ") + word;
+        return model + ", " + std::to_string(sysconf(_SC_NPROCESSORS_CONF)) + " processors, " + mpi;
+    }
+
+  private:
+    std::vector<Group> groups_;
+};
+
+/// The tuning in the file that PENTAD_TUNING names, read on the first rank, for all. One that cannot be used is
+/// ignored, and a line on standard error says why. Collective over `world`.
+inline Tuning read_tuning(MPI_Comm world) {
+    int rank = 0;
+    MPI_Comm_rank(world, &rank);
+    std::string text;
+    if (char const* const path = rank == 0 ? std::getenv("PENTAD_TUNING") : nullptr) {
+        std::ifstream file(path);
+        std::ostringstream content;
+        content << file.rdbuf();
+        try {
+            if (!file) throw Error("it cannot be read");
+            text = content.str();
+            (void)Tuning(text, Tuning::machine());
+        } catch (Error const& error) {
+            std::fprintf(stderr, "pentad: PENTAD_TUNING=%s is ignored: %s\n", path, error.what());
+            text.clear();
+        }
+    }
+    auto size = static_cast<int>(text.size());
+    check(MPI_Bcast(&size, 1, MPI_INT, 0, world), "MPI_Bcast");
+    if (size == 0) return {};
+    text.resize(static_cast<std::size_t>(size));
+    check(MPI_Bcast(text.data(), size, MPI_CHAR, 0, world), "MPI_Bcast");
+    return {text, {}};
 }
 
 } // namespace pentad::comm

@@ -9,6 +9,7 @@
 // depends on what all ranks know; the order of sums is fixed for a given size, type and group.
 #pragma once
 
+#include <pentad/comm/choice.hpp>
 #include <pentad/comm/communicator.hpp>
 #include <pentad/comm/datatype.hpp>
 #include <pentad/comm/request.hpp>
@@ -93,6 +94,7 @@ inline Pending* begin(Communicator const& comm, node::Task task, MPI_Datatype ty
     auto const forced = forced_algorithm();
     if (forced == Algorithm::mpi) return nullptr;
     task.may_read_directly = forced != Algorithm::mailbox;
+    if (forced == Algorithm::automatic && comm.takes_mpi(task.operation, task.bytes)) return nullptr;
     if (auto* const group = comm.node()) {
         auto& exchange = progress().take<node::Exchange>();
         exchange.begin(*group, task);

@@ -25,8 +25,8 @@ namespace pentad::comm {
 class Communicator {
   public:
     Communicator() = default;
-    /// Takes ownership of `handle`; collective over it. `mesh` is read by the ledger and must outlive the communicator.
-    Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh)
+    /// Takes ownership of `handle`; collective over it. `mesh` and `tuning` must outlive the communicator.
+    Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh, Tuning const& tuning)
         : handle_(handle), axes_(axes), mesh_(mesh) {
         check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
         check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
@@ -36,6 +36,7 @@ class Communicator {
         if (size_ == 1) return;
         node_ = std::make_unique<node::Group>(handle_);
         if (node_->nodes() > 1) levels_ = std::make_unique<Levels>(handle_, *node_);
+        tuning_ = &tuning.of(size_, levels_ ? static_cast<int>(node_->nodes()) : 1);
     }
     Communicator(Communicator&& other) noexcept { swap(other); }
     Communicator& operator=(Communicator&& other) noexcept {
@@ -55,6 +56,10 @@ class Communicator {
     }
     /// The two levels of a group on several nodes, of which each has as many of its ranks, two or more; else null.
     [[nodiscard]] Levels* levels() const { return levels_.get(); }
+    /// Whether the MPI library's own algorithm is the faster, for `bytes` bytes of the unscattered side.
+    [[nodiscard]] bool takes_mpi(observe::Operation operation, std::size_t bytes) const {
+        return tuning_ != nullptr && tuning_->takes_mpi(operation, bytes);
+    }
     [[nodiscard]] AxisNames const& axes() const { return axes_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
 
@@ -78,6 +83,7 @@ class Communicator {
         std::swap(rank_, other.rank_);
         std::swap(node_, other.node_);
         std::swap(levels_, other.levels_);
+        std::swap(tuning_, other.tuning_);
     }
 
     MPI_Comm handle_ = MPI_COMM_NULL;
@@ -89,6 +95,7 @@ class Communicator {
     int rank_ = 0;
     std::unique_ptr<node::Group> node_;
     std::unique_ptr<Levels> levels_;
+    Tuning::Group const* tuning_ = nullptr;
 };
 
 /// The communicators of a mesh: one along each axis, one over all ranks, and those over several axes that were used.
@@ -96,12 +103,13 @@ class Communicators {
   public:
     /// Collective over `world`, whose size must be the number of ranks of the mesh.
     template <class... Axes>
-    Communicators(MPI_Comm world, Mesh<Axes...> const& mesh) : axes_(mesh.axes().begin(), mesh.axes().end()) {
+    Communicators(MPI_Comm world, Mesh<Axes...> const& mesh)
+        : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(read_tuning(world)) {
         MPI_Comm copy = MPI_COMM_NULL;
         check(MPI_Comm_dup(world, &copy), "MPI_Comm_dup");
         AxisNames all;
         for (auto const& axis : axes_) all.push(axis.name);
-        world_ = Communicator(copy, all, axes_);
+        world_ = Communicator(copy, all, axes_, tuning_);
         if (world_.size() != mesh.size())
             throw std::invalid_argument("the mesh has " + std::to_string(mesh.size()) + " ranks and the communicator " +
                                         std::to_string(world_.size()));
@@ -145,7 +153,7 @@ class Communicators {
         check(MPI_Comm_create_group(world_.handle(), group, 0, &handle), "MPI_Comm_create_group");
         MPI_Group_free(&group);
         MPI_Group_free(&world_group);
-        return made_.emplace_back(handle, key, axes_);
+        return made_.emplace_back(handle, key, axes_, tuning_);
     }
 
   private:
@@ -168,6 +176,7 @@ class Communicators {
     }
 
     std::vector<MeshAxisValue> axes_;
+    Tuning tuning_;
     Communicator world_;
     Communicator self_;
     std::deque<Communicator> made_;
