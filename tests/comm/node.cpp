@@ -260,6 +260,18 @@ TEST_CASE("a wait for the node lets MPI go on, and a wait for MPI the node") {
         if (world.me == 1) comm::send(exec, world.comm, sum_of.view, 0);
     }
     CHECK(differ(big.view, [&](std::size_t i) { return static_cast<double>(i * world.n); }) == 0);
+
+    // The same with a collective of the MPI library that blocks.
+    fill_with(big.view, [](std::size_t i) { return static_cast<double>(i); });
+    fill_with(sum_of.view, [](std::size_t) { return 1.0; });
+    auto reduced = comm::start_all_reduce(exec, world.comm, big.view);
+    if (world.me != 0) reduced.wait();
+    comm::forced_algorithm() = comm::Algorithm::mpi;
+    comm::all_reduce(exec, world.comm, sum_of.view);
+    comm::forced_algorithm() = comm::Algorithm::automatic;
+    reduced.wait();
+    CHECK(sum_of.view(0) == static_cast<double>(world.n));
+    CHECK(differ(big.view, [&](std::size_t i) { return static_cast<double>(i * world.n); }) == 0);
 }
 
 TEST_CASE("ranks that call different collectives are told who does what") {

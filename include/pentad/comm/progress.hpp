@@ -53,9 +53,18 @@ class Progress {
         idle.pop_back();
         return operation;
     }
-    /// Advances everything under way once.
-    void advance() {
-        for (auto const& entry : active_) entry.operation->advance();
+    /// Before a call that blocks in MPI, which would keep those waiting who wait for this rank's part in what is under
+    /// way: blocks until all of it is complete. (A non-blocking call instead would not match the others' blocking
+    /// ones.)
+    void complete_own() {
+        for (Patience patience; !advance(); patience.wait())
+            if (mpi_operations_ > 0 && patience.turns() % 16 == 15) advance_mpi();
+    }
+    /// Advances everything under way once. True when all of it is complete.
+    bool advance() {
+        bool complete = true;
+        for (auto const& entry : active_) complete = entry.operation->advance() && complete;
+        return complete;
     }
     /// Blocks until the operation is complete.
     void wait(Pending& operation) {

@@ -110,8 +110,10 @@ class [[nodiscard]] Request {
                 operation_ = begin();
                 if (operation_ != nullptr)
                     complete();
-                else
+                else {
+                    progress().complete_own();
                     check(mpi(nullptr), call, comm_->where());
+                }
             }
             std::get<sizeof...(Buffers) - 1>(buffers_).unpack();
             return;

@@ -192,7 +192,7 @@ class Group {
         };
         std::size_t each = 1;
         while (each < cards.size() && together(0, each)) ++each;
-        if (each < 2 || cards.size() % each != 0) return;
+        if (each < 2 || each > most_ranks || cards.size() % each != 0) return;
         for (std::size_t rank = 0; rank < cards.size(); ++rank) {
             std::size_t const first = rank / each * each;
             if (!verdicts[rank].all_mapped || !together(rank, first) ||
