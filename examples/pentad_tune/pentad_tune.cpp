@@ -92,7 +92,8 @@ std::string tune(MPI_Comm world, Settings const& settings) {
             if (by_mpi) lines << "mpi " << observe::name(operation) << ' ' << begin << ' ' << end << '\n';
         };
         for (std::size_t bytes = 1024; bytes <= settings.largest; from = bytes * 2, bytes *= 4) {
-            std::size_t const whole = bytes / sizeof(f32), piece = whole / static_cast<std::size_t>(ranks);
+            std::size_t const piece = bytes / sizeof(f32) / static_cast<std::size_t>(ranks);
+            std::size_t const whole = piece * static_cast<std::size_t>(ranks);
             std::size_t const in = operation == Operation::all_gather ? piece : whole;
             std::size_t const out = operation == Operation::reduce_scatter ? piece : whole;
             auto const run = [&](comm::Algorithm algorithm, f32* input, f32* output) {

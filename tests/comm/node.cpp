@@ -375,6 +375,45 @@ TEST_CASE("two-level operations may be waited for in any order") {
     }
 }
 
+TEST_CASE("a two-level reduce-scatter may be asked for, and completed by another wait") {
+    if (world_size() < 4 || world_size() % 2 != 0) return;
+    setenv("PENTAD_RANKS_PER_NODE", "2", 1);
+    World const world;
+    unsetenv("PENTAD_RANKS_PER_NODE");
+    Exec const exec;
+    std::size_t const n = world.n, piece = 40000;
+    Buffer<f64> in(world, n * piece, Where::nobody), out(world, piece, Where::nobody),
+        other(world, n * piece, Where::nobody);
+    for (int const round : {0, 1}) {
+        fill_with(in.view, [&](std::size_t i) { return static_cast<double>(world.me + i); });
+        fill_with(other.view, [](std::size_t) { return 1.0; });
+        auto scattered = comm::start_reduce_scatter(exec, world.comm, in.view, out.view);
+        if (round == 0)
+            while (!scattered.test()) {
+            }
+        else
+            comm::all_reduce(exec, world.comm, other.view);
+        scattered.wait();
+        CHECK(differ(out.view, [&](std::size_t i) {
+                  return static_cast<double>(n * (n - 1) / 2 + n * (world.me * piece + i));
+              }) == 0);
+    }
+}
+
+TEST_CASE("nodes of different sizes are no two levels") {
+    if (world_size() != 4 && world_size() != 8) return;
+    // Ranks 0 and 1 are node 0; all others, of which each takes its rank for the size of a node, are node 1.
+    setenv("PENTAD_RANKS_PER_NODE", (world_rank() < 2 ? "1000" : std::to_string(world_rank())).c_str(), 1);
+    World const world;
+    unsetenv("PENTAD_RANKS_PER_NODE");
+    CHECK((world.comm.levels() != nullptr) == (world.n == 4));
+    CHECK(world.comm.node() == nullptr);
+    Buffer<f64> x(world, 100000, Where::nobody);
+    fill_with(x.view, [](std::size_t) { return 1.0; });
+    comm::all_reduce(Exec(), world.comm, x.view);
+    CHECK(differ(x.view, [&](std::size_t) { return static_cast<double>(world.n); }) == 0);
+}
+
 TEST_CASE("nodes can be simulated") {
     setenv("PENTAD_RANKS_PER_NODE", "2", 1);
     {

@@ -94,13 +94,14 @@ inline Pending* begin(Communicator const& comm, node::Task task, MPI_Datatype ty
     auto const forced = forced_algorithm();
     if (forced == Algorithm::mpi) return nullptr;
     task.may_read_directly = forced != Algorithm::mailbox;
-    if (forced == Algorithm::automatic && comm.takes_mpi(task.operation, task.bytes)) return nullptr;
+    bool const is_counted = !task.sent.empty(); // then ranks know different numbers of bytes
+    if (forced == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes)) return nullptr;
     if (auto* const group = comm.node()) {
         auto& exchange = progress().take<node::Exchange>();
         exchange.begin(*group, task);
         return &exchange;
     }
-    if (comm.levels() == nullptr || !task.sent.empty()) return nullptr;
+    if (comm.levels() == nullptr || is_counted) return nullptr;
     auto& two_level = progress().take<TwoLevel>();
     two_level.begin(*comm.levels(), task, type, sum);
     return &two_level;
@@ -284,6 +285,9 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
     require(static_cast<std::size_t>(total_sent) <= in.size() && static_cast<std::size_t>(total_received) <= out.size(),
             comm, Operation::all_to_all, in.size(), out.size());
     require_disjoint(comm, Operation::all_to_all, in, out);
+    auto const me = static_cast<std::size_t>(comm.rank());
+    require(sent[me] == received[me], comm, Operation::all_to_all, static_cast<std::size_t>(sent[me]),
+            static_cast<std::size_t>(received[me]));
     if (n == 1) {
         require(total_sent == total_received, comm, Operation::all_to_all, static_cast<std::size_t>(total_sent),
                 static_cast<std::size_t>(total_received));

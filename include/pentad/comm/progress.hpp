@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -26,10 +27,10 @@ class Patience {
         else
             pause();
     }
-    [[nodiscard]] int turns() const { return turns_; }
+    [[nodiscard]] std::uint64_t turns() const { return turns_; }
 
   private:
-    static constexpr int spins = 200;
+    static constexpr std::uint64_t spins = 200;
     static void pause() {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
@@ -37,7 +38,7 @@ class Patience {
         asm volatile("yield");
 #endif
     }
-    int turns_ = 0;
+    std::uint64_t turns_ = 0;
 };
 
 /// What this process has under way.
@@ -65,6 +66,11 @@ class Progress {
         bool complete = true;
         for (auto const& entry : active_) complete = entry.operation->advance() && complete;
         return complete;
+    }
+    /// The same, and what the MPI library has under way.
+    void advance_all() {
+        (void)advance();
+        if (mpi_operations_ > 0) advance_mpi();
     }
     /// Blocks until the operation is complete.
     void wait(Pending& operation) {

@@ -83,11 +83,9 @@ class [[nodiscard]] Request {
     [[nodiscard]] bool test() {
         if (!pending()) return true;
         int done = 0;
-        if (operation_ != nullptr)
-            done = static_cast<int>(operation_->advance());
-        else
-            check(MPI_Test(&handle_, &done, MPI_STATUS_IGNORE), "MPI_Test");
-        progress().advance();
+        if (operation_ == nullptr) check(MPI_Test(&handle_, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        progress().advance_all();
+        if (operation_ != nullptr) done = static_cast<int>(operation_->advance());
         if (done != 0) {
             release();
             finish();

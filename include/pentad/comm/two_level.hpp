@@ -69,7 +69,7 @@ class TwoLevel final : public Pending {
         me_ = levels.inside().rank();
         nodes_ = levels.nodes();
         number_ = levels.begin();
-        had_turn_ = false;
+        had_turn_ = is_complete_ = false;
         used_ = arrived_ = sent_ = 0;
         requests_.clear();
         switch (task.operation) {
@@ -88,6 +88,7 @@ class TwoLevel final : public Pending {
         }
     }
     bool advance() override {
+        if (is_complete_) return true;
         bool exchanged = true;
         for (std::size_t i = 0; i < used_; ++i) exchanged = exchanges_[i]->advance() && exchanged;
         if (!had_turn_ && levels_->is_turn_of(number_) && is_ready_for_turn()) {
@@ -102,6 +103,7 @@ class TwoLevel final : public Pending {
         release_exchanges();
         if (!exchanged || !had_turn_ || arrived_ < requests_.size()) return false;
         if (task_.operation == observe::Operation::reduce_scatter) add_sums();
+        is_complete_ = true;
         return true;
     }
 
@@ -227,7 +229,7 @@ class TwoLevel final : public Pending {
     std::size_t k_ = 1, me_ = 0, nodes_ = 1;
     std::size_t share_ = 0, begin_ = 0; ///< all-reduce: bytes that a rank sums, and where its own begin
     std::uint64_t number_ = 0;
-    bool had_turn_ = false;
+    bool had_turn_ = false, is_complete_ = true;
     std::size_t used_ = 0, arrived_ = 0, sent_ = 0; ///< exchanges; requests that are complete, in order; sums
     Block<Kokkos::HostSpace> sums_;
     std::vector<std::byte*> addresses_;

@@ -9,8 +9,6 @@
 #include <pentad/comm/pending.hpp>
 #include <pentad/observe/ledger.hpp>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -71,7 +69,7 @@ class Exchange final : public Pending {
         is_small_ = !has_pieces_ && longest_ <= step_;
         if (!is_small_) step_ = std::min(Group::chunk / parts / 64 * 64, Group::chunk / 2);
         // Where all ranks have a core, the others read a part of a broadcast while the root fills the next.
-        if (!is_small_ && task.operation == Operation::broadcast && n_ <= processors())
+        if (!is_small_ && task.operation == Operation::broadcast && n_ <= group.processors())
             step_ = std::clamp<std::size_t>(longest_ / 4 / 64 * 64, std::size_t{16} << 10, step_);
         before_ = Group::never;
         if (!is_small_) std::tie(lane_, before_) = group.take_lane(number_);
@@ -110,10 +108,6 @@ class Exchange final : public Pending {
     /// An all-reduce of this many bytes is summed by every rank for itself; of more, each rank sums its share.
     static constexpr std::size_t largest_in_one_round = std::size_t{16} << 10;
 
-    static std::size_t processors() {
-        static long const count = sysconf(_SC_NPROCESSORS_ONLN);
-        return static_cast<std::size_t>(count);
-    }
     [[nodiscard]] std::uint64_t base() const { return number_ << 24; }
     [[nodiscard]] Slot& own() const { return group_->slot(me_, slot_); }
     [[nodiscard]] std::byte* box(std::size_t rank, std::size_t chunk) const {

@@ -7,10 +7,12 @@
 
 #include <mpi.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +22,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -74,7 +78,8 @@ class Group {
         auto& memory = shared_memory();
         void* const block = memory.allocate(mail_at_ + slots * box + lanes * depth * chunk);
         auto const own = block == nullptr ? Place{} : memory.locate(block, 1);
-        auto const cards = gathered(comm, Card{kernel(), isolation(), simulated_node(), own});
+        auto const cards =
+            gathered(comm, Card{kernel(), isolation(), simulated_node(), sysconf(_SC_NPROCESSORS_ONLN), own});
 
         std::vector<std::byte*> blocks;
         bool all_mapped = own.is_shared();
@@ -85,8 +90,9 @@ class Group {
             if (card.kernel != me.kernel || card.isolation != me.isolation || card.node != me.node) continue;
             if (rank == mine) rank_ = members_.size();
             members_.push_back(rank);
+            processors_ = std::min(processors_, static_cast<std::size_t>(card.processors));
             places_.push_back(card.block);
-            blocks.push_back(rank == mine ? static_cast<std::byte*>(block) : memory.at(card.block));
+            blocks.push_back(rank == mine ? static_cast<std::byte*>(block) : memory.at(card.block, /*pinned=*/true));
             all_mapped = all_mapped && blocks.back() != nullptr;
             if (blocks.back() == nullptr && card.block.is_shared()) unmapped = rank;
         }
@@ -126,6 +132,8 @@ class Group {
 
     [[nodiscard]] std::size_t size() const { return members_.size(); }
     [[nodiscard]] std::size_t rank() const { return rank_; }
+    /// Of the node, as all members know it.
+    [[nodiscard]] std::size_t processors() const { return processors_; }
     /// How many nodes the communicator's ranks lie on, when each node shares memory among as many of them, two or more,
     /// which follow each other; otherwise 0. And which of the nodes this is.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
@@ -179,6 +187,7 @@ class Group {
     struct Card {
         std::uint64_t kernel, isolation;
         std::int64_t node;
+        std::int64_t processors;
         Place block;
     };
     struct Verdict {
@@ -195,9 +204,9 @@ class Group {
         if (each < 2 || each > most_ranks || cards.size() % each != 0) return;
         for (std::size_t rank = 0; rank < cards.size(); ++rank) {
             std::size_t const first = rank / each * each;
-            if (!verdicts[rank].all_mapped || !together(rank, first) ||
-                (rank == first && first > 0 && together(0, rank)))
-                return;
+            if (!verdicts[rank].all_mapped || !together(rank, first)) return;
+            for (std::size_t other = 0; other < first; other += each)
+                if (together(rank, other)) return;
         }
         nodes_ = cards.size() / each;
         node_ = static_cast<std::size_t>(mine) / each;
@@ -226,8 +235,10 @@ class Group {
         if (text == nullptr) return 0;
         int rank = 0;
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-        int const ranks_per_node = std::atoi(text);
-        if (ranks_per_node < 1)
+        int ranks_per_node = 0;
+        std::string_view const digits(text);
+        auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), ranks_per_node);
+        if (error != std::errc() || end != digits.data() + digits.size() || ranks_per_node < 1)
             throw Error("PENTAD_RANKS_PER_NODE=" + std::string(text) + ": it is a number of ranks, 1 or more");
         return rank / ranks_per_node;
     }
@@ -240,7 +251,7 @@ class Group {
                          why);
     }
 
-    std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0;
+    std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, processors_ = SIZE_MAX;
     std::vector<int> members_;
     std::vector<Place> places_;
     std::vector<std::byte*> blocks_;

@@ -11,12 +11,15 @@
 
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <unordered_map>
 #include <vector>
 
@@ -36,10 +39,12 @@ class SharedMemory {
   public:
     SharedMemory() {
         if (char const* limit = std::getenv("PENTAD_SHARED_MEMORY_LIMIT")) {
-            char* end = nullptr;
-            limit_ = std::strtoull(limit, &end, 10);
-            if (end == limit || *end != '\0')
-                complaint_ = "PENTAD_SHARED_MEMORY_LIMIT=" + std::string(limit) + " is not a number of bytes";
+            std::string_view const text(limit);
+            auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit_);
+            if (error == std::errc() && end == text.data() + text.size()) return;
+            std::fprintf(stderr, "pentad: PENTAD_SHARED_MEMORY_LIMIT=%s is not a number of bytes: none is shared\n",
+                         limit);
+            limit_ = 0;
         }
     }
     SharedMemory(SharedMemory const&) = delete;
@@ -108,7 +113,8 @@ class SharedMemory {
         return {};
     }
     /// The memory of a peer at that place. Null when this process cannot map it.
-    [[nodiscard]] std::byte* at(Place const& place) {
+    /// @param pinned it stays mapped until `forget`, also when the peer has given it back
+    [[nodiscard]] std::byte* at(Place const& place, bool pinned = false) {
         auto const known = peers_.find(place.segment);
         if (known != peers_.end()) return reinterpret_cast<std::byte*>(known->second.header) + place.offset;
         if (!place.is_shared()) return nullptr;
@@ -124,7 +130,7 @@ class SharedMemory {
             if (header != nullptr) munmap(header, place.bytes);
             return nullptr;
         }
-        peers_.emplace(place.segment, Segment{header, place.bytes, -1});
+        peers_.emplace(place.segment, Segment{header, place.bytes, -1, pinned});
         return reinterpret_cast<std::byte*>(header) + place.offset;
     }
     /// Lets go of memory of a peer.
@@ -138,7 +144,7 @@ class SharedMemory {
     void forget_freed() {
         std::erase_if(peers_, [](auto const& entry) {
             Segment const& mapping = entry.second;
-            if (mapping.header->segment.load(std::memory_order_acquire) == entry.first) return false;
+            if (mapping.pinned || mapping.header->segment.load(std::memory_order_acquire) == entry.first) return false;
             munmap(mapping.header, mapping.bytes);
             return true;
         });
@@ -154,6 +160,7 @@ class SharedMemory {
         Header* header;
         std::size_t bytes;
         int descriptor;
+        bool pinned = false;
     };
 
     static void* data(Header* header) { return reinterpret_cast<std::byte*>(header) + page; }
