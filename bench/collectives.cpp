@@ -1,9 +1,8 @@
 // The collectives beside those of the MPI library, in turn, on the same ranks: `mpiexec -n N bench_collectives`. A line
 // of JSON for each operation and size; collectives.py makes a table and a picture of them.
-#include <pentad/comm/collectives.hpp>
-#include <pentad/comm/rooted.hpp>
+#include "pentad_tune/collective_calls.hpp"
+
 #include <pentad/tensor/context.hpp>
-#include <pentad/tensor/view.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
@@ -17,49 +16,11 @@
 #include <vector>
 
 using namespace pentad;
-using observe::Operation;
-using Exec = Kokkos::DefaultHostExecutionSpace;
-using Floats = View<f32, 1, Exec>;
+using namespace collective_calls;
 
 namespace {
 
 int ranks = 1, rank = 0;
-
-/// Seconds that a call of `f` takes, the slowest rank's, averaged over `times` calls after one that is not timed.
-double seconds(int times, std::function<void()> const& f) {
-    f();
-    MPI_Barrier(MPI_COMM_WORLD);
-    double const begin = MPI_Wtime();
-    for (int i = 0; i < times; ++i) f();
-    double spent = (MPI_Wtime() - begin) / times;
-    MPI_Allreduce(MPI_IN_PLACE, &spent, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return spent;
-}
-
-struct Buffers {
-    Floats in, out;
-};
-
-void run(Operation operation, comm::Communicator const& comm, Buffers const& x) {
-    Exec const exec;
-    switch (operation) {
-    case Operation::all_reduce:
-        return comm::all_reduce(exec, comm, x.in);
-    case Operation::reduce_scatter:
-        return comm::reduce_scatter(exec, comm, x.in, x.out);
-    case Operation::all_gather:
-        return comm::all_gather(exec, comm, x.in, x.out);
-    case Operation::all_to_all:
-        return comm::all_to_all(exec, comm, x.in, x.out);
-    default:
-        return comm::broadcast(exec, comm, x.in, 0);
-    }
-}
-void run_mpi(Operation operation, comm::Communicator const& comm, Buffers const& x) {
-    comm::forced_algorithm() = comm::Algorithm::mpi;
-    run(operation, comm, x);
-    comm::forced_algorithm() = comm::Algorithm::automatic;
-}
 
 /// Bytes that the ranks together must read and write in memory, for `bytes` bytes of the unscattered side on each.
 double traffic(Operation operation, double bytes) {
@@ -83,7 +44,8 @@ double memory_bandwidth() {
     std::size_t const bytes = std::size_t{64} << 20;
     std::vector<char> from(bytes, 1), to(bytes, 2);
     double best = 1e9;
-    for (int i = 0; i < 7; ++i) best = std::min(best, seconds(1, [&] { std::memcpy(to.data(), from.data(), bytes); }));
+    for (int i = 0; i < 7; ++i)
+        best = std::min(best, seconds(MPI_COMM_WORLD, 1, [&] { std::memcpy(to.data(), from.data(), bytes); }));
     return 2.0 * static_cast<double>(bytes) * ranks / best;
 }
 
@@ -91,7 +53,6 @@ void measure(std::size_t smallest, std::size_t largest) {
     comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>>(ranks));
     Context<Exec> const context(communicators);
     auto const& comm = communicators.along(AxisNames(dp::name));
-    auto const n = static_cast<std::size_t>(ranks);
     double const bandwidth = memory_bandwidth();
     auto const block_in = context.take(largest), block_out = context.take(largest);
     Kokkos::View<f32*, Exec> const own_in("in", largest / sizeof(f32)), own_out("out", largest / sizeof(f32));
@@ -101,30 +62,30 @@ void measure(std::size_t smallest, std::size_t largest) {
     std::fill_n(segment_out, largest / sizeof(f32), 1.0F);
     Kokkos::deep_copy(own_in, 1.0F);
 
-    for (auto const operation : {Operation::all_reduce, Operation::reduce_scatter, Operation::all_gather,
-                                 Operation::all_to_all, Operation::broadcast})
+    for (auto const operation : operations)
         for (std::size_t bytes = smallest; bytes <= largest; bytes *= 4) {
-            std::size_t const whole = bytes / sizeof(f32), piece = whole / n;
-            std::size_t const in = operation == Operation::all_gather ? piece : whole;
-            std::size_t const out = operation == Operation::reduce_scatter ? piece : whole;
-            Buffers const segment{Floats(segment_in, in), Floats(segment_out, out)};
-            Buffers const outside{Floats(own_in.data(), in), Floats(own_out.data(), out)};
+            auto const segment = views(operation, bytes, ranks, segment_in, segment_out);
+            auto const outside = views(operation, bytes, ranks, own_in.data(), own_out.data());
+            auto const by = [&](Algorithm algorithm, Buffers const& buffers) {
+                return [=, &comm] { call(algorithm, operation, comm, buffers); };
+            };
             struct Variant {
                 char const* name;
                 std::function<void()> call;
                 std::vector<double> samples;
             };
-            std::vector<Variant> variants{{"mpi", [&] { run_mpi(operation, comm, outside); }, {}},
-                                          {"segment", [&] { run(operation, comm, segment); }, {}},
-                                          {"outside", [&] { run(operation, comm, outside); }, {}},
-                                          {"mpi_again", [&] { run_mpi(operation, comm, outside); }, {}}};
+            std::vector<Variant> variants{{"mpi", by(Algorithm::mpi, outside), {}},
+                                          {"segment", by(Algorithm::automatic, segment), {}},
+                                          {"outside", by(Algorithm::automatic, outside), {}},
+                                          {"mpi_again", by(Algorithm::mpi, outside), {}}};
             double once = 0;
-            for (auto& variant : variants) once = std::max(once, seconds(1, variant.call)); // and first touches
-            once = std::max(once, seconds(1, variants[0].call));
+            for (auto& variant : variants)
+                once = std::max(once, seconds(MPI_COMM_WORLD, 1, variant.call)); // and first touches
+            once = std::max(once, seconds(MPI_COMM_WORLD, 1, variants[0].call));
             int const times = std::max(1, static_cast<int>(2e-3 / once));
             int const repeats = bytes >= (std::size_t{128} << 20) ? 7 : bytes >= (std::size_t{32} << 20) ? 11 : 21;
             for (int i = 0; i < repeats; ++i)
-                for (auto& variant : variants) variant.samples.push_back(seconds(times, variant.call));
+                for (auto& variant : variants) variant.samples.push_back(seconds(MPI_COMM_WORLD, times, variant.call));
             if (rank != 0) continue;
             std::printf("{\"operation\": \"%s\", \"ranks\": %d, \"bytes\": %zu, \"bound\": %.4g",
                         std::string(observe::name(operation)).c_str(), ranks, bytes,

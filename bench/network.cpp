@@ -1,11 +1,10 @@
 // Collectives across hosts: in two levels, by the MPI library, and an all-reduce round one ring of all ranks; and what
 // crossed the link. lab/network.py starts it on hosts joined by links of a known rate. A line of JSON for each.
 //   bench_network BYTES... [--device NAME]
-#include <pentad/comm/collectives.hpp>
-#include <pentad/comm/rooted.hpp>
+#include "pentad_tune/collective_calls.hpp"
+
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/tensor/context.hpp>
-#include <pentad/tensor/view.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
@@ -19,9 +18,7 @@
 #include <vector>
 
 using namespace pentad;
-using observe::Operation;
-using Exec = Kokkos::DefaultHostExecutionSpace;
-using Floats = View<f32, 1, Exec>;
+using namespace collective_calls;
 
 namespace {
 
@@ -77,52 +74,29 @@ void ring_all_reduce(Exec const& exec, comm::Communicator const& comm, Floats co
         comm::ring_shift(exec, comm, at(me + n + 1 - step), at(me + n - step));
 }
 
-void call(Operation operation, comm::Communicator const& comm, Floats const& in, Floats const& out) {
-    Exec const exec;
-    switch (operation) {
-    case Operation::all_reduce:
-        return comm::all_reduce(exec, comm, in);
-    case Operation::reduce_scatter:
-        return comm::reduce_scatter(exec, comm, in, out);
-    case Operation::all_gather:
-        return comm::all_gather(exec, comm, in, out);
-    case Operation::all_to_all:
-        return comm::all_to_all(exec, comm, in, out);
-    default:
-        return comm::broadcast(exec, comm, in, 0);
-    }
-}
-
 void measure(std::vector<std::size_t> const& sizes) {
     comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>>(ranks));
     Context<Exec> const context(communicators);
     auto const& comm = communicators.along(AxisNames(dp::name));
-    auto const n = static_cast<std::size_t>(ranks);
     std::size_t const most = *std::max_element(sizes.begin(), sizes.end());
     auto const block_in = context.take(most), block_out = context.take(most);
     auto* const in = static_cast<f32*>(block_in.data());
     auto* const out = static_cast<f32*>(block_out.data());
     std::fill_n(in, most / sizeof(f32), 0.0F);
-    for (auto const operation : {Operation::all_reduce, Operation::reduce_scatter, Operation::all_gather,
-                                 Operation::all_to_all, Operation::broadcast})
+    for (auto const operation : operations)
         for (std::size_t const bytes : sizes) {
-            std::size_t const whole = bytes / sizeof(f32), piece = whole / n;
-            Floats const x(in, operation == Operation::all_gather ? piece : whole);
-            Floats const y(out, operation == Operation::reduce_scatter ? piece : whole);
+            auto const buffers = views(operation, bytes, ranks, in, out);
             struct Variant {
                 char const* name;
                 std::function<void()> call;
                 std::vector<Sample> samples;
             };
-            auto const by_mpi = [&] {
-                comm::forced_algorithm() = comm::Algorithm::mpi;
-                call(operation, comm, x, y);
-                comm::forced_algorithm() = comm::Algorithm::automatic;
-            };
-            std::vector<Variant> variants{
-                {"mpi", by_mpi, {}}, {"pentad", [&] { call(operation, comm, x, y); }, {}}, {"mpi_again", by_mpi, {}}};
+            auto const by_mpi = [&] { call(Algorithm::mpi, operation, comm, buffers); };
+            std::vector<Variant> variants{{"mpi", by_mpi, {}},
+                                          {"pentad", [&] { call(Algorithm::automatic, operation, comm, buffers); }, {}},
+                                          {"mpi_again", by_mpi, {}}};
             if (operation == Operation::all_reduce)
-                variants.push_back({"ring", [&] { ring_all_reduce(Exec(), comm, x, y); }, {}});
+                variants.push_back({"ring", [&] { ring_all_reduce(Exec(), comm, buffers.in, buffers.out); }, {}});
             for (auto& variant : variants) variant.call(); // first touches
             int const repeats = bytes > (std::size_t{4} << 20) ? 5 : 11;
             for (int i = 0; i < repeats; ++i)

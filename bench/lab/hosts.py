@@ -18,6 +18,7 @@ import time
 
 SKIPPED = 77
 DEVICE = "eth0"
+HOST = ["--net", "--mount", "--ipc", "--uts"]
 
 
 class Skip(Exception):
@@ -29,6 +30,11 @@ def run(*command, **options):
     if done.returncode != 0:
         raise Skip(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.returncode}")
     return done.stdout
+
+
+def enter(pid, kinds):
+    """The words before a command that runs it in a process's namespaces."""
+    return ["nsenter", "--target", str(pid), *kinds, *(["--root", "--wd"] if "--mount" in kinds else [])]
 
 
 class Namespace:
@@ -49,8 +55,7 @@ class Namespace:
         return self.process.pid
 
     def enter(self):
-        """The words before a command that runs it there."""
-        return ["nsenter", "--target", str(self.pid), *self.kinds, *(["--root", "--wd"] if "--mount" in self.kinds else [])]
+        return enter(self.pid, self.kinds)
 
     def __call__(self, *command):
         return run(*self.enter(), *command)
@@ -85,7 +90,7 @@ class Hosts:
         return self.made[-1]
 
     def host(self, i, delay):
-        host = self.make(["--net", "--mount", "--ipc", "--uts"],
+        host = self.make(HOST,
                          f"mount -t tmpfs -o size=64m tmpfs /dev/shm && hostname host{i}")
         run("ip", "link", "add", DEVICE, "netns", host.pid, "type", "veth", "peer", "name", f"port{i}", "netns", self.switch.pid)
         host("ip", "address", "add", f"10.77.0.{i + 1}/24", "dev", DEVICE)
@@ -148,8 +153,8 @@ def as_launcher(words):
     """mpiexec's launcher: [-x] ADDRESS COMMAND..., run on the host of that address."""
     words = [word for word in words if word != "-x"]
     pid = dict(entry.split("=") for entry in os.environ["PENTAD_LAB"].split())[words[0]]
-    enter = ["nsenter", "--target", pid, "--net", "--mount", "--ipc", "--uts", "--root", "--wd"]
-    os.execvp(enter[0], [*enter, "sh", "-c", " ".join(words[1:])])
+    command = [*enter(pid, HOST), "sh", "-c", " ".join(words[1:])]
+    os.execvp(command[0], command)
 
 
 def add_arguments(parser):

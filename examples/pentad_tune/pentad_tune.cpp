@@ -1,11 +1,10 @@
 // Measures where the MPI library's collectives are faster than Pentad's on this machine, and writes a file for
 // PENTAD_TUNING: mpiexec -n 8 pentad_tune --out tuning. Groups of 2, 4, 8, ... and all ranks are measured, one after
 // the other. Exit status: 0 done, 2 bad input, 3 the file cannot be written.
-#include <pentad/comm/collectives.hpp>
-#include <pentad/comm/rooted.hpp>
+#include "collective_calls.hpp"
+
 #include <pentad/io/atomic_file.hpp>
 #include <pentad/tensor/context.hpp>
-#include <pentad/tensor/view.hpp>
 
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>
@@ -17,16 +16,13 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
-#include <functional>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 using namespace pentad;
-using observe::Operation;
-using Exec = Kokkos::DefaultHostExecutionSpace;
-using Floats = View<f32, 1, Exec>;
+using namespace collective_calls;
 
 namespace {
 
@@ -38,32 +34,6 @@ struct Settings {
     int repeats = 11;
 };
 
-void call(Operation operation, comm::Communicator const& comm, Floats const& in, Floats const& out) {
-    Exec const exec;
-    switch (operation) {
-    case Operation::all_reduce:
-        return comm::all_reduce(exec, comm, in);
-    case Operation::reduce_scatter:
-        return comm::reduce_scatter(exec, comm, in, out);
-    case Operation::all_gather:
-        return comm::all_gather(exec, comm, in, out);
-    case Operation::all_to_all:
-        return comm::all_to_all(exec, comm, in, out);
-    default:
-        return comm::broadcast(exec, comm, in, 0);
-    }
-}
-
-/// Seconds of a call, the slowest rank's, averaged over `times`.
-double seconds(MPI_Comm group, int times, std::function<void()> const& f) {
-    f();
-    MPI_Barrier(group);
-    double const begin = MPI_Wtime();
-    for (int i = 0; i < times; ++i) f();
-    double spent = (MPI_Wtime() - begin) / times;
-    MPI_Allreduce(MPI_IN_PLACE, &spent, 1, MPI_DOUBLE, MPI_MAX, group);
-    return spent;
-}
 double median(std::vector<double> values) {
     auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
@@ -84,27 +54,21 @@ std::string tune(MPI_Comm world, Settings const& settings) {
 
     std::ostringstream lines;
     lines << "group " << ranks << " ranks " << (comm.levels() == nullptr ? 1 : comm.levels()->nodes()) << " nodes\n";
-    for (auto const operation : {Operation::all_reduce, Operation::reduce_scatter, Operation::all_gather,
-                                 Operation::all_to_all, Operation::broadcast}) {
+    for (auto const operation : operations) {
         std::size_t from = 0, begin = 0;
         bool by_mpi = false;
         auto const close = [&](std::size_t end) {
             if (by_mpi) lines << "mpi " << observe::name(operation) << ' ' << begin << ' ' << end << '\n';
         };
         for (std::size_t bytes = 1024; bytes <= settings.largest; from = bytes * 2, bytes *= 4) {
-            std::size_t const piece = bytes / sizeof(f32) / static_cast<std::size_t>(ranks);
-            std::size_t const whole = piece * static_cast<std::size_t>(ranks);
-            std::size_t const in = operation == Operation::all_gather ? piece : whole;
-            std::size_t const out = operation == Operation::reduce_scatter ? piece : whole;
-            auto const run = [&](comm::Algorithm algorithm, f32* input, f32* output) {
-                comm::forced_algorithm() = algorithm;
-                call(operation, comm, Floats(input, in), Floats(output, out));
+            auto const by = [&](Algorithm algorithm, f32* in, f32* out) {
+                auto const buffers = views(operation, bytes, ranks, in, out);
+                return [=, &comm] { call(algorithm, operation, comm, buffers); };
             };
-            auto const mpi = [&] { run(comm::Algorithm::mpi, own_in.data(), own_out.data()); };
-            auto const outside = [&] { run(comm::Algorithm::direct, own_in.data(), own_out.data()); };
-            auto const segment = [&] {
-                run(comm::Algorithm::direct, static_cast<f32*>(in_block.data()), static_cast<f32*>(out_block.data()));
-            };
+            auto const mpi = by(Algorithm::mpi, own_in.data(), own_out.data());
+            auto const outside = by(Algorithm::direct, own_in.data(), own_out.data());
+            auto const segment =
+                by(Algorithm::direct, static_cast<f32*>(in_block.data()), static_cast<f32*>(out_block.data()));
             int const times = std::clamp(static_cast<int>(1e-3 / seconds(world, 1, mpi)), 1, 1000);
             std::vector<double> ratios;
             for (int i = 0; i < settings.repeats; ++i) {

@@ -35,6 +35,15 @@ struct World {
     std::size_t n = static_cast<std::size_t>(world_size()), me = static_cast<std::size_t>(comm.rank());
 };
 
+/// All ranks of the world, where this one says that a node has so many.
+World simulated(std::string const& ranks_per_node) {
+    struct Environment {
+        ~Environment() { unsetenv("PENTAD_RANKS_PER_NODE"); }
+    } const environment;
+    setenv("PENTAD_RANKS_PER_NODE", ranks_per_node.c_str(), 1);
+    return {};
+}
+
 /// Which ranks have their buffers in segments.
 enum class Where { nobody, everybody, even_ranks };
 
@@ -328,9 +337,7 @@ TEST_CASE("where one rank cannot have shared memory all use the MPI library") {
 TEST_CASE_TEMPLATE("two levels give the sums of all ranks, and what they carry in its place", T, f64, f32, bf16, i32) {
     if (world_size() < 4 || world_size() % 2 != 0) return;
     for (char const* const ranks_per_node : {"2", "4"}) {
-        setenv("PENTAD_RANKS_PER_NODE", ranks_per_node, 1);
-        World const world;
-        unsetenv("PENTAD_RANKS_PER_NODE");
+        World const world = simulated(ranks_per_node);
         bool const one_node = static_cast<std::size_t>(std::atoi(ranks_per_node)) == world.n;
         REQUIRE((world.comm.levels() == nullptr) == one_node);
         if (one_node) continue;
@@ -344,9 +351,7 @@ TEST_CASE_TEMPLATE("two levels give the sums of all ranks, and what they carry i
 
 TEST_CASE("two-level operations may be waited for in any order") {
     if (world_size() < 4 || world_size() % 2 != 0) return;
-    setenv("PENTAD_RANKS_PER_NODE", "2", 1);
-    World const world;
-    unsetenv("PENTAD_RANKS_PER_NODE");
+    World const world = simulated("2");
     Exec const exec;
     std::size_t const n = world.n, piece = 5000;
     using Numbers = View<f64, 1, Exec>;
@@ -377,9 +382,7 @@ TEST_CASE("two-level operations may be waited for in any order") {
 
 TEST_CASE("a two-level reduce-scatter may be asked for, and completed by another wait") {
     if (world_size() < 4 || world_size() % 2 != 0) return;
-    setenv("PENTAD_RANKS_PER_NODE", "2", 1);
-    World const world;
-    unsetenv("PENTAD_RANKS_PER_NODE");
+    World const world = simulated("2");
     Exec const exec;
     std::size_t const n = world.n, piece = 40000;
     Buffer<f64> in(world, n * piece, Where::nobody), out(world, piece, Where::nobody),
@@ -403,9 +406,7 @@ TEST_CASE("a two-level reduce-scatter may be asked for, and completed by another
 TEST_CASE("nodes of different sizes are no two levels") {
     if (world_size() != 4 && world_size() != 8) return;
     // Ranks 0 and 1 are node 0; all others, of which each takes its rank for the size of a node, are node 1.
-    setenv("PENTAD_RANKS_PER_NODE", (world_rank() < 2 ? "1000" : std::to_string(world_rank())).c_str(), 1);
-    World const world;
-    unsetenv("PENTAD_RANKS_PER_NODE");
+    World const world = simulated(world_rank() < 2 ? "1000" : std::to_string(world_rank()));
     CHECK((world.comm.levels() != nullptr) == (world.n == 4));
     CHECK(world.comm.node() == nullptr);
     Buffer<f64> x(world, 100000, Where::nobody);
@@ -426,9 +427,8 @@ TEST_CASE("nodes can be simulated") {
             CHECK(communicators.along(AxisNames("dp")).node() == nullptr);
         }
     }
-    setenv("PENTAD_RANKS_PER_NODE", "none", 1);
-    CHECK_THROWS_WITH_AS(World(), "PENTAD_RANKS_PER_NODE=none: it is a number of ranks, 1 or more", comm::Error);
-    unsetenv("PENTAD_RANKS_PER_NODE");
+    CHECK_THROWS_WITH_AS((void)simulated("none"), "PENTAD_RANKS_PER_NODE=none: it is a number of ranks, 1 or more",
+                         comm::Error);
 }
 
 TEST_CASE("all ranks follow the tuning that the first rank reads, and none that cannot be used") {

@@ -62,8 +62,7 @@ class Tuning {
     /// hosts of two ranks joined by 1 Gbit/s.
     Tuning() {
         using observe::Operation;
-        groups_ = {{2, 1, {}},
-                   {4,
+        groups_ = {{4,
                     2,
                     {{Operation::all_reduce, 0, std::size_t{128} << 10},
                      {Operation::reduce_scatter, 0, std::size_t{128} << 10},

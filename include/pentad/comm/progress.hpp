@@ -58,8 +58,7 @@ class Progress {
     /// way: blocks until all of it is complete. (A non-blocking call instead would not match the others' blocking
     /// ones.)
     void complete_own() {
-        for (Patience patience; !advance(); patience.wait())
-            if (mpi_operations_ > 0 && patience.turns() % 16 == 15) advance_mpi();
+        for (Patience patience; !advance();) wait_a_turn(patience);
     }
     /// Advances everything under way once. True when all of it is complete.
     bool advance() {
@@ -74,10 +73,8 @@ class Progress {
     }
     /// Blocks until the operation is complete.
     void wait(Pending& operation) {
-        for (Patience patience; !operation.advance(); patience.wait()) {
+        for (Patience patience; !operation.advance(); wait_a_turn(patience))
             if (active_.size() > 1) advance();
-            if (mpi_operations_ > 0 && patience.turns() % 16 == 15) advance_mpi();
-        }
     }
     /// Blocks until the MPI operation is complete.
     int wait(MPI_Request& request) {
@@ -101,6 +98,10 @@ class Progress {
     void count_mpi(int change) { mpi_operations_ += change; }
 
   private:
+    void wait_a_turn(Patience& patience) {
+        if (mpi_operations_ > 0 && patience.turns() % 16 == 15) advance_mpi();
+        patience.wait();
+    }
     /// A look for messages to nobody in particular, which makes MPI go on (of the world: MPICH serves nothing but the
     /// rank itself in one of MPI_COMM_SELF).
     static void advance_mpi() {

@@ -27,7 +27,7 @@ Request<Staged<V>> broadcast(Form form, Exec const& exec, Communicator const& co
                .element = sizeof(T),
                .type = type_code<T>(),
                .root = root},
-              datatype<T>(), MPI_OP_NULL, bytes, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Bcast",
+              datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Bcast",
               [&](MPI_Request* handle) {
                   return handle == nullptr ? MPI_Bcast_c(data, count, datatype<T>(), root, comm.handle())
                                            : MPI_Ibcast_c(data, count, datatype<T>(), root, comm.handle(), handle);

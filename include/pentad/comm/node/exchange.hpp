@@ -137,7 +137,8 @@ class Exchange final : public Pending {
         auto const& root = group_->slot(static_cast<std::size_t>(task_.root), slot_);
         return (root.*number).load(std::memory_order_acquire) >= base() + count;
     }
-    /// @throws Error on every rank when the ranks have come to different exchanges.
+    /// @throws Error when the ranks that this one reads from have come to another exchange: on every rank, but in a
+    /// broadcast not on the root; where given counts differ, on the rank that receives.
     void compare_notices() {
         auto const& mine = own().notice;
         for (std::size_t p = 0; p < n_; ++p) {
@@ -147,15 +148,16 @@ class Exchange final : public Pending {
             if (theirs.operation == mine.operation && theirs.bytes == mine.bytes && theirs.element == mine.element &&
                 theirs.root == mine.root) {
                 if (!has_pieces_ || group_->pieces(p, slot_)[me_].bytes == received(p).bytes) continue;
-                stage_ = Stage::complete;
-                throw Error("all_to_all: rank " + name(p) + " sends " +
-                            std::to_string(group_->pieces(p, slot_)[me_].bytes) + " bytes to rank " + name(me_) +
-                            ", which is to receive " + std::to_string(received(p).bytes));
+                fail("all_to_all: rank " + name(p) + " sends " + std::to_string(group_->pieces(p, slot_)[me_].bytes) +
+                     " bytes to rank " + name(me_) + ", which is to receive " + std::to_string(received(p).bytes));
             }
-            stage_ = Stage::complete;
-            throw Error("the ranks of a group called different collectives: " + describe(me_, mine) + ", " +
-                        describe(p, theirs));
+            fail("the ranks of a group called different collectives: " + describe(me_, mine) + ", " +
+                 describe(p, theirs));
         }
+    }
+    [[noreturn]] void fail(std::string const& why) {
+        stage_ = Stage::complete;
+        throw Error(why);
     }
     [[nodiscard]] std::string name(std::size_t rank) const { return std::to_string(group_->members()[rank]); }
     [[nodiscard]] std::string describe(std::size_t rank, Notice const& notice) const {

@@ -34,13 +34,14 @@ struct Notice {
     std::uint32_t operation = 0; ///< an observe::Operation
     std::uint32_t element = 0;   ///< which type, and how it is reduced
     std::int64_t root = -1;
-    std::uint64_t bytes = 0; ///< a piece, or all of them where pieces differ
+    std::uint64_t bytes = 0; ///< of the unscattered side; all ones where counts are given
     // What follows is the rank's own.
     Place buffer;              ///< what the others read (all-reduce: and write)
     std::uint64_t longest = 0; ///< of the pieces that this rank sends
 };
 
-/// How far a rank is: numbers that only grow. Exchange e posts (e << 24) + 1 when it has come and 1 more a chunk.
+/// How far a rank is: numbers that only grow. In exchange e a rank posts filled = (e << 24) + 1 when it has come, and
+/// in each of the first three 1 more a chunk; finished = e + 1 in the end.
 struct alignas(64) Slot {
     std::atomic<std::uint64_t> filled, reduced, drained, finished;
     Notice notice;
@@ -60,8 +61,8 @@ struct Piece {
 /// The ranks that share a node, in the order of the communicator's ranks; alone when there are no others.
 class Group {
   public:
-    /// Exchanges under way at once, beyond which the next one waits; of them, those that mail more than `box` bytes;
-    /// and the chunks of one of these that are in mailboxes at once.
+    /// Exchanges under way at once, beyond which the next one waits; of them, those that a `box` would not hold,
+    /// whichever way they then go; and the chunks of one of these that are in mailboxes at once.
     static constexpr std::size_t slots = 8, lanes = 2, depth = 2;
     /// Bytes of a mailbox of a slot, and of one of a lane, as measured on two cores with and without a common cache.
     static constexpr std::size_t box = std::size_t{32} << 10, chunk = std::size_t{512} << 10;

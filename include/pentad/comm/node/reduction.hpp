@@ -6,6 +6,7 @@
 #include <pentad/layout/element.hpp>
 #include <pentad/layout/layout.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
@@ -47,7 +48,7 @@ void reduce_block(Addresses in, std::size_t ins, Addresses out, std::size_t outs
 
 template <class T, Placement How>
 void reduce(Addresses in, std::size_t ins, Addresses out, std::size_t outs, std::size_t bytes) {
-    constexpr std::size_t block = 256 / sizeof(T) < 64 ? 64 : 256 / sizeof(T);
+    constexpr std::size_t block = std::max<std::size_t>(64, 256 / sizeof(T));
     std::size_t const count = bytes / sizeof(T);
     std::size_t i = 0;
     for (; i + block <= count; i += block) reduce_block<T, How, block>(in, ins, out, outs, i);
