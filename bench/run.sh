@@ -24,6 +24,7 @@ collectives() { # beside the MPI library and gloo
 }
 network() { # across hosts that a lab makes
     "$here/lab/network.py" --bench "$build/bin/bench_network"
+    "$here/lab/overlap.py" --bench "$build/bin/bench_overlap"
 }
 kernels() {
     local program

@@ -82,7 +82,7 @@ int leave_to_other_runs() {
 } // namespace
 
 int main(int argc, char** argv) {
-    doctest::mpi_init_thread(argc, argv, MPI_THREAD_FUNNELED);
+    doctest::mpi_init_thread(argc, argv, MPI_THREAD_SERIALIZED);
     int failed = 0;
     {
         Kokkos::ScopeGuard const kokkos(argc, argv);

@@ -16,7 +16,9 @@
 #include <pentad/comm/pending.hpp>
 #include <pentad/comm/pool.hpp>
 #include <pentad/comm/progress.hpp>
+#include <pentad/comm/progress_thread.hpp>
 #include <pentad/comm/request.hpp>
+#include <pentad/comm/ring.hpp>
 #include <pentad/comm/rooted.hpp>
 #include <pentad/comm/staging.hpp>
 #include <pentad/comm/two_level.hpp>
@@ -54,6 +56,7 @@
 #include <pentad/layers/linear.hpp>
 #include <pentad/layers/model_shape.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layers/projection.hpp>
 #include <pentad/layers/rms_norm.hpp>
 #include <pentad/layers/vocabulary.hpp>
 #include <pentad/layout/algebra.hpp>
@@ -79,6 +82,7 @@
 #include <pentad/report/progress.hpp>
 #include <pentad/report/timeline.hpp>
 #include <pentad/tensor/context.hpp>
+#include <pentad/tensor/overlap.hpp>
 #include <pentad/tensor/random.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>

@@ -37,10 +37,7 @@ struct World {
 
 /// All ranks of the world, where this one says that a node has so many.
 World simulated(std::string const& ranks_per_node) {
-    struct Environment {
-        ~Environment() { unsetenv("PENTAD_RANKS_PER_NODE"); }
-    } const environment;
-    setenv("PENTAD_RANKS_PER_NODE", ranks_per_node.c_str(), 1);
+    support::SimulatedNodes const nodes(ranks_per_node);
     return {};
 }
 

@@ -61,7 +61,7 @@ Result attend(OnMesh const& mesh, Order order, Arrays const& arrays) {
 template <class T, class Strategy>
 void check_strategy(double tolerance) {
     Arrays const arrays = inputs<T>();
-    Result const alone = attend<f64, context::Ring>(Alone(), Order::contiguous, arrays);
+    Result const alone = attend<f64, context::Ring<>>(Alone(), Order::contiguous, arrays);
     for (auto const& m :
          meshes([](MeshShape const& m) { return m.pp * m.dp * m.ep == 1 && (m.tp < 3 || m.cp == 1) && 4 % m.tp == 0; }))
         for (auto const order : {Order::contiguous, Order::zigzag}) {
@@ -78,9 +78,16 @@ void check_strategy(double tolerance) {
 } // namespace
 
 TEST_CASE("ring attention over cp is attention") {
-    check_strategy<f64, context::Ring>(1e-12);
-    check_strategy<f32, context::Ring>(1e-5);
-    check_strategy<bf16, context::Ring>(1e-2);
+    check_strategy<f64, context::Ring<>>(1e-12);
+    check_strategy<f32, context::Ring<>>(1e-5);
+    check_strategy<bf16, context::Ring<>>(1e-2);
+}
+TEST_CASE("ring attention across nodes, whose blocks travel in pieces, is attention") {
+    SimulatedNodes const nodes("1");
+    check_strategy<f64, context::Ring<Overlap<3, 1>>>(1e-12);
+    check_strategy<f64, context::Ring<Overlap<16, 1>>>(1e-12); // pieces of a key or none
+    check_strategy<bf16, context::Ring<Overlap<2, 1>>>(1e-2);
+    check_strategy<f64, context::Ring<Blocking>>(1e-12);
 }
 TEST_CASE("attention over gathered keys and values is attention") {
     check_strategy<f64, context::AllGather>(1e-12);
@@ -90,7 +97,7 @@ TEST_CASE("attention over gathered keys and values is attention") {
 
 TEST_CASE("attention on one rank is softmax(QK^T / sqrt(d)) V over the keys that are not in the future") {
     Arrays const arrays = inputs<f64>();
-    auto const found = attend<f64, context::Ring>(Alone(), Order::contiguous, arrays).output.values;
+    auto const found = attend<f64, context::Ring<>>(Alone(), Order::contiguous, arrays).output.values;
     auto const& q = arrays.at("query").values;
     auto const& k = arrays.at("key").values;
     auto const& v = arrays.at("value").values;

@@ -12,7 +12,8 @@ using namespace support;
 namespace {
 
 /// Everything at once: a norm and a feed-forward block one after the other, then a residual around one of two.
-using Block = Sequence<Residual<RmsNorm, SwiGlu>, Sequence<RmsNorm, Gelu>, Residual<RmsNorm, Either<SwiGlu, Gelu>>>;
+using Block =
+    Sequence<Residual<RmsNorm, SwiGlu<>>, Sequence<RmsNorm, Gelu<>>, Residual<RmsNorm, Either<SwiGlu<>, Gelu<>>>>;
 
 template <class Stream>
 auto make_blocks(bool recompute, std::size_t count) {

@@ -128,5 +128,5 @@ void check_feed_forward(Arrays const& arrays) {
 
 } // namespace
 
-TEST_CASE("SwiGLU is PyTorch's on any mesh") { check_feed_forward<SwiGlu>(feed_forward("swiglu")); }
-TEST_CASE("the GELU block is PyTorch's on any mesh") { check_feed_forward<Gelu>(feed_forward("gelu")); }
+TEST_CASE("SwiGLU is PyTorch's on any mesh") { check_feed_forward<SwiGlu<>>(feed_forward("swiglu")); }
+TEST_CASE("the GELU block is PyTorch's on any mesh") { check_feed_forward<Gelu<>>(feed_forward("gelu")); }

@@ -11,7 +11,7 @@ namespace {
 
 using Stream = InvariantStream<f64>;
 using Table = VocabTable<f64, Exec>;
-using Head = VocabHead::on<Stream, Exec>;
+using Head = VocabHead<>::on<Stream, Exec>;
 using Embedding = VocabEmbedding::on<Stream, Exec>;
 using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
 

@@ -1,7 +1,10 @@
-// This rank's place among all of the run.
+// This rank's place among all of the run, and among nodes that are none.
 #pragma once
 
 #include <mpi.h>
+
+#include <cstdlib>
+#include <string>
 
 namespace support {
 
@@ -15,5 +18,15 @@ inline int world_size() {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     return size;
 }
+
+/// Communicators that are made meanwhile take every so many ranks for a node.
+struct SimulatedNodes {
+    explicit SimulatedNodes(std::string const& ranks_per_node) {
+        setenv("PENTAD_RANKS_PER_NODE", ranks_per_node.c_str(), 1);
+    }
+    SimulatedNodes(SimulatedNodes const&) = delete;
+    SimulatedNodes& operator=(SimulatedNodes const&) = delete;
+    ~SimulatedNodes() { unsetenv("PENTAD_RANKS_PER_NODE"); }
+};
 
 } // namespace support

@@ -5,6 +5,7 @@
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/group.hpp>
+#include <pentad/comm/progress_thread.hpp>
 #include <pentad/comm/two_level.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/mesh/mesh.hpp>
@@ -35,6 +36,7 @@ class Communicator {
         add_scatter_cost(shares_, mesh_, axes_, 1.0);
         if (size_ == 1) return;
         node_ = std::make_unique<node::Group>(handle_);
+        if (crosses_network()) progress_thread().start();
         if (node_->nodes() > 1) levels_ = std::make_unique<Levels>(handle_, *node_);
         tuning_ = &tuning.of(size_, levels_ ? static_cast<int>(node_->nodes()) : 1);
     }
@@ -54,6 +56,8 @@ class Communicator {
     [[nodiscard]] node::Group* node() const {
         return node_ && node_->size() == static_cast<std::size_t>(size_) ? node_.get() : nullptr;
     }
+    /// True where some ranks of the group share no memory.
+    [[nodiscard]] bool crosses_network() const { return size_ > 1 && node() == nullptr; }
     /// The two levels of a group on several nodes, of which each has as many of its ranks, two or more; else null.
     [[nodiscard]] Levels* levels() const { return levels_.get(); }
     /// Whether the MPI library's own algorithm is the faster, for `bytes` bytes of the unscattered side.

@@ -25,12 +25,12 @@ inline void check(int code, std::string_view call, std::string_view where = {}) 
                 " failed: " + std::string(text, static_cast<std::size_t>(length)));
 }
 
-/// Initialises MPI and finalizes it at the end of its life.
+/// Initialises MPI, for one thread at a time (progress_thread.hpp), and finalizes it at the end of its life.
 class Environment {
   public:
     Environment(int& argc, char**& argv) {
         int provided = 0;
-        check(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+        check(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
     }
     Environment(Environment const&) = delete;
     Environment& operator=(Environment const&) = delete;

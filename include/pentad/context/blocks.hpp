@@ -9,12 +9,18 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <utility>
 
 namespace pentad::context {
+
+/// Keys [begin, end) of a shard.
+struct KeyRange {
+    std::size_t begin = 0, end = dynamic;
+};
 
 namespace detail {
 
@@ -38,12 +44,17 @@ struct Scratch {
           view(static_cast<A*>(block.data()), static_cast<std::size_t>(extents)...) {}
 };
 
-/// f(query piece, key piece, mask) for each pair of pieces of two shards in which some query sees some key.
+/// f(query piece, keys, mask) for each pair of pieces of two shards in which some query sees some key, of the keys that
+/// lie in `range` of their shard.
 template <class F>
-void for_each_visible(Partition const& partition, std::size_t mine, std::size_t theirs, F&& f) {
+void for_each_visible(Partition const& partition, std::size_t mine, std::size_t theirs, KeyRange const& range, F&& f) {
     for (std::size_t i = 0; i < partition.pieces(); ++i)
         for (std::size_t j = 0; j < partition.pieces(); ++j) {
-            auto const query = partition.segment(mine, i), key = partition.segment(theirs, j);
+            auto const query = partition.segment(mine, i), all = partition.segment(theirs, j);
+            std::size_t const begin = std::max(all.local, range.begin),
+                              end = std::min(all.local + all.length, range.end);
+            if (begin >= end) continue;
+            Segment const key{all.global + (begin - all.local), begin, end - begin};
             if (key.global < query.global + query.length)
                 f(i, query, key,
                   kernels::CausalOffset{true, static_cast<i64>(query.global), static_cast<i64>(key.global)});
@@ -72,7 +83,7 @@ struct Placing {
     [[nodiscard]] bool is_one_block() const { return partition.shards() * partition.pieces() == 1; }
 };
 
-/// The forward pass over blocks of keys: `add` each shard's keys once, in any order, then `finish`.
+/// The forward pass over blocks of keys: `add` each key of each shard once, in any order, then `finish`.
 template <class Query, class Key, class Exec>
 class BlockForward {
   public:
@@ -91,11 +102,11 @@ class BlockForward {
             kernels::attention_start(context.exec(), state(i));
         }
     }
-    /// The keys and values of shard `theirs`: views [batch, seq of a shard, kv_heads, head_dim].
+    /// Keys and values of shard `theirs`: views [batch, seq of a shard, kv_heads, head_dim].
     template <class V>
-    void add(std::size_t theirs, V const& key, V const& value) {
+    void add(std::size_t theirs, V const& key, V const& value, KeyRange const& range = {}) {
         auto const q = saved_->query.view();
-        detail::for_each_visible(placing_.partition, placing_.mine, theirs,
+        detail::for_each_visible(placing_.partition, placing_.mine, theirs, range,
                                  [&](std::size_t i, Segment const& mine, Segment const& other, auto const& mask) {
                                      kernels::attention_accumulate(saved_->query.context().exec(),
                                                                    detail::part(q, mine), detail::part(key, other),
@@ -150,7 +161,7 @@ class BlockForward {
     std::array<detail::Scratch<A, 4, Exec>, 2> output_;
 };
 
-/// The backward pass over blocks of keys: `add` each shard's keys once, in any order; dq is then whole.
+/// The backward pass over blocks of keys: `add` each key of each shard once, in any order; dq is then whole.
 template <class Query, class Key, class Exec>
 class BlockBackward {
   public:
@@ -171,11 +182,12 @@ class BlockBackward {
                                               detail::part(dy_.view(), mine), delta_[i].view);
         }
     }
-    /// Adds to the gradients of the keys and values of shard `theirs`, in accumulators of the same shape.
+    /// Adds to the gradients of keys and values of shard `theirs`, in accumulators of the same shape.
     template <class V, class G>
-    void add(std::size_t theirs, V const& key, V const& value, G const& dkey, G const& dvalue) {
+    void add(std::size_t theirs, V const& key, V const& value, G const& dkey, G const& dvalue,
+             KeyRange const& range = {}) {
         auto const q = saved_->query.view();
-        detail::for_each_visible(placing_.partition, placing_.mine, theirs,
+        detail::for_each_visible(placing_.partition, placing_.mine, theirs, range,
                                  [&](std::size_t i, Segment const& mine, Segment const& other, auto const& mask) {
                                      using Forward = BlockForward<Query, Key, Exec>;
                                      kernels::attention_backward_accumulate(

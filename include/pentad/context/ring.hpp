@@ -1,16 +1,61 @@
-// Room: context. Ring attention: keys and values travel round the ring of cp while each rank attends to the block it
-// holds; in the backward pass their gradients travel along and come home (Liu et al. 2023, arXiv 2310.01889).
+// Room: context. Ring attention: keys and values travel round the ring of cp while each rank attends to those it has;
+// in the backward pass their gradients travel along and come home (Liu et al. 2023, arXiv 2310.01889).
 #pragma once
 
-#include <pentad/comm/rooted.hpp>
 #include <pentad/context/blocks.hpp>
+#include <pentad/kernels/elementwise.hpp>
+#include <pentad/tensor/overlap.hpp>
 
 #include <cstddef>
 #include <utility>
 
 namespace pentad::context {
 
-/// Sends per rank: forward (n-1) blocks of K and V; backward the same, and n blocks of dK and dV in accumulators.
+namespace detail {
+
+/// Two tensors of keys and values, or of their gradients.
+template <class L, class Exec>
+struct Pair {
+    Tensor<L, Exec> key, value;
+};
+
+/// Pairs that travel, each in pieces of the sequence.
+template <class L, class Exec>
+class Travel {
+  public:
+    Travel(Context<Exec> const& context, comm::Communicator const& comm, comm::Pieces const& pieces, int first_tag)
+        : pieces_(pieces), keys_(context.exec(), comm, first_tag),
+          values_(context.exec(), comm, first_tag + static_cast<int>(comm::Pieces::most)) {}
+    void send(std::size_t i, Pair<L, Exec> const& pair) {
+        keys_.send(i, seen(pair.key), pieces_.at(i));
+        values_.send(i, seen(pair.value), pieces_.at(i));
+    }
+    void receive(std::size_t i, Pair<L, Exec> const& pair) {
+        keys_.receive(i, seen(pair.key), pieces_.at(i));
+        values_.receive(i, seen(pair.value), pieces_.at(i));
+    }
+    void await(std::size_t i) {
+        keys_.await(i);
+        values_.await(i);
+    }
+    void finish() {
+        keys_.finish();
+        values_.finish();
+    }
+
+  private:
+    using V = View<typename L::element, 3, Exec>;
+    static V seen(Tensor<L, Exec> const& tensor) { return pentad::detail::around(tensor, 1); }
+
+    comm::Pieces pieces_;
+    comm::RingTransfers<Exec, V> keys_, values_;
+};
+
+} // namespace detail
+
+/// Sends per rank: forward n-1 blocks of K and V; backward the same, and n-1 blocks of dK and dV in accumulators.
+/// @tparam Communication Overlap<Chunks>: a block travels in pieces across a network; Blocking: computation waits
+template <class Communication = Overlap<4>>
 struct Ring {
     template <class Query, class Key, class Exec>
     class on {
@@ -26,74 +71,104 @@ struct Ring {
         /// The output for saved.query, saved.key and saved.value.
         Tensor<Query, Exec> forward(Saved& saved) const {
             if (placing_.is_one_block()) return BlockForward<Query, Key, Exec>::at_once(saved);
-            auto const& context = saved.query.context();
-            auto const& comm = context.communicators().along(AxisNames(cp::name));
-            std::size_t const n = placing_.partition.shards();
             BlockForward<Query, Key, Exec> attention(placing_, saved);
-            auto key = saved.key, value = saved.value;
-            for (std::size_t step = 0; step < n; ++step) {
-                std::size_t const theirs = (placing_.mine + n - step) % n;
-                if (step + 1 == n) {
-                    attention.add(theirs, key.view(), value.view());
-                    break;
-                }
-                Tensor<Key, Exec> next_key(context, key.extents()), next_value(context, key.extents());
-                auto shift_key = comm::start_ring_shift(context.exec(), comm, key.flat(), next_key.flat(), 1, 0);
-                auto shift_value = comm::start_ring_shift(context.exec(), comm, value.flat(), next_value.flat(), 1, 1);
-                attention.add(theirs, key.view(), value.view());
-                shift_key.wait();
-                shift_value.wait();
-                key = std::move(next_key);
-                value = std::move(next_value);
-            }
+            go_round(
+                saved, [&] { attention.add(placing_.mine, saved.key.view(), saved.value.view()); },
+                [&](std::size_t, std::size_t, std::size_t theirs, auto const& keys, KeyRange const& range) {
+                    attention.add(theirs, keys.key.view(), keys.value.view(), range);
+                });
             return attention.finish();
         }
 
         /// Calls receive(dq, dk, dv), in accumulators.
         template <class Receive>
         void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive) const {
+            using Gradients = detail::Pair<KeyGradient, Exec>;
             auto const& context = dy.context();
-            auto const& exec = context.exec();
             auto const& comm = context.communicators().along(AxisNames(cp::name));
-            std::size_t const n = placing_.partition.shards();
+            auto const pieces = cut(comm, saved.key);
             BlockBackward<Query, Key, Exec> attention(placing_, saved, dy);
-            auto key = saved.key, value = saved.value;
-            Tensor<KeyGradient, Exec> dkey(context, key.extents()), dvalue(context, key.extents());
-            dkey.clear();
-            dvalue.clear();
-            for (std::size_t step = 0; step < n; ++step) {
-                std::size_t const theirs = (placing_.mine + n - step) % n;
-                if (n == 1) {
-                    attention.add(theirs, key.view(), value.view(), dkey.view(), dvalue.view());
-                    break;
-                }
-                bool const last = step + 1 == n;
-                Tensor<Key, Exec> next_key, next_value;
-                if (last) {
-                    attention.add(theirs, key.view(), value.view(), dkey.view(), dvalue.view());
-                } else {
-                    next_key = {context, key.extents()};
-                    next_value = {context, key.extents()};
-                    auto shift_key = comm::start_ring_shift(exec, comm, key.flat(), next_key.flat(), 1, 0);
-                    auto shift_value = comm::start_ring_shift(exec, comm, value.flat(), next_value.flat(), 1, 1);
-                    attention.add(theirs, key.view(), value.view(), dkey.view(), dvalue.view());
-                    shift_key.wait();
-                    shift_value.wait();
-                }
-                Tensor<KeyGradient, Exec> next_dkey(context, dkey.extents()), next_dvalue(context, dkey.extents());
-                auto shift_dkey = comm::start_ring_shift(exec, comm, dkey.flat(), next_dkey.flat(), 1, 2);
-                auto shift_dvalue = comm::start_ring_shift(exec, comm, dvalue.flat(), next_dvalue.flat(), 1, 3);
-                shift_dkey.wait();
-                shift_dvalue.wait();
-                key = std::move(next_key);
-                value = std::move(next_value);
-                dkey = std::move(next_dkey);
-                dvalue = std::move(next_dvalue);
+            auto const zeros = [&] {
+                Gradients const gradients{{context, saved.key.extents()}, {context, saved.key.extents()}};
+                gradients.key.clear();
+                gradients.value.clear();
+                return gradients;
+            };
+            // The gradients of this rank's own keys stay here; those of others come from the rank before, which had
+            // those keys first, and go on to the next, at last home. A part of its own is kept for then.
+            Gradients const own = zeros();
+            std::size_t const length = saved.key.local()[1], later = placing_.partition.shards() > 1 ? length / 2 : 0;
+            auto const add_own = [&](KeyRange const& range) {
+                attention.add(placing_.mine, saved.key.view(), saved.value.view(), own.key.view(), own.value.view(),
+                              range);
+            };
+            Gradients arriving, here, leaving;
+            detail::Travel<KeyGradient, Exec> travel(context, comm, pieces, 2 * static_cast<int>(comm::Pieces::most));
+            go_round(
+                saved, [&] { add_own({0, length - later}); },
+                [&](std::size_t step, std::size_t i, std::size_t theirs, auto const& keys, KeyRange const& range) {
+                    if (i + 1 == pieces.count()) { // the first of a step
+                        leaving = std::move(here);
+                        here = step == 1 ? zeros() : std::move(arriving);
+                        arriving = {{context, saved.key.extents()}, {context, saved.key.extents()}};
+                    }
+                    if (step > 1) travel.await(i);
+                    attention.add(theirs, keys.key.view(), keys.value.view(), here.key.view(), here.value.view(),
+                                  range);
+                    travel.send(i, here);
+                    travel.receive(i, arriving);
+                    if (Communication::chunks == 0) travel.await(i);
+                });
+            add_own({length - later, length});
+            if (!arriving.key.empty()) {
+                for (std::size_t i = pieces.count(); i-- > 0;) travel.await(i);
+                kernels::add<A>(context.exec(), arriving.key.flat(), own.key.flat());
+                kernels::add<A>(context.exec(), arriving.value.flat(), own.value.flat());
             }
-            receive(attention.dquery(), std::move(dkey), std::move(dvalue));
+            travel.finish();
+            receive(attention.dquery(), own.key, own.value);
         }
 
       private:
+        /// The pieces of the sequence in which a shard travels.
+        static comm::Pieces cut(comm::Communicator const& comm, Tensor<Key, Exec> const& key) {
+            auto const shard = pentad::detail::around(key, 1);
+            std::size_t const count = comm.crosses_network() ? pentad::detail::pieces_of<Communication>(shard) : 1;
+            return comm::Pieces::of_columns(shard.extent(0), shard.extent(1), count);
+        }
+        /// Calls own() once keys and values are on their way, then f(step, piece, shard, keys and values, range of
+        /// them) for every piece of the other shards as they come round: the latest keys, which are seen least, first,
+        /// so that the longest computation has most transfers beside it.
+        template <class Own, class F>
+        void go_round(Saved const& saved, Own&& own, F&& f) const {
+            auto const& context = saved.key.context();
+            auto const& comm = context.communicators().along(AxisNames(cp::name));
+            std::size_t const n = placing_.partition.shards();
+            auto const pieces = cut(comm, saved.key);
+            detail::Pair<Key, Exec> here{saved.key, saved.value}, next, leaving;
+            detail::Travel<Key, Exec> travel(context, comm, pieces, 0);
+            for (std::size_t step = 0; step < n; ++step) {
+                if (step > 0) {
+                    leaving = std::move(here); // until each piece of the next has waited for it
+                    here = std::move(next);
+                }
+                if (step + 1 < n) next = {{context, here.key.extents()}, {context, here.key.extents()}};
+                for (std::size_t i = pieces.count(); i-- > 0;) {
+                    if (step > 0) travel.await(i);
+                    if (step + 1 < n) {
+                        travel.send(i, here);
+                        travel.receive(i, next);
+                        if (Communication::chunks == 0) travel.await(i);
+                    }
+                    auto const box = pieces.at(i);
+                    if (step > 0)
+                        f(step, i, (placing_.mine + n - step) % n, here, KeyRange{box.first_column, box.last_column});
+                }
+                if (step == 0) own();
+            }
+            travel.finish();
+        }
+
         Placing placing_;
     };
 };

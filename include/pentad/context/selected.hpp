@@ -30,7 +30,7 @@ struct Selected {
 
       private:
         bool is_ring_;
-        Ring::on<Query, Key, Exec> ring_;
+        Ring<>::on<Query, Key, Exec> ring_;
         AllGather::on<Query, Key, Exec> all_gather_;
     };
 };

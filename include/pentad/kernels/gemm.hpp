@@ -2,6 +2,7 @@
 // compile time by PENTAD_HAVE_{KOKKOS_KERNELS, CUBLAS, BLAS, ONEDNN}; without any of them a plain kernel does.
 #pragma once
 
+#include <pentad/comm/progress_thread.hpp>
 #include <pentad/kernels/detail/gemm_plain.hpp>
 #include <pentad/kernels/detail/gemm_problem.hpp>
 #include <pentad/kernels/rows.hpp>
@@ -151,7 +152,10 @@ void gemm(Exec const& exec, Transpose transpose_a, Transpose transpose_b, double
     if (k == 0 || alpha == 0.0) return detail::gemm_scale(exec, m, n, beta, problem.c, problem.c_stride);
     observe::counters().gemm_flops += 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     Kokkos::Profiling::ScopedRegion const region("pentad::gemm");
-    detail::gemm_backend(exec, problem);
+    if constexpr (runs_on_host<Exec>)
+        comm::beside([&] { detail::gemm_backend(exec, problem); });
+    else
+        detail::gemm_backend(exec, problem);
 }
 
 namespace detail {

@@ -5,10 +5,11 @@
 
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/rope.hpp>
-#include <pentad/layers/linear.hpp>
+#include <pentad/layers/projection.hpp>
 
 #include <cstddef>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,43 +18,44 @@ namespace pentad {
 /// `Strategy` is one of context/: Strategy::on<Query, Key, Exec> has a Saved {query, key, value, ...}, forward(saved)
 /// and backward(saved, dy, receive), which calls receive(dq, dk, dv) with gradients in accumulators. Causal
 /// self-attention (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
-template <class Strategy>
+template <class Strategy, class Communication = Blocking>
 struct Attention {
     template <class Stream, class Exec>
     class on {
       public:
         using T = typename Stream::element;
         using A = accumulator_t<T>;
-        using takes = GatheredStream<T>;
+        using takes = typename Communication::template boundary<Stream, GatheredStream<T>>;
+        using gives = typename Communication::template boundary<Stream, PartialStream<T>>;
         using QueryWeight = Layout<T, Dims<Dim<heads, dynamic, tp>, Dim<head_dim>, Dim<hidden>>>;
         using KeyWeight = Layout<T, Dims<Dim<kv_heads, dynamic, outer<tp>>, Dim<head_dim>, Dim<hidden>>>;
         using OutputWeight = Layout<T, Dims<Dim<hidden>, Dim<heads, dynamic, tp>, Dim<head_dim>>>;
-        using QueryMap = Linear<takes, QueryWeight, 2, Exec>;
-        using KeyMap = Linear<takes, KeyWeight, 2, Exec>;
+        using QueryMap = Linear<GatheredStream<T>, QueryWeight, 2, Exec>;
+        using KeyMap = Linear<GatheredStream<T>, KeyWeight, 2, Exec>;
         using Query = typename QueryMap::gives;
         using Key = typename KeyMap::gives;
-        using OutputMap = Linear<Query, OutputWeight, 1, Exec>;
-        using gives = typename OutputMap::gives;
+        using Input = InputProjection<Communication, takes, QueryMap, KeyMap, KeyMap>;
+        using Output = OutputProjection<Communication, Linear<Query, OutputWeight, 1, Exec>, gives>;
         using StrategyOn = typename Strategy::template on<Query, Key, Exec>;
 
         using Table = Tensor<Layout<A, Dims<Dim<seq>, Dim<head_dim>>>, Exec>; ///< this rank's part of the rotary tables
 
         struct Saved {
-            typename QueryMap::Saved query_map;
-            typename KeyMap::Saved key_map, value_map;
-            typename OutputMap::Saved output_map;
+            typename Input::Saved input;
+            typename Output::Saved output;
             typename StrategyOn::Saved attention;
         };
 
         on(Setup<Exec> const& setup, std::string const& name)
-            : query_(setup.context, name + ".q_proj.weight",
-                     {setup.shape.heads, setup.shape.head_dim(), setup.shape.hidden}),
-              key_(setup.context, name + ".k_proj.weight",
-                   {setup.shape.kv_heads, setup.shape.head_dim(), setup.shape.hidden}),
-              value_(setup.context, name + ".v_proj.weight",
-                     {setup.shape.kv_heads, setup.shape.head_dim(), setup.shape.hidden}),
-              output_(setup.context, name + ".o_proj.weight",
-                      {setup.shape.hidden, setup.shape.heads, setup.shape.head_dim()}),
+            : input_(QueryMap(setup.context, name + ".q_proj.weight",
+                              {setup.shape.heads, setup.shape.head_dim(), setup.shape.hidden}),
+                     KeyMap(setup.context, name + ".k_proj.weight",
+                            {setup.shape.kv_heads, setup.shape.head_dim(), setup.shape.hidden}),
+                     KeyMap(setup.context, name + ".v_proj.weight",
+                            {setup.shape.kv_heads, setup.shape.head_dim(), setup.shape.hidden})),
+              output_({setup.context,
+                       name + ".o_proj.weight",
+                       {setup.shape.hidden, setup.shape.heads, setup.shape.head_dim()}}),
               strategy_(setup) {
             auto const partition = setup.partition();
             auto const mine = setup.context.communicators().shard_index(AxisNames(cp::name));
@@ -72,29 +74,26 @@ struct Attention {
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
             observe::Scope const scope("attention forward", "compute");
             auto& a = saved.attention;
-            a.query = query_.forward(x, saved.query_map);
-            a.key = key_.forward(x, saved.key_map);
-            a.value = value_.forward(x, saved.value_map);
+            std::tie(a.query, a.key, a.value) = input_.forward(std::move(x), saved.input);
             auto const& exec = pass.context.exec();
             kernels::rope_forward<T>(exec, a.query.template rows<2>(), cosine_.view(), sine_.view());
             kernels::rope_forward<T>(exec, a.key.template rows<2>(), cosine_.view(), sine_.view());
-            return output_.forward(strategy_.forward(a), saved.output_map);
+            return output_.forward(strategy_.forward(a), saved.output);
         }
 
         Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
                                                   Saved& saved) const {
             observe::Scope const scope("attention backward", "compute");
-            auto const d_output = output_.backward_data(std::move(dy), saved.output_map);
-            Tensor<dual_t<takes>, Exec> dx(pass.context, saved.query_map.x.extents());
+            auto const d_output = output_.backward_data(std::move(dy), saved.output);
+            Tensor<dual_t<takes>, Exec> dx;
             auto const receive = [&](auto dquery, auto dkey, auto dvalue) {
                 auto const& exec = pass.context.exec();
                 auto dq = rounded<dual_t<Query>>(std::move(dquery));
                 auto dk = rounded<dual_t<Key>>(std::move(dkey));
                 kernels::rope_backward<T>(exec, dq.template rows<2>(), cosine_.view(), sine_.view());
                 kernels::rope_backward<T>(exec, dk.template rows<2>(), cosine_.view(), sine_.view());
-                query_.backward_data(std::move(dq), saved.query_map, dx, false);
-                key_.backward_data(std::move(dk), saved.key_map, dx, true);
-                value_.backward_data(rounded<dual_t<Key>>(std::move(dvalue)), saved.value_map, dx, true);
+                dx = input_.backward_data(std::move(dq), std::move(dk), rounded<dual_t<Key>>(std::move(dvalue)),
+                                          saved.input);
             };
             strategy_.backward(saved.attention, d_output, receive);
             saved.attention = {};
@@ -103,16 +102,12 @@ struct Attention {
 
         void backward_weight(Pass<Exec>&, Saved& saved) const {
             observe::Scope const scope("attention weights", "compute");
-            output_.backward_weight(saved.output_map);
-            query_.backward_weight(saved.query_map);
-            key_.backward_weight(saved.key_map);
-            value_.backward_weight(saved.value_map);
+            output_.backward_weight(saved.output);
+            input_.backward_weight(saved.input);
         }
         template <class F>
         void for_each_parameter(F&& f) {
-            query_.for_each_parameter(f);
-            key_.for_each_parameter(f);
-            value_.for_each_parameter(f);
+            input_.for_each_parameter(f);
             output_.for_each_parameter(f);
         }
 
@@ -129,9 +124,8 @@ struct Attention {
             }
         }
 
-        QueryMap query_;
-        KeyMap key_, value_;
-        OutputMap output_;
+        Input input_;
+        Output output_;
         StrategyOn strategy_;
         Table cosine_, sine_;
     };

@@ -6,7 +6,10 @@
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/tensor/overlap.hpp>
 
+#include <array>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -23,7 +26,9 @@ class Linear {
     using gives = product_t<X, W, Out>;
     using parameter_type = Parameter<W, used_t<W, X, gives>, Exec>;
     using T = typename X::element;
+    using execution_space = Exec;
     static constexpr std::size_t in_dimensions = W::rank - Out;
+    static constexpr std::size_t out_dimensions = Out;
 
     struct Saved {
         Tensor<X, Exec> x;
@@ -35,33 +40,50 @@ class Linear {
            Initialiser initialiser = {})
         : weight_(context, std::move(name), extents, initialiser) {}
 
-    /// [rows, in] -> [rows, out]
-    Tensor<gives, Exec> forward(Tensor<X, Exec> const& x, Saved& saved) const {
-        Tensor<gives, Exec> y(x.context(), extents_of_product(x));
-        kernels::gemm(x.context().exec(), kernels::Transpose::no, kernels::Transpose::yes, 1.0, rows_of(x), matrix(),
-                      0.0, y.template rows<Out>());
-        saved.x = x;
-        return y;
+    /// The global extents of the product of x, given those of x.
+    [[nodiscard]] std::array<std::size_t, gives::rank> extents(std::array<std::size_t, X::rank> const& x) const {
+        std::array<std::size_t, gives::rank> result{};
+        std::size_t const rows = X::rank - in_dimensions;
+        for (std::size_t d = 0; d < rows; ++d) result[d] = x[d];
+        for (std::size_t d = 0; d < Out; ++d) result[rows + d] = weight_.value().extents()[d];
+        return result;
     }
-    /// dx = dy W, added to dx when `add`: several maps of one input share its gradient.
-    void backward_data(Tensor<dual_t<gives>, Exec> dy, Saved& saved, Tensor<dual_t<X>, Exec> const& dx,
+    /// y = x W^T for some rows.
+    void multiply(Tensor<X, Exec> const& x, Rows rows, Tensor<gives, Exec> const& y) const {
+        kernels::gemm(x.context().exec(), kernels::Transpose::no, kernels::Transpose::yes, 1.0,
+                      detail::rows_of<in_dimensions>(x, rows), matrix(), 0.0, detail::rows_of<Out>(y, rows));
+    }
+    /// dx = dy W for some rows, added to dx when `add`: several maps of one input share its gradient.
+    void multiply_back(Tensor<dual_t<gives>, Exec> const& dy, Rows rows, Tensor<dual_t<X>, Exec> const& dx,
                        bool add) const {
-        kernels::gemm(dy.context().exec(), kernels::Transpose::no, kernels::Transpose::no, 1.0, dy.template rows<Out>(),
-                      matrix(), add ? 1.0 : 0.0, rows_of(dx));
-        saved.dy = std::move(dy);
-    }
-    Tensor<dual_t<X>, Exec> backward_data(Tensor<dual_t<gives>, Exec> dy, Saved& saved) const {
-        Tensor<dual_t<X>, Exec> dx(dy.context(), saved.x.extents());
-        backward_data(std::move(dy), saved, dx, false);
-        return dx;
+        kernels::gemm(dy.context().exec(), kernels::Transpose::no, kernels::Transpose::no, 1.0,
+                      detail::rows_of<Out>(dy, rows), matrix(), add ? 1.0 : 0.0,
+                      detail::rows_of<in_dimensions>(dx, rows));
     }
     /// dW += dy^T x
-    void backward_weight(Saved& saved) const {
+    void add_weight_gradient(Tensor<X, Exec> const& x, Tensor<dual_t<gives>, Exec> const& dy) const {
         auto const& g = weight_.gradient();
         std::size_t const columns = input_columns();
         View<typename parameter_type::accumulator, 2, Exec> const gradient(g.data(), g.size() / columns, columns);
-        kernels::gemm(g.context().exec(), kernels::Transpose::yes, kernels::Transpose::no, 1.0,
-                      saved.dy.template rows<Out>(), rows_of(saved.x), 1.0, gradient);
+        kernels::gemm(g.context().exec(), kernels::Transpose::yes, kernels::Transpose::no, 1.0, dy.template rows<Out>(),
+                      x.template rows<in_dimensions>(), 1.0, gradient);
+    }
+
+    /// [rows, in] -> [rows, out]
+    Tensor<gives, Exec> forward(Tensor<X, Exec> const& x, Saved& saved) const {
+        Tensor<gives, Exec> y(x.context(), extents(x.extents()));
+        multiply(x, detail::all_rows<in_dimensions>(x), y);
+        saved.x = x;
+        return y;
+    }
+    Tensor<dual_t<X>, Exec> backward_data(Tensor<dual_t<gives>, Exec> dy, Saved& saved) const {
+        Tensor<dual_t<X>, Exec> dx(dy.context(), saved.x.extents());
+        multiply_back(dy, detail::all_rows<Out>(dy), dx, false);
+        saved.dy = std::move(dy);
+        return dx;
+    }
+    void backward_weight(Saved& saved) const {
+        add_weight_gradient(saved.x, saved.dy);
         saved = {};
     }
     template <class F>
@@ -79,17 +101,6 @@ class Linear {
     [[nodiscard]] View<T, 2, Exec> matrix() const {
         std::size_t const columns = input_columns();
         return View<T, 2, Exec>(weight_.value().data(), weight_.value().size() / columns, columns);
-    }
-    template <class L>
-    static View<T, 2, Exec> rows_of(Tensor<L, Exec> const& tensor) {
-        return tensor.template rows<in_dimensions>();
-    }
-    [[nodiscard]] std::array<std::size_t, gives::rank> extents_of_product(Tensor<X, Exec> const& x) const {
-        std::array<std::size_t, gives::rank> extents{};
-        std::size_t const rows = X::rank - in_dimensions;
-        for (std::size_t d = 0; d < rows; ++d) extents[d] = x.extents()[d];
-        for (std::size_t d = 0; d < Out; ++d) extents[rows + d] = weight_.value().extents()[d];
-        return extents;
     }
 
     parameter_type weight_;

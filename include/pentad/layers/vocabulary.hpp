@@ -9,6 +9,7 @@
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/tensor/overlap.hpp>
 
 #include <cstddef>
 #include <string>
@@ -121,6 +122,7 @@ struct VocabEmbedding {
 
 /// The logits and the cross-entropy of the next token (Shoeybi et al. 2019, section 3: parallel over the vocabulary).
 /// The loss is a sum over valid targets; the quotient is taken once, where all of it is known.
+template <class Communication = Blocking>
 struct VocabHead {
     template <class Stream, class Exec>
     class on {
@@ -128,13 +130,14 @@ struct VocabHead {
         using T = typename Stream::element;
         using A = accumulator_t<T>;
         using Table = VocabTable<T, Exec>;
-        using takes = GatheredStream<T>;
-        using Logits = product_t<takes, typename Table::Stored, 1>;
+        using X = GatheredStream<T>;
+        using takes = typename Communication::template boundary<Stream, X>;
+        using Logits = product_t<X, typename Table::Stored, 1>;
         template <class... States>
         using TokenValue = Layout<A, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>, States...>;
 
         struct Saved {
-            Tensor<takes, Exec> x;
+            Tensor<X, Exec> x;
             Tensor<Logits, Exec> logits;
             Tensor<TokenValue<>, Exec> lse;
         };
@@ -142,18 +145,17 @@ struct VocabHead {
         on(Setup<Exec> const&, Table& table) : table_(&table) {}
 
         /// x W^T, this rank's part of the vocabulary.
-        Tensor<Logits, Exec> logits(Pass<Exec>& pass, Tensor<takes, Exec> const& x) const {
-            Tensor<Logits, Exec> y(pass.context, {x.extents()[0], x.extents()[1], table_->extent()});
-            kernels::gemm(pass.context.exec(), kernels::Transpose::no, kernels::Transpose::yes, 1.0, x.rows(),
-                          table_->value(), 0.0, y.rows());
-            return y;
+        Tensor<Logits, Exec> logits(Pass<Exec>& pass, Tensor<takes, Exec> x) const {
+            Saved saved;
+            multiply(pass, std::move(x), saved);
+            return saved.logits;
         }
         /// Adds the losses of the valid targets to pass.loss_sum.
         void forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
             observe::Scope const scope("head forward", "compute");
             auto const& exec = pass.context.exec();
-            saved.logits = logits(pass, x);
             std::array<std::size_t, 2> const tokens{x.extents()[0], x.extents()[1]};
+            multiply(pass, std::move(x), saved);
             Tensor<TokenValue<PartialLogSumExp<tp>>, Exec> lse(pass.context, tokens);
             Tensor<TokenValue<Partial<tp>>, Exec> target_logit(pass.context, tokens);
             kernels::cross_entropy_partial<T>(exec, saved.logits.rows(), targets(pass), first_row(), valid_rows(),
@@ -162,17 +164,18 @@ struct VocabHead {
             auto loss = redistribute<TokenValue<>>(std::move(target_logit));
             kernels::cross_entropy_token_loss<A>(exec, saved.lse.flat(), loss.flat(), targets(pass), loss.flat());
             pass.loss_sum += detail::sum<A, Exec>(exec, loss.flat());
-            saved.x = std::move(x);
         }
         Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Saved& saved) const {
             observe::Scope const scope("head backward", "compute");
             auto const& exec = pass.context.exec();
             kernels::cross_entropy_backward<T>(exec, saved.logits.rows(), saved.lse.flat(), targets(pass), first_row(),
                                                valid_rows(), static_cast<A>(pass.loss_scale));
-            Tensor<dual_t<takes>, Exec> dx(pass.context, saved.x.extents());
-            kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::no, 1.0, saved.logits.rows(),
-                          table_->value(), 0.0, dx.rows());
-            return dx;
+            return produce_and_redistribute<dual_t<X>, dual_t<takes>, Communication, 1>(
+                pass.context, saved.x.extents(), [&](Tensor<dual_t<X>, Exec> const& dx, Rows rows) {
+                    kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::no, 1.0,
+                                  detail::rows_of<1>(saved.logits, rows), table_->value(), 0.0,
+                                  detail::rows_of<1>(dx, rows));
+                });
         }
         void backward_weight(Pass<Exec>& pass, Saved& saved) const {
             observe::Scope const scope("head weights", "compute");
@@ -182,6 +185,15 @@ struct VocabHead {
         }
 
       private:
+        void multiply(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
+            saved.logits = {pass.context, {x.extents()[0], x.extents()[1], table_->extent()}};
+            saved.x = redistribute_and_consume<X, Communication, 1>(
+                std::move(x), [&](Tensor<X, Exec> const& whole, Rows rows) {
+                    kernels::gemm(pass.context.exec(), kernels::Transpose::no, kernels::Transpose::yes, 1.0,
+                                  detail::rows_of<1>(whole, rows), table_->value(), 0.0,
+                                  detail::rows_of<1>(saved.logits, rows));
+                });
+        }
         static View<i32 const, 1, Exec> targets(Pass<Exec> const& pass) {
             return View<i32 const, 1, Exec>(pass.targets.data(), pass.targets.size());
         }

@@ -20,8 +20,8 @@
 namespace pentad::train {
 
 /// A block: attention, then a feed-forward block or experts.
-using Block =
-    Sequence<Residual<RmsNorm, Attention<context::Selected>>, Residual<RmsNorm, Either<SwiGlu, experts::Layer>>>;
+using Block = Sequence<Residual<RmsNorm, Attention<context::Selected, Overlap<4>>>,
+                       Residual<RmsNorm, Either<SwiGlu<Overlap<4>>, experts::Layer>>>;
 
 /// The layers of one stage of the pipeline: the embedding on the first, the last norm and the head on the last, and an
 /// equal part of the blocks on each. Tied embeddings are held by both ends.
@@ -33,7 +33,7 @@ class LanguageModel {
     using Embedding = VocabEmbedding::on<Stream, Exec>;
     using Blocks = Repeat<Recompute<Block>>::on<Stream, Exec>;
     using Norm = RmsNorm::on<Stream, Exec>;
-    using Head = VocabHead::on<Stream, Exec>;
+    using Head = VocabHead<Overlap<4>>::on<Stream, Exec>;
     using Table = VocabTable<T, Exec>;
 
     struct Saved {

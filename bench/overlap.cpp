@@ -1,0 +1,189 @@
+// Collective matrix products and ring attention whose ranks are on different hosts: the transfers beside the products,
+// and before or behind them. lab/overlap.py starts it on hosts joined by links of a known rate. A line of JSON for
+// each: seconds of the slowest rank, a list for each variant, measured in turn.
+//   bench_overlap [--repeats N] [--sequence N]
+#include <pentad/comm/error.hpp>
+#include <pentad/context/ring.hpp>
+#include <pentad/layers/projection.hpp>
+#include <pentad/zero/store.hpp>
+
+#include <Kokkos_Core.hpp>
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+using namespace pentad;
+
+namespace {
+
+using Exec = Kokkos::DefaultExecutionSpace;
+using Stream = SequenceStream<f32>;
+using Gathered = GatheredStream<f32>;
+using Column = ColumnParallel<ffn, hidden, Gathered, Exec>;
+using Row = RowParallel<hidden, ffn, Column::gives, Exec>;
+template <class Communication>
+using ColumnProduct = InputProjection<Communication, Stream, Column>;
+template <class Communication>
+using RowProduct = OutputProjection<Communication, Row, Stream>;
+
+int ranks = 1, rank = 0;
+std::size_t repeats = 11, length = 4096;
+constexpr std::size_t width = 1024, inner = 6144, heads_count = 16, kv_heads_count = 8;
+
+struct Variant {
+    char const* name;
+    std::function<void()> run;
+    std::vector<double> seconds;
+};
+
+void measure(char const* what, char const* passes, std::vector<Variant> variants) {
+    for (auto& variant : variants) variant.run(); // first touches
+    for (std::size_t i = 0; i < repeats; ++i)
+        for (auto& variant : variants) {
+            MPI_Barrier(MPI_COMM_WORLD);
+            double const begin = MPI_Wtime();
+            variant.run();
+            double seconds = MPI_Wtime() - begin;
+            MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+            variant.seconds.push_back(seconds);
+        }
+    if (rank != 0) return;
+    std::printf("{\"what\": \"%s\", \"passes\": \"%s\"", what, passes);
+    for (auto const& variant : variants) {
+        std::printf(", \"%s\": [", variant.name);
+        for (std::size_t i = 0; i < variant.seconds.size(); ++i)
+            std::printf("%s%.5g", i == 0 ? "" : ", ", variant.seconds[i]);
+        std::printf("]");
+    }
+    std::printf("}\n");
+    std::fflush(stdout);
+}
+
+template <class L>
+Tensor<L, Exec> filled(Context<Exec> const& context, typename Tensor<L, Exec>::extents_type const& extents) {
+    Tensor<L, Exec> tensor(context, extents);
+    Kokkos::deep_copy(tensor.flat(), typename L::element(0.01F));
+    return tensor;
+}
+
+/// A projection between the stream and `inner` columns. `Blocked` and `Overlapping` are the same layer.
+template <class Blocked, class Overlapping, class Map>
+void measure_projection(char const* what, Context<Exec> const& context) {
+    std::size_t const in = Map::takes::value.dimensions[2].name == hidden::name ? width : inner;
+    std::array<std::size_t, 3> const x_extents{1, length, in}, y_extents{1, length, width + inner - in};
+    Overlapping overlapped{Map(context, "w", {y_extents[2], x_extents[2]})};
+    Blocked blocking{Map(context, "w", {y_extents[2], x_extents[2]})};
+    Map plain(context, "w", {y_extents[2], x_extents[2]});
+    using Store = zero::ParameterStore<f32, Exec>;
+    Store const stores[]{{context, overlapped, 1, 0}, {context, blocking, 1, 0}, {context, plain, 1, 0}};
+
+    using X = typename Blocked::takes;
+    using Y = std::conditional_t<std::is_same_v<X, Stream>, typename Map::gives, Stream>;
+    auto const x = filled<X>(context, x_extents);
+    auto const dy = filled<dual_t<Y>>(context, y_extents);
+    auto const inner_x = filled<typename Map::takes>(context, x_extents);
+    auto const inner_dy = filled<dual_t<typename Map::gives>>(context, y_extents);
+    auto const inner_y = filled<typename Map::gives>(context, y_extents);
+    auto const inner_dx = filled<dual_t<typename Map::takes>>(context, x_extents);
+    for (bool const both : {false, true}) {
+        auto const run = [&](auto const& layer) {
+            return [&, both] {
+                typename std::remove_cvref_t<decltype(layer)>::Saved saved;
+                (void)layer.forward(x, saved);
+                if (!both) return;
+                (void)layer.backward_data(dy, saved);
+                layer.backward_weight(saved);
+            };
+        };
+        auto const compute = [&, both] {
+            typename Map::Saved saved;
+            (void)plain.forward(inner_x, saved);
+            if (!both) return;
+            (void)plain.backward_data(inner_dy, saved);
+            plain.backward_weight(saved);
+        };
+        auto const communicate = [&, both] {
+            if constexpr (std::is_same_v<X, Stream>) {
+                (void)redistribute<typename Map::takes>(x);
+                if (both) (void)redistribute<dual_t<Stream>>(inner_dx);
+            } else {
+                (void)redistribute<Stream>(inner_y);
+                if (both) (void)redistribute<dual_t<typename Map::gives>>(dy);
+            }
+        };
+        measure(what, both ? "forward and backward" : "forward",
+                {{"blocking", run(blocking), {}},
+                 {"overlapped", run(overlapped), {}},
+                 {"communication", communicate, {}},
+                 {"compute", compute, {}}});
+    }
+}
+
+using Query = Layout<f32, Dims<Dim<batch>, Dim<seq, dynamic, cp>, Dim<heads>, Dim<head_dim>>>;
+using Key = Layout<f32, Dims<Dim<batch>, Dim<seq, dynamic, cp>, Dim<kv_heads>, Dim<head_dim>>>;
+
+void measure_ring_attention(Context<Exec> const& context) {
+    Setup<Exec> const setup{.context = context,
+                            .shape = {.hidden = width, .heads = heads_count, .kv_heads = kv_heads_count},
+                            .batch = 1,
+                            .seq = length,
+                            .order = Order::zigzag};
+    using Overlapped = context::Ring<Overlap<2>>::on<Query, Key, Exec>;
+    using Blocked = context::Ring<Blocking>::on<Query, Key, Exec>;
+    Overlapped const overlapped(setup);
+    Blocked const blocking(setup);
+    std::size_t const dim = setup.shape.head_dim();
+    std::array<std::size_t, 4> const q{1, length, heads_count, dim}, k{1, length, kv_heads_count, dim};
+    auto const& comm = context.communicators().along(AxisNames(cp::name));
+    auto const query = filled<Query>(context, q);
+    auto const key = filled<Key>(context, k), value = filled<Key>(context, k), landing = filled<Key>(context, k);
+    auto const dy = filled<dual_t<Query>>(context, q);
+    for (bool const both : {false, true}) {
+        auto const run = [&](auto const& layer) {
+            return [&, both] {
+                typename std::remove_cvref_t<decltype(layer)>::Saved saved;
+                saved.query = query;
+                saved.key = key;
+                saved.value = value;
+                (void)layer.forward(saved);
+                if (both) layer.backward(saved, dy, [](auto const&...) {});
+            };
+        };
+        auto const communicate = [&, both] { // K and V; in the backward pass K, V, dK and dV
+            for (int i = 0; i < (both ? 6 : 2) * (ranks - 1); ++i)
+                comm::ring_shift(context.exec(), comm, key.flat(), landing.flat());
+        };
+        measure(
+            "ring attention", both ? "forward and backward" : "forward",
+            {{"blocking", run(blocking), {}}, {"overlapped", run(overlapped), {}}, {"communication", communicate, {}}});
+    }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    comm::Environment const environment(argc, argv);
+    Kokkos::ScopeGuard const kokkos(argc, argv);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int i = 1; i + 1 < argc; i += 2) {
+        std::string const option = argv[i];
+        (option == "--repeats" ? repeats : length) = std::strtoull(argv[i + 1], nullptr, 10);
+    }
+    {
+        comm::Communicators communicators(MPI_COMM_WORLD,
+                                          Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(1, 1, 1, 1, ranks));
+        Context<Exec> const context(communicators);
+        measure_projection<ColumnProduct<Blocking>, ColumnProduct<Overlap<2>>, Column>("all-gather and product",
+                                                                                       context);
+        measure_projection<RowProduct<Blocking>, RowProduct<Overlap<2>>, Row>("product and reduce-scatter", context);
+    }
+    comm::Communicators communicators(MPI_COMM_WORLD,
+                                      Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(1, 1, 1, ranks, 1));
+    Context<Exec> const context(communicators);
+    measure_ring_attention(context);
+}

@@ -1,0 +1,82 @@
+// Room: comm. A second thread, which makes progress while the one that drives Pentad computes: what is under way across
+// a network needs somebody to call MPI on both sides. The two call it in turn, so that MPI_THREAD_SERIALIZED is enough.
+#pragma once
+
+#include <pentad/comm/progress.hpp>
+
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace pentad::comm {
+
+class ProgressThread {
+  public:
+    ProgressThread() = default;
+    ProgressThread(ProgressThread const&) = delete;
+    ProgressThread& operator=(ProgressThread const&) = delete;
+    ~ProgressThread() {
+        if (!thread_.joinable()) return;
+        turn_ = Turn::over;
+        thread_.join();
+    }
+    /// Called by a process of which some group crosses a network. Without MPI_THREAD_SERIALIZED nothing happens, and
+    /// what is under way advances in waits only.
+    void start() {
+        int level = MPI_THREAD_SINGLE;
+        MPI_Query_thread(&level);
+        if (level >= MPI_THREAD_SERIALIZED && !thread_.joinable()) thread_ = std::thread([this] { run(); });
+    }
+    /// Runs f, which computes on the host: it neither communicates nor waits for anybody.
+    template <class F>
+    void beside(F&& f) {
+        if (!thread_.joinable() || progress().is_idle()) return std::forward<F>(f)();
+        struct Lent {
+            std::atomic<Turn>& turn;
+            explicit Lent(std::atomic<Turn>& t) : turn(t) { turn.store(Turn::lent, std::memory_order_release); }
+            ~Lent() {
+                for (auto lent = Turn::lent; !turn.compare_exchange_weak(lent, Turn::kept, std::memory_order_acquire);
+                     lent = Turn::lent)
+                    std::this_thread::yield();
+            }
+        } const lent(turn_);
+        std::forward<F>(f)();
+    }
+
+  private:
+    /// Whose turn it is to call MPI: the driving thread keeps it, or has lent it to this one, which has taken it.
+    enum class Turn { kept, lent, taken, over };
+
+    void run() {
+        // A few MB wait in the buffers of a socket: some 5 Gbit/s. More turns would only take time from the
+        // computation.
+        constexpr std::chrono::milliseconds pause(5);
+        while (turn_.load(std::memory_order_relaxed) != Turn::over) {
+            std::this_thread::sleep_for(pause);
+            auto lent = Turn::lent;
+            if (!turn_.compare_exchange_strong(lent, Turn::taken, std::memory_order_acquire)) continue;
+            progress().advance_all();
+            turn_.store(Turn::lent, std::memory_order_release);
+        }
+    }
+
+    std::atomic<Turn> turn_ = Turn::kept;
+    std::thread thread_;
+};
+
+inline ProgressThread& progress_thread() {
+    (void)progress(); // which outlives it
+    static ProgressThread instance;
+    return instance;
+}
+
+/// Runs f, which computes on the host and does not communicate, while what is under way advances.
+template <class F>
+void beside(F&& f) {
+    progress_thread().beside(std::forward<F>(f));
+}
+
+} // namespace pentad::comm

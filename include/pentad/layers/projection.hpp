@@ -1,0 +1,106 @@
+// Room: layers. Linear maps between the residual stream and what a layer computes inside, each together with the
+// redistribution on its other side: the collective matrix products of tensor parallelism, which a policy decomposes so
+// that transfers and products overlap. The backward pass is the adjoint of both.
+#pragma once
+
+#include <pentad/layers/linear.hpp>
+
+#include <cstddef>
+#include <tuple>
+#include <utility>
+
+namespace pentad {
+
+/// y_i = x W_i^T for several maps of one input, which arrives in layout From.
+/// @tparam Communication Blocking or Overlap<Chunks>
+template <class Communication, class From, class Map, class... Maps>
+class InputProjection {
+  public:
+    using takes = From;
+    using X = typename Map::takes;
+    using Exec = typename Map::execution_space;
+    using Products = std::tuple<Tensor<typename Map::gives, Exec>, Tensor<typename Maps::gives, Exec>...>;
+
+    struct Saved {
+        Tensor<X, Exec> x;
+        std::tuple<Tensor<dual_t<typename Map::gives>, Exec>, Tensor<dual_t<typename Maps::gives>, Exec>...> dy;
+    };
+
+    explicit InputProjection(Map map, Maps... maps) : maps_(std::move(map), std::move(maps)...) {}
+
+    Products forward(Tensor<From, Exec> x, Saved& saved) const {
+        Products y;
+        for_each([&]<std::size_t I>() { std::get<I>(y) = {x.context(), std::get<I>(maps_).extents(x.extents())}; });
+        saved.x = redistribute_and_consume<X, Communication, Map::in_dimensions>(
+            std::move(x), [&](Tensor<X, Exec> const& whole, Rows rows) {
+                for_each([&]<std::size_t I>() { std::get<I>(maps_).multiply(whole, rows, std::get<I>(y)); });
+            });
+        return y;
+    }
+    Tensor<dual_t<From>, Exec> backward_data(Tensor<dual_t<typename Map::gives>, Exec> dy,
+                                             Tensor<dual_t<typename Maps::gives>, Exec>... more, Saved& saved) const {
+        saved.dy = std::tuple(std::move(dy), std::move(more)...);
+        return produce_and_redistribute<dual_t<X>, dual_t<From>, Communication, Map::in_dimensions>(
+            saved.x.context(), saved.x.extents(), [&](Tensor<dual_t<X>, Exec> const& dx, Rows rows) {
+                for_each(
+                    [&]<std::size_t I>() { std::get<I>(maps_).multiply_back(std::get<I>(saved.dy), rows, dx, I > 0); });
+            });
+    }
+    void backward_weight(Saved& saved) const {
+        for_each([&]<std::size_t I>() { std::get<I>(maps_).add_weight_gradient(saved.x, std::get<I>(saved.dy)); });
+        saved = {};
+    }
+    template <class F>
+    void for_each_parameter(F&& f) {
+        std::apply([&f](auto&... maps) { (maps.for_each_parameter(f), ...); }, maps_);
+    }
+
+  private:
+    /// f for each map's index.
+    template <class F>
+    static void for_each(F&& f) {
+        [&]<std::size_t... I>(std::index_sequence<I...>) {
+            (f.template operator()<I>(), ...);
+        }(std::make_index_sequence<1 + sizeof...(Maps)>{});
+    }
+
+    std::tuple<Map, Maps...> maps_;
+};
+
+/// y = x W^T, which leaves in layout To.
+/// @tparam Communication Blocking or Overlap<Chunks>
+template <class Communication, class Map, class To>
+class OutputProjection {
+  public:
+    using Exec = typename Map::execution_space;
+    using takes = typename Map::takes;
+    using gives = To;
+    using Product = typename Map::gives;
+    using Saved = typename Map::Saved;
+
+    explicit OutputProjection(Map map) : map_(std::move(map)) {}
+
+    Tensor<To, Exec> forward(Tensor<takes, Exec> x, Saved& saved) const {
+        saved.x = std::move(x);
+        return produce_and_redistribute<Product, To, Communication, Map::out_dimensions>(
+            saved.x.context(), map_.extents(saved.x.extents()),
+            [&](Tensor<Product, Exec> const& y, Rows rows) { map_.multiply(saved.x, rows, y); });
+    }
+    Tensor<dual_t<takes>, Exec> backward_data(Tensor<dual_t<To>, Exec> dy, Saved& saved) const {
+        Tensor<dual_t<takes>, Exec> dx(dy.context(), saved.x.extents());
+        saved.dy = redistribute_and_consume<dual_t<Product>, Communication, Map::out_dimensions>(
+            std::move(dy),
+            [&](Tensor<dual_t<Product>, Exec> const& whole, Rows rows) { map_.multiply_back(whole, rows, dx, false); });
+        return dx;
+    }
+    void backward_weight(Saved& saved) const { map_.backward_weight(saved); }
+    template <class F>
+    void for_each_parameter(F&& f) {
+        map_.for_each_parameter(f);
+    }
+
+  private:
+    Map map_;
+};
+
+} // namespace pentad
