@@ -2,6 +2,7 @@
 // communicators of a mesh, each made at its first use, which the ranks of the group come to together.
 #pragma once
 
+#include <pentad/comm/checked.hpp>
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/group.hpp>
@@ -25,8 +26,10 @@ namespace pentad::comm {
 class Communicator {
   public:
     Communicator() = default;
-    /// Takes ownership of `handle`; collective over it. `mesh` and `tuning` must outlive the communicator.
-    Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh, Tuning const& tuning)
+    /// Takes ownership of `handle`; collective over it. `mesh` and `tuning` must outlive the communicator, which is one
+    /// of the ranks of `world` unless it is the world itself.
+    Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh, Tuning const& tuning,
+                 Communicator const* world = nullptr)
         : handle_(handle), axes_(axes), mesh_(mesh) {
         check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
         check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
@@ -37,6 +40,10 @@ class Communicator {
         node_ = std::make_unique<node::Group>(handle_);
         if (node_->nodes() > 1) levels_ = std::make_unique<Levels>(handle_, *node_);
         tuning_ = &tuning.of(size_, levels_ ? static_cast<int>(node_->nodes()) : 1);
+        may_block_ = world != nullptr ? world->may_block_ : node_->is_each_alone();
+#if PENTAD_CHECKED
+        checker_ = std::make_unique<checked::Checker>(handle_, label_);
+#endif
     }
     Communicator(Communicator&& other) noexcept { swap(other); }
     Communicator& operator=(Communicator&& other) noexcept {
@@ -60,6 +67,13 @@ class Communicator {
     [[nodiscard]] bool takes_mpi(observe::Operation operation, std::size_t bytes) const {
         return tuning_ != nullptr && tuning_->takes_mpi(operation, bytes);
     }
+    /// Whether the blocking calls of MPI may be used for collectives: where no ranks of the world share a node.
+    /// Elsewhere a rank that blocks in MPI would keep those waiting who wait for its part in what is under way within a
+    /// node. (Blocking and non-blocking calls do not match each other, so that it depends on what all ranks know.)
+    [[nodiscard]] bool may_block() const { return may_block_; }
+#if PENTAD_CHECKED
+    [[nodiscard]] checked::Checker* checker() const { return checker_.get(); }
+#endif
     [[nodiscard]] AxisNames const& axes() const { return axes_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
 
@@ -84,6 +98,10 @@ class Communicator {
         std::swap(node_, other.node_);
         std::swap(levels_, other.levels_);
         std::swap(tuning_, other.tuning_);
+        std::swap(may_block_, other.may_block_);
+#if PENTAD_CHECKED
+        std::swap(checker_, other.checker_);
+#endif
     }
 
     MPI_Comm handle_ = MPI_COMM_NULL;
@@ -96,6 +114,10 @@ class Communicator {
     std::unique_ptr<node::Group> node_;
     std::unique_ptr<Levels> levels_;
     Tuning::Group const* tuning_ = nullptr;
+    bool may_block_ = true;
+#if PENTAD_CHECKED
+    std::unique_ptr<checked::Checker> checker_;
+#endif
 };
 
 /// The communicators of a mesh: one along each axis, one over all ranks, and those over several axes that were used.
@@ -153,7 +175,7 @@ class Communicators {
         check(MPI_Comm_create_group(world_.handle(), group, 0, &handle), "MPI_Comm_create_group");
         MPI_Group_free(&group);
         MPI_Group_free(&world_group);
-        return made_.emplace_back(handle, key, axes_, tuning_);
+        return made_.emplace_back(handle, key, axes_, tuning_, &world_);
     }
 
   private:
