@@ -163,7 +163,7 @@ class Checker {
         if (!all && waited_ < until_differences_are_told) return false;
         auto const why = difference(said_);
         if (!all && why.empty()) {
-            complain_about_missing();
+            end_if_missing_for_too_long();
             return false;
         }
         auto const own = said_[static_cast<std::size_t>(rank_)]->call.operation;
@@ -215,7 +215,7 @@ class Checker {
     }
     /// Ends the job when some ranks have stayed away for too long. The first of those present speaks for all; should it
     /// be elsewhere, the next does a second later.
-    void complain_about_missing() {
+    void end_if_missing_for_too_long() {
         std::vector<int> missing;
         double turn_to_speak = timeout_;
         for (int p = 0; p < size_; ++p) {
@@ -242,6 +242,7 @@ class Checker {
         std::fputs(text.c_str(), stderr);
         std::fflush(stderr);
         MPI_Abort(MPI_COMM_WORLD, 1);
+        std::_Exit(1); // that of MPICH returns
     }
 
     MPI_Comm comm_ = MPI_COMM_NULL;
