@@ -6,7 +6,7 @@
 #endif
 #include <doctest/doctest.h>
 
-#include "comm/groups.hpp"
+#include "comm/worlds.hpp"
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/rooted.hpp>
@@ -31,13 +31,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// All ranks of the world, along dp.
-struct World {
-    comm::Communicators communicators{MPI_COMM_WORLD, Mesh<Axis<dp>>(world_size())};
-    comm::Communicator const& comm = communicators.along(AxisNames("dp"));
-    int n = world_size(), me = comm.rank();
-};
-
 /// Elements of one type for all cases: room for what any of them sends and receives.
 template <class T>
 View<T, 1, Exec> elements(std::size_t n) {
@@ -46,25 +39,14 @@ View<T, 1, Exec> elements(std::size_t n) {
     return View<T, 1, Exec>(values.data(), n);
 }
 
-/// What an operation says when it throws.
-template <class F>
-std::string message(F&& f) {
-    try {
-        f();
-    } catch (comm::Error const& error) {
-        return error.what();
-    }
-    return "nothing";
-}
-
 /// A collective is carried out right.
 void works(World const& world) {
     auto const x = elements<f64>(3);
-    for (std::size_t i = 0; i < 3; ++i) x(i) = world.me + 1.0;
+    for (std::size_t i = 0; i < 3; ++i) x(i) = static_cast<double>(world.me + 1);
     comm::all_reduce(Exec(), world.comm, x);
     auto request = comm::start_all_reduce(Exec(), world.comm, x);
     request.wait();
-    CHECK(x(2) == world.n * (world.n * (world.n + 1) / 2.0));
+    CHECK(x(2) == static_cast<double>(world.n * world.n * (world.n + 1) / 2));
 }
 
 /// The last rank calls `odd`, the others `usual`.
@@ -110,10 +92,7 @@ template <class F>
 void for_each_world(F&& f) {
     for (char const* const ranks_per_node : {"1000", "2", "1"}) {
         CAPTURE(ranks_per_node);
-        setenv("PENTAD_RANKS_PER_NODE", ranks_per_node, 1);
-        World const world;
-        unsetenv("PENTAD_RANKS_PER_NODE");
-        f(world);
+        f(simulated(ranks_per_node));
     }
     comm::forced_algorithm() = comm::Algorithm::mpi;
     f(World());
@@ -140,7 +119,7 @@ TEST_CASE("every rank is told who calls what, and the group goes on") {
 
 TEST_CASE("counts that do not fit are told to every rank") {
     for_each_world([](World const& world) {
-        auto const n = static_cast<std::size_t>(world.n);
+        auto const n = world.n;
         auto const x = elements<f32>(8 * n), y = elements<f32>(8 * n);
         std::vector<MPI_Count> const two(n, 2);
         auto sent = two;
@@ -199,9 +178,9 @@ TEST_CASE("an error reaches whoever waits for the operation, and nobody else") {
         comm::all_reduce(Exec(), world.comm, elements<f64>(3));
         third.wait();
         first.wait();
-        CHECK(x(7) == world.n);
+        CHECK(x(7) == static_cast<double>(world.n));
         CHECK(y(3) == 1); // was not begun
-        CHECK(z(0) == world.n);
+        CHECK(z(0) == static_cast<double>(world.n));
         CHECK_THROWS_AS(wrong.wait(), comm::Error);
         wrong.wait(); // it is over
         works(world);

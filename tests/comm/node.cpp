@@ -3,7 +3,7 @@
 // ranks: 2 3 4 8
 #include <doctest/doctest.h>
 
-#include "comm/groups.hpp"
+#include "comm/worlds.hpp"
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/rooted.hpp>
@@ -26,23 +26,6 @@ using namespace comm_tests;
 namespace comm = pentad::comm;
 
 namespace {
-
-/// All ranks of the world, along dp.
-struct World {
-    comm::Communicators communicators{MPI_COMM_WORLD, Mesh<Axis<dp>>(world_size())};
-    Context<Exec> context{communicators};
-    comm::Communicator const& comm = communicators.along(AxisNames("dp"));
-    std::size_t n = static_cast<std::size_t>(world_size()), me = static_cast<std::size_t>(comm.rank());
-};
-
-/// All ranks of the world, where this one says that a node has so many.
-World simulated(std::string const& ranks_per_node) {
-    struct Environment {
-        ~Environment() { unsetenv("PENTAD_RANKS_PER_NODE"); }
-    } const environment;
-    setenv("PENTAD_RANKS_PER_NODE", ranks_per_node.c_str(), 1);
-    return {};
-}
 
 /// Which ranks have their buffers in segments.
 enum class Where { nobody, everybody, even_ranks };
@@ -186,17 +169,6 @@ void all_collectives(World const& world, std::size_t piece, Where where, bool sa
     }
     want.insert(want.end(), 3, T(7));
     CHECK(differ(arriving.view, [&](std::size_t i) { return want[i]; }) == 0);
-}
-
-/// What an operation says when it throws.
-template <class F>
-std::string message(F&& f) {
-    try {
-        f();
-    } catch (comm::Error const& error) {
-        return error.what();
-    }
-    return "nothing";
 }
 
 } // namespace

@@ -80,7 +80,7 @@ class Progress {
     }
     /// Blocks until the MPI operation is complete.
     int wait(MPI_Request& request) {
-        if (active_.empty()) return MPI_Wait(&request, MPI_STATUS_IGNORE);
+        if (is_idle()) return MPI_Wait(&request, MPI_STATUS_IGNORE);
         int done = 0;
         for (Patience patience; done == 0; patience.wait()) {
             int const code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
@@ -96,6 +96,8 @@ class Progress {
         at->give_back(std::move(at->operation));
         active_.erase(at);
     }
+    /// True when nothing of the library's own is under way, or waits for somebody to hear how it ended.
+    [[nodiscard]] bool is_idle() const { return active_.empty(); }
     /// An MPI operation began (+1) or ended (-1).
     void count_mpi(int change) { mpi_operations_ += change; }
 

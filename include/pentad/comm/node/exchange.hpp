@@ -87,6 +87,8 @@ class Exchange final : public Pending {
         proceed();
         if (stage_ == Stage::complete) return true;
         if (!group_->has_failed()) return false;
+        proceed(); // to where this rank may see for itself what the one that failed saw
+        if (stage_ == Stage::complete) return true;
         stage_ = Stage::complete;
         group_->require_working();
         return true;
