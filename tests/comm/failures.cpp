@@ -1,5 +1,6 @@
-// What happens to the others when an operation fails; and operations that wait for each other in a circle, which is
-// none. ranks: 2 3 4
+// What happens to the others when an operation fails, or cannot go the way that it would; and collectives that wait for
+// each other in what looks like a circle.
+// ranks: 2 3 4
 #include <doctest/doctest.h>
 
 #include "comm/worlds.hpp"
@@ -163,6 +164,20 @@ TEST_CASE("memory that one rank cannot map goes through copies, for all") {
     if (world.me == 0) setrlimit(RLIMIT_NOFILE, &files);
     right();
     CHECK(world.comm.node()->is_mapped(comm::node::shared_memory().locate(x.data(), 8).segment));
+}
+
+TEST_CASE("what is under way goes on while a communicator is made") {
+    if (world_size() != 4) return;
+    comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>, Axis<tp>>(2, 2));
+    auto const& pair = communicators.along(AxisNames("dp"));
+    Ones x(1000000), y(3); // many chunks, to each of which both ranks come
+    auto under_way = comm::start_all_reduce(Exec(), pair, x.view());
+    if (pair.rank() == 1) under_way.wait(); // needs rank 0, which is already where all are to meet
+    auto const& all = communicators.along(AxisNames("dp", "tp"));
+    under_way.wait();
+    comm::all_reduce(Exec(), all, y.view());
+    CHECK(x.view()(999999) == 2);
+    CHECK(y.view()(2) == 4);
 }
 
 TEST_CASE("what is under way is no hindrance to a collective of MPI: three pairs in a circle") {

@@ -6,6 +6,7 @@
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/group.hpp>
+#include <pentad/comm/progress.hpp>
 #include <pentad/comm/two_level.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/mesh/mesh.hpp>
@@ -135,10 +136,12 @@ class Communicators {
         if (world_.size() != mesh.size())
             throw std::invalid_argument("the mesh has " + std::to_string(mesh.size()) + " ranks and the communicator " +
                                         std::to_string(world_.size()));
+        check(MPI_Comm_dup(world, &meeting_place_), "MPI_Comm_dup");
         for (auto const& axis : axes_) (void)along(AxisNames(axis.name));
     }
     Communicators(Communicators const&) = delete;
     Communicators& operator=(Communicators const&) = delete;
+    ~Communicators() { MPI_Comm_free(&meeting_place_); }
 
     [[nodiscard]] Communicator const& world() const { return world_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return axes_; }
@@ -154,8 +157,8 @@ class Communicators {
         return index;
     }
 
-    /// The communicator along `axes`, major to minor. Its first use makes it: it is collective over the group of ranks
-    /// that differ along those axes only, as whatever is done with it is.
+    /// The communicator along `axes`, major to minor. Along several axes its first use makes it: then it is collective
+    /// over the group of ranks that differ along those axes only, and waits for them, while what is under way goes on.
     Communicator const& along(AxisNames const& axes) {
         auto const key = canonical(axes);
         if (auto const* known = find(key)) return *known;
@@ -168,6 +171,7 @@ class Communicators {
                     more.push_back(member + (i - axis.coordinate(member)) * axis.stride);
             members = more;
         }
+        meet(members, key);
         MPI_Group world_group = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
         MPI_Comm handle = MPI_COMM_NULL;
         check(MPI_Comm_group(world_.handle(), &world_group), "MPI_Comm_group");
@@ -190,6 +194,31 @@ class Communicators {
         }
         return key;
     }
+    /// Waits until all members have come to make a communicator, which then waits for nobody else: it blocks in MPI,
+    /// where nothing of the library's own goes on.
+    void meet(std::vector<int> const& members, AxisNames const& key) const {
+        std::size_t tag = 0; // several groups with one first member may meet at once
+        for (auto const name : key)
+            for (char const letter : name) tag = (tag * 31 + static_cast<unsigned char>(letter)) % 32749;
+        auto const message = [&](bool is_sent, int rank) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            auto const number = static_cast<int>(tag);
+            check(is_sent ? MPI_Isend(nullptr, 0, MPI_BYTE, rank, number, meeting_place_, &request)
+                          : MPI_Irecv(nullptr, 0, MPI_BYTE, rank, number, meeting_place_, &request),
+                  is_sent ? "MPI_Isend" : "MPI_Irecv");
+            check(progress().wait(request), "MPI_Wait");
+        };
+        int const first = members.front();
+        if (world_.rank() != first) {
+            message(true, first);
+            message(false, first);
+            return;
+        }
+        for (int const member : members)
+            if (member != first) message(false, member);
+        for (int const member : members)
+            if (member != first) message(true, member);
+    }
     [[nodiscard]] Communicator const* find(AxisNames const& key) const {
         if (key.empty()) return &self_;
         for (auto const& communicator : made_)
@@ -199,6 +228,7 @@ class Communicators {
 
     std::vector<MeshAxisValue> axes_;
     Tuning tuning_;
+    MPI_Comm meeting_place_ = MPI_COMM_NULL;
     Communicator world_;
     Communicator self_;
     std::deque<Communicator> made_;
