@@ -198,20 +198,23 @@ TEST_CASE("what is under way is no hindrance to a collective of MPI: three pairs
         pairs[static_cast<std::size_t>(i)] = comm::Communicator(comm, AxisNames("dp"), mesh, tuning);
     }
     MPI_Group_free(&world);
-    Ones x(1000), y(1000);
+    Ones x(1000000), y(1000); // x: many chunks, to each of which both ranks come
     auto const reduces = [&](std::size_t pair) { by_mpi([&] { comm::all_reduce(Exec(), pairs[pair], y.view()); }); };
-    // Rank 0 starts with 1, which comes to it after 2; 2 comes to that after it was with 0.
-    if (world_rank() == 0) {
-        auto under_way = comm::start_all_reduce(Exec(), pairs[0], x.view());
-        reduces(2);
-        under_way.wait();
-    } else if (world_rank() == 1) {
-        reduces(1);
-        comm::all_reduce(Exec(), pairs[0], x.view());
-    } else {
-        reduces(2);
-        reduces(1);
+    // Rank 0 starts with 1. First 1 comes to that last, and 2 to 1 after it was with 0; then the other way round.
+    for (bool const first : {true, false}) {
+        if (world_rank() == 0) {
+            auto under_way = comm::start_all_reduce(Exec(), pairs[0], x.view());
+            reduces(2);
+            under_way.wait();
+        } else if (world_rank() == 1) {
+            if (first) reduces(1);
+            comm::all_reduce(Exec(), pairs[0], x.view());
+            if (!first) reduces(1);
+        } else {
+            reduces(first ? 2 : 1);
+            reduces(first ? 1 : 2);
+        }
+        if (world_rank() < 2) CHECK(x.view()(999999) == (first ? 2 : 4));
     }
-    if (world_rank() < 2) CHECK(x.view()(999) == 2);
-    CHECK(y.view()(0) >= 2);
+    CHECK(y.view()(0) >= 4);
 }
