@@ -114,6 +114,9 @@ class Checker {
         PMPI_Comm_free(&comm_);
     }
 
+    [[nodiscard]] std::string where() const {
+        return "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
+    }
     /// Tells the others. Returns the number of the call.
     std::uint64_t say(Call const& call) {
         while (!sent_.empty() && has_gone(sent_.front())) sent_.pop_front();
@@ -280,7 +283,8 @@ class Collective final : public Pending {
             is_begun_ = true;
             operation_ = own_();
             if (operation_ == nullptr) {
-                check(mpi_(&handle_), mpi_call_);
+                int const code = mpi_(&handle_);
+                if (code != MPI_SUCCESS) check(code, mpi_call_, checker_->where());
                 progress().count_mpi(1);
             }
         }
@@ -296,7 +300,7 @@ class Collective final : public Pending {
             int const code = MPI_Test(&handle_, &done, MPI_STATUS_IGNORE);
             if (code == MPI_SUCCESS && done == 0) return false;
             progress().count_mpi(-1);
-            check(code, mpi_call_);
+            if (code != MPI_SUCCESS) check(code, mpi_call_, checker_->where());
         }
         return is_complete_ = true;
     }
