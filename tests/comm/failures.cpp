@@ -211,7 +211,7 @@ TEST_CASE("what is under way is no hindrance to a collective of MPI: three pairs
             under_way.wait();
         } else if (world_rank() == 1) {
             if (first) reduces(1);
-            comm::all_reduce(Exec(), pairs[0], x.view());
+            comm::start_all_reduce(Exec(), pairs[0], x.view()).wait();
             if (!first) reduces(1);
         } else {
             reduces(first ? 2 : 1);

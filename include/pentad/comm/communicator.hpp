@@ -171,7 +171,7 @@ class Communicators {
                     more.push_back(member + (i - axis.coordinate(member)) * axis.stride);
             members = more;
         }
-        meet(members, key);
+        meet(members);
         MPI_Group world_group = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
         MPI_Comm handle = MPI_COMM_NULL;
         check(MPI_Comm_group(world_.handle(), &world_group), "MPI_Comm_group");
@@ -196,10 +196,9 @@ class Communicators {
     }
     /// Waits until all members have come to make a communicator, which then waits for nobody else: it blocks in MPI,
     /// where nothing of the library's own goes on.
-    void meet(std::vector<int> const& members, AxisNames const& key) const {
+    void meet(std::vector<int> const& members) const {
         std::size_t tag = 0; // several groups with one first member may meet at once
-        for (auto const name : key)
-            for (char const letter : name) tag = (tag * 31 + static_cast<unsigned char>(letter)) % 32749;
+        for (int const member : members) tag = (tag * 31 + static_cast<std::size_t>(member)) % 32749;
         auto const message = [&](bool is_sent, int rank) {
             MPI_Request request = MPI_REQUEST_NULL;
             auto const number = static_cast<int>(tag);
