@@ -18,6 +18,7 @@
 #include <pentad/comm/progress.hpp>
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -244,6 +245,7 @@ class Checker {
         }
         std::fputs(text.c_str(), stderr);
         std::fflush(stderr);
+        usleep(300'000); // mpiexec drops what it has not read when the job ends
         MPI_Abort(MPI_COMM_WORLD, 1);
         std::_Exit(1); // that of MPICH returns
     }
