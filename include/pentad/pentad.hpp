@@ -1,6 +1,8 @@
 // Everything, floor by floor.
 #pragma once
 
+#include <pentad/comm/call.hpp>
+#include <pentad/comm/checked.hpp>
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/communicator.hpp>

@@ -1,7 +1,8 @@
 // Room: comm. Collectives on Views of any rank and layout, each blocking (`all_reduce`) and non-blocking
 // (`start_all_reduce`, which returns a Request).
 //
-// For all of them: every rank of the communicator calls with the same sizes. Elements travel in row-major order,
+// For all of them: every rank of the communicator calls the same form with the same sizes (a checked build compares:
+// checked.hpp). Elements travel in row-major order,
 // however a view lies in memory; one that lies otherwise is packed. The execution space instance `exec` is fenced
 // first, since its work wrote the views, and again where a copy has brought what was received; nothing else is. A
 // blocking call returns when the result is in the view that receives; after a non-blocking one both views belong to the
@@ -81,46 +82,38 @@ void copy_locally(Exec const& exec, In const& in, Out const& out) {
     copy_locally(exec, in, out, in.size());
 }
 
-/// Which elements, and how they are reduced: what ranks compare.
-template <class T>
-constexpr std::uint32_t type_code(Placement placement = Placement::partial) {
-    return static_cast<std::uint32_t>(sizeof(T)) | (std::is_floating_point_v<T> ? 256u : 0u) |
-           (static_cast<std::uint32_t>(placement) << 16);
-}
 inline std::byte* address(void const* data) { return static_cast<std::byte*>(const_cast<void*>(data)); }
 
-/// The library's own operation for a task, begun; null when the MPI library is to carry it out.
-inline Pending* begin(Communicator const& comm, node::Task task, MPI_Datatype type, MPI_Op sum) {
-    auto const forced = forced_algorithm();
-    if (forced == Algorithm::mpi) return nullptr;
-    task.may_read_directly = forced != Algorithm::mailbox;
+/// Whether the MPI library is to carry out a task.
+inline bool is_for_mpi(Communicator const& comm, node::Task const& task) {
     bool const is_counted = !task.sent.empty(); // then ranks know different numbers of bytes
-    if (forced == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes)) return nullptr;
-    if (auto* const group = comm.node()) {
-        auto& exchange = progress().take<node::Exchange>();
-        exchange.begin(*group, task);
-        return &exchange;
-    }
-    if (comm.levels() == nullptr || is_counted) return nullptr;
-    auto& two_level = progress().take<TwoLevel>();
-    two_level.begin(*comm.levels(), task, type, sum);
-    return &two_level;
+    if (forced_algorithm() == Algorithm::mpi || (comm.node() == nullptr && (comm.levels() == nullptr || is_counted)))
+        return true;
+    return forced_algorithm() == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes);
+}
+/// The library's own operation for a task, begun.
+inline Pending* begin(Communicator const& comm, node::Task task, MPI_Datatype type, MPI_Op sum) {
+    task.may_read_directly = forced_algorithm() != Algorithm::mailbox;
+    if (auto* const group = comm.node()) return &progress().begin<node::Exchange>(*group, task);
+    return &progress().begin<TwoLevel>(*comm.levels(), task, type, sum);
 }
 /// Carries out an operation or starts it: by the library itself where it can and the host can reach the buffers, else
 /// by `mpi`. `cost` is for the ledger.
 template <class... Buffers, class Mpi>
 void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm, node::Task const& task,
-               MPI_Datatype type, MPI_Op sum, Cost const& cost, bool modelled, std::string_view call, Mpi&& mpi) {
-    bool by_mpi = true;
+               MPI_Datatype type, MPI_Op sum, Cost const& cost, bool modelled, std::string_view call, Mpi const& mpi) {
+    bool const is_reachable = ((Buffers::on_host || !gpu_aware()) && ...);
+    bool const by_mpi = !is_reachable || is_for_mpi(comm, task);
     request.run(
-        form, observe::name(task.operation), task.bytes,
-        [&] {
-            bool const reachable = ((Buffers::on_host || !gpu_aware()) && ...);
-            auto* const own = reachable ? begin(comm, task, type, sum) : nullptr;
-            by_mpi = own == nullptr;
-            return own;
-        },
-        call, mpi);
+        form,
+        {.operation = task.operation,
+         .type = task.type,
+         .count = task.sent.empty() ? task.bytes / task.element : 0,
+         .root = task.root,
+         .is_started = form == Form::start,
+         .sent = task.sent,
+         .received = task.received},
+        task.bytes, [=, &comm] { return by_mpi ? nullptr : begin(comm, task, type, sum); }, call, mpi);
     observe::ledger().record(task.operation, cost, modelled && by_mpi);
 }
 
@@ -144,7 +137,7 @@ Request<Staged<V>> all_reduce(Form form, Exec const& exec, Communicator const& c
                .type = type_code<T>(placement),
                .reduction = node::reduction<T>(placement)},
               datatype<T>(), operation, cost_of(comm, 2.0 * static_cast<double>(bytes)), true, "MPI_Allreduce",
-              [&](MPI_Request* handle) {
+              [=, &comm](MPI_Request* handle) {
                   return handle == nullptr
                              ? MPI_Allreduce_c(MPI_IN_PLACE, data, count, datatype<T>(), operation, comm.handle())
                              : MPI_Iallreduce_c(MPI_IN_PLACE, data, count, datatype<T>(), operation, comm.handle(),
@@ -181,7 +174,7 @@ Request<Staged<In>, Staged<Out>> all_gather(Form form, Exec const& exec, Communi
                .element = sizeof(T),
                .type = type_code<T>()},
               datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Allgather",
-              [&](MPI_Request* handle) {
+              [=, &comm](MPI_Request* handle) {
                   return handle == nullptr
                              ? MPI_Allgather_c(mine, count, datatype<T>(), to, count, datatype<T>(), comm.handle())
                              : MPI_Iallgather_c(mine, count, datatype<T>(), to, count, datatype<T>(), comm.handle(),
@@ -218,7 +211,7 @@ Request<Staged<In>, Staged<Out>> reduce_scatter(Form form, Exec const& exec, Com
                .type = type_code<T>(),
                .reduction = node::reduction<T>(Placement::partial)},
               datatype<T>(), sum, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Reduce_scatter_block",
-              [&](MPI_Request* handle) {
+              [=, &comm](MPI_Request* handle) {
                   return handle == nullptr
                              ? MPI_Reduce_scatter_block_c(from, to, count, datatype<T>(), sum, comm.handle())
                              : MPI_Ireduce_scatter_block_c(from, to, count, datatype<T>(), sum, comm.handle(), handle);
@@ -252,7 +245,7 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
                .element = sizeof(T),
                .type = type_code<T>()},
               datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), false, "MPI_Alltoall",
-              [&](MPI_Request* handle) {
+              [=, &comm](MPI_Request* handle) {
                   return handle == nullptr
                              ? MPI_Alltoall_c(from, count, datatype<T>(), to, count, datatype<T>(), comm.handle())
                              : MPI_Ialltoall_c(from, count, datatype<T>(), to, count, datatype<T>(), comm.handle(),
@@ -305,7 +298,7 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
                .offsets = offsets},
               // told apart by axis as an all-to-all with equal pieces would be
               datatype<T>(), MPI_OP_NULL, cost_of(comm, leaving * comm.size() / (comm.size() - 1)), false,
-              "MPI_Alltoallv", [&](MPI_Request* handle) {
+              "MPI_Alltoallv", [=, &comm](MPI_Request* handle) {
                   return handle == nullptr
                              ? MPI_Alltoallv_c(from, sent.data(), offsets.data(), datatype<T>(), to, received.data(),
                                                offsets.data() + n, datatype<T>(), comm.handle())

@@ -2,9 +2,11 @@
 // communicators of a mesh, each made at its first use, which the ranks of the group come to together.
 #pragma once
 
+#include <pentad/comm/checked.hpp>
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/group.hpp>
+#include <pentad/comm/progress.hpp>
 #include <pentad/comm/progress_thread.hpp>
 #include <pentad/comm/two_level.hpp>
 #include <pentad/layout/cost.hpp>
@@ -26,8 +28,10 @@ namespace pentad::comm {
 class Communicator {
   public:
     Communicator() = default;
-    /// Takes ownership of `handle`; collective over it. `mesh` and `tuning` must outlive the communicator.
-    Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh, Tuning const& tuning)
+    /// Takes ownership of `handle`; collective over it. `mesh` and `tuning` must outlive the communicator, which is one
+    /// of the ranks of `world` unless it is the world itself.
+    Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh, Tuning const& tuning,
+                 Communicator const* world = nullptr)
         : handle_(handle), axes_(axes), mesh_(mesh) {
         check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
         check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
@@ -39,6 +43,10 @@ class Communicator {
         if (crosses_network()) progress_thread().start();
         if (node_->nodes() > 1) levels_ = std::make_unique<Levels>(handle_, *node_);
         tuning_ = &tuning.of(size_, levels_ ? static_cast<int>(node_->nodes()) : 1);
+        may_block_ = world != nullptr ? world->may_block_ : node_->is_each_alone();
+#if PENTAD_CHECKED
+        checker_ = std::make_unique<checked::Checker>(handle_, label_);
+#endif
     }
     Communicator(Communicator&& other) noexcept { swap(other); }
     Communicator& operator=(Communicator&& other) noexcept {
@@ -64,6 +72,13 @@ class Communicator {
     [[nodiscard]] bool takes_mpi(observe::Operation operation, std::size_t bytes) const {
         return tuning_ != nullptr && tuning_->takes_mpi(operation, bytes);
     }
+    /// Whether the blocking calls of MPI may be used for collectives: where no ranks of the world share a node.
+    /// Elsewhere a rank that blocks in MPI would keep those waiting who wait for its part in what is under way within a
+    /// node. (Blocking and non-blocking calls do not match each other, so that it depends on what all ranks know.)
+    [[nodiscard]] bool may_block() const { return may_block_; }
+#if PENTAD_CHECKED
+    [[nodiscard]] checked::Checker* checker() const { return checker_.get(); }
+#endif
     [[nodiscard]] AxisNames const& axes() const { return axes_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
 
@@ -88,6 +103,10 @@ class Communicator {
         std::swap(node_, other.node_);
         std::swap(levels_, other.levels_);
         std::swap(tuning_, other.tuning_);
+        std::swap(may_block_, other.may_block_);
+#if PENTAD_CHECKED
+        std::swap(checker_, other.checker_);
+#endif
     }
 
     MPI_Comm handle_ = MPI_COMM_NULL;
@@ -100,6 +119,10 @@ class Communicator {
     std::unique_ptr<node::Group> node_;
     std::unique_ptr<Levels> levels_;
     Tuning::Group const* tuning_ = nullptr;
+    bool may_block_ = true;
+#if PENTAD_CHECKED
+    std::unique_ptr<checked::Checker> checker_;
+#endif
 };
 
 /// The communicators of a mesh: one along each axis, one over all ranks, and those over several axes that were used.
@@ -117,10 +140,12 @@ class Communicators {
         if (world_.size() != mesh.size())
             throw std::invalid_argument("the mesh has " + std::to_string(mesh.size()) + " ranks and the communicator " +
                                         std::to_string(world_.size()));
+        check(MPI_Comm_dup(world, &meeting_place_), "MPI_Comm_dup");
         for (auto const& axis : axes_) (void)along(AxisNames(axis.name));
     }
     Communicators(Communicators const&) = delete;
     Communicators& operator=(Communicators const&) = delete;
+    ~Communicators() { MPI_Comm_free(&meeting_place_); }
 
     [[nodiscard]] Communicator const& world() const { return world_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return axes_; }
@@ -136,8 +161,8 @@ class Communicators {
         return index;
     }
 
-    /// The communicator along `axes`, major to minor. Its first use makes it: it is collective over the group of ranks
-    /// that differ along those axes only, as whatever is done with it is.
+    /// The communicator along `axes`, major to minor. Along several axes its first use makes it: then it is collective
+    /// over the group of ranks that differ along those axes only, and waits for them, while what is under way goes on.
     Communicator const& along(AxisNames const& axes) {
         auto const key = canonical(axes);
         if (auto const* known = find(key)) return *known;
@@ -150,6 +175,7 @@ class Communicators {
                     more.push_back(member + (i - axis.coordinate(member)) * axis.stride);
             members = more;
         }
+        meet(members);
         MPI_Group world_group = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
         MPI_Comm handle = MPI_COMM_NULL;
         check(MPI_Comm_group(world_.handle(), &world_group), "MPI_Comm_group");
@@ -157,7 +183,7 @@ class Communicators {
         check(MPI_Comm_create_group(world_.handle(), group, 0, &handle), "MPI_Comm_create_group");
         MPI_Group_free(&group);
         MPI_Group_free(&world_group);
-        return made_.emplace_back(handle, key, axes_, tuning_);
+        return made_.emplace_back(handle, key, axes_, tuning_, &world_);
     }
 
   private:
@@ -172,6 +198,30 @@ class Communicators {
         }
         return key;
     }
+    /// Waits until all members have come to make a communicator, which then waits for nobody else: it blocks in MPI,
+    /// where nothing of the library's own goes on.
+    void meet(std::vector<int> const& members) const {
+        std::size_t tag = 0; // several groups with one first member may meet at once
+        for (int const member : members) tag = (tag * 31 + static_cast<std::size_t>(member)) % 32749;
+        auto const message = [&](bool is_sent, int rank) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            auto const number = static_cast<int>(tag);
+            check(is_sent ? MPI_Isend(nullptr, 0, MPI_BYTE, rank, number, meeting_place_, &request)
+                          : MPI_Irecv(nullptr, 0, MPI_BYTE, rank, number, meeting_place_, &request),
+                  is_sent ? "MPI_Isend" : "MPI_Irecv");
+            check(progress().wait(request), "MPI_Wait");
+        };
+        int const first = members.front();
+        if (world_.rank() != first) {
+            message(true, first);
+            message(false, first);
+            return;
+        }
+        for (int const member : members)
+            if (member != first) message(false, member);
+        for (int const member : members)
+            if (member != first) message(true, member);
+    }
     [[nodiscard]] Communicator const* find(AxisNames const& key) const {
         if (key.empty()) return &self_;
         for (auto const& communicator : made_)
@@ -181,6 +231,7 @@ class Communicators {
 
     std::vector<MeshAxisValue> axes_;
     Tuning tuning_;
+    MPI_Comm meeting_place_ = MPI_COMM_NULL;
     Communicator world_;
     Communicator self_;
     std::deque<Communicator> made_;

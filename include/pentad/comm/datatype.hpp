@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <type_traits>
 
 namespace pentad::comm {
@@ -39,6 +40,21 @@ MPI_Datatype datatype() {
                       "only numbers travel: f64, f32, bf16, integers, bytes");
         return MPI_BYTE;
     }
+}
+
+/// Which elements, and how they are reduced: what ranks compare.
+template <class T>
+constexpr std::uint32_t type_code(Placement placement = Placement::partial) {
+    constexpr std::uint32_t kind = std::is_same_v<T, bf16>       ? 'b'
+                                   : std::is_floating_point_v<T> ? 'f'
+                                   : std::is_signed_v<T>         ? 'i'
+                                                                 : 'u';
+    return static_cast<std::uint32_t>(sizeof(T)) | kind << 8 | static_cast<std::uint32_t>(placement) << 16;
+}
+/// The elements of a type code: "f32", "bf16", "i64", "u8".
+inline std::string type_text(std::uint32_t code) {
+    char const kind = static_cast<char>(code >> 8);
+    return (kind == 'b' ? "bf" : std::string(1, kind)) + std::to_string(8 * (code & 255));
 }
 
 namespace detail {

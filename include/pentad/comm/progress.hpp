@@ -44,40 +44,42 @@ class Patience {
 /// What this process has under way.
 class Progress {
   public:
-    /// An operation of type O that is not in use, to be begun; `finish` must follow.
-    template <class O>
-    O& take() {
+    /// An operation of type O, begun with these arguments; `finish` must follow.
+    template <class O, class... Arguments>
+    O& begin(Arguments&&... arguments) {
         auto& idle = idle_of<O>();
         if (idle.empty()) idle.push_back(std::make_unique<O>());
         auto& operation = *idle.back();
         active_.push_back({std::move(idle.back()), &give_back<O>});
         idle.pop_back();
+        operation.forget_failure();
+        try {
+            operation.begin(std::forward<Arguments>(arguments)...);
+        } catch (...) {
+            finish(&operation);
+            throw;
+        }
         return operation;
     }
-    /// Before a call that blocks in MPI, which would keep those waiting who wait for this rank's part in what is under
-    /// way: blocks until all of it is complete. (A non-blocking call instead would not match the others' blocking
-    /// ones.)
-    void complete_own() {
-        for (Patience patience; !advance();) wait_a_turn(patience);
-    }
-    /// Advances everything under way once. True when all of it is complete.
-    bool advance() {
-        bool complete = true;
-        for (auto const& entry : active_) complete = entry.operation->advance() && complete;
-        return complete;
+    /// Advances everything under way once.
+    void advance() {
+        for (std::size_t i = 0; i < active_.size(); ++i) // which may begin another
+            active_[i].operation->advance();
     }
     /// The same, and what the MPI library has under way.
     void advance_all() {
-        (void)advance();
+        advance();
         if (mpi_operations_ == 0) return;
         for (int i = 0; i < mpi_turns; ++i) advance_mpi();
     }
     /// True when nothing is under way.
     [[nodiscard]] bool is_idle() const { return active_.empty() && mpi_operations_ == 0; }
     /// Blocks until the operation is complete.
+    /// @throws what it failed with
     void wait(Pending& operation) {
         for (Patience patience; !operation.advance(); wait_a_turn(patience))
             if (active_.size() > 1) advance();
+        operation.rethrow();
     }
     /// Blocks until the MPI operation is complete.
     int wait(MPI_Request& request) {

@@ -1,6 +1,7 @@
 // Room: comm. An operation under way. It cannot be dropped unfinished: its destructor waits.
 #pragma once
 
+#include <pentad/comm/checked.hpp>
 #include <pentad/comm/communicator.hpp>
 #include <pentad/comm/progress.hpp>
 #include <pentad/observe/ledger.hpp>
@@ -87,7 +88,10 @@ class [[nodiscard]] Request {
         progress().advance_all();
         if (operation_ != nullptr) done = static_cast<int>(operation_->advance());
         if (done != 0) {
-            release();
+            {
+                Release const release{this};
+                if (operation_ != nullptr) operation_->rethrow();
+            }
             finish();
         }
         return done != 0;
@@ -95,40 +99,43 @@ class [[nodiscard]] Request {
 
     // For the operations of collectives.hpp and rooted.hpp.
 
-    /// Carries out an operation or starts it. `begin()` begins one of the library's own, or returns null: then
-    /// `mpi(MPI_Request*)` calls MPI, the blocking function when it is given null.
+    /// Carries out a collective or starts it. `begin()` begins one of the library's own, or returns null: then
+    /// `mpi(MPI_Request*)` calls MPI, the blocking function when it is given null. Both are copied where the ranks
+    /// compare their calls first, and so outlive this call.
     template <class Begin, class Mpi>
-    void run(detail::Form form, std::string_view name, std::size_t bytes, Begin&& begin, std::string_view call,
-             Mpi&& mpi) {
-        name_ = name;
+    void run(detail::Form form, Call const& call, std::size_t bytes, Begin const& begin, std::string_view mpi_call,
+             Mpi const& mpi) {
+        name_ = observe::name(call.operation);
         bytes_ = bytes;
         if (form == detail::Form::block) {
             {
                 detail::Timed const timed(*comm_, name_, bytes_);
-                operation_ = begin();
-                if (operation_ != nullptr)
-                    complete();
-                else {
-                    progress().complete_own();
-                    check(mpi(nullptr), call, comm_->where());
-                }
+                launch(form, call, begin, mpi_call, mpi);
+                if (pending()) check(complete(), mpi_call, comm_->where());
             }
             std::get<sizeof...(Buffers) - 1>(buffers_).unpack();
             return;
         }
         started_ns_ = observe::trace().enabled() ? observe::trace().now() : 0;
-        operation_ = begin();
-        if (operation_ != nullptr)
-            operation_->advance();
-        else {
-            check(mpi(&handle_), call, comm_->where());
-            progress().count_mpi(1);
-        }
+        launch(form, call, begin, mpi_call, mpi);
+        if (operation_ != nullptr) operation_->advance();
     }
-    /// Starts an operation of the MPI library.
+    /// Starts a collective of the MPI library.
     template <class Mpi>
-    void start(std::string_view name, std::size_t bytes, std::string_view call, Mpi&& mpi) {
-        run(detail::Form::start, name, bytes, [] { return static_cast<Pending*>(nullptr); }, call, mpi);
+    void start(Call const& call, std::size_t bytes, std::string_view mpi_call, Mpi const& mpi) {
+        run(detail::Form::start, call, bytes, [] { return static_cast<Pending*>(nullptr); }, mpi_call, mpi);
+    }
+    /// Starts a message.
+    template <class Mpi>
+    void start(std::string_view name, std::size_t bytes, std::string_view mpi_call, Mpi const& mpi) {
+        name_ = name;
+        bytes_ = bytes;
+        started_ns_ = observe::trace().enabled() ? observe::trace().now() : 0;
+#if PENTAD_CHECKED
+        checked::notice_board().write(std::string(name) + " of " + std::to_string(bytes) + " bytes over " +
+                                      comm_->label());
+#endif
+        start_mpi(mpi_call, mpi);
     }
     template <std::size_t I>
     auto& buffer() {
@@ -137,12 +144,33 @@ class [[nodiscard]] Request {
 
   private:
     [[nodiscard]] bool pending() const { return handle_ != MPI_REQUEST_NULL || operation_ != nullptr; }
+    struct Release {
+        Request* request;
+        ~Release() { request->release(); }
+    };
+    template <class Begin, class Mpi>
+    void launch(detail::Form form, Call const& call, Begin const& begin, std::string_view mpi_call, Mpi const& mpi) {
+#if PENTAD_CHECKED
+        operation_ = &progress().begin<checked::Collective>(*comm_->checker(), call, begin, mpi_call, mpi);
+        (void)form;
+#else
+        (void)call;
+        operation_ = begin();
+        if (operation_ != nullptr) return;
+        if (form == detail::Form::block && comm_->may_block())
+            check(mpi(nullptr), mpi_call, comm_->where());
+        else
+            start_mpi(mpi_call, mpi);
+#endif
+    }
+    template <class Mpi>
+    void start_mpi(std::string_view mpi_call, Mpi const& mpi) {
+        check(mpi(&handle_), mpi_call, comm_->where());
+        progress().count_mpi(1);
+    }
     /// Waits, and lets go of what was under way, even when it failed.
     int complete() {
-        struct Release {
-            Request* request;
-            ~Release() { request->release(); }
-        } const release{this};
+        Release const release{this};
         if (operation_ == nullptr) return progress().wait(handle_);
         progress().wait(*operation_);
         return MPI_SUCCESS;

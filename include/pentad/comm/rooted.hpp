@@ -28,7 +28,7 @@ Request<Staged<V>> broadcast(Form form, Exec const& exec, Communicator const& co
                .type = type_code<T>(),
                .root = root},
               datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Bcast",
-              [&](MPI_Request* handle) {
+              [=, &comm](MPI_Request* handle) {
                   return handle == nullptr ? MPI_Bcast_c(data, count, datatype<T>(), root, comm.handle())
                                            : MPI_Ibcast_c(data, count, datatype<T>(), root, comm.handle(), handle);
               });
@@ -58,11 +58,14 @@ Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& co
                                        detail::Staged<V>(exec, view, is_root ? detail::Use::both : detail::Use::send));
     T* const data = request.template buffer<0>().data();
     std::size_t const bytes = view.size() * sizeof(T);
-    request.start(observe::name(detail::Operation::reduce), bytes, "MPI_Ireduce", [&](MPI_Request* handle) {
-        return MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr,
-                             static_cast<MPI_Count>(view.size()), datatype<T>(), reduction<T>(placement), root,
-                             comm.handle(), handle);
-    });
+    auto const count = static_cast<MPI_Count>(view.size());
+    auto const operation = reduction<T>(placement);
+    request.start(
+        {.operation = detail::Operation::reduce, .type = type_code<T>(placement), .count = view.size(), .root = root},
+        bytes, "MPI_Ireduce", [=, &comm](MPI_Request* handle) {
+            return MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr, count,
+                                 datatype<T>(), operation, root, comm.handle(), handle);
+        });
     observe::ledger().record(detail::Operation::reduce, detail::cost_of(comm, static_cast<double>(bytes)), true);
     return request;
 }
@@ -90,10 +93,16 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
               is_root ? detail::Staged<Out>(exec, out, detail::Use::receive) : detail::Staged<Out>());
     auto const count = static_cast<MPI_Count>(in.size());
     std::size_t const bytes = in.size() * sizeof(T);
-    request.start(observe::name(detail::Operation::gather), bytes, "MPI_Igather", [&](MPI_Request* handle) {
-        return MPI_Igather_c(request.template buffer<0>().data(), count, datatype<T>(),
-                             request.template buffer<1>().data(), count, datatype<T>(), root, comm.handle(), handle);
-    });
+    void const* const from = request.template buffer<0>().data();
+    void* const to = request.template buffer<1>().data();
+    request.start({.operation = detail::Operation::gather,
+                   .type = type_code<T>(),
+                   .count = in.size() * static_cast<std::size_t>(comm.size()),
+                   .root = root},
+                  bytes, "MPI_Igather", [=, &comm](MPI_Request* handle) {
+                      return MPI_Igather_c(from, count, datatype<T>(), to, count, datatype<T>(), root, comm.handle(),
+                                           handle);
+                  });
     if (!is_root) // (n-1)/n of n pieces is booked by the n-1 ranks that send
         observe::ledger().record(detail::Operation::gather,
                                  detail::cost_of(comm, static_cast<double>(bytes) * comm.size() / (comm.size() - 1)),

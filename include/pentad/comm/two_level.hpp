@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -60,7 +61,9 @@ class Levels {
 class TwoLevel final : public Pending {
   public:
     /// Begins it: `task` is that of all ranks, in the type and with the sum that MPI knows.
+    /// @throws Error when the group has failed, or MPI does
     void begin(Levels& levels, node::Task const& task, MPI_Datatype type, MPI_Op sum) {
+        levels.inside().require_working();
         levels_ = &levels;
         task_ = task;
         type_ = type;
@@ -70,8 +73,18 @@ class TwoLevel final : public Pending {
         nodes_ = levels.nodes();
         number_ = levels.begin();
         had_turn_ = is_complete_ = false;
-        used_ = arrived_ = sent_ = 0;
+        used_ = arrived_ = sent_ = receives_ = 0;
         requests_.clear();
+        or_abandon([this] { begin_parts(); });
+    }
+    bool step() override {
+        if (!is_complete_) or_abandon([this] { proceed(); });
+        return is_complete_;
+    }
+
+  private:
+    void begin_parts() {
+        auto const& task = task_;
         switch (task.operation) {
         case observe::Operation::all_reduce:
             return begin_all_reduce();
@@ -87,10 +100,10 @@ class TwoLevel final : public Pending {
             exchange(part, true);
         }
     }
-    bool advance() override {
-        if (is_complete_) return true;
+    void proceed() {
+        levels_->inside().require_working();
         bool exchanged = true;
-        for (std::size_t i = 0; i < used_; ++i) exchanged = exchanges_[i]->advance() && exchanged;
+        for (std::size_t i = 0; i < used_; ++i) exchanged = exchanges_[i]->step() && exchanged;
         if (!had_turn_ && levels_->is_turn_of(number_) && is_ready_for_turn()) {
             start_across();
             levels_->end_turn();
@@ -101,13 +114,30 @@ class TwoLevel final : public Pending {
              arrived_ += static_cast<std::size_t>(arrived))
             check(MPI_Test(&requests_[arrived_], &arrived, MPI_STATUS_IGNORE), "MPI_Test");
         release_exchanges();
-        if (!exchanged || !had_turn_ || arrived_ < requests_.size()) return false;
+        if (!exchanged || !had_turn_ || arrived_ < requests_.size()) return;
         if (task_.operation == observe::Operation::reduce_scatter) add_sums();
         is_complete_ = true;
-        return true;
     }
-
-  private:
+    /// Calls f. Should it throw, nothing is left that reads or writes the buffers, as far as MPI allows, and the ranks
+    /// of this node do not wait for this one.
+    template <class F>
+    void or_abandon(F&& f) {
+        try {
+            f();
+        } catch (std::exception const& error) {
+            levels_->inside().fail(error.what());
+            bool const are_messages =
+                task_.operation != observe::Operation::all_reduce && task_.operation != observe::Operation::broadcast;
+            for (std::size_t i = 0; are_messages && i < requests_.size(); ++i) { // others cannot be taken back
+                if (requests_[i] == MPI_REQUEST_NULL) continue;
+                if (i < receives_) MPI_Cancel(&requests_[i]);
+                MPI_Request_free(&requests_[i]);
+            }
+            requests_.clear();
+            is_complete_ = true;
+            throw;
+        }
+    }
     void begin_all_reduce() {
         share_ = (task_.bytes + 64 * k_ - 1) / (64 * k_) * 64;
         begin_ = std::min(me_ * share_, task_.bytes);
@@ -168,6 +198,7 @@ class TwoLevel final : public Pending {
     [[nodiscard]] int tag() const { return static_cast<int>(number_ % 32768); }
     void receive(std::byte* to, std::size_t from, MPI_Comm comm) {
         requests_.push_back(MPI_REQUEST_NULL);
+        ++receives_;
         check(MPI_Irecv_c(to, count(task_.piece), type_, static_cast<int>(from), tag(), comm, &requests_.back()),
               "MPI_Irecv");
     }
@@ -179,7 +210,7 @@ class TwoLevel final : public Pending {
 
     // All-reduce and broadcast: a collective of the MPI library across nodes.
     [[nodiscard]] bool is_ready_for_turn() {
-        return task_.operation != observe::Operation::all_reduce || exchanges_[0]->advance();
+        return task_.operation != observe::Operation::all_reduce || exchanges_[0]->step();
     }
     void start_across() {
         bool const reduces = task_.operation == observe::Operation::all_reduce;
@@ -212,7 +243,7 @@ class TwoLevel final : public Pending {
         return b == levels_->node() ? sum_for(b) : sum_for(nodes_ + b);
     }
     void send_sums() {
-        for (; sent_ < nodes_ && exchanges_[sent_]->advance(); ++sent_)
+        for (; sent_ < nodes_ && exchanges_[sent_]->step(); ++sent_)
             if (sent_ > 0) send(sum_for(node_after(sent_)), node_after(sent_), levels_->across());
     }
     void add_sums() {
@@ -231,6 +262,7 @@ class TwoLevel final : public Pending {
     std::uint64_t number_ = 0;
     bool had_turn_ = false, is_complete_ = true;
     std::size_t used_ = 0, arrived_ = 0, sent_ = 0; ///< exchanges; requests that are complete, in order; sums
+    std::size_t receives_ = 0;                      ///< of the requests, the first
     Block<Kokkos::HostSpace> sums_;
     std::vector<std::byte*> addresses_;
     std::vector<MPI_Request> requests_;

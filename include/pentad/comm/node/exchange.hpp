@@ -10,8 +10,10 @@
 #include <pentad/observe/ledger.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <span>
 #include <string>
@@ -47,7 +49,10 @@ class Exchange final : public Pending {
   public:
     /// Begins it. The buffers belong to it until `advance` says that it is complete. It has its turn from now on, but
     /// while it is held its input is not there yet.
+    /// @throws Error when the group has failed
     void begin(Group& group, Task const& task, bool held = false) {
+        stage_ = Stage::complete;
+        group.require_working();
         held_ = held;
         group_ = &group;
         task_ = task;
@@ -78,36 +83,44 @@ class Exchange final : public Pending {
     }
     /// Its input is there.
     void release() { held_ = false; }
-    bool advance() override {
-        if (stage_ == Stage::waiting_for_slot) {
-            if (held_) return false;
-            if (number_ >= Group::slots && !group_->all_finished(number_ - Group::slots)) return false;
-            if (before_ != Group::never && !group_->all_finished(before_)) return false;
-            arrive();
-        }
-        if (stage_ == Stage::arriving) {
-            if (!sources_have(&Slot::filled, 1)) return false;
-            compare_notices();
-            if (is_direct()) {
-                read_directly();
-                publish(own().reduced, base() + 1);
-                stage_ = Stage::waiting_for_readers;
-            } else
-                stage_ = Stage::mailing;
-        }
-        if (stage_ == Stage::waiting_for_readers) {
-            if (!group_->all_at(slot_, &Slot::reduced, base() + 1)) return false;
-            finish();
-        }
-        if (stage_ == Stage::mailing) mail();
-        return stage_ == Stage::complete;
+    bool step() override {
+        proceed();
+        if (stage_ == Stage::complete) return true;
+        if (!group_->has_failed()) return false;
+        proceed(); // to where this rank may see for itself what the one that failed saw
+        if (stage_ == Stage::complete) return true;
+        stage_ = Stage::complete;
+        group_->require_working();
+        return true;
     }
 
   private:
-    enum class Stage { waiting_for_slot, arriving, waiting_for_readers, mailing, complete };
+    enum class Stage { waiting_for_slot, arriving, mapping, waiting_for_readers, mailing, complete };
     /// An all-reduce of this many bytes is summed by every rank for itself; of more, each rank sums its share.
     static constexpr std::size_t largest_in_one_round = std::size_t{16} << 10;
 
+    void proceed() {
+        if (stage_ == Stage::waiting_for_slot) {
+            if (held_) return;
+            if (number_ >= Group::slots && !group_->all_finished(number_ - Group::slots)) return;
+            if (before_ != Group::never && !group_->all_finished(before_)) return;
+            arrive();
+        }
+        if (stage_ == Stage::arriving) {
+            if (!sources_have(&Slot::filled, 1)) return;
+            compare_notices();
+            begin_transfer();
+        }
+        if (stage_ == Stage::mapping) {
+            if (!group_->all_at(slot_, &Slot::mapped, base() + 1)) return;
+            end_mapping();
+        }
+        if (stage_ == Stage::waiting_for_readers) {
+            if (!group_->all_at(slot_, &Slot::reduced, base() + 1)) return;
+            finish();
+        }
+        if (stage_ == Stage::mailing) mail();
+    }
     [[nodiscard]] std::uint64_t base() const { return number_ << 24; }
     [[nodiscard]] Slot& own() const { return group_->slot(me_, slot_); }
     [[nodiscard]] std::byte* box(std::size_t rank, std::size_t chunk) const {
@@ -157,15 +170,20 @@ class Exchange final : public Pending {
     }
     [[noreturn]] void fail(std::string const& why) {
         stage_ = Stage::complete;
+        group_->fail(why);
         throw Error(why);
     }
     [[nodiscard]] std::string name(std::size_t rank) const { return std::to_string(group_->members()[rank]); }
     [[nodiscard]] std::string describe(std::size_t rank, Notice const& notice) const {
+        auto const reduction = static_cast<Placement>(notice.element >> 16);
         return "rank " + name(rank) + " " + std::string(observe::name(static_cast<Operation>(notice.operation))) +
                (notice.bytes == ~std::uint64_t{0} ? " of given counts"
                                                   : " of " + std::to_string(notice.bytes) + " bytes") +
-               (notice.root < 0 ? "" : " with root " + std::to_string(notice.root)) + ", element type " +
-               std::to_string(notice.element);
+               " of " + type_text(notice.element) +
+               (reduction == Placement::partial
+                    ? ""
+                    : " (" + std::string(placement_names[static_cast<std::size_t>(reduction)]) + ")") +
+               (notice.root < 0 ? "" : " with root " + std::to_string(notice.root));
     }
     [[nodiscard]] bool is_direct() const {
         if (is_small_) return false;
@@ -178,14 +196,57 @@ class Exchange final : public Pending {
         stage_ = Stage::complete;
     }
 
-    // --- All buffers are in segments.
+    // --- All buffers are in segments. Where some are new, ranks wait until all have mapped them; if one cannot, what
+    // is in them goes through mailboxes. (Ranks may come to know of it in different exchanges: those that know still
+    // say so to those that wait.)
 
+    [[nodiscard]] Place const& buffer(std::size_t p) const { return group_->slot(p, slot_).notice.buffer; }
+    void begin_transfer() {
+        if (!is_direct()) {
+            stage_ = Stage::mailing;
+            return;
+        }
+        bool is_known = true;
+        for (std::size_t p = 0; p < n_; ++p)
+            is_known = is_known && (!is_source(p) || group_->is_mapped(buffer(p).segment));
+        publish(own().mapped, base() + (is_known || maps_all() ? 2 : 1));
+        if (is_known)
+            read_directly();
+        else
+            stage_ = Stage::mapping;
+    }
+    [[nodiscard]] bool maps_all() const {
+        for (std::size_t p = 0; p < n_; ++p) {
+            if (p == me_ || !is_source(p) || shared_memory().at(buffer(p)) != nullptr) continue;
+            static bool has_complained = false;
+            if (!std::exchange(has_complained, true))
+                std::fprintf(stderr,
+                             "pentad: rank %zu cannot map the memory of rank %zu (%s): it goes through copies\n",
+                             static_cast<std::size_t>(group_->members()[me_]),
+                             static_cast<std::size_t>(group_->members()[p]), std::strerror(errno));
+            return false;
+        }
+        return true;
+    }
+    void end_mapping() {
+        if (!group_->all_at(slot_, &Slot::mapped, base() + 2)) {
+            stage_ = Stage::mailing;
+            return;
+        }
+        for (std::size_t p = 0; p < n_; ++p)
+            if (is_source(p)) group_->all_have_mapped(buffer(p).segment);
+        read_directly();
+    }
     void read_directly() {
+        read();
+        publish(own().reduced, base() + 1);
+        stage_ = Stage::waiting_for_readers;
+    }
+    void read() {
         auto const peer = [&](std::size_t p) -> std::byte* {
             if (p == me_) return const_cast<std::byte*>(task_.in);
-            auto* const address = shared_memory().at(group_->slot(p, slot_).notice.buffer);
-            if (address == nullptr)
-                throw Error("the memory of rank " + name(p) + " cannot be mapped: " + std::strerror(errno));
+            auto* const address = shared_memory().at(buffer(p));
+            if (address == nullptr) fail("the memory of rank " + name(p) + " is no longer mapped");
             return address;
         };
         auto const each = [&](auto&& use) { // beginning with the next rank, so that all read from different ones

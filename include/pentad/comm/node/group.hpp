@@ -24,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -44,7 +45,15 @@ struct Notice {
 /// in each of the first three 1 more a chunk; finished = e + 1 in the end.
 struct alignas(64) Slot {
     std::atomic<std::uint64_t> filled, reduced, drained, finished;
+    std::atomic<std::uint64_t>
+        mapped; ///< (e << 24) + 2 when the rank has mapped the segments that it reads, + 1: it cannot
     Notice notice;
+};
+
+/// Why a group can do nothing any more, in the words of the rank that found out. It tells all: each looks at its own.
+struct alignas(64) Failure {
+    std::atomic<std::uint64_t> found_by; ///< 1 + that rank; 0: there is none
+    std::array<char, 504> why;
 };
 
 /// A line that a rank writes now and then, for others to see how long they take to read it. Alone in its surroundings:
@@ -74,7 +83,7 @@ class Group {
         int ranks = 1, mine = 0;
         MPI_Comm_size(comm, &ranks);
         MPI_Comm_rank(comm, &mine);
-        pieces_at_ = sizeof(Probe) + slots * sizeof(Slot);
+        pieces_at_ = sizeof(Probe) + sizeof(Failure) + slots * sizeof(Slot);
         mail_at_ = (pieces_at_ + slots * sizeof(Piece) * static_cast<std::size_t>(ranks) + 4095) / 4096 * 4096;
         auto& memory = shared_memory();
         void* const block = memory.allocate(mail_at_ + slots * box + lanes * depth * chunk);
@@ -82,13 +91,16 @@ class Group {
         auto const cards =
             gathered(comm, Card{kernel(), isolation(), simulated_node(), sysconf(_SC_NPROCESSORS_ONLN), own});
 
+        for (std::size_t a = 0; a < cards.size(); ++a)
+            for (std::size_t b = 0; b < a; ++b) is_each_alone_ = is_each_alone_ && !together(cards[a], cards[b]);
+
         std::vector<std::byte*> blocks;
         bool all_mapped = own.is_shared();
         int unmapped = -1;
         for (int rank = 0; rank < ranks; ++rank) {
             auto const& card = cards[static_cast<std::size_t>(rank)];
             auto const& me = cards[static_cast<std::size_t>(mine)];
-            if (card.kernel != me.kernel || card.isolation != me.isolation || card.node != me.node) continue;
+            if (!together(card, me)) continue;
             if (rank == mine) rank_ = members_.size();
             members_.push_back(rank);
             processors_ = std::min(processors_, static_cast<std::size_t>(card.processors));
@@ -139,6 +151,9 @@ class Group {
     /// which follow each other; otherwise 0. And which of the nodes this is.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
     [[nodiscard]] std::size_t node() const { return node_; }
+    /// Whether no two ranks of the communicator are on one node, whether or not they can share its memory: all ranks of
+    /// the communicator give the same answer.
+    [[nodiscard]] bool is_each_alone() const { return is_each_alone_; }
     /// The ranks of the communicator that are members.
     [[nodiscard]] std::vector<int> const& members() const { return members_; }
 
@@ -180,10 +195,35 @@ class Group {
     /// True when what another core has written comes slower than from memory: the cores share no cache.
     [[nodiscard]] bool is_far() const { return latency_ > 100; }
 
+    /// Tells all members that the group can do nothing any more: what is under way fails, and so will what is begun.
+    void fail(std::string_view why) const {
+        if (blocks_.empty() || has_failed()) return;
+        auto& text = failure_of(blocks_[rank_]).why;
+        text[why.copy(text.data(), text.size() - 1)] = '\0';
+        for (auto* const block : blocks_) {
+            std::uint64_t nobody = 0;
+            failure_of(block).found_by.compare_exchange_strong(nobody, rank_ + 1, std::memory_order_acq_rel);
+        }
+    }
+    [[nodiscard]] bool has_failed() const {
+        return !blocks_.empty() && failure_of(blocks_[rank_]).found_by.load(std::memory_order_acquire) != 0;
+    }
+    /// @throws Error when the group has failed
+    void require_working() const {
+        if (!has_failed()) return;
+        auto const by = failure_of(blocks_[rank_]).found_by.load(std::memory_order_acquire) - 1;
+        throw Error("this group failed: " + std::string(failure_of(blocks_[by]).why.data()));
+    }
+
+    /// Whether this rank knows that all members have mapped a segment.
+    [[nodiscard]] bool is_mapped(std::uint64_t segment) const { return mapped_.count(segment) > 0; }
+    void all_have_mapped(std::uint64_t segment) { mapped_.insert(segment); }
+
   private:
     static Slot& slot_of(std::byte* block, std::size_t slot) {
-        return reinterpret_cast<Slot*>(block + sizeof(Probe))[slot];
+        return reinterpret_cast<Slot*>(block + sizeof(Probe) + sizeof(Failure))[slot];
     }
+    static Failure& failure_of(std::byte* block) { return *reinterpret_cast<Failure*>(block + sizeof(Probe)); }
     /// What a rank shows to find out with whom it shares a node.
     struct Card {
         std::uint64_t kernel, isolation;
@@ -195,19 +235,18 @@ class Group {
         bool all_mapped;
         std::array<char, 127> why;
     };
+    static bool together(Card const& a, Card const& b) {
+        return a.kernel == b.kernel && a.isolation == b.isolation && a.node == b.node;
+    }
     void find_nodes(std::vector<Card> const& cards, std::vector<Verdict> const& verdicts, int mine) {
-        auto const together = [&](std::size_t a, std::size_t b) {
-            return cards[a].kernel == cards[b].kernel && cards[a].isolation == cards[b].isolation &&
-                   cards[a].node == cards[b].node;
-        };
         std::size_t each = 1;
-        while (each < cards.size() && together(0, each)) ++each;
+        while (each < cards.size() && together(cards[0], cards[each])) ++each;
         if (each < 2 || each > most_ranks || cards.size() % each != 0) return;
         for (std::size_t rank = 0; rank < cards.size(); ++rank) {
             std::size_t const first = rank / each * each;
-            if (!verdicts[rank].all_mapped || !together(rank, first)) return;
+            if (!verdicts[rank].all_mapped || !together(cards[rank], cards[first])) return;
             for (std::size_t other = 0; other < first; other += each)
-                if (together(rank, other)) return;
+                if (together(cards[rank], cards[other])) return;
         }
         nodes_ = cards.size() / each;
         node_ = static_cast<std::size_t>(mine) / each;
@@ -259,6 +298,8 @@ class Group {
     std::uint64_t next_ = 0, next_lane_ = 0;
     std::array<std::uint64_t, lanes> lane_users_{never, never};
     double latency_ = 0;
+    bool is_each_alone_ = true;
+    std::unordered_set<std::uint64_t> mapped_;
 };
 
 } // namespace pentad::comm::node
