@@ -25,39 +25,69 @@ namespace {
 int ranks = 1, rank = 0;
 std::string device = "eth0";
 
-/// Bytes that the device of this host has sent.
-double sent_by_device() {
+/// What the device of this host has sent, with what it puts before the payload of a packet.
+struct Counter {
+    double bytes, packets;
+};
+Counter device_counter() {
     std::ifstream file("/proc/net/dev");
     for (std::string line; std::getline(file, line);) {
         auto const colon = line.find(':');
         if (colon == std::string::npos ||
             line.substr(line.find_first_not_of(' '), colon - line.find_first_not_of(' ')) != device)
             continue;
-        unsigned long long fields[9]{};
+        unsigned long long fields[10]{};
         char const* at = line.c_str() + colon + 1;
         for (auto& field : fields) {
             char* end = nullptr;
             field = std::strtoull(at, &end, 10);
             at = end;
         }
-        return static_cast<double>(fields[8]);
+        return {static_cast<double>(fields[8]), static_cast<double>(fields[9])};
     }
-    return 0;
+    return {};
 }
 
+/// Of a call: the slowest rank's time; what the device that sent most has sent; and of the device of which the ledger
+/// says too much or too little, the payload and what the ledgers of its ranks say.
 struct Sample {
-    double seconds, bytes; ///< the slowest rank's; what the device that sent most has sent
+    double seconds, bytes, payload, ledger;
 };
-Sample sample(std::function<void()> const& f) {
+Sample sample(comm::Communicator const& comm, std::function<void()> const& f) {
+    // Ethernet, IPv4 and TCP with time stamps: 14 + 20 + 32 bytes a packet, one that acknowledges being no more.
+    constexpr double header = 66;
     MPI_Barrier(MPI_COMM_WORLD);
-    double const before = sent_by_device(), begin = MPI_Wtime();
+    auto const before = device_counter();
+    observe::ledger().clear();
+    double const begin = MPI_Wtime();
     MPI_Barrier(MPI_COMM_WORLD);
     f();
-    double measured[2]{MPI_Wtime() - begin, 0};
+    double seconds = MPI_Wtime() - begin;
+    double const ledger = observe::ledger().network_bytes(dp::name);
     MPI_Barrier(MPI_COMM_WORLD);
-    measured[1] = sent_by_device() - before;
-    MPI_Allreduce(MPI_IN_PLACE, measured, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return {measured[0], measured[1]};
+    auto const after = device_counter();
+    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    double const bytes = after.bytes - before.bytes,
+                 mine[3]{bytes, bytes - header * (after.packets - before.packets), ledger};
+    std::vector<double> all(3 * static_cast<std::size_t>(ranks));
+    MPI_Allgather(mine, 3, MPI_DOUBLE, all.data(), 3, MPI_DOUBLE, MPI_COMM_WORLD);
+    struct Host {
+        double bytes = 0, payload = 0, ledger = 0;
+    };
+    std::vector<Host> hosts(static_cast<std::size_t>(comm.nodes().count()));
+    for (int r = 0; r < ranks; ++r) {
+        auto const* const theirs = all.data() + 3 * r;
+        auto& host = hosts[static_cast<std::size_t>(comm.nodes().of(r))];
+        host = {theirs[0], theirs[1], host.ledger + theirs[2]};
+    }
+    auto const error = [](Host const& host) { return std::abs(host.ledger - host.payload); };
+    Sample result{seconds, 0, hosts[0].payload, hosts[0].ledger};
+    for (auto const& host : hosts) {
+        result.bytes = std::max(result.bytes, host.bytes);
+        if (error(host) > std::abs(result.ledger - result.payload))
+            result.payload = host.payload, result.ledger = host.ledger;
+    }
+    return result;
 }
 
 /// The all-reduce that knows of no nodes: reduce-scatter and all-gather round the ring of all ranks.
@@ -100,7 +130,7 @@ void measure(std::vector<std::size_t> const& sizes) {
             for (auto& variant : variants) variant.call(); // first touches
             int const repeats = bytes > (std::size_t{4} << 20) ? 5 : 11;
             for (int i = 0; i < repeats; ++i)
-                for (auto& variant : variants) variant.samples.push_back(sample(variant.call));
+                for (auto& variant : variants) variant.samples.push_back(sample(comm, variant.call));
             if (rank != 0) continue;
             std::printf("{\"operation\": \"%s\", \"ranks\": %d, \"nodes\": %zu, \"bytes\": %zu",
                         std::string(observe::name(operation)).c_str(), ranks,
@@ -108,8 +138,8 @@ void measure(std::vector<std::size_t> const& sizes) {
             for (auto const& variant : variants) {
                 std::printf(", \"%s\": [", variant.name);
                 for (std::size_t i = 0; i < variant.samples.size(); ++i)
-                    std::printf("%s[%.4g, %.0f]", i == 0 ? "" : ", ", variant.samples[i].seconds,
-                                variant.samples[i].bytes);
+                    std::printf("%s[%.4g, %.0f, %.0f, %.0f]", i == 0 ? "" : ", ", variant.samples[i].seconds,
+                                variant.samples[i].bytes, variant.samples[i].payload, variant.samples[i].ledger);
                 std::printf("]");
             }
             std::printf("}\n");

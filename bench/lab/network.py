@@ -4,7 +4,11 @@
     network.py --bench BINARY [--hosts N] [--ranks-per-host N] [--rate 1gbit] [--delay 0ms] [BYTES...]
 
 Times are medians of pairs of calls made in turn; "link" is what the busiest host's device sent, over the bytes of the
-unscattered side. Ends with a line where the lab cannot be set up.
+unscattered side. "ledger" is what the ledgers of a host's ranks say that they sent to other hosts, over the payload that
+its device counted, of the host where the two differ most; for 1 MB and more. The payload is the device's bytes less 66 for
+each packet it counted: the headers of Ethernet, IPv4 and TCP with time stamps, which is also all of an acknowledgement.
+(These devices pass segments of up to 64 KiB as one packet; where 1448 bytes of payload fill a packet of 1514, headers are
+4.6 % of the payload.) Ends with a line where the lab cannot be set up.
 """
 
 import argparse
@@ -24,6 +28,12 @@ def ratio(row, what, to="mpi"):
     return statistics.median(a[0] / b[0] for a, b in zip(row[what], row[to]))
 
 
+def ledger(row, what):
+    if what not in row or row["bytes"] < 1e6:
+        return "       -"
+    return f"{statistics.median(sample[3] / sample[2] for sample in row[what]):8.3f}"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bench", required=True)
@@ -41,14 +51,15 @@ def main():
         return
     if done.returncode != 0:
         sys.exit(f"network.py: {o.bench} ended with {done.returncode}")
-    print("operation           bytes    MPI, ms   Pentad/MPI  MPI again  Pentad/ring   link: MPI  Pentad    ring")
+    print("operation           bytes    MPI, ms   Pentad/MPI  MPI again  Pentad/ring   link: MPI  Pentad    ring  ledger: MPI  Pentad    ring")
     for line in done.stdout.splitlines():
         row = json.loads(line)
         ring = f"{ratio(row, 'pentad', 'ring'):13.2f}" if "ring" in row else "            -"
         link = f"{median(row, 'ring', 1) / row['bytes']:8.2f}" if "ring" in row else "       -"
         print(f"{row['operation']:15}{row['bytes']:10}{median(row, 'mpi', 0) * 1e3:11.2f}{ratio(row, 'pentad'):13.2f}"
               f"{ratio(row, 'mpi_again'):11.2f}{ring}{median(row, 'mpi', 1) / row['bytes']:12.2f}"
-              f"{median(row, 'pentad', 1) / row['bytes']:8.2f}{link}")
+              f"{median(row, 'pentad', 1) / row['bytes']:8.2f}{link}"
+              f"     {ledger(row, 'mpi')}{ledger(row, 'pentad')}{ledger(row, 'ring')}")
 
 
 main()

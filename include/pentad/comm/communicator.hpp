@@ -4,6 +4,7 @@
 
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/network.hpp>
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/two_level.hpp>
 #include <pentad/layout/cost.hpp>
@@ -35,6 +36,7 @@ class Communicator {
         add_scatter_cost(shares_, mesh_, axes_, 1.0);
         if (size_ == 1) return;
         node_ = std::make_unique<node::Group>(handle_);
+        nodes_ = Nodes(node_->node_of(), rank_);
         if (node_->nodes() > 1) levels_ = std::make_unique<Levels>(handle_, *node_);
         tuning_ = &tuning.of(size_, levels_ ? static_cast<int>(node_->nodes()) : 1);
     }
@@ -56,6 +58,8 @@ class Communicator {
     }
     /// The two levels of a group on several nodes, of which each has as many of its ranks, two or more; else null.
     [[nodiscard]] Levels* levels() const { return levels_.get(); }
+    /// Who is on which node, whether they share its memory or not.
+    [[nodiscard]] Nodes const& nodes() const { return nodes_; }
     /// Whether the MPI library's own algorithm is the faster, for `bytes` bytes of the unscattered side.
     [[nodiscard]] bool takes_mpi(observe::Operation operation, std::size_t bytes) const {
         return tuning_ != nullptr && tuning_->takes_mpi(operation, bytes);
@@ -82,6 +86,7 @@ class Communicator {
         std::swap(size_, other.size_);
         std::swap(rank_, other.rank_);
         std::swap(node_, other.node_);
+        std::swap(nodes_, other.nodes_);
         std::swap(levels_, other.levels_);
         std::swap(tuning_, other.tuning_);
     }
@@ -94,6 +99,7 @@ class Communicator {
     int size_ = 1;
     int rank_ = 0;
     std::unique_ptr<node::Group> node_;
+    Nodes nodes_;
     std::unique_ptr<Levels> levels_;
     Tuning::Group const* tuning_ = nullptr;
 };

@@ -139,6 +139,8 @@ class Group {
     /// which follow each other; otherwise 0. And which of the nodes this is.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
     [[nodiscard]] std::size_t node() const { return node_; }
+    /// The node of each rank of the communicator, numbered in the order of their first ranks.
+    [[nodiscard]] std::vector<int> const& node_of() const { return node_of_; }
     /// The ranks of the communicator that are members.
     [[nodiscard]] std::vector<int> const& members() const { return members_; }
 
@@ -200,6 +202,13 @@ class Group {
             return cards[a].kernel == cards[b].kernel && cards[a].isolation == cards[b].isolation &&
                    cards[a].node == cards[b].node;
         };
+        std::vector<std::size_t> first_of;
+        for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+            std::size_t node = 0;
+            while (node < first_of.size() && !together(rank, first_of[node])) ++node;
+            if (node == first_of.size()) first_of.push_back(rank);
+            node_of_.push_back(static_cast<int>(node));
+        }
         std::size_t each = 1;
         while (each < cards.size() && together(0, each)) ++each;
         if (each < 2 || each > most_ranks || cards.size() % each != 0) return;
@@ -253,7 +262,7 @@ class Group {
     }
 
     std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, processors_ = SIZE_MAX;
-    std::vector<int> members_;
+    std::vector<int> members_, node_of_;
     std::vector<Place> places_;
     std::vector<std::byte*> blocks_;
     std::uint64_t next_ = 0, next_lane_ = 0;
