@@ -12,6 +12,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <span>
@@ -160,6 +161,21 @@ class Communicators {
         MPI_Group_free(&group);
         MPI_Group_free(&world_group);
         return made_.emplace_back(handle, key, axes_, tuning_);
+    }
+
+    /// Splits an axis where nodes end: inner(axis) are the ranks of a node, outer(axis) the nodes. False where they
+    /// cannot be: the group along it lies on one node, or nodes have different numbers of its ranks, or these do not
+    /// follow each other, or the mesh splits the axis elsewhere. The same on all ranks of the group.
+    bool split_by_node(std::string_view name) {
+        auto const& group = along(AxisNames(name));
+        auto const& nodes = group.nodes();
+        if (nodes.count() == 1 || group.size() % nodes.count() != 0) return false;
+        int const each = group.size() / nodes.count();
+        for (int rank = 0; rank < group.size(); ++rank)
+            if (nodes.of(rank) != rank / each) return false;
+        auto const axis = std::find_if(axes_.begin(), axes_.end(), [&](auto const& a) { return a.name == name; });
+        if (axis->inner == 1) axis->inner = each;
+        return axis->inner == each;
     }
 
   private:

@@ -39,7 +39,8 @@ struct CountingSort {
 
     KOKKOS_FUNCTION void operator()(Count, i64 b) const {
         for (int e = 0; e < experts; ++e) offsets(b, e) = 0;
-        for (i64 slot = b * block; slot < end_of(b); ++slot) ++offsets(b, index[slot]);
+        for (i64 slot = b * block; slot < end_of(b); ++slot)
+            if (index[slot] >= 0) ++offsets(b, index[slot]);
     }
     KOKKOS_FUNCTION void operator()(Total, i64 e) const {
         i64 total = 0;
@@ -54,9 +55,9 @@ struct CountingSort {
     }
     KOKKOS_FUNCTION void operator()(Place, i64 b) const {
         for (i64 slot = b * block; slot < end_of(b); ++slot) {
-            i32 const to = offsets(b, index[slot])++;
+            i32 const to = index[slot] >= 0 ? offsets(b, index[slot])++ : -1;
             position[slot] = to;
-            source[to] = static_cast<i32>(slot);
+            if (to >= 0) source[to] = static_cast<i32>(slot);
         }
     }
     KOKKOS_FUNCTION i64 end_of(i64 b) const { return (b + 1) * block < slots ? (b + 1) * block : slots; }
@@ -74,11 +75,19 @@ struct CountingSort {
     using value_type = i32;
 };
 
+/// How many choices a row has: they end with the first whose position is negative.
+KOKKOS_FUNCTION inline int choices_of(i32 const* position, int top_k) {
+    int n = 0;
+    while (n < top_k && position[n] >= 0) ++n;
+    return n;
+}
+
 } // namespace detail
 
 /// Sorts the slots of index [rows, k] (each the number of an expert) by (expert, row, choice): counts[e] slots chose
 /// expert e, slot s = row * k + choice becomes row position[s] of the permuted buffer, and row p of it comes from slot
-/// source[p]. scratch is [sort_scratch_rows(...), experts]; fewer rows sort as well, more slowly.
+/// source[p]. A slot whose index is negative is left out; its position is -1. scratch is [sort_scratch_rows(...),
+/// experts]; fewer rows sort as well, more slowly.
 template <class Exec>
 void sort_by_expert(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> counts, Out<i32, 2, Exec> position,
                     Out<i32, 1, Exec> source, Out<i32, 2, Exec> scratch) {
@@ -144,7 +153,8 @@ void permute_forward(Exec const& exec, In<T, 2, Exec> x, In<i32, 1, Exec> source
     gather_rows<T>(exec, x, source, permuted, top_k);
 }
 
-/// dx[t] (+)= sum over k of dpermuted[position[t, k]]; `add` adds to what dx holds.
+/// dx[t] (+)= sum over k of dpermuted[position[t, k]]; `add` adds to what dx holds. Here and below, the sum over k ends
+/// with the first position that is negative.
 template <class T, class Exec>
 void permute_backward(Exec const& exec, In<T, 2, Exec> dpermuted, In<i32, 2, Exec> position, Out<T, 2, Exec> dx,
                       bool add) {
@@ -160,7 +170,7 @@ void permute_backward(Exec const& exec, In<T, 2, Exec> dpermuted, In<i32, 2, Exe
             i32 const* const at = row.of(position);
             T* const out = row.of(dx);
             row.template accumulate<A>(
-                hidden, top_k, [&](int k, int i) { return A(dpermuted(at[k], i)); },
+                hidden, detail::choices_of(at, top_k), [&](int k, int i) { return A(dpermuted(at[k], i)); },
                 [&](int i, A total) { out[i] = T(add ? A(out[i]) + total : total); });
         });
 }
@@ -182,13 +192,13 @@ void combine_forward(Exec const& exec, In<T, 2, Exec> expert_out, In<i32, 2, Exe
             A const* const w = row.of(weight);
             T* const out = row.of(y);
             row.template accumulate<A>(
-                hidden, top_k, [&](int k, int i) { return w[k] * A(expert_out(at[k], i)); },
+                hidden, detail::choices_of(at, top_k), [&](int k, int i) { return w[k] * A(expert_out(at[k], i)); },
                 [&](int i, A total) { out[i] = T(total); });
         });
 }
 
 /// dexpert_out[position[t, k]] = weight[t, k] * dy[t], dweight[t, k] = <dy[t], expert_out[position[t, k]]>.
-/// dexpert_out may be expert_out.
+/// dexpert_out may be expert_out. dweight is zero where there is no choice.
 template <class T, class Exec>
 void combine_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> expert_out, In<i32, 2, Exec> position,
                       In<accumulator_t<T>, 2, Exec> weight, Out<T, 2, Exec> dexpert_out,
@@ -206,7 +216,11 @@ void combine_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> expert
     for_each_row(
         "pentad::combine_backward", exec, dy.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T const* const d = row.of(dy);
-            for (int k = 0; k < top_k; ++k) {
+            int const choices = detail::choices_of(row.of(position), top_k);
+            row.once([&] {
+                for (int k = choices; k < top_k; ++k) dweight(row.index(), k) = 0;
+            });
+            for (int k = 0; k < choices; ++k) {
                 i32 const at = position(row.index(), k);
                 A const w = weight(row.index(), k);
                 T const* const in = row_of(expert_out, at);
