@@ -1,6 +1,7 @@
 // Collectives across hosts: in two levels, by the MPI library, and an all-reduce round one ring of all ranks; and what
 // crossed the link. lab/network.py starts it on hosts joined by links of a known rate. A line of JSON for each.
 //   bench_network BYTES... [--device NAME]
+#include "lab/link.hpp"
 #include "pentad_tune/collective_calls.hpp"
 
 #include <pentad/kernels/elementwise.hpp>
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -23,72 +23,6 @@ using namespace collective_calls;
 namespace {
 
 int ranks = 1, rank = 0;
-std::string device = "eth0";
-
-/// What the device of this host has sent, with what it puts before the payload of a packet.
-struct Counter {
-    double bytes, packets;
-};
-Counter device_counter() {
-    std::ifstream file("/proc/net/dev");
-    for (std::string line; std::getline(file, line);) {
-        auto const colon = line.find(':');
-        if (colon == std::string::npos ||
-            line.substr(line.find_first_not_of(' '), colon - line.find_first_not_of(' ')) != device)
-            continue;
-        unsigned long long fields[10]{};
-        char const* at = line.c_str() + colon + 1;
-        for (auto& field : fields) {
-            char* end = nullptr;
-            field = std::strtoull(at, &end, 10);
-            at = end;
-        }
-        return {static_cast<double>(fields[8]), static_cast<double>(fields[9])};
-    }
-    return {};
-}
-
-/// Of a call: the slowest rank's time; what the device that sent most has sent; and of the device of which the ledger
-/// says too much or too little, the payload and what the ledgers of its ranks say.
-struct Sample {
-    double seconds, bytes, payload, ledger;
-};
-Sample sample(comm::Communicator const& comm, std::function<void()> const& f) {
-    // Ethernet, IPv4 and TCP with time stamps: 14 + 20 + 32 bytes a packet, one that acknowledges being no more.
-    constexpr double header = 66;
-    MPI_Barrier(MPI_COMM_WORLD);
-    auto const before = device_counter();
-    observe::ledger().clear();
-    double const begin = MPI_Wtime();
-    MPI_Barrier(MPI_COMM_WORLD);
-    f();
-    double seconds = MPI_Wtime() - begin;
-    double const ledger = observe::ledger().network_bytes(dp::name);
-    MPI_Barrier(MPI_COMM_WORLD);
-    auto const after = device_counter();
-    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    double const bytes = after.bytes - before.bytes,
-                 mine[3]{bytes, bytes - header * (after.packets - before.packets), ledger};
-    std::vector<double> all(3 * static_cast<std::size_t>(ranks));
-    MPI_Allgather(mine, 3, MPI_DOUBLE, all.data(), 3, MPI_DOUBLE, MPI_COMM_WORLD);
-    struct Host {
-        double bytes = 0, payload = 0, ledger = 0;
-    };
-    std::vector<Host> hosts(static_cast<std::size_t>(comm.nodes().count()));
-    for (int r = 0; r < ranks; ++r) {
-        auto const* const theirs = all.data() + 3 * r;
-        auto& host = hosts[static_cast<std::size_t>(comm.nodes().of(r))];
-        host = {theirs[0], theirs[1], host.ledger + theirs[2]};
-    }
-    auto const error = [](Host const& host) { return std::abs(host.ledger - host.payload); };
-    Sample result{seconds, 0, hosts[0].payload, hosts[0].ledger};
-    for (auto const& host : hosts) {
-        result.bytes = std::max(result.bytes, host.bytes);
-        if (error(host) > std::abs(result.ledger - result.payload))
-            result.payload = host.payload, result.ledger = host.ledger;
-    }
-    return result;
-}
 
 /// The all-reduce that knows of no nodes: reduce-scatter and all-gather round the ring of all ranks.
 void ring_all_reduce(Exec const& exec, comm::Communicator const& comm, Floats const& x, Floats const& arriving) {
@@ -119,7 +53,7 @@ void measure(std::vector<std::size_t> const& sizes) {
             struct Variant {
                 char const* name;
                 std::function<void()> call;
-                std::vector<Sample> samples;
+                std::vector<lab::Sample> samples;
             };
             auto const by_mpi = [&] { call(Algorithm::mpi, operation, comm, buffers); };
             std::vector<Variant> variants{{"mpi", by_mpi, {}},
@@ -130,16 +64,14 @@ void measure(std::vector<std::size_t> const& sizes) {
             for (auto& variant : variants) variant.call(); // first touches
             int const repeats = bytes > (std::size_t{4} << 20) ? 5 : 11;
             for (int i = 0; i < repeats; ++i)
-                for (auto& variant : variants) variant.samples.push_back(sample(comm, variant.call));
+                for (auto& variant : variants) variant.samples.push_back(lab::sample(comm, variant.call));
             if (rank != 0) continue;
             std::printf("{\"operation\": \"%s\", \"ranks\": %d, \"nodes\": %zu, \"bytes\": %zu",
                         std::string(observe::name(operation)).c_str(), ranks,
                         comm.levels() == nullptr ? std::size_t{0} : comm.levels()->nodes(), bytes);
             for (auto const& variant : variants) {
                 std::printf(", \"%s\": [", variant.name);
-                for (std::size_t i = 0; i < variant.samples.size(); ++i)
-                    std::printf("%s[%.4g, %.0f, %.0f, %.0f]", i == 0 ? "" : ", ", variant.samples[i].seconds,
-                                variant.samples[i].bytes, variant.samples[i].payload, variant.samples[i].ledger);
+                for (std::size_t i = 0; i < variant.samples.size(); ++i) variant.samples[i].print(i);
                 std::printf("]");
             }
             std::printf("}\n");
@@ -157,7 +89,7 @@ int main(int argc, char** argv) {
     std::vector<std::size_t> sizes;
     for (int i = 1; i < argc; ++i) {
         if (std::string(argv[i]) == "--device" && i + 1 < argc)
-            device = argv[++i];
+            lab::device() = argv[++i];
         else
             sizes.push_back(std::strtoull(argv[i], nullptr, 10));
     }
