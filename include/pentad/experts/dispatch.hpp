@@ -45,7 +45,7 @@ class Dispatch {
         std::size_t const tokens = choice.extent(0), top_k = choice.extent(1), on_a_node = experts / nodes;
         Rows<i32, Exec> const node(context, tokens, std::min(top_k, nodes));
         kernels::nodes_of_choices(exec, choice, static_cast<int>(on_a_node), node.view());
-        across_.route(context, across, node.view(), nodes);
+        across_.template route<kernels::Chosen::sometimes>(context, across, node.view(), nodes);
 
         Rows<A, Exec> told(context, across_.leaving(), 2 * top_k);
         place_ = Rows<i32, Exec>(context, tokens, top_k);
@@ -55,7 +55,8 @@ class Dispatch {
         Rows<i32, Exec> const chosen_here(context, heard.count, top_k);
         weight_ = Rows<A, Exec>(context, heard.count, top_k);
         kernels::hear_choices<A>(exec, heard.view(), chosen_here.view(), weight_.view());
-        inside_.route(context, communicators.along(AxisNames(inner<ep>::name)), chosen_here.view(), on_a_node);
+        inside_.template route<kernels::Chosen::sometimes>(context, communicators.along(AxisNames(inner<ep>::name)),
+                                                           chosen_here.view(), on_a_node);
     }
 
     /// Offsets of the local experts' rows: local experts + 1 numbers.

@@ -39,6 +39,7 @@ class Hop {
     /// Sorts the choices index [tokens, top_k] by expert and exchanges the counts over `comm`, which shards the
     /// experts. A token's choices end with its first that is negative. Waits for the counts: the sizes of what follows
     /// depend on them.
+    template <kernels::Chosen chosen = kernels::Chosen::always>
     void route(Context<Exec> const& context, comm::Communicator const& comm, View<i32 const, 2, Exec> index,
                std::size_t expert_count) {
         auto const& exec = context.exec();
@@ -51,7 +52,8 @@ class Hop {
         Rows<i64, Exec> const counts(context, 1, expert_count), arriving(context, ranks, local);
         Rows<i32, Exec> const scratch(context, static_cast<std::size_t>(kernels::sort_scratch_rows(exec, slots)),
                                       expert_count);
-        kernels::sort_by_expert<Exec>(exec, index, counts.flat(), position_.view(), source_.flat(), scratch.view());
+        kernels::sort_by_expert<Exec, chosen>(exec, index, counts.flat(), position_.view(), source_.flat(),
+                                              scratch.view());
         comm::all_to_all(exec, *comm_, counts.flat(), arriving.flat());
 
         sent_counts_ = Numbers<i64>(expert_count);

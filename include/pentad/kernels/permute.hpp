@@ -18,12 +18,15 @@ int sort_scratch_rows(Exec const& exec, std::size_t slots) {
     return static_cast<int>(std::clamp<std::size_t>(shares, 1, 1024));
 }
 
+/// Whether every slot has chosen an expert; one that has not has a negative index.
+enum class Chosen { always, sometimes };
+
 namespace detail {
 
 /// A stable counting sort in blocks of consecutive slots. `offsets` [blocks, experts] holds how many slots of a block
 /// chose an expert, then (after a scan in the order expert, block) where the first of them goes. The result does not
 /// depend on the number of blocks.
-template <class Exec>
+template <class Exec, Chosen chosen>
 struct CountingSort {
     struct Count {};
     struct Total {};
@@ -40,7 +43,7 @@ struct CountingSort {
     KOKKOS_FUNCTION void operator()(Count, i64 b) const {
         for (int e = 0; e < experts; ++e) offsets(b, e) = 0;
         for (i64 slot = b * block; slot < end_of(b); ++slot)
-            if (index[slot] >= 0) ++offsets(b, index[slot]);
+            if (has_chosen(slot)) ++offsets(b, index[slot]);
     }
     KOKKOS_FUNCTION void operator()(Total, i64 e) const {
         i64 total = 0;
@@ -55,11 +58,12 @@ struct CountingSort {
     }
     KOKKOS_FUNCTION void operator()(Place, i64 b) const {
         for (i64 slot = b * block; slot < end_of(b); ++slot) {
-            i32 const to = index[slot] >= 0 ? offsets(b, index[slot])++ : -1;
+            i32 const to = has_chosen(slot) ? offsets(b, index[slot])++ : -1;
             position[slot] = to;
-            if (to >= 0) source[to] = static_cast<i32>(slot);
+            if (chosen == Chosen::always || to >= 0) source[to] = static_cast<i32>(slot);
         }
     }
+    KOKKOS_FUNCTION bool has_chosen(i64 slot) const { return chosen == Chosen::always || index[slot] >= 0; }
     KOKKOS_FUNCTION i64 end_of(i64 b) const { return (b + 1) * block < slots ? (b + 1) * block : slots; }
 
     template <class Tag>
@@ -86,9 +90,9 @@ KOKKOS_FUNCTION inline int choices_of(i32 const* position, int top_k) {
 
 /// Sorts the slots of index [rows, k] (each the number of an expert) by (expert, row, choice): counts[e] slots chose
 /// expert e, slot s = row * k + choice becomes row position[s] of the permuted buffer, and row p of it comes from slot
-/// source[p]. A slot whose index is negative is left out; its position is -1. scratch is [sort_scratch_rows(...),
+/// source[p]. A slot that has not chosen is left out; its position is -1. scratch is [sort_scratch_rows(...),
 /// experts]; fewer rows sort as well, more slowly.
-template <class Exec>
+template <class Exec, Chosen chosen = Chosen::always>
 void sort_by_expert(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> counts, Out<i32, 2, Exec> position,
                     Out<i32, 1, Exec> source, Out<i32, 2, Exec> scratch) {
     i64 const slots = static_cast<i64>(index.extent(0) * index.extent(1));
@@ -103,15 +107,15 @@ void sort_by_expert(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> 
         throw std::invalid_argument(
             "sort_by_expert: the rows of index and position must follow each other without gaps");
     i64 const blocks = static_cast<i64>(scratch.extent(0));
-    detail::CountingSort<Exec>{index.data(),
-                               slots,
-                               (slots + blocks - 1) / blocks,
-                               static_cast<i32>(blocks),
-                               static_cast<i32>(counts.extent(0)),
-                               scratch,
-                               counts,
-                               position.data(),
-                               source.data()}
+    detail::CountingSort<Exec, chosen>{index.data(),
+                                       slots,
+                                       (slots + blocks - 1) / blocks,
+                                       static_cast<i32>(blocks),
+                                       static_cast<i32>(counts.extent(0)),
+                                       scratch,
+                                       counts,
+                                       position.data(),
+                                       source.data()}
         .run(exec);
 }
 
