@@ -108,26 +108,8 @@ inline Pending* begin(Communicator const& comm, node::Task task, MPI_Datatype ty
 }
 /// What this rank sends to other nodes for a task.
 inline NetworkBytes network_of(Communicator const& comm, node::Task const& task, bool by_mpi) {
-    auto const& nodes = comm.nodes();
-    if (nodes.count() == 1) return {};
-    if (!by_mpi) return TwoLevel::network(*comm.levels(), task);
-    auto const bytes = static_cast<double>(task.bytes), piece = static_cast<double>(task.piece);
-    std::size_t leaving = 0;
-    switch (task.operation) {
-    case Operation::all_reduce:
-        return {mpi_all_reduce_network(nodes, comm.size(), comm.rank(), bytes), true};
-    case Operation::all_gather:
-        return {mpi_all_gather_network(nodes, comm.size(), comm.rank(), piece), true};
-    case Operation::reduce_scatter:
-        return {mpi_pairwise_network(nodes, piece), true};
-    case Operation::all_to_all:
-        if (task.sent.empty()) return {mpi_pairwise_network(nodes, piece)};
-        for (int to = 0; to < comm.size(); ++to)
-            if (!nodes.is_here(to)) leaving += static_cast<std::size_t>(task.sent[static_cast<std::size_t>(to)]);
-        return {static_cast<double>(leaving * task.element)};
-    default: // broadcast
-        return {mpi_broadcast_network(nodes, comm.size(), comm.rank(), task.root, bytes), true};
-    }
+    if (comm.nodes().count() == 1) return {};
+    return by_mpi ? mpi_network(comm.nodes(), comm.size(), comm.rank(), task) : TwoLevel::network(*comm.levels(), task);
 }
 /// Carries out an operation or starts it: by the library itself where it can and the host can reach the buffers, else
 /// by `mpi`. `cost` is for the ledger.

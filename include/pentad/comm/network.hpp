@@ -1,7 +1,10 @@
 // Room: comm. What of an operation crosses the network: the bytes that a rank sends to ranks of other nodes. Exact
-// where Pentad says to whom; of collectives that the MPI library carries out, a model: the algorithms that MPICH (4.1
-// to 5.0) takes for 512 KiB and more. Its non-blocking ones differ in part.
+// where Pentad says to whom; of collectives that the MPI library carries out, a model: the algorithms that MPICH 5.0
+// takes for 512 KiB and more. Its non-blocking ones differ in part.
 #pragma once
+
+#include <pentad/comm/node/exchange.hpp>
+#include <pentad/observe/ledger.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -65,12 +68,15 @@ inline double sent_in_all_reduce(int count, int i, double bytes) {
     return sent;
 }
 
+/// Up to so many bytes go down a tree in one piece.
+inline constexpr double little = 12288;
+
 /// f(to, bytes) for what member i of `count` sends in a broadcast: down a binomial tree; among eight and more the tree
 /// carries to each member its piece, and then the pieces go round a ring (section 4.3).
 template <class F>
 void for_each_message_of_broadcast(int count, int root, int i, double bytes, F&& f) {
     int const place = (i - root + count) % count;
-    bool const in_pieces = count >= 8 && bytes > 12288;
+    bool const in_pieces = count >= 8 && bytes > little;
     double const piece = bytes / count;
     auto const reach = place == 0 ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(count))) : place & -place;
     for (int step = reach / 2; step > 0; step /= 2)
@@ -86,30 +92,32 @@ inline double sent_in_broadcast(int count, int root, int i, double bytes) {
 
 } // namespace detail
 
-/// What MPICH's collectives send from rank `rank` of `ranks` to other nodes; `piece` is what a rank has on the
-/// scattered side. All-reduce: as if there were no nodes.
-inline double mpi_all_reduce_network(Nodes const& nodes, int ranks, int rank, double bytes) {
+/// What rank `rank` of `ranks` sends to other nodes where the MPI library carries out the task.
+inline NetworkBytes mpi_network(Nodes const& nodes, int ranks, int rank, node::Task const& task) {
+    auto const bytes = static_cast<double>(task.bytes), piece = static_cast<double>(task.piece);
     double sent = 0;
-    detail::for_each_message_of_all_reduce(ranks, rank, bytes,
-                                           [&](int to, double part) { sent += nodes.is_here(to) ? 0 : part; });
-    return sent;
-}
-/// Round a ring.
-inline double mpi_all_gather_network(Nodes const& nodes, int ranks, int rank, double piece) {
-    return nodes.is_here((rank + 1) % ranks) ? 0 : piece * (ranks - 1);
-}
-/// Reduce-scatter and all-to-all: every rank sends a piece to every other.
-inline double mpi_pairwise_network(Nodes const& nodes, double piece) {
-    return piece * static_cast<double>(nodes.elsewhere());
-}
-/// By the first ranks of the nodes, but among eight ranks and more by all, unless it is small.
-inline double mpi_broadcast_network(Nodes const& nodes, int ranks, int rank, int root, double bytes) {
-    if (ranks < 8 || bytes <= 12288)
-        return nodes.leads() ? detail::sent_in_broadcast(nodes.count(), nodes.of(root), nodes.mine(), bytes) : 0;
-    double sent = 0;
-    detail::for_each_message_of_broadcast(ranks, root, rank, bytes,
-                                          [&](int to, double part) { sent += nodes.is_here(to) ? 0 : part; });
-    return sent;
+    auto const add = [&](int to, double part) { sent += nodes.is_here(to) ? 0 : part; };
+    switch (task.operation) {
+    case observe::Operation::all_reduce: // as if there were no nodes
+        detail::for_each_message_of_all_reduce(ranks, rank, bytes, add);
+        return {sent, true};
+    case observe::Operation::all_gather: // round a ring
+        add((rank + 1) % ranks, piece * (ranks - 1));
+        return {sent, true};
+    case observe::Operation::reduce_scatter: // every rank sends a piece to every other
+        return {piece * static_cast<double>(nodes.elsewhere()), true};
+    case observe::Operation::all_to_all:
+        if (task.sent.empty()) return {piece * static_cast<double>(nodes.elsewhere())};
+        for (int to = 0; to < ranks; ++to)
+            add(to, static_cast<double>(task.sent[static_cast<std::size_t>(to)]) * static_cast<double>(task.element));
+        return {sent};
+    default: // broadcast: among the first ranks of the nodes, but of more than a little among eight and more: all
+        if (ranks >= 8 && bytes > detail::little)
+            detail::for_each_message_of_broadcast(ranks, task.root, rank, bytes, add);
+        else if (nodes.leads())
+            sent = detail::sent_in_broadcast(nodes.count(), nodes.of(task.root), nodes.mine(), bytes);
+        return {sent, true};
+    }
 }
 
 } // namespace pentad::comm
