@@ -20,9 +20,9 @@ using Dispatched = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<token, dynamic, 
 /// For the tokens of one micro-batch in one layer: y = D' w E(D x), where D copies rows, E are the experts and w weighs
 /// what they give. Filled by `route`; kept until the backward pass.
 ///
-/// Where the ranks of ep lie on several nodes, D = I A: A takes a token once to each node that holds experts of its, to
+/// Where the ranks of ep lie on several nodes, D = I N: N takes a token once to each node that holds experts of its, to
 /// the rank of the same number there, and its choices and weights along with it; I takes it from there to the ranks of
-/// these experts. So y = A' (I' w E(I (A x))): a node's experts are summed there, rounded to T, and one row for each
+/// these experts. So y = N' (I' w E(I (N x))): a node's experts are summed there, rounded to T, and one row for each
 /// token and node comes back.
 template <class T, class Exec>
 class Dispatch {
