@@ -1,6 +1,7 @@
 // Collectives across hosts: in two levels, by the MPI library, and an all-reduce round one ring of all ranks; and what
 // crossed the link. lab/network.py starts it on hosts joined by links of a known rate. A line of JSON for each.
 //   bench_network BYTES... [--device NAME]
+#include "lab/link.hpp"
 #include "pentad_tune/collective_calls.hpp"
 
 #include <pentad/kernels/elementwise.hpp>
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -23,42 +23,6 @@ using namespace collective_calls;
 namespace {
 
 int ranks = 1, rank = 0;
-std::string device = "eth0";
-
-/// Bytes that the device of this host has sent.
-double sent_by_device() {
-    std::ifstream file("/proc/net/dev");
-    for (std::string line; std::getline(file, line);) {
-        auto const colon = line.find(':');
-        if (colon == std::string::npos ||
-            line.substr(line.find_first_not_of(' '), colon - line.find_first_not_of(' ')) != device)
-            continue;
-        unsigned long long fields[9]{};
-        char const* at = line.c_str() + colon + 1;
-        for (auto& field : fields) {
-            char* end = nullptr;
-            field = std::strtoull(at, &end, 10);
-            at = end;
-        }
-        return static_cast<double>(fields[8]);
-    }
-    return 0;
-}
-
-struct Sample {
-    double seconds, bytes; ///< the slowest rank's; what the device that sent most has sent
-};
-Sample sample(std::function<void()> const& f) {
-    MPI_Barrier(MPI_COMM_WORLD);
-    double const before = sent_by_device(), begin = MPI_Wtime();
-    MPI_Barrier(MPI_COMM_WORLD);
-    f();
-    double measured[2]{MPI_Wtime() - begin, 0};
-    MPI_Barrier(MPI_COMM_WORLD);
-    measured[1] = sent_by_device() - before;
-    MPI_Allreduce(MPI_IN_PLACE, measured, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return {measured[0], measured[1]};
-}
 
 /// The all-reduce that knows of no nodes: reduce-scatter and all-gather round the ring of all ranks.
 void ring_all_reduce(Exec const& exec, comm::Communicator const& comm, Floats const& x, Floats const& arriving) {
@@ -89,7 +53,7 @@ void measure(std::vector<std::size_t> const& sizes) {
             struct Variant {
                 char const* name;
                 std::function<void()> call;
-                std::vector<Sample> samples;
+                std::vector<lab::Sample> samples;
             };
             auto const by_mpi = [&] { call(Algorithm::mpi, operation, comm, buffers); };
             std::vector<Variant> variants{{"mpi", by_mpi, {}},
@@ -100,16 +64,14 @@ void measure(std::vector<std::size_t> const& sizes) {
             for (auto& variant : variants) variant.call(); // first touches
             int const repeats = bytes > (std::size_t{4} << 20) ? 5 : 11;
             for (int i = 0; i < repeats; ++i)
-                for (auto& variant : variants) variant.samples.push_back(sample(variant.call));
+                for (auto& variant : variants) variant.samples.push_back(lab::sample(comm, variant.call));
             if (rank != 0) continue;
             std::printf("{\"operation\": \"%s\", \"ranks\": %d, \"nodes\": %zu, \"bytes\": %zu",
                         std::string(observe::name(operation)).c_str(), ranks,
                         comm.levels() == nullptr ? std::size_t{0} : comm.levels()->nodes(), bytes);
             for (auto const& variant : variants) {
                 std::printf(", \"%s\": [", variant.name);
-                for (std::size_t i = 0; i < variant.samples.size(); ++i)
-                    std::printf("%s[%.4g, %.0f]", i == 0 ? "" : ", ", variant.samples[i].seconds,
-                                variant.samples[i].bytes);
+                for (std::size_t i = 0; i < variant.samples.size(); ++i) variant.samples[i].print(i);
                 std::printf("]");
             }
             std::printf("}\n");
@@ -127,7 +89,7 @@ int main(int argc, char** argv) {
     std::vector<std::size_t> sizes;
     for (int i = 1; i < argc; ++i) {
         if (std::string(argv[i]) == "--device" && i + 1 < argc)
-            device = argv[++i];
+            lab::device() = argv[++i];
         else
             sizes.push_back(std::strtoull(argv[i], nullptr, 10));
     }

@@ -23,7 +23,7 @@ collectives() { # beside the MPI library and gloo
     python3 "$here/collectives.py" --bench "$build/bin/bench_collectives" --out "$build/bench"
 }
 network() { # across hosts that a lab makes
-    "$here/lab/network.py" --bench "$build/bin/bench_network"
+    "$here/lab/network.py" --bench "$build/bin/bench_network" --experts "$build/bin/bench_experts_network"
     "$here/lab/overlap.py" --bench "$build/bin/bench_overlap"
 }
 kernels() {

@@ -10,6 +10,7 @@
 #include <pentad/comm/datatype.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/host_array.hpp>
+#include <pentad/comm/network.hpp>
 #include <pentad/comm/node/copy.hpp>
 #include <pentad/comm/node/exchange.hpp>
 #include <pentad/comm/node/group.hpp>
@@ -29,6 +30,7 @@
 #include <pentad/context/ring.hpp>
 #include <pentad/context/selected.hpp>
 #include <pentad/experts/dispatch.hpp>
+#include <pentad/experts/hop.hpp>
 #include <pentad/experts/layer.hpp>
 #include <pentad/experts/router.hpp>
 #include <pentad/io/atomic_file.hpp>
@@ -39,6 +41,7 @@
 #include <pentad/kernels/activation.hpp>
 #include <pentad/kernels/adamw.hpp>
 #include <pentad/kernels/attention.hpp>
+#include <pentad/kernels/choices.hpp>
 #include <pentad/kernels/column_sums.hpp>
 #include <pentad/kernels/cross_entropy.hpp>
 #include <pentad/kernels/elementwise.hpp>

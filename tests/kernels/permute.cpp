@@ -62,6 +62,35 @@ TEST_CASE("sort_by_expert is a stable counting sort, however many blocks it work
                 }
 }
 
+TEST_CASE("slots of negative index are left out") {
+    for (int const blocks : {1, 2, 5}) {
+        Matrix<i32> index(3, 3), position(3, 3);
+        Vector<i32> source(9);
+        Vector<i64> counts(2);
+        index.set({1, 0, -1, -1, -1, -1, 0, -1, -1});
+        source.set(std::vector<double>(9, 77));
+        Matrix<i32> const scratch(blocks, 2);
+        kernels::sort_by_expert<Exec, kernels::Chosen::sometimes>(Exec(), index.view(), counts.view(), position.view(),
+                                                                  source.view(), scratch.view());
+        CHECK(counts.get() == std::vector<double>{2, 1});
+        CHECK(position.get() == std::vector<double>{2, 0, -1, -1, -1, -1, 1, -1, -1});
+        CHECK(source.get() == std::vector<double>{1, 6, 0, 77, 77, 77, 77, 77, 77});
+
+        Matrix<f64> rows(3, 2), x(3, 2), weight(3, 3), gradient(3, 2), dweight(3, 3);
+        rows.set({1, 2, 30, 40, 500, 600});
+        weight.set({2, 3, 99, 99, 99, 99, 4, 99, 99});
+        kernels::permute_backward<f64>(Exec(), rows.view(), position.view(), x.view(), false);
+        CHECK(x.get() == std::vector<double>{501, 602, 0, 0, 30, 40});
+        kernels::combine_forward<f64>(Exec(), rows.view(), position.view(), weight.view(), x.view());
+        CHECK(x.get() == std::vector<double>{1003, 1206, 0, 0, 120, 160});
+        x.set({1, 1, 7, 7, 1, -1});
+        kernels::combine_backward<f64>(Exec(), x.view(), rows.view(), position.view(), weight.view(), gradient.view(),
+                                       dweight.view());
+        CHECK(gradient.get() == std::vector<double>{3, 3, 4, -4, 2, 2});
+        CHECK(dweight.get() == std::vector<double>{1100, 3, 0, 0, 0, 0, -10, 0, 0});
+    }
+}
+
 TEST_CASE("the scratch that is asked for is enough and not empty") {
     for (int const rows : {0, 1, 5000}) {
         int const blocks = kernels::sort_scratch_rows(Exec(), static_cast<std::size_t>(rows));

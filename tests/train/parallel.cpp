@@ -184,8 +184,8 @@ TEST_CASE("ep is a batch axis of a dense model") {
 TEST_CASE("cp shares out the sequence; keys and values travel") {
     auto run = dense();
     auto const ring = count<Invariant>({.cp = world_size()}, run);
-    // 4 m ((n-1) 2 + (n-1) 2 + n 2) KV/n: K and V forward, again backward, their gradients home; f (4 P + 24)
-    sent(ring, {0, 0, 0, literal(689304, 902884), 0});
+    // 4 m 6 (n-1) KV/n: K and V forward, again backward, their gradients home; f (4 P + 24)
+    sent(ring, {0, 0, 0, literal(558232, 837348), 0});
     same_weights(ring);
     shared_tokens(ring);
     run.context_strategy = ContextStrategy::all_gather;

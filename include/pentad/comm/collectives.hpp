@@ -97,6 +97,11 @@ inline Pending* begin(Communicator const& comm, node::Task task, MPI_Datatype ty
     if (auto* const group = comm.node()) return &progress().begin<node::Exchange>(*group, task);
     return &progress().begin<TwoLevel>(*comm.levels(), task, type, sum);
 }
+/// What this rank sends to other nodes for a task.
+inline NetworkBytes network_of(Communicator const& comm, node::Task const& task, bool by_mpi) {
+    if (comm.nodes().count() == 1) return {};
+    return by_mpi ? mpi_network(comm.nodes(), comm.size(), comm.rank(), task) : TwoLevel::network(*comm.levels(), task);
+}
 /// Carries out an operation or starts it: by the library itself where it can and the host can reach the buffers, else
 /// by `mpi`. `cost` is for the ledger.
 template <class... Buffers, class Mpi>
@@ -114,7 +119,8 @@ void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm
          .sent = task.sent,
          .received = task.received},
         task.bytes, [=, &comm] { return by_mpi ? nullptr : begin(comm, task, type, sum); }, call, mpi);
-    observe::ledger().record(task.operation, cost, modelled && by_mpi);
+    auto const network = network_of(comm, task, by_mpi);
+    observe::ledger().record(task.operation, cost, modelled && by_mpi, network.bytes, network.modelled);
 }
 
 template <class Exec, class V>

@@ -5,6 +5,7 @@
 #include <pentad/comm/checked.hpp>
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/network.hpp>
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/progress.hpp>
 #include <pentad/comm/progress_thread.hpp>
@@ -14,6 +15,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <span>
@@ -40,10 +42,11 @@ class Communicator {
         add_scatter_cost(shares_, mesh_, axes_, 1.0);
         if (size_ == 1) return;
         node_ = std::make_unique<node::Group>(handle_);
+        nodes_ = Nodes(node_->node_of(), rank_);
         if (crosses_network()) progress_thread().start();
         if (node_->nodes() > 1) levels_ = std::make_unique<Levels>(handle_, *node_);
         tuning_ = &tuning.of(size_, levels_ ? static_cast<int>(node_->nodes()) : 1);
-        may_block_ = world != nullptr ? world->may_block_ : node_->is_each_alone();
+        may_block_ = world != nullptr ? world->may_block_ : nodes_.count() == size_;
 #if PENTAD_CHECKED
         checker_ = std::make_unique<checked::Checker>(handle_, label_);
 #endif
@@ -68,6 +71,8 @@ class Communicator {
     [[nodiscard]] bool crosses_network() const { return size_ > 1 && node() == nullptr; }
     /// The two levels of a group on several nodes, of which each has as many of its ranks, two or more; else null.
     [[nodiscard]] Levels* levels() const { return levels_.get(); }
+    /// Who is on which node, whether they share its memory or not.
+    [[nodiscard]] Nodes const& nodes() const { return nodes_; }
     /// Whether the MPI library's own algorithm is the faster, for `bytes` bytes of the unscattered side.
     [[nodiscard]] bool takes_mpi(observe::Operation operation, std::size_t bytes) const {
         return tuning_ != nullptr && tuning_->takes_mpi(operation, bytes);
@@ -101,6 +106,7 @@ class Communicator {
         std::swap(size_, other.size_);
         std::swap(rank_, other.rank_);
         std::swap(node_, other.node_);
+        std::swap(nodes_, other.nodes_);
         std::swap(levels_, other.levels_);
         std::swap(tuning_, other.tuning_);
         std::swap(may_block_, other.may_block_);
@@ -117,6 +123,7 @@ class Communicator {
     int size_ = 1;
     int rank_ = 0;
     std::unique_ptr<node::Group> node_;
+    Nodes nodes_;
     std::unique_ptr<Levels> levels_;
     Tuning::Group const* tuning_ = nullptr;
     bool may_block_ = true;
@@ -184,6 +191,21 @@ class Communicators {
         MPI_Group_free(&group);
         MPI_Group_free(&world_group);
         return made_.emplace_back(handle, key, axes_, tuning_, &world_);
+    }
+
+    /// Splits an axis where nodes end: inner(axis) are the ranks of a node, outer(axis) the nodes. False where they
+    /// cannot be: the group along it lies on one node, or nodes have different numbers of its ranks, or these do not
+    /// follow each other, or the mesh splits the axis elsewhere. The same on all ranks of the group.
+    bool split_by_node(std::string_view name) {
+        auto const& group = along(AxisNames(name));
+        auto const& nodes = group.nodes();
+        if (nodes.count() == 1 || group.size() % nodes.count() != 0) return false;
+        int const each = group.size() / nodes.count();
+        for (int rank = 0; rank < group.size(); ++rank)
+            if (nodes.of(rank) != rank / each) return false;
+        auto const axis = std::find_if(axes_.begin(), axes_.end(), [&](auto const& a) { return a.name == name; });
+        if (axis->inner == 1) axis->inner = each;
+        return axis->inner == each;
     }
 
   private:

@@ -66,7 +66,9 @@ Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& co
             return MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr, count,
                                  datatype<T>(), operation, root, comm.handle(), handle);
         });
-    observe::ledger().record(detail::Operation::reduce, detail::cost_of(comm, static_cast<double>(bytes)), true);
+    observe::ledger().record(detail::Operation::reduce, detail::cost_of(comm, static_cast<double>(bytes)), true,
+                             comm.nodes().leads() && !comm.nodes().is_here(root) ? static_cast<double>(bytes) : 0,
+                             comm.nodes().count() > 1); // once from each node
     return request;
 }
 template <class Exec, class V>
@@ -106,7 +108,8 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
     if (!is_root) // (n-1)/n of n pieces is booked by the n-1 ranks that send
         observe::ledger().record(detail::Operation::gather,
                                  detail::cost_of(comm, static_cast<double>(bytes) * comm.size() / (comm.size() - 1)),
-                                 true);
+                                 true, comm.nodes().is_here(root) ? 0 : static_cast<double>(bytes),
+                                 comm.nodes().count() > 1);
     return request;
 }
 template <class Exec, class In, class Out>
@@ -133,10 +136,9 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
                                          datatype<T>(), to, tag, comm.handle(), handle);
                   });
     if (to == comm.rank()) return request; // nothing leaves this rank
-    Cost cost;
-    add_scatter_cost(cost, comm.mesh(), comm.axes(),
-                     static_cast<double>(view.size() * sizeof(T)) * comm.size() / (comm.size() - 1));
-    observe::ledger().record(detail::Operation::send, cost, false);
+    double const bytes = static_cast<double>(view.size() * sizeof(T));
+    observe::ledger().record(detail::Operation::send, detail::cost_of(comm, bytes * comm.size() / (comm.size() - 1)),
+                             false, comm.nodes().is_here(to) ? 0 : bytes, false);
     return request;
 }
 template <class Exec, class V>

@@ -1,17 +1,14 @@
 // Room: experts. The one redistribution that depends on data: tokens sharded over ep become rows sharded over ep by
-// expert, and come back. Dropless: every chosen (token, slot) travels; the two directions are each other's adjoint.
+// expert, and come back. Dropless: every chosen (token, slot) counts. Across nodes a token goes once to each node.
 #pragma once
 
-#include <pentad/comm/collectives.hpp>
-#include <pentad/comm/host_array.hpp>
-#include <pentad/kernels/permute.hpp>
-#include <pentad/layers/layer.hpp>
-
-#include <Kokkos_Core.hpp>
+#include <pentad/experts/hop.hpp>
+#include <pentad/kernels/choices.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <utility>
 
 namespace pentad::experts {
 
@@ -20,136 +17,101 @@ namespace pentad::experts {
 template <class T>
 using Dispatched = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<token, dynamic, dp, cp>, Dim<hidden>>, Replicated<tp>>;
 
-/// Rows of varying number in a buffer of the pool.
+/// For the tokens of one micro-batch in one layer: y = D' w E(D x), where D copies rows, E are the experts and w weighs
+/// what they give. Filled by `route`; kept until the backward pass.
+///
+/// Where the ranks of ep lie on several nodes, D = I N: N takes a token once to each node that holds experts of its, to
+/// the rank of the same number there, and its choices and weights along with it; I takes it from there to the ranks of
+/// these experts. So y = N' (I' w E(I (N x))): a node's experts are summed there, rounded to T, and one row for each
+/// token and node comes back.
 template <class T, class Exec>
-struct Rows {
-    comm::Block<typename Exec::memory_space> block;
-    std::size_t count = 0, columns = 0;
-
-    Rows() = default;
-    Rows(Context<Exec> const& context, std::size_t rows, std::size_t width)
-        : block(context.take(rows * width * sizeof(T))), count(rows), columns(width) {}
-    [[nodiscard]] View<T, 2, Exec> view() const {
-        return View<T, 2, Exec>(static_cast<T*>(block.data()), count, columns);
-    }
-    [[nodiscard]] View<T, 1, Exec> flat() const {
-        return View<T, 1, Exec>(static_cast<T*>(block.data()), count * columns);
-    }
-};
-
-/// Who sends what where, for the tokens of one micro-batch in one layer. Filled by `route`; kept until the backward
-/// pass.
-template <class Exec>
 class Dispatch {
   public:
-    /// Sorts the choices index [tokens, top_k] by expert and exchanges the counts over ep. Waits for the counts: the
-    /// sizes of what follows depend on them.
-    void route(Context<Exec> const& context, View<i32 const, 2, Exec> index, std::size_t expert_count) {
-        auto const& exec = context.exec();
-        comm_ = &context.communicators().along(AxisNames(ep::name));
-        auto const ranks = static_cast<std::size_t>(comm_->size());
-        std::size_t const slots = index.size(), local = expert_count / ranks;
-        top_k_ = static_cast<int>(index.extent(1));
-        position_ = Rows<i32, Exec>(context, index.extent(0), index.extent(1));
-        source_ = Rows<i32, Exec>(context, slots, 1);
-        Rows<i64, Exec> const counts(context, 1, expert_count), arriving(context, ranks, local);
-        Rows<i32, Exec> const scratch(context, static_cast<std::size_t>(kernels::sort_scratch_rows(exec, slots)),
-                                      expert_count);
-        kernels::sort_by_expert<Exec>(exec, index, counts.flat(), position_.view(), source_.flat(), scratch.view());
-        comm::all_to_all(exec, *comm_, counts.flat(), arriving.flat());
+    using A = accumulator_t<T>;
 
-        sent_counts_ = Numbers<i64>(expert_count);
-        arriving_counts_ = Numbers<i64>(expert_count);
-        comm::copy_to_host(exec, sent_counts_.data(), counts.flat().data(), expert_count * sizeof(i64));
-        comm::copy_to_host(exec, arriving_counts_.data(), arriving.flat().data(), expert_count * sizeof(i64));
-        sent_ = Numbers<i64>(ranks, 0);
-        received_ = Numbers<i64>(ranks, 0);
-        offsets_ = Numbers<i64>(local + 1, 0);
-        for (std::size_t r = 0; r < ranks; ++r)
-            for (std::size_t e = 0; e < local; ++e) {
-                sent_[r] += sent_counts_[r * local + e];
-                received_[r] += arriving_counts_[r * local + e];
-                offsets_[e + 1] += arriving_counts_[r * local + e];
-            }
-        for (std::size_t e = 0; e < local; ++e) offsets_[e + 1] += offsets_[e];
-        if (ranks > 1) group_by_expert(context, ranks, local);
+    /// @param choice [tokens, top_k] experts, of which each rank of ep holds as many
+    /// @param weight the same shape
+    void route(Context<Exec> const& context, View<i32 const, 2, Exec> choice, View<A const, 2, Exec> weight,
+               std::size_t experts) {
+        auto& communicators = context.communicators();
+        goes_by_node_ = choice.extent(1) > 1 && communicators.split_by_node(ep::name);
+        if (!goes_by_node_) {
+            inside_.route(context, communicators.along(AxisNames(ep::name)), choice, experts);
+            return;
+        }
+        auto const& exec = context.exec();
+        auto const& across = communicators.along(AxisNames(outer<ep>::name));
+        auto const nodes = static_cast<std::size_t>(across.size());
+        std::size_t const tokens = choice.extent(0), top_k = choice.extent(1), on_a_node = experts / nodes;
+        Rows<i32, Exec> const node(context, tokens, std::min(top_k, nodes));
+        kernels::nodes_of_choices(exec, choice, static_cast<int>(on_a_node), node.view());
+        across_.template route<kernels::Chosen::sometimes>(context, across, node.view(), nodes);
+
+        Rows<A, Exec> told(context, across_.leaving(), 2 * top_k);
+        place_ = Rows<i32, Exec>(context, tokens, top_k);
+        kernels::tell_choices<A>(exec, choice, weight, static_cast<int>(on_a_node), node.view(), across_.position(),
+                                 told.view(), place_.view());
+        auto const heard = across_.to_experts(context, std::move(told));
+        Rows<i32, Exec> const chosen_here(context, heard.count, top_k);
+        weight_ = Rows<A, Exec>(context, heard.count, top_k);
+        kernels::hear_choices<A>(exec, heard.view(), chosen_here.view(), weight_.view());
+        inside_.template route<kernels::Chosen::sometimes>(context, communicators.along(AxisNames(inner<ep>::name)),
+                                                           chosen_here.view(), on_a_node);
     }
 
     /// Offsets of the local experts' rows: local experts + 1 numbers.
-    [[nodiscard]] std::span<i64 const> offsets() const { return offsets_.span(); }
-    [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(offsets_[offsets_.size() - 1]); }
-    [[nodiscard]] View<i32 const, 2, Exec> position() const { return position_.view(); }
+    [[nodiscard]] std::span<i64 const> offsets() const { return inside_.offsets(); }
+    [[nodiscard]] std::size_t rows() const { return inside_.rows(); }
 
-    /// The tokens x [tokens, hidden] as rows of the local experts.
-    template <class T>
+    /// D x: the tokens x [tokens, hidden] as rows of the local experts.
     Rows<T, Exec> forward(Context<Exec> const& context, View<T const, 2, Exec> x) {
-        Rows<T, Exec> permuted(context, source_.count, x.extent(1));
-        kernels::permute_forward<T>(context.exec(), x, source_.flat(), top_k_, permuted.view());
-        return to_experts(context, std::move(permuted));
+        if (!goes_by_node_) return inside_.template forward<T>(context, x);
+        auto const here = across_.template forward<T>(context, x);
+        return inside_.template forward<T>(context, here.view());
     }
-    /// Its adjoint: the gradient of the tokens from that of the rows.
-    template <class T>
+    /// Its adjoint, D' drows: the gradient of the tokens from that of the rows.
     void backward(Context<Exec> const& context, Rows<T, Exec> drows, View<T, 2, Exec> dx) {
-        auto const permuted = from_experts(context, std::move(drows));
-        kernels::permute_backward<T>(context.exec(), permuted.view(), position(), dx, false);
+        if (!goes_by_node_) return inside_.template backward<T>(context, std::move(drows), dx);
+        Rows<T, Exec> dhere(context, across_.rows(), dx.extent(1));
+        inside_.template backward<T>(context, std::move(drows), dhere.view());
+        across_.template backward<T>(context, std::move(dhere), dx);
     }
 
-    /// Rows in the order of `position` on the ranks of their tokens -> rows of the local experts.
-    template <class T>
-    Rows<T, Exec> to_experts(Context<Exec> const& context, Rows<T, Exec> permuted) {
-        if (comm_->size() == 1) return permuted;
-        std::size_t const width = permuted.columns;
-        Rows<T, Exec> arrived(context, rows(), width), grouped(context, rows(), width);
-        exchange(context, permuted, sent_, arrived, received_);
-        kernels::gather_rows<T>(context.exec(), arrived.view(), grouping_.flat(), grouped.view());
-        return grouped;
+    /// D' w out: the sum of what a token's experts give, by `weight`, that of `route`. Keeps `out` for its backward.
+    void combine(Context<Exec> const& context, Rows<T, Exec> out, View<A const, 2, Exec> weight, View<T, 2, Exec> y) {
+        output_ = inside_.from_experts(context, std::move(out));
+        auto const sum = [&](View<A const, 2, Exec> w, View<T, 2, Exec> to) {
+            kernels::combine_forward<T>(context.exec(), output_.view(), inside_.position(), w, to);
+        };
+        if (!goes_by_node_) return sum(weight, y);
+        Rows<T, Exec> here(context, across_.rows(), y.extent(1));
+        sum(weight_.view(), here.view());
+        across_.template backward<T>(context, std::move(here), y);
     }
-    /// The way back.
-    template <class T>
-    Rows<T, Exec> from_experts(Context<Exec> const& context, Rows<T, Exec> grouped) {
-        if (comm_->size() == 1) return grouped;
-        std::size_t const width = grouped.columns;
-        Rows<T, Exec> leaving(context, rows(), width), permuted(context, source_.count, width);
-        kernels::scatter_rows<T>(context.exec(), grouped.view(), grouping_.flat(), leaving.view());
-        exchange(context, leaving, received_, permuted, sent_);
-        return permuted;
+    /// The gradients of the rows, w D dy, which it returns, and of the weights.
+    Rows<T, Exec> combine_backward(Context<Exec> const& context, View<T const, 2, Exec> dy,
+                                   View<A const, 2, Exec> weight, View<A, 2, Exec> dweight) {
+        auto const weigh = [&](View<T const, 2, Exec> d, View<A const, 2, Exec> w, View<A, 2, Exec> dw) {
+            kernels::combine_backward<T>(context.exec(), d, output_.view(), inside_.position(), w, output_.view(), dw);
+        };
+        if (goes_by_node_) {
+            auto const here = across_.template forward<T>(context, dy);
+            Rows<A, Exec> dweight_here(context, weight_.count, weight_.columns);
+            weigh(here.view(), weight_.view(), dweight_here.view());
+            auto const back = across_.from_experts(context, std::move(dweight_here));
+            kernels::take_places<A>(context.exec(), back.flat(), place_.flat(),
+                                    View<A, 1, Exec>(dweight.data(), dweight.size()));
+        } else
+            weigh(dy, weight, dweight);
+        return inside_.to_experts(context, std::move(output_));
     }
 
   private:
-    template <class T>
-    using Numbers = comm::HostArray<T>;
-
-    template <class T>
-    void exchange(Context<Exec> const& context, Rows<T, Exec> const& from, Numbers<i64> const& sent,
-                  Rows<T, Exec> const& to, Numbers<i64> const& received) {
-        std::size_t const ranks = sent.size();
-        Numbers<MPI_Count> const sent_elements(ranks), received_elements(ranks);
-        Numbers<MPI_Aint> const displacements(2 * ranks);
-        for (std::size_t r = 0; r < ranks; ++r) {
-            sent_elements[r] = static_cast<MPI_Count>(sent[r] * static_cast<i64>(from.columns));
-            received_elements[r] = static_cast<MPI_Count>(received[r] * static_cast<i64>(to.columns));
-        }
-        comm::all_to_all(context.exec(), *comm_, from.flat(), sent_elements.span(), to.flat(), received_elements.span(),
-                         displacements.span());
-    }
-    /// Rows arrive by (source rank, expert); grouping_[p] is the arrived row that is row p by (expert, source rank).
-    void group_by_expert(Context<Exec> const& context, std::size_t ranks, std::size_t local) {
-        Numbers<i32> const order(rows());
-        Numbers<i64> const next(local);
-        std::copy_n(offsets_.data(), local, next.data());
-        std::size_t arrived = 0;
-        for (std::size_t r = 0; r < ranks; ++r)
-            for (std::size_t e = 0; e < local; ++e)
-                for (i64 i = 0; i < arriving_counts_[r * local + e]; ++i)
-                    order[static_cast<std::size_t>(next[e]++)] = static_cast<i32>(arrived++);
-        grouping_ = Rows<i32, Exec>(context, rows(), 1);
-        comm::copy_from_host(context.exec(), grouping_.flat().data(), order.data(), order.size() * sizeof(i32));
-    }
-
-    comm::Communicator const* comm_ = nullptr;
-    int top_k_ = 1;
-    Rows<i32, Exec> position_, source_, grouping_;
-    Numbers<i64> sent_counts_, arriving_counts_, sent_, received_, offsets_;
+    bool goes_by_node_ = false;
+    Hop<Exec> across_, inside_; ///< from node to node, which are what is chosen; to the experts, of a node or of all
+    Rows<i32, Exec> place_;     ///< of each choice among those that arrive here again
+    Rows<A, Exec> weight_;      ///< of the choices of the tokens that are here
+    Rows<T, Exec> output_;      ///< what the experts gave, by choice
 };
 
 } // namespace pentad::experts

@@ -36,10 +36,9 @@ struct Layer {
 
         struct Saved {
             typename RouterType::Saved router;
-            Dispatch<Exec> dispatch;
+            Dispatch<T, Exec> dispatch;
             Tensor<Gathered<A>, Exec> weight;
             Rows<T, Exec> x, gate, up, inner; ///< of the experts here
-            Rows<T, Exec> output;             ///< by slot, for the weights' gradient
             Rows<T, Exec> doutput;
         };
 
@@ -59,8 +58,8 @@ struct Layer {
             auto const choice = redistribute<Gathered<i32>>(saved.router.choice);
             saved.weight = redistribute<Gathered<A>>(saved.router.weight);
             auto const tokens = redistribute<GatheredStream<T>>(std::move(x));
-            saved.dispatch.route(context, choice.rows(), gate_.value().extents()[0]);
-            saved.x = saved.dispatch.template forward<T>(context, tokens.rows());
+            saved.dispatch.route(context, choice.rows(), saved.weight.rows(), gate_.value().extents()[0]);
+            saved.x = saved.dispatch.forward(context, tokens.rows());
 
             std::size_t const rows = saved.x.count, width = gate_.value().local()[1];
             saved.gate = Rows<T, Exec>(context, rows, width);
@@ -77,10 +76,8 @@ struct Layer {
             kernels::grouped_gemm(exec, transposed, 1.0, saved.inner.view(), down_.value().view(), offsets, 0.0,
                                   out.view());
 
-            saved.output = saved.dispatch.from_experts(context, std::move(out));
             Tensor<gives, Exec> y(context, tokens.extents());
-            kernels::combine_forward<T>(exec, saved.output.view(), saved.dispatch.position(), saved.weight.rows(),
-                                        y.rows());
+            saved.dispatch.combine(context, std::move(out), saved.weight.rows(), y.rows());
             return y;
         }
 
@@ -90,9 +87,7 @@ struct Layer {
             auto const& context = pass.context;
             auto const& exec = context.exec();
             Tensor<dual_t<Gathered<A>>, Exec> dweight(context, saved.weight.extents());
-            kernels::combine_backward<T>(exec, dy.rows(), saved.output.view(), saved.dispatch.position(),
-                                         saved.weight.rows(), saved.output.view(), dweight.rows());
-            saved.doutput = saved.dispatch.to_experts(context, std::move(saved.output));
+            saved.doutput = saved.dispatch.combine_backward(context, dy.rows(), saved.weight.rows(), dweight.rows());
 
             auto const offsets = saved.dispatch.offsets();
             constexpr auto plain = kernels::Transpose::no;
@@ -107,7 +102,7 @@ struct Layer {
             kernels::grouped_gemm(exec, plain, 1.0, saved.up.view(), up_.value().view(), offsets, 1.0, drows.view());
 
             Tensor<dual_t<GatheredStream<T>>, Exec> dtokens(context, dy.extents());
-            saved.dispatch.template backward<T>(context, std::move(drows), dtokens.rows());
+            saved.dispatch.backward(context, std::move(drows), dtokens.rows());
             auto dx = router_.backward_data(
                 pass, redistribute<dual_t<typename RouterType::ChoiceWeight>>(std::move(dweight)), saved.router);
             auto const through_experts = redistribute<dual_t<Stream>>(std::move(dtokens));

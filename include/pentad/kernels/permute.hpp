@@ -18,12 +18,15 @@ int sort_scratch_rows(Exec const& exec, std::size_t slots) {
     return static_cast<int>(std::clamp<std::size_t>(shares, 1, 1024));
 }
 
+/// Whether every slot has chosen an expert; one that has not has a negative index.
+enum class Chosen { always, sometimes };
+
 namespace detail {
 
 /// A stable counting sort in blocks of consecutive slots. `offsets` [blocks, experts] holds how many slots of a block
 /// chose an expert, then (after a scan in the order expert, block) where the first of them goes. The result does not
 /// depend on the number of blocks.
-template <class Exec>
+template <class Exec, Chosen chosen>
 struct CountingSort {
     struct Count {};
     struct Total {};
@@ -39,7 +42,8 @@ struct CountingSort {
 
     KOKKOS_FUNCTION void operator()(Count, i64 b) const {
         for (int e = 0; e < experts; ++e) offsets(b, e) = 0;
-        for (i64 slot = b * block; slot < end_of(b); ++slot) ++offsets(b, index[slot]);
+        for (i64 slot = b * block; slot < end_of(b); ++slot)
+            if (has_chosen(slot)) ++offsets(b, index[slot]);
     }
     KOKKOS_FUNCTION void operator()(Total, i64 e) const {
         i64 total = 0;
@@ -54,11 +58,12 @@ struct CountingSort {
     }
     KOKKOS_FUNCTION void operator()(Place, i64 b) const {
         for (i64 slot = b * block; slot < end_of(b); ++slot) {
-            i32 const to = offsets(b, index[slot])++;
+            i32 const to = has_chosen(slot) ? offsets(b, index[slot])++ : -1;
             position[slot] = to;
-            source[to] = static_cast<i32>(slot);
+            if (chosen == Chosen::always || to >= 0) source[to] = static_cast<i32>(slot);
         }
     }
+    KOKKOS_FUNCTION bool has_chosen(i64 slot) const { return chosen == Chosen::always || index[slot] >= 0; }
     KOKKOS_FUNCTION i64 end_of(i64 b) const { return (b + 1) * block < slots ? (b + 1) * block : slots; }
 
     template <class Tag>
@@ -74,12 +79,20 @@ struct CountingSort {
     using value_type = i32;
 };
 
+/// How many choices a row has: they end with the first whose position is negative.
+KOKKOS_FUNCTION inline int choices_of(i32 const* position, int top_k) {
+    int n = 0;
+    while (n < top_k && position[n] >= 0) ++n;
+    return n;
+}
+
 } // namespace detail
 
 /// Sorts the slots of index [rows, k] (each the number of an expert) by (expert, row, choice): counts[e] slots chose
 /// expert e, slot s = row * k + choice becomes row position[s] of the permuted buffer, and row p of it comes from slot
-/// source[p]. scratch is [sort_scratch_rows(...), experts]; fewer rows sort as well, more slowly.
-template <class Exec>
+/// source[p]. A slot that has not chosen is left out; its position is -1. scratch is [sort_scratch_rows(...),
+/// experts]; fewer rows sort as well, more slowly.
+template <class Exec, Chosen chosen = Chosen::always>
 void sort_by_expert(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> counts, Out<i32, 2, Exec> position,
                     Out<i32, 1, Exec> source, Out<i32, 2, Exec> scratch) {
     i64 const slots = static_cast<i64>(index.extent(0) * index.extent(1));
@@ -94,15 +107,15 @@ void sort_by_expert(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> 
         throw std::invalid_argument(
             "sort_by_expert: the rows of index and position must follow each other without gaps");
     i64 const blocks = static_cast<i64>(scratch.extent(0));
-    detail::CountingSort<Exec>{index.data(),
-                               slots,
-                               (slots + blocks - 1) / blocks,
-                               static_cast<i32>(blocks),
-                               static_cast<i32>(counts.extent(0)),
-                               scratch,
-                               counts,
-                               position.data(),
-                               source.data()}
+    detail::CountingSort<Exec, chosen>{index.data(),
+                                       slots,
+                                       (slots + blocks - 1) / blocks,
+                                       static_cast<i32>(blocks),
+                                       static_cast<i32>(counts.extent(0)),
+                                       scratch,
+                                       counts,
+                                       position.data(),
+                                       source.data()}
         .run(exec);
 }
 
@@ -144,7 +157,8 @@ void permute_forward(Exec const& exec, In<T, 2, Exec> x, In<i32, 1, Exec> source
     gather_rows<T>(exec, x, source, permuted, top_k);
 }
 
-/// dx[t] (+)= sum over k of dpermuted[position[t, k]]; `add` adds to what dx holds.
+/// dx[t] (+)= sum over k of dpermuted[position[t, k]]; `add` adds to what dx holds. Here and below, the sum over k ends
+/// with the first position that is negative.
 template <class T, class Exec>
 void permute_backward(Exec const& exec, In<T, 2, Exec> dpermuted, In<i32, 2, Exec> position, Out<T, 2, Exec> dx,
                       bool add) {
@@ -160,7 +174,7 @@ void permute_backward(Exec const& exec, In<T, 2, Exec> dpermuted, In<i32, 2, Exe
             i32 const* const at = row.of(position);
             T* const out = row.of(dx);
             row.template accumulate<A>(
-                hidden, top_k, [&](int k, int i) { return A(dpermuted(at[k], i)); },
+                hidden, detail::choices_of(at, top_k), [&](int k, int i) { return A(dpermuted(at[k], i)); },
                 [&](int i, A total) { out[i] = T(add ? A(out[i]) + total : total); });
         });
 }
@@ -182,13 +196,13 @@ void combine_forward(Exec const& exec, In<T, 2, Exec> expert_out, In<i32, 2, Exe
             A const* const w = row.of(weight);
             T* const out = row.of(y);
             row.template accumulate<A>(
-                hidden, top_k, [&](int k, int i) { return w[k] * A(expert_out(at[k], i)); },
+                hidden, detail::choices_of(at, top_k), [&](int k, int i) { return w[k] * A(expert_out(at[k], i)); },
                 [&](int i, A total) { out[i] = T(total); });
         });
 }
 
 /// dexpert_out[position[t, k]] = weight[t, k] * dy[t], dweight[t, k] = <dy[t], expert_out[position[t, k]]>.
-/// dexpert_out may be expert_out.
+/// dexpert_out may be expert_out. dweight is zero where there is no choice.
 template <class T, class Exec>
 void combine_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> expert_out, In<i32, 2, Exec> position,
                       In<accumulator_t<T>, 2, Exec> weight, Out<T, 2, Exec> dexpert_out,
@@ -206,7 +220,11 @@ void combine_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> expert
     for_each_row(
         "pentad::combine_backward", exec, dy.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T const* const d = row.of(dy);
-            for (int k = 0; k < top_k; ++k) {
+            int const choices = detail::choices_of(row.of(position), top_k);
+            row.once([&] {
+                for (int k = choices; k < top_k; ++k) dweight(row.index(), k) = 0;
+            });
+            for (int k = 0; k < choices; ++k) {
                 i32 const at = position(row.index(), k);
                 A const w = weight(row.index(), k);
                 T const* const in = row_of(expert_out, at);

@@ -17,15 +17,6 @@
 
 namespace pentad {
 
-namespace detail {
-template <class First, class Second>
-consteval void require_same_layout() {
-    if constexpr (!std::is_same_v<First, Second>)
-        refuse<Text() << "pentad: the two layers of an Either give different layouts: " << layout_text<First>.view()
-                      << " and " << layout_text<Second>.view()>();
-}
-} // namespace detail
-
 /// y = x + body(norm(x)).
 template <class Norm, class Body>
 struct Residual {
@@ -141,8 +132,8 @@ struct Sequence {
     };
 };
 
-/// One of two layers, chosen when it is made. It takes the stream and redistributes it to what the chosen one takes;
-/// both give the same layout.
+/// One of two layers, chosen when it is made. It takes and gives the stream, which it redistributes to what the chosen
+/// one takes, and back from what that gives.
 template <class First, class Second>
 struct Either {
     template <class Stream, class Exec>
@@ -151,10 +142,11 @@ struct Either {
         using FirstLayer = typename First::template on<Stream, Exec>;
         using SecondLayer = typename Second::template on<Stream, Exec>;
         using takes = Stream;
-        using gives = typename FirstLayer::gives;
+        using gives = Stream;
         static_assert((require_redistributable<Stream, typename FirstLayer::takes>(), true));
         static_assert((require_redistributable<Stream, typename SecondLayer::takes>(), true));
-        static_assert((detail::require_same_layout<gives, typename SecondLayer::gives>(), true));
+        static_assert((require_redistributable<typename FirstLayer::gives, Stream>(), true));
+        static_assert((require_redistributable<typename SecondLayer::gives, Stream>(), true));
 
         struct Saved {
             typename FirstLayer::Saved first;
@@ -165,18 +157,16 @@ struct Either {
             requires(std::is_same_v<Layer, FirstLayer> || std::is_same_v<Layer, SecondLayer>)
         explicit on(Layer layer) : layer_(std::move(layer)) {}
 
-        Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
+        Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
             if (auto const* first = std::get_if<FirstLayer>(&layer_))
-                return first->forward(pass, redistribute<typename FirstLayer::takes>(std::move(x)), saved.first);
-            return std::get<SecondLayer>(layer_).forward(pass, redistribute<typename SecondLayer::takes>(std::move(x)),
-                                                         saved.second);
+                return forward(*first, pass, std::move(x), saved.first);
+            return forward(std::get<SecondLayer>(layer_), pass, std::move(x), saved.second);
         }
-        Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
+        Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
                                                    Saved& saved) const {
             if (auto const* first = std::get_if<FirstLayer>(&layer_))
-                return redistribute<dual_t<Stream>>(first->backward_data(pass, std::move(dy), saved.first));
-            return redistribute<dual_t<Stream>>(
-                std::get<SecondLayer>(layer_).backward_data(pass, std::move(dy), saved.second));
+                return backward_data(*first, pass, std::move(dy), saved.first);
+            return backward_data(std::get<SecondLayer>(layer_), pass, std::move(dy), saved.second);
         }
         void backward_weight(Pass<Exec>& pass, Saved& saved) const {
             if (auto const* first = std::get_if<FirstLayer>(&layer_))
@@ -190,6 +180,18 @@ struct Either {
         }
 
       private:
+        template <class Layer>
+        static Tensor<Stream, Exec> forward(Layer const& layer, Pass<Exec>& pass, Tensor<Stream, Exec> x,
+                                            typename Layer::Saved& saved) {
+            return redistribute<Stream>(layer.forward(pass, redistribute<typename Layer::takes>(std::move(x)), saved));
+        }
+        template <class Layer>
+        static Tensor<dual_t<Stream>, Exec> backward_data(Layer const& layer, Pass<Exec>& pass,
+                                                          Tensor<dual_t<Stream>, Exec> dy,
+                                                          typename Layer::Saved& saved) {
+            return redistribute<dual_t<Stream>>(
+                layer.backward_data(pass, redistribute<dual_t<typename Layer::gives>>(std::move(dy)), saved));
+        }
         std::variant<FirstLayer, SecondLayer> layer_;
     };
 };

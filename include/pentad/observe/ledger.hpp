@@ -1,6 +1,6 @@
 // Room: observe. The ledger: bytes and calls of everything this process sends, by axis and operation. Sends that the
 // library makes itself are counted; where the MPI library runs its own algorithm the entry is the bandwidth-optimal
-// number of bytes and is marked as modelled.
+// number of bytes, and what MPICH would send to other nodes, and is marked as modelled.
 #pragma once
 
 #include <pentad/layout/cost.hpp>
@@ -28,9 +28,10 @@ inline constexpr std::array<std::string_view, 8> operation_names{"broadcast",  "
 constexpr std::string_view name(Operation operation) { return operation_names[static_cast<std::size_t>(operation)]; }
 
 struct LedgerEntry {
-    double bytes = 0; ///< sent by this rank to other ranks
+    double bytes = 0;         ///< sent by this rank to other ranks
+    double network_bytes = 0; ///< sent by this rank to ranks of other nodes
     std::int64_t calls = 0;
-    bool modelled = false;
+    bool modelled = false, network_modelled = false; ///< part of the bytes are what a model says
 };
 
 /// Bytes and calls by axis and operation. A part of an axis counts on the axis.
@@ -38,15 +39,18 @@ class Ledger {
   public:
     static constexpr std::size_t max_entries = 16;
 
-    /// Books what a plan or collective sends along the axes of `cost`; the call counts on each axis it crosses.
-    void record(Operation operation, Cost const& cost, bool modelled) {
-        for (std::size_t i = 0; i < cost.axes.size(); ++i) record(operation, cost.axes[i], cost.bytes[i], modelled);
-    }
-    void record(Operation operation, std::string_view axis, double bytes, bool modelled) {
-        auto& entry = entries_[index_of(whole_axis_name(axis))][static_cast<std::size_t>(operation)];
-        entry.bytes += bytes;
-        ++entry.calls;
-        entry.modelled = entry.modelled || modelled;
+    /// Books what a plan or collective sends along the axes of `cost`, and what of it goes to other nodes, which is
+    /// shared out among the axes as the bytes are; the call counts on each axis it crosses.
+    void record(Operation operation, Cost const& cost, bool modelled, double network_bytes, bool network_modelled) {
+        double const total = cost.total();
+        for (std::size_t i = 0; i < cost.axes.size(); ++i) {
+            auto& entry = entries_[index_of(whole_axis_name(cost.axes[i]))][static_cast<std::size_t>(operation)];
+            entry.bytes += cost.bytes[i];
+            if (total > 0) entry.network_bytes += network_bytes * cost.bytes[i] / total;
+            ++entry.calls;
+            entry.modelled = entry.modelled || modelled;
+            entry.network_modelled = entry.network_modelled || network_modelled;
+        }
     }
 
     [[nodiscard]] LedgerEntry entry(std::string_view axis, Operation operation) const {
@@ -68,12 +72,9 @@ class Ledger {
         return 0;
     }
     /// All bytes sent along an axis.
-    [[nodiscard]] double bytes(std::string_view axis) const {
-        double sum = 0;
-        for (std::size_t operation = 0; operation < operation_names.size(); ++operation)
-            sum += entry(axis, static_cast<Operation>(operation)).bytes;
-        return sum;
-    }
+    [[nodiscard]] double bytes(std::string_view axis) const { return sum(axis, &LedgerEntry::bytes); }
+    /// Those of them that went to other nodes.
+    [[nodiscard]] double network_bytes(std::string_view axis) const { return sum(axis, &LedgerEntry::network_bytes); }
     [[nodiscard]] std::span<std::string_view const> axes() const { return {names_.data(), count_}; }
     void clear() {
         entries_ = {};
@@ -81,6 +82,12 @@ class Ledger {
     }
 
   private:
+    [[nodiscard]] double sum(std::string_view axis, double LedgerEntry::* what) const {
+        double total = 0;
+        for (std::size_t operation = 0; operation < operation_names.size(); ++operation)
+            total += entry(axis, static_cast<Operation>(operation)).*what;
+        return total;
+    }
     std::size_t index_of(std::string_view axis) {
         for (std::size_t i = 0; i < count_; ++i)
             if (names_[i] == axis) return i;

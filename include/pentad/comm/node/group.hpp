@@ -91,9 +91,6 @@ class Group {
         auto const cards =
             gathered(comm, Card{kernel(), isolation(), simulated_node(), sysconf(_SC_NPROCESSORS_ONLN), own});
 
-        for (std::size_t a = 0; a < cards.size(); ++a)
-            for (std::size_t b = 0; b < a; ++b) is_each_alone_ = is_each_alone_ && !together(cards[a], cards[b]);
-
         std::vector<std::byte*> blocks;
         bool all_mapped = own.is_shared();
         int unmapped = -1;
@@ -151,9 +148,8 @@ class Group {
     /// which follow each other; otherwise 0. And which of the nodes this is.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
     [[nodiscard]] std::size_t node() const { return node_; }
-    /// Whether no two ranks of the communicator are on one node, whether or not they can share its memory: all ranks of
-    /// the communicator give the same answer.
-    [[nodiscard]] bool is_each_alone() const { return is_each_alone_; }
+    /// The node of each rank of the communicator, numbered in the order of their first ranks.
+    [[nodiscard]] std::vector<int> const& node_of() const { return node_of_; }
     /// The ranks of the communicator that are members.
     [[nodiscard]] std::vector<int> const& members() const { return members_; }
 
@@ -239,6 +235,13 @@ class Group {
         return a.kernel == b.kernel && a.isolation == b.isolation && a.node == b.node;
     }
     void find_nodes(std::vector<Card> const& cards, std::vector<Verdict> const& verdicts, int mine) {
+        std::vector<std::size_t> first_of;
+        for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+            std::size_t node = 0;
+            while (node < first_of.size() && !together(cards[rank], cards[first_of[node]])) ++node;
+            if (node == first_of.size()) first_of.push_back(rank);
+            node_of_.push_back(static_cast<int>(node));
+        }
         std::size_t each = 1;
         while (each < cards.size() && together(cards[0], cards[each])) ++each;
         if (each < 2 || each > most_ranks || cards.size() % each != 0) return;
@@ -292,13 +295,12 @@ class Group {
     }
 
     std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, processors_ = SIZE_MAX;
-    std::vector<int> members_;
+    std::vector<int> members_, node_of_;
     std::vector<Place> places_;
     std::vector<std::byte*> blocks_;
     std::uint64_t next_ = 0, next_lane_ = 0;
     std::array<std::uint64_t, lanes> lane_users_{never, never};
     double latency_ = 0;
-    bool is_each_alone_ = true;
     std::unordered_set<std::uint64_t> mapped_;
 };
 

@@ -1,0 +1,168 @@
+// Room: experts. One hop of the dispatch: rows go to the ranks of a group that hold what they chose (experts, or
+// nodes), and come back. Every choice travels; the two directions are each other's adjoint.
+#pragma once
+
+#include <pentad/comm/collectives.hpp>
+#include <pentad/comm/host_array.hpp>
+#include <pentad/kernels/permute.hpp>
+#include <pentad/layers/layer.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+namespace pentad::experts {
+
+/// Rows of varying number in a buffer of the pool.
+template <class T, class Exec>
+struct Rows {
+    comm::Block<typename Exec::memory_space> block;
+    std::size_t count = 0, columns = 0;
+
+    Rows() = default;
+    Rows(Context<Exec> const& context, std::size_t rows, std::size_t width)
+        : block(context.take(rows * width * sizeof(T))), count(rows), columns(width) {}
+    [[nodiscard]] View<T, 2, Exec> view() const {
+        return View<T, 2, Exec>(static_cast<T*>(block.data()), count, columns);
+    }
+    [[nodiscard]] View<T, 1, Exec> flat() const {
+        return View<T, 1, Exec>(static_cast<T*>(block.data()), count * columns);
+    }
+};
+
+/// Who sends what where. Filled by `route`; kept until the backward pass. Below, an expert is what is chosen.
+template <class Exec>
+class Hop {
+  public:
+    /// Sorts the choices index [tokens, top_k] by expert and exchanges the counts over `comm`, which shards the
+    /// experts. A token's choices end with its first that is negative. Waits for the counts: the sizes of what follows
+    /// depend on them.
+    template <kernels::Chosen chosen = kernels::Chosen::always>
+    void route(Context<Exec> const& context, comm::Communicator const& comm, View<i32 const, 2, Exec> index,
+               std::size_t expert_count) {
+        auto const& exec = context.exec();
+        comm_ = &comm;
+        auto const ranks = static_cast<std::size_t>(comm_->size());
+        std::size_t const slots = index.size(), local = expert_count / ranks;
+        top_k_ = static_cast<int>(index.extent(1));
+        position_ = Rows<i32, Exec>(context, index.extent(0), index.extent(1));
+        source_ = Rows<i32, Exec>(context, slots, 1);
+        Rows<i64, Exec> const counts(context, 1, expert_count), arriving(context, ranks, local);
+        Rows<i32, Exec> const scratch(context, static_cast<std::size_t>(kernels::sort_scratch_rows(exec, slots)),
+                                      expert_count);
+        kernels::sort_by_expert<Exec, chosen>(exec, index, counts.flat(), position_.view(), source_.flat(),
+                                              scratch.view());
+        comm::all_to_all(exec, *comm_, counts.flat(), arriving.flat());
+
+        sent_counts_ = Numbers<i64>(expert_count);
+        arriving_counts_ = Numbers<i64>(expert_count);
+        comm::copy_to_host(exec, sent_counts_.data(), counts.flat().data(), expert_count * sizeof(i64));
+        comm::copy_to_host(exec, arriving_counts_.data(), arriving.flat().data(), expert_count * sizeof(i64));
+        sent_ = Numbers<i64>(ranks, 0);
+        received_ = Numbers<i64>(ranks, 0);
+        offsets_ = Numbers<i64>(local + 1, 0);
+        for (std::size_t r = 0; r < ranks; ++r)
+            for (std::size_t e = 0; e < local; ++e) {
+                sent_[r] += sent_counts_[r * local + e];
+                received_[r] += arriving_counts_[r * local + e];
+                offsets_[e + 1] += arriving_counts_[r * local + e];
+            }
+        for (std::size_t e = 0; e < local; ++e) offsets_[e + 1] += offsets_[e];
+        leaving_ = 0;
+        for (std::size_t r = 0; r < ranks; ++r) leaving_ += static_cast<std::size_t>(sent_[r]);
+        is_grouped_ = ranks == 1 || local == 1;
+        if (!is_grouped_) group_by_expert(context, ranks, local);
+    }
+
+    /// Offsets of the local experts' rows: local experts + 1 numbers.
+    [[nodiscard]] std::span<i64 const> offsets() const { return offsets_.span(); }
+    [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(offsets_[offsets_.size() - 1]); }
+    /// Which row each choice leaves as, on the ranks of the tokens: -1 where there is none.
+    [[nodiscard]] View<i32 const, 2, Exec> position() const { return position_.view(); }
+    /// How many rows leave.
+    [[nodiscard]] std::size_t leaving() const { return leaving_; }
+
+    /// The tokens x [tokens, hidden] as rows of the local experts.
+    template <class T>
+    Rows<T, Exec> forward(Context<Exec> const& context, View<T const, 2, Exec> x) {
+        Rows<T, Exec> permuted(context, leaving_, x.extent(1));
+        View<i32 const, 1, Exec> const source(source_.flat().data(), leaving_);
+        kernels::permute_forward<T>(context.exec(), x, source, top_k_, permuted.view());
+        return to_experts(context, std::move(permuted));
+    }
+    /// Its adjoint: the gradient of the tokens from that of the rows.
+    template <class T>
+    void backward(Context<Exec> const& context, Rows<T, Exec> drows, View<T, 2, Exec> dx) {
+        auto const permuted = from_experts(context, std::move(drows));
+        kernels::permute_backward<T>(context.exec(), permuted.view(), position(), dx, false);
+    }
+
+    /// Rows in the order of `position` on the ranks of their tokens -> rows of the local experts.
+    template <class T>
+    Rows<T, Exec> to_experts(Context<Exec> const& context, Rows<T, Exec> permuted) {
+        if (comm_->size() == 1) return permuted;
+        std::size_t const width = permuted.columns;
+        Rows<T, Exec> arrived(context, rows(), width);
+        exchange(context, permuted, sent_, arrived, received_);
+        if (is_grouped_) return arrived;
+        Rows<T, Exec> grouped(context, rows(), width);
+        kernels::gather_rows<T>(context.exec(), arrived.view(), grouping_.flat(), grouped.view());
+        return grouped;
+    }
+    /// The way back.
+    template <class T>
+    Rows<T, Exec> from_experts(Context<Exec> const& context, Rows<T, Exec> grouped) {
+        if (comm_->size() == 1) return grouped;
+        std::size_t const width = grouped.columns;
+        Rows<T, Exec> permuted(context, leaving_, width);
+        if (!is_grouped_) {
+            Rows<T, Exec> const ungrouped(context, rows(), width);
+            kernels::scatter_rows<T>(context.exec(), grouped.view(), grouping_.flat(), ungrouped.view());
+            grouped = ungrouped;
+        }
+        exchange(context, grouped, received_, permuted, sent_);
+        return permuted;
+    }
+
+  private:
+    template <class T>
+    using Numbers = comm::HostArray<T>;
+
+    template <class T>
+    void exchange(Context<Exec> const& context, Rows<T, Exec> const& from, Numbers<i64> const& sent,
+                  Rows<T, Exec> const& to, Numbers<i64> const& received) {
+        std::size_t const ranks = sent.size();
+        Numbers<MPI_Count> const sent_elements(ranks), received_elements(ranks);
+        Numbers<MPI_Aint> const displacements(2 * ranks);
+        for (std::size_t r = 0; r < ranks; ++r) {
+            sent_elements[r] = static_cast<MPI_Count>(sent[r] * static_cast<i64>(from.columns));
+            received_elements[r] = static_cast<MPI_Count>(received[r] * static_cast<i64>(to.columns));
+        }
+        comm::all_to_all(context.exec(), *comm_, from.flat(), sent_elements.span(), to.flat(), received_elements.span(),
+                         displacements.span());
+    }
+    /// Rows arrive by (source rank, expert); grouping_[p] is the arrived row that is row p by (expert, source rank).
+    void group_by_expert(Context<Exec> const& context, std::size_t ranks, std::size_t local) {
+        Numbers<i32> const order(rows());
+        Numbers<i64> const next(local);
+        std::copy_n(offsets_.data(), local, next.data());
+        std::size_t arrived = 0;
+        for (std::size_t r = 0; r < ranks; ++r)
+            for (std::size_t e = 0; e < local; ++e)
+                for (i64 i = 0; i < arriving_counts_[r * local + e]; ++i)
+                    order[static_cast<std::size_t>(next[e]++)] = static_cast<i32>(arrived++);
+        grouping_ = Rows<i32, Exec>(context, rows(), 1);
+        comm::copy_from_host(context.exec(), grouping_.flat().data(), order.data(), order.size() * sizeof(i32));
+    }
+
+    comm::Communicator const* comm_ = nullptr;
+    int top_k_ = 1;
+    std::size_t leaving_ = 0;
+    bool is_grouped_ = true; ///< rows arrive in the order of their experts
+    Rows<i32, Exec> position_, source_, grouping_;
+    Numbers<i64> sent_counts_, arriving_counts_, sent_, received_, offsets_;
+};
+
+} // namespace pentad::experts

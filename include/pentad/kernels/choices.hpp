@@ -1,0 +1,83 @@
+// Room: kernels. A token's choices told apart by node, where each node holds as many experts: on which nodes they are,
+// and what is said of them there.
+#pragma once
+
+#include <pentad/kernels/rows.hpp>
+
+namespace pentad::kernels {
+
+/// node[t, :] = the nodes of the experts that choice[t, :] names, each once, in the order in which they first appear;
+/// then -1. The columns of `node` are enough for all that a token can have.
+template <class Exec>
+void nodes_of_choices(Exec const& exec, In<i32, 2, Exec> choice, int experts_per_node, Out<i32, 2, Exec> node) {
+    detail::require_extent("nodes_of_choices", "choice", choice.extent(0), node.extent(0), "rows of node");
+    int const top_k = static_cast<int>(choice.extent(1)), most = static_cast<int>(node.extent(1));
+    Kokkos::parallel_for(
+        "pentad::nodes_of_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
+        KOKKOS_LAMBDA(i64 t) {
+            int found = 0;
+            for (int k = 0; k < top_k; ++k) {
+                i32 const here = choice(t, k) / experts_per_node;
+                int j = 0;
+                while (j < found && node(t, j) != here) ++j;
+                if (j == found) node(t, found++) = here;
+            }
+            for (; found < most; ++found) node(t, found) = -1;
+        });
+}
+
+/// What goes along with the row of token t for node node[t, j], which is row p = position[t, j]: told[p, 0:top_k] are
+/// the experts that the token chose there, by their numbers on the node, then -1; told[p, top_k:] their weights. Choice
+/// k of token t is entry place[t, k] of a [rows, top_k] array. An expert's number is exact as an A (below 2^24).
+template <class A, class Exec>
+void tell_choices(Exec const& exec, In<i32, 2, Exec> choice, In<A, 2, Exec> weight, int experts_per_node,
+                  In<i32, 2, Exec> node, In<i32, 2, Exec> position, Out<A, 2, Exec> told, Out<i32, 2, Exec> place) {
+    detail::require_same_shape("tell_choices", "weight", weight, "choice", choice);
+    detail::require_same_shape("tell_choices", "place", place, "choice", choice);
+    detail::require_same_shape("tell_choices", "position", position, "node", node);
+    detail::require_extent("tell_choices", "told, dimension 1,", told.extent(1), 2 * choice.extent(1), "2 top_k");
+    int const top_k = static_cast<int>(choice.extent(1)), most = static_cast<int>(node.extent(1));
+    Kokkos::parallel_for(
+        "pentad::tell_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
+        KOKKOS_LAMBDA(i64 t) {
+            for (int j = 0; j < most && node(t, j) >= 0; ++j) {
+                i32 const p = position(t, j);
+                int i = 0;
+                for (int k = 0; k < top_k; ++k) {
+                    if (choice(t, k) / experts_per_node != node(t, j)) continue;
+                    told(p, i) = static_cast<A>(choice(t, k) % experts_per_node);
+                    told(p, top_k + i) = weight(t, k);
+                    place(t, k) = p * top_k + i++;
+                }
+                for (; i < top_k; ++i) {
+                    told(p, i) = -1;
+                    told(p, top_k + i) = 0;
+                }
+            }
+        });
+}
+
+/// Takes apart what arrived: choice = told[:, 0:top_k], weight = told[:, top_k:].
+template <class A, class Exec>
+void hear_choices(Exec const& exec, In<A, 2, Exec> told, Out<i32, 2, Exec> choice, Out<A, 2, Exec> weight) {
+    detail::require_same_shape("hear_choices", "weight", weight, "choice", choice);
+    detail::require_extent("hear_choices", "told, dimension 1,", told.extent(1), 2 * choice.extent(1), "2 top_k");
+    int const top_k = static_cast<int>(choice.extent(1));
+    Kokkos::parallel_for(
+        "pentad::hear_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
+        KOKKOS_LAMBDA(i64 r) {
+            for (int k = 0; k < top_k; ++k) {
+                choice(r, k) = static_cast<i32>(told(r, k));
+                weight(r, k) = told(r, top_k + k);
+            }
+        });
+}
+
+/// y[i] = x[place[i]].
+template <class A, class Exec>
+void take_places(Exec const& exec, In<A, 1, Exec> x, In<i32, 1, Exec> place, Out<A, 1, Exec> y) {
+    detail::require_extent("take_places", "place", place.extent(0), y.extent(0), "extent of y");
+    for_each_element("pentad::take_places", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { y(i) = x(place(i)); });
+}
+
+} // namespace pentad::kernels

@@ -1,0 +1,165 @@
+// Dispatch across nodes: a token goes once to each node that holds experts of its.
+// ranks: 4
+#include <doctest/extensions/doctest_mpi.h>
+
+#include <pentad/experts/layer.hpp>
+
+#include <support/layer_check.hpp>
+
+#include <cstdint>
+#include <cstdlib>
+#include <set>
+#include <string>
+
+using namespace support;
+
+namespace {
+
+using Stream = InvariantStream<f64>;
+using LayerHere = experts::Layer::on<Stream, Exec>;
+
+constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 4, tokens = 48;
+
+Setup<Exec> setup_on(OnMesh const& mesh, std::size_t choices = top_k) {
+    return {.context = mesh.context,
+            .shape = {.hidden = size, .ffn = width, .experts = expert_count, .top_k = choices},
+            .batch = 12,
+            .seq = 4,
+            .order = Order::contiguous};
+}
+LayerHere make(Setup<Exec> const& setup) { return LayerHere(setup, "moe"); }
+
+Arrays drawn_arrays() {
+    return {{"x", drawn({12, 4, size}, "x")},
+            {"dy", drawn({12, 4, size}, "dy")},
+            {"moe.gate.weight", drawn({expert_count, size}, "gate")},
+            {"moe.experts.{}.w1.weight", drawn({expert_count, width, size}, "w1")},
+            {"moe.experts.{}.w2.weight", drawn({expert_count, size, width}, "w2")},
+            {"moe.experts.{}.w3.weight", drawn({expert_count, width, size}, "w3")}};
+}
+
+/// PENTAD_RANKS_PER_NODE on this rank, while it lives.
+struct Simulated {
+    explicit Simulated(char const* ranks_per_node) { setenv("PENTAD_RANKS_PER_NODE", ranks_per_node, 1); }
+    Simulated(Simulated const&) = delete;
+    Simulated& operator=(Simulated const&) = delete;
+    ~Simulated() { unsetenv("PENTAD_RANKS_PER_NODE"); }
+};
+
+double sent_over_network() { return observe::ledger().entry("ep", observe::Operation::all_to_all).network_bytes; }
+
+} // namespace
+
+TEST_CASE("whatever the nodes, the experts are those of one rank") {
+    Arrays const arrays = drawn_arrays();
+    for (char const* const ranks_per_node : {"1", "2", "3", "4"}) {
+        Simulated const nodes(ranks_per_node);
+        for (auto const& m :
+             meshes([](MeshShape const& m) { return m.pp == 1 && m.ep > 1 && 12 % (m.dp * m.ep) == 0; })) {
+            INFO(m.text(), " ", ranks_per_node, " ranks a node");
+            OnMesh const mesh(m);
+            for (std::size_t const choices : {std::size_t{1}, top_k, expert_count}) {
+                auto const setup = setup_on(mesh, choices);
+                check_layer(mesh, setup, make, on_one_rank(setup, make, arrays), 1e-11);
+            }
+        }
+    }
+}
+
+TEST_CASE("the same choices give the same bits again, and take no more memory") {
+    Simulated const nodes("2");
+    OnMesh const mesh({.ep = 4});
+    Arrays const arrays = drawn_arrays();
+    auto const run = [&] {
+        Trial<LayerHere> trial{.mesh = mesh,
+                               .order = Order::contiguous,
+                               .layer = make(setup_on(mesh)),
+                               .arrays = arrays,
+                               .pass = {.context = mesh.context}};
+        auto const y = trial.forward(shard<Stream>(mesh, arrays.at("x"), trial.order));
+        auto const dy = shard<dual_t<LayerHere::gives>>(mesh, arrays.at("dy"), trial.order);
+        auto const dx = trial.layer.backward_data(trial.pass, dy, trial.saved);
+        return std::pair(gather(y, trial.order).values, gather(dx, trial.order).values);
+    };
+    auto const allocations = [] {
+        std::int64_t sum = 0;
+        for (auto const& count : observe::counters().memory) sum += count.allocations;
+        return sum;
+    };
+    auto const first = run();
+    auto const before = allocations();
+    CHECK(before > 0);
+    CHECK(run() == first);
+    CHECK(allocations() == before);
+}
+
+TEST_CASE("a token's row crosses the network once for each node") {
+    Arrays const arrays = drawn_arrays();
+    for (int const each : {1, 2}) { // ranks of a node
+        INFO(each, " ranks a node");
+        Simulated const simulated(std::to_string(each).c_str());
+        OnMesh const mesh({.ep = 4});
+        Trial<LayerHere> trial{.mesh = mesh,
+                               .order = Order::contiguous,
+                               .layer = make(setup_on(mesh)),
+                               .arrays = arrays,
+                               .pass = {.context = mesh.context}};
+        observe::ledger().clear();
+        auto const y = trial.forward(shard<Stream>(mesh, arrays.at("x"), trial.order));
+        double const forward = sent_over_network();
+        auto const choice = gather(trial.saved.router.choice, trial.order).values;
+        auto const dy = shard<dual_t<LayerHere::gives>>(mesh, arrays.at("dy"), trial.order);
+        (void)trial.layer.backward_data(trial.pass, dy, trial.saved);
+        double const both = sent_over_network();
+
+        // Tokens are dealt to the ranks in order, and experts too: 12 each, and 3.
+        int const me = world_rank(), nodes = 4 / each;
+        double sent = 0, received = 0, flat = 0; // rows, in the forward pass
+        for (std::size_t t = 0; t < tokens; ++t) {
+            int const rank = static_cast<int>(t) / 12, node = rank / each;
+            std::set<int> elsewhere;
+            for (std::size_t k = 0; k < top_k; ++k) {
+                int const to = static_cast<int>(choice[t * top_k + k]) / 3 / each;
+                if (to == node) continue;
+                elsewhere.insert(to);
+                flat += rank == me;
+            }
+            if (rank == me) sent += static_cast<double>(elsewhere.size());
+            if (rank % each == me % each) received += static_cast<double>(elsewhere.count(me / each));
+        }
+        double const row = size * 8, words = 2 * top_k * 8, counts = 8.0 * (nodes - 1);
+        CHECK(sent < 0.8 * flat); // else the test would say nothing
+        CHECK(forward == doctest::Approx(counts + sent * (row + words) + received * row).epsilon(1e-14));
+        // dy goes as x did, dx as y, and the gradients of a token's weights come back from each node.
+        CHECK(both - forward == doctest::Approx(sent * row + received * (row + top_k * 8)).epsilon(1e-14));
+    }
+}
+
+TEST_CASE("nodes of different sizes and tokens of one choice go the straight way") {
+    Arrays const arrays = drawn_arrays();
+    for (bool const has_even_nodes : {false, true}) {
+        char const* const ranks_per_node = has_even_nodes ? "2" : "3";
+        std::size_t const choices = has_even_nodes ? 1 : top_k;
+        INFO(ranks_per_node, " ranks a node, ", choices, " choices");
+        Simulated const simulated(ranks_per_node);
+        OnMesh const mesh({.ep = 4});
+        Trial<LayerHere> trial{.mesh = mesh,
+                               .order = Order::contiguous,
+                               .layer = make(setup_on(mesh, choices)),
+                               .arrays = arrays,
+                               .pass = {.context = mesh.context}};
+        observe::ledger().clear();
+        (void)trial.forward(shard<Stream>(mesh, arrays.at("x"), trial.order));
+        auto const choice = gather(trial.saved.router.choice, trial.order).values;
+        auto const node_of = [&](int rank) { return rank / std::atoi(ranks_per_node); };
+        double rows = 0, counts = 0;
+        int const me = world_rank();
+        for (int rank = 0; rank < 4; ++rank) counts += node_of(rank) != node_of(me) ? 3 * 8 : 0;
+        for (std::size_t t = 0; t < tokens; ++t)
+            for (std::size_t k = 0; k < choices; ++k) {
+                int const from = static_cast<int>(t) / 12, to = static_cast<int>(choice[t * choices + k]) / 3;
+                if (node_of(from) != node_of(to)) rows += (from == me) + (to == me); // there, and back
+            }
+        CHECK(sent_over_network() == doctest::Approx(counts + rows * size * 8).epsilon(1e-14));
+    }
+}
