@@ -101,9 +101,9 @@ class Hosts:
         # A network card cuts segments itself; here the kernel does it, in time that it takes from the ranks: fewer, larger ones.
         for where, device in ((host, DEVICE), (self.switch, f"port{i}"), (self.switch, "bridge")):
             for limit in LARGE_SEGMENTS:
-                where("sh", "-c", f"ip link set dev {device} {limit} 200000 2>/dev/null || true")  # not every kernel can
+                where("sh", "-c", f"ip link set dev {device} {limit} 128000 2>/dev/null || true")  # not every kernel can
         for where, device in ((host, DEVICE), (self.switch, f"port{i}")):
-            where("tc", "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf", "rate", self.rate, "burst", "400kb",
+            where("tc", "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf", "rate", self.rate, "burst", "200kb",
                   "latency", "100ms")
             if delay != "0ms":
                 where("tc", "qdisc", "add", "dev", device, "parent", "1:", "netem", "delay", delay)

@@ -74,7 +74,7 @@ class TwoLevel final : public Pending {
         nodes_ = levels.nodes();
         number_ = levels.begin();
         had_turn_ = is_complete_ = false;
-        used_ = arrived_ = sent_ = receives_ = 0;
+        used_ = arrived_ = sent_ = left_ = receives_ = 0;
         requests_.clear();
         or_abandon([this] { begin_parts(); });
     }
@@ -134,11 +134,13 @@ class TwoLevel final : public Pending {
             had_turn_ = true;
         }
         if (task_.operation == observe::Operation::reduce_scatter) send_sums();
+        if (task_.operation == observe::Operation::all_to_all) send_pieces();
         for (int arrived = 1; arrived_ < requests_.size() && arrived != 0;
              arrived_ += static_cast<std::size_t>(arrived))
             check(MPI_Test(&requests_[arrived_], &arrived, MPI_STATUS_IGNORE), "MPI_Test");
         release_exchanges();
         if (!exchanged || !had_turn_ || arrived_ < requests_.size()) return;
+        if (task_.operation == observe::Operation::all_to_all && sent_ < (nodes_ - 1) * k_) return;
         if (task_.operation == observe::Operation::reduce_scatter) add_sums();
         is_complete_ = true;
     }
@@ -194,16 +196,29 @@ class TwoLevel final : public Pending {
         }
     }
     void begin_all_to_all() {
-        std::size_t const first = levels_->node() * k_, all = nodes_ * k_;
-        for (std::size_t i = k_; i < all; ++i) { // the ranks of other nodes, beginning behind those of this
-            std::size_t const from = (first + all - i + k_ - 1) % all;
-            receive(task_.out + from * task_.piece, from, levels_->all());
-        }
-        for (std::size_t i = k_; i < all; ++i) {
-            std::size_t const to = (first + i) % all;
+        std::size_t const first = levels_->node() * k_;
+        for (std::size_t b = 1; b < nodes_; ++b) // of each node in turn one rank with each here
+            for (std::size_t i = 0; i < k_; ++i) {
+                std::size_t const from = node_before(b) * k_ + (me_ + k_ - i) % k_;
+                receive(task_.out + from * task_.piece, from, levels_->all());
+            }
+        send_pieces();
+        exchange(inside(levels_->node(), task_.in, task_.out + first * task_.piece), false);
+    }
+
+    /// All-to-all: sends on, little at a time: what all ranks have on the link together must fit into its queues.
+    void send_pieces() {
+        constexpr std::size_t most = std::size_t{1} << 20; // bytes, or one message
+        for (std::size_t const all = (nodes_ - 1) * k_; sent_ < all; ++sent_) {
+            while (sent_ > left_ && (sent_ + 1 - left_) * task_.piece > most) {
+                int has_left = 0;
+                check(MPI_Test(&requests_[all + left_], &has_left, MPI_STATUS_IGNORE), "MPI_Test");
+                if (has_left == 0) return;
+                ++left_;
+            }
+            std::size_t const to = node_after(1 + sent_ / k_) * k_ + (me_ + sent_) % k_;
             send(task_.in + to * task_.piece, to, levels_->all());
         }
-        exchange(inside(levels_->node(), task_.in, task_.out + first * task_.piece), false);
     }
 
     [[nodiscard]] std::size_t node_after(std::size_t i) const { return (levels_->node() + i) % nodes_; }
@@ -287,8 +302,9 @@ class TwoLevel final : public Pending {
     std::size_t share_ = 0, begin_ = 0; ///< all-reduce: bytes that a rank sums, and where its own begin
     std::uint64_t number_ = 0;
     bool had_turn_ = false, is_complete_ = true;
-    std::size_t used_ = 0, arrived_ = 0, sent_ = 0; ///< exchanges; requests that are complete, in order; sums
-    std::size_t receives_ = 0;                      ///< of the requests, the first
+    std::size_t used_ = 0, arrived_ = 0; ///< exchanges; requests that are complete, in order
+    std::size_t sent_ = 0, left_ = 0;    ///< messages, and those of them that are complete, in order; sums
+    std::size_t receives_ = 0;           ///< of the requests, the first
     Block<Kokkos::HostSpace> sums_;
     std::vector<std::byte*> addresses_;
     std::vector<MPI_Request> requests_;
