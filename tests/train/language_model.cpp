@@ -83,7 +83,7 @@ void check_model(Arrays const& arrays, MeshShape const& m, Variant const& how) {
                       .balance_scale = arrays.at("aux_coef").values[0],
                       .z_scale = arrays.at("z_coef").values[0]});
     train::Executor<Model, Stream, Exec> executor(mesh.context, model, {sequences, length, setup.shape.hidden});
-    executor.run(how.gpipe ? pipeline::gpipe(m.pp, 1) : pipeline::one_forward_one_backward(m.pp, 1), passes);
+    executor.run(pipeline::generate(how.gpipe ? "gpipe" : "1f1b", {.ranks = m.pp, .micro_batches = 1}), passes);
 
     // The auxiliary losses are the same on the ranks of a stage: one of them says what the stage has.
     bool const speaks = mesh.communicators.shard_index(AxisNames(dp::name, ep::name, cp::name)) == 0;

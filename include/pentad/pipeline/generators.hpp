@@ -1,89 +1,145 @@
-// Room: pipeline (pure host C++). The published schedules, written as data: GPipe, 1F1B, and forwards only for
-// evaluation. A new schedule is a new function here; nothing else in the library learns of it.
+// Room: pipeline (pure host C++). The published schedules by name. A new one is an order of computes in generators/ and
+// a line of the table here; nothing else in the library learns of it.
 #pragma once
 
+#include <pentad/pipeline/generators/chunks.hpp>
+#include <pentad/pipeline/generators/greedy.hpp>
+#include <pentad/pipeline/generators/one_stage.hpp>
+#include <pentad/pipeline/generators/two_ended.hpp>
+#include <pentad/pipeline/generators/v_shape.hpp>
+#include <pentad/pipeline/messages.hpp>
 #include <pentad/pipeline/schedule.hpp>
 
 #include <algorithm>
-#include <cstddef>
-#include <numeric>
+#include <array>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace pentad::pipeline {
 
+struct GeneratorOptions {
+    int ranks = 1;
+    int micro_batches = 1;
+    int chunks = 0;  ///< stages of the model on each rank; 0: as few as the schedule is defined for
+    int slices = 1;  ///< of each sequence
+    int updates = 0; ///< of pipedream-2bw; 0: as many as have `ranks` micro-batches or more, equally many each
+    bool recompute = false;
+    StageOperations stage_operations = {}; ///< the optimizer steps of PipeDream are always there
+};
+
+/// What a schedule is defined for, and the order of its computes.
+struct Generator {
+    std::string_view name;
+    int least_chunks;
+    int chunk_step; ///< from one number of chunks to the next; 0: there is no other
+    bool even_ranks;
+    bool takes_slices;
+    Schedule (*order)(GeneratorOptions const&);
+};
+
 namespace detail {
 
-/// Writes a schedule of one stage a rank: a compute instruction brings the receive it needs and the send it owes.
-class Writer {
-  public:
-    Writer(std::string_view name, Purpose purpose, int stages, int micro_batches) {
-        if (stages < 1 || micro_batches < 1)
-            throw std::invalid_argument("a pipeline needs at least one stage and one micro-batch, not " +
-                                        std::to_string(stages) + " and " + std::to_string(micro_batches));
-        schedule_ = {std::string(name), purpose, micro_batches, std::vector<int>(static_cast<std::size_t>(stages)),
-                     std::vector<std::vector<Instruction>>(static_cast<std::size_t>(stages))};
-        std::iota(schedule_.rank_of.begin(), schedule_.rank_of.end(), 0);
-    }
-
-    void forward(int stage, int micro_batch) {
-        if (stage > 0) add(Operation::receive_activation, stage, micro_batch);
-        add(Operation::forward, stage, micro_batch);
-        if (stage + 1 < schedule_.stages()) add(Operation::send_activation, stage, micro_batch);
-    }
-    void backward(int stage, int micro_batch) {
-        if (stage + 1 < schedule_.stages()) add(Operation::receive_gradient, stage, micro_batch);
-        add(Operation::backward, stage, micro_batch);
-        if (stage > 0) add(Operation::send_gradient, stage, micro_batch);
-    }
-
-    Schedule take() { return std::move(schedule_); }
-
-  private:
-    void add(Operation operation, int stage, int micro_batch) {
-        schedule_.instructions[static_cast<std::size_t>(stage)].push_back({operation, stage, micro_batch});
-    }
-
-    Schedule schedule_;
-};
+inline int updates_of_2bw(GeneratorOptions const& o) {
+    for (int size = o.ranks; o.updates == 0 && size <= o.micro_batches; ++size)
+        if (o.micro_batches % size == 0) return o.micro_batches / size;
+    int const updates = std::max(1, o.updates);
+    if (o.micro_batches % updates != 0 || (updates > 1 && o.micro_batches / updates < o.ranks))
+        throw std::invalid_argument("pipedream-2bw needs updates of equally many micro-batches, at least " +
+                                    std::to_string(o.ranks) + " on " + std::to_string(o.ranks) +
+                                    " ranks: " + std::to_string(o.micro_batches) + " micro-batches do not make " +
+                                    std::to_string(updates));
+    return updates;
+}
 
 } // namespace detail
 
-/// Huang et al. 2019: all forwards, then all backwards. Holds every micro-batch at once.
-inline Schedule gpipe(int stages, int micro_batches) {
-    detail::Writer write("gpipe", Purpose::training, stages, micro_batches);
-    for (int stage = 0; stage < stages; ++stage) {
-        for (int i = 0; i < micro_batches; ++i) write.forward(stage, i);
-        for (int i = 0; i < micro_batches; ++i) write.backward(stage, i);
+inline constexpr std::array generators{
+    Generator{
+        "gpipe", 1, 0, false, false,
+        [](GeneratorOptions const& o) { return order::all_forwards_first("gpipe", o.ranks, o.micro_batches, 1); }},
+    Generator{"terapipe", 1, 0, false, true,
+              [](GeneratorOptions const& o) {
+                  return order::all_forwards_first("terapipe", o.ranks, o.micro_batches, o.slices);
+              }},
+    Generator{"1f1b", 1, 0, false, false,
+              [](GeneratorOptions const& o) { return order::one_forward_one_backward(o.ranks, o.micro_batches); }},
+    Generator{"eager-1f1b", 1, 0, false, false,
+              [](GeneratorOptions const& o) { return order::eager(o.ranks, o.micro_batches); }},
+    Generator{"pipedream", 1, 0, false, false,
+              [](GeneratorOptions const& o) { return order::pipedream(o.ranks, o.micro_batches); }},
+    Generator{"pipedream-2bw", 1, 0, false, false,
+              [](GeneratorOptions const& o) {
+                  return order::pipedream_2bw(o.ranks, o.micro_batches, detail::updates_of_2bw(o));
+              }},
+    Generator{"zb-h1", 1, 0, false, false,
+              [](GeneratorOptions const& o) { return order::zero_bubble_1(o.ranks, o.micro_batches); }},
+    Generator{"zb-h2", 1, 0, false, false,
+              [](GeneratorOptions const& o) { return order::zero_bubble_2(o.ranks, o.micro_batches); }},
+    Generator{"interleaved-1f1b", 1, 1, false, false,
+              [](GeneratorOptions const& o) { return order::interleaved(o.ranks, o.micro_batches, o.chunks); }},
+    Generator{
+        "looped-bfs", 1, 1, false, false,
+        [](GeneratorOptions const& o) { return order::looped_breadth_first(o.ranks, o.micro_batches, o.chunks); }},
+    Generator{"zb-v", 2, 0, false, false,
+              [](GeneratorOptions const& o) { return order::zero_bubble_v(o.ranks, o.micro_batches); }},
+    Generator{"v-half", 2, 0, false, false,
+              [](GeneratorOptions const& o) { return order::v_half(o.ranks, o.micro_batches); }},
+    Generator{"v-min", 2, 0, false, false,
+              [](GeneratorOptions const& o) { return order::v_min(o.ranks, o.micro_batches); }},
+    Generator{"dualpipe-v", 2, 0, false, false,
+              [](GeneratorOptions const& o) { return order::dualpipe_v(o.ranks, o.micro_batches); }},
+    Generator{"hanayo", 2, 2, false, false,
+              [](GeneratorOptions const& o) { return order::hanayo(o.ranks, o.micro_batches, o.chunks / 2); }},
+    Generator{"dualpipe", 1, 0, true, false,
+              [](GeneratorOptions const& o) { return order::dualpipe(o.ranks, o.micro_batches); }},
+    Generator{"chimera", 1, 0, true, false,
+              [](GeneratorOptions const& o) { return order::chimera(o.ranks, o.micro_batches); }},
+    Generator{"forward-only", 1, 0, false, false,
+              [](GeneratorOptions const& o) { return order::forward_only(o.ranks, o.micro_batches); }},
+};
+
+/// "gpipe, terapipe, ..."
+inline std::string generator_names() {
+    std::string names;
+    for (Generator const& generator : generators) {
+        if (!names.empty()) names += ", ";
+        names += generator.name;
     }
-    return write.take();
+    return names;
 }
 
-/// Narayanan et al. 2019, with a flush: a stage runs ahead just far enough to keep the later stages busy, then
-/// alternates. The bubble is GPipe's; stage s of p holds at most p - s micro-batches.
-inline Schedule one_forward_one_backward(int stages, int micro_batches) {
-    detail::Writer write("1f1b", Purpose::training, stages, micro_batches);
-    for (int stage = 0; stage < stages; ++stage) {
-        int const ahead = std::min(micro_batches, stages - 1 - stage);
-        for (int i = 0; i < ahead; ++i) write.forward(stage, i);
-        for (int i = ahead; i < micro_batches; ++i) {
-            write.forward(stage, i);
-            write.backward(stage, i - ahead);
-        }
-        for (int i = micro_batches - ahead; i < micro_batches; ++i) write.backward(stage, i);
-    }
-    return write.take();
-}
-
-/// For evaluation: micro-batches flow through, nothing comes back.
-inline Schedule forward_only(int stages, int micro_batches) {
-    detail::Writer write("forward-only", Purpose::inference, stages, micro_batches);
-    for (int stage = 0; stage < stages; ++stage)
-        for (int i = 0; i < micro_batches; ++i) write.forward(stage, i);
-    return write.take();
+/// Throws std::invalid_argument where the name is unknown or the schedule not defined for the options, with a sentence
+/// that says what is.
+inline Schedule generate(std::string_view name, GeneratorOptions options) {
+    auto const refuse = [&](std::string const& why) { throw std::invalid_argument(std::string(name) + why); };
+    auto const found = std::find_if(generators.begin(), generators.end(),
+                                    [&](Generator const& generator) { return generator.name == name; });
+    if (found == generators.end()) refuse(" is no schedule; there are " + generator_names());
+    if (options.ranks < 1 || options.micro_batches < 1)
+        refuse(" needs at least one rank and one micro-batch, not " + std::to_string(options.ranks) + " and " +
+               std::to_string(options.micro_batches));
+    if (found->even_ranks && options.ranks % 2 != 0)
+        refuse(" is defined for an even number of ranks, not " + std::to_string(options.ranks));
+    if (options.chunks == 0) options.chunks = found->least_chunks;
+    int const more = options.chunks - found->least_chunks;
+    if (more < 0 || (found->chunk_step == 0 ? more != 0 : more % found->chunk_step != 0))
+        refuse(" is defined for " + std::to_string(found->least_chunks) +
+               (found->chunk_step == 0   ? " chunks a rank, not "
+                : found->chunk_step == 1 ? " or more chunks a rank, not "
+                                         : ", 4, 6, ... chunks a rank, not ") +
+               std::to_string(options.chunks));
+    if (options.slices < 1 || (options.slices > 1 && !found->takes_slices))
+        refuse(std::string(" is defined for ") + (found->takes_slices ? "1 or more" : "1") +
+               " slices a sequence, not " + std::to_string(options.slices));
+    if (options.updates != 0 && name != "pipedream-2bw") refuse(" does not take a number of updates");
+    Schedule order = found->order(options);
+    if (order.purpose == Purpose::inference) return with_messages(std::move(order));
+    if (options.stage_operations.gather && order.updates > 1)
+        refuse(" keeps several versions of its parameters whole: there is nothing to gather");
+    if (options.recompute) order = with_recomputation(std::move(order));
+    return with_messages(with_stage_operations(std::move(order), options.stage_operations));
 }
 
 } // namespace pentad::pipeline

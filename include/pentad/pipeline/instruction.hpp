@@ -7,25 +7,40 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace pentad::pipeline {
 
 enum class Operation : std::uint8_t {
     forward,            ///< needs the activation of the stage before
     backward,           ///< of data and weights; needs the forward here and the gradient of the stage after
+    backward_data,      ///< the part of it that the stage before waits for
+    backward_weight,    ///< the rest, any time later
+    recompute,          ///< the forward again, from the input that was kept
     send_activation,    ///< to the stage after
     receive_activation, ///< from the stage before
     send_gradient,      ///< to the stage before
     receive_gradient,   ///< from the stage after
+    gather_parameters,  ///< of the stage, from the ranks that share them out (ZeRO)
+    reduce_gradients,   ///< of the stage, over the ranks that have summands of them
+    optimizer_step,     ///< of the stage
 };
 
-inline constexpr std::array<std::string_view, 6> operation_names{
-    "forward", "backward", "send-activation", "receive-activation", "send-gradient", "receive-gradient"};
+inline constexpr std::array<std::string_view, 12> operation_names{
+    "forward",          "backward",          "backward-data",      "backward-weight",
+    "recompute",        "send-activation",   "receive-activation", "send-gradient",
+    "receive-gradient", "gather-parameters", "reduce-gradients",   "optimizer-step"};
 
 constexpr std::string_view name(Operation operation) { return operation_names[static_cast<std::size_t>(operation)]; }
 
-constexpr bool is_compute(Operation operation) {
-    return operation == Operation::forward || operation == Operation::backward;
+constexpr bool is_compute(Operation operation) { return operation <= Operation::recompute; }
+/// Backward as the stage before sees it: what makes its gradient.
+constexpr bool makes_gradient(Operation operation) {
+    return operation == Operation::backward || operation == Operation::backward_data;
+}
+/// What ends a micro-batch on a stage: it is not held any longer, and the stage's gradient has its summand.
+constexpr bool ends_micro_batch(Operation operation) {
+    return operation == Operation::backward || operation == Operation::backward_weight;
 }
 constexpr bool is_send(Operation operation) {
     return operation == Operation::send_activation || operation == Operation::send_gradient;
@@ -33,20 +48,24 @@ constexpr bool is_send(Operation operation) {
 constexpr bool is_receive(Operation operation) {
     return operation == Operation::receive_activation || operation == Operation::receive_gradient;
 }
-/// Activations flow to later stages, gradients to earlier ones; the two never wait in one line (an executor tells them
-/// apart by the message tag).
+/// Activations flow to later stages, gradients to earlier ones.
 constexpr bool moves_activation(Operation operation) {
     return operation == Operation::send_activation || operation == Operation::receive_activation;
 }
+/// For a stage as a whole and one of its updates, not for a micro-batch.
+constexpr bool is_of_update(Operation operation) { return operation >= Operation::gather_parameters; }
 
-/// `stage` is the stage that computes, or that sends from or receives into its own buffers.
+/// `stage` is the stage that computes, or that sends from or receives into its own buffers, in the model's order.
+/// Operations of an update have its number in the place of the micro-batch.
 struct Instruction {
     Operation operation;
     std::int32_t stage;
     std::int32_t micro_batch;
+    std::int32_t slice = 0; ///< of the micro-batch's sequence, where it is cut into slices
 
     friend constexpr bool operator==(Instruction const&, Instruction const&) = default;
 };
+static_assert(sizeof(Instruction) == 16 && std::is_trivially_copyable_v<Instruction>);
 
 /// The stage at the other end of a send or receive.
 constexpr int peer_stage(Instruction const& instruction) {
@@ -55,10 +74,16 @@ constexpr int peer_stage(Instruction const& instruction) {
     return later ? instruction.stage + 1 : instruction.stage - 1;
 }
 
-/// "backward of micro-batch 3 on stage 1"
+/// "backward of micro-batch 3 on stage 1", "forward of slice 2 of micro-batch 3 on stage 1", "optimizer-step 0 of stage
+/// 1"
 inline std::string to_string(Instruction const& instruction) {
-    return std::string(name(instruction.operation)) + " of micro-batch " + std::to_string(instruction.micro_batch) +
-           " on stage " + std::to_string(instruction.stage);
+    std::string text(name(instruction.operation));
+    if (is_of_update(instruction.operation))
+        return text + ' ' + std::to_string(instruction.micro_batch) + " of stage " + std::to_string(instruction.stage);
+    text += " of ";
+    if (instruction.slice != 0) text += "slice " + std::to_string(instruction.slice) + " of ";
+    return text + "micro-batch " + std::to_string(instruction.micro_batch) + " on stage " +
+           std::to_string(instruction.stage);
 }
 
 } // namespace pentad::pipeline

@@ -1,50 +1,84 @@
-// Room: pipeline (pure host C++). A schedule is data: what each rank does, in order, for one step. Generators write it,
-// the validator proves it, the simulator times it, the executor (train/) runs it.
+// Room: pipeline (pure host C++). A schedule is data: where the stages of a model are and what each rank does, in
+// order. Generators write it, the validator proves it, the simulator times it, the executor (train/) runs it.
 #pragma once
 
 #include <pentad/pipeline/instruction.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace pentad::pipeline {
 
-/// What a step is for. Inference has forwards only; training has a backward for each forward.
-enum class Purpose { training, inference };
+/// What a schedule is for. Inference has forwards only; training has a backward for each forward.
+enum class Purpose : std::uint8_t { training, inference };
 
+/// A schedule begins and ends with an empty pipeline and may be run again and again.
+///
+/// A synchronous one is a step: all micro-batches see the same weights. Its optimizer step is part of it (updates == 1)
+/// or left to the caller (updates == 0). An asynchronous one is a window of several updates between two points at which
+/// the pipeline is empty; each micro-batch counts for the update of its group of micro_batches / updates, and sees
+/// weights that are `delay` updates older than those of its turn, the same forward and backward.
+///
+/// A rank has a stage's parameters once, whatever the number of placements that put the stage there. With two
+/// placements (bidirectional schedules) two ranks have copies of each stage, whose gradients are summed before the
+/// optimizer steps.
 struct Schedule {
     std::string name;
     Purpose purpose = Purpose::training;
     int micro_batches = 0;
-    /// The rank of each stage. Several stages on one rank (chunks) hand over in memory, without sending.
-    std::vector<int> rank_of;
+    int slices = 1;          ///< of the sequence of each micro-batch; 0 is its beginning
+    int updates = 0;         ///< optimizer steps of each stage
+    int weight_versions = 1; ///< that a stage keeps, the newest included
+    std::vector<int> delay;  ///< for each stage, in updates; empty: none
+    bool recomputes = false; ///< a forward keeps its input; recompute makes the rest again
+    bool gathers = false;    ///< parameters are gathered for each update
+    bool reduces = false;    ///< gradients are reduced for each update, where the schedule says, not by the caller
+    /// The rank of each stage. Micro-batch i takes placement i mod their number. Stages that follow each other on one
+    /// rank hand over in memory, without sending.
+    std::vector<std::vector<int>> placements;
     /// What each rank does, in order.
     std::vector<std::vector<Instruction>> instructions;
 
-    [[nodiscard]] int stages() const { return static_cast<int>(rank_of.size()); }
+    [[nodiscard]] int stages() const { return placements.empty() ? 0 : static_cast<int>(placements[0].size()); }
     [[nodiscard]] int ranks() const { return static_cast<int>(instructions.size()); }
+    [[nodiscard]] std::size_t placement_of(int micro_batch) const {
+        return static_cast<std::size_t>(micro_batch) % placements.size();
+    }
+    /// The rank on which a stage computes for a micro-batch.
+    [[nodiscard]] int rank_of(int stage, int micro_batch) const {
+        return placements[placement_of(micro_batch)][static_cast<std::size_t>(stage)];
+    }
+    [[nodiscard]] bool has_stage(int rank, int stage) const {
+        return std::any_of(placements.begin(), placements.end(),
+                           [&](auto const& ranks) { return ranks[static_cast<std::size_t>(stage)] == rank; });
+    }
+    /// Rounds of gradients: updates, or the one that the caller makes.
+    [[nodiscard]] int rounds() const { return std::max(updates, 1); }
+    /// The update for which a micro-batch counts.
+    [[nodiscard]] int update_of(int micro_batch) const { return micro_batch / (micro_batches / rounds()); }
+    /// The version of the weights that a micro-batch sees on a stage: how many updates they have had.
+    [[nodiscard]] int version_of(int stage, int micro_batch) const {
+        return delay.empty() ? update_of(micro_batch)
+                             : std::max(0, update_of(micro_batch) - delay[static_cast<std::size_t>(stage)]);
+    }
+
+    friend bool operator==(Schedule const&, Schedule const&) = default;
 };
 
-/// A line for each rank, "rank 1: <a0 F0 >a0 <g0 B0 >g0": F and B compute, < receives, > sends, a is an activation,
-/// g a gradient; where a rank has several stages, "F0@3" names the stage.
-inline std::string to_string(Schedule const& schedule) {
-    static constexpr std::string_view symbols[] = {"F", "B", ">a", "<a", ">g", "<g"}; // in the order of Operation
-    bool const chunked = schedule.stages() != schedule.ranks();
-    std::string text = schedule.name + ": " + std::to_string(schedule.stages()) + " stages, " +
-                       std::to_string(schedule.micro_batches) + " micro-batches\n";
-    for (int rank = 0; rank < schedule.ranks(); ++rank) {
-        text += "rank " + std::to_string(rank) + ":";
-        for (Instruction const& instruction : schedule.instructions[static_cast<std::size_t>(rank)]) {
-            text += ' ';
-            text += symbols[static_cast<std::size_t>(instruction.operation)];
-            text += std::to_string(instruction.micro_batch);
-            if (chunked) text += "@" + std::to_string(instruction.stage);
-        }
-        text += '\n';
-    }
-    return text;
+/// The line on which a message travels, which is also its MPI tag: one for the activations and one for the gradients
+/// into each stage (of each placement). Two messages of one line go from the same rank to the same rank, so MPI keeps
+/// their order: the n-th receive takes the n-th send. Messages of different lines do not wait for each other.
+inline int message_line(Schedule const& schedule, Instruction const& message) {
+    int const into = is_receive(message.operation) ? message.stage : peer_stage(message);
+    int const placement = static_cast<int>(schedule.placement_of(message.micro_batch));
+    return 2 * (placement * schedule.stages() + into) + (moves_activation(message.operation) ? 0 : 1);
+}
+/// All lines are below this.
+inline int message_lines(Schedule const& schedule) {
+    return 2 * static_cast<int>(schedule.placements.size()) * schedule.stages();
 }
 
 } // namespace pentad::pipeline

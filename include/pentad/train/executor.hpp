@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,10 @@ class Executor {
             case pipeline::Operation::receive_gradient:
                 receive(slot.gradient, slot.gradient_arriving, 1, 1);
                 break;
+            default:
+                throw std::invalid_argument("the executor does not run a " +
+                                            std::string(pipeline::name(instruction.operation)) + " (" + schedule.name +
+                                            "): take gpipe or 1f1b");
             }
         }
         for (auto& slot : slots_) {

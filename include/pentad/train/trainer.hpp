@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 namespace pentad::train {
@@ -37,9 +38,11 @@ class Trainer {
           batch_(setup_, settings.micro_batches, settings.ignored),
           executor_(context, model_, {setup_.batch, setup_.seq, settings.shape.hidden}) {
         int const stages = context.communicators().extent("pp"), count = static_cast<int>(settings.micro_batches);
-        training_ =
-            proven(settings.gpipe ? pipeline::gpipe(stages, count) : pipeline::one_forward_one_backward(stages, count));
-        inference_ = proven(pipeline::forward_only(stages, count));
+        auto const generated = [&](std::string_view name) {
+            return proven(pipeline::generate(name, {.ranks = stages, .micro_batches = count}));
+        };
+        training_ = generated(settings.gpipe ? "gpipe" : "1f1b");
+        inference_ = generated("forward-only");
     }
     Trainer(Trainer const&) = delete;
     Trainer& operator=(Trainer const&) = delete;

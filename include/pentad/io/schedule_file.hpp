@@ -1,0 +1,151 @@
+// Room: io. Schedules in files: the text form of pipeline/text.hpp, or JSON with the same words, for programs that make
+// schedules of their own:
+//
+//     {"schedule": "1f1b", "micro-batches": 1, "stages on ranks": [[0, 1]],
+//      "ranks": [["F0", ">a0", "<g0", "B0"], ["<a0", "F0", "B0", ">g0"]]}
+#pragma once
+
+#include <pentad/io/file.hpp>
+#include <pentad/pipeline/instruction.hpp>
+#include <pentad/pipeline/schedule.hpp>
+#include <pentad/pipeline/text.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace pentad::io {
+
+/// The schedule as JSON on several lines, one for each rank.
+inline std::string to_json(pipeline::Schedule const& schedule) {
+    using Json = nlohmann::ordered_json;
+    Json head{{"schedule", schedule.name}};
+    if (schedule.purpose == pipeline::Purpose::inference) head["inference"] = true;
+    for (auto const& [word, value, usual] : pipeline::schedule_numbers)
+        if (schedule.*value != usual) head[std::string(word)] = schedule.*value;
+    if (!schedule.delay.empty()) head["delay"] = schedule.delay;
+    for (auto const& [word, value] : pipeline::schedule_flags)
+        if (schedule.*value) head[std::string(word)] = true;
+    head["stages on ranks"] = schedule.placements;
+    std::string text = head.dump();
+    text.pop_back();
+    text += ",\n\"ranks\": [";
+    bool const names_stage = pipeline::names_stages(schedule);
+    for (std::size_t rank = 0; rank < schedule.instructions.size(); ++rank) {
+        Json list = Json::array();
+        for (auto const& instruction : schedule.instructions[rank])
+            list.push_back(pipeline::symbol(schedule, instruction, names_stage));
+        text += (rank == 0 ? "\n" : ",\n") + list.dump();
+    }
+    return text + "]}\n";
+}
+
+namespace detail {
+
+[[noreturn]] inline void refuse_json(std::string const& where, std::string const& expected) {
+    throw std::invalid_argument(where + ": expected " + expected);
+}
+inline int json_number(nlohmann::ordered_json const& value, std::string const& where) {
+    if (!value.is_number_unsigned() || value > std::numeric_limits<int>::max())
+        refuse_json(where, "a number from 0 on, not " + value.dump());
+    return value.get<int>();
+}
+inline std::vector<int> json_numbers(nlohmann::ordered_json const& value, std::string const& where) {
+    if (!value.is_array()) refuse_json(where, "a list of numbers, not " + value.dump());
+    std::vector<int> numbers;
+    for (auto const& element : value)
+        numbers.push_back(json_number(element, where + "[" + std::to_string(numbers.size()) + "]"));
+    return numbers;
+}
+inline bool json_flag(nlohmann::ordered_json const& value, std::string const& where) {
+    if (!value.is_boolean()) refuse_json(where, "true or false, not " + value.dump());
+    return value.get<bool>();
+}
+
+} // namespace detail
+
+/// Throws std::invalid_argument with the place in the JSON and what is expected there.
+inline pipeline::Schedule schedule_from_json(std::string_view text) {
+    using detail::refuse_json;
+    nlohmann::ordered_json json;
+    try {
+        json = nlohmann::ordered_json::parse(text);
+    } catch (nlohmann::ordered_json::parse_error const& error) {
+        std::string const what = error.what(); // "[json.exception...] parse error at line 1, column 9: ..."
+        auto const at = what.find("line ");
+        throw std::invalid_argument(at == std::string::npos ? what : what.substr(at));
+    }
+    if (!json.is_object()) refuse_json("the file", "one JSON object");
+    pipeline::Schedule schedule;
+    for (auto const& [key, value] : json.items()) {
+        bool known = true;
+        if (key == "schedule") {
+            if (!value.is_string()) refuse_json(key, "a name, not " + value.dump());
+            schedule.name = value.get<std::string>();
+        } else if (key == "inference") {
+            if (detail::json_flag(value, key)) schedule.purpose = pipeline::Purpose::inference;
+        } else if (key == "delay") {
+            schedule.delay = detail::json_numbers(value, key);
+        } else if (key == "stages on ranks") {
+            if (!value.is_array()) refuse_json(key, "a list of placements, each a list of ranks, not " + value.dump());
+            for (auto const& placement : value)
+                schedule.placements.push_back(
+                    detail::json_numbers(placement, key + "[" + std::to_string(schedule.placements.size()) + "]"));
+        } else if (key != "ranks") {
+            known = false;
+        }
+        for (auto const& [word, member, usual] : pipeline::schedule_numbers)
+            if (key == word) schedule.*member = detail::json_number(value, key), known = true;
+        for (auto const& [word, member] : pipeline::schedule_flags)
+            if (key == word) schedule.*member = detail::json_flag(value, key), known = true;
+        if (!known)
+            refuse_json("'" + key + "'", "schedule, inference, micro-batches, slices, updates, weight-versions, delay, "
+                                         "recomputes, gathers, reduces, stages on ranks or ranks");
+    }
+    for (char const* const needed : {"schedule", "micro-batches", "stages on ranks", "ranks"})
+        if (!json.contains(needed)) refuse_json("the object", "'" + std::string(needed) + "' in it");
+    for (auto const& placement : schedule.placements)
+        if (placement.size() != schedule.placements[0].size())
+            refuse_json("stages on ranks", "as many stages in each placement");
+    auto const& ranks = json["ranks"];
+    if (!ranks.is_array()) refuse_json("ranks", "a list for each rank");
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        std::string const where = "ranks[" + std::to_string(rank) + "]";
+        if (!ranks[rank].is_array()) refuse_json(where, "a list of instructions, as in [\"F0\", \">a0\"]");
+        auto const stage = pipeline::only_stage(schedule, static_cast<int>(rank));
+        auto& list = schedule.instructions.emplace_back();
+        for (auto const& element : ranks[rank]) {
+            std::string const here = where + "[" + std::to_string(list.size()) + "]";
+            if (!element.is_string()) refuse_json(here, "an instruction, as in \"F0\", not " + element.dump());
+            try {
+                list.push_back(pipeline::instruction_of(element.get<std::string>(), stage));
+            } catch (std::invalid_argument const& error) {
+                throw std::invalid_argument(here + ": " + error.what());
+            }
+        }
+    }
+    return schedule;
+}
+
+/// Reads a schedule in either form; FileError names the file, the line (JSON: the place) and what is expected there.
+inline pipeline::Schedule read_schedule(std::filesystem::path const& path) {
+    File const file = File::open_for_reading(path);
+    std::string text(file.size(), '\0');
+    file.read_at(0, text.data(), text.size());
+    auto const first = text.find_first_not_of(" \t\r\n");
+    try {
+        return first != std::string::npos && text[first] == '{' ? schedule_from_json(text)
+                                                                : pipeline::parse_schedule(text);
+    } catch (std::invalid_argument const& error) {
+        throw FileError("cannot read the schedule " + path.string() + ": " + error.what());
+    }
+}
+
+} // namespace pentad::io

@@ -1,0 +1,178 @@
+// Room: pipeline (pure host C++). Schedules in which each rank has a stage of the first and one of the second half of
+// the way of its micro-batches, as the order of each rank's computes: DualPipe, where micro-batches enter at both ends
+// and each stage is on two ranks, and DualPipeV and ZB-V, where one V-shaped pipeline returns to the rank that it left
+// from.
+#pragma once
+
+#include <pentad/pipeline/generators/one_stage.hpp>
+#include <pentad/pipeline/instruction.hpp>
+#include <pentad/pipeline/schedule.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <vector>
+
+namespace pentad::pipeline::order {
+
+/// Stages 0 .. p-1 on the ranks in order, p .. 2p-1 in the opposite order.
+inline std::vector<int> v_shape(int p) {
+    std::vector<int> placement = straight(p);
+    for (int rank = p - 1; rank >= 0; --rank) placement.push_back(rank);
+    return placement;
+}
+
+namespace detail {
+
+/// What a rank does in a schedule of two streams of micro-batches. Micro-batches beyond those that exist are left out,
+/// so that a schedule for few micro-batches is one for many without the rest.
+class TwoStreams {
+  public:
+    /// micro-batch i of stream s is first[s] + i * stride of the schedule
+    TwoStreams(Schedule& schedule, int rank, std::array<int, 2> stages, std::array<int, 2> first, int stride)
+        : list_(schedule.instructions[static_cast<std::size_t>(rank)]), micro_batches_(schedule.micro_batches),
+          stages_(stages), first_(first), stride_(stride) {}
+
+    void forward(int s) { add(Operation::forward, s, forwards_[at(s)]++); }
+    void backward(int s) { add(Operation::backward, s, backwards_[at(s)]++); }
+    /// The weight part is owed, to be paid by weight().
+    void backward_data(int s) {
+        int const i = backwards_[at(s)]++;
+        add(Operation::backward_data, s, i);
+        owed_.push_back({s, i});
+    }
+    void weight() {
+        add(Operation::backward_weight, owed_.front().stream, owed_.front().micro_batch);
+        owed_.pop_front();
+    }
+    void weight(int s) {
+        auto const mine = std::find_if(owed_.begin(), owed_.end(), [&](Owed const& owed) { return owed.stream == s; });
+        add(Operation::backward_weight, s, mine->micro_batch);
+        owed_.erase(mine);
+    }
+    [[nodiscard]] int forwards(int s) const { return forwards_[at(s)]; }
+    [[nodiscard]] std::size_t owed() const { return owed_.size(); }
+
+  private:
+    struct Owed {
+        int stream;
+        int micro_batch;
+    };
+    static std::size_t at(int s) { return static_cast<std::size_t>(s); }
+    void add(Operation operation, int s, int i) {
+        int const micro_batch = first_[at(s)] + i * stride_;
+        if (micro_batch < micro_batches_) list_.push_back({operation, stages_[at(s)], micro_batch});
+    }
+
+    std::vector<Instruction>& list_;
+    int micro_batches_;
+    std::array<int, 2> stages_, first_;
+    int stride_;
+    std::array<int, 2> forwards_{}, backwards_{};
+    std::deque<Owed> owed_;
+};
+
+/// DeepSeek-AI 2025: what the rank that is `outer` ranks from its end does, `half` being half the way; its streams have
+/// n micro-batches each, n >= 2 half. Stream 0 enters at this end.
+inline void dual(TwoStreams& rank, int half, int outer, int n) {
+    int const inner = half - 1 - outer;
+    for (int i = 0; i < 2 * inner; ++i) rank.forward(0);
+    for (int i = 0; i <= outer; ++i) {
+        rank.forward(0);
+        rank.forward(1);
+    }
+    for (int i = 0; i < inner; ++i) {
+        rank.backward_data(1);
+        rank.weight();
+        rank.forward(1);
+    }
+    for (int i = 0; i < n - 2 * half + outer + 1; ++i) {
+        rank.forward(0);
+        rank.backward(1);
+        rank.forward(1);
+        rank.backward(0);
+    }
+    for (int i = 0; i < inner; ++i) {
+        rank.backward(1);
+        rank.forward(1);
+        rank.backward(0);
+    }
+    for (int i = 0; i < 2 * (outer + 1); ++i) // the later ones leave their weights for the end
+        if (i <= outer)
+            rank.backward((i + 1) % 2);
+        else
+            rank.backward_data((i + 1) % 2);
+    for (int i = 0; i < inner; ++i) {
+        rank.weight();
+        rank.backward_data(0);
+    }
+    while (rank.owed() > 0) rank.weight();
+}
+
+} // namespace detail
+
+/// p even. Micro-batches 0, 2, ... go from rank 0 to p-1, the others back.
+inline Schedule dualpipe(int p, int m) {
+    std::vector<int> const there = straight(p);
+    Schedule schedule = empty("dualpipe", p, m, {there, {there.rbegin(), there.rend()}});
+    for (int rank = 0; rank < p; ++rank) {
+        bool const first_half = rank < p / 2;
+        int const outer = first_half ? rank : p - 1 - rank;
+        int const own = first_half ? 0 : 1; // the direction that enters at this end
+        detail::TwoStreams streams(schedule, rank, {outer, p - 1 - outer}, {own, 1 - own}, 2);
+        detail::dual(streams, p / 2, outer, std::max((m + 1) / 2, p));
+    }
+    return schedule;
+}
+
+/// DualPipe cut in half: both streams are halves of one V.
+inline Schedule dualpipe_v(int p, int m) {
+    Schedule schedule = empty("dualpipe-v", p, m, {v_shape(p)});
+    for (int rank = 0; rank < p; ++rank) {
+        detail::TwoStreams streams(schedule, rank, {rank, 2 * p - 1 - rank}, {0, 0}, 1);
+        detail::dual(streams, p, rank, std::max(m, 2 * p));
+    }
+    return schedule;
+}
+
+/// Qi et al. 2023: no bubble where forward and both parts of backward take the same time, in the memory of 1F1B.
+inline Schedule zero_bubble_v(int p, int m) {
+    Schedule schedule = empty("zb-v", p, m, {v_shape(p)});
+    int const n = std::max(m, 2 * p - 1);
+    for (int rank = 0; rank < p; ++rank) {
+        detail::TwoStreams streams(schedule, rank, {rank, 2 * p - 1 - rank}, {0, 0}, 1);
+        auto const backward = [&](int s) {
+            streams.backward_data(s);
+            streams.weight(s);
+        };
+        for (int i = 0; i < 2 * (p - rank) - 1; ++i) streams.forward(0);
+        for (int i = 0; i < rank; ++i) {
+            streams.forward(1);
+            streams.forward(0);
+        }
+        for (int i = 0; i < p - rank; ++i) {
+            streams.forward(1);
+            backward(1);
+        }
+        while (streams.forwards(1) < n) {
+            if (streams.forwards(0) < n) streams.forward(0);
+            backward(0);
+            streams.forward(1);
+            backward(1);
+        }
+        for (int i = 0; i < rank; ++i) {
+            streams.backward_data(0);
+            streams.backward_data(1);
+        }
+        for (int i = 0; i < p - rank; ++i) {
+            streams.backward_data(0);
+            streams.weight(0);
+        }
+        for (int i = 0; i < rank; ++i) streams.weight(1);
+        while (streams.owed() > 0) streams.weight();
+    }
+    return schedule;
+}
+
+} // namespace pentad::pipeline::order

@@ -1,0 +1,151 @@
+// Room: pipeline (pure host C++). From the order in which ranks compute to a whole schedule: recomputation, updates,
+// and every send and receive where it belongs. Generators, searches and users who bring an order of their own end here.
+#pragma once
+
+#include <pentad/pipeline/instruction.hpp>
+#include <pentad/pipeline/schedule.hpp>
+#include <pentad/pipeline/timing.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pentad::pipeline {
+
+/// A schedule of computes alone that forgets its forwards' activations and makes them again right before each backward
+/// (which may still wait for its gradient).
+inline Schedule with_recomputation(Schedule order) {
+    order.recomputes = true;
+    for (auto& list : order.instructions) {
+        std::vector<Instruction> longer;
+        longer.reserve(list.size() + list.size() / 2);
+        for (Instruction const& instruction : list) {
+            if (makes_gradient(instruction.operation))
+                longer.push_back({Operation::recompute, instruction.stage, instruction.micro_batch, instruction.slice});
+            longer.push_back(instruction);
+        }
+        list = std::move(longer);
+    }
+    return order;
+}
+
+/// What a schedule does for whole stages: gathers before their first forward, reduces after their last backward, steps
+/// after that, in an asynchronous schedule at once and in a synchronous one at the end.
+struct StageOperations {
+    bool gather = false;
+    bool reduce = false;
+    bool step = false;
+};
+
+/// A schedule of computes alone with these operations. An asynchronous one (updates > 1) always steps.
+inline Schedule with_stage_operations(Schedule order, StageOperations wanted) {
+    bool const asynchronous = order.updates > 1;
+    order.gathers = wanted.gather;
+    order.reduces = wanted.reduce;
+    if (wanted.step) order.updates = std::max(order.updates, 1);
+    if (!wanted.gather && !wanted.reduce && order.updates == 0) return order;
+    auto const index = [](int number) { return static_cast<std::size_t>(number); };
+    for (int rank = 0; rank < order.ranks(); ++rank) {
+        auto& list = order.instructions[index(rank)];
+        std::vector<int> stages; // of this rank
+        std::vector<std::size_t> place(index(order.stages()));
+        for (int stage = 0; stage < order.stages(); ++stage)
+            if (order.has_stage(rank, stage)) {
+                place[index(stage)] = stages.size() * index(order.rounds());
+                stages.push_back(stage);
+            }
+        struct Round {    // of a stage and an update
+            int left = 0; ///< backwards that have not ended
+            bool begun = false;
+        };
+        std::vector<Round> rounds(stages.size() * index(order.rounds()));
+        for (Instruction const& x : list)
+            if (ends_micro_batch(x.operation))
+                ++rounds[place[index(x.stage)] + index(order.update_of(x.micro_batch))].left;
+
+        std::vector<Instruction> longer;
+        auto const add = [&](bool now, Operation operation, int stage, int update) {
+            if (now) longer.push_back({operation, stage, update});
+        };
+        // A copy may have no micro-batches while the others have some; it takes part all the same.
+        auto const for_idle = [&](bool now, Operation operation) {
+            for (int const stage : stages)
+                for (int update = 0; update < order.rounds(); ++update)
+                    add(now && !rounds[place[index(stage)] + index(update)].begun, operation, stage, update);
+        };
+        for (Instruction const& x : list) {
+            int const update = order.update_of(x.micro_batch);
+            Round& round = rounds[place[index(x.stage)] + index(update)];
+            add(wanted.gather && !round.begun, Operation::gather_parameters, x.stage, update);
+            round.begun = true;
+            longer.push_back(x);
+            if (!ends_micro_batch(x.operation) || --round.left > 0) continue;
+            add(wanted.reduce, Operation::reduce_gradients, x.stage, update);
+            add(asynchronous, Operation::optimizer_step, x.stage, update);
+        }
+        for_idle(wanted.gather, Operation::gather_parameters);
+        for_idle(wanted.reduce, Operation::reduce_gradients);
+        for (int const stage : stages) add(order.updates == 1, Operation::optimizer_step, stage, 0);
+        list = std::move(longer);
+    }
+    return order;
+}
+
+/// Puts the messages between the computes. A send follows its compute. A receive comes before the compute that its rank
+/// does, or has just ended, when the message is sent, if each part of a backward takes as long as a forward. In these
+/// times no send waits for its receive; so one send buffer is enough, and what does not wait for ever in these times
+/// does not in any. Throws std::invalid_argument where ranks wait for ever for what they compute.
+inline Schedule with_messages(Schedule order) {
+    struct Receive {
+        Time sent;
+        Instruction instruction;
+    };
+    auto const index = [](int number) { return static_cast<std::size_t>(number); };
+    auto const ranks = index(order.ranks());
+    std::vector<std::vector<Time>> ends(ranks);
+    std::vector<std::vector<Receive>> receives(ranks);
+    auto const message_of = [&](Instruction const& made) {
+        return Instruction{made.operation == Operation::forward ? Operation::send_activation : Operation::send_gradient,
+                           made.stage, made.micro_batch, made.slice};
+    };
+    auto const leaves = [&](int rank, Instruction const& made) {
+        if (made.operation != Operation::forward && !makes_gradient(made.operation)) return false;
+        int const peer = peer_stage(message_of(made));
+        return peer >= 0 && peer < order.stages() && order.rank_of(peer, made.micro_batch) != rank;
+    };
+    bool const ran = run_in_time(order, {}, [&](int rank, std::size_t at, Time, Time end) {
+        ends[index(rank)].push_back(end);
+        Instruction const& made = order.instructions[index(rank)][at];
+        if (!leaves(rank, made)) return;
+        Instruction receive = message_of(made);
+        receive.stage = peer_stage(receive);
+        receive.operation =
+            moves_activation(receive.operation) ? Operation::receive_activation : Operation::receive_gradient;
+        receives[index(order.rank_of(receive.stage, made.micro_batch))].push_back({end, receive});
+    });
+    if (!ran)
+        throw std::invalid_argument("the computes of " + order.name + " are in an order in which ranks wait for ever");
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+        auto& arriving = receives[rank];
+        std::stable_sort(arriving.begin(), arriving.end(),
+                         [](Receive const& a, Receive const& b) { return a.sent < b.sent; });
+        std::vector<Instruction> whole;
+        auto const& computes = order.instructions[rank];
+        whole.reserve(2 * (computes.size() + arriving.size()));
+        auto next = arriving.begin();
+        for (std::size_t at = 0; at < computes.size(); ++at) {
+            for (; next != arriving.end() && next->sent <= ends[rank][at]; ++next) whole.push_back(next->instruction);
+            whole.push_back(computes[at]);
+            if (leaves(static_cast<int>(rank), computes[at])) whole.push_back(message_of(computes[at]));
+        }
+        order.instructions[rank] = std::move(whole);
+        arriving = {};
+        ends[rank] = {};
+    }
+    return order;
+}
+
+} // namespace pentad::pipeline
