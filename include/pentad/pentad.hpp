@@ -16,6 +16,7 @@
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/node/reduction.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
+#include <pentad/comm/number.hpp>
 #include <pentad/comm/pending.hpp>
 #include <pentad/comm/pool.hpp>
 #include <pentad/comm/progress.hpp>

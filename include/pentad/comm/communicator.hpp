@@ -48,7 +48,7 @@ class Communicator {
         tuning_ = &tuning.of(size_, levels_ ? static_cast<int>(node_->nodes()) : 1);
         may_block_ = world != nullptr ? world->may_block_ : nodes_.count() == size_;
 #if PENTAD_CHECKED
-        checker_ = std::make_unique<checked::Checker>(handle_, label_);
+        checker_ = std::make_unique<checked::Checker>(handle_, label_, where());
 #endif
     }
     Communicator(Communicator&& other) noexcept { swap(other); }
@@ -197,12 +197,9 @@ class Communicators {
     /// cannot be: the group along it lies on one node, or nodes have different numbers of its ranks, or these do not
     /// follow each other, or the mesh splits the axis elsewhere. The same on all ranks of the group.
     bool split_by_node(std::string_view name) {
-        auto const& group = along(AxisNames(name));
-        auto const& nodes = group.nodes();
-        if (nodes.count() == 1 || group.size() % nodes.count() != 0) return false;
-        int const each = group.size() / nodes.count();
-        for (int rank = 0; rank < group.size(); ++rank)
-            if (nodes.of(rank) != rank / each) return false;
+        auto const& nodes = along(AxisNames(name)).nodes();
+        int const each = nodes.each();
+        if (nodes.count() == 1 || each == 0) return false;
         auto const axis = std::find_if(axes_.begin(), axes_.end(), [&](auto const& a) { return a.name == name; });
         if (axis->inner == 1) axis->inner = each;
         return axis->inner == each;

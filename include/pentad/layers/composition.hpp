@@ -7,8 +7,6 @@
 #include <pentad/layers/layer.hpp>
 
 #include <cstddef>
-#include <string>
-#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>

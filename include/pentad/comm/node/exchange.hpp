@@ -175,14 +175,10 @@ class Exchange final : public Pending {
     }
     [[nodiscard]] std::string name(std::size_t rank) const { return std::to_string(group_->members()[rank]); }
     [[nodiscard]] std::string describe(std::size_t rank, Notice const& notice) const {
-        auto const reduction = static_cast<Placement>(notice.element >> 16);
         return "rank " + name(rank) + " " + std::string(observe::name(static_cast<Operation>(notice.operation))) +
                (notice.bytes == ~std::uint64_t{0} ? " of given counts"
                                                   : " of " + std::to_string(notice.bytes) + " bytes") +
-               " of " + type_text(notice.element) +
-               (reduction == Placement::partial
-                    ? ""
-                    : " (" + std::string(placement_names[static_cast<std::size_t>(reduction)]) + ")") +
+               " of " + type_text(notice.element) + reduction_text(notice.element) +
                (notice.root < 0 ? "" : " with root " + std::to_string(notice.root));
     }
     [[nodiscard]] bool is_direct() const {
