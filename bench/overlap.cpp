@@ -60,7 +60,9 @@ void measure_projection(char const* what, Context<Exec> const& context) {
     Blocked blocking{Map(context, "w", {y_extents[2], x_extents[2]})};
     Map plain(context, "w", {y_extents[2], x_extents[2]});
     using Store = zero::ParameterStore<f32, Exec>;
-    Store const stores[]{{context, overlapped, 1, 0}, {context, blocking, 1, 0}, {context, plain, 1, 0}};
+    constexpr std::size_t bucket = std::size_t{1} << 22;
+    Store const stores[]{
+        {context, overlapped, 1, 0, bucket}, {context, blocking, 1, 0, bucket}, {context, plain, 1, 0, bucket}};
 
     using X = typename Blocked::takes;
     using Y = std::conditional_t<std::is_same_v<X, Stream>, typename Map::gives, Stream>;

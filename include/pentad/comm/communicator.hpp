@@ -168,6 +168,8 @@ class Communicators {
         return index;
     }
 
+    /// How many have been made.
+    [[nodiscard]] std::size_t count() const { return made_.size(); }
     /// The communicator along `axes`, major to minor. Along several axes its first use makes it: then it is collective
     /// over the group of ranks that differ along those axes only, and waits for them, while what is under way goes on.
     Communicator const& along(AxisNames const& axes) {

@@ -52,7 +52,7 @@ class Progress {
         auto& operation = *idle.back();
         active_.push_back({std::move(idle.back()), &give_back<O>});
         idle.pop_back();
-        operation.forget_failure();
+        operation.forget();
         try {
             operation.begin(std::forward<Arguments>(arguments)...);
         } catch (...) {

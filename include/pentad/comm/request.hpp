@@ -54,7 +54,8 @@ class [[nodiscard]] Request {
     Request(Request&& other) noexcept
         : comm_(other.comm_), buffers_(std::move(other.buffers_)),
           handle_(std::exchange(other.handle_, MPI_REQUEST_NULL)), operation_(std::exchange(other.operation_, nullptr)),
-          name_(other.name_), bytes_(other.bytes_), started_ns_(other.started_ns_) {}
+          name_(other.name_), bytes_(other.bytes_), started_ns_(other.started_ns_), completed_ns_(other.completed_ns_) {
+    }
     Request& operator=(Request&& other) {
         if (this == &other) return *this;
         wait(); // may throw: then nothing has changed
@@ -176,6 +177,8 @@ class [[nodiscard]] Request {
         return MPI_SUCCESS;
     }
     void release() {
+        if (observe::trace().enabled())
+            completed_ns_ = operation_ != nullptr ? operation_->completed_ns() : observe::trace().now();
         if (operation_ != nullptr)
             progress().finish(std::exchange(operation_, nullptr));
         else
@@ -190,7 +193,7 @@ class [[nodiscard]] Request {
                           "communication",
                           {.axis = comm_->label(), .bytes = static_cast<std::int64_t>(bytes_)},
                           started_ns_,
-                          trace.now(),
+                          completed_ns_,
                           /*in_flight=*/true});
     }
 
@@ -200,7 +203,7 @@ class [[nodiscard]] Request {
     Pending* operation_ = nullptr;
     std::string_view name_;
     std::size_t bytes_ = 0;
-    std::int64_t started_ns_ = 0;
+    std::int64_t started_ns_ = 0, completed_ns_ = 0;
 };
 
 } // namespace pentad::comm
