@@ -10,6 +10,7 @@
 #include <pentad/comm/datatype.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/host_array.hpp>
+#include <pentad/comm/mpi_operation.hpp>
 #include <pentad/comm/network.hpp>
 #include <pentad/comm/node/copy.hpp>
 #include <pentad/comm/node/exchange.hpp>

@@ -13,6 +13,7 @@
 #if PENTAD_CHECKED
 
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/mpi_operation.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
 #include <pentad/comm/number.hpp>
 #include <pentad/comm/pending.hpp>
@@ -278,25 +279,14 @@ class Collective final : public Pending {
             if (!checker_->agree(number_)) return false;
             is_begun_ = true;
             operation_ = own_();
-            if (operation_ == nullptr) {
-                check(mpi_(&handle_), mpi_call_, checker_->where());
-                progress().count_mpi(1);
-            }
+            if (operation_ == nullptr) operation_ = &progress().begin<MpiOperation>(checker_->where(), mpi_call_, mpi_);
         }
-        if (operation_ != nullptr) {
-            if (!operation_->advance()) return false;
-            struct Finish {
-                Pending* operation;
-                ~Finish() { progress().finish(operation); }
-            } const finish{std::exchange(operation_, nullptr)};
-            finish.operation->rethrow();
-        } else {
-            int done = 0;
-            int const code = MPI_Test(&handle_, &done, MPI_STATUS_IGNORE);
-            if (code == MPI_SUCCESS && done == 0) return false;
-            progress().count_mpi(-1);
-            check(code, mpi_call_, checker_->where());
-        }
+        if (!operation_->advance()) return false;
+        struct Finish {
+            Pending* operation;
+            ~Finish() { progress().finish(operation); }
+        } const finish{std::exchange(operation_, nullptr)};
+        finish.operation->rethrow();
         return is_complete_ = true;
     }
 
@@ -308,7 +298,6 @@ class Collective final : public Pending {
     std::uint64_t number_ = 0;
     bool is_begun_ = false, is_complete_ = true;
     Pending* operation_ = nullptr;
-    MPI_Request handle_ = MPI_REQUEST_NULL;
 };
 
 } // namespace pentad::comm::checked

@@ -39,6 +39,7 @@ class Communicator {
         check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         for (auto const axis : axes_) label_ += (label_.empty() ? "" : ".") + std::string(axis);
+        where_ = "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
         add_scatter_cost(shares_, mesh_, axes_, 1.0);
         if (size_ == 1) return;
         node_ = std::make_unique<node::Group>(handle_);
@@ -48,7 +49,7 @@ class Communicator {
         tuning_ = &tuning.of(size_, levels_ ? static_cast<int>(node_->nodes()) : 1);
         may_block_ = world != nullptr ? world->may_block_ : nodes_.count() == size_;
 #if PENTAD_CHECKED
-        checker_ = std::make_unique<checked::Checker>(handle_, label_, where());
+        checker_ = std::make_unique<checked::Checker>(handle_, label_, where_);
 #endif
     }
     Communicator(Communicator&& other) noexcept { swap(other); }
@@ -92,15 +93,14 @@ class Communicator {
     /// How what an exchange over this group costs is shared out among the axes.
     [[nodiscard]] Cost const& shares() const { return shares_; }
     /// "over dp.ep (rank 1 of 4)", for messages.
-    [[nodiscard]] std::string where() const {
-        return "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
-    }
+    [[nodiscard]] std::string const& where() const { return where_; }
 
   private:
     void swap(Communicator& other) noexcept {
         std::swap(handle_, other.handle_);
         std::swap(axes_, other.axes_);
         std::swap(label_, other.label_);
+        std::swap(where_, other.where_);
         std::swap(shares_, other.shares_);
         std::swap(mesh_, other.mesh_);
         std::swap(size_, other.size_);
@@ -117,7 +117,7 @@ class Communicator {
 
     MPI_Comm handle_ = MPI_COMM_NULL;
     AxisNames axes_;
-    std::string label_;
+    std::string label_, where_;
     Cost shares_;
     std::span<MeshAxisValue const> mesh_;
     int size_ = 1;
