@@ -64,8 +64,9 @@ class Exchange final : public Pending {
         stage_ = Stage::waiting_for_slot;
         has_pieces_ = !task.sent.empty();
         bool const cuts = task.operation == Operation::reduce_scatter || task.operation == Operation::all_to_all;
+        bool const is_whole = !cuts && task.operation != Operation::all_gather; // a rank gives all of it
         std::size_t const parts = cuts ? n_ : 1;
-        longest_ = cuts || task.operation == Operation::all_gather ? task.piece : task.bytes;
+        longest_ = is_whole ? task.bytes : task.piece;
         if (has_pieces_) {
             longest_ = 0;
             for (std::size_t p = 0; p < n_; ++p) longest_ = std::max<std::size_t>(longest_, sent(p).bytes);
@@ -78,7 +79,7 @@ class Exchange final : public Pending {
             step_ = std::clamp<std::size_t>(longest_ / 4 / 64 * 64, std::size_t{16} << 10, step_);
         before_ = Group::never;
         if (!is_small_) std::tie(lane_, before_) = group.take_lane(number_);
-        exceeds_caches_ = 2 * n_ * n_ * longest_ > cache_bytes();
+        fills_caches_ = (is_whole ? n_ : 2 * n_ * n_) * longest_ >= cache_bytes(); // what the buffers of all ranks hold
         two_rounds_ = task.operation == Operation::all_reduce && n_ > 2 && longest_ > largest_in_one_round;
     }
     /// Its input is there.
@@ -336,7 +337,7 @@ class Exchange final : public Pending {
     }
     /// To where the result belongs.
     void copy(std::byte* to, std::byte const* from, std::size_t bytes) const {
-        node::copy(to, from, bytes, exceeds_caches_);
+        node::copy(to, from, bytes, fills_caches_);
     }
 
     /// The next chunk goes to the mailbox; what of it this rank keeps goes to its place while the others read.
@@ -384,7 +385,7 @@ class Exchange final : public Pending {
     }
     /// The sum of what lies at addresses_ to where nobody has it in cache yet.
     void sum(std::byte* out, std::size_t bytes) {
-        if (!exceeds_caches_) return task_.reduction(addresses_.data(), n_, &out, 1, bytes);
+        if (!fills_caches_) return task_.reduction(addresses_.data(), n_, &out, 1, bytes);
         alignas(64) std::byte tile[8192];
         std::byte* const in_cache = tile;
         for (std::size_t begin = 0; begin < bytes; begin += sizeof tile) {
@@ -441,7 +442,7 @@ class Exchange final : public Pending {
     std::size_t me_ = 0, n_ = 1, slot_ = 0, lane_ = 0, step_ = 0, longest_ = 0;
     std::uint64_t number_ = 0, before_ = 0;
     std::size_t filled_ = 0, reduced_ = 0, drained_ = 0;
-    bool held_ = false, has_pieces_ = false, is_small_ = false, two_rounds_ = false, exceeds_caches_ = false;
+    bool held_ = false, has_pieces_ = false, is_small_ = false, two_rounds_ = false, fills_caches_ = false;
     std::vector<std::byte*> addresses_;
 };
 
