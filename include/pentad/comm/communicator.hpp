@@ -43,6 +43,7 @@ class Communicator {
         add_scatter_cost(shares_, mesh_, axes_, 1.0);
         if (size_ == 1) return;
         node_ = std::make_unique<node::Group>(handle_);
+        if (node_->shares_cores()) progress().share_cores();
         nodes_ = Nodes(node_->node_of(), rank_);
         if (crosses_network()) progress_thread().start();
         if (node_->nodes() > 1) levels_ = std::make_unique<Levels>(handle_, *node_);

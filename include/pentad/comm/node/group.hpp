@@ -106,6 +106,7 @@ class Group {
         for (int rank = 0; rank < ranks; ++rank) {
             auto const& card = cards[static_cast<std::size_t>(rank)];
             auto const& me = cards[static_cast<std::size_t>(mine)];
+            if (card.kernel == me.kernel) ++ranks_of_machine_;
             if (!together(card, me)) continue;
             if (rank == mine) rank_ = members_.size();
             members_.push_back(rank);
@@ -153,6 +154,9 @@ class Group {
     [[nodiscard]] std::size_t rank() const { return rank_; }
     /// Of the node, as all members know it.
     [[nodiscard]] std::size_t processors() const { return processors_; }
+    /// True when more of the communicator's ranks run on this machine, be it taken for several nodes, than it has
+    /// processors.
+    [[nodiscard]] bool shares_cores() const { return ranks_of_machine_ > processors_; }
     /// How many nodes the communicator's ranks lie on, when each node shares memory among as many of them, two or more,
     /// which follow each other; otherwise 0. And which of the nodes this is.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
@@ -296,7 +300,8 @@ class Group {
                          why);
     }
 
-    std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, processors_ = SIZE_MAX;
+    std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, ranks_of_machine_ = 0;
+    std::size_t processors_ = SIZE_MAX;
     std::vector<int> members_, node_of_;
     std::vector<Place> places_;
     std::vector<std::byte*> blocks_;
