@@ -1,6 +1,7 @@
 // The collectives beside those of the MPI library, in turn, on the same ranks: `mpiexec -n N bench_collectives`. A line
 // of JSON for each operation and size; collectives.py makes a table and a picture of them.
 #include "pentad_tune/collective_calls.hpp"
+#include "variants.hpp"
 
 #include <pentad/tensor/context.hpp>
 
@@ -69,35 +70,24 @@ void measure(std::size_t smallest, std::size_t largest) {
             auto const by = [&](Algorithm algorithm, Buffers const& buffers) {
                 return [=, &comm] { call(algorithm, operation, comm, buffers); };
             };
-            struct Variant {
-                char const* name;
-                std::function<void()> call;
-                std::vector<double> samples;
-            };
-            std::vector<Variant> variants{{"mpi", by(Algorithm::mpi, outside), {}},
-                                          {"segment", by(Algorithm::automatic, segment), {}},
-                                          {"outside", by(Algorithm::automatic, outside), {}},
-                                          {"mpi_again", by(Algorithm::mpi, outside), {}}};
+            std::vector<Variant<double>> variants{{"mpi", by(Algorithm::mpi, outside)},
+                                                  {"segment", by(Algorithm::automatic, segment), {}},
+                                                  {"outside", by(Algorithm::automatic, outside)},
+                                                  {"mpi_again", by(Algorithm::mpi, outside)}};
             double once = 0;
             for (auto& variant : variants)
                 once = std::max(once, seconds(MPI_COMM_WORLD, 1, variant.call)); // and first touches
             once = std::max(once, seconds(MPI_COMM_WORLD, 1, variants[0].call));
             int const times = std::max(1, static_cast<int>(2e-3 / once));
-            int const repeats = bytes >= (std::size_t{128} << 20) ? 7 : bytes >= (std::size_t{32} << 20) ? 11 : 21;
-            for (int i = 0; i < repeats; ++i)
-                for (auto& variant : variants) variant.samples.push_back(seconds(MPI_COMM_WORLD, times, variant.call));
+            std::size_t const repeats = bytes >= (std::size_t{128} << 20)  ? 7
+                                        : bytes >= (std::size_t{32} << 20) ? 11
+                                                                           : 21;
+            measure_in_turn(variants, repeats, [&](auto const& f) { return seconds(MPI_COMM_WORLD, times, f); });
             if (rank != 0) continue;
             std::printf("{\"operation\": \"%s\", \"ranks\": %d, \"bytes\": %zu, \"bound\": %.4g",
                         std::string(observe::name(operation)).c_str(), ranks, bytes,
                         traffic(operation, static_cast<double>(bytes)) / bandwidth);
-            for (auto const& variant : variants) {
-                std::printf(", \"%s\": [", variant.name);
-                for (std::size_t i = 0; i < variant.samples.size(); ++i)
-                    std::printf("%s%.4g", i == 0 ? "" : ", ", variant.samples[i]);
-                std::printf("]");
-            }
-            std::printf("}\n");
-            std::fflush(stdout);
+            print_and_end_line(variants);
         }
 }
 

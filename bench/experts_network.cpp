@@ -2,6 +2,7 @@
 // JSON. lab/network.py starts it on hosts joined by links of a known rate.
 //   bench_experts_network [EXPERTS CHOICES HIDDEN TOKENS_A_RANK] [--device NAME]
 #include "lab/link.hpp"
+#include "variants.hpp"
 
 #include <pentad/experts/dispatch.hpp>
 #include <pentad/tensor/context.hpp>
@@ -61,11 +62,6 @@ void measure(Sizes const& s) {
     for (std::size_t i = 0; i < x.flat().size(); ++i) x.flat()(i) = static_cast<f32>(draw() % 1000);
     MPI_Allreduce(MPI_IN_PLACE, rows, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 
-    struct Variant {
-        char const* name;
-        std::function<void()> call;
-        std::vector<lab::Sample> samples;
-    };
     experts::Hop<Exec> hop;
     experts::Dispatch<f32, Exec> dispatch;
     // The experts give what they are given.
@@ -78,25 +74,19 @@ void measure(Sizes const& s) {
         dispatch.route(context, choice.view(), weight.view(), s.experts);
         dispatch.combine(context, dispatch.forward(context, x.view()), weight.view(), sums.view());
     };
-    std::vector<Variant> variants{{"choice", by_choice, {}}, {"node", by_node, {}}, {"choice_again", by_choice, {}}};
+    std::vector<Variant<lab::Sample>> variants{{"choice", by_choice}, {"node", by_node}, {"choice_again", by_choice}};
     for (auto& variant : variants) variant.call(); // first touches
     double wrong = 0;
     for (std::size_t i = 0; i < y.flat().size(); ++i)
         wrong = std::max(wrong, static_cast<double>(std::abs(y.flat()(i) - sums.flat()(i))));
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     if (wrong > 1e-3 && rank == 0) std::fprintf(stderr, "bench_experts_network: the two differ by %g\n", wrong);
-    for (int i = 0; i < 5; ++i)
-        for (auto& variant : variants) variant.samples.push_back(lab::sample(group, variant.call));
+    measure_in_turn(variants, 5, [&](auto const& f) { return lab::sample(group, f); });
     if (rank != 0) return;
     std::printf("{\"ranks\": %d, \"nodes\": %d, \"experts\": %zu, \"choices\": %zu, \"hidden\": %zu, \"tokens\": %zu, "
                 "\"rows_by_choice\": %.0f, \"rows_by_node\": %.0f",
                 ranks, group.nodes().count(), s.experts, s.choices, s.hidden, s.tokens, rows[0], rows[1]);
-    for (auto const& variant : variants) {
-        std::printf(", \"%s\": [", variant.name);
-        for (std::size_t i = 0; i < variant.samples.size(); ++i) variant.samples[i].print(i);
-        std::printf("]");
-    }
-    std::printf("}\n");
+    print_and_end_line(variants);
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 //   bench_network BYTES... [--device NAME]
 #include "lab/link.hpp"
 #include "pentad_tune/collective_calls.hpp"
+#include "variants.hpp"
 
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/tensor/context.hpp>
@@ -50,32 +51,21 @@ void measure(std::vector<std::size_t> const& sizes) {
     for (auto const operation : operations)
         for (std::size_t const bytes : sizes) {
             auto const buffers = views(operation, bytes, ranks, in, out);
-            struct Variant {
-                char const* name;
-                std::function<void()> call;
-                std::vector<lab::Sample> samples;
-            };
             auto const by_mpi = [&] { call(Algorithm::mpi, operation, comm, buffers); };
-            std::vector<Variant> variants{{"mpi", by_mpi, {}},
-                                          {"pentad", [&] { call(Algorithm::automatic, operation, comm, buffers); }, {}},
-                                          {"mpi_again", by_mpi, {}}};
+            std::vector<Variant<lab::Sample>> variants{
+                {"mpi", by_mpi},
+                {"pentad", [&] { call(Algorithm::automatic, operation, comm, buffers); }},
+                {"mpi_again", by_mpi}};
             if (operation == Operation::all_reduce)
-                variants.push_back({"ring", [&] { ring_all_reduce(Exec(), comm, buffers.in, buffers.out); }, {}});
+                variants.push_back({"ring", [&] { ring_all_reduce(Exec(), comm, buffers.in, buffers.out); }});
             for (auto& variant : variants) variant.call(); // first touches
-            int const repeats = bytes > (std::size_t{4} << 20) ? 5 : 11;
-            for (int i = 0; i < repeats; ++i)
-                for (auto& variant : variants) variant.samples.push_back(lab::sample(comm, variant.call));
+            measure_in_turn(variants, bytes > (std::size_t{4} << 20) ? 5 : 11,
+                            [&](auto const& f) { return lab::sample(comm, f); });
             if (rank != 0) continue;
             std::printf("{\"operation\": \"%s\", \"ranks\": %d, \"nodes\": %zu, \"bytes\": %zu",
                         std::string(observe::name(operation)).c_str(), ranks,
                         comm.levels() == nullptr ? std::size_t{0} : comm.levels()->nodes(), bytes);
-            for (auto const& variant : variants) {
-                std::printf(", \"%s\": [", variant.name);
-                for (std::size_t i = 0; i < variant.samples.size(); ++i) variant.samples[i].print(i);
-                std::printf("]");
-            }
-            std::printf("}\n");
-            std::fflush(stdout);
+            print_and_end_line(variants);
         }
 }
 

@@ -1,7 +1,10 @@
 // Collective matrix products and ring attention whose ranks are on different hosts: the transfers beside the products,
 // and before or behind them. lab/overlap.py starts it on hosts joined by links of a known rate. A line of JSON for
 // each: seconds of the slowest rank, a list for each variant, measured in turn.
-//   bench_overlap [--repeats N] [--sequence N]
+//   bench_overlap [REPEATS]
+#include "pentad_tune/collective_calls.hpp"
+#include "variants.hpp"
+
 #include <pentad/comm/error.hpp>
 #include <pentad/context/ring.hpp>
 #include <pentad/layers/projection.hpp>
@@ -31,36 +34,14 @@ template <class Communication>
 using RowProduct = OutputProjection<Communication, Row, Stream>;
 
 int ranks = 1, rank = 0;
-std::size_t repeats = 11, length = 4096;
-constexpr std::size_t width = 1024, inner = 6144, heads_count = 16, kv_heads_count = 8;
+std::size_t repeats = 11;
+constexpr std::size_t length = 4096, width = 1024, inner = 6144, heads_count = 16, kv_heads_count = 8;
 
-struct Variant {
-    char const* name;
-    std::function<void()> run;
-    std::vector<double> seconds;
-};
-
-void measure(char const* what, char const* passes, std::vector<Variant> variants) {
-    for (auto& variant : variants) variant.run(); // first touches
-    for (std::size_t i = 0; i < repeats; ++i)
-        for (auto& variant : variants) {
-            MPI_Barrier(MPI_COMM_WORLD);
-            double const begin = MPI_Wtime();
-            variant.run();
-            double seconds = MPI_Wtime() - begin;
-            MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-            variant.seconds.push_back(seconds);
-        }
+void measure(char const* what, char const* passes, std::vector<Variant<double>> variants) {
+    measure_in_turn(variants, repeats, [](auto const& f) { return collective_calls::seconds(MPI_COMM_WORLD, 1, f); });
     if (rank != 0) return;
     std::printf("{\"what\": \"%s\", \"passes\": \"%s\"", what, passes);
-    for (auto const& variant : variants) {
-        std::printf(", \"%s\": [", variant.name);
-        for (std::size_t i = 0; i < variant.seconds.size(); ++i)
-            std::printf("%s%.5g", i == 0 ? "" : ", ", variant.seconds[i]);
-        std::printf("]");
-    }
-    std::printf("}\n");
-    std::fflush(stdout);
+    print_and_end_line(variants);
 }
 
 template <class L>
@@ -79,7 +60,9 @@ void measure_projection(char const* what, Context<Exec> const& context) {
     Blocked blocking{Map(context, "w", {y_extents[2], x_extents[2]})};
     Map plain(context, "w", {y_extents[2], x_extents[2]});
     using Store = zero::ParameterStore<f32, Exec>;
-    Store const stores[]{{context, overlapped, 1, 0}, {context, blocking, 1, 0}, {context, plain, 1, 0}};
+    constexpr std::size_t bucket = std::size_t{1} << 22;
+    Store const stores[]{
+        {context, overlapped, 1, 0, bucket}, {context, blocking, 1, 0, bucket}, {context, plain, 1, 0, bucket}};
 
     using X = typename Blocked::takes;
     using Y = std::conditional_t<std::is_same_v<X, Stream>, typename Map::gives, Stream>;
@@ -116,10 +99,10 @@ void measure_projection(char const* what, Context<Exec> const& context) {
             }
         };
         measure(what, both ? "forward and backward" : "forward",
-                {{"blocking", run(blocking), {}},
-                 {"overlapped", run(overlapped), {}},
-                 {"communication", communicate, {}},
-                 {"compute", compute, {}}});
+                {{"blocking", run(blocking)},
+                 {"overlapped", run(overlapped)},
+                 {"communication", communicate},
+                 {"compute", compute}});
     }
 }
 
@@ -157,9 +140,8 @@ void measure_ring_attention(Context<Exec> const& context) {
             for (int i = 0; i < (both ? 6 : 2) * (ranks - 1); ++i)
                 comm::ring_shift(context.exec(), comm, key.flat(), landing.flat());
         };
-        measure(
-            "ring attention", both ? "forward and backward" : "forward",
-            {{"blocking", run(blocking), {}}, {"overlapped", run(overlapped), {}}, {"communication", communicate, {}}});
+        measure("ring attention", both ? "forward and backward" : "forward",
+                {{"blocking", run(blocking)}, {"overlapped", run(overlapped)}, {"communication", communicate}});
     }
 }
 
@@ -170,10 +152,7 @@ int main(int argc, char** argv) {
     Kokkos::ScopeGuard const kokkos(argc, argv);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    for (int i = 1; i + 1 < argc; i += 2) {
-        std::string const option = argv[i];
-        (option == "--repeats" ? repeats : length) = std::strtoull(argv[i + 1], nullptr, 10);
-    }
+    if (argc > 1) repeats = std::strtoull(argv[1], nullptr, 10);
     {
         comm::Communicators communicators(MPI_COMM_WORLD,
                                           Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(1, 1, 1, 1, ranks));

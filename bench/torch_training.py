@@ -1,6 +1,7 @@
 """The peer of bench/training.py: the same dense model trained by PyTorch DistributedDataParallel over gloo.
 
-torch_ranks.py starts it. Rank 0 prints one JSON line: the seconds of each step and the GEMM speed. scaled_dot_product_attention, fused AdamW, default buckets, no clipping.
+torch_ranks.py starts it. Rank 0 prints one JSON line: the seconds of each step, those of matrix products and attention in two
+more steps under the profiler, and the GEMM speed. scaled_dot_product_attention, fused AdamW, default buckets, no clipping.
 """
 
 import argparse
@@ -66,6 +67,10 @@ class Model(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
 
 
+PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::mkldnn_linear", "aten::_scaled_dot_product_flash_attention_for_cpu",
+            "aten::_scaled_dot_product_flash_attention_for_cpu_backward"}
+
+
 def gemm_speed():
     a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
     best = 0.0
@@ -88,8 +93,8 @@ def main():
     model = DistributedDataParallel(Model(o))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     speed = gemm_speed()
-    seconds = []
-    for _ in range(o.steps):
+
+    def step():
         text = torch.randint(0, 256, (o.batch // ranks, o.seq + 1))
         dist.barrier()
         start = time.perf_counter()
@@ -97,9 +102,16 @@ def main():
         model(text[:, :-1], text[:, 1:]).backward()
         optimizer.step()
         dist.barrier()
-        seconds.append(time.perf_counter() - start)
+        return time.perf_counter() - start
+
+    seconds = [step() for _ in range(o.steps)]
+    products = []
+    for _ in range(2):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            step()
+        products.append(sum(event.self_cpu_time_total for event in profile.key_averages() if event.key in PRODUCTS) / 1e6)
     if rank == 0:
-        print(json.dumps({"seconds": seconds, "gemm": speed}))
+        print(json.dumps({"seconds": seconds, "products": products, "gemm": speed}))
     dist.destroy_process_group()
 
 

@@ -3,7 +3,9 @@
     training.py --train-lm BINARY --data FILE [--pairs N] [--steps N]
 
 4 layers, hidden 512, 8 heads, ffn 1408, vocab 4096, seq 512, 4 sequences a rank, f32, data parallel over 2 ranks of one
-thread. Each pair is a run of each; the figures are medians over the steps after the first two, and over the pairs.
+thread. Each pair is a run of each; the figures are medians over the steps after the first two, and over the pairs. What a
+step spends outside matrix products and attention is its time less theirs: by the spans of train_lm's timeline, and by
+PyTorch's profiler.
 """
 
 import argparse
@@ -19,6 +21,15 @@ import torch_ranks
 SHAPE = {"layers": 4, "hidden": 512, "heads": 8, "ffn": 1408, "vocab": 4096, "seq": 512}
 RANKS, SEQUENCES = 2, 4
 WARM_UP = 2
+TOKENS = RANKS * SEQUENCES * SHAPE["seq"]
+
+
+class Run:
+    """The medians over the steps of a run: tokens a second, seconds outside products and attention, FLOP/s of a product."""
+
+    def __init__(self, seconds, products, gemm):
+        step = statistics.median(seconds)
+        self.speed, self.outside, self.gemm = TOKENS / step, step - statistics.median(products), gemm
 
 
 def shape_flags(steps):
@@ -28,20 +39,24 @@ def shape_flags(steps):
 
 def pentad(o):
     with tempfile.TemporaryDirectory() as folder:
-        log = pathlib.Path(folder) / "log"
+        log, trace = pathlib.Path(folder) / "log", pathlib.Path(folder) / "trace"
         done = subprocess.run(["mpiexec", "-n", str(RANKS), o.train_lm, "--mesh", f"dp={RANKS}", "--dtype", "f32",
-                               "--data", o.data, "--log", log, *shape_flags(o.steps)],
+                               "--data", o.data, "--log", log, "--trace", trace, *shape_flags(o.steps)],
                               check=True, capture_output=True, text=True)
         lines = [json.loads(line) for line in log.read_text().splitlines()]
+        spans = [span for span in json.loads(trace.read_text())["traceEvents"] if span["pid"] == 0 and span["ph"] == "X"]
     speed = re.search(r"GEMM speed of all \d+ ranks \(([\d.]+) ([GT])FLOP/s", done.stdout)
     gemm = float(speed[1]) * (1e9 if speed[2] == "G" else 1e12) / RANKS
-    return statistics.median(line["tokens_per_s"] for line in lines[WARM_UP:-1]), gemm
+    ends = sorted(span["ts"] for span in spans if span["name"] == "update")
+    products = [sum(span["dur"] for span in spans if span["name"] in ("gemm", "attention") and start < span["ts"] < end) / 1e6
+                for start, end in zip(ends[WARM_UP - 1:], ends[WARM_UP:])]
+    seconds = [TOKENS / line["tokens_per_s"] for line in lines[WARM_UP:-1]]
+    return Run(seconds, products, gemm)
 
 
 def torch(o):
     result, = torch_ranks.run("torch_training.py", RANKS, shape_flags(o.steps))
-    step = statistics.median(result["seconds"][WARM_UP:])
-    return RANKS * SEQUENCES * SHAPE["seq"] / step, result["gemm"]
+    return Run(result["seconds"][WARM_UP:], result["products"], result["gemm"])
 
 
 def main():
@@ -51,15 +66,17 @@ def main():
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     o = parser.parse_args()
-    ratios = []
-    print("dense model, data parallel over 2 ranks of 1 thread, f32     tokens/s          GEMM of a rank    ratio")
+    speeds, outsides = [], []
+    print("dense model, data parallel over 2 ranks of 1 thread, f32      tokens/s  ratio   GEMM of a rank     ms outside GEMM and attention  ratio")
     for pair in range(o.pairs):
-        ours, our_gemm = pentad(o)
-        theirs, their_gemm = torch(o)
-        ratios.append(ours / theirs)
-        print(f"  pair {pair + 1}: Pentad {ours:8.0f}  PyTorch DDP {theirs:8.0f}              "
-              f"{our_gemm / 1e9:5.0f} / {their_gemm / 1e9:3.0f} GFLOP/s   {ratios[-1]:.3f}", flush=True)
-    print(f"Pentad / PyTorch, median of {o.pairs} pairs: {statistics.median(ratios):.3f}")
+        ours, theirs = pentad(o), torch(o)
+        speeds.append(ours.speed / theirs.speed)
+        outsides.append(ours.outside / theirs.outside)
+        print(f"  pair {pair + 1}: Pentad {ours.speed:8.0f}  PyTorch DDP {theirs.speed:8.0f}              {speeds[-1]:.3f}"
+              f"{ours.gemm / 1e9:6.0f} / {theirs.gemm / 1e9:3.0f} GFLOP/s{ours.outside * 1e3:20.0f} / {theirs.outside * 1e3:.0f}"
+              f"{outsides[-1]:14.3f}", flush=True)
+    print(f"Pentad / PyTorch, medians of {o.pairs} pairs: tokens/s {statistics.median(speeds):.3f}, "
+          f"time outside GEMM and attention {statistics.median(outsides):.3f}")
 
 
 main()

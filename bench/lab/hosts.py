@@ -154,6 +154,26 @@ class Hosts:
         self.close()
 
 
+def lines_of(o, *commands):
+    """What commands print, run on all hosts of a lab that is made as the arguments say: a list of lines, JSON, for each.
+    Where there can be no lab this ends with a line that says so."""
+    printed = []
+    try:
+        with Hosts(o.hosts, o.rate, o.delay) as lab:
+            seconds, counted = lab.prove()
+            print(f"lab: {o.hosts} hosts, {o.ranks_per_host} ranks on each, {o.rate}; 8 MiB from the first to the last in "
+                  f"{seconds * 1e3:.0f} ms, {counted} bytes on its device", flush=True)
+            for command in commands:
+                done = lab.mpiexec(o.ranks_per_host, list(map(str, command)), stdout=subprocess.PIPE, text=True)
+                if done.returncode != 0:
+                    sys.exit(f"lab: {command[0]} ended with {done.returncode}")
+                printed.append([json.loads(line) for line in done.stdout.splitlines()])
+    except Skip as reason:
+        print(f"lab: skipped: {reason}")
+        sys.exit()
+    return printed
+
+
 def as_launcher(words):
     """mpiexec's launcher: [-x] ADDRESS COMMAND..., run on the host of that address."""
     words = [word for word in words if word != "-x"]

@@ -50,12 +50,8 @@ inline Counter counter() {
 /// most, the payload that its device has sent and what the ledgers of its ranks say.
 struct Sample {
     double seconds, bytes, payload, ledger;
-
-    /// Number `i` of a list in JSON.
-    void print(std::size_t i) const {
-        std::printf("%s[%.4g, %.0f, %.0f, %.0f]", i == 0 ? "" : ", ", seconds, bytes, payload, ledger);
-    }
 };
+inline void print(Sample const& s) { std::printf("[%.4g, %.0f, %.0f, %.0f]", s.seconds, s.bytes, s.payload, s.ledger); }
 
 /// Collective over the world, which is also `comm`.
 inline Sample sample(pentad::comm::Communicator const& comm, std::function<void()> const& f) {

@@ -8,15 +8,12 @@ Times are medians of pairs of calls made in turn; "link" is what the busiest hos
 unscattered side. "ledger" is what the ledgers of a host's ranks say that they sent to other hosts, over the payload that
 its device counted, of the host where the two differ most; for 1 MB and more. The payload is the device's bytes less 66 for
 each packet it counted: the headers of Ethernet, IPv4 and TCP with time stamps, which is also all of an acknowledgement.
-(These devices pass segments of up to 64 KiB as one packet; where 1448 bytes of payload fill a packet of 1514, headers are
+(These devices pass segments of up to 125 KB as one packet; where 1448 bytes of payload fill a packet of 1514, headers are
 4.6 % of the payload.) Ends with a line where the lab cannot be set up.
 """
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 
 import hosts
 
@@ -35,13 +32,6 @@ def ledger(row, what):
     return f"{statistics.median(sample[3] / sample[2] for sample in row[what]):8.3f}"
 
 
-def rows(lab, ranks_per_host, program, *arguments):
-    done = lab.mpiexec(ranks_per_host, [program, *arguments, "--device", hosts.DEVICE], stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        sys.exit(f"network.py: {program} ended with {done.returncode}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bench", required=True)
@@ -49,16 +39,8 @@ def main():
     hosts.add_arguments(parser)
     parser.add_argument("bytes", nargs="*", type=int, default=[64 << 10, 1 << 20, 16 << 20])
     o = parser.parse_args()
-    try:
-        with hosts.Hosts(o.hosts, o.rate, o.delay) as lab:
-            seconds, counted = lab.prove()
-            print(f"lab: {o.hosts} hosts of {o.ranks_per_host} ranks, {o.rate}; 8 MiB from the first to the last in {seconds * 1e3:.0f} ms, "
-                  f"{counted} bytes on its device", flush=True)
-            collectives = rows(lab, o.ranks_per_host, o.bench, *map(str, o.bytes))
-            experts = rows(lab, o.ranks_per_host, o.experts) if o.experts else []
-    except hosts.Skip as reason:
-        print(f"lab: skipped: {reason}")
-        return
+    device = ["--device", hosts.DEVICE]
+    collectives, *experts = hosts.lines_of(o, [o.bench, *o.bytes, *device], *([[o.experts, *device]] if o.experts else []))
     print("operation           bytes    MPI, ms   Pentad/MPI  MPI again  Pentad/ring   link: MPI  Pentad    ring  ledger: MPI  Pentad    ring")
     for row in collectives:
         ring = f"{ratio(row, 'pentad', 'ring'):13.2f}" if "ring" in row else "            -"
@@ -67,7 +49,7 @@ def main():
               f"{ratio(row, 'mpi_again'):11.2f}{ring}{median(row, 'mpi', 1) / row['bytes']:12.2f}"
               f"{median(row, 'pentad', 1) / row['bytes']:8.2f}{link}"
               f"     {ledger(row, 'mpi')}{ledger(row, 'pentad')}{ledger(row, 'ring')}")
-    for row in experts:
+    for row in sum(experts, []):
         print(f"{row['choices']} of {row['experts']} experts, {row['tokens']} tokens of {row['hidden']} f32 a rank, there and back: "
               f"{median(row, 'choice', 0) * 1e3:.0f} ms a row for each choice; "
               f"time by node / by choice {ratio(row, 'node', 'choice'):.2f} (by choice again {ratio(row, 'choice_again', 'choice'):.2f})\n"

@@ -52,6 +52,7 @@ struct Options {
     std::string cp = "ring";       ///< ring, allgather
     bool zigzag = false;
     std::int64_t zero = 0; ///< 0, 1
+    std::int64_t bucket_elements = 1 << 22;
     bool recompute = false;
     std::string dtype = "f32"; ///< f64, f32, bf16
 

@@ -67,6 +67,7 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.gpipe = o.schedule == "gpipe";
     s.recompute = o.recompute;
     s.zero_stage = static_cast<int>(o.zero);
+    s.bucket_elements = size(o.bucket_elements);
     if (o.ignore_byte) s.ignored = static_cast<std::uint8_t>(*o.ignore_byte);
     s.steps = o.steps;
     s.learning_rate = o.lr;

@@ -10,12 +10,16 @@
 #include <pentad/comm/datatype.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/host_array.hpp>
+#include <pentad/comm/mpi_operation.hpp>
 #include <pentad/comm/network.hpp>
 #include <pentad/comm/node/copy.hpp>
 #include <pentad/comm/node/exchange.hpp>
 #include <pentad/comm/node/group.hpp>
+#include <pentad/comm/node/mail.hpp>
 #include <pentad/comm/node/reduction.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
+#include <pentad/comm/node/task.hpp>
+#include <pentad/comm/number.hpp>
 #include <pentad/comm/pending.hpp>
 #include <pentad/comm/pool.hpp>
 #include <pentad/comm/progress.hpp>

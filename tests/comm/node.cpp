@@ -10,6 +10,8 @@
 #include <pentad/tensor/context.hpp>
 #include <pentad/tensor/view.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -178,6 +180,13 @@ TEST_CASE("the ranks of this machine find each other") {
     REQUIRE(world.comm.node() != nullptr);
     CHECK(world.comm.node()->size() == world.n);
     CHECK(world.comm.node()->rank() == world.me);
+}
+
+TEST_CASE("more ranks than processors share them, on however many nodes they are taken to be") {
+    support::SimulatedNodes const nodes("1");
+    comm::node::Group const group(MPI_COMM_WORLD);
+    CHECK(group.size() == 1);
+    CHECK(group.shares_cores() == (world_size() > sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
 TEST_CASE_TEMPLATE("any size gives the same bits, wherever the buffers are", T, f64, f32, bf16, i32) {

@@ -90,8 +90,8 @@ TEST_CASE("every flag reaches its option") {
         "--mesh tp=2,dp=3,cp=1 --data a --data b --vocab 300 --ignore-byte 10 --steps 7 --batch 12 --micro-batches 2 "
         "--seq 64 "
         "--layers 6 --hidden 96 --heads 6 --kv-heads 2 --ffn 128 --experts 4 --top-k 3 --moe-every 2 --tie-embeddings "
-        "--sequence-parallel on --schedule gpipe --cp allgather --zigzag --zero 1 --recompute --dtype f64 --lr 0.5 "
-        "--warmup 3 "
+        "--sequence-parallel on --schedule gpipe --cp allgather --zigzag --zero 1 --bucket-elements 1000 --recompute "
+        "--dtype f64 --lr 0.5 --warmup 3 "
         "--weight-decay 0.25 --clip 2 --aux-coef 0.125 --z-coef 1e-4 --seed 99 --log l --dump-weights d --trace t "
         "--sample 5 --prompt p --quiet",
         6);
@@ -122,6 +122,7 @@ TEST_CASE("every flag reaches its option") {
     CHECK(o.cp == "allgather");
     CHECK(o.zigzag);
     CHECK(o.zero == 1);
+    CHECK(o.bucket_elements == 1000);
     CHECK(o.recompute);
     CHECK(o.dtype == "f64");
     CHECK(o.lr == 0.5);

@@ -105,7 +105,7 @@ TEST_CASE("recomputation gives the same bits") {
 TEST_CASE("a layer repeated no times changes nothing") {
     OnMesh const mesh({.tp = world_size()});
     Setup<Exec> const setup{.context = mesh.context, .shape = {.hidden = 8, .ffn = 12}, .batch = 4, .seq = 12};
-    auto const none = make_blocks<SequenceStream<f64>>(true, 0)(setup);
+    auto none = make_blocks<SequenceStream<f64>>(true, 0)(setup);
     decltype(none)::Saved saved;
     Pass<Exec> pass{.context = mesh.context};
     Whole const x = drawn({4, 12, 8}, "x");

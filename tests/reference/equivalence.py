@@ -61,17 +61,17 @@ FIXED = [
     # one rank, by other ways
     Case("dp=1", "--recompute --zero 1 --zigzag --sequence-parallel on --schedule gpipe --cp allgather", MOE),
     # several
-    Case("dp=2,tp=2", "--zero 1 --sequence-parallel on"), Case("tp=2,dp=2", "--zero 1", {"tie-embeddings": True}),
+    Case("dp=2,tp=2", "--zero 1 --sequence-parallel on --bucket-elements 500"), Case("tp=2,dp=2", "--zero 1 --bucket-elements 500", {"tie-embeddings": True}),
     Case("dp=3,tp=2", "--zero 1 --sequence-parallel on", {**MOE, "batch": 6}),
     Case("cp=2,tp=2", "--sequence-parallel on --zigzag"), Case("tp=2,cp=3", "--sequence-parallel on", {"seq": 24}),
     Case("ep=2,tp=2", "--sequence-parallel on --zero 1", MOE), Case("tp=2,ep=2,dp=2", "--zero 1 --recompute", MOE),
-    Case("pp=2,tp=2", "--schedule gpipe --sequence-parallel on", {"tie-embeddings": True}), Case("pp=2,dp=3", "--zero 1", {"batch": 12, "tie-embeddings": True}),
+    Case("pp=2,tp=2", "--schedule gpipe --sequence-parallel on", {"tie-embeddings": True}), Case("pp=2,dp=3", "--zero 1 --bucket-elements 500", {"batch": 12, "tie-embeddings": True}),
     Case("cp=2,ep=2", "--zigzag", MOE), Case("dp=2,ep=2", "--zero 1"),
     Case("dp=2,pp=2,cp=2", "--zero 1 --zigzag --recompute"), Case("cp=2,pp=2,tp=2", "--cp allgather --sequence-parallel on", MOE),
     Case("dp=2,pp=1,ep=2,cp=1,tp=4", "--zero 1 --sequence-parallel on", MOE),
     # all five, in three orders
-    Case("dp=2,pp=2,ep=2,cp=2,tp=2", "--zero 1 --zigzag --sequence-parallel on", MOE),
-    Case("tp=2,cp=2,ep=2,pp=2,dp=2", "--schedule gpipe --cp allgather --recompute", {**MOE, "tie-embeddings": True}),
+    Case("dp=2,pp=2,ep=2,cp=2,tp=2", "--zero 1 --zigzag --sequence-parallel on --bucket-elements 500", MOE),
+    Case("tp=2,cp=2,ep=2,pp=2,dp=2", "--schedule gpipe --cp allgather --recompute --bucket-elements 500", {**MOE, "tie-embeddings": True}),
     Case("pp=2,tp=2,dp=2,ep=2,cp=2", "--zero 1 --recompute --sequence-parallel on", {"tie-embeddings": True}),
     # f32
     Case("dp=2,tp=2", "--zero 1 --sequence-parallel on", {"dtype": "f32"}),

@@ -11,9 +11,12 @@
 #include <support/pmpi_counter.hpp>
 #include <support/training.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <vector>
 
 using namespace support;
 
@@ -266,4 +269,47 @@ TEST_CASE("ep shares out the experts; what it sends are the tokens that chose th
                    0, 0});
     CHECK(over_ranks(counted.rows_exchanged) <= 2 * passes * T * K);
     CHECK((n == 1 || over_ranks(counted.rows_exchanged) > 0));
+}
+
+TEST_CASE("gradients are reduced while the backward pass goes on; the numbers do not depend on the buckets") {
+    if (world_size() == 1) return;
+    OnMesh const mesh({.dp = world_size()}, dense().shape.kv_heads);
+    auto const parameters = static_cast<std::size_t>(9 * L + 3);
+    for (int const stage : {0, 1}) {
+        auto run = dense();
+        run.zero_stage = stage;
+        run.clip = 0; // the norm is summed bucket by bucket
+        Training<Invariant> whole(mesh, run);
+        run.bucket_elements = 1;
+        Training<Invariant> cut(mesh, run);
+        whole.trainer.step(1);
+        whole.trainer.step(2);
+        cut.trainer.step(1);
+        observe::trace().enable(1 << 14);
+        cut.trainer.step(2);
+        observe::trace().disable();
+
+        std::vector<std::vector<float>> weights;
+        whole.trainer.model().for_each_parameter(
+            [&](auto const& p) { weights.emplace_back(p.value().data(), p.value().data() + p.value().size()); });
+        std::size_t at = 0;
+        cut.trainer.model().for_each_parameter([&](auto const& p) {
+            auto const& expected = weights[at++];
+            CHECK(std::equal(expected.begin(), expected.end(), p.value().data()));
+        });
+        CHECK(at == parameters);
+
+        observe::Span backward, attention; // the last ones
+        std::vector<std::int64_t> starts;
+        for (auto const& span : observe::trace().spans()) {
+            if (span.name == "backward") backward = span;
+            if (span.name == "attention backward") attention = span;
+            if (span.in_flight) starts.push_back(span.start_ns);
+        }
+        CHECK(starts.size() == parameters);
+        for (auto const start : starts) CHECK((start > backward.start_ns && start < backward.end_ns));
+        // Those of the head, the last norm and all layers but the first have begun when the first layer's begins.
+        auto const begun = std::count_if(starts.begin(), starts.end(), [&](auto t) { return t < attention.start_ns; });
+        CHECK(begun == static_cast<std::ptrdiff_t>(9 * (L - 1) + 2));
+    }
 }

@@ -1,6 +1,7 @@
-// ranks: 1 4
+// ranks: 1 4 8
 //
-// A step of a run that has settled allocates no buffer, neither in a memory space of Kokkos nor on the host.
+// A step of a run that has settled allocates no buffer, neither in a memory space of Kokkos nor on the host. No step
+// makes a communicator.
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/train/trainer.hpp>
@@ -75,6 +76,7 @@ void nothing_is_allocated(MeshShape const& m, train::RunSettings settings) {
     auto const slabs_before = slabs();
     Training<Stream> training(mesh, settings, text);
     auto& trainer = training.trainer;
+    auto const communicators = mesh.context.communicators().count();
     for (std::int64_t step = 1; step <= 4; ++step) trainer.step(step);
     CHECK(host_allocations > 0); // the counters see what there is to see
     CHECK((world_size() > 1 || kokkos_allocations > 0));
@@ -87,6 +89,7 @@ void nothing_is_allocated(MeshShape const& m, train::RunSettings settings) {
     CHECK(host_allocations == 0);
     CHECK(kokkos_allocations == 0);
     CHECK(slabs() == slabs_of_start);
+    CHECK(mesh.context.communicators().count() == communicators);
 }
 
 train::RunSettings run() {
@@ -102,6 +105,10 @@ template <class F>
 void on_some_meshes(F&& f) {
     if (world_size() == 1) {
         f(MeshShape{});
+        return;
+    }
+    if (world_size() == 8) {
+        f(MeshShape{.dp = 2, .pp = 2, .tp = 2});
         return;
     }
     f(MeshShape{.dp = 2, .tp = 2});

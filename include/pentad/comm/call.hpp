@@ -54,11 +54,9 @@ struct Said {
 
     /// "all_reduce of 256 x f32"
     [[nodiscard]] std::string text() const {
-        auto const reduction = static_cast<Placement>(call.type >> 16);
         std::string text = call.is_started != 0 ? "start_" : "";
         text += observe::name(static_cast<observe::Operation>(call.operation));
-        if (reduction != Placement::partial)
-            text += " (" + std::string(placement_names[static_cast<std::size_t>(reduction)]) + ")";
+        text += reduction_text(call.type);
         text += " of " + (call.has_counts != 0 ? std::string("given counts of ") : std::to_string(call.count) + " x ");
         text += type_text(call.type);
         return text + (call.root < 0 ? "" : " with root " + std::to_string(call.root));

@@ -13,7 +13,9 @@
 #if PENTAD_CHECKED
 
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/mpi_operation.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
+#include <pentad/comm/number.hpp>
 #include <pentad/comm/pending.hpp>
 #include <pentad/comm/progress.hpp>
 
@@ -21,7 +23,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -33,7 +34,6 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -44,12 +44,10 @@ namespace pentad::comm::checked {
 inline double timeout() {
     char const* const text = std::getenv("PENTAD_TIMEOUT");
     if (text == nullptr) return 10;
-    std::string_view const digits(text);
-    double seconds = 0;
-    auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seconds);
-    if (error != std::errc() || end != digits.data() + digits.size() || !std::isfinite(seconds) || seconds <= 0)
+    auto const seconds = number<double>(text);
+    if (!seconds || !std::isfinite(*seconds) || *seconds <= 0)
         throw Error("PENTAD_TIMEOUT=" + std::string(text) + ": it is a number of seconds, more than 0");
-    return seconds;
+    return *seconds;
 }
 
 using Clock = std::chrono::steady_clock; // which all processes of a machine share
@@ -92,9 +90,9 @@ inline NoticeBoard& notice_board() {
 /// What the ranks of one group tell each other.
 class Checker {
   public:
-    /// Collective over `comm`.
-    Checker(MPI_Comm comm, std::string const& label)
-        : label_(label), timeout_(checked::timeout()), board_(notice_board().place()) {
+    /// Collective over `comm`. @param where for messages: the group and this rank's place in it
+    Checker(MPI_Comm comm, std::string const& label, std::string where)
+        : label_(label), where_(std::move(where)), timeout_(checked::timeout()), board_(notice_board().place()) {
         check(PMPI_Comm_dup(comm, &comm_), "MPI_Comm_dup");
         PMPI_Comm_size(comm_, &size_);
         PMPI_Comm_rank(comm_, &rank_);
@@ -115,9 +113,7 @@ class Checker {
         PMPI_Comm_free(&comm_);
     }
 
-    [[nodiscard]] std::string where() const {
-        return "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
-    }
+    [[nodiscard]] std::string const& where() const { return where_; }
     /// Tells the others. Returns the number of the call.
     std::uint64_t say(Call const& call) {
         while (!sent_.empty() && has_gone(sent_.front())) sent_.pop_front();
@@ -171,9 +167,8 @@ class Checker {
             return false;
         }
         auto const own = said_[static_cast<std::size_t>(rank_)]->call.operation;
-        for (std::size_t p = 0; p < said_.size(); ++p) {
+        for (std::size_t p = 0; p < said_.size(); ++p)
             if (said_[p] != nullptr) take(p);
-        }
         ++turn_;
         waited_ = 0;
         if (!why.empty())
@@ -251,7 +246,7 @@ class Checker {
     }
 
     MPI_Comm comm_ = MPI_COMM_NULL;
-    std::string label_;
+    std::string label_, where_;
     double timeout_;
     node::Place board_;
     int size_ = 1, rank_ = 0;
@@ -284,26 +279,14 @@ class Collective final : public Pending {
             if (!checker_->agree(number_)) return false;
             is_begun_ = true;
             operation_ = own_();
-            if (operation_ == nullptr) {
-                int const code = mpi_(&handle_);
-                if (code != MPI_SUCCESS) check(code, mpi_call_, checker_->where());
-                progress().count_mpi(1);
-            }
+            if (operation_ == nullptr) operation_ = &progress().begin<MpiOperation>(checker_->where(), mpi_call_, mpi_);
         }
-        if (operation_ != nullptr) {
-            if (!operation_->advance()) return false;
-            struct Finish {
-                Pending* operation;
-                ~Finish() { progress().finish(operation); }
-            } const finish{std::exchange(operation_, nullptr)};
-            finish.operation->rethrow();
-        } else {
-            int done = 0;
-            int const code = MPI_Test(&handle_, &done, MPI_STATUS_IGNORE);
-            if (code == MPI_SUCCESS && done == 0) return false;
-            progress().count_mpi(-1);
-            if (code != MPI_SUCCESS) check(code, mpi_call_, checker_->where());
-        }
+        if (!operation_->advance()) return false;
+        struct Finish {
+            Pending* operation;
+            ~Finish() { progress().finish(operation); }
+        } const finish{std::exchange(operation_, nullptr)};
+        finish.operation->rethrow();
         return is_complete_ = true;
     }
 
@@ -315,7 +298,6 @@ class Collective final : public Pending {
     std::uint64_t number_ = 0;
     bool is_begun_ = false, is_complete_ = true;
     Pending* operation_ = nullptr;
-    MPI_Request handle_ = MPI_REQUEST_NULL;
 };
 
 } // namespace pentad::comm::checked

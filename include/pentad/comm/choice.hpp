@@ -58,15 +58,16 @@ inline Algorithm& forced_algorithm() {
 /// side.
 class Tuning {
   public:
-    /// What holds where nobody has measured: within a node never; across nodes where latency counts, as measured on two
-    /// hosts of two ranks joined by 1 Gbit/s.
+    /// What holds where nobody has measured: within a node never; across nodes where latency counts, and for large
+    /// all-to-alls, of which two levels send as much, as measured on two hosts of two ranks joined by 1 Gbit/s.
     Tuning() {
         using observe::Operation;
         groups_ = {{4,
                     2,
                     {{Operation::all_reduce, 0, std::size_t{128} << 10},
                      {Operation::reduce_scatter, 0, std::size_t{128} << 10},
-                     {Operation::all_to_all, 0, std::size_t{256} << 10}}}};
+                     {Operation::all_to_all, 0, std::size_t{256} << 10},
+                     {Operation::all_to_all, std::size_t{8} << 20, std::numeric_limits<std::size_t>::max()}}}};
     }
     /// @param here the machine that it must be of, if any
     /// @throws Error that says what is wrong with the text, and in which line

@@ -39,16 +39,18 @@ class Communicator {
         check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         for (auto const axis : axes_) label_ += (label_.empty() ? "" : ".") + std::string(axis);
+        where_ = "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
         add_scatter_cost(shares_, mesh_, axes_, 1.0);
         if (size_ == 1) return;
         node_ = std::make_unique<node::Group>(handle_);
+        if (node_->shares_cores()) progress().share_cores();
         nodes_ = Nodes(node_->node_of(), rank_);
         if (crosses_network()) progress_thread().start();
         if (node_->nodes() > 1) levels_ = std::make_unique<Levels>(handle_, *node_);
         tuning_ = &tuning.of(size_, levels_ ? static_cast<int>(node_->nodes()) : 1);
         may_block_ = world != nullptr ? world->may_block_ : nodes_.count() == size_;
 #if PENTAD_CHECKED
-        checker_ = std::make_unique<checked::Checker>(handle_, label_);
+        checker_ = std::make_unique<checked::Checker>(handle_, label_, where_);
 #endif
     }
     Communicator(Communicator&& other) noexcept { swap(other); }
@@ -92,15 +94,14 @@ class Communicator {
     /// How what an exchange over this group costs is shared out among the axes.
     [[nodiscard]] Cost const& shares() const { return shares_; }
     /// "over dp.ep (rank 1 of 4)", for messages.
-    [[nodiscard]] std::string where() const {
-        return "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
-    }
+    [[nodiscard]] std::string const& where() const { return where_; }
 
   private:
     void swap(Communicator& other) noexcept {
         std::swap(handle_, other.handle_);
         std::swap(axes_, other.axes_);
         std::swap(label_, other.label_);
+        std::swap(where_, other.where_);
         std::swap(shares_, other.shares_);
         std::swap(mesh_, other.mesh_);
         std::swap(size_, other.size_);
@@ -117,7 +118,7 @@ class Communicator {
 
     MPI_Comm handle_ = MPI_COMM_NULL;
     AxisNames axes_;
-    std::string label_;
+    std::string label_, where_;
     Cost shares_;
     std::span<MeshAxisValue const> mesh_;
     int size_ = 1;
@@ -168,6 +169,8 @@ class Communicators {
         return index;
     }
 
+    /// How many have been made.
+    [[nodiscard]] std::size_t count() const { return made_.size(); }
     /// The communicator along `axes`, major to minor. Along several axes its first use makes it: then it is collective
     /// over the group of ranks that differ along those axes only, and waits for them, while what is under way goes on.
     Communicator const& along(AxisNames const& axes) {
@@ -197,12 +200,9 @@ class Communicators {
     /// cannot be: the group along it lies on one node, or nodes have different numbers of its ranks, or these do not
     /// follow each other, or the mesh splits the axis elsewhere. The same on all ranks of the group.
     bool split_by_node(std::string_view name) {
-        auto const& group = along(AxisNames(name));
-        auto const& nodes = group.nodes();
-        if (nodes.count() == 1 || group.size() % nodes.count() != 0) return false;
-        int const each = group.size() / nodes.count();
-        for (int rank = 0; rank < group.size(); ++rank)
-            if (nodes.of(rank) != rank / each) return false;
+        auto const& nodes = along(AxisNames(name)).nodes();
+        int const each = nodes.each();
+        if (nodes.count() == 1 || each == 0) return false;
         auto const axis = std::find_if(axes_.begin(), axes_.end(), [&](auto const& a) { return a.name == name; });
         if (axis->inner == 1) axis->inner = each;
         return axis->inner == each;

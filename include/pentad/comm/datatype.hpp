@@ -57,6 +57,13 @@ inline std::string type_text(std::uint32_t code) {
     return (kind == 'b' ? "bf" : std::string(1, kind)) + std::to_string(8 * (code & 255));
 }
 
+/// How a type code's elements are reduced, where it is no sum: " (partial max)".
+inline std::string reduction_text(std::uint32_t code) {
+    auto const reduction = static_cast<Placement>(code >> 16);
+    if (reduction == Placement::partial) return "";
+    return " (" + std::string(placement_names[static_cast<std::size_t>(reduction)]) + ")";
+}
+
 namespace detail {
 template <class T>
 T log_sum_exp(T a, T b) {

@@ -21,9 +21,12 @@ class Nodes {
     Nodes(std::vector<int> node_of, int rank) : node_of_(std::move(node_of)), mine_(node_of_[at(rank)]) {
         count_ = 1 + *std::max_element(node_of_.begin(), node_of_.end());
         elsewhere_ = node_of_.size() - at(static_cast<int>(std::count(node_of_.begin(), node_of_.end(), mine_)));
+        each_ = static_cast<int>(node::ranks_per_node(node_of_));
         leads_ = std::find(node_of_.begin(), node_of_.end(), mine_) == node_of_.begin() + rank;
     }
     [[nodiscard]] int count() const { return count_; }
+    /// How many ranks each node has, where all have as many, which follow each other; else 0.
+    [[nodiscard]] int each() const { return each_; }
     [[nodiscard]] int mine() const { return mine_; }
     [[nodiscard]] int of(int rank) const { return count_ == 1 ? 0 : node_of_[at(rank)]; }
     [[nodiscard]] bool is_here(int rank) const { return of(rank) == mine_; }
@@ -36,7 +39,7 @@ class Nodes {
     static std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
     std::vector<int> node_of_;
-    int mine_ = 0, count_ = 1;
+    int mine_ = 0, count_ = 1, each_ = 1;
     std::size_t elsewhere_ = 0;
     bool leads_ = true;
 };

@@ -1,6 +1,9 @@
 // Room: comm. Something under way, which goes on when it is asked to.
 #pragma once
 
+#include <pentad/observe/trace.hpp>
+
+#include <cstdint>
 #include <exception>
 
 namespace pentad::comm {
@@ -18,24 +21,31 @@ class Pending {
     bool advance() noexcept {
         if (failure_ != nullptr) return true;
         try {
-            return step();
+            if (!step()) return false;
         } catch (...) {
             failure_ = std::current_exception();
-            return true;
         }
+        if (completed_ns_ == 0 && observe::trace().enabled()) completed_ns_ = observe::trace().now();
+        return true;
     }
+    /// When it was seen to be complete, in the time of the trace; 0 while there is none.
+    [[nodiscard]] std::int64_t completed_ns() const { return completed_ns_; }
     /// Throws what it failed with, if it did.
     void rethrow() const {
         if (failure_ != nullptr) std::rethrow_exception(failure_);
     }
     /// Before it is begun again.
-    void forget_failure() { failure_ = nullptr; }
+    void forget() {
+        failure_ = nullptr;
+        completed_ns_ = 0;
+    }
 
     /// What `advance` does. When it has thrown it is not called again.
     virtual bool step() = 0;
 
   private:
     std::exception_ptr failure_;
+    std::int64_t completed_ns_ = 0;
 };
 
 } // namespace pentad::comm

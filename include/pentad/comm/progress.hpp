@@ -18,11 +18,13 @@
 
 namespace pentad::comm {
 
-/// Waits a moment for another process: first for one that runs on another core, then for one that needs this core.
+/// Waits a moment for another process: first for one that runs on another core, then for one that needs this core;
+/// where cores are shared, for such a one at once.
 class Patience {
   public:
+    explicit Patience(bool shares_cores) : spins_(shares_cores ? 0 : 200) {}
     void wait() {
-        if (++turns_ > spins)
+        if (++turns_ > spins_)
             sched_yield();
         else
             pause();
@@ -30,7 +32,6 @@ class Patience {
     [[nodiscard]] std::uint64_t turns() const { return turns_; }
 
   private:
-    static constexpr std::uint64_t spins = 200;
     static void pause() {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
@@ -38,7 +39,7 @@ class Patience {
         asm volatile("yield");
 #endif
     }
-    std::uint64_t turns_ = 0;
+    std::uint64_t spins_, turns_ = 0;
 };
 
 /// What this process has under way.
@@ -52,7 +53,7 @@ class Progress {
         auto& operation = *idle.back();
         active_.push_back({std::move(idle.back()), &give_back<O>});
         idle.pop_back();
-        operation.forget_failure();
+        operation.forget();
         try {
             operation.begin(std::forward<Arguments>(arguments)...);
         } catch (...) {
@@ -77,7 +78,7 @@ class Progress {
     /// Blocks until the operation is complete.
     /// @throws what it failed with
     void wait(Pending& operation) {
-        for (Patience patience; !operation.advance(); wait_a_turn(patience))
+        for (Patience patience(shares_cores_); !operation.advance(); wait_a_turn(patience))
             if (active_.size() > 1) advance();
         operation.rethrow();
     }
@@ -85,7 +86,7 @@ class Progress {
     int wait(MPI_Request& request) {
         if (active_.empty()) return MPI_Wait(&request, MPI_STATUS_IGNORE);
         int done = 0;
-        for (Patience patience; done == 0; patience.wait()) {
+        for (Patience patience(shares_cores_); done == 0; patience.wait()) {
             int const code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
             if (code != MPI_SUCCESS) return code;
             advance();
@@ -101,6 +102,8 @@ class Progress {
     }
     /// An MPI operation began (+1) or ended (-1).
     void count_mpi(int change) { mpi_operations_ += change; }
+    /// This machine has more ranks than processors: whoever is waited for may need this one.
+    void share_cores() { shares_cores_ = true; }
 
   private:
     /// A call of MPI takes at most 64 KiB from each socket (MPICH over UCX); it costs some 30 ns where nothing is.
@@ -133,6 +136,7 @@ class Progress {
 
     std::vector<Entry> active_; ///< in the order in which they began
     int mpi_operations_ = 0;
+    bool shares_cores_ = false;
 };
 
 /// What this process has under way.

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <pentad/comm/progress.hpp>
+#include <pentad/observe/trace.hpp>
 
 #include <mpi.h>
 
 #include <atomic>
 #include <chrono>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -73,9 +75,10 @@ inline ProgressThread& progress_thread() {
     return instance;
 }
 
-/// Runs f, which computes on the host and does not communicate, while what is under way advances.
+/// Runs f, which computes on the host and does not communicate, while what is under way advances: a span of the trace.
 template <class F>
-void beside(F&& f) {
+void beside(std::string_view name, F&& f) {
+    observe::Scope const scope(name, "compute");
     progress_thread().beside(std::forward<F>(f));
 }
 

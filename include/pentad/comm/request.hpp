@@ -3,6 +3,7 @@
 
 #include <pentad/comm/checked.hpp>
 #include <pentad/comm/communicator.hpp>
+#include <pentad/comm/mpi_operation.hpp>
 #include <pentad/comm/progress.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/observe/trace.hpp>
@@ -52,9 +53,9 @@ class [[nodiscard]] Request {
   public:
     explicit Request(Communicator const& comm, Buffers... buffers) : comm_(&comm), buffers_(std::move(buffers)...) {}
     Request(Request&& other) noexcept
-        : comm_(other.comm_), buffers_(std::move(other.buffers_)),
-          handle_(std::exchange(other.handle_, MPI_REQUEST_NULL)), operation_(std::exchange(other.operation_, nullptr)),
-          name_(other.name_), bytes_(other.bytes_), started_ns_(other.started_ns_) {}
+        : comm_(other.comm_), buffers_(std::move(other.buffers_)), operation_(std::exchange(other.operation_, nullptr)),
+          name_(other.name_), bytes_(other.bytes_), started_ns_(other.started_ns_), completed_ns_(other.completed_ns_) {
+    }
     Request& operator=(Request&& other) {
         if (this == &other) return *this;
         wait(); // may throw: then nothing has changed
@@ -76,25 +77,21 @@ class [[nodiscard]] Request {
         if (!pending()) return;
         {
             detail::Timed const timed(*comm_, name_, bytes_);
-            check(complete(), "MPI_Wait", comm_->where());
+            complete();
         }
         finish();
     }
     /// True when it is complete; then what it received is in its view. Does not wait for other ranks.
     [[nodiscard]] bool test() {
         if (!pending()) return true;
-        int done = 0;
-        if (operation_ == nullptr) check(MPI_Test(&handle_, &done, MPI_STATUS_IGNORE), "MPI_Test");
         progress().advance_all();
-        if (operation_ != nullptr) done = static_cast<int>(operation_->advance());
-        if (done != 0) {
-            {
-                Release const release{this};
-                if (operation_ != nullptr) operation_->rethrow();
-            }
-            finish();
+        if (!operation_->advance()) return false;
+        {
+            Release const release{this};
+            operation_->rethrow();
         }
-        return done != 0;
+        finish();
+        return true;
     }
 
     // For the operations of collectives.hpp and rooted.hpp.
@@ -111,14 +108,14 @@ class [[nodiscard]] Request {
             {
                 detail::Timed const timed(*comm_, name_, bytes_);
                 launch(form, call, begin, mpi_call, mpi);
-                if (pending()) check(complete(), mpi_call, comm_->where());
+                if (pending()) complete();
             }
             std::get<sizeof...(Buffers) - 1>(buffers_).unpack();
             return;
         }
         started_ns_ = observe::trace().enabled() ? observe::trace().now() : 0;
         launch(form, call, begin, mpi_call, mpi);
-        if (operation_ != nullptr) operation_->advance();
+        operation_->advance();
     }
     /// Starts a collective of the MPI library.
     template <class Mpi>
@@ -135,7 +132,7 @@ class [[nodiscard]] Request {
         checked::notice_board().write(std::string(name) + " of " + std::to_string(bytes) + " bytes over " +
                                       comm_->label());
 #endif
-        start_mpi(mpi_call, mpi);
+        operation_ = &progress().begin<MpiOperation>(comm_->where(), mpi_call, mpi);
     }
     template <std::size_t I>
     auto& buffer() {
@@ -143,7 +140,7 @@ class [[nodiscard]] Request {
     }
 
   private:
-    [[nodiscard]] bool pending() const { return handle_ != MPI_REQUEST_NULL || operation_ != nullptr; }
+    [[nodiscard]] bool pending() const { return operation_ != nullptr; }
     struct Release {
         Request* request;
         ~Release() { request->release(); }
@@ -157,30 +154,23 @@ class [[nodiscard]] Request {
         (void)call;
         operation_ = begin();
         if (operation_ != nullptr) return;
-        if (form == detail::Form::block && comm_->may_block())
-            check(mpi(nullptr), mpi_call, comm_->where());
-        else
-            start_mpi(mpi_call, mpi);
+        if (form == detail::Form::start) {
+            operation_ = &progress().begin<MpiOperation>(comm_->where(), mpi_call, mpi);
+            return;
+        }
+        MPI_Request request = MPI_REQUEST_NULL;
+        check(mpi(comm_->may_block() ? nullptr : &request), mpi_call, comm_->where());
+        check(progress().wait(request), mpi_call, comm_->where());
 #endif
     }
-    template <class Mpi>
-    void start_mpi(std::string_view mpi_call, Mpi const& mpi) {
-        check(mpi(&handle_), mpi_call, comm_->where());
-        progress().count_mpi(1);
-    }
     /// Waits, and lets go of what was under way, even when it failed.
-    int complete() {
+    void complete() {
         Release const release{this};
-        if (operation_ == nullptr) return progress().wait(handle_);
         progress().wait(*operation_);
-        return MPI_SUCCESS;
     }
     void release() {
-        if (operation_ != nullptr)
-            progress().finish(std::exchange(operation_, nullptr));
-        else
-            progress().count_mpi(-1);
-        handle_ = MPI_REQUEST_NULL;
+        completed_ns_ = operation_->completed_ns();
+        progress().finish(std::exchange(operation_, nullptr));
     }
     void finish() {
         std::get<sizeof...(Buffers) - 1>(buffers_).unpack();
@@ -190,17 +180,16 @@ class [[nodiscard]] Request {
                           "communication",
                           {.axis = comm_->label(), .bytes = static_cast<std::int64_t>(bytes_)},
                           started_ns_,
-                          trace.now(),
+                          completed_ns_,
                           /*in_flight=*/true});
     }
 
     Communicator const* comm_;
     std::tuple<Buffers...> buffers_;
-    MPI_Request handle_ = MPI_REQUEST_NULL;
     Pending* operation_ = nullptr;
     std::string_view name_;
     std::size_t bytes_ = 0;
-    std::int64_t started_ns_ = 0;
+    std::int64_t started_ns_ = 0, completed_ns_ = 0;
 };
 
 } // namespace pentad::comm

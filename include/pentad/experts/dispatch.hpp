@@ -29,12 +29,21 @@ class Dispatch {
   public:
     using A = accumulator_t<T>;
 
+    /// Whether tokens of so many choices each go by node. The first call makes the communicators, which is collective
+    /// over ep.
+    static bool goes_by_node(Context<Exec> const& context, std::size_t top_k) {
+        auto& communicators = context.communicators();
+        if (top_k < 2 || !communicators.split_by_node(ep::name)) return false;
+        (void)communicators.along(AxisNames(outer<ep>::name));
+        (void)communicators.along(AxisNames(inner<ep>::name));
+        return true;
+    }
     /// @param choice [tokens, top_k] experts, of which each rank of ep holds as many
     /// @param weight the same shape
     void route(Context<Exec> const& context, View<i32 const, 2, Exec> choice, View<A const, 2, Exec> weight,
                std::size_t experts) {
         auto& communicators = context.communicators();
-        goes_by_node_ = choice.extent(1) > 1 && communicators.split_by_node(ep::name);
+        goes_by_node_ = goes_by_node(context, choice.extent(1));
         if (!goes_by_node_) {
             inside_.route(context, communicators.along(AxisNames(ep::name)), choice, experts);
             return;

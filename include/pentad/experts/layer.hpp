@@ -48,7 +48,9 @@ struct Layer {
               up_(setup.context, name + ".experts.{}.w3.weight",
                   {setup.shape.experts, setup.shape.ffn, setup.shape.hidden}),
               down_(setup.context, name + ".experts.{}.w2.weight",
-                    {setup.shape.experts, setup.shape.hidden, setup.shape.ffn}) {}
+                    {setup.shape.experts, setup.shape.hidden, setup.shape.ffn}) {
+            (void)Dispatch<T, Exec>::goes_by_node(setup.context, setup.shape.top_k); // makes communicators
+        }
 
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
             observe::Scope const scope("experts forward", "compute");

@@ -58,7 +58,9 @@ class Router {
         : weight_(setup.context, name + ".weight", {setup.shape.experts, setup.shape.hidden}),
           top_k_(setup.shape.top_k), experts_(setup.shape.experts),
           tokens_(static_cast<double>(setup.batch * setup.seq)), sums_(2 * setup.shape.experts + 1),
-          gradient_(setup.shape.experts) {}
+          gradient_(setup.shape.experts) {
+        prepare_redistribution<Sums, invariant_t<Sums>>(setup.context);
+    }
 
     void forward(Pass<Exec>& pass, Tensor<Stream, Exec> const& x, Saved& saved) const {
         auto const& context = pass.context;

@@ -120,7 +120,7 @@ template <class Exec, class T, class End>
 void attention_forward_end(Exec const& exec, AttentionProblem<T> const& problem, End const& end) {
     if (problem.sizes.batch * problem.sizes.heads * problem.sizes.seq_q == 0) return;
     if constexpr (runs_on_host<Exec>)
-        comm::beside([&] { attention_forward_host(exec, problem, end); });
+        comm::beside("attention", [&] { attention_forward_host(exec, problem, end); });
     else
         attention_forward_device(exec, problem, end);
 }
@@ -206,7 +206,7 @@ void attention_backward_accumulate(Exec const& exec, Q const& q, K const& k, V c
                                                 detail::heads_of("dv", dv)};
     if (sizes.batch * sizes.heads * sizes.seq_q * sizes.seq_k == 0) return;
     if constexpr (runs_on_host<Exec>)
-        comm::beside([&] { detail::attention_backward_host(exec, problem, gradient); });
+        comm::beside("attention", [&] { detail::attention_backward_host(exec, problem, gradient); });
     else
         detail::attention_backward_device(exec, problem, gradient);
 }

@@ -153,7 +153,7 @@ void gemm(Exec const& exec, Transpose transpose_a, Transpose transpose_b, double
     observe::counters().gemm_flops += 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     Kokkos::Profiling::ScopedRegion const region("pentad::gemm");
     if constexpr (runs_on_host<Exec>)
-        comm::beside([&] { detail::gemm_backend(exec, problem); });
+        comm::beside("gemm", [&] { detail::gemm_backend(exec, problem); });
     else
         detail::gemm_backend(exec, problem);
 }

@@ -7,8 +7,6 @@
 #include <pentad/layers/layer.hpp>
 
 #include <cstddef>
-#include <string>
-#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -273,11 +271,13 @@ struct Repeat {
         void backward_weight(Pass<Exec>& pass, Saved& saved) const {
             for (std::size_t i = layers_.size(); i-- > 0;) layers_[i].backward_weight(pass, saved.of[i]);
         }
-        /// Both backward passes, layer by layer: what is saved is freed as early as it can be.
-        Tensor<dual_t<takes>, Exec> backward(Pass<Exec>& pass, Tensor<dual_t<takes>, Exec> dy, Saved& saved) const {
+        /// Both backward passes, layer by layer: what is saved is freed, and gradients are complete, as early as can
+        /// be.
+        Tensor<dual_t<takes>, Exec> backward(Pass<Exec>& pass, Tensor<dual_t<takes>, Exec> dy, Saved& saved) {
             for (std::size_t i = layers_.size(); i-- > 0;) {
                 dy = layers_[i].backward_data(pass, redistribute<dual_t<gives>>(std::move(dy)), saved.of[i]);
                 layers_[i].backward_weight(pass, saved.of[i]);
+                complete_gradients(pass, layers_[i]);
             }
             return dy;
         }

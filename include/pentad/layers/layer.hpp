@@ -52,11 +52,19 @@ struct Pass {
     double balance_scale = 0;           ///< gradient of the objective with respect to a layer's load-balancing loss
     double z_scale = 0;                 ///< and with respect to its z loss
     bool is_replay = false;             ///< a forward pass done again: it adds nothing to the sums below
+    bool completes_gradients = false;   ///< the last backward pass of a step
 
     double loss_sum = 0;    ///< of the token losses here: partial over the axes that share out the tokens
     double balance_sum = 0; ///< of the load-balancing losses of the layers here: invariant over all but pp
     double z_sum = 0;       ///< of the z losses of the layers here: likewise
 };
+
+/// To be called when a layer, or whatever has parameters, has added to its gradients: in the last backward pass of a
+/// step whoever holds them is told that they are complete, and may begin to reduce them.
+template <class Layer, class Exec>
+void complete_gradients(Pass<Exec> const& pass, Layer& layer) {
+    if (pass.completes_gradients) layer.for_each_parameter([](auto const& p) { p.complete_gradient(); });
+}
 
 /// The residual stream: every rank of tp holds the same activations and does the same work on them.
 template <class T>

@@ -22,6 +22,15 @@ struct Initialiser {
     bool ones = false;
 };
 
+/// Whoever holds the gradients of some parameters and waits until all of them are complete.
+class GradientOwner {
+  public:
+    virtual void gradient_is_complete() = 0;
+
+  protected:
+    ~GradientOwner() = default;
+};
+
 namespace detail {
 /// Element i of a shard, drawn by its global index; rows from `valid_rows` on (padding) are zero.
 template <class T, std::size_t Rank>
@@ -84,12 +93,17 @@ class Parameter {
     /// Matrices are subject to weight decay, vectors (norm weights) are not.
     static constexpr bool decays = Stored::rank > 1;
 
-    /// Tells the parameter where its value and gradient live.
-    void place(element* value, accumulator* gradient) {
+    /// Tells the parameter where its value and gradient live, and whose they are.
+    void place(element* value, accumulator* gradient, GradientOwner* owner = nullptr) {
         auto const& context = value_.context();
         auto const global = value_.extents();
         value_ = value_type(context, global, {}, value);
         gradient_ = gradient_type(context, global, {}, gradient);
+        owner_ = owner;
+    }
+    /// Nothing more is added to the gradient in this step.
+    void complete_gradient() const {
+        if (owner_ != nullptr) owner_->gradient_is_complete();
     }
     /// Draws this rank's shard in accumulators, into `data`: the same global tensor on every mesh.
     void draw(std::uint64_t seed, accumulator* data) const {
@@ -113,6 +127,7 @@ class Parameter {
     std::size_t valid_rows_ = 0;
     value_type value_;
     gradient_type gradient_;
+    GradientOwner* owner_ = nullptr;
 };
 
 } // namespace pentad

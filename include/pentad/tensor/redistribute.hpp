@@ -1,5 +1,6 @@
 // Room: tensor. redistribute<To>(tensor): carries out the plan between two layouts. This is the only place where a
-// layer communicates; the backward of a redistribution is the redistribution between the duals.
+// layer communicates; the backward of a redistribution is the redistribution between the duals. Redistribution<To>
+// starts one.
 #pragma once
 
 #include <pentad/comm/collectives.hpp>
@@ -11,6 +12,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 namespace pentad {
@@ -50,10 +52,18 @@ void copy_rows(Exec const& exec, T const* in, std::size_t in_stride, T* out, std
 template <class T, class Exec>
 struct Shard {
     comm::Block<typename Exec::memory_space> block;
-    T* data;
-    std::array<std::size_t, max_dimensions> local;
-    std::size_t rank;
+    T* data = nullptr;
+    std::array<std::size_t, max_dimensions> local{};
+    std::size_t rank = 0;
 
+    Shard() = default;
+    Shard(comm::Block<typename Exec::memory_space> b, T* d, std::array<std::size_t, max_dimensions> const& l,
+          std::size_t r)
+        : block(std::move(b)), data(d), local(l), rank(r) {}
+    template <class L>
+    explicit Shard(Tensor<L, Exec> const& tensor) : block(tensor.block()), data(tensor.data()), rank(L::rank) {
+        for (std::size_t i = 0; i < rank; ++i) local[i] = tensor.local()[i];
+    }
     [[nodiscard]] std::size_t product(std::size_t begin, std::size_t end) const {
         std::size_t result = 1;
         for (std::size_t d = begin; d < end; ++d) result *= local[d];
@@ -154,13 +164,20 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, com
     return result;
 }
 
-/// A plan on a shard.
+constexpr bool is_local(StepKind kind) {
+    return kind == StepKind::slice || kind == StepKind::keep_first || kind == StepKind::embed ||
+           kind == StepKind::relabel;
+}
+
+/// A plan on a shard, from one of its steps on.
 template <class T, class Exec>
-Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard) {
+Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
+                         std::size_t first = 0) {
     auto& communicators = context.communicators();
-    for (auto const& step : plan) {
+    for (std::size_t i = first; i < plan.count; ++i) {
+        auto const& step = plan.steps[i];
         if (step.kind == StepKind::relabel) continue;
-        if (step.kind == StepKind::slice || step.kind == StepKind::keep_first || step.kind == StepKind::embed) {
+        if (is_local(step.kind)) {
             std::size_t n = 1;
             for (auto const axis : step.axes) n *= static_cast<std::size_t>(communicators.extent(axis));
             if (n > 1)
@@ -184,8 +201,7 @@ template <class To, class L, class Exec>
         using T = typename L::element;
         auto const& context = tensor.context();
         auto const extents = tensor.extents();
-        detail::Shard<T, Exec> shard{tensor.block(), tensor.data(), {}, L::rank};
-        for (std::size_t d = 0; d < L::rank; ++d) shard.local[d] = tensor.local()[d];
+        detail::Shard<T, Exec> shard(tensor);
         tensor = {};
         shard = detail::carry_out(context, Plan<L, To>::value, std::move(shard));
         return Tensor<To, Exec>(context, extents, std::move(shard.block), shard.data);
@@ -208,6 +224,73 @@ void redistribute_into(Tensor<L, Exec> tensor, Tensor<To, Exec> const& target) {
         auto const result = redistribute<To>(std::move(tensor));
         comm::copy(context.exec(), target.data(), result.data(), result.size() * sizeof(typename L::element));
     }
+}
+
+/// A redistribution under way: where its plan begins with a reduction, of the whole or to shards of the outermost
+/// dimension, that goes on beside what is computed meanwhile. Everything else is done in `wait`.
+template <class To, class L, class Exec>
+class [[nodiscard]] Redistribution {
+  public:
+    /// Collective as `redistribute` is. The buffer is written over where this is its only handle.
+    explicit Redistribution(Tensor<L, Exec> tensor)
+        : context_(&tensor.context()), extents_(tensor.extents()), shard_(tensor) {
+        require_redistributable<L, To>();
+        tensor = {};
+        auto const& exec = context_->exec();
+        auto const& step = plan.steps[0];
+        if constexpr (reduces) {
+            auto const& comm = context_->communicators().along(step.axes);
+            if (comm.size() == 1) return;
+            shard_ = detail::own(*context_, std::move(shard_));
+            reduction_.emplace(comm::start_all_reduce(exec, comm, shard_.flat(), step.reduction));
+        } else if constexpr (scatters) {
+            auto const& comm = context_->communicators().along(step.axes);
+            if (comm.size() == 1) return;
+            result_ = shard_.with(*context_, 0, shard_.local[0] / static_cast<std::size_t>(comm.size()));
+            scatter_.emplace(comm::start_reduce_scatter(exec, comm, shard_.flat(), result_.flat()));
+        }
+    }
+    Redistribution(Redistribution const&) = delete;
+    Redistribution& operator=(Redistribution const&) = delete;
+
+    /// Blocks until the result is there. To be called once.
+    [[nodiscard]] Tensor<To, Exec> wait() {
+        std::size_t done = 0;
+        if (reduction_) {
+            reduction_->wait();
+            done = 1;
+        }
+        if (scatter_) {
+            scatter_->wait();
+            shard_ = std::move(result_);
+            done = 1;
+        }
+        shard_ = detail::carry_out(*context_, plan, std::move(shard_), done);
+        return Tensor<To, Exec>(*context_, extents_, std::move(shard_.block), shard_.data);
+    }
+
+  private:
+    using T = typename L::element;
+    using Buffer = comm::detail::Staged<View<T, 1, Exec>>;
+    static constexpr auto plan = Plan<L, To>::value;
+    static constexpr bool reduces = plan.count > 0 && plan.steps[0].kind == StepKind::all_reduce;
+    static constexpr bool scatters =
+        plan.count > 0 && plan.steps[0].kind == StepKind::reduce_scatter&& plan.steps[0].dimension == 0;
+
+    Context<Exec> const* context_;
+    typename Tensor<L, Exec>::extents_type extents_;
+    detail::Shard<T, Exec> shard_, result_; // they outlive what is under way
+    std::optional<comm::Request<Buffer>> reduction_;
+    std::optional<comm::Request<Buffer, Buffer>> scatter_;
+};
+
+/// Makes the communicators of a redistribution from L to To, so that its first use does no more than later ones do.
+/// Collective as that is.
+template <class L, class To, class Exec>
+void prepare_redistribution(Context<Exec> const& context) {
+    require_redistributable<L, To>();
+    for (auto const& step : Plan<L, To>::value)
+        if (!detail::is_local(step.kind)) (void)context.communicators().along(step.axes);
 }
 
 } // namespace pentad

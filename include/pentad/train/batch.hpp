@@ -17,6 +17,7 @@ template <class Exec>
 class Batch {
   public:
     using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
+    using Count = summed_t<f64, Dims<>, Tokens>;
 
     Batch(Setup<Exec> const& setup, std::size_t micro_batches, std::optional<std::uint8_t> ignored)
         : setup_(&setup), micro_batches_(micro_batches), ignored_(ignored) {
@@ -26,6 +27,7 @@ class Batch {
         }
         host_tokens_.resize(tokens_[0].size());
         host_targets_.resize(tokens_[0].size());
+        prepare_redistribution<Count, invariant_t<Count>>(setup.context);
     }
 
     /// Fills in the batch of a step (from 1) and returns the number of its valid targets, over all ranks. Collective.
@@ -53,7 +55,6 @@ class Batch {
             tokens_[i].set(host_tokens_.data());
             targets_[i].set(host_targets_.data());
         }
-        using Count = summed_t<f64, Dims<>, Tokens>;
         Tensor<Count, Exec> count(setup_->context, {});
         auto total = static_cast<double>(valid);
         count.set(&total);

@@ -7,6 +7,7 @@
 #include <pentad/observe/trace.hpp>
 #include <pentad/pipeline/schedule.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
@@ -21,8 +22,7 @@ template <class Model, class Stream, class Exec>
 class Executor {
   public:
     /// @param extents the global extents of the activations that pass between stages
-    Executor(Context<Exec> const& context, Model const& model,
-             typename Tensor<Stream, Exec>::extents_type const& extents)
+    Executor(Context<Exec> const& context, Model& model, typename Tensor<Stream, Exec>::extents_type const& extents)
         : context_(&context), model_(&model), extents_(extents),
           comm_(&context.communicators().along(AxisNames(pp::name))) {}
 
@@ -31,7 +31,12 @@ class Executor {
     void run(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes) {
         slots_.resize(passes.size());
         bool const training = schedule.purpose == pipeline::Purpose::training;
-        for (auto const& instruction : schedule.instructions[static_cast<std::size_t>(comm_->rank())]) {
+        auto const& instructions = schedule.instructions[static_cast<std::size_t>(comm_->rank())];
+        auto const last_backward =
+            std::find_if(instructions.rbegin(), instructions.rend(), [](pipeline::Instruction const& instruction) {
+                return instruction.operation == pipeline::Operation::backward;
+            });
+        for (auto const& instruction : instructions) {
             auto const i = static_cast<std::size_t>(instruction.micro_batch);
             auto& slot = slots_[i];
             observe::Scope const scope(pipeline::name(instruction.operation), "pipeline",
@@ -46,6 +51,7 @@ class Executor {
                 finish(slot.gradient_arriving);
                 finish(slot.activation_sent);
                 slot.activation = {};
+                passes[i].completes_gradients = &instruction == &*last_backward;
                 slot.gradient = model_->backward(passes[i], std::move(slot.gradient), slot.saved);
                 break;
             case pipeline::Operation::send_activation:
@@ -110,7 +116,7 @@ class Executor {
     }
 
     Context<Exec> const* context_;
-    Model const* model_;
+    Model* model_;
     typename Activation::extents_type extents_;
     comm::Communicator const* comm_;
     std::vector<Slot> slots_;

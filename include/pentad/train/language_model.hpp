@@ -70,18 +70,22 @@ class LanguageModel {
         return {};
     }
     /// dy comes from the stage after; the last stage takes none. The first stage gives nothing.
-    Tensor<dual_t<Stream>, Exec> backward(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy, Saved& saved) const {
+    Tensor<dual_t<Stream>, Exec> backward(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy, Saved& saved) {
         if (is_last_) {
             auto dh = redistribute<dual_t<Stream>>(head_->backward_data(pass, saved.head));
             head_->backward_weight(pass, saved.head);
+            if (head_table_) complete_gradients(pass, *head_table_);
             dy = norm_->backward_data(pass, std::move(dh), saved.norm);
             norm_->backward_weight(pass, saved.norm);
+            complete_gradients(pass, *norm_);
+            if (!is_first_ && embedding_table_) complete_gradients(pass, *embedding_table_); // tied
         }
         dy = blocks_.backward(pass, std::move(dy), saved.blocks);
         if (!is_first_) return dy;
         embedding_->backward_data(pass, redistribute<dual_t<typename Embedding::gives>>(std::move(dy)),
                                   saved.embedding);
         embedding_->backward_weight(pass, saved.embedding);
+        complete_gradients(pass, *embedding_table_);
         return {};
     }
     /// The logits of the last stage instead of the loss.

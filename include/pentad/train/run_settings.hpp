@@ -24,6 +24,9 @@ struct RunSettings {
     bool gpipe = false; ///< GPipe, otherwise 1F1B
     bool recompute = false;
     int zero_stage = 0; ///< 1: the optimizer state is sharded over the axes over which the gradients were partial
+    /// A bucket of parameters is closed when it holds as many. Its gradients are reduced while the backward pass of the
+    /// layers before goes on.
+    std::size_t bucket_elements = std::size_t{1} << 22;
     std::optional<std::uint8_t> ignored = std::nullopt; ///< targets of this byte carry no loss
     std::int64_t steps = 100;                           ///< of the learning rate's schedule
     double learning_rate = 1e-3;

@@ -34,7 +34,7 @@ class Trainer {
                  settings.seq, settings.order, settings.context_strategy},
           model_(setup_, context.communicators().coordinate("pp"), context.communicators().extent("pp"),
                  settings.recompute),
-          store_(context, model_, settings.seed, settings.zero_stage),
+          store_(context, model_, settings.seed, settings.zero_stage, settings.bucket_elements),
           batch_(setup_, settings.micro_batches, settings.ignored),
           executor_(context, model_, {setup_.batch, setup_.seq, settings.shape.hidden}) {
         int const stages = context.communicators().extent("pp"), count = static_cast<int>(settings.micro_batches);
@@ -43,6 +43,7 @@ class Trainer {
         };
         training_ = generated(settings.gpipe ? "gpipe" : "1f1b");
         inference_ = generated("forward-only");
+        prepare_redistribution<LossSum, invariant_t<LossSum>>(context);
     }
     Trainer(Trainer const&) = delete;
     Trainer& operator=(Trainer const&) = delete;
@@ -71,6 +72,11 @@ class Trainer {
     [[nodiscard]] RunSettings const& settings() const { return settings_; }
 
   private:
+    /// Token losses are summands over the ranks that share out the tokens, and over the stages, of which the last has
+    /// them; a stage's auxiliary losses are the same on all its ranks, and summands over the stages.
+    using LossSum = Layout<f64, Dims<Dim<flat>>, Partial<dp, pp, ep, cp>>;
+    using StageSum = Layout<f64, Dims<Dim<flat>>, Partial<pp>>;
+
     static pipeline::Schedule proven(pipeline::Schedule schedule) {
         if (auto const verdict = pipeline::validate(schedule); verdict.refusal)
             throw std::invalid_argument(schedule.name + ": " + verdict.refusal->message());
@@ -89,10 +95,6 @@ class Trainer {
                                .z_scale = settings_.z_coefficient / count});
         executor_.run(schedule, passes_);
 
-        // Token losses are summands over the ranks that share out the tokens, and over the stages, of which the last
-        // has them; a stage's auxiliary losses are the same on all its ranks, and summands over the stages.
-        using LossSum = Layout<f64, Dims<Dim<flat>>, Partial<dp, pp, ep, cp>>;
-        using StageSum = Layout<f64, Dims<Dim<flat>>, Partial<pp>>;
         double loss = 0, balance = 0, z = 0;
         for (auto const& pass : passes_) {
             loss += pass.loss_sum;

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace pentad::zero {
@@ -41,13 +42,22 @@ struct CountOnce {
 
 /// What the store does with a bucket, whatever its axes.
 template <class T, class Exec>
-class BucketBase {
+class BucketBase : public GradientOwner {
   public:
     using A = accumulator_t<T>;
     virtual ~BucketBase() = default;
 
-    /// Adds room for n elements and says where it begins.
-    std::size_t reserve(std::size_t n) { return std::exchange(size_, size_ + n); }
+    /// Adds room for a parameter of n elements and says where it begins.
+    std::size_t reserve(std::size_t n) {
+        ++parameters_;
+        return std::exchange(size_, size_ + n);
+    }
+    /// The reduction of the bucket begins with its last gradient.
+    void gradient_is_complete() final {
+        if (++complete_ < parameters_) return;
+        complete_ = 0;
+        start_reduction();
+    }
     [[nodiscard]] std::size_t size() const { return size_; }
     virtual void allocate() = 0;
     [[nodiscard]] virtual T* values() const = 0;
@@ -57,13 +67,16 @@ class BucketBase {
     /// The weights in accumulators, gathered into the gradients' memory.
     virtual void export_to_gradients() = 0;
     virtual void clear_gradients() = 0;
+    /// Begins to reduce the gradients, if that has not begun.
+    virtual void start_reduction() = 0;
+    /// Waits until they are reduced.
     virtual void reduce() = 0;
     /// Adds this rank's summand of the squared norm of the reduced gradient; each element counts once.
     virtual void add_squares(Tensor<SquareSum, Exec> const& total) = 0;
     virtual void update(std::int64_t step, kernels::AdamWSettings settings) = 0;
 
   private:
-    std::size_t size_ = 0;
+    std::size_t size_ = 0, parameters_ = 0, complete_ = 0;
 };
 
 /// @tparam Sync the axes over which the gradients are partial
@@ -76,7 +89,10 @@ class Bucket final : public BucketBase<T, Exec> {
     using State = typename Zero::template state<A, Sync>;
     using Shard = with_element_t<State, T>;
 
-    Bucket(Context<Exec> const& context, bool decays) : context_(&context), decays_(decays) {}
+    Bucket(Context<Exec> const& context, bool decays) : context_(&context), decays_(decays) {
+        prepare_redistribution<Gradient, State>(context);
+        prepare_redistribution<Shard, Whole<T>>(context);
+    }
 
     void allocate() override {
         auto const& communicators = context_->communicators();
@@ -112,14 +128,18 @@ class Bucket final : public BucketBase<T, Exec> {
     }
     void clear_gradients() override { gradient_.clear(); }
 
-    void reduce() override {
+    void start_reduction() override {
+        if (reduction_) return;
         // An all-reduce works in place, which wants the only handle of the memory; a reduce-scatter leaves it behind.
-        constexpr bool scatters = !State::value.dimensions[0].axes.empty();
-        auto const extents = gradient_.extents();
-        auto* const memory = gradient_.data();
-        auto kept = scatters ? gradient_.block() : decltype(gradient_.block()){};
-        reduced_ = redistribute<State>(std::move(gradient_));
-        gradient_ = Tensor<Gradient, Exec>(*context_, extents, scatters ? kept : reduced_.block(), memory);
+        memory_ = gradient_.data();
+        if constexpr (scatters) block_ = gradient_.block();
+        reduction_.emplace(std::move(gradient_));
+    }
+    void reduce() override {
+        reduced_ = reduction_->wait();
+        reduction_.reset();
+        if constexpr (!scatters) block_ = reduced_.block();
+        gradient_ = Tensor<Gradient, Exec>(*context_, values_.extents(), std::move(block_), memory_);
     }
     void add_squares(Tensor<SquareSum, Exec> const& total) override {
         using Count = detail::CountOnce<Sync, union_t<sharded_axes_t<State>, Sharded>>;
@@ -136,6 +156,8 @@ class Bucket final : public BucketBase<T, Exec> {
     }
 
   private:
+    static constexpr bool scatters = !State::value.dimensions[0].axes.empty();
+
     /// This rank's part of a buffer that lies as the values do.
     View<A, 1, Exec> part_of(A* whole) const {
         return View<A, 1, Exec>(whole + (shard_.data() - values_.data()), shard_.size());
@@ -146,6 +168,9 @@ class Bucket final : public BucketBase<T, Exec> {
     Tensor<Whole<T>, Exec> values_;
     Tensor<Shard, Exec> shard_; ///< this rank's part of values_
     Tensor<Gradient, Exec> gradient_;
+    std::optional<Redistribution<State, Gradient, Exec>> reduction_; ///< holds the gradient while it is under way
+    A* memory_ = nullptr;                                            ///< where the gradient lies meanwhile
+    comm::Block<typename Exec::memory_space> block_;
     Tensor<State, Exec> reduced_;
     AdamW<State, T, Exec> optimizer_;
 };

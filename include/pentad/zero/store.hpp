@@ -28,7 +28,7 @@ class ParameterStore {
     /// @throws std::invalid_argument when there is no such stage
     template <class Model>
     ParameterStore(Context<Exec> const& context, Model& model, std::uint64_t seed, int stage,
-                   std::size_t bucket_elements = std::size_t{1} << 23)
+                   std::size_t bucket_elements)
         : context_(&context), stage_(stage), norm_(context, {}) {
         if (stage != 0 && stage != 1)
             throw std::invalid_argument("ZeRO stage " + std::to_string(stage) + ": stages 0 and 1 exist");
@@ -45,10 +45,11 @@ class ParameterStore {
         std::size_t next = 0;
         model.for_each_parameter([&](auto& parameter) {
             auto const [bucket, offset] = places[next++];
-            parameter.place(bucket->values() + offset, bucket->gradients() + offset);
+            parameter.place(bucket->values() + offset, bucket->gradients() + offset, bucket);
             parameter.draw(seed, bucket->gradients() + offset);
         });
         for (auto const& entry : buckets_) entry.bucket->start_from_gradients();
+        prepare_redistribution<SquareSum, invariant_t<SquareSum>>(context);
         context.exec().fence("pentad: parameters drawn");
     }
 
@@ -56,8 +57,9 @@ class ParameterStore {
         for (auto const& entry : buckets_) entry.bucket->clear_gradients();
     }
     /// Reduces the gradients over exactly the axes over which they are partial, and returns their global norm: each
-    /// element counted once. Collective.
+    /// element counted once. A bucket whose gradients were all complete before has begun. Collective.
     double reduce_gradients() {
+        for (auto const& entry : buckets_) entry.bucket->start_reduction();
         for (auto const& entry : buckets_) entry.bucket->reduce();
         norm_.clear();
         for (auto const& entry : buckets_) entry.bucket->add_squares(norm_);

@@ -4,6 +4,7 @@
 
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
+#include <pentad/comm/number.hpp>
 
 #include <mpi.h>
 #include <sys/stat.h>
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +23,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -67,6 +66,16 @@ struct Piece {
     std::uint64_t offset, bytes;
 };
 
+/// How many ranks each node has, where all have as many, which follow each other; else 0. Nodes are numbered in the
+/// order of their first ranks.
+inline std::size_t ranks_per_node(std::vector<int> const& node_of) {
+    auto const nodes = static_cast<std::size_t>(1 + *std::max_element(node_of.begin(), node_of.end()));
+    std::size_t const each = node_of.size() / nodes;
+    for (std::size_t rank = 0; rank < node_of.size(); ++rank)
+        if (static_cast<std::size_t>(node_of[rank]) != rank / each) return 0;
+    return each;
+}
+
 /// The ranks that share a node, in the order of the communicator's ranks; alone when there are no others.
 class Group {
   public:
@@ -97,6 +106,7 @@ class Group {
         for (int rank = 0; rank < ranks; ++rank) {
             auto const& card = cards[static_cast<std::size_t>(rank)];
             auto const& me = cards[static_cast<std::size_t>(mine)];
+            if (card.kernel == me.kernel) ++ranks_of_machine_;
             if (!together(card, me)) continue;
             if (rank == mine) rank_ = members_.size();
             members_.push_back(rank);
@@ -144,6 +154,9 @@ class Group {
     [[nodiscard]] std::size_t rank() const { return rank_; }
     /// Of the node, as all members know it.
     [[nodiscard]] std::size_t processors() const { return processors_; }
+    /// True when more of the communicator's ranks run on this machine, be it taken for several nodes, than it has
+    /// processors.
+    [[nodiscard]] bool shares_cores() const { return ranks_of_machine_ > processors_; }
     /// How many nodes the communicator's ranks lie on, when each node shares memory among as many of them, two or more,
     /// which follow each other; otherwise 0. And which of the nodes this is.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
@@ -242,15 +255,10 @@ class Group {
             if (node == first_of.size()) first_of.push_back(rank);
             node_of_.push_back(static_cast<int>(node));
         }
-        std::size_t each = 1;
-        while (each < cards.size() && together(cards[0], cards[each])) ++each;
-        if (each < 2 || each > most_ranks || cards.size() % each != 0) return;
-        for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-            std::size_t const first = rank / each * each;
-            if (!verdicts[rank].all_mapped || !together(cards[rank], cards[first])) return;
-            for (std::size_t other = 0; other < first; other += each)
-                if (together(cards[rank], cards[other])) return;
-        }
+        std::size_t const each = ranks_per_node(node_of_);
+        if (each < 2 || each > most_ranks) return;
+        for (auto const& verdict : verdicts)
+            if (!verdict.all_mapped) return;
         nodes_ = cards.size() / each;
         node_ = static_cast<std::size_t>(mine) / each;
     }
@@ -278,12 +286,10 @@ class Group {
         if (text == nullptr) return 0;
         int rank = 0;
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-        int ranks_per_node = 0;
-        std::string_view const digits(text);
-        auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), ranks_per_node);
-        if (error != std::errc() || end != digits.data() + digits.size() || ranks_per_node < 1)
+        auto const ranks_per_node = number<int>(text);
+        if (!ranks_per_node || *ranks_per_node < 1)
             throw Error("PENTAD_RANKS_PER_NODE=" + std::string(text) + ": it is a number of ranks, 1 or more");
-        return rank / ranks_per_node;
+        return rank / *ranks_per_node;
     }
     static void complain(char const* why) {
         static bool done = false;
@@ -294,7 +300,8 @@ class Group {
                          why);
     }
 
-    std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, processors_ = SIZE_MAX;
+    std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, ranks_of_machine_ = 0;
+    std::size_t processors_ = SIZE_MAX;
     std::vector<int> members_, node_of_;
     std::vector<Place> places_;
     std::vector<std::byte*> blocks_;

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <pentad/comm/datatype.hpp>
+#include <pentad/comm/node/copy.hpp>
 #include <pentad/layout/element.hpp>
 #include <pentad/layout/layout.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <type_traits>
+#include <vector>
 
 namespace pentad::comm::node {
 
@@ -66,6 +68,21 @@ Reduction reduction(Placement placement) {
     if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, bf16>)
         return &detail::reduce<T, Placement::partial_log_sum_exp>;
     throw Error("a log-sum-exp of integers has no meaning");
+}
+
+/// The reduction of what lies at the addresses of `in`, which move on, to memory that nobody has in cache yet: past the
+/// caches or not.
+inline void reduce_to(std::byte* out, std::vector<std::byte*>& in, Reduction reduction, std::size_t bytes,
+                      bool past_caches) {
+    if (!past_caches) return reduction(in.data(), in.size(), &out, 1, bytes);
+    alignas(64) std::byte tile[8192];
+    std::byte* const in_cache = tile;
+    for (std::size_t begin = 0; begin < bytes; begin += sizeof tile) {
+        std::size_t const length = std::min(sizeof tile, bytes - begin);
+        reduction(in.data(), in.size(), &in_cache, 1, length);
+        copy(out + begin, tile, length, true);
+        for (auto& address : in) address += length;
+    }
 }
 
 } // namespace pentad::comm::node

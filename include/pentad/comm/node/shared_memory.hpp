@@ -3,6 +3,8 @@
 // behind, however the processes end.
 #pragma once
 
+#include <pentad/comm/number.hpp>
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -11,7 +13,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +20,6 @@
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <unordered_map>
 #include <vector>
 
@@ -39,12 +39,11 @@ class SharedMemory {
   public:
     SharedMemory() {
         if (char const* limit = std::getenv("PENTAD_SHARED_MEMORY_LIMIT")) {
-            std::string_view const text(limit);
-            auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit_);
-            if (error == std::errc() && end == text.data() + text.size()) return;
-            std::fprintf(stderr, "pentad: PENTAD_SHARED_MEMORY_LIMIT=%s is not a number of bytes: none is shared\n",
-                         limit);
-            limit_ = 0;
+            auto const bytes = number<decltype(limit_)>(limit);
+            limit_ = bytes.value_or(0);
+            if (!bytes)
+                std::fprintf(stderr, "pentad: PENTAD_SHARED_MEMORY_LIMIT=%s is not a number of bytes: none is shared\n",
+                             limit);
         }
     }
     SharedMemory(SharedMemory const&) = delete;

@@ -1,0 +1,193 @@
+// Room: comm. What an exchange sends through mailboxes, a chunk at a time, so that it stays in cache: chunks are filled
+// by their owner, (reduced,) drained by all, then filled again.
+#pragma once
+
+#include <pentad/comm/node/copy.hpp>
+#include <pentad/comm/node/group.hpp>
+#include <pentad/comm/node/reduction.hpp>
+#include <pentad/comm/node/task.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+namespace pentad::comm::node {
+
+/// Small exchanges take one round of flags: each rank leaves its part in a mailbox of the slot and takes what it needs
+/// from the others' when all have come. Others take a lane. Sums are made in the order of ranks.
+class Mail {
+  public:
+    /// @param longest bytes of the longest piece that this rank sends
+    /// @param past_caches whether results are to go past the caches
+    void begin(Turn turn, Task const& task, std::size_t longest, bool past_caches) {
+        auto& group = *turn.group;
+        turn_ = turn;
+        task_ = &task;
+        me_ = group.rank();
+        n_ = group.size();
+        filled_ = reduced_ = drained_ = 0;
+        past_caches_ = past_caches;
+        std::size_t const parts = task.cuts() ? n_ : 1;
+        step_ = Group::box / parts / 64 * 64;
+        is_small_ = !task.is_counted() && longest <= step_;
+        before_ = Group::never;
+        if (!is_small_) {
+            step_ = std::min(Group::chunk / parts / 64 * 64, Group::chunk / 2);
+            // Where all ranks have a core, the others read a part of a broadcast while the root fills the next.
+            if (task.operation == Operation::broadcast && n_ <= group.processors())
+                step_ = std::clamp<std::size_t>(longest / 4 / 64 * 64, std::size_t{16} << 10, step_);
+            std::tie(lane_, before_) = group.take_lane(turn.number);
+        }
+        two_rounds_ = task.operation == Operation::all_reduce && n_ > 2 && longest > largest_in_one_round;
+    }
+    [[nodiscard]] bool is_small() const { return is_small_; }
+    /// True when those that had the lane before have finished.
+    [[nodiscard]] bool is_free() const { return before_ == Group::never || turn_.group->all_finished(before_); }
+
+    /// The next chunk goes to the mailbox; what of it this rank keeps goes to its place while the others read.
+    void post() {
+        std::size_t const k = filled_++;
+        fill(k);
+        publish(turn_.own().filled, turn_.at(1 + filled_));
+        if (task_->operation == Operation::all_gather) {
+            auto const mine = part(task_->piece_of(me_).bytes, k);
+            copy(task_->out + task_->piece_of(me_).offset + mine.offset, task_->in + mine.offset, mine.bytes);
+        } else if (task_->operation == Operation::all_to_all) {
+            auto const mine = part(task_->sent_to(me_).bytes, k);
+            copy(task_->out + task_->received_from(me_).offset + mine.offset,
+                 task_->in + task_->sent_to(me_).offset + mine.offset, mine.bytes);
+        }
+    }
+    /// Does what can be done without waiting, once all have come. True when everything has gone through.
+    /// @param longest bytes of the longest piece that any rank sends
+    bool advance(std::size_t longest) {
+        std::size_t const count = std::max<std::size_t>((longest + step_ - 1) / step_, 1);
+        for (bool moved = true; moved && drained_ < count;) {
+            moved = false;
+            if (filled_ < count &&
+                (filled_ < Group::depth || turn_.all_at(&Slot::drained, filled_ + 1 - Group::depth))) {
+                post();
+                moved = true;
+            }
+            if (two_rounds_ && reduced_ < filled_ && turn_.all_at(&Slot::filled, reduced_ + 2)) {
+                reduce(reduced_++);
+                publish(turn_.own().reduced, turn_.at(reduced_));
+                moved = true;
+            }
+            if (drained_ < (two_rounds_ ? reduced_ : filled_) &&
+                (two_rounds_ ? turn_.all_at(&Slot::reduced, drained_ + 1)
+                             : turn_.sources_at(*task_, &Slot::filled, drained_ + 2))) {
+                drain(drained_++);
+                publish(turn_.own().drained, turn_.at(drained_));
+                moved = true;
+            }
+        }
+        return drained_ == count;
+    }
+
+  private:
+    /// An all-reduce of this many bytes is summed by every rank for itself; of more, each rank sums its share.
+    static constexpr std::size_t largest_in_one_round = std::size_t{16} << 10;
+
+    [[nodiscard]] std::byte* box(std::size_t rank, std::size_t k) const {
+        auto const& group = *turn_.group;
+        return is_small_ ? group.slot_box(rank, turn_.slot()) : group.lane_box(rank, lane_, k);
+    }
+    /// The part of `bytes` bytes that chunk k of a piece holds.
+    [[nodiscard]] Piece part(std::size_t bytes, std::size_t k) const {
+        std::size_t const begin = std::min(k * step_, bytes);
+        return {begin, std::min(step_, bytes - begin)};
+    }
+    /// To a mailbox, which is read next: from this core's cache, unless memory is nearer to the reader.
+    void to_mail(std::byte* to, std::byte const* from, std::size_t bytes) const {
+        node::copy(to, from, bytes, !is_small_ && turn_.group->is_far());
+    }
+    /// To where the result belongs.
+    void copy(std::byte* to, std::byte const* from, std::size_t bytes) const {
+        node::copy(to, from, bytes, past_caches_);
+    }
+
+    void fill(std::size_t k) {
+        std::byte* const mail = box(me_, k);
+        auto const [begin, length] = part(task_->bytes, k);
+        switch (task_->operation) {
+        case Operation::all_reduce:
+            to_mail(mail, task_->in + begin, length);
+            break;
+        case Operation::all_gather: {
+            auto const mine = part(task_->piece_of(me_).bytes, k);
+            to_mail(mail, task_->in + mine.offset, mine.bytes);
+            break;
+        }
+        case Operation::broadcast:
+            if (task_->is_source(me_)) to_mail(mail, task_->in + begin, length);
+            break;
+        default: // reduce-scatter, all-to-all
+            for (std::size_t p = 0; p < n_; ++p) {
+                auto const range = part(task_->sent_to(p).bytes, k);
+                if (p != me_)
+                    to_mail(mail + p * step_, task_->in + task_->sent_to(p).offset + range.offset, range.bytes);
+            }
+        }
+    }
+    /// This rank's share of the sum of chunk k becomes that share of its mailbox, which nobody else reads before.
+    void reduce(std::size_t k) {
+        auto const [begin, length] = share(part(task_->bytes, k).bytes, n_, me_);
+        addresses_.clear();
+        for (std::size_t p = 0; p < n_; ++p) addresses_.push_back(box(p, k) + begin);
+        task_->reduction(addresses_.data(), n_, &addresses_[me_], 1, length);
+    }
+    void drain(std::size_t k) {
+        auto const range = part(task_->bytes, k);
+        std::byte* const out = task_->out + range.offset;
+        addresses_.clear();
+        switch (task_->operation) {
+        case Operation::all_reduce:
+            for (std::size_t p = 0; p < n_; ++p) {
+                if (two_rounds_) {
+                    auto const [begin, length] = share(range.bytes, n_, p);
+                    copy(out + begin, box(p, k) + begin, length);
+                } else
+                    addresses_.push_back(p == me_ ? out : box(p, k));
+            }
+            if (!two_rounds_) task_->reduction(addresses_.data(), n_, &out, 1, range.bytes);
+            break;
+        case Operation::reduce_scatter: {
+            auto const own = task_->piece_of(me_);
+            auto const mine = part(own.bytes, k);
+            for (std::size_t p = 0; p < n_; ++p)
+                addresses_.push_back(p == me_ ? const_cast<std::byte*>(task_->in) + own.offset + mine.offset
+                                              : box(p, k) + me_ * step_);
+            reduce_to(task_->out + mine.offset, addresses_, task_->reduction, mine.bytes, past_caches_);
+            break;
+        }
+        case Operation::all_gather:
+            for (std::size_t p = 0; p < n_; ++p) {
+                auto const theirs = part(task_->piece_of(p).bytes, k);
+                if (p != me_) copy(task_->out + task_->piece_of(p).offset + theirs.offset, box(p, k), theirs.bytes);
+            }
+            break;
+        case Operation::all_to_all:
+            for (std::size_t p = 0; p < n_; ++p) {
+                auto const whole = task_->received_from(p);
+                auto const theirs = part(whole.bytes, k);
+                if (p != me_) copy(task_->out + whole.offset + theirs.offset, box(p, k) + me_ * step_, theirs.bytes);
+            }
+            break;
+        default: // broadcast
+            if (!task_->is_source(me_)) copy(out, box(static_cast<std::size_t>(task_->root), k), range.bytes);
+        }
+    }
+
+    Turn turn_;
+    Task const* task_ = nullptr;
+    std::size_t me_ = 0, n_ = 1, lane_ = 0, step_ = 0;
+    std::uint64_t before_ = 0;
+    std::size_t filled_ = 0, reduced_ = 0, drained_ = 0;
+    bool is_small_ = false, two_rounds_ = false, past_caches_ = false;
+    std::vector<std::byte*> addresses_;
+};
+
+} // namespace pentad::comm::node

@@ -1,0 +1,90 @@
+// Room: comm. What a node's ranks do together: which bytes each gives and gets, and how far they are.
+#pragma once
+
+#include <pentad/comm/node/group.hpp>
+#include <pentad/comm/node/reduction.hpp>
+#include <pentad/observe/ledger.hpp>
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace pentad::comm::node {
+
+using observe::Operation;
+
+/// What is to be done. Ranks are those of the group.
+struct Task {
+    Operation operation{};
+    std::byte const* in = nullptr; ///< all-reduce and broadcast: their one buffer, as `out`
+    std::byte* out = nullptr;
+    std::size_t bytes = 0;   ///< of the unscattered side: what an all-reduce sums, an all-gather gives
+    std::size_t piece = 0;   ///< of a piece, of which the last may be shorter or empty
+    std::size_t element = 1; ///< bytes of an element
+    std::uint32_t type = 0;  ///< which elements, and how they are reduced
+    Reduction reduction = nullptr;
+    int root = -1;
+    /// All-to-all of given counts: elements for each rank, and where they begin: of those sent, then of those received.
+    std::span<MPI_Count const> sent{}, received{};
+    std::span<MPI_Aint const> offsets{};
+    bool may_read_directly = true;
+
+    [[nodiscard]] bool is_counted() const { return !sent.empty(); }
+    /// True when a rank gives a part to each.
+    [[nodiscard]] bool cuts() const {
+        return operation == Operation::reduce_scatter || operation == Operation::all_to_all;
+    }
+    /// True when others read what rank p gives: all do but in a broadcast.
+    [[nodiscard]] bool is_source(std::size_t p) const { return root < 0 || static_cast<int>(p) == root; }
+    /// Of the unscattered side, what rank p has on the scattered side.
+    [[nodiscard]] Piece piece_of(std::size_t p) const {
+        std::size_t const begin = std::min(p * piece, bytes);
+        return {begin, std::min(piece, bytes - begin)};
+    }
+    [[nodiscard]] Piece sent_to(std::size_t p) const {
+        return is_counted() ? counted(offsets[p], sent[p]) : piece_of(p);
+    }
+    [[nodiscard]] Piece received_from(std::size_t p) const {
+        return is_counted() ? counted(offsets[sent.size() + p], received[p]) : piece_of(p);
+    }
+
+  private:
+    [[nodiscard]] Piece counted(MPI_Aint offset, MPI_Count count) const {
+        return {static_cast<std::uint64_t>(offset) * element, static_cast<std::uint64_t>(count) * element};
+    }
+};
+
+/// The part of `bytes` bytes that rank p of n sums.
+inline Piece share(std::size_t bytes, std::size_t n, std::size_t p) {
+    auto const cut = [&](std::size_t i) { return i == n ? bytes : bytes / n * i / 64 * 64; };
+    return {cut(p), cut(p + 1) - cut(p)};
+}
+
+/// An exchange among those of its group, and how far its ranks are.
+struct Turn {
+    using Number = std::atomic<std::uint64_t> Slot::*;
+
+    Group* group = nullptr;
+    std::uint64_t number = 0;
+
+    [[nodiscard]] std::size_t slot() const { return number % Group::slots; }
+    [[nodiscard]] Slot& of(std::size_t rank) const { return group->slot(rank, slot()); }
+    [[nodiscard]] Slot& own() const { return of(group->rank()); }
+    /// What a rank's number is when it has come `steps` far.
+    [[nodiscard]] std::uint64_t at(std::uint64_t steps) const { return (number << 24) + steps; }
+    [[nodiscard]] bool all_at(Number which, std::uint64_t steps) const {
+        return group->all_at(slot(), which, at(steps));
+    }
+    /// The same of those from which others read.
+    [[nodiscard]] bool sources_at(Task const& task, Number which, std::uint64_t steps) const {
+        if (task.root < 0) return all_at(which, steps);
+        auto const& root = of(static_cast<std::size_t>(task.root));
+        return (root.*which).load(std::memory_order_acquire) >= at(steps);
+    }
+};
+
+} // namespace pentad::comm::node
