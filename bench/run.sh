@@ -25,6 +25,8 @@ collectives() { # beside the MPI library and gloo
 network() { # across hosts that a lab makes
     "$here/lab/network.py" --bench "$build/bin/bench_network" --experts "$build/bin/bench_experts_network"
     "$here/lab/overlap.py" --bench "$build/bin/bench_overlap"
+    mkdir -p "$build/bench"
+    "$here/lab/timeline.py" --train-lm "$build/bin/train_lm" --out "$build/bench/timeline.svg"
 }
 kernels() {
     local program

@@ -24,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -44,18 +45,12 @@ inline std::optional<int> number_in(std::string_view text) {
 } // namespace detail
 
 /// What a schedule says beside the stages and the ranks, by the words of the text form (and of JSON, io/).
-struct ScheduleNumber {
-    std::string_view word;
-    int Schedule::* value;
-    int usual; ///< not said; -1: always said
-};
+/// A number also by its usual value, which is not said (-1: always said).
+using ScheduleNumber = std::tuple<std::string_view, int Schedule::*, int>;
+using ScheduleFlag = std::tuple<std::string_view, bool Schedule::*>;
 inline constexpr std::array schedule_numbers{
     ScheduleNumber{"micro-batches", &Schedule::micro_batches, -1}, ScheduleNumber{"slices", &Schedule::slices, 1},
     ScheduleNumber{"updates", &Schedule::updates, 0}, ScheduleNumber{"weight-versions", &Schedule::weight_versions, 1}};
-struct ScheduleFlag {
-    std::string_view word;
-    bool Schedule::* value;
-};
 inline constexpr std::array schedule_flags{ScheduleFlag{"recomputes", &Schedule::recomputes},
                                            ScheduleFlag{"gathers", &Schedule::gathers},
                                            ScheduleFlag{"reduces", &Schedule::reduces}};
