@@ -27,9 +27,8 @@ TOKENS = RANKS * SEQUENCES * SHAPE["seq"]
 class Run:
     """The medians over the steps of a run: tokens a second, seconds outside products and attention, FLOP/s of a product."""
 
-    def __init__(self, seconds, products, gemm):
-        step = statistics.median(seconds)
-        self.speed, self.outside, self.gemm = TOKENS / step, step - statistics.median(products), gemm
+    def __init__(self, seconds, outside, gemm):
+        self.speed, self.outside, self.gemm = TOKENS / statistics.median(seconds), statistics.median(outside), gemm
 
 
 def shape_flags(steps):
@@ -48,15 +47,15 @@ def pentad(o):
     speed = re.search(r"GEMM speed of all \d+ ranks \(([\d.]+) ([GT])FLOP/s", done.stdout)
     gemm = float(speed[1]) * (1e9 if speed[2] == "G" else 1e12) / RANKS
     ends = sorted(span["ts"] for span in spans if span["name"] == "update")
-    products = [sum(span["dur"] for span in spans if span["name"] in ("gemm", "attention") and start < span["ts"] < end) / 1e6
-                for start, end in zip(ends[WARM_UP - 1:], ends[WARM_UP:])]
+    outside = [(end - start - sum(span["dur"] for span in spans if span["name"] in ("gemm", "attention") and start < span["ts"] < end)) / 1e6
+               for start, end in zip(ends[WARM_UP - 1:], ends[WARM_UP:])]
     seconds = [TOKENS / line["tokens_per_s"] for line in lines[WARM_UP:-1]]
-    return Run(seconds, products, gemm)
+    return Run(seconds, outside, gemm)
 
 
 def torch(o):
     result, = torch_ranks.run("torch_training.py", RANKS, shape_flags(o.steps))
-    return Run(result["seconds"][WARM_UP:], result["products"], result["gemm"])
+    return Run(result["seconds"][WARM_UP:], result["outside"], result["gemm"])
 
 
 def main():
