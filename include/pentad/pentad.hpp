@@ -19,7 +19,6 @@
 #include <pentad/comm/node/reduction.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
 #include <pentad/comm/node/task.hpp>
-#include <pentad/comm/number.hpp>
 #include <pentad/comm/pending.hpp>
 #include <pentad/comm/pool.hpp>
 #include <pentad/comm/progress.hpp>
@@ -80,6 +79,7 @@
 #include <pentad/layout/validity.hpp>
 #include <pentad/mesh/axis.hpp>
 #include <pentad/mesh/mesh.hpp>
+#include <pentad/mesh/number.hpp>
 #include <pentad/observe/counters.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/observe/trace.hpp>

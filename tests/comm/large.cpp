@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 using namespace comm_tests;
@@ -83,29 +84,23 @@ struct Force {
     ~Force() { comm::forced_algorithm() = comm::Algorithm::automatic; }
 };
 
-/// f(exec, communicator, rank) by the library's own algorithms, and by those of the MPI library.
+/// f(exec, communicator, rank) by each of some algorithms. MPI's sums would take as much memory as is reduced.
 template <class F>
-void by_both(F const& f) {
+void by(std::initializer_list<comm::Algorithm> algorithms, F const& f) {
     comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>>(world_size()));
     auto const& comm = communicators.along(AxisNames(dp::name));
-    for (auto const algorithm : {comm::Algorithm::automatic, comm::Algorithm::mpi}) {
+    for (auto const algorithm : algorithms) {
         Force const force(algorithm);
         f(Exec(), comm, static_cast<std::size_t>(comm.rank()));
     }
 }
-/// Without MPI's, which would take as much memory as is reduced.
-template <class F>
-void by_own(F const& f) {
-    comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>>(world_size()));
-    auto const& comm = communicators.along(AxisNames(dp::name));
-    f(Exec(), comm, static_cast<std::size_t>(comm.rank()));
-}
+constexpr auto own = comm::Algorithm::automatic, mpi = comm::Algorithm::mpi;
 
 } // namespace
 
 TEST_CASE("broadcast") {
     Long x(1);
-    by_both([&](Exec const& exec, auto const& comm, std::size_t me) {
+    by({own, mpi}, [&](Exec const& exec, auto const& comm, std::size_t me) {
         x.set([&](std::size_t, std::size_t i) { return me == 1 ? at(1, 1, i) : Byte{0}; });
         comm::broadcast(exec, comm, x.view(), 1);
         CHECK(x.is([](std::size_t, std::size_t i) { return at(1, 1, i); }));
@@ -113,7 +108,7 @@ TEST_CASE("broadcast") {
 }
 TEST_CASE("a message") {
     Long x(1);
-    by_own([&](Exec const& exec, auto const& comm, std::size_t me) {
+    by({own}, [&](Exec const& exec, auto const& comm, std::size_t me) {
         x.set([&](std::size_t, std::size_t i) { return me == 0 ? at(0, 1, i) : Byte{0}; });
         if (me == 0)
             comm::send(exec, comm, x.view(), 1);
@@ -124,7 +119,7 @@ TEST_CASE("a message") {
 }
 TEST_CASE("all-gather") {
     Long in(1), out(2);
-    by_both([&](Exec const& exec, auto const& comm, std::size_t me) {
+    by({own, mpi}, [&](Exec const& exec, auto const& comm, std::size_t me) {
         in.set([&](std::size_t, std::size_t i) { return at(me, 0, i); });
         out.set([](std::size_t, std::size_t) { return Byte{0}; });
         comm::all_gather(exec, comm, in.view(), out.view());
@@ -133,7 +128,7 @@ TEST_CASE("all-gather") {
 }
 TEST_CASE("all-to-all") {
     Long in(2), out(2);
-    by_own([&](Exec const& exec, auto const& comm, std::size_t me) {
+    by({own}, [&](Exec const& exec, auto const& comm, std::size_t me) {
         in.set([&](std::size_t piece, std::size_t i) { return at(me, piece, i); });
         comm::all_to_all(exec, comm, in.view(), out.view());
         CHECK(out.is([&](std::size_t piece, std::size_t i) { return at(piece, me, i); }));
@@ -141,7 +136,7 @@ TEST_CASE("all-to-all") {
 }
 TEST_CASE("all-reduce") {
     Long x(1);
-    by_own([&](Exec const& exec, auto const& comm, std::size_t me) {
+    by({own}, [&](Exec const& exec, auto const& comm, std::size_t me) {
         x.set([&](std::size_t, std::size_t i) { return at(me, 0, i); });
         comm::all_reduce(exec, comm, x.view());
         CHECK(x.is([](std::size_t, std::size_t i) { return static_cast<Byte>(at(0, 0, i) + at(1, 0, i)); }));
@@ -149,7 +144,7 @@ TEST_CASE("all-reduce") {
 }
 TEST_CASE("reduce-scatter") {
     Long in(2), out(1);
-    by_own([&](Exec const& exec, auto const& comm, std::size_t me) {
+    by({own}, [&](Exec const& exec, auto const& comm, std::size_t me) {
         in.set([&](std::size_t piece, std::size_t i) { return at(me, piece, i); });
         comm::reduce_scatter(exec, comm, in.view(), out.view());
         CHECK(out.is([&](std::size_t, std::size_t i) { return static_cast<Byte>(at(0, me, i) + at(1, me, i)); }));

@@ -15,9 +15,9 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/mpi_operation.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
-#include <pentad/comm/number.hpp>
 #include <pentad/comm/pending.hpp>
 #include <pentad/comm/progress.hpp>
+#include <pentad/mesh/number.hpp>
 
 #include <mpi.h>
 #include <unistd.h>
@@ -44,7 +44,7 @@ namespace pentad::comm::checked {
 inline double timeout() {
     char const* const text = std::getenv("PENTAD_TIMEOUT");
     if (text == nullptr) return 10;
-    auto const seconds = number<double>(text);
+    auto const seconds = number_in<double>(text);
     if (!seconds || !std::isfinite(*seconds) || *seconds <= 0)
         throw Error("PENTAD_TIMEOUT=" + std::string(text) + ": it is a number of seconds, more than 0");
     return *seconds;

@@ -1,5 +1,5 @@
 // Room: comm. A communicator owned by an object, that knows along which mesh axes its ranks lie; and the set of
-// communicators of a mesh, each made at its first use, which the ranks of the group come to together.
+// communicators of a mesh, each made when what needs it is prepared, which the ranks of the group come to together.
 #pragma once
 
 #include <pentad/comm/checked.hpp>

@@ -32,11 +32,11 @@ struct GeneratorOptions {
 /// What a schedule is defined for, and the order of its computes.
 struct Generator {
     std::string_view name;
-    int least_chunks;
-    int chunk_step; ///< from one number of chunks to the next; 0: there is no other
-    bool even_ranks;
-    bool takes_slices;
     Schedule (*order)(GeneratorOptions const&);
+    int least_chunks = 1;
+    int chunk_step = 0; ///< from one number of chunks to the next; 0: there is no other
+    bool even_ranks = false;
+    bool takes_slices = false;
 };
 
 namespace detail {
@@ -53,51 +53,47 @@ inline int updates_of_2bw(GeneratorOptions const& o) {
     return updates;
 }
 
+/// An order of ranks and micro-batches alone, or of chunks too.
+template <Schedule (*Order)(int, int)>
+Schedule plain(GeneratorOptions const& o) {
+    return Order(o.ranks, o.micro_batches);
+}
+template <Schedule (*Order)(int, int, int)>
+Schedule chunked(GeneratorOptions const& o) {
+    return Order(o.ranks, o.micro_batches, o.chunks);
+}
+inline Schedule gpipe(GeneratorOptions const& o) {
+    return order::all_forwards_first("gpipe", o.ranks, o.micro_batches, 1);
+}
+inline Schedule terapipe(GeneratorOptions const& o) {
+    return order::all_forwards_first("terapipe", o.ranks, o.micro_batches, o.slices);
+}
+inline Schedule pipedream_2bw(GeneratorOptions const& o) {
+    return order::pipedream_2bw(o.ranks, o.micro_batches, updates_of_2bw(o));
+}
+inline Schedule hanayo(GeneratorOptions const& o) { return order::hanayo(o.ranks, o.micro_batches, o.chunks / 2); }
+
 } // namespace detail
 
 inline constexpr std::array generators{
-    Generator{
-        "gpipe", 1, 0, false, false,
-        [](GeneratorOptions const& o) { return order::all_forwards_first("gpipe", o.ranks, o.micro_batches, 1); }},
-    Generator{"terapipe", 1, 0, false, true,
-              [](GeneratorOptions const& o) {
-                  return order::all_forwards_first("terapipe", o.ranks, o.micro_batches, o.slices);
-              }},
-    Generator{"1f1b", 1, 0, false, false,
-              [](GeneratorOptions const& o) { return order::one_forward_one_backward(o.ranks, o.micro_batches); }},
-    Generator{"eager-1f1b", 1, 0, false, false,
-              [](GeneratorOptions const& o) { return order::eager(o.ranks, o.micro_batches); }},
-    Generator{"pipedream", 1, 0, false, false,
-              [](GeneratorOptions const& o) { return order::pipedream(o.ranks, o.micro_batches); }},
-    Generator{"pipedream-2bw", 1, 0, false, false,
-              [](GeneratorOptions const& o) {
-                  return order::pipedream_2bw(o.ranks, o.micro_batches, detail::updates_of_2bw(o));
-              }},
-    Generator{"zb-h1", 1, 0, false, false,
-              [](GeneratorOptions const& o) { return order::zero_bubble_1(o.ranks, o.micro_batches); }},
-    Generator{"zb-h2", 1, 0, false, false,
-              [](GeneratorOptions const& o) { return order::zero_bubble_2(o.ranks, o.micro_batches); }},
-    Generator{"interleaved-1f1b", 1, 1, false, false,
-              [](GeneratorOptions const& o) { return order::interleaved(o.ranks, o.micro_batches, o.chunks); }},
-    Generator{
-        "looped-bfs", 1, 1, false, false,
-        [](GeneratorOptions const& o) { return order::looped_breadth_first(o.ranks, o.micro_batches, o.chunks); }},
-    Generator{"zb-v", 2, 0, false, false,
-              [](GeneratorOptions const& o) { return order::zero_bubble_v(o.ranks, o.micro_batches); }},
-    Generator{"v-half", 2, 0, false, false,
-              [](GeneratorOptions const& o) { return order::v_half(o.ranks, o.micro_batches); }},
-    Generator{"v-min", 2, 0, false, false,
-              [](GeneratorOptions const& o) { return order::v_min(o.ranks, o.micro_batches); }},
-    Generator{"dualpipe-v", 2, 0, false, false,
-              [](GeneratorOptions const& o) { return order::dualpipe_v(o.ranks, o.micro_batches); }},
-    Generator{"hanayo", 2, 2, false, false,
-              [](GeneratorOptions const& o) { return order::hanayo(o.ranks, o.micro_batches, o.chunks / 2); }},
-    Generator{"dualpipe", 1, 0, true, false,
-              [](GeneratorOptions const& o) { return order::dualpipe(o.ranks, o.micro_batches); }},
-    Generator{"chimera", 1, 0, true, false,
-              [](GeneratorOptions const& o) { return order::chimera(o.ranks, o.micro_batches); }},
-    Generator{"forward-only", 1, 0, false, false,
-              [](GeneratorOptions const& o) { return order::forward_only(o.ranks, o.micro_batches); }},
+    Generator{"gpipe", detail::gpipe},
+    Generator{.name = "terapipe", .order = detail::terapipe, .takes_slices = true},
+    Generator{"1f1b", detail::plain<order::one_forward_one_backward>},
+    Generator{"eager-1f1b", detail::plain<order::eager>},
+    Generator{"pipedream", detail::plain<order::pipedream>},
+    Generator{"pipedream-2bw", detail::pipedream_2bw},
+    Generator{"zb-h1", detail::plain<order::zero_bubble_1>},
+    Generator{"zb-h2", detail::plain<order::zero_bubble_2>},
+    Generator{.name = "interleaved-1f1b", .order = detail::chunked<order::interleaved>, .chunk_step = 1},
+    Generator{.name = "looped-bfs", .order = detail::chunked<order::looped_breadth_first>, .chunk_step = 1},
+    Generator{.name = "zb-v", .order = detail::plain<order::zero_bubble_v>, .least_chunks = 2},
+    Generator{.name = "v-half", .order = detail::plain<order::v_half>, .least_chunks = 2},
+    Generator{.name = "v-min", .order = detail::plain<order::v_min>, .least_chunks = 2},
+    Generator{.name = "dualpipe-v", .order = detail::plain<order::dualpipe_v>, .least_chunks = 2},
+    Generator{.name = "hanayo", .order = detail::hanayo, .least_chunks = 2, .chunk_step = 2},
+    Generator{.name = "dualpipe", .order = detail::plain<order::dualpipe>, .even_ranks = true},
+    Generator{.name = "chimera", .order = detail::plain<order::chimera>, .even_ranks = true},
+    Generator{"forward-only", detail::plain<order::forward_only>},
 };
 
 /// "gpipe, terapipe, ..."

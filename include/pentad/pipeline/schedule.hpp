@@ -44,6 +44,12 @@ struct Schedule {
 
     [[nodiscard]] int stages() const { return placements.empty() ? 0 : static_cast<int>(placements[0].size()); }
     [[nodiscard]] int ranks() const { return static_cast<int>(instructions.size()); }
+    /// The number of a (stage, micro-batch, slice), and how many there are.
+    [[nodiscard]] std::size_t cell(int stage, int micro_batch, int slice) const {
+        auto const index = [](int number) { return static_cast<std::size_t>(number); };
+        return (index(stage) * index(micro_batches) + index(micro_batch)) * index(slices) + index(slice);
+    }
+    [[nodiscard]] std::size_t cells() const { return cell(stages(), 0, 0); }
     [[nodiscard]] std::size_t placement_of(int micro_batch) const {
         return static_cast<std::size_t>(micro_batch) % placements.size();
     }

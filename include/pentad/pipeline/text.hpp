@@ -12,18 +12,17 @@
 // slice 1 of micro-batch 3; F3@2 names the stage, where a rank has several. # begins a comment.
 #pragma once
 
+#include <pentad/mesh/number.hpp>
 #include <pentad/pipeline/instruction.hpp>
 #include <pentad/pipeline/schedule.hpp>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -35,11 +34,10 @@ namespace detail {
 inline constexpr std::array<std::string_view, operation_names.size()> symbols{"F",  "B",  "D",  "W", "R", ">a",
                                                                               "<a", ">g", "<g", "G", "S", "U"};
 
-inline std::optional<int> number_in(std::string_view text) {
-    int value = 0;
-    auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-    return value;
+/// A number from 0 on.
+inline std::optional<int> count_in(std::string_view text) {
+    auto const number = number_in<int>(text);
+    return number && *number >= 0 ? number : std::nullopt;
 }
 
 } // namespace detail
@@ -100,9 +98,9 @@ inline Instruction instruction_of(std::string_view text, std::optional<int> stag
     auto const slice = cut_after('.');
     auto const digits = std::min(rest.find_first_of("0123456789"), rest.size());
     auto const found = std::find(detail::symbols.begin(), detail::symbols.end(), rest.substr(0, digits));
-    auto const micro_batch = detail::number_in(rest.substr(digits));
-    auto const slice_number = slice ? detail::number_in(*slice) : 0;
-    if (named) stage = detail::number_in(*named);
+    auto const micro_batch = detail::count_in(rest.substr(digits));
+    auto const slice_number = slice ? detail::count_in(*slice) : 0;
+    if (named) stage = detail::count_in(*named);
     if (found == detail::symbols.end() || !micro_batch)
         refuse("is no instruction: that is one of F B D W R >a <a >g <g G S U and a number, as in F0 or <g3");
     if (!slice_number) refuse("has no number of a slice after the point");
@@ -177,7 +175,7 @@ class ScheduleParser {
     [[nodiscard]] std::vector<int> numbers(std::size_t from) const {
         std::vector<int> values;
         for (std::size_t at = from; at < words_.size(); ++at) {
-            auto const value = number_in(words_[at]);
+            auto const value = count_in(words_[at]);
             if (!value) refuse("'" + std::string(words_[at]) + "' is not a number from 0 on");
             values.push_back(*value);
         }

@@ -60,13 +60,8 @@ template <class Visit>
 bool run_in_time(Schedule const& schedule, Costs const& costs, Visit visit) {
     auto const index = [](int number) { return static_cast<std::size_t>(number); };
     constexpr Time not_yet = -1;
-    auto const cell = [&](int stage, Instruction const& of) {
-        return (index(stage) * index(schedule.micro_batches) + index(of.micro_batch)) * index(schedule.slices) +
-               index(of.slice);
-    };
     // When the activations and the gradients that each stage makes are there.
-    std::vector<Time> activations(index(schedule.stages()) * index(schedule.micro_batches) * index(schedule.slices),
-                                  not_yet);
+    std::vector<Time> activations(schedule.cells(), not_yet);
     std::vector<Time> gradients = activations;
 
     std::vector<std::size_t> next(index(schedule.ranks()));
@@ -86,18 +81,21 @@ bool run_in_time(Schedule const& schedule, Costs const& costs, Visit visit) {
             auto const exists = [&](int stage) { return passes_on && stage >= 0 && stage < schedule.stages(); };
             int const before = forward ? instruction.stage - 1 : instruction.stage + 1;
             int const after = forward ? instruction.stage + 1 : instruction.stage - 1;
-            auto& made = forward ? activations : gradients;
+            auto const made = [&](int stage) -> Time& {
+                return (forward ? activations
+                                : gradients)[schedule.cell(stage, instruction.micro_batch, instruction.slice)];
+            };
 
             Time start = now[index(rank)];
             if (exists(before)) {
-                Time const input = made[cell(before, instruction)];
+                Time const input = made(before);
                 if (input == not_yet) break; // the rank that makes it puts this one back on the list
                 start = std::max(start, input + (rank_of(before) == rank ? 0 : costs.message));
             }
             Time const end = start + costs.of(instruction.stage).of(instruction.operation);
             visit(rank, at, start, end);
             now[index(rank)] = end;
-            if (passes_on) made[cell(instruction.stage, instruction)] = end;
+            if (passes_on) made(instruction.stage) = end;
             if (exists(after) && rank_of(after) != rank) work.push_back(rank_of(after));
         }
     }

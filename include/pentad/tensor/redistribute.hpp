@@ -52,18 +52,10 @@ void copy_rows(Exec const& exec, T const* in, std::size_t in_stride, T* out, std
 template <class T, class Exec>
 struct Shard {
     comm::Block<typename Exec::memory_space> block;
-    T* data = nullptr;
-    std::array<std::size_t, max_dimensions> local{};
-    std::size_t rank = 0;
+    T* data;
+    std::array<std::size_t, max_dimensions> local;
+    std::size_t rank;
 
-    Shard() = default;
-    Shard(comm::Block<typename Exec::memory_space> b, T* d, std::array<std::size_t, max_dimensions> const& l,
-          std::size_t r)
-        : block(std::move(b)), data(d), local(l), rank(r) {}
-    template <class L>
-    explicit Shard(Tensor<L, Exec> const& tensor) : block(tensor.block()), data(tensor.data()), rank(L::rank) {
-        for (std::size_t i = 0; i < rank; ++i) local[i] = tensor.local()[i];
-    }
     [[nodiscard]] std::size_t product(std::size_t begin, std::size_t end) const {
         std::size_t result = 1;
         for (std::size_t d = begin; d < end; ++d) result *= local[d];
@@ -81,6 +73,13 @@ struct Shard {
     }
     [[nodiscard]] bool writable() const { return block.sole_owner(); }
 };
+
+template <class L, class Exec>
+Shard<typename L::element, Exec> shard_of(Tensor<L, Exec> const& tensor) {
+    Shard<typename L::element, Exec> shard{tensor.block(), tensor.data(), {}, L::rank};
+    for (std::size_t d = 0; d < L::rank; ++d) shard.local[d] = tensor.local()[d];
+    return shard;
+}
 
 /// Gives a shard that may be written over: itself when nobody else holds it.
 template <class T, class Exec>
@@ -198,10 +197,9 @@ template <class To, class L, class Exec>
 [[nodiscard]] Tensor<To, Exec> redistribute(Tensor<L, Exec> tensor) {
     require_redistributable<L, To>();
     if constexpr (Redistributable<L, To>) {
-        using T = typename L::element;
         auto const& context = tensor.context();
         auto const extents = tensor.extents();
-        detail::Shard<T, Exec> shard(tensor);
+        auto shard = detail::shard_of(tensor);
         tensor = {};
         shard = detail::carry_out(context, Plan<L, To>::value, std::move(shard));
         return Tensor<To, Exec>(context, extents, std::move(shard.block), shard.data);
@@ -233,19 +231,19 @@ class [[nodiscard]] Redistribution {
   public:
     /// Collective as `redistribute` is. The buffer is written over where this is its only handle.
     explicit Redistribution(Tensor<L, Exec> tensor)
-        : context_(&tensor.context()), extents_(tensor.extents()), shard_(tensor) {
+        : context_(&tensor.context()), extents_(tensor.extents()), shard_(detail::shard_of(tensor)) {
         require_redistributable<L, To>();
         tensor = {};
+        if constexpr (!reduces && !scatters) return;
         auto const& exec = context_->exec();
         auto const& step = plan.steps[0];
+        auto const& comm = context_->communicators().along(step.axes);
+        if (comm.size() == 1) return;
         if constexpr (reduces) {
-            auto const& comm = context_->communicators().along(step.axes);
-            if (comm.size() == 1) return;
             shard_ = detail::own(*context_, std::move(shard_));
             reduction_.emplace(comm::start_all_reduce(exec, comm, shard_.flat(), step.reduction));
-        } else if constexpr (scatters) {
-            auto const& comm = context_->communicators().along(step.axes);
-            if (comm.size() == 1) return;
+        }
+        if constexpr (scatters) {
             result_ = shard_.with(*context_, 0, shard_.local[0] / static_cast<std::size_t>(comm.size()));
             scatter_.emplace(comm::start_reduce_scatter(exec, comm, shard_.flat(), result_.flat()));
         }
@@ -279,7 +277,7 @@ class [[nodiscard]] Redistribution {
 
     Context<Exec> const* context_;
     typename Tensor<L, Exec>::extents_type extents_;
-    detail::Shard<T, Exec> shard_, result_; // they outlive what is under way
+    detail::Shard<T, Exec> shard_, result_{}; // they outlive what is under way
     std::optional<comm::Request<Buffer>> reduction_;
     std::optional<comm::Request<Buffer, Buffer>> scatter_;
 };

@@ -131,15 +131,15 @@ class Bucket final : public BucketBase<T, Exec> {
     void start_reduction() override {
         if (reduction_) return;
         // An all-reduce works in place, which wants the only handle of the memory; a reduce-scatter leaves it behind.
-        memory_ = gradient_.data();
-        if constexpr (scatters) block_ = gradient_.block();
-        reduction_.emplace(std::move(gradient_));
+        if constexpr (scatters)
+            reduction_.emplace(gradient_);
+        else
+            reduction_.emplace(std::move(gradient_));
     }
     void reduce() override {
         reduced_ = reduction_->wait();
         reduction_.reset();
-        if constexpr (!scatters) block_ = reduced_.block();
-        gradient_ = Tensor<Gradient, Exec>(*context_, values_.extents(), std::move(block_), memory_);
+        if constexpr (!scatters) gradient_ = reduced_.template as<Gradient>();
     }
     void add_squares(Tensor<SquareSum, Exec> const& total) override {
         using Count = detail::CountOnce<Sync, union_t<sharded_axes_t<State>, Sharded>>;
@@ -168,9 +168,7 @@ class Bucket final : public BucketBase<T, Exec> {
     Tensor<Whole<T>, Exec> values_;
     Tensor<Shard, Exec> shard_; ///< this rank's part of values_
     Tensor<Gradient, Exec> gradient_;
-    std::optional<Redistribution<State, Gradient, Exec>> reduction_; ///< holds the gradient while it is under way
-    A* memory_ = nullptr;                                            ///< where the gradient lies meanwhile
-    comm::Block<typename Exec::memory_space> block_;
+    std::optional<Redistribution<State, Gradient, Exec>> reduction_; ///< while it is under way
     Tensor<State, Exec> reduced_;
     AdamW<State, T, Exec> optimizer_;
 };

@@ -4,7 +4,7 @@
 
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
-#include <pentad/comm/number.hpp>
+#include <pentad/mesh/number.hpp>
 
 #include <mpi.h>
 #include <sys/stat.h>
@@ -286,7 +286,7 @@ class Group {
         if (text == nullptr) return 0;
         int rank = 0;
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-        auto const ranks_per_node = number<int>(text);
+        auto const ranks_per_node = number_in<int>(text);
         if (!ranks_per_node || *ranks_per_node < 1)
             throw Error("PENTAD_RANKS_PER_NODE=" + std::string(text) + ": it is a number of ranks, 1 or more");
         return rank / *ranks_per_node;

@@ -3,7 +3,7 @@
 // behind, however the processes end.
 #pragma once
 
-#include <pentad/comm/number.hpp>
+#include <pentad/mesh/number.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -39,7 +39,7 @@ class SharedMemory {
   public:
     SharedMemory() {
         if (char const* limit = std::getenv("PENTAD_SHARED_MEMORY_LIMIT")) {
-            auto const bytes = number<decltype(limit_)>(limit);
+            auto const bytes = number_in<decltype(limit_)>(limit);
             limit_ = bytes.value_or(0);
             if (!bytes)
                 std::fprintf(stderr, "pentad: PENTAD_SHARED_MEMORY_LIMIT=%s is not a number of bytes: none is shared\n",

@@ -28,13 +28,6 @@ inline Operation first_of(unsigned set) {
     return static_cast<Operation>(operation);
 }
 
-/// Cells are the (stage, micro-batch, slice) of a schedule.
-inline Index cell_of(Schedule const& schedule, int stage, int micro_batch, int slice) {
-    return (static_cast<Index>(stage) * static_cast<Index>(schedule.micro_batches) + static_cast<Index>(micro_batch)) *
-               static_cast<Index>(schedule.slices) +
-           static_cast<Index>(slice);
-}
-
 /// What the numbers of a schedule contradict, or nothing.
 inline std::string malformed(Schedule const& s) {
     if (s.micro_batches < 1 || s.slices < 1) return "a schedule has at least one micro-batch of one slice";
@@ -68,7 +61,7 @@ inline std::string malformed(Schedule const& s) {
 class OrderCheck {
   public:
     explicit OrderCheck(Schedule const& schedule) : s_(schedule) {
-        Index const cells = cell_of(s_, s_.stages(), 0, 0);
+        Index const cells = s_.cells();
         done_.resize(cells);
         for (auto& number : numbers_) number.resize(cells);
         counts_.resize(2 * static_cast<Index>(message_lines(s_)));
@@ -117,10 +110,7 @@ class OrderCheck {
     };
     using Judgement = std::optional<Objection>; ///< nothing: the instruction is right
 
-    struct Copy { // of a stage's parameters
-        int steps = 0;
-    };
-    struct Round {       // of such a copy
+    struct Round {       // of a copy of a stage's parameters
         int awaited = 0; ///< backwards that count for it
         int ended = 0;
         unsigned done = 0;
@@ -175,7 +165,7 @@ class OrderCheck {
                                                : operation == Operation::recompute ? "the schedule does not recompute"
                                                                                    : "inference has no backward"};
 
-        auto& done = done_[cell_of(s_, stage, i, slice)];
+        auto& done = done_[s_.cell(stage, i, slice)];
         // Backward in one excludes its parts.
         unsigned const same = operation == Operation::backward ? any_backward
                               : part                           ? bit(operation) | bit(Operation::backward)
@@ -202,7 +192,7 @@ class OrderCheck {
         if (!forward && !makes_gradient(x.operation)) return std::nullopt;
         unsigned const wanted = forward ? bit(Operation::forward) : any_backward;
         auto const before = [&](Instruction const& other, unsigned set) -> Judgement {
-            if ((done_[cell_of(s_, other.stage, other.micro_batch, other.slice)] & set) != 0) return std::nullopt;
+            if ((done_[s_.cell(other.stage, other.micro_batch, other.slice)] & set) != 0) return std::nullopt;
             return Objection{Fault::disordered, "comes before the " + to_string(other)};
         };
         int const stage = forward ? x.stage - 1 : x.stage + 1;
@@ -250,7 +240,7 @@ class OrderCheck {
         if (!is_send(x.operation) && !is_receive(x.operation)) return;
         if (is_receive(x.operation)) peak_arriving_ = std::max(peak_arriving_, ++arriving_);
         auto const line = static_cast<Index>(message_line(s_, x));
-        numbers_[slot(x.operation)][cell_of(s_, x.stage, x.micro_batch, x.slice)] =
+        numbers_[slot(x.operation)][s_.cell(x.stage, x.micro_batch, x.slice)] =
             counts_[2 * line + (is_receive(x.operation) ? 1 : 0)]++;
     }
 
@@ -290,7 +280,7 @@ class OrderCheck {
         for (int stage = 0; stage < s_.stages(); ++stage)
             for (int i = 0; i < s_.micro_batches; ++i)
                 for (int slice = 0; slice < s_.slices; ++slice) {
-                    unsigned done = done_[cell_of(s_, stage, i, slice)];
+                    unsigned done = done_[s_.cell(stage, i, slice)];
                     if ((done & bit(Operation::backward_data)) != 0) { // then both parts
                         if ((done & bit(Operation::backward_weight)) == 0)
                             return never(s_.rank_of(stage, i), {Operation::backward_weight, stage, i, slice});

@@ -28,9 +28,9 @@ inline std::optional<Refusal> check_matching(Schedule const& s, OrderCheck const
                     Operation const send = operation == Operation::receive_activation ? Operation::send_activation
                                                                                       : Operation::send_gradient;
                     auto const sent = [&](int other, int part) {
-                        return order.number(send, cell_of(s, from, other, part));
+                        return order.number(send, s.cell(from, other, part));
                     };
-                    auto const place = order.number(operation, cell_of(s, stage, i, slice));
+                    auto const place = order.number(operation, s.cell(stage, i, slice));
                     if (sent(i, slice) == place) continue;
                     for (int other = 0; other < s.micro_batches; ++other)
                         for (int part = 0; part < s.slices; ++part)
@@ -121,7 +121,7 @@ class Progress {
                                 x.micro_batch, x.slice};
         if (!order_.has(input, input.operation)) return true;
         int const line = message_line(s_, input);
-        auto const number = order_.number(input.operation, cell_of(s_, x.stage, x.micro_batch, x.slice));
+        auto const number = order_.number(input.operation, s_.cell(x.stage, x.micro_batch, x.slice));
         return lines_[static_cast<Index>(line)].sent > std::int64_t{at.step} * order_.messages(line) + number;
     }
 
