@@ -3,6 +3,9 @@
 #include "sample_text.hpp"
 
 #include <pentad/io/file.hpp>
+#include <pentad/io/schedule_file.hpp>
+#include <pentad/pipeline/generators.hpp>
+#include <pentad/pipeline/validator.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -55,11 +58,37 @@ std::string axis(std::string_view name, O const& o) { return std::string(name) +
 
 bool divides(std::int64_t divisor, std::int64_t number) { return divisor < 1 || number % divisor == 0; }
 
-/// What divides seq for cp alone: an early and a late piece for each rank where it is zigzag.
+/// What divides seq for slices and cp alone: an early and a late piece for each rank where it is zigzag.
 std::int64_t seq_pieces(O const& o) {
     std::int64_t const cp = o.extent("cp");
-    return o.zigzag && cp > 1 ? product({2, cp}) : cp;
+    return product({o.slices, o.zigzag && cp > 1 ? product({2, cp}) : cp});
 }
+/// "slices x 2 x cp = 4 x 2 x 2 = 16", of which what is 1 is left out; then why it is there.
+std::string seq_divisor(O const& o, bool with_tp) {
+    struct Factor {
+        std::string name;
+        std::int64_t value;
+    };
+    std::vector<Factor> factors;
+    bool const zigzag = o.zigzag && o.extent("cp") > 1 && !with_tp;
+    if (o.slices > 1) factors.push_back({"slices", o.slices});
+    if (zigzag) factors.push_back({"2", 2});
+    if (o.extent("cp") > 1 || o.slices == 1 || with_tp) factors.push_back({"cp", o.extent("cp")});
+    if (with_tp) factors.push_back({"tp", o.extent("tp")});
+    std::string names, values;
+    std::int64_t all = 1;
+    for (auto const& [name, value] : factors) {
+        names += (names.empty() ? "" : " x ") + name;
+        values += (values.empty() ? "" : " x ") + text(value);
+        all = product({all, value});
+    }
+    bool const says_factors = factors.size() > 1 && !(zigzag && factors.size() == 2);
+    return names + " = " + (says_factors ? values + " = " : "") + text(all) + (zigzag ? " (--zigzag)" : "") +
+           (with_tp ? " (--sequence-parallel on)" : "");
+}
+
+/// Whether the user says which layers are where; a file may.
+bool has_own_stages(O const& o) { return !o.stages.empty() || !o.schedule_file.empty(); }
 
 double parameters(O const& o) {
     auto const real = [](std::int64_t number) { return static_cast<double>(number); };
@@ -72,8 +101,14 @@ constexpr double most_parameters = 0x1p42;
 constexpr std::int64_t most_tokens = std::int64_t{1} << 36;
 
 constexpr std::array rules{
-    Rule{&O::layers, [](O const& o) { return divides(o.extent("pp"), o.layers); },
-         [](O const& o) { return indivisible(&O::layers, o, axis("pp", o)); }},
+    Rule{&O::layers, [](O const& o) { return has_own_stages(o) || divides(o.stage_count(), o.layers); },
+         [](O const& o) {
+             return indivisible(&O::layers, o,
+                                o.stage_count() == o.extent("pp")
+                                    ? axis("pp", o)
+                                    : "pp x chunks = " + text(o.extent("pp")) + " x " +
+                                          text(o.stage_count() / o.extent("pp")) + " = " + text(o.stage_count()));
+         }},
     Rule{&O::heads, [](O const& o) { return divides(o.extent("tp"), o.heads); },
          [](O const& o) { return indivisible(&O::heads, o, axis("tp", o)); }},
     Rule{&O::kv_heads, [](O const& o) { return divides(o.kv_heads, o.heads); },
@@ -107,18 +142,12 @@ constexpr std::array rules{
                                     " x " + text(o.micro_batches) + " = " + text(o.batch_divisor()));
          }},
     Rule{&O::seq, [](O const& o) { return divides(seq_pieces(o), o.seq); },
-         [](O const& o) {
-             return indivisible(&O::seq, o,
-                                seq_pieces(o) == o.extent("cp") ? axis("cp", o)
-                                                                : "2 x cp = " + text(seq_pieces(o)) + " (--zigzag)");
-         }},
+         [](O const& o) { return indivisible(&O::seq, o, seq_divisor(o, false)); }},
     Rule{&O::seq,
-         [](O const& o) { return !o.sequence_parallel || divides(product({o.extent("cp"), o.extent("tp")}), o.seq); },
          [](O const& o) {
-             return indivisible(&O::seq, o,
-                                "cp x tp = " + text(o.extent("cp")) + " x " + text(o.extent("tp")) + " = " +
-                                    text(product({o.extent("cp"), o.extent("tp")})) + " (--sequence-parallel on)");
-         }},
+             return !o.sequence_parallel || divides(product({o.slices, o.extent("cp"), o.extent("tp")}), o.seq);
+         },
+         [](O const& o) { return indivisible(&O::seq, o, seq_divisor(o, true)); }},
     Rule{&O::batch, [](O const& o) { return product({o.batch, o.seq}) <= most_tokens; },
          [](O const& o) {
              return given(&O::batch, o) + " x " + given(&O::seq, o) + " is more than " + text(most_tokens) +
@@ -288,6 +317,113 @@ O nearest_mesh(O const& asked, int ranks) {
     return best.options;
 }
 
+// --- the pipeline
+// -----------------------------------------------------------------------------------------------------
+
+pentad::pipeline::GeneratorOptions generator_options(O const& o) {
+    return {.ranks = static_cast<int>(o.extent("pp")),
+            .micro_batches = static_cast<int>(o.micro_batches),
+            .chunks = static_cast<int>(o.chunks),
+            .slices = static_cast<int>(o.slices)};
+}
+
+/// What is wrong with the choice of a schedule, mended by the nearest chunks, or slices, or by 1F1B.
+void mend_schedule(O& o, Complaint& complaint) {
+    if (!o.schedule_file.empty()) {
+        if (o.schedule_given)
+            complaint.add("--schedule-file " + o.schedule_file +
+                              " says all of the schedule: leave out --schedule, --chunks and --slices",
+                          "--schedule-file");
+        return;
+    }
+    auto const why = pentad::pipeline::undefined(o.schedule, generator_options(o));
+    if (!why.empty()) {
+        auto const works = [](O const& candidate) {
+            return pentad::pipeline::undefined(candidate.schedule, generator_options(candidate)).empty();
+        };
+        auto mended = nearest(o, &O::chunks, works);
+        if (mended) complaint.add("--schedule " + why, "--chunks");
+        if (!mended && (mended = nearest(o, &O::slices, works))) complaint.add("--schedule " + why, "--slices");
+        if (mended) {
+            o = std::move(*mended);
+        } else {
+            complaint.add("--schedule " + why, "--schedule");
+            if (o.chunks > 1) complaint.add("", "--chunks");
+            if (o.slices > 1) complaint.add("", "--slices");
+            o.schedule = "1f1b";
+            o.chunks = std::min<std::int64_t>(o.chunks, 1);
+            o.slices = 1;
+        }
+    }
+    if (!o.schedule.starts_with("pipedream")) return;
+    std::string const own = "--schedule " + o.schedule + " updates each stage on its own";
+    if (o.clip > 0) {
+        complaint.add(own + ", so that the norm of all gradients, which --clip limits, is not known", "--clip");
+        o.clip = 0;
+    }
+    if (o.tie_embeddings) complaint.add(own + ": its two ends cannot share --tie-embeddings", "--schedule");
+    if (o.tie_embeddings) o.schedule = "1f1b";
+}
+
+std::string list_text(std::vector<std::size_t> const& numbers) {
+    std::string list;
+    for (auto const number : numbers) list += (list.empty() ? "" : ",") + std::to_string(number);
+    return list;
+}
+
+/// --stages, mended by a deal as even as can be; of a schedule in a file when that has been read.
+void mend_stages(O& o, std::int64_t count, Complaint& complaint) {
+    if (o.stages.empty() || o.stages == "balanced") return;
+    auto const layers = stage_layers(o.stages);
+    std::size_t sum = 0;
+    for (auto const number : layers.value_or(std::vector<std::size_t>{})) sum += number;
+    std::string why;
+    if (!layers)
+        why = " is neither a list of numbers nor balanced";
+    else if (layers->size() != static_cast<std::size_t>(count))
+        why = " is for " + std::to_string(layers->size()) + " stages, and the pipeline has " + text(count);
+    else if (sum != static_cast<std::size_t>(o.layers))
+        why = " is of " + std::to_string(sum) + " layers, and the model has " + text(o.layers);
+    if (why.empty()) return;
+    complaint.add("--stages " + o.stages + why, "--stages");
+    auto const stages = static_cast<std::size_t>(count), all = static_cast<std::size_t>(o.layers);
+    std::vector<std::size_t> even(stages);
+    for (std::size_t i = 0; i < stages; ++i) even[i] = all * (i + 1) / stages - all * i / stages;
+    o.stages = list_text(even);
+}
+
+/// What a schedule in a file says against the rest of the command line.
+std::optional<std::string> check_schedule_file(O const& o) {
+    if (o.schedule_file.empty()) return std::nullopt;
+    std::string const flag = "--schedule-file " + o.schedule_file;
+    try {
+        auto const schedule = make_schedule(o);
+        if (auto const verdict = pentad::pipeline::validate(schedule); verdict.refusal)
+            return flag + ": " + verdict.refusal->message();
+        if (schedule.ranks() != o.extent("pp"))
+            return flag + " is for " + text(schedule.ranks()) + " ranks, and the mesh has " + axis("pp", o);
+        if (schedule.micro_batches != o.micro_batches)
+            return flag + " is for " + text(schedule.micro_batches) + " micro-batches, and the run has " +
+                   text(o.micro_batches) + ": try --micro-batches " + text(schedule.micro_batches);
+        if (schedule.updates > 1 && o.clip > 0)
+            return flag +
+                   " updates each stage on its own, so that the norm of all gradients is not known: try --clip 0";
+        if (!divides(schedule.slices, o.seq) || !divides(schedule.slices * seq_pieces(o), o.seq))
+            return flag + " cuts sequences into " + text(schedule.slices) + " slices, which do not fit " +
+                   given(&O::seq, o);
+        if (o.stages.empty() && !divides(schedule.stages(), o.layers))
+            return given(&O::layers, o) + " is not divisible by the " + text(schedule.stages()) + " stages of " + flag +
+                   ": say how many each has with --stages";
+        O stages = o;
+        Complaint complaint;
+        mend_stages(stages, schedule.stages(), complaint);
+        if (!complaint.reason.empty()) return complaint.reason + ": try --stages " + stages.stages;
+    } catch (std::exception const& error) {
+        return flag + ": " + error.what();
+    }
+    return std::nullopt;
+}
+
 // --- files
 // ------------------------------------------------------------------------------------------------------------
 
@@ -377,12 +513,14 @@ std::string conclude(Options options, Complaint complaint, int ranks) {
         complaint.add(*fault, "--mesh");
         options = nearest_mesh(options, ranks);
     }
+    mend_schedule(options, complaint);
     // Each round mends a fault, and may make one of a flag that is checked later.
     auto fault = first_fault(options);
     for (int round = 0; fault && round < 32; ++round, fault = first_fault(options)) {
         complaint.add(fault->reason, flag_of(fault->flag).name);
         mend(options, *fault);
     }
+    if (options.schedule_file.empty() && !fault) mend_stages(options, options.stage_count(), complaint);
     if (complaint.reason.empty() || fault) return complaint.reason;
     std::string suggestion;
     for (auto const name : complaint.changed) {
@@ -394,6 +532,11 @@ std::string conclude(Options options, Complaint complaint, int ranks) {
             suggestion += " " + std::string(name) + " " + value;
     }
     return complaint.reason + (suggestion.empty() ? "" : ": try" + suggestion);
+}
+
+pentad::pipeline::Schedule make_schedule(Options const& options) {
+    return options.schedule_file.empty() ? pentad::pipeline::generate(options.schedule, generator_options(options))
+                                         : pentad::io::read_schedule(options.schedule_file);
 }
 
 std::optional<std::string> check(Options const& options, int ranks) {
@@ -410,6 +553,7 @@ std::optional<std::string> check(Options const& options, int ranks) {
 
 std::optional<std::string> check_files(Options const& options) {
     if (auto refusal = check_data(options)) return refusal;
+    if (auto refusal = check_schedule_file(options)) return refusal;
     if (!options.log.empty() && options.log == options.trace)
         return "--log and --trace name the same file, " + options.log + ": try --trace " + options.log + ".trace.json";
     if (!options.log.empty())

@@ -51,7 +51,7 @@ struct Switch {
 struct Flag {
     std::string_view name;  ///< with its dashes
     std::string_view shown; ///< its value in the help
-    std::string_view help;
+    std::string help;
     std::variant<IntegerValue, OptionalIntegerValue, RealValue, ChoiceValue, OnOffValue, TextValue, ListValue,
                  MeshValue, Switch>
         value;

@@ -40,7 +40,7 @@ class TrainingOf final : public Training {
         pentad::train::export_weights<T>(context_, trainer_.model(), trainer_.store(), *sink);
     }
     std::string sample(std::string const& prompt, std::int64_t bytes) override {
-        return pentad::train::sample(trainer_.setup(), trainer_.model(), prompt, bytes, trainer_.settings().seed);
+        return pentad::train::sample(trainer_, prompt, bytes, trainer_.settings().seed);
     }
     double gemm_speed() override {
         return pentad::kernels::measure_gemm_speed<T>(context_.exec(), [] { MPI_Barrier(MPI_COMM_WORLD); });

@@ -2,6 +2,8 @@
 
 #include "flags.hpp"
 
+#include <pentad/pipeline/generators.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -29,6 +31,12 @@ namespace {
 constexpr std::int64_t many = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
 
+std::vector<std::string_view> schedule_names() {
+    std::vector<std::string_view> names;
+    for (auto const& generator : pentad::pipeline::generators) names.push_back(generator.name);
+    return names;
+}
+
 std::vector<FlagGroup> make_flag_groups() {
     using O = Options;
     return {
@@ -39,7 +47,16 @@ std::vector<FlagGroup> make_flag_groups() {
            MeshValue{}},
           {"--sequence-parallel", "on|off", "shard activations between the tp regions along the sequence",
            OnOffValue{&O::sequence_parallel}},
-          {"--schedule", "gpipe|1f1b", "pipeline schedule", ChoiceValue{&O::schedule, {"gpipe", "1f1b"}}},
+          {"--schedule", "NAME", "pipeline schedule: " + pentad::pipeline::generator_names(),
+           ChoiceValue{&O::schedule, schedule_names()}},
+          {"--chunks", "N", "stages on each rank (default: as few as the schedule is defined for)",
+           IntegerValue{&O::chunks, 0, 1 << 10}},
+          {"--slices", "N", "slices of each sequence, one after the other in the pipeline",
+           IntegerValue{&O::slices, 1, 1 << 16}},
+          {"--stages", "N,N,...|balanced",
+           "layers of each stage of the pipeline, or by the time that they take here (default: as many for each)",
+           TextValue{&O::stages}},
+          {"--schedule-file", "FILE", "a schedule of your own, as text or JSON", TextValue{&O::schedule_file}},
           {"--cp", "ring|allgather", "how attention sees the keys and values of other cp ranks",
            ChoiceValue{&O::cp, {"ring", "allgather"}}},
           {"--zigzag", "",
@@ -152,6 +169,7 @@ class Parser {
         if (app.remaining_size() > 0) return {{}, {}, unknown(app.remaining().front())};
         options_.batch_given = app.count("--batch") > 0;
         options_.kv_heads_given = app.count("--kv-heads") > 0;
+        options_.schedule_given = app.count("--schedule") > 0 || app.count("--chunks") > 0 || app.count("--slices") > 0;
         complete_mesh();
         follow(options_);
         if (auto sentence = conclude(options_, complaint_, ranks_); !sentence.empty())
@@ -337,6 +355,23 @@ std::int64_t Options::extent(std::string_view axis) const {
     for (MeshAxis const& known : mesh)
         if (known.name == axis) return known.extent;
     return 1;
+}
+
+std::int64_t Options::stage_count() const {
+    auto const* generator = pentad::pipeline::find_generator(schedule);
+    std::int64_t const least = generator == nullptr ? 1 : generator->least_chunks;
+    return product({extent("pp"), chunks == 0 ? least : chunks});
+}
+
+std::optional<std::vector<std::size_t>> stage_layers(std::string_view text) {
+    std::vector<std::size_t> layers;
+    std::istringstream items{std::string(text) + ","};
+    for (std::string item; std::getline(items, item, ',');) {
+        auto const count = number_of<std::int64_t>(item);
+        if (!count || *count < 0 || *count > many) return std::nullopt;
+        layers.push_back(static_cast<std::size_t>(*count));
+    }
+    return layers;
 }
 
 std::int64_t Options::batch_divisor() const { return product({extent("dp"), extent("ep"), micro_batches}); }

@@ -3,6 +3,9 @@
 // only check_files looks at the machine.
 #pragma once
 
+#include <pentad/pipeline/schedule.hpp>
+
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -48,8 +51,12 @@ struct Options {
     std::int64_t seed = 1;
 
     bool sequence_parallel = false;
-    std::string schedule = "1f1b"; ///< gpipe, 1f1b
-    std::string cp = "ring";       ///< ring, allgather
+    std::string schedule = "1f1b";
+    std::int64_t chunks = 0; ///< stages on each rank; 0: as few as the schedule is defined for
+    std::int64_t slices = 1; ///< of each sequence
+    std::string stages;      ///< layers of each stage, "3,5,4,4", or "balanced"; empty: as many for each
+    std::string schedule_file;
+    std::string cp = "ring"; ///< ring, allgather
     bool zigzag = false;
     std::int64_t zero = 0; ///< 0, 1
     std::int64_t bucket_elements = 1 << 22;
@@ -66,12 +73,20 @@ struct Options {
     /// What the user gave: the others follow the mesh and the heads.
     bool batch_given = false;
     bool kv_heads_given = false;
+    bool schedule_given = false; ///< or chunks, or slices
 
     /// Of an axis of the mesh; 1 where it is not named.
     [[nodiscard]] std::int64_t extent(std::string_view axis) const;
     /// The number of sequences divides by this: dp x ep x micro-batches.
     [[nodiscard]] std::int64_t batch_divisor() const;
+    /// Stages of the pipeline: pp x chunks.
+    [[nodiscard]] std::int64_t stage_count() const;
 };
+
+/// "3,5,4,4" as numbers; none where it is anything else.
+[[nodiscard]] std::optional<std::vector<std::size_t>> stage_layers(std::string_view text);
+/// The schedule that the options name, of a file or by name. @throws std::invalid_argument, io::FileError
+[[nodiscard]] pentad::pipeline::Schedule make_schedule(Options const& options);
 
 /// One of the three: options to run with, a text to print with exit status 0, or a sentence to print with exit
 /// status 2.

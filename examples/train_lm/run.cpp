@@ -9,6 +9,7 @@
 #include <pentad/report/format.hpp>
 #include <pentad/report/progress.hpp>
 #include <pentad/report/timeline.hpp>
+#include <pentad/train/stages.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -36,35 +37,43 @@ constexpr std::array<char const*, 5> axes{"dp", "pp", "ep", "cp", "tp"};
 using Mesh = pentad::Mesh<pentad::Axis<pentad::dp>, pentad::Axis<pentad::pp>, pentad::Axis<pentad::ep>,
                           pentad::Axis<pentad::cp>, pentad::Axis<pentad::tp>>;
 
-Mesh make_mesh(Options const& options) {
+Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule) {
     auto const extent = [&](char const* axis) { return static_cast<int>(options.extent(axis)); };
     Mesh const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
     std::array<std::string_view, 5> order;
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = options.mesh[i].name;
     // Where tp exceeds the kv heads, each is held by tp / kv_heads ranks.
-    return mesh.ordered(order).split<pentad::tp>(
+    auto const split = mesh.ordered(order).split<pentad::tp>(
         static_cast<int>(std::max<std::int64_t>(1, options.extent("tp") / options.kv_heads)));
+    return pentad::train::for_schedule(split, schedule);
 }
 
-pentad::train::RunSettings make_settings(Options const& o) {
-    auto const size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+pentad::ModelShape make_shape(Options const& o) {
+    return {.layers = size(o.layers),
+            .hidden = size(o.hidden),
+            .heads = size(o.heads),
+            .kv_heads = size(o.kv_heads),
+            .ffn = size(o.ffn),
+            .vocab = size(o.vocab),
+            .experts = size(o.experts),
+            .top_k = size(o.top_k),
+            .moe_every = size(o.moe_every),
+            .tie_embeddings = o.tie_embeddings};
+}
+
+pentad::train::RunSettings make_settings(Options const& o, pentad::pipeline::Schedule schedule) {
     pentad::train::RunSettings s;
-    s.shape = {.layers = size(o.layers),
-               .hidden = size(o.hidden),
-               .heads = size(o.heads),
-               .kv_heads = size(o.kv_heads),
-               .ffn = size(o.ffn),
-               .vocab = size(o.vocab),
-               .experts = size(o.experts),
-               .top_k = size(o.top_k),
-               .moe_every = size(o.moe_every),
-               .tie_embeddings = o.tie_embeddings};
+    s.shape = make_shape(o);
     s.batch = size(o.batch);
     s.micro_batches = size(o.micro_batches);
     s.seq = size(o.seq);
     s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
     s.context_strategy = o.cp == "ring" ? pentad::ContextStrategy::ring : pentad::ContextStrategy::all_gather;
-    s.gpipe = o.schedule == "gpipe";
+    s.schedule = std::move(schedule);
+    s.balances_stages = o.stages == "balanced";
+    if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
     s.recompute = o.recompute;
     s.zero_stage = static_cast<int>(o.zero);
     s.bucket_elements = size(o.bucket_elements);
@@ -240,8 +249,7 @@ void print_summary(Options const& options, Mesh const& mesh, double gemm_speed, 
     if (rank != 0) return;
     double const tokens = static_cast<double>(options.steps * options.batch * options.seq);
     double const rate = tokens / steps.seconds;
-    double const flops = rate * pentad::train::model_flops_per_token(make_settings(options).shape,
-                                                                     static_cast<std::size_t>(options.seq));
+    double const flops = rate * pentad::train::model_flops_per_token(make_shape(options), size(options.seq));
     std::printf("%s tokens/s; model FLOPs %s, %.1f%% of the GEMM speed of %s (%s); peak memory of a rank %s\n",
                 report::count(rate).c_str(), report::flop_rate(flops).c_str(), 100 * flops / gemm_speed,
                 mesh.size() == 1 ? "one rank" : ("all " + std::to_string(mesh.size()) + " ranks").c_str(),
@@ -311,13 +319,14 @@ std::optional<Steps> train(Options const& options, Training& training, int rank,
 bool run(Options const& options) {
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    auto const mesh = make_mesh(options);
+    auto schedule = make_schedule(options);
+    auto const mesh = make_mesh(options, schedule);
     pentad::comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     std::vector<std::filesystem::path> const files(options.data.begin(), options.data.end());
     auto const seed = static_cast<std::uint64_t>(options.seed);
     auto const data = files.empty() ? pentad::io::TextData(sample_text, "the built-in text", options.seq, seed)
                                     : pentad::io::TextData(files, options.seq, seed);
-    auto const training = make_training(options, {communicators, data, make_settings(options)});
+    auto const training = make_training(options, {communicators, data, make_settings(options, std::move(schedule))});
 
     Outcome outcome(rank);
     std::optional<pentad::io::LineFile> log;

@@ -108,12 +108,14 @@
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
 #include <pentad/tensor/view.hpp>
+#include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/executor.hpp>
 #include <pentad/train/export.hpp>
 #include <pentad/train/language_model.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/sampler.hpp>
+#include <pentad/train/stages.hpp>
 #include <pentad/train/trainer.hpp>
 #include <pentad/zero/bucket.hpp>
 #include <pentad/zero/optimizer.hpp>

@@ -4,6 +4,9 @@
 
 #include "../io/scratch.hpp"
 
+#include <pentad/pipeline/generators.hpp>
+#include <pentad/pipeline/text.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -187,7 +190,7 @@ TEST_CASE("a value that cannot be read is refused with one that works") {
     CHECK(mended("--lr 1e999") == "--lr 1e999 is not between 0 and 1e+06: try --lr 0.001");
     CHECK(mended("--clip -1") == "--clip -1 is not between 0 and 1e+06: try --clip 1");
     CHECK(mended("--dtype f16") == "--dtype f16 is none of f64, f32, bf16: try --dtype bf16");
-    CHECK(mended("--schedule 1fib") == "--schedule 1fib is none of gpipe, 1f1b: try --schedule 1f1b");
+    CHECK(mended("--schedule 1fib").ends_with(", dualpipe, chimera: try --schedule 1f1b"));
     CHECK(mended("--cp rings") == "--cp rings is none of ring, allgather: try --cp ring");
     CHECK(mended("--sequence-parallel yes") ==
           "--sequence-parallel yes is none of on, off: try --sequence-parallel off");
@@ -262,12 +265,84 @@ TEST_CASE("sizes that the mesh does not divide are refused with the nearest that
     CHECK(mended("--seq 20 --sequence-parallel on --mesh cp=2,tp=4", 8) ==
           "--seq 20 is not divisible by cp x tp = 2 x 4 = 8 (--sequence-parallel on): try --seq 24");
     CHECK(options_of("--seq 21 --sequence-parallel on").seq == 21);
+    CHECK(mended("--layers 6 --schedule zb-v --mesh pp=2", 2) ==
+          "--layers 6 is not divisible by pp x chunks = 2 x 2 = 4: try --layers 8");
+    CHECK(mended("--seq 22 --schedule terapipe --slices 4") == "--seq 22 is not divisible by slices = 4: try --seq 24");
+    CHECK(mended("--seq 24 --schedule terapipe --slices 4 --zigzag --mesh cp=2", 2) ==
+          "--seq 24 is not divisible by slices x 2 x cp = 4 x 2 x 2 = 16 (--zigzag): try --seq 32");
     // Where one flag alone cannot mend it, several.
     CHECK(mended("--mesh tp=5", 5) == "--heads 12 is not divisible by tp = 5: try --heads 10 --hidden 200 --ffn 575");
     CHECK(mended("--layers 65536 --hidden 1048560 --ffn 4194304") ==
           "--layers 65536 makes a model of more than 4e12 parameters: try --layers 4 --ffn 576 --hidden 192");
     CHECK(mended("--batch 16777216 --seq 16777216").find(" is more than 68719476736 tokens in a step: try --batch ") !=
           std::string::npos);
+}
+
+TEST_CASE("a schedule that is not defined for the mesh is refused with what is") {
+    CHECK(mended("--schedule 1f1b --chunks 2") ==
+          "--schedule 1f1b is defined for 1 chunks a rank, not 2: try --chunks 1");
+    CHECK(mended("--schedule hanayo --chunks 3 --mesh pp=2", 2) ==
+          "--schedule hanayo is defined for 2, 4, 6, ... chunks a rank, not 3: try --chunks 4 --layers 8");
+    CHECK(mended("--schedule gpipe --slices 2") ==
+          "--schedule gpipe is defined for 1 slices a sequence, not 2: try --slices 1");
+    CHECK(mended("--schedule dualpipe --mesh pp=3", 3)
+              .starts_with("--schedule dualpipe is defined for an even number of ranks, not 3: try --schedule 1f1b"));
+    CHECK(mended("--schedule pipedream --mesh pp=2", 2) ==
+          "--schedule pipedream updates each stage on its own, so that the norm of all gradients, which --clip limits, "
+          "is not known: try --clip 0");
+    CHECK(mended("--schedule pipedream-2bw --clip 0 --tie-embeddings --mesh pp=2", 2) ==
+          "--schedule pipedream-2bw updates each stage on its own: its two ends cannot share --tie-embeddings: try "
+          "--schedule 1f1b");
+    CHECK(options_of("--schedule zb-v --mesh pp=2", 2).stage_count() == 4);
+    CHECK(options_of("--schedule interleaved-1f1b --chunks 2 --mesh pp=2", 2).stage_count() == 4);
+}
+
+TEST_CASE("layers of stages that are not those of the model are refused with a deal that is") {
+    CHECK(options_of("--stages 1,3 --mesh pp=2", 2).stages == "1,3");
+    CHECK(options_of("--stages balanced --layers 5 --mesh pp=2", 2).stages == "balanced");
+    CHECK(options_of("--stages 0,5 --layers 5 --mesh pp=2", 2).layers == 5); // needs not be divisible then
+    CHECK(mended("--stages 1,2 --mesh pp=2", 2) ==
+          "--stages 1,2 is of 3 layers, and the model has 4: try --stages 2,2");
+    CHECK(mended("--stages 4 --layers 5 --mesh pp=2", 2) ==
+          "--stages 4 is for 1 stages, and the pipeline has 2: try --stages 2,3");
+    CHECK(mended("--stages 2,x --mesh pp=2", 2) ==
+          "--stages 2,x is neither a list of numbers nor balanced: try --stages 2,2");
+    CHECK(mended("--stages 2,-1,3 --mesh pp=2", 2) ==
+          "--stages 2,-1,3 is neither a list of numbers nor balanced: try --stages 2,2");
+}
+
+TEST_CASE("a schedule in a file is refused where it does not fit the rest of the command line") {
+    test::Scratch const scratch;
+    auto const path = (scratch / "own.txt").string();
+    auto const refusal = [&](std::string const& line) {
+        return check_files(options_of("--schedule-file " + path + " " + line, 2)).value_or("");
+    };
+    auto const flag = "--schedule-file " + path;
+    auto const own = [&](pentad::pipeline::GeneratorOptions const& options, std::string const& name) {
+        test::write_text(path, pentad::pipeline::to_string(pentad::pipeline::generate(name, options)));
+    };
+    CHECK(refusal("--mesh pp=2").starts_with(flag + ": cannot read "));
+    own({.ranks = 2, .micro_batches = 4}, "zb-h1");
+    CHECK(refusal("--mesh pp=2 --micro-batches 4").empty());
+    CHECK(refusal("--mesh pp=2") == flag + " is for 4 micro-batches, and the run has 1: try --micro-batches 4");
+    CHECK(refusal("--mesh dp=2 --micro-batches 4") == flag + " is for 2 ranks, and the mesh has pp = 1");
+    CHECK(refusal("--mesh pp=2 --micro-batches 4 --layers 5").find("say how many each has with --stages") !=
+          std::string::npos);
+    CHECK(refusal("--mesh pp=2 --micro-batches 4 --layers 5 --stages 2,2").ends_with(": try --stages 2,3"));
+    own({.ranks = 2, .micro_batches = 4, .slices = 5}, "terapipe");
+    CHECK(refusal("--mesh pp=2 --micro-batches 4") ==
+          flag + " cuts sequences into 5 slices, which do not fit --seq 192");
+    own({.ranks = 2, .micro_batches = 4}, "pipedream");
+    CHECK(refusal("--mesh pp=2 --micro-batches 4").ends_with("is not known: try --clip 0"));
+    auto broken = pentad::pipeline::generate("1f1b", {.ranks = 2, .micro_batches = 4});
+    std::swap(broken.instructions[1].front(), broken.instructions[1].back());
+    test::write_text(path, pentad::pipeline::to_string(broken));
+    CHECK(refusal("--mesh pp=2 --micro-batches 4").starts_with(flag + ": rank 1: "));
+    test::write_text(path, "schedule: what\n");
+    CHECK(refusal("--mesh pp=2 --micro-batches 4").starts_with(flag + ": "));
+    CHECK(error_of("--schedule gpipe --schedule-file own.txt") ==
+          "--schedule-file own.txt says all of the schedule: leave out --schedule, --chunks and --slices: try "
+          "--schedule-file own.txt");
 }
 
 TEST_CASE("whatever is asked for works, or works as suggested") {
@@ -296,6 +371,11 @@ TEST_CASE("whatever is asked for works, or works as suggested") {
         add("--micro-batches", pick({1, 2, 3, 4, 7}));
         add("--seq", pick({1, 7, 16, 20, 24, 100}));
         add("--sequence-parallel", draw() % 2 == 0 ? "on" : "off");
+        auto const& generators = pentad::pipeline::generators;
+        add("--schedule", std::string(generators[draw() % generators.size()].name));
+        add("--chunks", pick({0, 1, 2, 3, 4}));
+        if (draw() % 3 == 0) add("--slices", pick({1, 2, 4}));
+        if (draw() % 3 == 0) add("--stages", draw() % 2 == 0 ? "2,2" : "balanced");
         if (draw() % 3 == 0) line += "--zigzag";
         CAPTURE(line);
         CAPTURE(ranks);

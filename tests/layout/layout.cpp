@@ -27,6 +27,9 @@ static_assert(text<Layout<i64, Dims<Dim<token>>, Replicated<cp>, PartialMax<tp>,
               "i64[token:?]{dp: partial, tp: partial max, ep: partial log-sum-exp, cp: replicated}");
 static_assert(text<Layout<i32, Dims<Dim<kv_heads, 8, outer<tp>>>, Partial<inner<tp>, ends<pp>>>> ==
               "i32[kv_heads@outer(tp):8]{inner(tp).ends(pp): partial}");
+// Two factors of an axis may stand together, and so may the inner one and the ends of the outer.
+static_assert(text<Layout<f32, Dims<Dim<flat>>, Partial<ends<pp>, inner<pp>>>> ==
+              "f32[flat:?]{ends(pp).inner(pp): partial}");
 
 // What a layout says about an axis.
 static_assert(Stream::value.placement("dp") == Placement::shard && Stream::value.dimension_of("cp") == 1);

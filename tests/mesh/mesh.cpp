@@ -105,7 +105,7 @@ static_assert(Static().neighbour<rows>(0, 1) == 2 && Static().neighbour<rows>(4,
 static_assert(Static().neighbour<rows>(1, -1) == 5 && Static().neighbour<rows>(3, 3) == 3 &&
               Static().neighbour<rows>(3, -7) == 1);
 
-// Split: outer is the major factor. Ends: the first and the last coordinate.
+// Split: outer is the major factor. Ends: its first and last coordinate; one rank where they are joined.
 constexpr auto split = Mesh<Axis<dp, 2>, Axis<tp, 6>>().split<tp>(2);
 static_assert(split.extent<outer<tp>>() == 3 && split.extent<inner<tp>>() == 2 && split.extent<tp>() == 6);
 static_assert(are(split.groups<inner<tp>>(), {{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}}));
@@ -114,8 +114,11 @@ static_assert(split.groups<outer<tp>, inner<tp>>() == split.groups<tp>());
 static_assert(split.coordinate<outer<tp>>(9) == 1 && split.coordinate<inner<tp>>(9) == 1);
 static_assert(are(split.ordered<tp, dp>().groups<inner<tp>>(), {{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}}));
 static_assert(Static().extent<inner<rows>>() == 1 && Static().extent<outer<rows>>() == 3);
-static_assert(split.extent<ends<tp>>() == 2 && are(split.group<ends<tp>>(0), {0, 5}));
-static_assert(are(split.group<ends<tp>>(11), {6, 11}) && split.coordinate<ends<tp>>(11) == 1);
+static_assert(split.extent<ends<tp>>() == 2 && are(split.group<ends<tp>>(0), {0, 4}));
+static_assert(are(split.group<ends<tp>>(11), {7, 11}) && split.coordinate<ends<tp>>(11) == 1);
+static_assert(split.joined<tp>().extent<ends<tp>>() == 1 && are(split.joined<tp>().group<ends<tp>>(4), {4}));
+static_assert(split.joined<tp>().coordinate<ends<tp>>(11) == 0 && split.joined<tp>() != split);
+static_assert(are(Mesh<Axis<dp, 2>, Axis<tp, 6>>().group<ends<tp>>(11), {6, 11}));
 static_assert(are(split.group<ends<dp>>(3), {3, 9}));
 static_assert(Mesh<Axis<pp, 1>>().extent<ends<pp>>() == 1);
 

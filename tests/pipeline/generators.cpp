@@ -69,7 +69,7 @@ TEST_CASE("what is added for whole stages, for recomputation and in slices is ac
         for (int p = 1; p <= 6; ++p)
             for (int const m : {1, 2, 3, 6, 12, 13}) {
                 GeneratorOptions options{.ranks = p, .micro_batches = m, .recompute = true};
-                if (!defined(generator, p, generator.least_chunks) || generator.name == "forward-only") continue;
+                if (!defined(generator, p, generator.least_chunks)) continue;
                 options.slices = generator.takes_slices ? 1 + m % 4 : 1;
                 options.stage_operations = {
                     .gather = generator.name.substr(0, 9) != "pipedream", .reduce = true, .step = true};
@@ -121,14 +121,29 @@ TEST_CASE("small schedules are the ones of the papers") {
           "rank 1: <a0@1 F0@1 F0@2 >a0@2 <g0@2 B0@2 B0@1 >g0@1\n");
     CHECK(lines_of_ranks("looped-bfs", {.ranks = 1, .micro_batches = 2, .chunks = 2}) ==
           "rank 0: F0@0 F1@0 F0@1 F1@1 B0@1 B1@1 B0@0 B1@0\n");
-    CHECK(lines_of_ranks("forward-only", {.ranks = 2, .micro_batches = 2}) == "rank 0: F0 >a0 F1 >a1\n"
-                                                                              "rank 1: <a0 <a1 F0 F1\n");
     CHECK(lines_of_ranks("1f1b", {.ranks = 2,
                                   .micro_batches = 1,
                                   .recompute = true,
                                   .stage_operations = {.gather = true, .reduce = true, .step = true}}) ==
           "rank 0: G0 F0 >a0 R0 <g0 B0 S0 U0\n"
           "rank 1: G0 <a0 F0 R0 B0 >g0 S0 U0\n");
+}
+
+TEST_CASE("the forwards of a schedule are a schedule of their own, of as many micro-batches as are wanted") {
+    auto const training = generate("1f1b", {.ranks = 2, .micro_batches = 3});
+    auto const text = to_string(forwards_of(training, 2));
+    CHECK(text.substr(text.find("rank 0")) == "rank 0: F0 >a0 F1 >a1\n"
+                                              "rank 1: <a0 <a1 F0 F1\n");
+    for (Generator const& generator : generators)
+        for (int p = 1; p <= 8; ++p)
+            for (int const m : {1, 3, 8}) {
+                if (!defined(generator, p, generator.least_chunks)) continue;
+                auto const schedule = generate(generator.name, {.ranks = p, .micro_batches = m});
+                for (int const wanted : {1, m}) {
+                    auto const verdict = validate(forwards_of(schedule, wanted));
+                    CHECK_MESSAGE(!verdict.refusal, generator.name, " on ", p, ": ", verdict.refusal->message());
+                }
+            }
 }
 
 // Activations in flight, in micro-batches of one stage.
@@ -138,7 +153,6 @@ TEST_CASE(
     for (auto const name : {"1f1b", "pipedream", "pipedream-2bw"})
         for_all_peaks(name, 0, everywhere, [](int p, int m, int s) { return std::min(m, p - s); });
     for_all_peaks("eager-1f1b", 0, everywhere, [](int p, int m, int s) { return std::min(m, 2 * (p - s) - 1); });
-    for_all_peaks("forward-only", 0, everywhere, [](int, int, int) { return 1; });
     for (int const slices : {1, 3})
         for (int const peak : peaks("terapipe", {.ranks = 3, .micro_batches = 4, .slices = slices}))
             CHECK(peak == 4 * slices);
@@ -222,7 +236,7 @@ TEST_CASE("an unknown name, and options for which a schedule is not defined, are
     };
     CHECK(refusal("gpip", {}) ==
           "gpip is no schedule; there are gpipe, terapipe, 1f1b, eager-1f1b, pipedream, pipedream-2bw, zb-h1, zb-h2, "
-          "interleaved-1f1b, looped-bfs, zb-v, v-half, v-min, dualpipe-v, hanayo, dualpipe, chimera, forward-only");
+          "interleaved-1f1b, looped-bfs, zb-v, v-half, v-min, dualpipe-v, hanayo, dualpipe, chimera");
     CHECK(refusal("gpipe", {.ranks = 0}) == "gpipe needs at least one rank and one micro-batch, not 0 and 1");
     CHECK(refusal("1f1b", {.micro_batches = -1}) == "1f1b needs at least one rank and one micro-batch, not 1 and -1");
     CHECK(refusal("chimera", {.ranks = 3}) == "chimera is defined for an even number of ranks, not 3");

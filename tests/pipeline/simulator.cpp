@@ -200,8 +200,7 @@ TEST_CASE("no schedule is faster than the fastest of all, and most are as fast")
         for (int p = 1; p <= 3; ++p)
             for (int m = 1; m <= 3; ++m) {
                 int const chunks = generator.least_chunks;
-                if ((generator.even_ranks && p % 2 != 0) || generator.name == "forward-only" || p * m * chunks > 9)
-                    continue;
+                if ((generator.even_ranks && p % 2 != 0) || p * m * chunks > 9) continue;
                 auto const schedule = generate(generator.name, {.ranks = p, .micro_batches = m});
                 bool const split = generator.name.substr(0, 2) == "zb" || generator.name.substr(0, 2) == "v-" ||
                                    generator.name.substr(0, 4) == "dual";
@@ -240,7 +239,7 @@ TEST_CASE("messages lengthen GPipe by one trip there and one back for each hop, 
 
 TEST_CASE("forwards alone take m + p - 1 forwards, and no rank waits inside its span") {
     auto const simulation =
-        simulate(generate("forward-only", {.ranks = 4, .micro_batches = 6}), {.stages = {{.forward = 5}}});
+        simulate(forwards_of(generate("gpipe", {.ranks = 4, .micro_batches = 6}), 6), {.stages = {{.forward = 5}}});
     CHECK(simulation.makespan == 9 * 5);
     CHECK(simulation.bubble() == doctest::Approx(0));
 }
@@ -277,8 +276,9 @@ TEST_CASE("memory follows activations, what backward_data leaves of them, and re
     auto const simulation = simulate(recomputing, {.stages = {{.activation = 100, .input = 1}}});
     CHECK(simulation.peak_memory() == 6 + 100);
     CHECK(simulation.ranks[0].busy == 7 * (1 + 1 + 2));
-    CHECK(simulate(generate("forward-only", {.ranks = 2, .micro_batches = 5}), {.stages = {{.activation = 100}}})
-              .peak_memory() == 100);
+    CHECK(
+        simulate(forwards_of(generate("gpipe", {.ranks = 2, .micro_batches = 5}), 5), {.stages = {{.activation = 100}}})
+            .peak_memory() == 100);
 }
 
 TEST_CASE("a schedule that the validator refuses is not timed, nor one without a cost for each stage") {

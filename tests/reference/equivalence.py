@@ -27,6 +27,11 @@ MODEL = {"layers": 2, "hidden": 32, "heads": 4, "kv-heads": 2, "ffn": 48, "vocab
          "micro-batches": 2, "steps": 5, "lr": 0.003, "warmup": 2, "clip": 0.5, "seed": 7, "dtype": "f64"}
 MOE = {"experts": 4, "top-k": 2, "aux-coef": 0.02, "z-coef": 0.002}
 
+# The synchronous schedules, and numbers of chunks that they are defined for.
+SCHEDULES = {"gpipe": (1,), "1f1b": (1,), "eager-1f1b": (1,), "zb-h1": (1,), "zb-h2": (1,), "terapipe": (1,),
+             "interleaved-1f1b": (1, 2, 3), "looped-bfs": (2, 3), "zb-v": (2,), "v-half": (2,), "v-min": (2,),
+             "dualpipe-v": (2,), "hanayo": (2, 4), "dualpipe": (1,), "chimera": (1,)}
+
 
 @dataclasses.dataclass
 class Case:
@@ -58,6 +63,14 @@ FIXED = [
     Case("pp=2"), Case("pp=2", "--schedule gpipe", {"tie-embeddings": True}), Case("pp=3", "", {"layers": 3, "micro-batches": 4}),
     Case("pp=4", "--recompute", {"layers": 4, "micro-batches": 8, "tie-embeddings": True}),
     Case("pp=4", "--schedule gpipe", {**MOE, "layers": 4, "micro-batches": 1}),
+    # schedules with other axes inside the stages
+    Case("pp=4,dp=2", "--schedule dualpipe --zero 1", {"layers": 4, "micro-batches": 4, "tie-embeddings": True}),
+    Case("pp=2,dp=2,tp=2", "--schedule zb-v --stages 0,1,2,1", {**MOE, "layers": 4, "micro-batches": 4, "tie-embeddings": True}),
+    Case("pp=4,cp=2,tp=2", "--schedule interleaved-1f1b --chunks 2 --recompute --sequence-parallel on", {"layers": 8, "micro-batches": 4}),
+    Case("pp=4,cp=2,ep=2", "--schedule terapipe --slices 4 --zigzag", {**MOE, "layers": 4, "seq": 64}),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 2 --cp allgather --recompute --stages balanced", {**MOE, "layers": 5}),
+    Case("pp=4,ep=2,dp=2", "--schedule chimera --zero 1", {**MOE, "layers": 4, "micro-batches": 4}),
+    Case("pp=4,ep=2,cp=2,tp=2", "--schedule hanayo --chunks 4 --recompute", {**MOE, "layers": 16, "micro-batches": 4}),
     # one rank, by other ways
     Case("dp=1", "--recompute --zero 1 --zigzag --sequence-parallel on --schedule gpipe --cp allgather", MOE),
     # several
@@ -146,7 +159,17 @@ def random_case(draw, max_ranks):
         model["ignore-byte"] = draw.choice(b" et")
     axes = [f"{axis}={size}" for axis, size in extent.items() if size > 1 or draw.random() < 0.3]
     draw.shuffle(axes)
-    ways = [f"--schedule {draw.choice(('gpipe', '1f1b'))}", f"--cp {draw.choice(('ring', 'allgather'))}", f"--zero {draw.randint(0, 1)}",
+    name, chunks = draw.choice([(name, chunks) for name, numbers in SCHEDULES.items() for chunks in numbers
+                                if extent["pp"] % 2 == 0 or name not in ("dualpipe", "chimera")])
+    stages = extent["pp"] * chunks
+    slices = draw.choice((1, 2, 4)) if name == "terapipe" else 1
+    model["seq"] *= slices
+    if chunks > 1 and model["layers"] % stages or draw.random() < 0.2:
+        cuts = sorted(draw.randint(0, model["layers"]) for _ in range(stages - 1))
+        dealt = "--stages " + ",".join(str(b - a) for a, b in zip([0, *cuts], [*cuts, model["layers"]]))
+    else:
+        dealt = ""
+    ways = [f"--schedule {name}", f"--chunks {chunks}", f"--slices {slices}", dealt, f"--cp {draw.choice(('ring', 'allgather'))}", f"--zero {draw.randint(0, 1)}",
             "--zigzag" if zigzag else "", "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute", ""))]
     return Case(",".join(axes), " ".join(way for way in ways if way), model)
 

@@ -59,14 +59,16 @@ std::vector<MeshShape> meshes(Fits&& fits) {
 
 /// A mesh over ranks, with what tensors on it need. Where tp exceeds `kv_heads` it is split.
 struct OnMesh {
+    using FiveAxes = Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>;
+
     MeshShape shape;
     comm::Communicators communicators;
     Context<Exec> context{communicators};
 
     explicit OnMesh(MeshShape m, std::size_t kv_heads = 0, MPI_Comm ranks = MPI_COMM_WORLD)
-        : shape(m), communicators(ranks, mesh(m, static_cast<int>(kv_heads))) {}
+        : OnMesh(m, mesh(m, static_cast<int>(kv_heads)), ranks) {}
+    OnMesh(MeshShape m, FiveAxes const& mesh, MPI_Comm ranks = MPI_COMM_WORLD) : shape(m), communicators(ranks, mesh) {}
 
-    using FiveAxes = Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>;
     static FiveAxes mesh(MeshShape const& m, int kv_heads) {
         FiveAxes const usual(m.dp, m.pp, m.ep, m.cp, m.tp);
         auto const ordered = m.inside_out ? usual.ordered<tp, cp, ep, pp, dp>() : usual;

@@ -71,7 +71,9 @@ void check_model(Arrays const& arrays, MeshShape const& m, Variant const& how) {
                             .order = how.order,
                             .context_strategy = how.strategy};
     using Model = train::LanguageModel<Stream, Exec>;
-    Model model(setup, mesh.communicators.coordinate("pp"), m.pp, how.recompute);
+    auto const schedule = pipeline::generate(how.gpipe ? "gpipe" : "1f1b", {.ranks = m.pp, .micro_batches = 1});
+    Model model(setup, train::stages_of(schedule, mesh.communicators.coordinate("pp"), train::even_layers(2, m.pp), 2),
+                how.recompute);
     Parameters<f64> const parameters(model, [&](std::string const& name) { return arrays.at(name); });
     auto const tokens = shard<Tokens>(mesh, columns(arrays.at("tokens"), 0), how.order);
     auto const targets = shard<Tokens>(mesh, columns(arrays.at("tokens"), 1), how.order);
@@ -83,7 +85,7 @@ void check_model(Arrays const& arrays, MeshShape const& m, Variant const& how) {
                       .balance_scale = arrays.at("aux_coef").values[0],
                       .z_scale = arrays.at("z_coef").values[0]});
     train::Executor<Model, Stream, Exec> executor(mesh.context, model, {sequences, length, setup.shape.hidden});
-    executor.run(pipeline::generate(how.gpipe ? "gpipe" : "1f1b", {.ranks = m.pp, .micro_batches = 1}), passes);
+    executor.run(schedule, passes);
 
     // The auxiliary losses are the same on the ranks of a stage: one of them says what the stage has.
     bool const speaks = mesh.communicators.shard_index(AxisNames(dp::name, ep::name, cp::name)) == 0;

@@ -102,15 +102,16 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
     // What the forward pass of one micro-batch keeps for its backward pass, what came from the stage before included.
     train::Batch<Exec> batch(trainer.setup(), settings.micro_batches, {});
     batch.load(training.data, 3);
-    Pass<Exec> pass{.context = mesh.context, .tokens = batch.tokens(0), .targets = batch.targets(0)};
+    Pass<Exec> pass{.context = mesh.context, .tokens = batch.tokens(0, 0), .targets = batch.targets(0, 0)};
+    int const stage = trainer.model().stages().front();
     typename train::LanguageModel<Stream, Exec>::Saved saved;
     double const before = held(observe::Memory::activations);
     Tensor<Stream, Exec> x;
-    if (!trainer.model().is_first()) {
+    if (stage > 0) {
         x = {mesh.context, {trainer.setup().batch, settings.seq, settings.shape.hidden}};
         x.clear();
     }
-    auto y = trainer.model().forward(pass, std::move(x), saved);
+    auto y = trainer.model().forward(stage, pass, std::move(x), saved);
     y = {};
     result.saved = held(observe::Memory::activations) - before;
     return result;

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <pentad/context/blocks.hpp>
+#include <pentad/kernels/elementwise.hpp>
 
 #include <cstddef>
+#include <span>
 #include <utility>
 
 namespace pentad::context {
@@ -20,35 +22,57 @@ struct AllGather {
         using WholeGradient = with_element_t<dual_t<Whole>, A>;
 
         using Saved = context::Saved<Query, Key, Exec>;
+        using Slice = context::Slice<Key, Exec>;
 
         explicit on(Setup<Exec> const& setup) : placing_(setup) {}
 
-        /// The output for saved.query, saved.key and saved.value.
-        Tensor<Query, Exec> forward(Saved& saved) const {
-            if (placing_.is_one_block()) return BlockForward<Query, Key, Exec>::at_once(saved);
-            auto const key = redistribute<Whole>(saved.key), value = redistribute<Whole>(saved.value);
+        /// The output for saved.query, saved.key and saved.value, and the keys and values of the slices before.
+        Tensor<Query, Exec> forward(Saved& saved, std::span<Slice const> earlier = {}) const {
+            if (placing_.is_one_block() && earlier.empty()) return BlockForward<Query, Key, Exec>::at_once(saved);
             BlockForward<Query, Key, Exec> attention(placing_, saved);
-            for_each_shard([&](std::size_t theirs, Segment const& shard) {
-                attention.add(theirs, detail::part(key.view(), shard), detail::part(value.view(), shard));
-            });
+            auto const add = [&](Tensor<Key, Exec> const& own_key, Tensor<Key, Exec> const& own_value,
+                                 std::size_t ahead) {
+                auto const key = redistribute<Whole>(own_key), value = redistribute<Whole>(own_value);
+                for_each_shard([&](std::size_t theirs, Segment const& shard) {
+                    attention.add(theirs, detail::part(key.view(), shard), detail::part(value.view(), shard), {},
+                                  ahead);
+                });
+            };
+            add(saved.key, saved.value, 0);
+            for (std::size_t i = 0; i < earlier.size(); ++i)
+                add(earlier[i].key, earlier[i].value, placing_.ahead(earlier.size() - i));
             return attention.finish();
         }
 
-        /// Calls receive(dq, dk, dv), in accumulators.
+        /// Calls receive(dq, dk, dv), in accumulators; adds to the gradients of the slices before.
         template <class Receive>
-        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive) const {
+        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
+                      std::span<Slice> earlier = {}) const {
             auto const& context = dy.context();
-            auto const key = redistribute<Whole>(saved.key), value = redistribute<Whole>(saved.value);
-            Tensor<WholeGradient, Exec> dkey(context, key.extents()), dvalue(context, key.extents());
-            dkey.clear();
-            dvalue.clear();
             BlockBackward<Query, Key, Exec> attention(placing_, saved, dy);
-            for_each_shard([&](std::size_t theirs, Segment const& shard) {
-                attention.add(theirs, detail::part(key.view(), shard), detail::part(value.view(), shard),
-                              detail::part(dkey.view(), shard), detail::part(dvalue.view(), shard));
-            });
-            receive(attention.dquery(), redistribute<KeyGradient>(std::move(dkey)),
-                    redistribute<KeyGradient>(std::move(dvalue)));
+            /// The gradients of a slice's keys and values.
+            auto const gradients = [&](Tensor<Key, Exec> const& own_key, Tensor<Key, Exec> const& own_value,
+                                       std::size_t ahead) {
+                auto const key = redistribute<Whole>(own_key), value = redistribute<Whole>(own_value);
+                Tensor<WholeGradient, Exec> dkey(context, key.extents()), dvalue(context, key.extents());
+                dkey.clear();
+                dvalue.clear();
+                for_each_shard([&](std::size_t theirs, Segment const& shard) {
+                    attention.add(theirs, detail::part(key.view(), shard), detail::part(value.view(), shard),
+                                  detail::part(dkey.view(), shard), detail::part(dvalue.view(), shard), {}, ahead);
+                });
+                return std::pair(redistribute<KeyGradient>(std::move(dkey)),
+                                 redistribute<KeyGradient>(std::move(dvalue)));
+            };
+            for (std::size_t i = 0; i < earlier.size(); ++i) {
+                auto& slice = earlier[i];
+                auto const [dkey, dvalue] = gradients(slice.key, slice.value, placing_.ahead(earlier.size() - i));
+                slice.begin_gradients();
+                kernels::add<A>(context.exec(), dkey.flat(), slice.dkey.flat());
+                kernels::add<A>(context.exec(), dvalue.flat(), slice.dvalue.flat());
+            }
+            auto [dkey, dvalue] = gradients(saved.key, saved.value, 0);
+            receive(attention.dquery(), std::move(dkey), std::move(dvalue));
         }
 
       private:

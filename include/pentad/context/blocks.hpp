@@ -45,9 +45,10 @@ struct Scratch {
 };
 
 /// f(query piece, keys, mask) for each pair of pieces of two shards in which some query sees some key, of the keys that
-/// lie in `range` of their shard.
+/// lie in `range` of their shard. The queries are `ahead` positions further than where they lie.
 template <class F>
-void for_each_visible(Partition const& partition, std::size_t mine, std::size_t theirs, KeyRange const& range, F&& f) {
+void for_each_visible(Partition const& partition, std::size_t mine, std::size_t theirs, KeyRange const& range,
+                      std::size_t ahead, F&& f) {
     for (std::size_t i = 0; i < partition.pieces(); ++i)
         for (std::size_t j = 0; j < partition.pieces(); ++j) {
             auto const query = partition.segment(mine, i), all = partition.segment(theirs, j);
@@ -55,9 +56,9 @@ void for_each_visible(Partition const& partition, std::size_t mine, std::size_t 
                               end = std::min(all.local + all.length, range.end);
             if (begin >= end) continue;
             Segment const key{all.global + (begin - all.local), begin, end - begin};
-            if (key.global < query.global + query.length)
+            if (key.global < ahead + query.global + query.length)
                 f(i, query, key,
-                  kernels::CausalOffset{true, static_cast<i64>(query.global), static_cast<i64>(key.global)});
+                  kernels::CausalOffset{true, static_cast<i64>(ahead + query.global), static_cast<i64>(key.global)});
         }
 }
 
@@ -72,7 +73,24 @@ struct Saved {
     comm::Block<typename Exec::memory_space> lse; ///< [pieces, batch, heads, seq of a piece]
 };
 
-/// How the sequence lies over cp, and this rank's place: fixed for a model.
+/// This rank's shard of the keys and values of a slice of the sequences, and what later slices add to their gradients.
+template <class Key, class Exec>
+struct Slice {
+    using Gradient = with_element_t<dual_t<Key>, accumulator_t<typename Key::element>>;
+    Tensor<Key, Exec> key, value;
+    Tensor<Gradient, Exec> dkey{}, dvalue{};
+
+    /// The gradients, from zero where there are none yet.
+    void begin_gradients() {
+        if (!dkey.empty()) return;
+        dkey = {key.context(), key.extents()};
+        dvalue = {key.context(), key.extents()};
+        dkey.clear();
+        dvalue.clear();
+    }
+};
+
+/// How a sequence, or each slice of it, lies over cp, and this rank's place: fixed for a model.
 struct Placing {
     Partition partition;
     std::size_t mine; ///< this rank's shard
@@ -81,6 +99,10 @@ struct Placing {
     explicit Placing(Setup<Exec> const& setup)
         : partition(setup.partition()), mine(setup.context.communicators().shard_index(AxisNames(cp::name))) {}
     [[nodiscard]] bool is_one_block() const { return partition.shards() * partition.pieces() == 1; }
+    /// How far a slice is ahead of one that is `slices` before it.
+    [[nodiscard]] std::size_t ahead(std::size_t slices) const {
+        return slices * partition.shards() * partition.local_extent();
+    }
 };
 
 /// The forward pass over blocks of keys: `add` each key of each shard once, in any order, then `finish`.
@@ -102,11 +124,12 @@ class BlockForward {
             kernels::attention_start(context.exec(), state(i));
         }
     }
-    /// Keys and values of shard `theirs`: views [batch, seq of a shard, kv_heads, head_dim].
+    /// Keys and values of shard `theirs`, of a slice that the queries are `ahead` of: views [batch, seq of a shard,
+    /// kv_heads, head_dim].
     template <class V>
-    void add(std::size_t theirs, V const& key, V const& value, KeyRange const& range = {}) {
+    void add(std::size_t theirs, V const& key, V const& value, KeyRange const& range = {}, std::size_t ahead = 0) {
         auto const q = saved_->query.view();
-        detail::for_each_visible(placing_.partition, placing_.mine, theirs, range,
+        detail::for_each_visible(placing_.partition, placing_.mine, theirs, range, ahead,
                                  [&](std::size_t i, Segment const& mine, Segment const& other, auto const& mask) {
                                      kernels::attention_accumulate(saved_->query.context().exec(),
                                                                    detail::part(q, mine), detail::part(key, other),
@@ -185,9 +208,9 @@ class BlockBackward {
     /// Adds to the gradients of keys and values of shard `theirs`, in accumulators of the same shape.
     template <class V, class G>
     void add(std::size_t theirs, V const& key, V const& value, G const& dkey, G const& dvalue,
-             KeyRange const& range = {}) {
+             KeyRange const& range = {}, std::size_t ahead = 0) {
         auto const q = saved_->query.view();
-        detail::for_each_visible(placing_.partition, placing_.mine, theirs, range,
+        detail::for_each_visible(placing_.partition, placing_.mine, theirs, range, ahead,
                                  [&](std::size_t i, Segment const& mine, Segment const& other, auto const& mask) {
                                      using Forward = BlockForward<Query, Key, Exec>;
                                      kernels::attention_backward_accumulate(

@@ -7,6 +7,7 @@
 #include <pentad/tensor/overlap.hpp>
 
 #include <cstddef>
+#include <span>
 #include <utility>
 
 namespace pentad::context {
@@ -65,56 +66,80 @@ struct Ring {
         using KeyGradient = with_element_t<dual_t<Key>, A>;
 
         using Saved = context::Saved<Query, Key, Exec>;
+        using Slice = context::Slice<Key, Exec>;
 
         explicit on(Setup<Exec> const& setup) : placing_(setup) {}
 
-        /// The output for saved.query, saved.key and saved.value.
-        Tensor<Query, Exec> forward(Saved& saved) const {
-            if (placing_.is_one_block()) return BlockForward<Query, Key, Exec>::at_once(saved);
+        /// The output for saved.query, saved.key and saved.value, and the keys and values of the slices before.
+        Tensor<Query, Exec> forward(Saved& saved, std::span<Slice const> earlier = {}) const {
+            if (placing_.is_one_block() && earlier.empty()) return BlockForward<Query, Key, Exec>::at_once(saved);
             BlockForward<Query, Key, Exec> attention(placing_, saved);
-            go_round(
-                saved, [&] { attention.add(placing_.mine, saved.key.view(), saved.value.view()); },
-                [&](std::size_t, std::size_t, std::size_t theirs, auto const& keys, KeyRange const& range) {
-                    attention.add(theirs, keys.key.view(), keys.value.view(), range);
-                });
+            auto const add = [&](Keys const& own, std::size_t ahead) {
+                go_round(
+                    own, [&] { attention.add(placing_.mine, own.key.view(), own.value.view(), {}, ahead); },
+                    [&](std::size_t, std::size_t, std::size_t theirs, auto const& keys, KeyRange const& range) {
+                        attention.add(theirs, keys.key.view(), keys.value.view(), range, ahead);
+                    });
+            };
+            add({saved.key, saved.value}, 0);
+            for (std::size_t i = 0; i < earlier.size(); ++i)
+                add({earlier[i].key, earlier[i].value}, placing_.ahead(earlier.size() - i));
             return attention.finish();
         }
 
-        /// Calls receive(dq, dk, dv), in accumulators.
+        /// Calls receive(dq, dk, dv), in accumulators; adds to the gradients of the slices before.
         template <class Receive>
-        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive) const {
-            using Gradients = detail::Pair<KeyGradient, Exec>;
-            auto const& context = dy.context();
-            auto const& comm = context.communicators().along(AxisNames(cp::name));
-            auto const pieces = cut(comm, saved.key);
+        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
+                      std::span<Slice> earlier = {}) const {
             BlockBackward<Query, Key, Exec> attention(placing_, saved, dy);
-            auto const zeros = [&] {
-                Gradients const gradients{{context, saved.key.extents()}, {context, saved.key.extents()}};
-                gradients.key.clear();
-                gradients.value.clear();
-                return gradients;
-            };
+            for (std::size_t i = 0; i < earlier.size(); ++i) {
+                auto& slice = earlier[i];
+                slice.begin_gradients();
+                add_gradients(attention, {slice.key, slice.value}, {slice.dkey, slice.dvalue},
+                              placing_.ahead(earlier.size() - i));
+            }
+            Gradients const own = zeros(saved.key);
+            add_gradients(attention, {saved.key, saved.value}, own, 0);
+            receive(attention.dquery(), own.key, own.value);
+        }
+
+      private:
+        using Keys = detail::Pair<Key, Exec>;
+        using Gradients = detail::Pair<KeyGradient, Exec>;
+
+        static Gradients zeros(Tensor<Key, Exec> const& like) {
+            Gradients const gradients{{like.context(), like.extents()}, {like.context(), like.extents()}};
+            gradients.key.clear();
+            gradients.value.clear();
+            return gradients;
+        }
+        /// Adds to the gradients `own` of this rank's keys and values `mine`, whose slice the queries are `ahead` of:
+        /// what this rank's queries give, and what those of the others do, which comes home.
+        void add_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& mine, Gradients const& own,
+                           std::size_t ahead) const {
+            auto const& context = mine.key.context();
+            auto const& comm = context.communicators().along(AxisNames(cp::name));
+            auto const pieces = cut(comm, mine.key);
             // The gradients of this rank's own keys stay here; those of others come from the rank before, which had
             // those keys first, and go on to the next, at last home. A part of its own is kept for then.
-            Gradients const own = zeros();
-            std::size_t const length = saved.key.local()[1], later = placing_.partition.shards() > 1 ? length / 2 : 0;
+            std::size_t const length = mine.key.local()[1], later = placing_.partition.shards() > 1 ? length / 2 : 0;
             auto const add_own = [&](KeyRange const& range) {
-                attention.add(placing_.mine, saved.key.view(), saved.value.view(), own.key.view(), own.value.view(),
-                              range);
+                attention.add(placing_.mine, mine.key.view(), mine.value.view(), own.key.view(), own.value.view(),
+                              range, ahead);
             };
             Gradients arriving, here, leaving;
             detail::Travel<KeyGradient, Exec> travel(context, comm, pieces, 2 * static_cast<int>(comm::Pieces::most));
             go_round(
-                saved, [&] { add_own({0, length - later}); },
+                mine, [&] { add_own({0, length - later}); },
                 [&](std::size_t step, std::size_t i, std::size_t theirs, auto const& keys, KeyRange const& range) {
                     if (i + 1 == pieces.count()) { // the first of a step
                         leaving = std::move(here);
-                        here = step == 1 ? zeros() : std::move(arriving);
-                        arriving = {{context, saved.key.extents()}, {context, saved.key.extents()}};
+                        here = step == 1 ? zeros(mine.key) : std::move(arriving);
+                        arriving = {{context, mine.key.extents()}, {context, mine.key.extents()}};
                     }
                     if (step > 1) travel.await(i);
-                    attention.add(theirs, keys.key.view(), keys.value.view(), here.key.view(), here.value.view(),
-                                  range);
+                    attention.add(theirs, keys.key.view(), keys.value.view(), here.key.view(), here.value.view(), range,
+                                  ahead);
                     travel.send(i, here);
                     travel.receive(i, arriving);
                     if (Communication::chunks == 0) travel.await(i);
@@ -126,10 +151,8 @@ struct Ring {
                 kernels::add<A>(context.exec(), arriving.value.flat(), own.value.flat());
             }
             travel.finish();
-            receive(attention.dquery(), own.key, own.value);
         }
 
-      private:
         /// The pieces of the sequence in which a shard travels.
         static comm::Pieces cut(comm::Communicator const& comm, Tensor<Key, Exec> const& key) {
             auto const shard = pentad::detail::around(key, 1);
@@ -140,12 +163,12 @@ struct Ring {
         /// them) for every piece of the other shards as they come round: the latest keys, which are seen least, first,
         /// so that the longest computation has most transfers beside it.
         template <class Own, class F>
-        void go_round(Saved const& saved, Own&& own, F&& f) const {
-            auto const& context = saved.key.context();
+        void go_round(Keys const& mine, Own&& own, F&& f) const {
+            auto const& context = mine.key.context();
             auto const& comm = context.communicators().along(AxisNames(cp::name));
             std::size_t const n = placing_.partition.shards();
-            auto const pieces = cut(comm, saved.key);
-            detail::Pair<Key, Exec> here{saved.key, saved.value}, next, leaving;
+            auto const pieces = cut(comm, mine.key);
+            Keys here = mine, next, leaving;
             detail::Travel<Key, Exec> travel(context, comm, pieces, 0);
             for (std::size_t step = 0; step < n; ++step) {
                 if (step > 0) {

@@ -31,10 +31,10 @@ void gather_sums(Exec const& exec, View<i64 const, 1, Exec> counts, View<A const
 } // namespace detail
 
 /// probabilities = softmax(x W^T); the top k of them, renormalised, weigh the experts (Jiang et al. 2024, section 2.1).
-/// Ties go to the lowest expert. Losses, over all T tokens of the micro-batch on all ranks: load balancing
-/// E sum_e f_e P_e with f_e = choices of e / T and P_e the mean probability (Fedus et al. 2021, eq. 4, with the k
-/// choices of a token counted each, as Hugging Face's Mixtral does), and z = mean of logsumexp(logits)^2 (Zoph et al.
-/// 2022, eq. 5).
+/// Ties go to the lowest expert. Losses, over all T tokens of the micro-batch on all ranks and in all slices: load
+/// balancing E sum_e f_e P_e with f_e = choices of e / T and P_e the mean probability (Fedus et al. 2021, eq. 4, with
+/// the k choices of a token counted each, as Hugging Face's Mixtral does), and z = mean of logsumexp(logits)^2 (Zoph et
+/// al. 2022, eq. 5).
 template <class Stream, class Exec>
 class Router {
   public:
@@ -56,8 +56,8 @@ class Router {
 
     Router(Setup<Exec> const& setup, std::string const& name)
         : weight_(setup.context, name + ".weight", {setup.shape.experts, setup.shape.hidden}),
-          top_k_(setup.shape.top_k), experts_(setup.shape.experts),
-          tokens_(static_cast<double>(setup.batch * setup.seq)), sums_(2 * setup.shape.experts + 1),
+          top_k_(setup.shape.top_k), experts_(setup.shape.experts), slices_(setup.slices),
+          tokens_(static_cast<double>(setup.batch * setup.seq * setup.slices)), sums_(2 * setup.shape.experts + 1),
           gradient_(setup.shape.experts) {
         prepare_redistribution<Sums, invariant_t<Sums>>(setup.context);
     }
@@ -84,6 +84,7 @@ class Router {
     Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<ChoiceWeight, Exec> const& dweight,
                                                Saved& saved) const {
         auto const& exec = pass.context.exec();
+        if (slices_ > 1) note_gradient(pass, saved, pass.memory->template of<std::vector<double>>(this));
         saved.dlogits = Tensor<Scores, Exec>(pass.context, saved.probabilities.extents());
         kernels::router_backward<A>(exec, saved.probabilities.rows(), lse(saved), saved.choice.rows(),
                                     saved.weight.rows(), dweight.rows(), balance_gradient(saved),
@@ -140,24 +141,34 @@ class Router {
         detail::gather_sums<A, Exec>(exec, count_view, column_view, lse(saved), sums.flat());
         auto const total = redistribute<invariant_t<Sums>>(std::move(sums));
         total.get(sums_.data());
-        double const n = static_cast<double>(experts_);
-        double loss = 0;
-        for (std::size_t e = 0; e < experts_; ++e) {
-            double const fraction = sums_[e] / tokens_;
-            loss += n * fraction * sums_[experts_ + e] / tokens_;
-            gradient_[e] = static_cast<A>(pass.balance_scale * n * fraction / tokens_);
+        if (slices_ > 1) { // the losses are those of whole sequences
+            auto& all = pass.memory->template of<std::vector<double>>(this);
+            if (pass.is_replay) return;
+            if (pass.slice == 0) all.assign(sums_.size(), 0);
+            for (std::size_t i = 0; i < all.size(); ++i) sums_[i] = all[i] += sums_[i];
+            if (pass.slice + 1 < slices_) return;
         }
         if (!pass.is_replay) {
-            pass.balance_sum += loss;
+            double const n = static_cast<double>(experts_);
+            for (std::size_t e = 0; e < experts_; ++e)
+                pass.balance_sum += n * (sums_[e] / tokens_) * sums_[experts_ + e] / tokens_;
             pass.z_sum += sums_[2 * experts_] / tokens_;
         }
-        saved.balance_gradient = context.take(experts_ * sizeof(A));
-        comm::copy_from_host(exec, saved.balance_gradient.data(), gradient_.data(), experts_ * sizeof(A));
+        if (slices_ == 1) note_gradient(pass, saved, sums_);
+    }
+    /// The gradient of the load-balancing loss with respect to the probabilities, from the sums of whole sequences.
+    void note_gradient(Pass<Exec> const& pass, Saved& saved, std::vector<double> const& sums) const {
+        double const n = static_cast<double>(experts_);
+        for (std::size_t e = 0; e < experts_; ++e)
+            gradient_[e] = static_cast<A>(pass.balance_scale * n * (sums[e] / tokens_) / tokens_);
+        saved.balance_gradient = pass.context.take(experts_ * sizeof(A));
+        comm::copy_from_host(pass.context.exec(), saved.balance_gradient.data(), gradient_.data(),
+                             experts_ * sizeof(A));
     }
 
     Parameter<Weight, used_t<Weight, Stream>, Exec> weight_;
-    std::size_t top_k_, experts_;
-    double tokens_;
+    std::size_t top_k_, experts_, slices_;
+    double tokens_;                    ///< in whole sequences
     mutable std::vector<double> sums_; // host copies, kept so that a step allocates nothing
     mutable std::vector<A> gradient_;
 };

@@ -8,6 +8,7 @@
 #include <pentad/layers/projection.hpp>
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -15,9 +16,10 @@
 
 namespace pentad {
 
-/// `Strategy` is one of context/: Strategy::on<Query, Key, Exec> has a Saved {query, key, value, ...}, forward(saved)
-/// and backward(saved, dy, receive), which calls receive(dq, dk, dv) with gradients in accumulators. Causal
-/// self-attention (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
+/// `Strategy` is one of context/: Strategy::on<Query, Key, Exec> has a Saved {query, key, value, ...}, a Slice {key,
+/// value, and their gradients}, forward(saved, earlier slices) and backward(saved, dy, receive, earlier slices), which
+/// adds to the gradients of those and calls receive(dq, dk, dv) with its own, in accumulators. Causal self-attention
+/// (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
 template <class Strategy, class Communication = Blocking>
 struct Attention {
     template <class Stream, class Exec>
@@ -38,6 +40,8 @@ struct Attention {
         using Output = OutputProjection<Communication, Linear<Query, OutputWeight, 1, Exec>, gives>;
         using StrategyOn = typename Strategy::template on<Query, Key, Exec>;
 
+        using Slice = typename StrategyOn::Slice;
+        using Slices = std::vector<Slice>;                                    ///< of the sequences of a micro-batch
         using Table = Tensor<Layout<A, Dims<Dim<seq>, Dim<head_dim>>>, Exec>; ///< this rank's part of the rotary tables
 
         struct Saved {
@@ -56,15 +60,17 @@ struct Attention {
               output_({setup.context,
                        name + ".o_proj.weight",
                        {setup.shape.hidden, setup.shape.heads, setup.shape.head_dim()}}),
-              strategy_(setup) {
+              strategy_(setup), slices_(setup.slices) {
             auto const partition = setup.partition();
             auto const mine = setup.context.communicators().shard_index(AxisNames(cp::name));
-            std::size_t const length = partition.local_extent(), half = setup.shape.head_dim() / 2;
-            cosine_ = Table(setup.context, {length, half});
-            sine_ = Table(setup.context, {length, half});
-            std::vector<i64> host(length);
-            for (std::size_t i = 0; i < length; ++i) host[i] = static_cast<i64>(partition.global_index(mine, i));
-            Tensor<Layout<i64, Dims<Dim<seq>>>, Exec> const positions(setup.context, {length});
+            std::size_t const length = partition.local_extent(), all = slices_ * length;
+            std::size_t const half = setup.shape.head_dim() / 2;
+            cosine_ = Table(setup.context, {all, half});
+            sine_ = Table(setup.context, {all, half});
+            std::vector<i64> host(all);
+            for (std::size_t i = 0; i < all; ++i)
+                host[i] = static_cast<i64>(i / length * setup.seq + partition.global_index(mine, i % length));
+            Tensor<Layout<i64, Dims<Dim<seq>>>, Exec> const positions(setup.context, {all});
             positions.set(host.data());
             kernels::rope_tables<A>(setup.context.exec(), positions.view(), setup.shape.rope_theta, cosine_.view(),
                                     sine_.view());
@@ -76,9 +82,17 @@ struct Attention {
             auto& a = saved.attention;
             std::tie(a.query, a.key, a.value) = input_.forward(std::move(x), saved.input);
             auto const& exec = pass.context.exec();
-            kernels::rope_forward<T>(exec, a.query.template rows<2>(), cosine_.view(), sine_.view());
-            kernels::rope_forward<T>(exec, a.key.template rows<2>(), cosine_.view(), sine_.view());
-            return output_.forward(strategy_.forward(a), saved.output);
+            auto const cosine = of_slice(cosine_, pass), sine = of_slice(sine_, pass);
+            kernels::rope_forward<T>(exec, a.query.template rows<2>(), cosine, sine);
+            kernels::rope_forward<T>(exec, a.key.template rows<2>(), cosine, sine);
+            std::span<Slice const> earlier;
+            if (slices_ > 1) {
+                auto& slices = slices_of(pass);
+                slices[pass.slice].key = a.key; // a replay may come when there are gradients already
+                slices[pass.slice].value = a.value;
+                earlier = std::span<Slice const>(slices).first(pass.slice);
+            }
+            return output_.forward(strategy_.forward(a, earlier), saved.output);
         }
 
         Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
@@ -88,15 +102,20 @@ struct Attention {
             Tensor<dual_t<takes>, Exec> dx;
             auto const receive = [&](auto dquery, auto dkey, auto dvalue) {
                 auto const& exec = pass.context.exec();
+                if (slices_ > 1) add_from_later(exec, slices_of(pass)[pass.slice], dkey, dvalue);
+                auto const cosine = of_slice(cosine_, pass), sine = of_slice(sine_, pass);
                 auto dq = rounded<dual_t<Query>>(std::move(dquery));
                 auto dk = rounded<dual_t<Key>>(std::move(dkey));
-                kernels::rope_backward<T>(exec, dq.template rows<2>(), cosine_.view(), sine_.view());
-                kernels::rope_backward<T>(exec, dk.template rows<2>(), cosine_.view(), sine_.view());
+                kernels::rope_backward<T>(exec, dq.template rows<2>(), cosine, sine);
+                kernels::rope_backward<T>(exec, dk.template rows<2>(), cosine, sine);
                 dx = input_.backward_data(std::move(dq), std::move(dk), rounded<dual_t<Key>>(std::move(dvalue)),
                                           saved.input);
             };
-            strategy_.backward(saved.attention, d_output, receive);
+            std::span<Slice> earlier;
+            if (slices_ > 1) earlier = std::span(slices_of(pass)).first(pass.slice);
+            strategy_.backward(saved.attention, d_output, receive, earlier);
             saved.attention = {};
+            if (slices_ > 1) slices_of(pass)[pass.slice] = {};
             return dx;
         }
 
@@ -112,6 +131,23 @@ struct Attention {
         }
 
       private:
+        Slices& slices_of(Pass<Exec> const& pass) const {
+            auto& slices = pass.memory->template of<Slices>(this);
+            slices.resize(slices_);
+            return slices;
+        }
+        /// What later slices have added to the gradients of the keys and values of this one.
+        template <class G>
+        static void add_from_later(Exec const& exec, Slice const& slice, G const& dkey, G const& dvalue) {
+            if (slice.dkey.empty()) return;
+            kernels::add<A>(exec, slice.dkey.flat(), dkey.flat());
+            kernels::add<A>(exec, slice.dvalue.flat(), dvalue.flat());
+        }
+        /// The rows of a rotary table for the positions of the pass.
+        [[nodiscard]] View<A, 2, Exec> of_slice(Table const& table, Pass<Exec> const& pass) const {
+            std::size_t const rows = table.local()[0] / slices_, columns = table.local()[1];
+            return View<A, 2, Exec>(table.data() + pass.slice * rows * columns, rows, columns);
+        }
         /// The gradient in the elements of the layer; itself where those are the accumulators.
         template <class L, class G>
         static Tensor<L, Exec> rounded(Tensor<G, Exec> gradient) {
@@ -127,6 +163,7 @@ struct Attention {
         Input input_;
         Output output_;
         StrategyOn strategy_;
+        std::size_t slices_;
         Table cosine_, sine_;
     };
 };

@@ -268,8 +268,11 @@ struct Repeat {
                 dy = layers_[i].backward_data(pass, redistribute<dual_t<gives>>(std::move(dy)), saved.of[i]);
             return dy;
         }
-        void backward_weight(Pass<Exec>& pass, Saved& saved) const {
-            for (std::size_t i = layers_.size(); i-- > 0;) layers_[i].backward_weight(pass, saved.of[i]);
+        void backward_weight(Pass<Exec>& pass, Saved& saved) {
+            for (std::size_t i = layers_.size(); i-- > 0;) {
+                layers_[i].backward_weight(pass, saved.of[i]);
+                complete_gradients(pass, layers_[i]);
+            }
         }
         /// Both backward passes, layer by layer: what is saved is freed, and gradients are complete, as early as can
         /// be.

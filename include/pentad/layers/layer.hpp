@@ -21,6 +21,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 
 namespace pentad {
@@ -30,16 +32,32 @@ template <class Exec>
 struct Setup {
     Context<Exec> const& context;
     ModelShape shape;
-    std::size_t batch = 1; ///< sequences in a micro-batch, on all ranks together
-    std::size_t seq = 128;
-    Order order = Order::contiguous; ///< how the sequence is dealt over cp
+    std::size_t batch = 1;           ///< sequences in a micro-batch, on all ranks together
+    std::size_t seq = 128;           ///< tokens of each in a pass
+    Order order = Order::contiguous; ///< how these are dealt over cp
     ContextStrategy context_strategy = ContextStrategy::ring;
+    std::size_t slices = 1; ///< passes over the slices of a sequence, one after the other
 
     /// How the sequence lies over cp. One shard is contiguous, whatever the order.
     [[nodiscard]] Partition partition() const {
         auto const shards = static_cast<std::size_t>(context.communicators().extent("cp"));
         return {shards == 1 ? Order::contiguous : order, seq, shards};
     }
+};
+
+/// What layers keep of the slices of a sequence that they have seen, for those that follow: each under its address.
+class SequenceMemory {
+  public:
+    template <class Kept>
+    Kept& of(void const* layer) {
+        auto& kept = kept_[layer];
+        if (!kept) kept = std::make_shared<Kept>();
+        return *static_cast<Kept*>(kept.get());
+    }
+    void clear() { kept_.clear(); }
+
+  private:
+    std::map<void const*, std::shared_ptr<void>> kept_;
 };
 
 /// What a forward or backward pass is told about its micro-batch, and what it adds up for the log.
@@ -53,6 +71,8 @@ struct Pass {
     double z_scale = 0;                 ///< and with respect to its z loss
     bool is_replay = false;             ///< a forward pass done again: it adds nothing to the sums below
     bool completes_gradients = false;   ///< the last backward pass of a step
+    std::size_t slice = 0;              ///< of the sequences, where they are cut
+    SequenceMemory* memory = nullptr;   ///< of these sequences, where they are cut
 
     double loss_sum = 0;    ///< of the token losses here: partial over the axes that share out the tokens
     double balance_sum = 0; ///< of the load-balancing losses of the layers here: invariant over all but pp

@@ -90,6 +90,9 @@ class Parameter {
     [[nodiscard]] gradient_type const& gradient() const { return gradient_; }
     [[nodiscard]] std::size_t valid_rows() const { return valid_rows_; }
     [[nodiscard]] bool exists() const { return !name_.empty(); }
+    /// How many layers here use it: its gradient is complete when each has said so.
+    [[nodiscard]] std::size_t users() const { return users_; }
+    void set_users(std::size_t users) { users_ = users; }
     /// Matrices are subject to weight decay, vectors (norm weights) are not.
     static constexpr bool decays = Stored::rank > 1;
 
@@ -101,7 +104,7 @@ class Parameter {
         gradient_ = gradient_type(context, global, {}, gradient);
         owner_ = owner;
     }
-    /// Nothing more is added to the gradient in this step.
+    /// One of its users adds nothing more to the gradient in this step.
     void complete_gradient() const {
         if (owner_ != nullptr) owner_->gradient_is_complete();
     }
@@ -128,6 +131,7 @@ class Parameter {
     value_type value_;
     gradient_type gradient_;
     GradientOwner* owner_ = nullptr;
+    std::size_t users_ = 1;
 };
 
 } // namespace pentad

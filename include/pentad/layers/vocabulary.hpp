@@ -48,6 +48,11 @@ class VocabTable {
             untied_ = Untied(setup.context, name, {padded, setup.shape.hidden}, {}, valid_);
     }
 
+    /// A layer that uses the table says so when it is made.
+    void add_user() {
+        ++users_;
+        for_each_parameter([&](auto& parameter) { parameter.set_users(users_); });
+    }
     [[nodiscard]] View<T, 2, Exec> value() const { return stored().view(); }
     [[nodiscard]] View<A, 2, Exec> gradient() const {
         return tied_.exists() ? tied_.gradient().view() : untied_.gradient().view();
@@ -74,7 +79,7 @@ class VocabTable {
         return tied_.exists() ? tied_.value() : untied_.value();
     }
 
-    std::size_t valid_;
+    std::size_t valid_, users_ = 0;
     Untied untied_;
     Tied tied_;
 };
@@ -93,7 +98,9 @@ struct VocabEmbedding {
         };
 
         on(Setup<Exec> const& setup, Table& table)
-            : table_(&table), extents_{setup.batch, setup.seq, setup.shape.hidden} {}
+            : table_(&table), extents_{setup.batch, setup.seq, setup.shape.hidden} {
+            table.add_user();
+        }
 
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Saved&) const {
             Tensor<gives, Exec> y(pass.context, extents_);
@@ -142,7 +149,7 @@ struct VocabHead {
             Tensor<TokenValue<>, Exec> lse;
         };
 
-        on(Setup<Exec> const&, Table& table) : table_(&table) {}
+        on(Setup<Exec> const&, Table& table) : table_(&table) { table.add_user(); }
 
         /// x W^T, this rank's part of the vocabulary.
         Tensor<Logits, Exec> logits(Pass<Exec>& pass, Tensor<takes, Exec> x) const {
@@ -163,7 +170,7 @@ struct VocabHead {
             saved.lse = redistribute<TokenValue<>>(std::move(lse));
             auto loss = redistribute<TokenValue<>>(std::move(target_logit));
             kernels::cross_entropy_token_loss<A>(exec, saved.lse.flat(), loss.flat(), targets(pass), loss.flat());
-            pass.loss_sum += detail::sum<A, Exec>(exec, loss.flat());
+            if (!pass.is_replay) pass.loss_sum += detail::sum<A, Exec>(exec, loss.flat());
         }
         Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Saved& saved) const {
             observe::Scope const scope("head backward", "compute");

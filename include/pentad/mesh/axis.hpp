@@ -1,6 +1,7 @@
 // Room: mesh (pure constexpr: neither MPI nor Kokkos). Axes: empty types with a name, and how many ranks lie along
 // them. `outer<A>` and `inner<A>` name the two factors of an axis that is split at run time (kv heads replicated inside
-// tp), `ends<A>` its first and last coordinate (the two holders of a tied embedding).
+// tp, stages held twice along pp), `ends<A>` the first and last coordinate of the outer one (the two holders of a tied
+// embedding).
 #pragma once
 
 #include <array>
@@ -72,7 +73,8 @@ struct inner {
     using whole = A;
     static constexpr std::string_view name = detail::part_name<detail::inner_name<A>>;
 };
-/// The first and the last coordinate of an axis: the holders of an embedding tied between the ends of a pipeline.
+/// The first and the last coordinate of the outer factor: the holders of an embedding tied between the ends of a
+/// pipeline. One rank where these are said to be joined.
 template <AxisTag A>
 struct ends {
     using whole = A;
@@ -86,16 +88,16 @@ constexpr std::string_view whole_axis_name(std::string_view name) {
 }
 
 namespace detail {
-/// True when an axis is named twice, or together with a part of itself. Its outer and inner factor may stand together.
+/// True when an axis is named twice, or together with a part of itself. Its inner factor may stand together with the
+/// outer one, or with the ends of that.
 constexpr bool names_an_axis_twice(std::span<std::string_view const> names) {
-    auto const is_factor = [](std::string_view name) {
-        return name.starts_with("outer(") || name.starts_with("inner(");
-    };
+    auto const is_inner = [](std::string_view name) { return name.starts_with("inner("); };
+    auto const is_whole = [](std::string_view name) { return name == whole_axis_name(name); };
     for (std::size_t i = 0; i < names.size(); ++i)
         for (std::size_t j = 0; j < i; ++j) {
-            bool const factors = is_factor(names[i]) && is_factor(names[j]);
-            if (names[i] == names[j] || (!factors && whole_axis_name(names[i]) == whole_axis_name(names[j])))
-                return true;
+            if (whole_axis_name(names[i]) != whole_axis_name(names[j])) continue;
+            bool const factors = is_inner(names[i]) != is_inner(names[j]) && !is_whole(names[i]) && !is_whole(names[j]);
+            if (!factors) return true;
         }
     return false;
 }

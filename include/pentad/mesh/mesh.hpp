@@ -16,12 +16,13 @@
 namespace pentad {
 
 /// What a mesh is at run time, without its type: names and extents of the axes in the order of the mesh type, the
-/// stride of each in rank space, and the extent of its inner factor (1: not split).
+/// stride of each in rank space, the extent of its inner factor (1: not split), and whether its ends are one.
 struct MeshAxisValue {
     std::string_view name;
     int extent = 1;
     int stride = 1;
     int inner = 1;
+    bool is_joined = false;
 };
 
 /// The ranks along an axis or a part of it: how many, how far apart, and where a rank stands among them.
@@ -37,13 +38,14 @@ struct StridedAxis {
 /// Finds an axis, or a part of it, by the name of its tag. @throws std::invalid_argument when the mesh has none.
 constexpr StridedAxis find_axis(std::span<MeshAxisValue const> axes, std::string_view name) {
     auto const whole = whole_axis_name(name);
-    for (auto const& [axis, extent, stride, inner] : axes) {
+    for (auto const& [axis, extent, stride, inner, is_joined] : axes) {
         if (axis != whole) continue;
         if (name == whole) return {extent, stride, stride, extent, 1};
         if (name.starts_with("outer")) return {extent / inner, stride * inner, stride, extent, inner};
         if (name.starts_with("inner")) return {inner, stride, stride, inner, 1};
-        int const step = extent > 1 ? extent - 1 : 1; // ends
-        return {extent > 1 ? 2 : 1, stride * step, stride, extent, step};
+        int const last = extent / inner - 1; // ends
+        if (is_joined || last == 0) return {1, stride, stride, extent, extent};
+        return {2, stride * inner * last, stride, extent, inner * last};
     }
     throw std::invalid_argument("the mesh has no axis named " + std::string(name));
 }
@@ -112,6 +114,15 @@ class Mesh {
                                         std::to_string(axis.extent) + " cannot be split by " +
                                         std::to_string(inner_extent));
         axis.inner = inner_extent;
+        return mesh;
+    }
+
+    /// The same mesh where what the ends of axis A share lies on one rank: ends<A> has extent 1.
+    template <AxisTag A>
+    [[nodiscard]] constexpr Mesh joined() const {
+        static_assert(has<A>, "pentad: this mesh has no such axis");
+        Mesh mesh = *this;
+        mesh.axes_[index<A>].is_joined = true;
         return mesh;
     }
 
@@ -203,7 +214,7 @@ class Mesh {
     friend constexpr bool operator==(Mesh const& a, Mesh const& b) {
         for (std::size_t i = 0; i < rank; ++i)
             if (a.axes_[i].extent != b.axes_[i].extent || a.axes_[i].stride != b.axes_[i].stride ||
-                a.axes_[i].inner != b.axes_[i].inner)
+                a.axes_[i].inner != b.axes_[i].inner || a.axes_[i].is_joined != b.axes_[i].is_joined)
                 return false;
         return true;
     }

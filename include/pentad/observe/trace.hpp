@@ -16,7 +16,9 @@ namespace pentad::observe {
 struct SpanDetail {
     std::string_view axis{};       ///< the mesh axes that a collective runs over, "dp.ep"
     std::int64_t bytes = -1;       ///< payload
-    std::int64_t micro_batch = -1; ///< of a pipeline step
+    std::int64_t micro_batch = -1; ///< of a pipeline step, as the rest
+    std::int64_t stage = -1;
+    std::int64_t slice = -1;
 };
 
 /// A stretch of time. The texts are not owned: they outlive the trace, as literals do.

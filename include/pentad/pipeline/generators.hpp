@@ -93,7 +93,6 @@ inline constexpr std::array generators{
     Generator{.name = "hanayo", .order = detail::hanayo, .least_chunks = 2, .chunk_step = 2},
     Generator{.name = "dualpipe", .order = detail::plain<order::dualpipe>, .even_ranks = true},
     Generator{.name = "chimera", .order = detail::plain<order::chimera>, .even_ranks = true},
-    Generator{"forward-only", detail::plain<order::forward_only>},
 };
 
 /// "gpipe, terapipe, ..."
@@ -106,34 +105,45 @@ inline std::string generator_names() {
     return names;
 }
 
-/// Throws std::invalid_argument where the name is unknown or the schedule not defined for the options, with a sentence
-/// that says what is.
-inline Schedule generate(std::string_view name, GeneratorOptions options) {
-    auto const refuse = [&](std::string const& why) { throw std::invalid_argument(std::string(name) + why); };
+inline Generator const* find_generator(std::string_view name) {
     auto const found = std::find_if(generators.begin(), generators.end(),
                                     [&](Generator const& generator) { return generator.name == name; });
-    if (found == generators.end()) refuse(" is no schedule; there are " + generator_names());
+    return found == generators.end() ? nullptr : &*found;
+}
+
+/// Why there is no such schedule, in a sentence that says what there is; empty where there is one.
+inline std::string undefined(std::string_view name, GeneratorOptions const& options) {
+    auto const refuse = [&](std::string const& why) { return std::string(name) + why; };
+    auto const* found = find_generator(name);
+    if (found == nullptr) return refuse(" is no schedule; there are " + generator_names());
     if (options.ranks < 1 || options.micro_batches < 1)
-        refuse(" needs at least one rank and one micro-batch, not " + std::to_string(options.ranks) + " and " +
-               std::to_string(options.micro_batches));
+        return refuse(" needs at least one rank and one micro-batch, not " + std::to_string(options.ranks) + " and " +
+                      std::to_string(options.micro_batches));
     if (found->even_ranks && options.ranks % 2 != 0)
-        refuse(" is defined for an even number of ranks, not " + std::to_string(options.ranks));
-    if (options.chunks == 0) options.chunks = found->least_chunks;
-    int const more = options.chunks - found->least_chunks;
+        return refuse(" is defined for an even number of ranks, not " + std::to_string(options.ranks));
+    int const more = options.chunks == 0 ? 0 : options.chunks - found->least_chunks;
     if (more < 0 || (found->chunk_step == 0 ? more != 0 : more % found->chunk_step != 0))
-        refuse(" is defined for " + std::to_string(found->least_chunks) +
-               (found->chunk_step == 0   ? " chunks a rank, not "
-                : found->chunk_step == 1 ? " or more chunks a rank, not "
-                                         : ", 4, 6, ... chunks a rank, not ") +
-               std::to_string(options.chunks));
+        return refuse(" is defined for " + std::to_string(found->least_chunks) +
+                      (found->chunk_step == 0   ? " chunks a rank, not "
+                       : found->chunk_step == 1 ? " or more chunks a rank, not "
+                                                : ", 4, 6, ... chunks a rank, not ") +
+                      std::to_string(options.chunks));
     if (options.slices < 1 || (options.slices > 1 && !found->takes_slices))
-        refuse(std::string(" is defined for ") + (found->takes_slices ? "1 or more" : "1") +
-               " slices a sequence, not " + std::to_string(options.slices));
-    if (options.updates != 0 && name != "pipedream-2bw") refuse(" does not take a number of updates");
-    Schedule order = found->order(options);
-    if (order.purpose == Purpose::inference) return with_messages(std::move(order));
+        return refuse(std::string(" is defined for ") + (found->takes_slices ? "1 or more" : "1") +
+                      " slices a sequence, not " + std::to_string(options.slices));
+    if (options.updates != 0 && name != "pipedream-2bw") return refuse(" does not take a number of updates");
+    return {};
+}
+
+/// @throws std::invalid_argument where it is undefined
+inline Schedule generate(std::string_view name, GeneratorOptions options) {
+    if (auto const why = undefined(name, options); !why.empty()) throw std::invalid_argument(why);
+    auto const& generator = *find_generator(name);
+    if (options.chunks == 0) options.chunks = generator.least_chunks;
+    Schedule order = generator.order(options);
     if (options.stage_operations.gather && order.updates > 1)
-        refuse(" keeps several versions of its parameters whole: there is nothing to gather");
+        throw std::invalid_argument(std::string(name) +
+                                    " keeps several versions of its parameters whole: there is nothing to gather");
     if (options.recompute) order = with_recomputation(std::move(order));
     return with_messages(with_stage_operations(std::move(order), options.stage_operations));
 }

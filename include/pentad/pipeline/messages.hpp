@@ -148,4 +148,20 @@ inline Schedule with_messages(Schedule order) {
     return order;
 }
 
+/// The forwards of a schedule alone, of its first micro-batches, in the order in which it has them: for evaluation.
+inline Schedule forwards_of(Schedule const& schedule, int micro_batches) {
+    Schedule order;
+    order.name = "forwards of " + schedule.name;
+    order.purpose = Purpose::inference;
+    order.micro_batches = micro_batches;
+    order.slices = schedule.slices;
+    order.placements = schedule.placements;
+    for (auto const& list : schedule.instructions) {
+        auto& forwards = order.instructions.emplace_back();
+        for (Instruction const& x : list)
+            if (x.operation == Operation::forward && x.micro_batch < micro_batches) forwards.push_back(x);
+    }
+    return with_messages(std::move(order));
+}
+
 } // namespace pentad::pipeline

@@ -69,10 +69,14 @@ inline void append_arguments(std::string& out, observe::SpanDetail const& detail
         next("bytes");
         out += std::to_string(detail.bytes);
     }
-    if (detail.micro_batch >= 0) {
-        next("micro_batch");
-        out += std::to_string(detail.micro_batch);
-    }
+    auto const number = [&](char const* name, std::int64_t value) {
+        if (value < 0) return;
+        next(name);
+        out += std::to_string(value);
+    };
+    number("micro_batch", detail.micro_batch);
+    number("stage", detail.stage);
+    number("slice", detail.slice);
     if (separator == ",") out += '}';
 }
 

@@ -11,60 +11,64 @@
 
 namespace pentad::train {
 
-/// Micro-batch i of m is the global sequences i B/m to (i+1) B/m, sharded over dp x ep; each sequence is sharded over
-/// cp.
+/// Micro-batch i of m is the global sequences i B/m to (i+1) B/m, sharded over dp x ep; each slice of a sequence is
+/// sharded over cp.
 template <class Exec>
 class Batch {
   public:
     using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
-    using Count = summed_t<f64, Dims<>, Tokens>;
+    using Counts = summed_t<f64, Dims<Dim<flat>>, Tokens>;
 
     Batch(Setup<Exec> const& setup, std::size_t micro_batches, std::optional<std::uint8_t> ignored)
         : setup_(&setup), micro_batches_(micro_batches), ignored_(ignored) {
-        for (std::size_t i = 0; i < micro_batches; ++i) {
+        for (std::size_t i = 0; i < micro_batches * setup.slices; ++i) {
             tokens_.emplace_back(setup.context, extents());
             targets_.emplace_back(setup.context, extents());
         }
         host_tokens_.resize(tokens_[0].size());
         host_targets_.resize(tokens_[0].size());
-        prepare_redistribution<Count, invariant_t<Count>>(setup.context);
+        prepare_redistribution<Counts, invariant_t<Counts>>(setup.context);
     }
 
-    /// Fills in the batch of a step (from 1) and returns the number of its valid targets, over all ranks. Collective.
-    double load(io::TextData const& data, std::int64_t step) {
+    /// Fills in the batch of a step (from 1), and counts the valid targets, over all ranks, in each of `groups` groups
+    /// of its micro-batches. Collective.
+    void load(io::TextData const& data, std::int64_t step, int groups = 1) {
         auto const& communicators = setup_->context.communicators();
         auto const partition = setup_->partition();
         std::size_t const shard = communicators.shard_index(AxisNames(cp::name));
         std::size_t const rows = tokens_[0].local()[0], columns = tokens_[0].local()[1];
         std::size_t const first_row = rows * communicators.shard_index(AxisNames(dp::name, ep::name));
-        std::int64_t valid = 0;
-        for (std::size_t i = 0; i < micro_batches_; ++i) {
-            for (std::size_t row = 0; row < rows; ++row) {
-                auto const sequence =
-                    (static_cast<std::size_t>(step - 1) * micro_batches_ + i) * setup_->batch + first_row + row;
-                auto const window = data.window(static_cast<std::int64_t>(sequence));
-                for (std::size_t column = 0; column < columns; ++column) {
-                    std::size_t const position = partition.global_index(shard, column);
-                    auto const target = static_cast<std::uint8_t>(window[position + 1]);
-                    bool const counts = !ignored_ || target != *ignored_;
-                    host_tokens_[row * columns + column] = static_cast<std::uint8_t>(window[position]);
-                    host_targets_[row * columns + column] = counts ? target : -1;
-                    valid += counts ? 1 : 0;
+        valid_.assign(static_cast<std::size_t>(groups), 0);
+        for (std::size_t i = 0; i < micro_batches_; ++i)
+            for (std::size_t slice = 0; slice < setup_->slices; ++slice) {
+                for (std::size_t row = 0; row < rows; ++row) {
+                    auto const sequence =
+                        (static_cast<std::size_t>(step - 1) * micro_batches_ + i) * setup_->batch + first_row + row;
+                    auto const window = data.window(static_cast<std::int64_t>(sequence));
+                    for (std::size_t column = 0; column < columns; ++column) {
+                        std::size_t const position = slice * setup_->seq + partition.global_index(shard, column);
+                        auto const target = static_cast<std::uint8_t>(window[position + 1]);
+                        bool const counts = !ignored_ || target != *ignored_;
+                        host_tokens_[row * columns + column] = static_cast<std::uint8_t>(window[position]);
+                        host_targets_[row * columns + column] = counts ? target : -1;
+                        if (counts) ++valid_[i * valid_.size() / micro_batches_];
+                    }
                 }
+                tokens_[i * setup_->slices + slice].set(host_tokens_.data());
+                targets_[i * setup_->slices + slice].set(host_targets_.data());
             }
-            tokens_[i].set(host_tokens_.data());
-            targets_[i].set(host_targets_.data());
-        }
-        Tensor<Count, Exec> count(setup_->context, {});
-        auto total = static_cast<double>(valid);
-        count.set(&total);
-        redistribute<invariant_t<Count>>(std::move(count)).get(&total);
-        return total;
+        Tensor<Counts, Exec> counts(setup_->context, {valid_.size()});
+        counts.set(valid_.data());
+        redistribute<invariant_t<Counts>>(std::move(counts)).get(valid_.data());
     }
+    /// Valid targets of the last batch, in each group of its micro-batches.
+    [[nodiscard]] std::vector<double> const& valid() const { return valid_; }
 
-    [[nodiscard]] View<i32 const, 2, Exec> tokens(std::size_t micro_batch) const { return tokens_[micro_batch].view(); }
-    [[nodiscard]] View<i32 const, 2, Exec> targets(std::size_t micro_batch) const {
-        return targets_[micro_batch].view();
+    [[nodiscard]] View<i32 const, 2, Exec> tokens(std::size_t micro_batch, std::size_t slice) const {
+        return tokens_[micro_batch * setup_->slices + slice].view();
+    }
+    [[nodiscard]] View<i32 const, 2, Exec> targets(std::size_t micro_batch, std::size_t slice) const {
+        return targets_[micro_batch * setup_->slices + slice].view();
     }
 
   private:
@@ -75,6 +79,7 @@ class Batch {
     std::optional<std::uint8_t> ignored_;
     std::vector<Tensor<Tokens, Exec>> tokens_, targets_;
     std::vector<i32> host_tokens_, host_targets_;
+    std::vector<double> valid_;
 };
 
 } // namespace pentad::train

@@ -1,13 +1,14 @@
-// Room: train. Runs a pipeline schedule on a stage of a model: what the schedule says, in its order, on the machine
-// that the validator proves it for. Sends and receives are posted; a compute waits for what it needs.
+// Room: train. Runs a pipeline schedule on this rank's stages of a model: what the schedule says, in its order, on the
+// machine that the validator proves it for. Sends and receives are posted; a compute waits for what it needs.
 #pragma once
 
 #include <pentad/comm/rooted.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/pipeline/schedule.hpp>
+#include <pentad/train/stages.hpp>
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
@@ -17,109 +18,234 @@
 
 namespace pentad::train {
 
-/// One stage's part in a schedule. `Model` is a LanguageModel: forward(pass, x, saved), backward(pass, dy, saved).
+/// Whoever holds the parameters of the stages, and does what a schedule says about whole stages.
+class StageOwner {
+  public:
+    virtual ~StageOwner() = default;
+    /// What computes on `stage` next sees the weights as they were after `version` updates of this run.
+    virtual void use_version(int stage, int version) = 0;
+    virtual void gather(int stage) = 0;
+    virtual void reduce(int stage) = 0;
+    virtual void step(int stage, int update) = 0;
+};
+
+/// A rank's part in a schedule. `Model` is a LanguageModel.
 template <class Model, class Stream, class Exec>
 class Executor {
   public:
+    using Activation = Tensor<Stream, Exec>;
+    using Logits = typename Model::Logits;
+
     /// @param extents the global extents of the activations that pass between stages
-    Executor(Context<Exec> const& context, Model& model, typename Tensor<Stream, Exec>::extents_type const& extents)
+    Executor(Context<Exec> const& context, Model& model, typename Activation::extents_type const& extents)
         : context_(&context), model_(&model), extents_(extents),
           comm_(&context.communicators().along(AxisNames(pp::name))) {}
 
-    /// Runs this rank's instructions; passes[i] belongs to micro-batch i. Blocks until this rank's part is done. What a
-    /// micro-batch holds is freed at its backward, and its gradient once the stage before has it.
-    void run(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes) {
-        slots_.resize(passes.size());
-        bool const training = schedule.purpose == pipeline::Purpose::training;
-        auto const& instructions = schedule.instructions[static_cast<std::size_t>(comm_->rank())];
-        auto const last_backward =
-            std::find_if(instructions.rbegin(), instructions.rend(), [](pipeline::Instruction const& instruction) {
-                return instruction.operation == pipeline::Operation::backward;
-            });
-        for (auto const& instruction : instructions) {
-            auto const i = static_cast<std::size_t>(instruction.micro_batch);
-            auto& slot = slots_[i];
-            observe::Scope const scope(pipeline::name(instruction.operation), "pipeline",
-                                       {.micro_batch = instruction.micro_batch});
-            switch (instruction.operation) {
-            case pipeline::Operation::forward:
-                finish(slot.activation_arriving);
-                slot.activation = model_->forward(passes[i], std::move(slot.activation), slot.saved);
-                if (!training) slot.saved = {};
-                break;
-            case pipeline::Operation::backward:
-                finish(slot.gradient_arriving);
-                finish(slot.activation_sent);
-                slot.activation = {};
-                passes[i].completes_gradients = &instruction == &*last_backward;
-                slot.gradient = model_->backward(passes[i], std::move(slot.gradient), slot.saved);
-                break;
-            case pipeline::Operation::send_activation:
-                send(slot.activation, slot.activation_sent, 1, 0);
-                break;
-            case pipeline::Operation::receive_activation:
-                receive(slot.activation, slot.activation_arriving, -1, 0);
-                break;
-            case pipeline::Operation::send_gradient:
-                free_sent_gradients();
-                send(slot.gradient, slot.gradient_sent, -1, 1);
-                break;
-            case pipeline::Operation::receive_gradient:
-                receive(slot.gradient, slot.gradient_arriving, 1, 1);
-                break;
-            default:
-                throw std::invalid_argument("the executor does not run a " +
-                                            std::string(pipeline::name(instruction.operation)) + " (" + schedule.name +
-                                            "): take gpipe or 1f1b");
-            }
+    /// Runs this rank's instructions; passes[i * slices + k] belongs to slice k of micro-batch i. Blocks until this
+    /// rank's part is done. What a micro-batch holds is freed as soon as nothing needs it.
+    /// @param owner may be null where the schedule has no operations of whole stages and keeps one version of weights
+    void run(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes, StageOwner* owner = nullptr) {
+        begin(schedule, passes, owner);
+        for (auto const& x : schedule.instructions[static_cast<std::size_t>(rank_)]) {
+            if (pipeline::is_compute(x.operation)) await(x); // apart: a span of a compute has no waiting in it
+            bool const whole = pipeline::is_of_update(x.operation);
+            observe::Scope const scope(pipeline::name(x.operation), "pipeline",
+                                       {.micro_batch = whole ? -1 : x.micro_batch,
+                                        .stage = x.stage,
+                                        .slice = schedule.slices > 1 && !whole ? x.slice : -1});
+            if (whole)
+                run_for_stage(x);
+            else
+                run_for_micro_batch(x);
         }
-        for (auto& slot : slots_) {
-            finish(slot.activation_sent);
-            finish(slot.gradient_sent);
-            slot.activation = {};
-            slot.gradient = {};
-        }
+        for (auto& sent : sent_) sent.finish();
+        if (schedule.purpose == pipeline::Purpose::inference) memory_.clear(); // a backward pass has freed it
+    }
+
+    /// Runs a schedule of forwards alone, and returns the logits of each slice of the first micro-batch where the last
+    /// stage is, none elsewhere.
+    std::vector<Logits> logits(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes, StageOwner* owner) {
+        logits_.emplace(static_cast<std::size_t>(schedule.slices));
+        run(schedule, passes, owner);
+        auto logits = std::move(*logits_);
+        logits_.reset();
+        return logits;
     }
 
   private:
-    using Activation = Tensor<Stream, Exec>;
     using Gradient = Tensor<dual_t<Stream>, Exec>;
+    using Operation = pipeline::Operation;
+    using Instruction = pipeline::Instruction;
     using Transfer = comm::Request<comm::detail::Staged<View<typename Stream::element, 1, Exec>>>;
 
+    /// What this rank holds of a slice of a micro-batch on a stage.
     struct Slot {
         typename Model::Saved saved;
-        Activation activation;
+        Activation activation, input; ///< `input` waits for the recomputation
         Gradient gradient;
-        std::optional<Transfer> activation_arriving, activation_sent, gradient_arriving, gradient_sent;
+        std::optional<Transfer> activation_arriving, gradient_arriving;
+    };
+    /// A send buffer in use.
+    struct Sent {
+        Activation buffer;
+        std::optional<Transfer> transfer;
+
+        void finish() {
+            if (transfer) transfer->wait();
+            transfer.reset();
+            buffer = {};
+        }
     };
 
-    static void finish(std::optional<Transfer>& transfer) {
-        if (transfer) transfer->wait();
-        transfer.reset();
-    }
-    void free_sent_gradients() {
-        for (auto& slot : slots_)
-            if (slot.gradient_sent && slot.gradient_sent->test()) {
-                slot.gradient_sent.reset();
-                slot.gradient = {};
+    void begin(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes, StageOwner* owner) {
+        schedule_ = &schedule;
+        passes_ = &passes;
+        owner_ = owner;
+        rank_ = pipeline_rank(schedule, comm_->rank());
+        auto const stages = model_->stages().size();
+        auto const cells = static_cast<std::size_t>(schedule.micro_batches) * static_cast<std::size_t>(schedule.slices);
+        if (slots_.size() < stages * cells) slots_.resize(stages * cells);
+        if (schedule.slices > 1) {
+            memory_.resize(static_cast<std::size_t>(schedule.micro_batches));
+            for (std::size_t i = 0; i < cells; ++i) {
+                passes[i].slice = i % static_cast<std::size_t>(schedule.slices);
+                passes[i].memory = &memory_[i / static_cast<std::size_t>(schedule.slices)];
             }
+        }
+        left_.assign(stages * static_cast<std::size_t>(schedule.rounds()), 0);
+        for (auto const& x : schedule.instructions[static_cast<std::size_t>(rank_)])
+            if (pipeline::ends_micro_batch(x.operation)) ++left(x);
     }
 
-    template <class X>
-    void send(X const& x, std::optional<Transfer>& sent, int stages_further, int tag) {
-        sent.emplace(comm::start_send(context_->exec(), *comm_, x.flat(), comm_->rank() + stages_further, tag));
+    void run_for_stage(Instruction const& x) {
+        StageOwner& owner = the_owner();
+        if (x.operation == Operation::gather_parameters)
+            owner.gather(x.stage);
+        else if (x.operation == Operation::reduce_gradients)
+            owner.reduce(x.stage);
+        else
+            owner.step(x.stage, x.micro_batch);
+    }
+    void run_for_micro_batch(Instruction const& x) {
+        Slot& slot = slot_of(x.stage, x);
+        Pass<Exec>& pass = (*passes_)[pass_of(x)];
+        if (pipeline::is_compute(x.operation) && schedule_->weight_versions > 1)
+            the_owner().use_version(x.stage, schedule_->version_of(x.stage, x.micro_batch));
+        switch (x.operation) {
+        case Operation::forward:
+            forward(x, slot, pass);
+            break;
+        case Operation::recompute:
+            pass.is_replay = true;
+            (void)model_->forward(x.stage, pass, std::move(slot.input), slot.saved);
+            pass.is_replay = false;
+            break;
+        case Operation::backward:
+            pass.completes_gradients = completes_gradients(x);
+            hand_back(x, model_->backward(x.stage, pass, std::move(slot.gradient), slot.saved));
+            break;
+        case Operation::backward_data:
+            hand_back(x, model_->backward_data(x.stage, pass, std::move(slot.gradient), slot.saved));
+            break;
+        case Operation::backward_weight:
+            pass.completes_gradients = completes_gradients(x);
+            model_->backward_weight(x.stage, pass, slot.saved);
+            break;
+        case Operation::send_activation:
+            send(x, std::move(slot.activation));
+            break;
+        case Operation::send_gradient:
+            send(x, std::move(slot.gradient).template as<Stream>());
+            break;
+        case Operation::receive_activation:
+            receive(x, slot.activation, slot.activation_arriving);
+            break;
+        default: // receive_gradient
+            receive(x, slot.gradient, slot.gradient_arriving);
+        }
+    }
+    void forward(Instruction const& x, Slot& slot, Pass<Exec>& pass) {
+        if (logits_ && x.stage + 1 == schedule_->stages()) {
+            (*logits_)[static_cast<std::size_t>(x.slice)] =
+                model_->logits(x.stage, pass, std::move(slot.activation), slot.saved);
+        } else {
+            if (schedule_->recomputes) slot.input = slot.activation;
+            slot.activation = model_->forward(x.stage, pass, std::move(slot.activation), slot.saved);
+            if (is_here(x.stage + 1, x)) slot_of(x.stage + 1, x).activation = std::move(slot.activation);
+        }
+        if (schedule_->recomputes || schedule_->purpose == pipeline::Purpose::inference) Model::discard(slot.saved);
+    }
+    /// The gradient that a stage has made for the one before.
+    void hand_back(Instruction const& x, Gradient gradient) {
+        (is_here(x.stage - 1, x) ? slot_of(x.stage - 1, x) : slot_of(x.stage, x)).gradient = std::move(gradient);
+    }
+
+    /// Waits for what a compute needs.
+    void await(Instruction const& x) {
+        Slot& slot = slot_of(x.stage, x);
+        auto& arriving = pipeline::makes_gradient(x.operation) ? slot.gradient_arriving : slot.activation_arriving;
+        if (arriving) arriving->wait();
+        arriving.reset();
+    }
+    void send(Instruction const& x, Activation buffer) {
+        Sent& sent = sent_[next_sent_++ % sent_.size()]; // the one in use for the longest time
+        sent.finish();
+        sent.buffer = std::move(buffer);
+        sent.transfer.emplace(comm::start_send(context_->exec(), *comm_, sent.buffer.flat(), coordinate_of_peer(x),
+                                               pipeline::message_line(*schedule_, x)));
     }
     template <class X>
-    void receive(X& x, std::optional<Transfer>& arriving, int stages_further, int tag) {
-        x = X(*context_, extents_);
-        arriving.emplace(comm::start_receive(context_->exec(), *comm_, x.flat(), comm_->rank() + stages_further, tag));
+    void receive(Instruction const& x, X& buffer, std::optional<Transfer>& arriving) {
+        buffer = X(*context_, extents_);
+        arriving.emplace(comm::start_receive(context_->exec(), *comm_, buffer.flat(), coordinate_of_peer(x),
+                                             pipeline::message_line(*schedule_, x)));
+    }
+    [[nodiscard]] int coordinate_of_peer(Instruction const& x) const {
+        return pipeline_coordinate(*schedule_, schedule_->rank_of(pipeline::peer_stage(x), x.micro_batch));
+    }
+    [[nodiscard]] bool is_here(int stage, Instruction const& x) const {
+        return stage >= 0 && stage < schedule_->stages() && schedule_->rank_of(stage, x.micro_batch) == rank_;
+    }
+
+    [[nodiscard]] std::size_t pass_of(Instruction const& x) const {
+        return static_cast<std::size_t>(x.micro_batch) * static_cast<std::size_t>(schedule_->slices) +
+               static_cast<std::size_t>(x.slice);
+    }
+    Slot& slot_of(int stage, Instruction const& x) {
+        auto const cells =
+            static_cast<std::size_t>(schedule_->micro_batches) * static_cast<std::size_t>(schedule_->slices);
+        return slots_[model_->index_of(stage) * cells + pass_of(x)];
+    }
+    /// Backwards that have not ended, of the stage and the update.
+    int& left(Instruction const& x) {
+        return left_[model_->index_of(x.stage) * static_cast<std::size_t>(schedule_->rounds()) +
+                     static_cast<std::size_t>(schedule_->update_of(x.micro_batch))];
+    }
+    /// Copies of a stage come to its reductions in different orders: these wait for the end of the step.
+    bool completes_gradients(Instruction const& x) { return --left(x) == 0 && schedule_->placements.size() == 1; }
+    StageOwner& the_owner() {
+        if (owner_ == nullptr)
+            throw std::invalid_argument("the schedule " + schedule_->name +
+                                        " has operations of whole stages, and nobody holds their parameters");
+        return *owner_;
     }
 
     Context<Exec> const* context_;
     Model* model_;
     typename Activation::extents_type extents_;
     comm::Communicator const* comm_;
+
+    pipeline::Schedule const* schedule_ = nullptr; // of the run that goes on, as the next three
+    std::vector<Pass<Exec>>* passes_ = nullptr;
+    StageOwner* owner_ = nullptr;
+    int rank_ = 0;
+
     std::vector<Slot> slots_;
+    std::vector<SequenceMemory> memory_; ///< of each micro-batch
+    std::vector<int> left_;
+    std::array<Sent, 4> sent_; ///< one would do: every schedule is proven for one
+    std::size_t next_sent_ = 0;
+    std::optional<std::vector<Logits>> logits_;
 };
 
 } // namespace pentad::train

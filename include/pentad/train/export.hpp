@@ -115,11 +115,13 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, We
     auto const& exec = context.exec();
     store.export_weights();
     auto const& stages = communicators.along(AxisNames(pp::name));
+    bool const has_first = !model.stages().empty() && model.stages().front() == 0;
+    bool const is_first_holder = communicators.coordinate(inner<pp>::name) == 0;
     bool const is_root = communicators.shard_index(AxisNames(dp::name, ep::name, cp::name, tp::name)) == 0;
     bool const is_writer = is_root && stages.rank() == 0;
-    // A tied embedding is held by both ends; the first writes it.
+    // Where two ranks hold the same stages the first writes them; a tied embedding is written with the first stage.
     auto const is_written = [&](auto const& parameter) {
-        return stages.rank() == 0 || parameter.name() != "model.embed_tokens.weight";
+        return is_first_holder && (has_first || parameter.name() != "model.embed_tokens.weight");
     };
 
     std::vector<TensorEntry> own;

@@ -1,5 +1,5 @@
-// Room: train. The language model that train_lm trains, and a stage of it: LLaMA where its feed-forward blocks are
-// dense, Mixtral where they are experts. A stage of the pipeline is a contiguous slice of the layers.
+// Room: train. The language model that train_lm trains, and this rank's stages of it: LLaMA where its feed-forward
+// blocks are dense, Mixtral where they are experts. A stage of the pipeline is a contiguous slice of the layers.
 #pragma once
 
 #include <pentad/context/selected.hpp>
@@ -9,10 +9,12 @@
 #include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/rms_norm.hpp>
 #include <pentad/layers/vocabulary.hpp>
+#include <pentad/train/stages.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +25,8 @@ namespace pentad::train {
 using Block = Sequence<Residual<RmsNorm, Attention<context::Selected, Overlap<4>>>,
                        Residual<RmsNorm, Either<SwiGlu<Overlap<4>>, experts::Layer>>>;
 
-/// The layers of one stage of the pipeline: the embedding on the first, the last norm and the head on the last, and an
-/// equal part of the blocks on each. Tied embeddings are held by both ends.
+/// The stages of a rank: the embedding on the first, the last norm and the head on the last, and blocks on each. Tied
+/// embeddings are held by both ends; where these are on one rank, by it once.
 template <class Stream, class Exec>
 class LanguageModel {
   public:
@@ -35,6 +37,9 @@ class LanguageModel {
     using Norm = RmsNorm::on<Stream, Exec>;
     using Head = VocabHead<Overlap<4>>::on<Stream, Exec>;
     using Table = VocabTable<T, Exec>;
+    using Activation = Tensor<Stream, Exec>;
+    using Gradient = Tensor<dual_t<Stream>, Exec>;
+    using Logits = Tensor<typename Head::Logits, Exec>;
 
     struct Saved {
         typename Embedding::Saved embedding;
@@ -43,80 +48,145 @@ class LanguageModel {
         typename Head::Saved head;
     };
 
-    LanguageModel(Setup<Exec> const& setup, int stage, int stages, bool recompute)
-        : is_first_(stage == 0), is_last_(stage + 1 == stages), blocks_(make_blocks(setup, stage, stages, recompute)) {
+    LanguageModel(Setup<Exec> const& setup, std::vector<StageLayers> const& stages, bool recompute) {
         bool const tied = setup.shape.tie_embeddings;
-        if (is_first_ || (is_last_ && tied)) embedding_table_.emplace(setup, "model.embed_tokens.weight", tied);
-        if (is_first_) embedding_.emplace(setup, *embedding_table_);
-        if (!is_last_) return;
-        if (!tied) head_table_.emplace(setup, "lm_head.weight", false);
-        norm_.emplace(setup, "model.norm");
-        head_.emplace(setup, tied ? *embedding_table_ : *head_table_);
+        for (auto const& stage : stages) {
+            numbers_.push_back(stage.stage);
+            if (stage.is_first || (stage.is_last && tied && !embedding_table_))
+                embedding_table_.emplace(setup, "model.embed_tokens.weight", tied);
+            if (stage.is_last && !tied) head_table_.emplace(setup, "lm_head.weight", false);
+        }
+        for (auto const& stage : stages) {
+            auto& part = *parts_.emplace_back(std::make_unique<Part>(make_blocks(setup, stage, recompute)));
+            if (stage.is_first) part.embedding.emplace(setup, *embedding_table_);
+            if (!stage.is_last) continue;
+            part.norm.emplace(setup, "model.norm");
+            part.head.emplace(setup, tied ? *embedding_table_ : *head_table_);
+        }
     }
     LanguageModel(LanguageModel const&) = delete;
     LanguageModel& operator=(LanguageModel const&) = delete;
 
-    [[nodiscard]] bool is_first() const { return is_first_; }
-    [[nodiscard]] bool is_last() const { return is_last_; }
+    /// The numbers of the stages that are here, ascending.
+    [[nodiscard]] std::vector<int> const& stages() const { return numbers_; }
+    /// The place of a stage among them.
+    [[nodiscard]] std::size_t index_of(int stage) const {
+        return static_cast<std::size_t>(std::find(numbers_.begin(), numbers_.end(), stage) - numbers_.begin());
+    }
 
     /// x comes from the stage before; the first stage takes none. The last stage adds to pass.loss_sum and gives
     /// nothing.
-    Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
-        if (is_first_) x = redistribute<Stream>(embedding_->forward(pass, saved.embedding));
-        x = blocks_.forward(pass, std::move(x), saved.blocks);
-        if (!is_last_) return x;
-        auto h = norm_->forward(pass, std::move(x), saved.norm);
-        head_->forward(pass, redistribute<typename Head::takes>(std::move(h)), saved.head);
-        return {};
-    }
-    /// dy comes from the stage after; the last stage takes none. The first stage gives nothing.
-    Tensor<dual_t<Stream>, Exec> backward(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy, Saved& saved) {
-        if (is_last_) {
-            auto dh = redistribute<dual_t<Stream>>(head_->backward_data(pass, saved.head));
-            head_->backward_weight(pass, saved.head);
-            if (head_table_) complete_gradients(pass, *head_table_);
-            dy = norm_->backward_data(pass, std::move(dh), saved.norm);
-            norm_->backward_weight(pass, saved.norm);
-            complete_gradients(pass, *norm_);
-            if (!is_first_ && embedding_table_) complete_gradients(pass, *embedding_table_); // tied
-        }
-        dy = blocks_.backward(pass, std::move(dy), saved.blocks);
-        if (!is_first_) return dy;
-        embedding_->backward_data(pass, redistribute<dual_t<typename Embedding::gives>>(std::move(dy)),
-                                  saved.embedding);
-        embedding_->backward_weight(pass, saved.embedding);
-        complete_gradients(pass, *embedding_table_);
+    Activation forward(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const {
+        auto const& part = part_of(stage);
+        x = through_blocks(part, pass, std::move(x), saved);
+        if (!part.head) return x;
+        auto h = part.norm->forward(pass, std::move(x), saved.norm);
+        part.head->forward(pass, redistribute<typename Head::takes>(std::move(h)), saved.head);
         return {};
     }
     /// The logits of the last stage instead of the loss.
-    Tensor<typename Head::Logits, Exec> logits(Pass<Exec>& pass, Tensor<Stream, Exec> x) const {
-        Saved saved;
-        if (is_first_) x = redistribute<Stream>(embedding_->forward(pass, saved.embedding));
-        x = blocks_.forward(pass, std::move(x), saved.blocks);
-        auto h = norm_->forward(pass, std::move(x), saved.norm);
-        return head_->logits(pass, redistribute<typename Head::takes>(std::move(h)));
+    Logits logits(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const {
+        auto const& part = part_of(stage);
+        x = through_blocks(part, pass, std::move(x), saved);
+        auto h = part.norm->forward(pass, std::move(x), saved.norm);
+        return part.head->logits(pass, redistribute<typename Head::takes>(std::move(h)));
     }
+    /// dy comes from the stage after; the last stage takes none. The first stage gives nothing. Both parts of the
+    /// backward pass, layer by layer: what is saved is freed, and gradients are complete, as early as can be.
+    Gradient backward(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved) {
+        auto& part = part_of(stage);
+        if (part.head) {
+            dy = backward_data_of_head(part, pass, saved);
+            backward_weight_of_head(part, pass, saved);
+        }
+        dy = part.blocks.backward(pass, std::move(dy), saved.blocks);
+        if (!part.embedding) return dy;
+        backward_data_of_embedding(part, pass, std::move(dy), saved);
+        backward_weight_of_embedding(part, pass, saved);
+        return {};
+    }
+    /// The part of it that the stage before waits for.
+    Gradient backward_data(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved) {
+        auto& part = part_of(stage);
+        if (part.head) dy = backward_data_of_head(part, pass, saved);
+        dy = part.blocks.backward_data(pass, std::move(dy), saved.blocks);
+        if (!part.embedding) return dy;
+        backward_data_of_embedding(part, pass, std::move(dy), saved);
+        return {};
+    }
+    /// The rest, any time later.
+    void backward_weight(int stage, Pass<Exec>& pass, Saved& saved) {
+        auto& part = part_of(stage);
+        if (part.head) backward_weight_of_head(part, pass, saved);
+        part.blocks.backward_weight(pass, saved.blocks);
+        if (part.embedding) backward_weight_of_embedding(part, pass, saved);
+    }
+    /// Forgets what a forward pass saved.
+    static void discard(Saved& saved) {
+        saved.embedding = {};
+        for (auto& block : saved.blocks.of) block = {};
+        saved.norm = {};
+        saved.head = {};
+    }
+
     template <class F>
     void for_each_parameter(F&& f) {
-        if (embedding_table_) embedding_table_->for_each_parameter(f);
-        blocks_.for_each_parameter(f);
-        if (norm_) norm_->for_each_parameter(f);
-        if (head_table_) head_table_->for_each_parameter(f);
+        for (int const stage : numbers_) for_each_parameter_of(stage, f);
+    }
+    /// Those of a stage; a table that two stages here share belongs to the first of them.
+    template <class F>
+    void for_each_parameter_of(int stage, F&& f) {
+        auto& part = part_of(stage);
+        bool const shares = part.head && !head_table_;
+        if (part.embedding || (shares && !parts_.front()->embedding)) embedding_table_->for_each_parameter(f);
+        part.blocks.for_each_parameter(f);
+        if (part.norm) part.norm->for_each_parameter(f);
+        if (part.head && head_table_) head_table_->for_each_parameter(f);
     }
 
   private:
-    static Blocks make_blocks(Setup<Exec> const& setup, int stage, int stages, bool recompute) {
+    struct Part {
+        Blocks blocks;
+        std::optional<Embedding> embedding{};
+        std::optional<Norm> norm{};
+        std::optional<Head> head{};
+
+        explicit Part(Blocks made) : blocks(std::move(made)) {}
+    };
+
+    Part& part_of(int stage) { return *parts_[index_of(stage)]; }
+    [[nodiscard]] Part const& part_of(int stage) const { return *parts_[index_of(stage)]; }
+
+    static Activation through_blocks(Part const& part, Pass<Exec>& pass, Activation x, Saved& saved) {
+        if (part.embedding) x = redistribute<Stream>(part.embedding->forward(pass, saved.embedding));
+        return part.blocks.forward(pass, std::move(x), saved.blocks);
+    }
+    static Gradient backward_data_of_head(Part const& part, Pass<Exec>& pass, Saved& saved) {
+        auto dh = redistribute<dual_t<Stream>>(part.head->backward_data(pass, saved.head));
+        return part.norm->backward_data(pass, std::move(dh), saved.norm);
+    }
+    void backward_weight_of_head(Part& part, Pass<Exec>& pass, Saved& saved) {
+        part.head->backward_weight(pass, saved.head);
+        complete_gradients(pass, head_table_ ? *head_table_ : *embedding_table_);
+        part.norm->backward_weight(pass, saved.norm);
+        complete_gradients(pass, *part.norm);
+    }
+    static void backward_data_of_embedding(Part const& part, Pass<Exec>& pass, Gradient dy, Saved& saved) {
+        part.embedding->backward_data(pass, redistribute<dual_t<typename Embedding::gives>>(std::move(dy)),
+                                      saved.embedding);
+    }
+    void backward_weight_of_embedding(Part const& part, Pass<Exec>& pass, Saved& saved) {
+        part.embedding->backward_weight(pass, saved.embedding);
+        complete_gradients(pass, *embedding_table_);
+    }
+
+    static Blocks make_blocks(Setup<Exec> const& setup, StageLayers const& stage, bool recompute) {
         using BlockLayer = Block::on<Stream, Exec>;
         using AttentionPart = typename BlockLayer::template layer<0>;
         using FeedForwardPart = typename BlockLayer::template layer<1>;
         using Choice = typename FeedForwardPart::BodyLayer;
-        auto const parts = static_cast<std::size_t>(stages);
-        if (setup.shape.layers % parts != 0)
-            throw std::invalid_argument(std::to_string(setup.shape.layers) + " layers cannot be dealt evenly to " +
-                                        std::to_string(stages) + " stages of the pipeline");
-        std::size_t const count = setup.shape.layers / parts, first = count * static_cast<std::size_t>(stage);
         std::vector<typename Blocks::Inner> blocks;
-        for (std::size_t layer = first; layer < first + count; ++layer) {
+        for (std::size_t layer = stage.first; layer < stage.first + stage.count; ++layer) {
             std::string const prefix = "model.layers." + std::to_string(layer) + ".";
             auto choice = setup.shape.has_experts(layer)
                               ? Choice(typename Choice::SecondLayer(setup, prefix + "block_sparse_moe"))
@@ -132,12 +202,9 @@ class LanguageModel {
         return Blocks(std::move(blocks));
     }
 
-    bool is_first_, is_last_;
+    std::vector<int> numbers_;
     std::optional<Table> embedding_table_, head_table_;
-    std::optional<Embedding> embedding_;
-    Blocks blocks_;
-    std::optional<Norm> norm_;
-    std::optional<Head> head_;
+    std::vector<std::unique_ptr<Part>> parts_;
 };
 
 } // namespace pentad::train

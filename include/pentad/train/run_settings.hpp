@@ -3,6 +3,7 @@
 
 #include <pentad/layers/model_shape.hpp>
 #include <pentad/layout/partition.hpp>
+#include <pentad/pipeline/schedule.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <numbers>
 #include <optional>
+#include <vector>
 
 namespace pentad::train {
 
@@ -21,7 +23,9 @@ struct RunSettings {
     std::size_t seq = 128;
     Order order = Order::contiguous;
     ContextStrategy context_strategy = ContextStrategy::ring;
-    bool gpipe = false; ///< GPipe, otherwise 1F1B
+    std::optional<pipeline::Schedule> schedule = std::nullopt; ///< none: 1F1B
+    std::vector<std::size_t> stage_layers{};                   ///< of each stage; none: as many for each
+    bool balances_stages = false;                              ///< by the time that layers take here
     bool recompute = false;
     int zero_stage = 0; ///< 1: the optimizer state is sharded over the axes over which the gradients were partial
     /// A bucket of parameters is closed when it holds as many. Its gradients are reduced while the backward pass of the
@@ -49,10 +53,10 @@ inline double learning_rate(RunSettings const& settings, std::int64_t step) {
 
 /// The numbers of a step, the same on every rank.
 struct StepResult {
-    double loss = 0;         ///< cross-entropy: token losses / valid targets; 0 when there are none
-    double balance_loss = 0; ///< summed over layers, averaged over micro-batches, unweighted
-    double z_loss = 0;       ///< likewise
-    double gradient_norm = 0;
+    double loss = 0;          ///< cross-entropy: token losses / valid targets; 0 when there are none
+    double balance_loss = 0;  ///< summed over layers, averaged over micro-batches, unweighted
+    double z_loss = 0;        ///< likewise
+    double gradient_norm = 0; ///< of an asynchronous schedule: the root mean square over its updates
     double learning_rate = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <pentad/layers/layer.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/validator.hpp>
+#include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/executor.hpp>
 #include <pentad/train/language_model.hpp>
@@ -12,64 +13,86 @@
 #include <pentad/zero/store.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <stdexcept>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pentad::train {
 
 /// @tparam Stream the layout of the residual stream, e.g. SequenceStream<bf16>
 template <class Stream, class Exec>
-class Trainer {
+class Trainer final : private StageOwner {
   public:
     using Model = LanguageModel<Stream, Exec>;
-    using Store = zero::ParameterStore<typename Stream::element, Exec>;
+    using Runner = Executor<Model, Stream, Exec>;
+    using Logits = typename Runner::Logits;
+    /// The ranks along inner(pp) hold the same stages, for different micro-batches.
+    using Store = zero::ParameterStore<typename Stream::element, Exec, AxisSet<inner<pp>>>;
 
-    /// Collective over all ranks.
+    /// Collective over all ranks. @throws std::invalid_argument when the settings, the schedule and the mesh do not fit
     Trainer(Context<Exec> const& context, RunSettings const& settings, io::TextData const& data)
-        : context_(&context), settings_(settings), data_(&data),
-          setup_{context,      settings.shape, settings.batch / settings.micro_batches,
-                 settings.seq, settings.order, settings.context_strategy},
-          model_(setup_, context.communicators().coordinate("pp"), context.communicators().extent("pp"),
-                 settings.recompute),
-          store_(context, model_, settings.seed, settings.zero_stage, settings.bucket_elements),
+        : context_(&context), settings_(settings), data_(&data), training_(schedule_of(context, settings)),
+          evaluation_(forwards_of(training_, training_.micro_batches)), sampling_(forwards_of(training_, 1)),
+          setup_{context,
+                 settings.shape,
+                 settings.batch / settings.micro_batches,
+                 settings.seq / static_cast<std::size_t>(training_.slices),
+                 settings.order,
+                 settings.context_strategy,
+                 static_cast<std::size_t>(training_.slices)},
+          model_(setup_, held_stages(), settings.recompute),
+          store_(context, model_, settings.seed, settings.zero_stage, settings.bucket_elements,
+                 static_cast<std::size_t>(training_.weight_versions)),
           batch_(setup_, settings.micro_batches, settings.ignored),
           executor_(context, model_, {setup_.batch, setup_.seq, settings.shape.hidden}) {
-        int const stages = context.communicators().extent("pp"), count = static_cast<int>(settings.micro_batches);
-        auto const generated = [&](std::string_view name) {
-            return proven(pipeline::generate(name, {.ranks = stages, .micro_batches = count}));
-        };
-        training_ = generated(settings.gpipe ? "gpipe" : "1f1b");
-        inference_ = generated("forward-only");
         prepare_redistribution<LossSum, invariant_t<LossSum>>(context);
     }
     Trainer(Trainer const&) = delete;
     Trainer& operator=(Trainer const&) = delete;
 
-    /// One step, counted from 1. Collective over all ranks.
+    /// One run of the schedule, counted from 1: one update of the weights, or those of an asynchronous schedule.
+    /// Collective over all ranks.
     StepResult step(std::int64_t number) {
+        number_ = number;
         store_.clear_gradients();
+        if (is_asynchronous()) store_.begin_updates();
         auto result = run(training_, number);
-        result.gradient_norm = store_.reduce_gradients();
         result.learning_rate = train::learning_rate(settings_, number);
-        kernels::AdamWSettings adamw{.learning_rate = result.learning_rate,
-                                     .beta1 = 0.9,
-                                     .beta2 = 0.95,
-                                     .epsilon = 1e-8,
-                                     .weight_decay = settings_.weight_decay};
+        if (is_asynchronous()) {
+            result.gradient_norm = store_.norm() / std::sqrt(static_cast<double>(training_.updates));
+            return result;
+        }
+        result.gradient_norm = store_.reduce_gradients();
+        auto adamw = optimizer_settings();
         if (settings_.clip > 0) adamw.gradient_scale = std::min(1.0, settings_.clip / (result.gradient_norm + 1e-6));
         store_.update(number, adamw);
+        if (!training_.gathers) store_.gather();
         return result;
     }
     /// The losses on the batch of a step, with the weights as they are. Collective over all ranks.
-    StepResult evaluate(std::int64_t number) { return run(inference_, number); }
+    StepResult evaluate(std::int64_t number) {
+        store_.gather();
+        return run(evaluation_, number);
+    }
+    /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
+    /// elsewhere. Collective over all ranks.
+    std::vector<Logits> logits(std::vector<Pass<Exec>>& passes) {
+        store_.gather();
+        return executor_.logits(sampling_, passes, this);
+    }
 
     [[nodiscard]] Model& model() { return model_; }
     [[nodiscard]] Store& store() { return store_; }
     [[nodiscard]] Setup<Exec> const& setup() const { return setup_; }
     [[nodiscard]] RunSettings const& settings() const { return settings_; }
+    [[nodiscard]] pipeline::Schedule const& schedule() const { return training_; }
 
   private:
     /// Token losses are summands over the ranks that share out the tokens, and over the stages, of which the last has
@@ -77,23 +100,99 @@ class Trainer {
     using LossSum = Layout<f64, Dims<Dim<flat>>, Partial<dp, pp, ep, cp>>;
     using StageSum = Layout<f64, Dims<Dim<flat>>, Partial<pp>>;
 
-    static pipeline::Schedule proven(pipeline::Schedule schedule) {
-        if (auto const verdict = pipeline::validate(schedule); verdict.refusal)
-            throw std::invalid_argument(schedule.name + ": " + verdict.refusal->message());
+    /// The schedule of the settings, proven, and fit for the mesh.
+    static pipeline::Schedule schedule_of(Context<Exec> const& context, RunSettings const& settings) {
+        int const ranks = context.communicators().extent("pp");
+        auto schedule = settings.schedule
+                            ? *settings.schedule
+                            : pipeline::generate(
+                                  "1f1b", {.ranks = ranks, .micro_batches = static_cast<int>(settings.micro_batches)});
+        check(schedule);
+        auto const refuse = [&](std::string const& why) {
+            throw std::invalid_argument("the schedule " + schedule.name + " " + why);
+        };
+        if (schedule.purpose != pipeline::Purpose::training) refuse("has no backward passes: it cannot train");
+        if (schedule.ranks() != ranks)
+            refuse("is for " + std::to_string(schedule.ranks()) +
+                   " ranks, and the mesh has pp = " + std::to_string(ranks));
+        if (static_cast<std::size_t>(schedule.micro_batches) != settings.micro_batches)
+            refuse("is for " + std::to_string(schedule.micro_batches) + " micro-batches, and the run has " +
+                   std::to_string(settings.micro_batches));
+        if (settings.seq % static_cast<std::size_t>(schedule.slices) != 0)
+            refuse("cuts a sequence of " + std::to_string(settings.seq) + " into " + std::to_string(schedule.slices) +
+                   " slices, which are not equal");
+        if (schedule.placements.size() > 2) refuse("has more than two placements of its stages");
+        for (int stage = 0; schedule.placements.size() == 2 && stage < schedule.stages(); ++stage) {
+            auto const at = static_cast<std::size_t>(stage);
+            if (schedule.placements[0][at] + schedule.placements[1][at] + 1 != ranks)
+                refuse("has stage " + std::to_string(stage) + " on two ranks that are not opposite to each other");
+        }
+        if (context.communicators().extent("inner(pp)") != static_cast<int>(schedule.placements.size()) ||
+            (ranks > 1 && (context.communicators().extent("ends(pp)") == 1) != ends_meet(schedule)))
+            refuse("wants another mesh: make it with for_schedule(mesh, schedule)");
+        if (schedule.updates > 1 && settings.clip > 0)
+            refuse("updates each stage on its own, so that the norm of the whole gradient is not known: set clip to 0");
+        if (schedule.updates > 1 && settings.shape.tie_embeddings)
+            refuse("updates the two ends at different times, which cannot share an embedding: do not tie it");
         return schedule;
     }
+    static void check(pipeline::Schedule const& schedule) {
+        if (auto const verdict = pipeline::validate(schedule); verdict.refusal)
+            throw std::invalid_argument("the schedule " + schedule.name + ": " + verdict.refusal->message());
+    }
+    static pipeline::Schedule forwards_of(pipeline::Schedule const& training, int micro_batches) {
+        auto schedule = pipeline::forwards_of(training, micro_batches);
+        check(schedule);
+        return schedule;
+    }
+    /// Notes the layers of each stage in the settings. Collective over all ranks.
+    [[nodiscard]] std::vector<StageLayers> held_stages() {
+        auto& layers = settings_.stage_layers;
+        if (settings_.balances_stages)
+            layers = measured_layers<Stream>(setup_, training_.stages(), settings_.recompute);
+        else if (layers.empty())
+            layers = even_layers(settings_.shape.layers, training_.stages());
+        return stages_of(training_, pipeline_rank(training_, context_->communicators().coordinate("pp")), layers,
+                         settings_.shape.layers);
+    }
+    [[nodiscard]] bool is_asynchronous() const { return training_.updates > 1; }
+    [[nodiscard]] kernels::AdamWSettings optimizer_settings() const {
+        return {.learning_rate = train::learning_rate(settings_, number_),
+                .beta1 = 0.9,
+                .beta2 = 0.95,
+                .epsilon = 1e-8,
+                .weight_decay = settings_.weight_decay};
+    }
+
+    void use_version(int stage, int version) override { store_.use_version(stage, static_cast<std::size_t>(version)); }
+    void gather(int stage) override { store_.gather(stage); }
+    void reduce(int stage) override {
+        // Copies of a stage come here in different orders: their reductions wait for the end of the step.
+        if (training_.placements.size() == 1) store_.start_reduction(stage);
+    }
+    void step(int stage, int update) override {
+        // The updates of a synchronous schedule want the norm of all gradients: they come together, at the end.
+        if (is_asynchronous())
+            store_.update(stage, (number_ - 1) * training_.updates + update + 1, optimizer_settings());
+    }
+
     StepResult run(pipeline::Schedule const& schedule, std::int64_t number) {
-        double const valid = batch_.load(*data_, number);
+        batch_.load(*data_, number, training_.rounds());
+        auto const& valid = batch_.valid();
+        double const rounds = static_cast<double>(training_.rounds());
         double const count = static_cast<double>(settings_.micro_batches);
         passes_.clear();
         for (std::size_t i = 0; i < settings_.micro_batches; ++i)
-            passes_.push_back({.context = *context_,
-                               .tokens = batch_.tokens(i),
-                               .targets = batch_.targets(i),
-                               .loss_scale = valid > 0 ? 1 / valid : 0,
-                               .balance_scale = settings_.balance_coefficient / count,
-                               .z_scale = settings_.z_coefficient / count});
-        executor_.run(schedule, passes_);
+            for (std::size_t k = 0; k < setup_.slices; ++k) {
+                double const targets = valid[static_cast<std::size_t>(training_.update_of(static_cast<int>(i)))];
+                passes_.push_back({.context = *context_,
+                                   .tokens = batch_.tokens(i, k),
+                                   .targets = batch_.targets(i, k),
+                                   .loss_scale = targets > 0 ? 1 / targets : 0,
+                                   .balance_scale = settings_.balance_coefficient * rounds / count,
+                                   .z_scale = settings_.z_coefficient * rounds / count});
+            }
+        executor_.run(schedule, passes_, this);
 
         double loss = 0, balance = 0, z = 0;
         for (auto const& pass : passes_) {
@@ -103,8 +202,9 @@ class Trainer {
         }
         auto const losses = total<LossSum, 1>({loss});
         auto const auxiliary = total<StageSum, 2>({balance, z});
+        double const all = std::accumulate(valid.begin(), valid.end(), 0.0);
         StepResult result;
-        result.loss = valid > 0 ? losses[0] / valid : 0;
+        result.loss = all > 0 ? losses[0] / all : 0;
         result.balance_loss = auxiliary[0] / count;
         result.z_loss = auxiliary[1] / count;
         return result;
@@ -120,13 +220,14 @@ class Trainer {
     Context<Exec> const* context_;
     RunSettings settings_;
     io::TextData const* data_;
+    pipeline::Schedule training_, evaluation_, sampling_;
     Setup<Exec> setup_;
     Model model_;
     Store store_;
     Batch<Exec> batch_;
-    Executor<Model, Stream, Exec> executor_;
-    pipeline::Schedule training_, inference_;
+    Runner executor_;
     std::vector<Pass<Exec>> passes_;
+    std::int64_t number_ = 0; ///< of the step
 };
 
 } // namespace pentad::train

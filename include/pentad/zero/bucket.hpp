@@ -9,10 +9,12 @@
 #include <pentad/zero/optimizer.hpp>
 #include <pentad/zero/stage.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace pentad::zero {
 
@@ -29,14 +31,16 @@ struct ScalarPartial<AxisSet<Axes...>> {
 
 /// How the squares of a gradient are counted once: they are summands over the axes that shard it and over the stages of
 /// the pipeline; over every other axis the ranks hold the same sum, of which the first keeps its own. An embedding tied
-/// between the ends of the pipeline is held by both, and by no stage between them.
+/// between the ends of the pipeline is held by both, and by no stage between them; the ranks of inner(pp), where the
+/// gradient is partial over it, hold the same stages.
 template <class Sync, class Sharded>
 struct CountOnce {
-    using Held = std::conditional_t<pentad::detail::in_set<ends<pp>, Sync>, AxisSet<>, AxisSet<pp>>;
-    using Pipeline = std::conditional_t<pentad::detail::in_set<ends<pp>, Sync>, ends<pp>, pp>;
+    static constexpr bool is_tied = pentad::detail::in_set<ends<pp>, Sync>;
+    using Held = std::conditional_t<is_tied, AxisSet<>, minus_t<AxisSet<pp>, Sync>>;
+    using All = std::conditional_t<is_tied, AxisSet<dp, ends<pp>, inner<pp>, ep, cp, tp>, AxisSet<dp, pp, ep, cp, tp>>;
     using Summed = union_t<Sharded, Held>;
     using Own = typename ScalarPartial<Summed>::type;
-    using Summand = typename ScalarPartial<union_t<Summed, minus_t<AxisSet<dp, Pipeline, ep, cp, tp>, Summed>>>::type;
+    using Summand = typename ScalarPartial<union_t<Summed, minus_t<All, Summed>>>::type;
 };
 } // namespace detail
 
@@ -47,20 +51,23 @@ class BucketBase : public GradientOwner {
     using A = accumulator_t<T>;
     virtual ~BucketBase() = default;
 
-    /// Adds room for a parameter of n elements and says where it begins.
-    std::size_t reserve(std::size_t n) {
-        ++parameters_;
+    /// Adds room for a parameter of n elements, which `users` layers use, and says where it begins.
+    std::size_t reserve(std::size_t n, std::size_t users) {
+        users_ += users;
         return std::exchange(size_, size_ + n);
     }
-    /// The reduction of the bucket begins with its last gradient.
+    /// The reduction of the bucket begins when the last user of its last gradient has added to it.
     void gradient_is_complete() final {
-        if (++complete_ < parameters_) return;
+        if (++complete_ < users_) return;
         complete_ = 0;
         start_reduction();
     }
     [[nodiscard]] std::size_t size() const { return size_; }
-    virtual void allocate() = 0;
-    [[nodiscard]] virtual T* values() const = 0;
+    /// @param versions of the weights that are kept, the newest included
+    virtual void allocate(std::size_t versions) = 0;
+    /// The weights as they were after a number of updates: one of the versions that are kept.
+    [[nodiscard]] virtual T* values(std::size_t updates) const = 0;
+    [[nodiscard]] std::size_t updates() const { return updates_; }
     [[nodiscard]] virtual A* gradients() const = 0;
     /// Weights and masters become what lies in the gradients' memory.
     virtual void start_from_gradients() = 0;
@@ -73,10 +80,16 @@ class BucketBase : public GradientOwner {
     virtual void reduce() = 0;
     /// Adds this rank's summand of the squared norm of the reduced gradient; each element counts once.
     virtual void add_squares(Tensor<SquareSum, Exec> const& total) = 0;
+    /// Updates this rank's shard of the weights.
     virtual void update(std::int64_t step, kernels::AdamWSettings settings) = 0;
+    /// Gathers the updated weights, if that has not been done.
+    virtual void gather() = 0;
+
+  protected:
+    std::size_t updates_ = 0; ///< of the weights
 
   private:
-    std::size_t size_ = 0, parameters_ = 0, complete_ = 0;
+    std::size_t size_ = 0, users_ = 0, complete_ = 0;
 };
 
 /// @tparam Sync the axes over which the gradients are partial
@@ -94,34 +107,32 @@ class Bucket final : public BucketBase<T, Exec> {
         prepare_redistribution<Shard, Whole<T>>(context);
     }
 
-    void allocate() override {
+    void allocate(std::size_t versions) override {
         auto const& communicators = context_->communicators();
         std::size_t shards = 1;
         for (auto const axis : State::value.dimensions[0].axes)
             shards *= static_cast<std::size_t>(communicators.extent(axis));
         std::size_t const extent = (this->size() + shards - 1) / shards * shards;
-        values_ = Tensor<Whole<T>, Exec>(*context_, {extent}, observe::Memory::parameters);
+        for (std::size_t i = 0; i < versions; ++i)
+            versions_.emplace_back(*context_, std::array{extent}, observe::Memory::parameters);
         gradient_ = Tensor<Gradient, Exec>(*context_, {extent}, observe::Memory::gradients);
         gradient_.clear();
         optimizer_ = AdamW<State, T, Exec>(*context_, extent);
-        std::size_t const length = extent / shards;
-        shard_ =
-            Tensor<Shard, Exec>(*context_, {extent}, values_.block(),
-                                values_.data() + length * communicators.shard_index(State::value.dimensions[0].axes));
+        first_ = extent / shards * communicators.shard_index(State::value.dimensions[0].axes);
     }
-    [[nodiscard]] T* values() const override { return values_.data(); }
+    [[nodiscard]] T* values(std::size_t updates) const override { return versions_[updates % versions_.size()].data(); }
     [[nodiscard]] A* gradients() const override { return gradient_.data(); }
 
     void start_from_gradients() override {
-        kernels::convert<A, T>(context_->exec(), gradient_.flat(), values_.flat());
-        auto const master = optimizer_.master(shard_);
+        kernels::convert<A, T>(context_->exec(), gradient_.flat(), newest().flat());
+        auto const master = optimizer_.master(shard());
         if constexpr (AdamW<State, T, Exec>::has_master)
             comm::copy(context_->exec(), master.data(), part_of(gradient_.data()).data(), master.size() * sizeof(A));
         clear_gradients();
     }
     void export_to_gradients() override {
         auto const target = gradient_.template as<Whole<A>>();
-        auto const master = optimizer_.master(shard_);
+        auto const master = optimizer_.master(shard());
         comm::copy(context_->exec(), part_of(gradient_.data()).data(), master.data(), master.size() * sizeof(A));
         redistribute_into(Tensor<State, Exec>(*context_, master.extents(), {}, part_of(gradient_.data()).data()),
                           target);
@@ -150,23 +161,34 @@ class Bucket final : public BucketBase<T, Exec> {
     }
     void update(std::int64_t step, kernels::AdamWSettings settings) override {
         if (!decays_) settings.weight_decay = 0;
-        optimizer_.update(shard_, reduced_, step, settings);
+        auto const older = shard();
+        ++this->updates_;
+        if (versions_.size() > 1) comm::copy(context_->exec(), shard().data(), older.data(), older.size() * sizeof(T));
+        optimizer_.update(shard(), reduced_, step, settings);
         reduced_ = {};
-        redistribute_into(shard_, values_);
+        is_gathered_ = false;
+    }
+    void gather() override {
+        if (!is_gathered_) redistribute_into(shard(), newest());
+        is_gathered_ = true;
     }
 
   private:
     static constexpr bool scatters = !State::value.dimensions[0].axes.empty();
 
-    /// This rank's part of a buffer that lies as the values do.
-    View<A, 1, Exec> part_of(A* whole) const {
-        return View<A, 1, Exec>(whole + (shard_.data() - values_.data()), shard_.size());
+    Tensor<Whole<T>, Exec> const& newest() const { return versions_[this->updates_ % versions_.size()]; }
+    /// This rank's part of the newest weights.
+    Tensor<Shard, Exec> shard() const {
+        return Tensor<Shard, Exec>(*context_, newest().extents(), newest().block(), newest().data() + first_);
     }
+    /// This rank's part of a buffer that lies as the weights do.
+    View<A, 1, Exec> part_of(A* whole) const { return View<A, 1, Exec>(whole + first_, shard().size()); }
 
     Context<Exec> const* context_;
     bool decays_;
-    Tensor<Whole<T>, Exec> values_;
-    Tensor<Shard, Exec> shard_; ///< this rank's part of values_
+    std::vector<Tensor<Whole<T>, Exec>> versions_; ///< after i updates of the weights, number i mod their count
+    std::size_t first_ = 0;                        ///< where this rank's part begins
+    bool is_gathered_ = true;
     Tensor<Gradient, Exec> gradient_;
     std::optional<Redistribution<State, Gradient, Exec>> reduction_; ///< while it is under way
     Tensor<State, Exec> reduced_;

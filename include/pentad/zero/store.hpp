@@ -1,5 +1,6 @@
 // Room: zero. The parameters of this rank: sorted into buckets by the axes over which their gradients are partial,
-// drawn, synchronised, clipped, updated. The axes come from the parameters' types; nothing here names one.
+// drawn, synchronised, clipped, updated. The axes come from the parameters' types; nothing here names one. A model of
+// several stages has buckets for each of them.
 #pragma once
 
 #include <pentad/observe/trace.hpp>
@@ -9,45 +10,54 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <typeindex>
 #include <utility>
 #include <vector>
 
 namespace pentad::zero {
 
-template <class T, class Exec>
+/// @tparam Holders the axes along which ranks hold the same parameters and see other micro-batches
+template <class T, class Exec, class Holders = AxisSet<>>
 class ParameterStore {
   public:
     using A = accumulator_t<T>;
 
-    /// Gives memory to the parameters of `model` and draws them. A bucket is closed when it holds `bucket_elements` or
-    /// more. @param stage of ZeRO: 0 or 1
-    /// @throws std::invalid_argument when there is no such stage
+    /// Gives memory to the parameters of `model`, which it must not outlive, and draws them. A bucket is closed when it
+    /// holds `bucket_elements` or more.
+    /// @param zero_stage 0 or 1
+    /// @param versions of the weights that are kept, the newest included
+    /// @throws std::invalid_argument when there is no such stage of ZeRO
     template <class Model>
-    ParameterStore(Context<Exec> const& context, Model& model, std::uint64_t seed, int stage,
-                   std::size_t bucket_elements)
-        : context_(&context), stage_(stage), norm_(context, {}) {
-        if (stage != 0 && stage != 1)
-            throw std::invalid_argument("ZeRO stage " + std::to_string(stage) + ": stages 0 and 1 exist");
+    ParameterStore(Context<Exec> const& context, Model& model, std::uint64_t seed, int zero_stage,
+                   std::size_t bucket_elements, std::size_t versions = 1)
+        : context_(&context), zero_stage_(zero_stage), versions_(versions), norm_(context, {}) {
+        if (zero_stage != 0 && zero_stage != 1)
+            throw std::invalid_argument("ZeRO stage " + std::to_string(zero_stage) + ": stages 0 and 1 exist");
         struct Place {
             BucketBase<T, Exec>* bucket;
             std::size_t offset;
         };
         std::vector<Place> places;
-        model.for_each_parameter([&](auto& parameter) {
-            auto& bucket = bucket_for(parameter, bucket_elements);
-            places.push_back({&bucket, bucket.reserve(parameter.value().size())});
+        for_each_parameter(model, [&](int stage, auto& parameter) {
+            auto& bucket = bucket_for(stage, parameter, bucket_elements);
+            places.push_back({&bucket, bucket.reserve(parameter.value().size(), parameter.users())});
         });
-        for (auto const& [bucket, key, is_open] : buckets_) bucket->allocate();
-        std::size_t next = 0;
-        model.for_each_parameter([&](auto& parameter) {
-            auto const [bucket, offset] = places[next++];
-            parameter.place(bucket->values() + offset, bucket->gradients() + offset, bucket);
-            parameter.draw(seed, bucket->gradients() + offset);
-        });
+        for (auto const& entry : buckets_) entry.bucket->allocate(versions);
+        place_ = [places, &model](int stage, std::size_t updates) {
+            std::size_t next = 0;
+            for_each_parameter(model, [&](int of, auto& parameter) {
+                auto const [bucket, offset] = places[next++];
+                if (of == stage)
+                    parameter.place(bucket->values(updates) + offset, bucket->gradients() + offset, bucket);
+            });
+        };
+        place_newest();
+        for_each_parameter(model, [&](int, auto& parameter) { parameter.draw(seed, parameter.gradient().data()); });
         for (auto const& entry : buckets_) entry.bucket->start_from_gradients();
         prepare_redistribution<SquareSum, invariant_t<SquareSum>>(context);
         context.exec().fence("pentad: parameters drawn");
@@ -63,15 +73,53 @@ class ParameterStore {
         for (auto const& entry : buckets_) entry.bucket->reduce();
         norm_.clear();
         for (auto const& entry : buckets_) entry.bucket->add_squares(norm_);
+        return norm();
+    }
+    /// One update with the reduced gradients. What is sharded is gathered by gather().
+    void update(std::int64_t step, kernels::AdamWSettings const& settings) {
+        observe::Scope const scope("update", "compute");
+        for (auto const& entry : buckets_) entry.bucket->update(step, settings);
+        if (versions_ > 1) place_newest();
+    }
+    /// Gathers the newest weights where that has not been done. Collective where optimizer state is sharded.
+    void gather() {
+        for (auto const& entry : buckets_) entry.bucket->gather();
+        if (versions_ > 1) place_newest();
+    }
+
+    /// The same for one stage of the model: begins to reduce its gradients,
+    void start_reduction(int stage) {
+        for_each_bucket(stage, [](auto& bucket) { bucket.start_reduction(); });
+    }
+    /// gathers its weights,
+    void gather(int stage) {
+        for_each_bucket(stage, [](auto& bucket) { bucket.gather(); });
+    }
+    /// reduces its gradients, updates its weights, gathers them, and clears the gradients for the next update,
+    void update(int stage, std::int64_t step, kernels::AdamWSettings const& settings) {
+        observe::Scope const scope("update", "compute");
+        start_reduction(stage);
+        for_each_bucket(stage, [&](auto& bucket) {
+            bucket.reduce();
+            bucket.add_squares(norm_);
+            bucket.update(step, settings);
+            bucket.gather();
+            bucket.clear_gradients();
+        });
+    }
+    /// and lets its layers see the weights as they were `updates` updates after begin_updates().
+    void use_version(int stage, std::size_t updates) { place_(stage, first_version_ + updates); }
+    /// To be called before the updates of single stages, when all stages have had as many.
+    void begin_updates() {
+        if (!buckets_.empty()) first_version_ = buckets_.front().bucket->updates();
+        norm_.clear();
+    }
+    /// The norm of the gradients of all updates since then, as of one vector. Collective.
+    double norm() {
         norm_ = redistribute<invariant_t<SquareSum>>(std::move(norm_)).template as<SquareSum>();
         double squares = 0;
         norm_.get(&squares);
         return std::sqrt(squares);
-    }
-    /// One update with the reduced gradients. Collective where optimizer state is sharded.
-    void update(std::int64_t step, kernels::AdamWSettings const& settings) {
-        observe::Scope const scope("update", "compute");
-        for (auto const& entry : buckets_) entry.bucket->update(step, settings);
     }
     /// Puts the weights (bf16: their masters) into the gradients' memory, in accumulators. Collective.
     void export_weights() {
@@ -82,15 +130,34 @@ class ParameterStore {
   private:
     struct Entry {
         std::unique_ptr<BucketBase<T, Exec>> bucket;
-        std::pair<std::type_index, bool> key;
+        std::tuple<int, std::type_index, bool> key; ///< the stage, the axes, whether it decays
         bool is_open;
     };
 
+    /// f(stage, parameter) for a model of stages; any other is one.
+    template <class Model, class F>
+    static void for_each_parameter(Model& model, F&& f) {
+        if constexpr (requires { model.stages(); }) {
+            for (int const stage : model.stages())
+                model.for_each_parameter_of(stage, [&](auto& parameter) { f(stage, parameter); });
+        } else {
+            model.for_each_parameter([&](auto& parameter) { f(0, parameter); });
+        }
+    }
+    template <class F>
+    void for_each_bucket(int stage, F&& f) {
+        for (auto const& entry : buckets_)
+            if (std::get<0>(entry.key) == stage) f(*entry.bucket);
+    }
+    void place_newest() {
+        for (auto const& entry : buckets_) place_(std::get<0>(entry.key), entry.bucket->updates());
+    }
+
     template <class P>
-    BucketBase<T, Exec>& bucket_for(P const&, std::size_t bucket_elements) {
-        using Sync = replicated_axes_t<typename P::used>;
+    BucketBase<T, Exec>& bucket_for(int stage, P const&, std::size_t bucket_elements) {
+        using Sync = union_t<replicated_axes_t<typename P::used>, Holders>;
         using Sharded = sharded_axes_t<typename P::stored>;
-        std::pair<std::type_index, bool> const key(typeid(std::pair<Sync, Sharded>), P::decays);
+        std::tuple<int, std::type_index, bool> const key(stage, typeid(std::pair<Sync, Sharded>), P::decays);
         for (auto& entry : buckets_)
             if (entry.key == key && entry.is_open) {
                 if (entry.bucket->size() < bucket_elements) return *entry.bucket;
@@ -100,7 +167,7 @@ class ParameterStore {
             buckets_.push_back(
                 {std::make_unique<Bucket<T, Exec, Zero, Sync, Sharded>>(*context_, P::decays), key, true});
         };
-        if (stage_ == 0)
+        if (zero_stage_ == 0)
             add(Stage<0>());
         else
             add(Stage<1>());
@@ -108,8 +175,10 @@ class ParameterStore {
     }
 
     Context<Exec> const* context_;
-    int stage_;
+    int zero_stage_;
+    std::size_t versions_, first_version_ = 0;
     std::vector<Entry> buckets_;
+    std::function<void(int, std::size_t)> place_; ///< where the parameters of a stage are after so many updates
     Tensor<SquareSum, Exec> norm_;
 };
 

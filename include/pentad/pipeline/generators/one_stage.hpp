@@ -1,5 +1,5 @@
 // Room: pipeline (pure host C++). Schedules of one stage a rank, as the order of each rank's computes: GPipe, TeraPipe,
-// 1F1B, eager 1F1B, PipeDream, PipeDream-2BW, ZB-H1, ZB-H2, and forwards alone.
+// 1F1B, eager 1F1B, PipeDream, PipeDream-2BW, ZB-H1, ZB-H2.
 #pragma once
 
 #include <pentad/pipeline/instruction.hpp>
@@ -111,16 +111,6 @@ inline Schedule pipedream_2bw(int p, int m, int updates) {
     schedule.updates = updates;
     schedule.weight_versions = std::min(updates, 2);
     schedule.delay.assign(static_cast<std::size_t>(p), 1);
-    return schedule;
-}
-
-/// For evaluation: micro-batches flow through, nothing comes back.
-inline Schedule forward_only(int p, int m) {
-    Schedule schedule = empty("forward-only", p, m, {straight(p)});
-    schedule.purpose = Purpose::inference;
-    for (int stage = 0; stage < p; ++stage)
-        for (int i = 0; i < m; ++i)
-            schedule.instructions[static_cast<std::size_t>(stage)].push_back({Operation::forward, stage, i});
     return schedule;
 }
 

@@ -1,0 +1,81 @@
+// Room: train. Where the stages of a schedule are: on the mesh, and among the layers of the model.
+#pragma once
+
+#include <pentad/mesh/mesh.hpp>
+#include <pentad/pipeline/schedule.hpp>
+
+#include <cstddef>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pentad::train {
+
+/// The coordinate along pp of a rank of the schedule. The two ranks that hold the same stages of a bidirectional
+/// schedule, opposite to each other in it, are neighbours: they differ along inner(pp).
+inline int pipeline_coordinate(pipeline::Schedule const& schedule, int rank) {
+    if (schedule.placements.size() == 1) return rank;
+    int const opposite = schedule.ranks() - 1 - rank;
+    return rank < opposite ? 2 * rank : 2 * opposite + 1;
+}
+/// The rank of the schedule at a coordinate along pp.
+inline int pipeline_rank(pipeline::Schedule const& schedule, int coordinate) {
+    if (schedule.placements.size() == 1) return coordinate;
+    return coordinate % 2 == 0 ? coordinate / 2 : schedule.ranks() - 1 - coordinate / 2;
+}
+
+/// Whether one rank holds the first and the last stage: of a pipeline that turns back, or goes both ways.
+inline bool ends_meet(pipeline::Schedule const& schedule) {
+    return schedule.placements.size() > 1 || schedule.placements[0].front() == schedule.placements[0].back();
+}
+
+/// The mesh on which a schedule runs: `mesh` with what its axis pp must know.
+/// @throws std::invalid_argument when the schedule is for another number of ranks
+template <class... Axes>
+Mesh<Axes...> for_schedule(Mesh<Axes...> const& mesh, pipeline::Schedule const& schedule) {
+    if (mesh.template extent<pp>() != schedule.ranks())
+        throw std::invalid_argument("the schedule " + schedule.name + " is for " + std::to_string(schedule.ranks()) +
+                                    " ranks, and the mesh has pp = " + std::to_string(mesh.template extent<pp>()));
+    auto const split = mesh.template split<pp>(static_cast<int>(schedule.placements.size()));
+    return ends_meet(schedule) ? split.template joined<pp>() : split;
+}
+
+/// What a stage is made of: layers [first, first + count), with the embedding before them or the head behind them.
+struct StageLayers {
+    int stage = 0;
+    std::size_t first = 0, count = 0;
+    bool is_first = true, is_last = true;
+};
+
+/// As many layers for each stage. @throws std::invalid_argument when they cannot be dealt evenly
+inline std::vector<std::size_t> even_layers(std::size_t layers, int stages) {
+    auto const parts = static_cast<std::size_t>(stages);
+    if (layers % parts != 0)
+        throw std::invalid_argument(std::to_string(layers) + " layers cannot be dealt evenly to " +
+                                    std::to_string(stages) + " stages of the pipeline");
+    return std::vector<std::size_t>(parts, layers / parts);
+}
+
+/// The stages that a rank of the schedule holds, in the model's order; `layers` has their number for each stage.
+/// @throws std::invalid_argument when these are not `all` the layers of the model
+inline std::vector<StageLayers> stages_of(pipeline::Schedule const& schedule, int rank,
+                                          std::span<std::size_t const> layers, std::size_t all) {
+    auto const sum = std::accumulate(layers.begin(), layers.end(), std::size_t{0});
+    if (layers.size() != static_cast<std::size_t>(schedule.stages()) || sum != all)
+        throw std::invalid_argument(std::to_string(sum) + " layers for " + std::to_string(layers.size()) +
+                                    " stages are given, where the model has " + std::to_string(all) +
+                                    " and the schedule " + std::to_string(schedule.stages()));
+    std::vector<StageLayers> held;
+    std::size_t first = 0;
+    for (int stage = 0; stage < schedule.stages(); ++stage) {
+        std::size_t const count = layers[static_cast<std::size_t>(stage)];
+        if (schedule.has_stage(rank, stage))
+            held.push_back({stage, first, count, stage == 0, stage + 1 == schedule.stages()});
+        first += count;
+    }
+    return held;
+}
+
+} // namespace pentad::train

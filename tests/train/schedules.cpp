@@ -1,0 +1,402 @@
+// ranks: 1 2 4 8
+//
+// Every synchronous schedule gives the losses and the weights of one rank, with other axes inside the stages; every
+// asynchronous one those of a serial emulation of the same staleness.
+#include <doctest/extensions/doctest_mpi.h>
+
+#include <pentad/pipeline/text.hpp>
+#include <pentad/train/trainer.hpp>
+
+#include <pipeline/mutator.hpp>
+#include <support/on_mesh.hpp>
+#include <support/training.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+using namespace support;
+
+namespace {
+
+using Stream = InvariantStream<f64>;
+using Sequence = SequenceStream<f64>;
+
+train::RunSettings of_dense() {
+    return {.shape = {.layers = 8, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 32, .vocab = 48},
+            .batch = 16,
+            .micro_batches = 8,
+            .seq = 16,
+            .steps = 2,
+            .warmup = 1};
+}
+train::RunSettings of_experts() {
+    auto settings = of_dense();
+    settings.shape.experts = 4;
+    settings.shape.moe_every = 2;
+    return settings;
+}
+train::RunSettings of_tied() {
+    auto settings = of_dense();
+    settings.shape.tie_embeddings = true;
+    return settings;
+}
+
+/// Losses of each step and of an evaluation, and all weights by name.
+struct Outcome {
+    std::vector<double> losses;
+    std::map<std::string, Whole> weights;
+};
+
+template <class S>
+std::vector<double> losses_of(Training<S>& training, std::int64_t steps) {
+    std::vector<double> losses;
+    auto const note = [&](train::StepResult const& result) {
+        losses.insert(losses.end(), {result.loss, result.balance_loss, result.z_loss});
+    };
+    for (std::int64_t step = 1; step <= steps; ++step) {
+        auto const result = training.trainer.step(step);
+        note(result);
+        losses.push_back(result.gradient_norm);
+    }
+    note(training.trainer.evaluate(steps + 1));
+    return losses;
+}
+
+/// What one rank does; each is computed once.
+Outcome const& alone(train::RunSettings const& settings) {
+    static std::map<std::vector<double>, Outcome> known;
+    std::vector<double> const key{static_cast<double>(settings.shape.experts),
+                                  static_cast<double>(settings.shape.tie_embeddings),
+                                  static_cast<double>(settings.shape.layers),
+                                  static_cast<double>(settings.micro_batches), static_cast<double>(settings.batch)};
+    auto const [at, is_new] = known.try_emplace(key);
+    if (!is_new) return at->second;
+    Alone const mesh;
+    Training<Stream> training(mesh, settings);
+    at->second.losses = losses_of(training, settings.steps);
+    training.trainer.model().for_each_parameter(
+        [&](auto const& p) { at->second.weights[p.name()] = gather(p.value(), Order::contiguous); });
+    return at->second;
+}
+
+/// A layer more or less here and there; with more stages than layers some have none.
+std::vector<std::size_t> uneven_layers(std::size_t layers, int stages) {
+    auto const parts = static_cast<std::size_t>(stages);
+    std::vector<std::size_t> counts(parts, layers / parts);
+    for (std::size_t i = 0; i < layers % parts; ++i) ++counts[i * parts / (layers % parts)];
+    if (parts > 1 && counts[0] > 0) --counts[0], ++counts[parts - 1];
+    return counts;
+}
+
+struct Variant {
+    std::string name;
+    pipeline::GeneratorOptions options{};
+    MeshShape rest{}; ///< the axes inside the stages
+    bool sequence_parallel = false;
+    int zero_stage = 0;
+    Order order = Order::contiguous;
+    ContextStrategy strategy = ContextStrategy::ring;
+};
+
+template <class S>
+void same_as_alone(train::RunSettings settings, Variant const& how, pipeline::Schedule schedule) {
+    auto const& expected = alone(settings);
+    MeshShape m = how.rest;
+    m.pp = schedule.ranks();
+    OnMesh const mesh(m, train::for_schedule(OnMesh::mesh(m, static_cast<int>(settings.shape.kv_heads)), schedule));
+    settings.schedule = std::move(schedule);
+    settings.zero_stage = how.zero_stage;
+    settings.order = how.order;
+    settings.context_strategy = how.strategy;
+    settings.stage_layers = uneven_layers(settings.shape.layers, settings.schedule->stages());
+    Training<S> training(mesh, settings);
+    CHECK(worst(losses_of(training, settings.steps), expected.losses) < 1e-11);
+    training.trainer.model().for_each_parameter([&](auto const& p) {
+        CHECK_MESSAGE(distance(p.value(), expected.weights.at(p.name()), Order::contiguous) < 1e-11, p.name());
+    });
+}
+
+/// On all ranks, of which pp has what the other axes leave.
+void check(train::RunSettings const& settings, Variant how) {
+    how.rest.pp = 1;
+    how.options.ranks = world_size() / how.rest.ranks();
+    how.options.micro_batches = static_cast<int>(settings.micro_batches);
+    auto const schedule = pipeline::generate(how.name, how.options);
+    INFO(schedule.name, " with ", how.options.chunks, " chunks and ", how.options.slices,
+         " slices, pp = ", how.options.ranks, " ", how.rest.text());
+    if (how.sequence_parallel)
+        same_as_alone<Sequence>(settings, how, schedule);
+    else
+        same_as_alone<Stream>(settings, how, schedule);
+}
+
+/// The numbers that a run is judged by.
+void check_outcome(train::RunSettings const& settings, Training<Stream>& training, Outcome const& expected) {
+    CHECK(worst(losses_of(training, settings.steps), expected.losses) < 1e-11);
+    training.trainer.model().for_each_parameter([&](auto const& p) {
+        CHECK_MESSAGE(distance(p.value(), expected.weights.at(p.name()), Order::contiguous) < 1e-11, p.name());
+    });
+}
+
+/// Stage after stage on one rank, micro-batch after micro-batch: each sees the weights that `version(stage, update)`
+/// says, which are kept on the host; each group of micro-batches is followed by an update of every stage.
+Outcome emulate(train::RunSettings const& settings, int stages, int updates, auto version) {
+    Alone const mesh;
+    auto const text = varied_text();
+    io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+    Setup<Exec> const setup{.context = mesh.context,
+                            .shape = settings.shape,
+                            .batch = settings.batch / settings.micro_batches,
+                            .seq = settings.seq};
+    pipeline::Schedule here; // all stages on one rank
+    here.placements = {std::vector<int>(static_cast<std::size_t>(stages), 0)};
+    using Model = train::LanguageModel<Stream, Exec>;
+    Model model(setup, train::stages_of(here, 0, uneven_layers(settings.shape.layers, stages), settings.shape.layers),
+                false);
+    zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, 0, 1 << 20);
+    train::Batch<Exec> batch(setup, settings.micro_batches, {});
+
+    using Weights = std::map<std::string, Whole>;
+    std::vector<std::vector<Weights>> kept(static_cast<std::size_t>(stages)); // [stage][updates so far]
+    auto const keep = [&](int stage) {
+        auto& weights = kept[static_cast<std::size_t>(stage)].emplace_back();
+        model.for_each_parameter_of(stage,
+                                    [&](auto const& p) { weights[p.name()] = gather(p.value(), Order::contiguous); });
+    };
+    auto const load = [&](int stage, int number) {
+        auto const& weights = kept[static_cast<std::size_t>(stage)].at(static_cast<std::size_t>(number));
+        model.for_each_parameter_of(stage,
+                                    [&](auto const& p) { fill(p.value(), weights.at(p.name()), Order::contiguous); });
+    };
+    for (int stage = 0; stage < stages; ++stage) keep(stage);
+
+    Outcome outcome;
+    int const group = static_cast<int>(settings.micro_batches) / updates;
+    for (int step = 1; step <= settings.steps; ++step) {
+        batch.load(data, step, updates);
+        int const first = (step - 1) * updates;
+        double loss = 0, valid = 0, squares = 0;
+        for (int update = 0; update < updates; ++update) {
+            store.clear_gradients();
+            double const targets = batch.valid()[static_cast<std::size_t>(update)];
+            valid += targets;
+            for (int i = update * group; i < (update + 1) * group; ++i) {
+                auto const at = static_cast<std::size_t>(i);
+                Pass<Exec> pass{.context = mesh.context,
+                                .tokens = batch.tokens(at, 0),
+                                .targets = batch.targets(at, 0),
+                                .loss_scale = 1 / targets};
+                std::vector<typename Model::Saved> saved(static_cast<std::size_t>(stages));
+                typename Model::Activation x;
+                typename Model::Gradient dy;
+                for (int stage = 0; stage < stages; ++stage) {
+                    load(stage, first + version(stage, update));
+                    x = model.forward(stage, pass, std::move(x), saved[static_cast<std::size_t>(stage)]);
+                }
+                for (int stage = stages; stage-- > 0;)
+                    dy = model.backward(stage, pass, std::move(dy), saved[static_cast<std::size_t>(stage)]);
+                loss += pass.loss_sum;
+            }
+            for (int stage = 0; stage < stages; ++stage) load(stage, first + update);
+            double const norm = store.reduce_gradients();
+            squares += norm * norm;
+            store.update(first + update + 1, {.learning_rate = train::learning_rate(settings, step),
+                                              .beta1 = 0.9,
+                                              .beta2 = 0.95,
+                                              .epsilon = 1e-8,
+                                              .weight_decay = settings.weight_decay});
+            for (int stage = 0; stage < stages; ++stage) keep(stage);
+        }
+        outcome.losses.insert(outcome.losses.end(), {loss / valid, 0, 0, std::sqrt(squares / updates)});
+    }
+    batch.load(data, settings.steps + 1);
+    double loss = 0;
+    for (std::size_t i = 0; i < settings.micro_batches; ++i) {
+        Pass<Exec> pass{.context = mesh.context, .tokens = batch.tokens(i, 0), .targets = batch.targets(i, 0)};
+        typename Model::Activation x;
+        for (int stage = 0; stage < stages; ++stage) {
+            typename Model::Saved saved;
+            x = model.forward(stage, pass, std::move(x), saved);
+        }
+        loss += pass.loss_sum;
+    }
+    outcome.losses.insert(outcome.losses.end(), {loss / batch.valid()[0], 0, 0});
+    for (auto const& versions : kept) outcome.weights.insert(versions.back().begin(), versions.back().end());
+    return outcome;
+}
+
+/// An asynchronous schedule on all ranks, of which pp has what dp leaves, against its emulation.
+void check_asynchronous(std::string const& name, int dp, int zero_stage, int updates, auto version) {
+    auto settings = of_dense();
+    settings.clip = 0;
+    settings.zero_stage = zero_stage;
+    int const p = world_size() / dp;
+    pipeline::GeneratorOptions options{.ranks = p, .micro_batches = 8};
+    if (name == "pipedream-2bw") options.updates = updates;
+    auto const schedule = pipeline::generate(name, options);
+    INFO(name, " of ", updates, " updates, pp = ", p, " dp = ", dp);
+    CHECK(schedule.updates == updates);
+    auto const expected = emulate(settings, p, updates, version);
+    settings.schedule = schedule;
+    settings.stage_layers = uneven_layers(settings.shape.layers, p);
+    OnMesh const mesh({.dp = dp, .pp = p}, settings.shape.kv_heads);
+    Training<Stream> training(mesh, settings);
+    check_outcome(settings, training, expected);
+}
+
+/// Every synchronous schedule on pp ranks, each with its numbers of chunks.
+std::vector<Variant> synchronous(int ranks) {
+    std::vector<Variant> found;
+    for (auto const& generator : pipeline::generators) {
+        if (generator.name.starts_with("pipedream")) continue;
+        if (generator.even_ranks && ranks % 2 != 0) continue;
+        int const least = generator.least_chunks;
+        for (int chunks = least; chunks <= 4; chunks += std::max(generator.chunk_step, 1)) {
+            Variant how{std::string(generator.name)};
+            how.options.chunks = chunks;
+            if (chunks > 1 || generator.chunk_step == 0 || least > 1) found.push_back(how);
+            if (generator.chunk_step == 0) break;
+        }
+        if (generator.takes_slices)
+            for (int const slices : {2, 4}) {
+                Variant how{std::string(generator.name)};
+                how.options.slices = slices;
+                how.options.recompute = slices == 4;
+                found.push_back(how);
+            }
+    }
+    return found;
+}
+
+} // namespace
+
+TEST_CASE("every synchronous schedule gives the numbers of one rank") {
+    if (world_size() > 4) return;
+    for (auto const& how : synchronous(world_size())) check(of_dense(), how);
+}
+TEST_CASE("with experts, whose losses are those of whole sequences") {
+    if (world_size() > 4) return;
+    for (auto const& how : synchronous(world_size())) check(of_experts(), how);
+}
+TEST_CASE("with tied embeddings, wherever the two ends are") {
+    if (world_size() > 4) return;
+    for (auto const& how : synchronous(world_size())) check(of_tied(), how);
+}
+TEST_CASE(
+    "with every other axis inside the stages, ZeRO-1 across them, recomputation, and operations of whole stages") {
+    if (world_size() < 4) return;
+    std::vector<MeshShape> const inside{{.dp = 2, .tp = 2}, {.dp = 2, .cp = 2}, {.ep = 2, .cp = 2}, {.cp = 2, .tp = 2},
+                                        {.ep = 2, .tp = 2}, {.dp = 2, .ep = 2}, {.tp = 4}};
+    std::vector<MeshShape> const one{{.dp = 2}, {.ep = 2}, {.cp = 2}, {.tp = 2}};
+    std::size_t number = 0;
+    auto settings = of_experts();
+    settings.batch = 32;
+    auto variants = synchronous(2);
+    std::size_t const with_pp_2 = variants.size();
+    if (world_size() == 8)
+        for (auto& how : synchronous(4)) variants.push_back(how);
+    for (auto how : variants) {
+        settings.shape.tie_embeddings = number / 2 % 2 == 0;
+        how.rest = world_size() == 8 && number < with_pp_2 ? inside[number % inside.size()] : one[number % one.size()];
+        ++number;
+        how.options.recompute = number % 5 == 0 || how.options.recompute;
+        if (number % 4 < 2) how.options.stage_operations = {.gather = true, .reduce = true, .step = true};
+        how.sequence_parallel = number % 2 == 0;
+        how.zero_stage = number % 3 == 0 ? 0 : 1;
+        how.order = number % 2 == 0 ? Order::contiguous : Order::zigzag;
+        how.strategy = number % 3 == 0 ? ContextStrategy::all_gather : ContextStrategy::ring;
+        check(settings, how);
+    }
+}
+TEST_CASE("PipeDream sees weights as old as its micro-batch, at each stage") {
+    int const p = world_size();
+    if (p > 4) return;
+    check_asynchronous("pipedream", 1, 0, 8,
+                       [p](int stage, int update) { return std::max(0, update - (p - 1 - stage)); });
+    if (p == 4)
+        check_asynchronous("pipedream", 2, 1, 8,
+                           [](int stage, int update) { return std::max(0, update - (1 - stage)); });
+}
+TEST_CASE("PipeDream-2BW sees weights that are one update old, at every stage") {
+    int const p = world_size();
+    if (p > 4) return;
+    for (int const updates : {2, 8 / p})
+        check_asynchronous("pipedream-2bw", 1, 0, updates, [](int, int update) { return std::max(0, update - 1); });
+    if (p == 4) check_asynchronous("pipedream-2bw", 2, 1, 4, [](int, int update) { return std::max(0, update - 1); });
+}
+TEST_CASE("a thousand mutated schedules that are accepted give the gradients of those that they were made from") {
+    int const p = world_size();
+    if (p == 1 || p > 4) return;
+    std::vector<pipeline::Schedule> originals;
+    for (auto const& how : synchronous(p)) {
+        auto options = how.options;
+        options.ranks = p;
+        options.micro_batches = 4;
+        for (bool const recompute : {false, true}) {
+            options.recompute = recompute;
+            originals.push_back(pipeline::generate(how.name, options));
+        }
+    }
+    constexpr std::size_t wanted = 1000;
+    std::size_t const each = wanted / originals.size() + 1;
+    test::Mutator mutator(20265); // the same on every rank
+    std::size_t accepted = 0;
+    for (auto const& original : originals) {
+        OnMesh const mesh(MeshShape{.pp = p}, train::for_schedule(OnMesh::mesh({.pp = p}, 2), original));
+        auto settings = of_dense();
+        settings.micro_batches = 4;
+        settings.batch = 4;
+        settings.shape.layers = 4;
+        settings.shape.hidden = 8;
+        settings.shape.ffn = 8;
+        Setup<Exec> const setup{.context = mesh.context,
+                                .shape = settings.shape,
+                                .batch = 1,
+                                .seq = settings.seq / static_cast<std::size_t>(original.slices),
+                                .slices = static_cast<std::size_t>(original.slices)};
+        auto const layers = uneven_layers(settings.shape.layers, original.stages());
+        using Model = train::LanguageModel<Stream, Exec>;
+        Model model(
+            setup,
+            train::stages_of(original, train::pipeline_rank(original, world_rank()), layers, settings.shape.layers),
+            false);
+        zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, 0, 1 << 20);
+        train::Batch<Exec> batch(setup, 4, {});
+        auto const text = varied_text();
+        io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+        batch.load(data, 1);
+        train::Executor<Model, Stream, Exec> executor(mesh.context, model,
+                                                      {setup.batch, setup.seq, settings.shape.hidden});
+        // Copies of a stage each have the gradients of their micro-batches.
+        auto const gradients = [&](pipeline::Schedule const& schedule) {
+            store.clear_gradients();
+            std::vector<Pass<Exec>> passes;
+            for (std::size_t i = 0; i < 4; ++i)
+                for (std::size_t k = 0; k < setup.slices; ++k)
+                    passes.push_back({.context = mesh.context,
+                                      .tokens = batch.tokens(i, k),
+                                      .targets = batch.targets(i, k),
+                                      .loss_scale = 1 / batch.valid()[0]});
+            executor.run(schedule, passes);
+            std::vector<double> all;
+            model.for_each_parameter([&](auto const& parameter) {
+                auto const host = on_host(parameter.gradient());
+                all.insert(all.end(), host.data(), host.data() + host.size());
+            });
+            return all;
+        };
+        auto const expected = gradients(original);
+        for (std::size_t found = 0, tries = 0; found < each && tries < 200 * each; ++tries) {
+            auto mutant = original;
+            for (auto mutations = 1 + mutator.below(3); mutations > 0; --mutations) mutator.mutate(mutant);
+            if (mutant == original || pipeline::validate(mutant).refusal) continue;
+            ++found;
+            ++accepted;
+            auto const difference = worst(gradients(mutant), expected);
+            CHECK_MESSAGE(difference < 1e-13, pipeline::to_string(mutant));
+        }
+    }
+    CHECK(accepted >= wanted);
+    if (world_rank() == 0) MESSAGE(accepted, " mutants accepted and run");
+}
