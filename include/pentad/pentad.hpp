@@ -99,8 +99,13 @@
 #include <pentad/pipeline/validator/order.hpp>
 #include <pentad/pipeline/validator/progress.hpp>
 #include <pentad/pipeline/validator/verdict.hpp>
+#include <pentad/report/chart_svg.hpp>
+#include <pentad/report/chart_text.hpp>
 #include <pentad/report/format.hpp>
+#include <pentad/report/measured_chart.hpp>
+#include <pentad/report/pipeline_chart.hpp>
 #include <pentad/report/progress.hpp>
+#include <pentad/report/terminal.hpp>
 #include <pentad/report/timeline.hpp>
 #include <pentad/tensor/context.hpp>
 #include <pentad/tensor/overlap.hpp>

@@ -124,4 +124,12 @@ class File {
     int descriptor_ = -1;
 };
 
+/// The whole of a text file.
+inline std::string read_file(std::filesystem::path const& path) {
+    File const file = File::open_for_reading(path);
+    std::string text(file.size(), '\0');
+    file.read_at(0, text.data(), text.size());
+    return text;
+}
+
 } // namespace pentad::io

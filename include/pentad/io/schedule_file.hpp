@@ -136,9 +136,7 @@ inline pipeline::Schedule schedule_from_json(std::string_view text) {
 
 /// Reads a schedule in either form; FileError names the file, the line (JSON: the place) and what is expected there.
 inline pipeline::Schedule read_schedule(std::filesystem::path const& path) {
-    File const file = File::open_for_reading(path);
-    std::string text(file.size(), '\0');
-    file.read_at(0, text.data(), text.size());
+    std::string const text = read_file(path);
     auto const first = text.find_first_not_of(" \t\r\n");
     try {
         return first != std::string::npos && text[first] == '{' ? schedule_from_json(text)

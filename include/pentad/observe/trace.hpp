@@ -16,9 +16,9 @@ namespace pentad::observe {
 struct SpanDetail {
     std::string_view axis{};       ///< the mesh axes that a collective runs over, "dp.ep"
     std::int64_t bytes = -1;       ///< payload
-    std::int64_t micro_batch = -1; ///< of a pipeline step, as the rest
-    std::int64_t stage = -1;
-    std::int64_t slice = -1;
+    std::int64_t micro_batch = -1; ///< of a pipeline step
+    std::int64_t stage = -1;       ///< of the model
+    std::int64_t slice = -1;       ///< of the micro-batch
 };
 
 /// A stretch of time. The texts are not owned: they outlive the trace, as literals do.
@@ -36,10 +36,10 @@ class Trace {
     /// Starts recording with room for `capacity` spans, from an empty buffer. Time counts from this call: ranks that
     /// make it right after a barrier share an origin as well as the barrier is tight, whatever their clocks say.
     void enable(std::size_t capacity) {
+        origin_ = Clock::now(); // first: a large buffer takes some ranks milliseconds longer than others
         spans_ = std::vector<Span>(capacity);
         size_ = 0;
         dropped_ = 0;
-        origin_ = Clock::now();
         enabled_ = true;
     }
     /// Stops recording; what was recorded stays readable.

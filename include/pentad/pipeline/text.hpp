@@ -70,9 +70,11 @@ inline bool names_stages(Schedule const& schedule) {
     return false;
 }
 
+/// "F", "<g"
+constexpr std::string_view symbol(Operation operation) { return detail::symbols[static_cast<std::size_t>(operation)]; }
 /// "F0", "<g3.1@2"
 inline std::string symbol(Schedule const& schedule, Instruction const& instruction, bool names_stage) {
-    std::string text(detail::symbols[static_cast<std::size_t>(instruction.operation)]);
+    std::string text(symbol(instruction.operation));
     text += std::to_string(instruction.micro_batch);
     if (instruction.slice != 0 || (schedule.slices > 1 && !is_of_update(instruction.operation)))
         text += "." + std::to_string(instruction.slice);

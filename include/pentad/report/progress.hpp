@@ -3,9 +3,7 @@
 #pragma once
 
 #include <pentad/report/format.hpp>
-
-#include <sys/ioctl.h>
-#include <unistd.h>
+#include <pentad/report/terminal.hpp>
 
 #include <algorithm>
 #include <array>
@@ -23,7 +21,7 @@ class Progress {
     enum class Style { quiet, lines, bar };
 
     /// The style that suits an output: a bar on a terminal, lines elsewhere.
-    static Style style_for(std::FILE* output) { return ::isatty(::fileno(output)) != 0 ? Style::bar : Style::lines; }
+    static Style style_for(std::FILE* output) { return is_terminal(output) ? Style::bar : Style::lines; }
 
     Progress(std::int64_t steps, double tokens_per_step, Style style, std::FILE* output = stdout)
         : steps_(steps), tokens_per_step_(tokens_per_step), style_(style), output_(output), last_(Clock::now()) {}
@@ -74,7 +72,7 @@ class Progress {
         drawn_ = now;
         std::string const numbers = " " + std::to_string(step) + "/" + std::to_string(steps_) + "  loss " +
                                     loss_text(loss) + "  " + count(rate_) + " tokens/s  " + duration(left) + " left";
-        std::size_t const room = columns();
+        std::size_t const room = columns_of(output_);
         std::string line = "\r";
         // One column stays free: some terminals go to the next line when the last is written.
         if (std::size_t const taken = numbers.size() + 3; room >= taken + 10) {
@@ -88,12 +86,6 @@ class Progress {
         std::fputs(line.c_str(), output_);
         std::fflush(output_);
         bar_shown_ = true;
-    }
-
-    [[nodiscard]] std::size_t columns() const {
-        winsize size{};
-        if (::ioctl(::fileno(output_), TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return 80;
-        return size.ws_col;
     }
 
     std::int64_t steps_;

@@ -65,15 +65,12 @@ inline void append_arguments(std::string& out, observe::SpanDetail const& detail
         next("axis");
         append_json_text(out, detail.axis);
     }
-    if (detail.bytes >= 0) {
-        next("bytes");
-        out += std::to_string(detail.bytes);
-    }
-    auto const number = [&](char const* name, std::int64_t value) {
+    auto const number = [&](std::string_view key, std::int64_t value) {
         if (value < 0) return;
-        next(name);
+        next(key);
         out += std::to_string(value);
     };
+    number("bytes", detail.bytes);
     number("micro_batch", detail.micro_batch);
     number("stage", detail.stage);
     number("slice", detail.slice);
