@@ -5,6 +5,7 @@
 
 #include <pentad/io/atomic_file.hpp>
 #include <pentad/pipeline/generators.hpp>
+#include <pentad/pipeline/search.hpp>
 #include <pentad/pipeline/text.hpp>
 #include <pentad/report/chart_svg.hpp>
 #include <pentad/report/pipeline_chart.hpp>
@@ -118,6 +119,43 @@ std::string row_of(Description const& description, Schedule const& schedule, Fac
            std::string(description.domain) + " |\n";
 }
 
+/// The automatic schedule where one stage is slow, beside the best with a name: with its picture.
+std::string automatic_section(std::filesystem::path const& folder) {
+    GeneratorOptions const options{.ranks = 4, .micro_batches = 8};
+    Costs costs;
+    costs.stages.assign(4, {.forward = 10, .backward_data = 10, .backward_weight = 10});
+    costs.stages[2] = {.forward = 15, .backward_data = 15, .backward_weight = 15};
+    constexpr std::int64_t memory = 4; // 1F1B's
+    auto const found = automatic(options, costs, {.memory = {memory}});
+    std::string best;
+    Time least = 0;
+    for (Generator const& generator : generators) {
+        if (!generator.is_defined(options.ranks, 1) || generator.name.starts_with("pipedream")) continue;
+        auto const schedule = generate(generator.name, options);
+        auto const simulation = simulate(schedule, costs);
+        if (schedule.placements.size() > 1 || simulation.peak_memory() > memory) continue;
+        if (best.empty() || simulation.makespan < least) {
+            best = schedule.name;
+            least = simulation.makespan;
+        }
+    }
+    auto const chart = report::planned_chart(found.schedule, costs, headline(found.schedule));
+    io::write_file(folder / "schedules/automatic.svg", report::chart_svg({&chart, 1}));
+    return "### automatic\n\nNo rule but a search, for the times of each stage, of messages, and the memory of each "
+           "rank: never slower "
+           "than the best with a name that fits. Here stage 2 takes 15 units for each part and the others 10, and no "
+           "rank "
+           "may hold more than " +
+           std::to_string(memory) + " micro-batches: it takes " + std::to_string(found.makespan) + " units" +
+           (found.optimal ? ", and nothing is faster" : "") + "; the best with a name, " + best + ", " +
+           std::to_string(least) +
+           ".\n\n```sh\npentad_schedule --schedule automatic --forward 10,10,15,10 --backward-data 10,10,15,10 "
+           "--backward-weight 10,10,15,10 --memory 4 --text FILE\n```\n\nwrites what `train_lm --schedule-file FILE` "
+           "runs. "
+           "What the stages of a model really take, `pentad_schedule --ran` shows.\n\n![" +
+           headline(found.schedule) + "](schedules/automatic.svg)\n\n";
+}
+
 } // namespace
 
 void write_page(std::filesystem::path const& folder) {
@@ -143,7 +181,8 @@ void write_page(std::filesystem::path const& folder) {
         operations += "| `" + std::string(symbol(static_cast<Operation>(at))) + "` | " +
                       std::string(operation_names[at]) + " | " + std::string(meanings[at]) + " |\n";
     std::string page(beginning);
-    page.append(table).append("\n## The schedules\n\n").append(sections).append(where_counts_differ);
+    page.append(table).append("\n## The schedules\n\n").append(sections).append(automatic_section(folder));
+    page.append(where_counts_differ);
     page.append(language).append(operations).append(ending);
     page += to_string(generate("1f1b", {.ranks = 2, .micro_batches = 3})) + "```\n";
     io::write_file(folder / "schedules.md", page);

@@ -8,6 +8,7 @@
 #include <pentad/io/atomic_file.hpp>
 #include <pentad/io/schedule_file.hpp>
 #include <pentad/pipeline/generators.hpp>
+#include <pentad/pipeline/search.hpp>
 #include <pentad/pipeline/text.hpp>
 #include <pentad/report/chart_svg.hpp>
 #include <pentad/report/chart_text.hpp>
@@ -59,6 +60,8 @@ struct Options {
     GeneratorOptions generator{.ranks = 4, .micro_batches = 8};
     std::array<std::vector<Time>, cost_flags.size()> costs;
     Time message = 0;
+    std::vector<std::int64_t> memory;
+    bool two_copies = false;
     std::string ran;
     std::vector<int> ran_ranks;
     std::string colour = "auto", svg, perfetto, text, json, docs;
@@ -75,7 +78,9 @@ void add_flags(CLI::App& app, Options& o) {
     CLI::Range const counts(1, 1 << 16);
 
     group = "the schedule";
-    auto* const name = flag("--schedule", o.schedule, "NAME", generator_names());
+    auto* const name = flag("--schedule", o.schedule, "NAME",
+                            generator_names() + "; or automatic: the fastest that is found for the times and the "
+                                                "memory");
     auto* const file = flag("--schedule-file", o.file, "FILE", "one of your own, as text or JSON")->excludes(name);
     for (auto* const shape :
          {flag("--stages,--ranks", o.generator.ranks, "N",
@@ -99,6 +104,12 @@ void add_flags(CLI::App& app, Options& o) {
     flag("--message", o.message, "N", "time of a message from rank to rank (default 0)")
         ->check(CLI::Range(Time{0}, largest_cost));
 
+    flag("--memory", o.memory, "N or N,N,...",
+         "most memory for activations on each rank, for --schedule automatic (default: any)")
+        ->delimiter(',')
+        ->check(CLI::Range(Time{0}, largest_cost));
+    app.add_flag("--two-copies", o.two_copies, "--schedule automatic may lay each stage on two ranks")->group(group);
+
     group = "beside a run";
     auto* const ran =
         flag("--ran", o.ran, "TRACE",
@@ -120,19 +131,10 @@ void add_flags(CLI::App& app, Options& o) {
     flag("--docs", o.docs, "FOLDER", "write the page of all schedules, and nothing else");
 }
 
-Schedule make_schedule(Options const& o) {
-    if (!o.file.empty()) return io::read_schedule(o.file);
-    if (o.schedule.empty())
-        refuse("--schedule NAME or --schedule-file FILE says which; there are " + generator_names());
-    auto const& g = o.generator;
-    if (4.0 * g.ranks * std::max(g.chunks, 1) * g.micro_batches * g.slices > 1 << 28)
-        refuse("that is more than 2^28 instructions: ask for fewer --micro-batches");
-    return generate(o.schedule, g);
-}
-
-Costs make_costs(Options const& o, Schedule const& schedule) {
+/// The costs of so many stages.
+Costs make_costs(Options const& o, int stages) {
     Costs costs{.message = o.message};
-    costs.stages.resize(static_cast<std::size_t>(schedule.stages()));
+    costs.stages.resize(static_cast<std::size_t>(stages));
     for (std::size_t at = 0; at < cost_flags.size(); ++at) {
         auto const& given = o.costs[at];
         if (given.size() > 1 && given.size() != costs.stages.size())
@@ -143,6 +145,24 @@ Costs make_costs(Options const& o, Schedule const& schedule) {
             costs.stages[stage].*cost_flags[at].member = given[given.size() == 1 ? 0 : stage];
     }
     return costs;
+}
+
+Schedule make_schedule(Options const& o) {
+    bool const searches = o.schedule == "automatic";
+    if (!searches && (!o.memory.empty() || o.two_copies))
+        refuse("--memory and --two-copies are for --schedule automatic");
+    if (!o.file.empty()) return io::read_schedule(o.file);
+    if (o.schedule.empty())
+        refuse("--schedule NAME or --schedule-file FILE says which; there are " + generator_names());
+    auto const& g = o.generator;
+    if (4.0 * g.ranks * std::max(g.chunks, 1) * g.micro_batches * g.slices > 1 << 28)
+        refuse("that is more than 2^28 instructions: ask for fewer --micro-batches");
+    if (!searches) return generate(o.schedule, g);
+    auto found =
+        automatic(g, make_costs(o, g.ranks * std::max(g.chunks, 1)), {.memory = o.memory, .two_copies = o.two_copies});
+    std::puts(found.optimal ? "automatic: no order of the computes is faster on the placements that were tried"
+                            : "automatic: the fastest that was found");
+    return std::move(found.schedule);
 }
 
 /// The lines below the chart.
@@ -193,7 +213,7 @@ void show(Options const& o, Schedule const& schedule, bool& writing) {
     auto const verdict = validate(schedule);
     if (verdict.refusal) refuse((o.file.empty() ? schedule.name : o.file) + ": " + verdict.refusal->message());
     std::vector<report::PipelineChart> charts{report::planned_chart(schedule, {}, "")};
-    Costs costs = make_costs(o, schedule);
+    Costs costs = make_costs(o, schedule.stages());
     if (!o.ran.empty()) {
         charts.push_back(report::measured_chart(o.ran, charts[0], o.ran_ranks));
         bool const timed =

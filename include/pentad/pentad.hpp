@@ -92,6 +92,11 @@
 #include <pentad/pipeline/instruction.hpp>
 #include <pentad/pipeline/messages.hpp>
 #include <pentad/pipeline/schedule.hpp>
+#include <pentad/pipeline/search.hpp>
+#include <pentad/pipeline/search/beam.hpp>
+#include <pentad/pipeline/search/moves.hpp>
+#include <pentad/pipeline/search/outlook.hpp>
+#include <pentad/pipeline/search/problem.hpp>
 #include <pentad/pipeline/simulator.hpp>
 #include <pentad/pipeline/text.hpp>
 #include <pentad/pipeline/timing.hpp>

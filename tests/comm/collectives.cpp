@@ -399,8 +399,9 @@ TEST_CASE("there is one communicator for each set of axes, made at its first use
     CHECK(&communicators.along(AxisNames("dp", "tp")) != &both); // another order of the ranks
     CHECK(static_cast<std::size_t>(both.rank()) == communicators.shard_index(AxisNames("tp", "dp")));
     // The two ends of an axis of three; the middle does not take part.
+    comm::Communicators not_split(MPI_COMM_WORLD, mesh);
     if (mesh.coordinate<dp>(world_rank()) != 1) {
-        auto const& both_ends = communicators.along(AxisNames("ends(dp)"));
+        auto const& both_ends = not_split.along(AxisNames("ends(dp)"));
         CHECK(both_ends.size() == 2);
         auto x = made<Flat<f64>>(4, [](std::size_t i) { return at(world_rank(), i); });
         comm::all_reduce(Exec(), both_ends, x.view);

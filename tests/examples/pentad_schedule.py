@@ -45,6 +45,11 @@ def charts(folder):
     text = output_of("--schedule gpipe --stages 2 --micro-batches 1 --forward 3,5 --backward-data 1 --backward-weight 2 --message 10")
     expect("time      34 (1f1b 34)" in text, text)  # 3 + 10 + 5 + 3 + 10 + 3
     expect("\x1b[48;5;" in output_of("--schedule 1f1b --colour always"), "--colour always has none")
+    text = output_of("--schedule automatic --forward 10,10,15,10 --backward-data 10,10,15,10 --backward-weight 10,10,15,10 --memory 4")
+    for wanted in ("automatic: no order of the computes is faster", "time      380 (1f1b 435)", "memory    4 4 4 "):
+        expect(wanted in text, f"no {wanted!r} in\n{text}")
+    faster = output_of("--schedule automatic --forward 10,10,15,10 --backward-data 10,10,15,10 --backward-weight 10,10,15,10 --two-copies")
+    expect(int(re.search(r"time +(\d+)", faster)[1]) < 380, faster)
 
 
 def terminal(folder):
@@ -125,6 +130,9 @@ def bad_input(folder):
             ("--schedule 1f1b --forward 0", 2, "--forward"),
             ("--schedule 1f1b --colour red", 2, "--colour"),
             ("--schedule 1f1b --slice 2", 2, "--slice"),
+            ("--schedule 1f1b --memory 3", 2, "--memory and --two-copies are for --schedule automatic"),
+            ("--schedule automatic --memory 0", 2, "that takes 1 on rank 0, whose limit is 0; recomputation takes less"),
+            ("--schedule automatic --slices 2", 2, "no slices"),
             (f"--schedule 1f1b --schedule-file {wrong}", 2, "excludes"),
             (f"--stages 2 --schedule-file {wrong}", 2, "excludes"),
             (f"--schedule-file {wrong}", 2, "wrong: rank 0: backward of micro-batch 0 on stage 0: comes before the forward"),
@@ -149,8 +157,9 @@ def docs(folder):
     written = folder / "docs"
     output_of(f"--docs {written}")
     names = sorted(str(path.relative_to(written)) for path in written.rglob("*") if path.is_file())
-    expect(len(names) == 1 + len(NAMES), names)
-    expect(sorted(path.name for path in (DOCS / "schedules").iterdir()) == sorted(name + ".svg" for name in NAMES), "pictures of no schedule")
+    pictures = [*NAMES, "automatic"]
+    expect(len(names) == 1 + len(pictures), names)
+    expect(sorted(path.name for path in (DOCS / "schedules").iterdir()) == sorted(name + ".svg" for name in pictures), "pictures of no schedule")
     _, different, missing = filecmp.cmpfiles(written, DOCS, names, shallow=False)
     expect(not different and not missing, f"{different + missing} of docs/ are not what the program writes: run pentad_schedule --docs docs")
     expect(sum((written / name).stat().st_size for name in names) < 400_000, "the pictures are too large")

@@ -204,11 +204,15 @@ TEST_CASE("no schedule is faster than the fastest of all, and most are as fast")
                 auto const schedule = generate(generator.name, {.ranks = p, .micro_batches = m});
                 bool const split = generator.name.substr(0, 2) == "zb" || generator.name.substr(0, 2) == "v-" ||
                                    generator.name.substr(0, 4) == "dual";
-                test::Work work{schedule.placements, {}, 1, 1, 1, split};
+                test::Work work{.placements = schedule.placements,
+                                .micro_batches = {},
+                                .stages = std::vector<test::StageWork>(static_cast<std::size_t>(schedule.stages())),
+                                .split = split,
+                                .joined = !split};
                 for (std::size_t at = 0; at < schedule.placements.size(); ++at)
                     work.micro_batches.push_back((m + (at == 0 ? 1 : 0)) / (schedule.placements.size() == 1 ? 1 : 2));
                 if (schedule.placements.size() == 1) work.micro_batches = {m};
-                int const best = test::shortest_time(work, p);
+                int const best = test::shortest_time(work, p, 1 << 20);
                 auto const found = simulate(schedule).makespan;
                 CHECK_MESSAGE(found >= best, generator.name, " p ", p, " m ", m);
                 if (found > best) ++slower[std::string(generator.name)];

@@ -37,6 +37,14 @@ struct Generator {
     int chunk_step = 0; ///< from one number of chunks to the next; 0: there is no other
     bool even_ranks = false;
     bool takes_slices = false;
+
+    [[nodiscard]] constexpr bool takes_chunks(int chunks) const {
+        int const more = chunks - least_chunks;
+        return more == 0 || (more > 0 && chunk_step != 0 && more % chunk_step == 0);
+    }
+    [[nodiscard]] constexpr bool is_defined(int ranks, int chunks) const {
+        return takes_chunks(chunks) && (!even_ranks || ranks % 2 == 0);
+    }
 };
 
 namespace detail {
@@ -121,8 +129,7 @@ inline std::string undefined(std::string_view name, GeneratorOptions const& opti
                       std::to_string(options.micro_batches));
     if (found->even_ranks && options.ranks % 2 != 0)
         return refuse(" is defined for an even number of ranks, not " + std::to_string(options.ranks));
-    int const more = options.chunks == 0 ? 0 : options.chunks - found->least_chunks;
-    if (more < 0 || (found->chunk_step == 0 ? more != 0 : more % found->chunk_step != 0))
+    if (options.chunks != 0 && !found->takes_chunks(options.chunks))
         return refuse(" is defined for " + std::to_string(found->least_chunks) +
                       (found->chunk_step == 0   ? " chunks a rank, not "
                        : found->chunk_step == 1 ? " or more chunks a rank, not "
