@@ -28,12 +28,16 @@ network() { # across hosts that a lab makes
     mkdir -p "$build/bench"
     "$here/lab/timeline.py" --train-lm "$build/bin/train_lm" --out "$build/bench/timeline.svg"
 }
+pipeline() { # schedules, as they run and as they are simulated
+    mpiexec -n 2 "$build/bin/bench_pipeline"
+    mpiexec -n 4 "$build/bin/bench_pipeline" --sleep
+}
 kernels() {
     local program
     for program in "$build"/bin/bench_kernels_*; do "$program" --benchmark_min_time=0.1s; done
 }
 
-sections=(training checkpoint collectives network kernels)
+sections=(training checkpoint collectives network pipeline kernels)
 (($#)) || set -- "${sections[@]}"
 for section; do
     [[ " ${sections[*]} " == *" $section "* ]] || { echo "bench: there is no section '$section': ${sections[*]}" >&2 && exit 1; }

@@ -6,6 +6,7 @@
 #include <pentad/io/schedule_file.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/validator.hpp>
+#include <pentad/train/stages.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -341,8 +342,15 @@ void mend_schedule(O& o, Complaint& complaint) {
         auto const works = [](O const& candidate) {
             return pentad::pipeline::undefined(candidate.schedule, generator_options(candidate)).empty();
         };
-        auto mended = nearest(o, &O::chunks, works);
-        if (mended) complaint.add("--schedule " + why, "--chunks");
+        std::optional<O> mended;
+        for (std::string_view const more : {"interleaved-1f1b", "terapipe"}) { // 1F1B with chunks, and with slices
+            O other = o;
+            other.schedule = more;
+            if (o.schedule != "1f1b" || mended || !works(other)) continue;
+            complaint.add("--schedule " + why, "--schedule");
+            mended = other;
+        }
+        if (!mended && (mended = nearest(o, &O::chunks, works))) complaint.add("--schedule " + why, "--chunks");
         if (!mended && (mended = nearest(o, &O::slices, works))) complaint.add("--schedule " + why, "--slices");
         if (mended) {
             o = std::move(*mended);
@@ -355,7 +363,11 @@ void mend_schedule(O& o, Complaint& complaint) {
             o.slices = 1;
         }
     }
-    if (!o.schedule.starts_with("pipedream")) return;
+    bool const updates_often =
+        o.schedule == "pipedream"
+            ? o.micro_batches > 1
+            : o.schedule == "pipedream-2bw" && pentad::pipeline::detail::updates_of_2bw(generator_options(o)) > 1;
+    if (!updates_often) return;
     std::string const own = "--schedule " + o.schedule + " updates each stage on its own";
     if (o.clip > 0) {
         complaint.add(own + ", so that the norm of all gradients, which --clip limits, is not known", "--clip");
@@ -400,17 +412,20 @@ std::optional<std::string> check_schedule_file(O const& o) {
         auto const schedule = make_schedule(o);
         if (auto const verdict = pentad::pipeline::validate(schedule); verdict.refusal)
             return flag + ": " + verdict.refusal->message();
-        if (schedule.ranks() != o.extent("pp"))
-            return flag + " is for " + text(schedule.ranks()) + " ranks, and the mesh has " + axis("pp", o);
-        if (schedule.micro_batches != o.micro_batches)
-            return flag + " is for " + text(schedule.micro_batches) + " micro-batches, and the run has " +
-                   text(o.micro_batches) + ": try --micro-batches " + text(schedule.micro_batches);
-        if (schedule.updates > 1 && o.clip > 0)
-            return flag +
-                   " updates each stage on its own, so that the norm of all gradients is not known: try --clip 0";
-        if (!divides(schedule.slices, o.seq) || !divides(schedule.slices * seq_pieces(o), o.seq))
-            return flag + " cuts sequences into " + text(schedule.slices) + " slices, which do not fit " +
-                   given(&O::seq, o);
+        pentad::train::RunSettings settings;
+        settings.shape.tie_embeddings = o.tie_embeddings;
+        settings.micro_batches = static_cast<std::size_t>(o.micro_batches);
+        settings.seq = static_cast<std::size_t>(o.seq);
+        settings.clip = o.clip;
+        if (auto const why = pentad::train::misfit(schedule, settings, static_cast<int>(o.extent("pp"))); !why.empty())
+            return flag + " " + why +
+                   (schedule.micro_batches != o.micro_batches ? ": try --micro-batches " + text(schedule.micro_batches)
+                    : schedule.updates > 1 && o.clip > 0      ? ": try --clip 0"
+                                                              : "");
+        if (schedule.recomputes && o.recompute) return flag + " says what is computed again: leave out --recompute";
+        O sliced = o;
+        sliced.slices = schedule.slices;
+        if (auto const fault = first_fault(sliced)) return flag + ": " + fault->reason;
         if (o.stages.empty() && !divides(schedule.stages(), o.layers))
             return given(&O::layers, o) + " is not divisible by the " + text(schedule.stages()) + " stages of " + flag +
                    ": say how many each has with --stages";
@@ -419,7 +434,7 @@ std::optional<std::string> check_schedule_file(O const& o) {
         mend_stages(stages, schedule.stages(), complaint);
         if (!complaint.reason.empty()) return complaint.reason + ": try --stages " + stages.stages;
     } catch (std::exception const& error) {
-        return flag + ": " + error.what();
+        return std::string("--schedule-file: ") + error.what();
     }
     return std::nullopt;
 }

@@ -280,17 +280,19 @@ TEST_CASE("sizes that the mesh does not divide are refused with the nearest that
 
 TEST_CASE("a schedule that is not defined for the mesh is refused with what is") {
     CHECK(mended("--schedule 1f1b --chunks 2") ==
-          "--schedule 1f1b is defined for 1 chunks a rank, not 2: try --chunks 1");
+          "--schedule 1f1b is defined for 1 chunk a rank, not 2: try --schedule interleaved-1f1b");
+    CHECK(mended("--slices 2") == "--schedule 1f1b is defined for 1 slice a sequence, not 2: try --schedule terapipe");
     CHECK(mended("--schedule hanayo --chunks 3 --mesh pp=2", 2) ==
           "--schedule hanayo is defined for 2, 4, 6, ... chunks a rank, not 3: try --chunks 4 --layers 8");
     CHECK(mended("--schedule gpipe --slices 2") ==
-          "--schedule gpipe is defined for 1 slices a sequence, not 2: try --slices 1");
+          "--schedule gpipe is defined for 1 slice a sequence, not 2: try --slices 1");
     CHECK(mended("--schedule dualpipe --mesh pp=3", 3)
               .starts_with("--schedule dualpipe is defined for an even number of ranks, not 3: try --schedule 1f1b"));
-    CHECK(mended("--schedule pipedream --mesh pp=2", 2) ==
+    CHECK(options_of("--schedule pipedream --mesh pp=2", 2).clip == 1); // one update: as 1F1B
+    CHECK(mended("--schedule pipedream --micro-batches 2 --mesh pp=2", 2) ==
           "--schedule pipedream updates each stage on its own, so that the norm of all gradients, which --clip limits, "
           "is not known: try --clip 0");
-    CHECK(mended("--schedule pipedream-2bw --clip 0 --tie-embeddings --mesh pp=2", 2) ==
+    CHECK(mended("--schedule pipedream-2bw --micro-batches 4 --clip 0 --tie-embeddings --mesh pp=2", 2) ==
           "--schedule pipedream-2bw updates each stage on its own: its two ends cannot share --tie-embeddings: try "
           "--schedule 1f1b");
     CHECK(options_of("--schedule zb-v --mesh pp=2", 2).stage_count() == 4);
@@ -321,7 +323,7 @@ TEST_CASE("a schedule in a file is refused where it does not fit the rest of the
     auto const own = [&](pentad::pipeline::GeneratorOptions const& options, std::string const& name) {
         test::write_text(path, pentad::pipeline::to_string(pentad::pipeline::generate(name, options)));
     };
-    CHECK(refusal("--mesh pp=2").starts_with(flag + ": cannot read "));
+    CHECK(refusal("--mesh pp=2").starts_with("--schedule-file: cannot read "));
     own({.ranks = 2, .micro_batches = 4}, "zb-h1");
     CHECK(refusal("--mesh pp=2 --micro-batches 4").empty());
     CHECK(refusal("--mesh pp=2") == flag + " is for 4 micro-batches, and the run has 1: try --micro-batches 4");
@@ -331,15 +333,24 @@ TEST_CASE("a schedule in a file is refused where it does not fit the rest of the
     CHECK(refusal("--mesh pp=2 --micro-batches 4 --layers 5 --stages 2,2").ends_with(": try --stages 2,3"));
     own({.ranks = 2, .micro_batches = 4, .slices = 5}, "terapipe");
     CHECK(refusal("--mesh pp=2 --micro-batches 4") ==
-          flag + " cuts sequences into 5 slices, which do not fit --seq 192");
+          flag + " cuts a sequence of 192 into 5 slices, which are not equal");
+    own({.ranks = 1, .micro_batches = 1, .slices = 4}, "terapipe");
+    CHECK(refusal("--mesh cp=2 --seq 12") == flag + ": --seq 12 is not divisible by slices x cp = 4 x 2 = 8");
     own({.ranks = 2, .micro_batches = 4}, "pipedream");
     CHECK(refusal("--mesh pp=2 --micro-batches 4").ends_with("is not known: try --clip 0"));
+    CHECK(refusal("--mesh pp=2 --micro-batches 4 --clip 0 --tie-embeddings").ends_with("cannot share an embedding"));
+    own({.ranks = 2, .micro_batches = 4, .recompute = true}, "1f1b");
+    CHECK(refusal("--mesh pp=2 --micro-batches 4 --recompute").ends_with("leave out --recompute"));
+    auto const evaluation =
+        pentad::pipeline::forwards_of(pentad::pipeline::generate("1f1b", {.ranks = 2, .micro_batches = 4}), 4);
+    test::write_text(path, pentad::pipeline::to_string(evaluation));
+    CHECK(refusal("--mesh pp=2 --micro-batches 4") == flag + " has no backward passes: it cannot train");
     auto broken = pentad::pipeline::generate("1f1b", {.ranks = 2, .micro_batches = 4});
     std::swap(broken.instructions[1].front(), broken.instructions[1].back());
     test::write_text(path, pentad::pipeline::to_string(broken));
     CHECK(refusal("--mesh pp=2 --micro-batches 4").starts_with(flag + ": rank 1: "));
     test::write_text(path, "schedule: what\n");
-    CHECK(refusal("--mesh pp=2 --micro-batches 4").starts_with(flag + ": "));
+    CHECK(refusal("--mesh pp=2 --micro-batches 4").starts_with("--schedule-file: "));
     CHECK(error_of("--schedule gpipe --schedule-file own.txt") ==
           "--schedule-file own.txt says all of the schedule: leave out --schedule, --chunks and --slices: try "
           "--schedule-file own.txt");

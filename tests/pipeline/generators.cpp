@@ -243,7 +243,7 @@ TEST_CASE("an unknown name, and options for which a schedule is not defined, are
     CHECK(refusal("zb-v", {.chunks = 3}) == "zb-v is defined for 2 chunks a rank, not 3");
     CHECK(refusal("hanayo", {.chunks = 3}) == "hanayo is defined for 2, 4, 6, ... chunks a rank, not 3");
     CHECK(refusal("looped-bfs", {.chunks = -1}) == "looped-bfs is defined for 1 or more chunks a rank, not -1");
-    CHECK(refusal("1f1b", {.slices = 2}) == "1f1b is defined for 1 slices a sequence, not 2");
+    CHECK(refusal("1f1b", {.slices = 2}) == "1f1b is defined for 1 slice a sequence, not 2");
     CHECK(refusal("terapipe", {.slices = 0}) == "terapipe is defined for 1 or more slices a sequence, not 0");
     CHECK(refusal("1f1b", {.updates = 2}) == "1f1b does not take a number of updates");
     CHECK(refusal("pipedream-2bw", {.ranks = 3, .micro_batches = 6, .updates = 3}) ==

@@ -69,7 +69,8 @@ FIXED = [
     Case("pp=4,cp=2,tp=2", "--schedule interleaved-1f1b --chunks 2 --recompute --sequence-parallel on", {"layers": 8, "micro-batches": 4}),
     Case("pp=4,cp=2,ep=2", "--schedule terapipe --slices 4 --zigzag", {**MOE, "layers": 4, "seq": 64}),
     Case("pp=2,cp=2", "--schedule terapipe --slices 2 --cp allgather --recompute --stages balanced", {**MOE, "layers": 5}),
-    Case("pp=4,ep=2,dp=2", "--schedule chimera --zero 1", {**MOE, "layers": 4, "micro-batches": 4}),
+    Case("pp=4,ep=2,dp=2", "--schedule chimera --zero 1", {**MOE, "layers": 4, "micro-batches": 4, "batch": 16}),
+    Case("pp=3,dp=2", "--stages balanced", {"layers": 5, "tie-embeddings": True}),
     Case("pp=4,ep=2,cp=2,tp=2", "--schedule hanayo --chunks 4 --recompute", {**MOE, "layers": 16, "micro-batches": 4}),
     # one rank, by other ways
     Case("dp=1", "--recompute --zero 1 --zigzag --sequence-parallel on --schedule gpipe --cp allgather", MOE),

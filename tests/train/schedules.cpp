@@ -309,6 +309,21 @@ TEST_CASE(
         check(settings, how);
     }
 }
+TEST_CASE("copies of a stage that begin and end in different orders") {
+    if (world_size() == 1 || world_size() > 4) return;
+    auto settings = of_tied();
+    settings.micro_batches = 1;
+    Variant how{"dualpipe"};
+    how.zero_stage = 1;
+    how.options.stage_operations = {.gather = true, .reduce = true, .step = true};
+    check(settings, how);
+}
+TEST_CASE("a synchronous schedule may keep more versions of the weights than it needs") {
+    if (world_size() > 4) return;
+    auto schedule = pipeline::generate("1f1b", {.ranks = world_size(), .micro_batches = 8});
+    schedule.weight_versions = 2;
+    same_as_alone<Stream>(of_dense(), {"1f1b"}, schedule);
+}
 TEST_CASE("PipeDream sees weights as old as its micro-batch, at each stage") {
     int const p = world_size();
     if (p > 4) return;

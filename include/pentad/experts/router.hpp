@@ -128,6 +128,7 @@ class Router {
     }
     /// Reduces the sums that the losses are made of and notes the losses and the gradient of the probabilities.
     void balance(Pass<Exec>& pass, Saved& saved) const {
+        if (slices_ > 1 && pass.is_replay) return; // the sums of whole sequences are known
         auto const& context = pass.context;
         auto const& exec = context.exec();
         auto const p = saved.probabilities.rows();
@@ -143,7 +144,6 @@ class Router {
         total.get(sums_.data());
         if (slices_ > 1) { // the losses are those of whole sequences
             auto& all = pass.memory->template of<std::vector<double>>(this);
-            if (pass.is_replay) return;
             if (pass.slice == 0) all.assign(sums_.size(), 0);
             for (std::size_t i = 0; i < all.size(); ++i) sums_[i] = all[i] += sums_[i];
             if (pass.slice + 1 < slices_) return;

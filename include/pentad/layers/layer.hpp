@@ -64,13 +64,13 @@ class SequenceMemory {
 template <class Exec>
 struct Pass {
     Context<Exec> const& context;
-    View<i32 const, 2, Exec> tokens{};  ///< [batch@dp.ep, seq@cp], this rank's
+    View<i32 const, 2, Exec> tokens{};  ///< [batch@dp.ep, seq@cp], this rank's, of a slice
     View<i32 const, 2, Exec> targets{}; ///< the same shape; negative: no loss
-    double loss_scale = 0;              ///< 1 / valid targets of the whole batch: the seed of the backward pass
+    double loss_scale = 0;              ///< 1 / valid targets of all that an update sees: the seed of the backward pass
     double balance_scale = 0;           ///< gradient of the objective with respect to a layer's load-balancing loss
     double z_scale = 0;                 ///< and with respect to its z loss
     bool is_replay = false;             ///< a forward pass done again: it adds nothing to the sums below
-    bool completes_gradients = false;   ///< the last backward pass of a step
+    bool completes_gradients = false;   ///< the last backward pass of this stage before an update
     std::size_t slice = 0;              ///< of the sequences, where they are cut
     SequenceMemory* memory = nullptr;   ///< of these sequences, where they are cut
 
@@ -79,8 +79,8 @@ struct Pass {
     double z_sum = 0;       ///< of the z losses of the layers here: likewise
 };
 
-/// To be called when a layer, or whatever has parameters, has added to its gradients: in the last backward pass of a
-/// step whoever holds them is told that they are complete, and may begin to reduce them.
+/// To be called when a layer, or whatever has parameters, has added to its gradients: in the last backward pass before
+/// an update whoever holds them is told that they are complete, and may begin to reduce them.
 template <class Layer, class Exec>
 void complete_gradients(Pass<Exec> const& pass, Layer& layer) {
     if (pass.completes_gradients) layer.for_each_parameter([](auto const& p) { p.complete_gradient(); });

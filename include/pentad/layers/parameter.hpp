@@ -104,7 +104,7 @@ class Parameter {
         gradient_ = gradient_type(context, global, {}, gradient);
         owner_ = owner;
     }
-    /// One of its users adds nothing more to the gradient in this step.
+    /// One of its users adds nothing more to the gradient before an update.
     void complete_gradient() const {
         if (owner_ != nullptr) owner_->gradient_is_complete();
     }

@@ -131,13 +131,14 @@ inline std::string undefined(std::string_view name, GeneratorOptions const& opti
         return refuse(" is defined for an even number of ranks, not " + std::to_string(options.ranks));
     if (options.chunks != 0 && !found->takes_chunks(options.chunks))
         return refuse(" is defined for " + std::to_string(found->least_chunks) +
-                      (found->chunk_step == 0   ? " chunks a rank, not "
+                      (found->chunk_step == 0
+                           ? (found->least_chunks == 1 ? " chunk a rank, not " : " chunks a rank, not ")
                        : found->chunk_step == 1 ? " or more chunks a rank, not "
                                                 : ", 4, 6, ... chunks a rank, not ") +
                       std::to_string(options.chunks));
     if (options.slices < 1 || (options.slices > 1 && !found->takes_slices))
-        return refuse(std::string(" is defined for ") + (found->takes_slices ? "1 or more" : "1") +
-                      " slices a sequence, not " + std::to_string(options.slices));
+        return refuse(std::string(" is defined for ") + (found->takes_slices ? "1 or more slices" : "1 slice") +
+                      " a sequence, not " + std::to_string(options.slices));
     if (options.updates != 0 && name != "pipedream-2bw") return refuse(" does not take a number of updates");
     return {};
 }

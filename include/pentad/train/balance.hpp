@@ -4,7 +4,6 @@
 
 #include <pentad/train/batch.hpp>
 #include <pentad/train/language_model.hpp>
-#include <pentad/zero/store.hpp>
 
 #include <algorithm>
 #include <array>
@@ -49,7 +48,8 @@ inline std::vector<std::size_t> balanced_layers(std::span<double const> layers, 
 
 /// Times a forward and a backward pass of the embedding, of a layer of each kind and of the head on this mesh, and
 /// deals the layers by the times of the slowest rank. The same on every rank. Collective over all ranks.
-template <class Stream, class Exec>
+/// @tparam Store the parameter store of the trainer
+template <class Stream, class Store, class Exec>
 std::vector<std::size_t> measured_layers(Setup<Exec> const& setup, int stages, bool recompute) {
     auto const& shape = setup.shape;
     auto const& context = setup.context;
@@ -61,10 +61,13 @@ std::vector<std::size_t> measured_layers(Setup<Exec> const& setup, int stages, b
                                          {.stage = 3, .first = 0, .count = 0, .is_first = false, .is_last = true}};
     auto one_pass = setup;
     one_pass.slices = 1;
+    one_pass.shape.tie_embeddings = false; // both ends are on every rank here
     LanguageModel<Stream, Exec> model(one_pass, parts, recompute);
-    zero::ParameterStore<typename Stream::element, Exec> const store(context, model, 1, 0, std::size_t{1} << 22);
+    Store const store(context, model, 1, 0, std::size_t{1} << 22);
     Tensor<typename Batch<Exec>::Tokens, Exec> const tokens(context, {setup.batch, setup.seq});
-    tokens.clear();
+    std::vector<i32> drawn(tokens.size()); // different ones, which go to different experts
+    for (std::size_t i = 0; i < drawn.size(); ++i) drawn[i] = static_cast<i32>(i * 7919 % shape.vocab);
+    tokens.set(drawn.data());
     std::array<typename LanguageModel<Stream, Exec>::Saved, 4> saved;
     using Slowest = Layout<f64, Dims<Dim<flat>>, PartialMax<dp, pp, ep, cp, tp>>;
     std::array<double, 4> times{};

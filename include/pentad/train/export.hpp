@@ -68,7 +68,7 @@ inline std::size_t elements(TensorEntry const& entry) {
     return product;
 }
 
-/// The descriptions of all tensors of the stages, on the first: each stage's root sends its own as text.
+/// The descriptions of all tensors, on the first rank along pp: the others send their own as text.
 template <class Exec>
 std::vector<std::vector<TensorEntry>> gather_entries(Exec const& exec, comm::Communicator const& comm,
                                                      std::vector<TensorEntry> const& own) {

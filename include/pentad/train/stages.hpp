@@ -3,12 +3,15 @@
 
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/pipeline/schedule.hpp>
+#include <pentad/train/run_settings.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pentad::train {
@@ -26,9 +29,49 @@ inline int pipeline_rank(pipeline::Schedule const& schedule, int coordinate) {
     return coordinate % 2 == 0 ? coordinate / 2 : schedule.ranks() - 1 - coordinate / 2;
 }
 
+/// Where along outer(pp) the first and the last stage are.
+inline std::pair<int, int> ends_of(pipeline::Schedule const& schedule) {
+    auto const copies = static_cast<int>(schedule.placements.size());
+    return {pipeline_coordinate(schedule, schedule.placements[0].front()) / copies,
+            pipeline_coordinate(schedule, schedule.placements[0].back()) / copies};
+}
 /// Whether one rank holds the first and the last stage: of a pipeline that turns back, or goes both ways.
 inline bool ends_meet(pipeline::Schedule const& schedule) {
-    return schedule.placements.size() > 1 || schedule.placements[0].front() == schedule.placements[0].back();
+    auto const [first, last] = ends_of(schedule);
+    return first == last;
+}
+
+/// Why a proven schedule cannot run with these settings on so many ranks of pp, after its name; empty where it can.
+inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const& settings, int ranks) {
+    auto const number = [](auto n) { return std::to_string(n); };
+    if (schedule.purpose != pipeline::Purpose::training) return "has no backward passes: it cannot train";
+    if (schedule.ranks() != ranks)
+        return "is for " + number(schedule.ranks()) + " ranks, and the mesh has pp = " + number(ranks);
+    if (static_cast<std::size_t>(schedule.micro_batches) != settings.micro_batches)
+        return "is for " + number(schedule.micro_batches) + " micro-batches, and the run has " +
+               number(settings.micro_batches);
+    if (settings.seq % static_cast<std::size_t>(schedule.slices) != 0)
+        return "cuts a sequence of " + number(settings.seq) + " into " + number(schedule.slices) +
+               " slices, which are not equal";
+    auto const copies = schedule.placements.size();
+    if (copies > 2) return "has more than two placements of its stages";
+    for (int stage = 0; copies == 2 && stage < schedule.stages(); ++stage) {
+        auto const at = static_cast<std::size_t>(stage);
+        int const rank = schedule.placements[0][at];
+        if (rank + schedule.placements[1][at] + 1 != ranks || 2 * rank + 1 == ranks)
+            return "has stage " + number(stage) + " on two ranks that are not opposite to each other";
+    }
+    bool const tied = settings.shape.tie_embeddings;
+    if (auto const [first, last] = ends_of(schedule);
+        tied && first != last && (std::min(first, last) != 0 || std::max(first, last) + 1 != ranks / int(copies)))
+        return "has its first and last stage neither on one rank nor on the first and the last, which a tied embedding "
+               "needs";
+    if (schedule.updates <= 1) return {};
+    std::string const own = "updates each stage on its own: ";
+    if (settings.clip > 0) return own + "the norm of the whole gradient, which clipping needs, is not known";
+    if (tied) return own + "its two ends cannot share an embedding";
+    if (copies > 1) return own + "copies of a stage cannot follow each other then";
+    return {};
 }
 
 /// The mesh on which a schedule runs: `mesh` with what its axis pp must know.

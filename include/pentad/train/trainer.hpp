@@ -31,8 +31,7 @@ template <class Stream, class Exec>
 class Trainer final : private StageOwner {
   public:
     using Model = LanguageModel<Stream, Exec>;
-    using Runner = Executor<Model, Stream, Exec>;
-    using Logits = typename Runner::Logits;
+    using Logits = typename Model::Logits;
     /// The ranks along inner(pp) hold the same stages, for different micro-batches.
     using Store = zero::ParameterStore<typename Stream::element, Exec, AxisSet<inner<pp>>>;
 
@@ -62,18 +61,19 @@ class Trainer final : private StageOwner {
     StepResult step(std::int64_t number) {
         number_ = number;
         store_.clear_gradients();
-        if (is_asynchronous()) store_.begin_updates();
+        store_.begin_updates();
         auto result = run(training_, number);
         result.learning_rate = train::learning_rate(settings_, number);
         if (is_asynchronous()) {
             result.gradient_norm = store_.norm() / std::sqrt(static_cast<double>(training_.updates));
+            store_.gather();
             return result;
         }
         result.gradient_norm = store_.reduce_gradients();
         auto adamw = optimizer_settings();
         if (settings_.clip > 0) adamw.gradient_scale = std::min(1.0, settings_.clip / (result.gradient_norm + 1e-6));
         store_.update(number, adamw);
-        if (!training_.gathers) store_.gather();
+        if (!training_.gathers || has_copies()) store_.gather();
         return result;
     }
     /// The losses on the batch of a step, with the weights as they are. Collective over all ranks.
@@ -111,29 +111,10 @@ class Trainer final : private StageOwner {
         auto const refuse = [&](std::string const& why) {
             throw std::invalid_argument("the schedule " + schedule.name + " " + why);
         };
-        if (schedule.purpose != pipeline::Purpose::training) refuse("has no backward passes: it cannot train");
-        if (schedule.ranks() != ranks)
-            refuse("is for " + std::to_string(schedule.ranks()) +
-                   " ranks, and the mesh has pp = " + std::to_string(ranks));
-        if (static_cast<std::size_t>(schedule.micro_batches) != settings.micro_batches)
-            refuse("is for " + std::to_string(schedule.micro_batches) + " micro-batches, and the run has " +
-                   std::to_string(settings.micro_batches));
-        if (settings.seq % static_cast<std::size_t>(schedule.slices) != 0)
-            refuse("cuts a sequence of " + std::to_string(settings.seq) + " into " + std::to_string(schedule.slices) +
-                   " slices, which are not equal");
-        if (schedule.placements.size() > 2) refuse("has more than two placements of its stages");
-        for (int stage = 0; schedule.placements.size() == 2 && stage < schedule.stages(); ++stage) {
-            auto const at = static_cast<std::size_t>(stage);
-            if (schedule.placements[0][at] + schedule.placements[1][at] + 1 != ranks)
-                refuse("has stage " + std::to_string(stage) + " on two ranks that are not opposite to each other");
-        }
+        if (auto const why = misfit(schedule, settings, ranks); !why.empty()) refuse(why);
         if (context.communicators().extent("inner(pp)") != static_cast<int>(schedule.placements.size()) ||
             (ranks > 1 && (context.communicators().extent("ends(pp)") == 1) != ends_meet(schedule)))
             refuse("wants another mesh: make it with for_schedule(mesh, schedule)");
-        if (schedule.updates > 1 && settings.clip > 0)
-            refuse("updates each stage on its own, so that the norm of the whole gradient is not known: set clip to 0");
-        if (schedule.updates > 1 && settings.shape.tie_embeddings)
-            refuse("updates the two ends at different times, which cannot share an embedding: do not tie it");
         return schedule;
     }
     static void check(pipeline::Schedule const& schedule) {
@@ -149,13 +130,15 @@ class Trainer final : private StageOwner {
     [[nodiscard]] std::vector<StageLayers> held_stages() {
         auto& layers = settings_.stage_layers;
         if (settings_.balances_stages)
-            layers = measured_layers<Stream>(setup_, training_.stages(), settings_.recompute);
+            layers = measured_layers<Stream, Store>(setup_, training_.stages(), settings_.recompute);
         else if (layers.empty())
             layers = even_layers(settings_.shape.layers, training_.stages());
         return stages_of(training_, pipeline_rank(training_, context_->communicators().coordinate("pp")), layers,
                          settings_.shape.layers);
     }
     [[nodiscard]] bool is_asynchronous() const { return training_.updates > 1; }
+    /// Copies of a stage come to what they do together in different orders: it waits for the end of the step.
+    [[nodiscard]] bool has_copies() const { return training_.placements.size() > 1; }
     [[nodiscard]] kernels::AdamWSettings optimizer_settings() const {
         return {.learning_rate = train::learning_rate(settings_, number_),
                 .beta1 = 0.9,
@@ -165,11 +148,11 @@ class Trainer final : private StageOwner {
     }
 
     void use_version(int stage, int version) override { store_.use_version(stage, static_cast<std::size_t>(version)); }
-    void gather(int stage) override { store_.gather(stage); }
-    void reduce(int stage) override {
-        // Copies of a stage come here in different orders: their reductions wait for the end of the step.
-        if (training_.placements.size() == 1) store_.start_reduction(stage);
+    void gather(int stage) override {
+        if (!has_copies()) store_.gather(stage);
     }
+    /// A bucket has begun when its last gradient was complete.
+    void reduce(int) override {}
     void step(int stage, int update) override {
         // The updates of a synchronous schedule want the norm of all gradients: they come together, at the end.
         if (is_asynchronous())
@@ -225,7 +208,7 @@ class Trainer final : private StageOwner {
     Model model_;
     Store store_;
     Batch<Exec> batch_;
-    Runner executor_;
+    Executor<Model, Stream, Exec> executor_;
     std::vector<Pass<Exec>> passes_;
     std::int64_t number_ = 0; ///< of the step
 };

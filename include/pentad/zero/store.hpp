@@ -87,18 +87,14 @@ class ParameterStore {
         if (versions_ > 1) place_newest();
     }
 
-    /// The same for one stage of the model: begins to reduce its gradients,
-    void start_reduction(int stage) {
-        for_each_bucket(stage, [](auto& bucket) { bucket.start_reduction(); });
-    }
-    /// gathers its weights,
+    /// The same for one stage of the model: gathers its weights,
     void gather(int stage) {
         for_each_bucket(stage, [](auto& bucket) { bucket.gather(); });
     }
     /// reduces its gradients, updates its weights, gathers them, and clears the gradients for the next update,
     void update(int stage, std::int64_t step, kernels::AdamWSettings const& settings) {
         observe::Scope const scope("update", "compute");
-        start_reduction(stage);
+        for_each_bucket(stage, [](auto& bucket) { bucket.start_reduction(); });
         for_each_bucket(stage, [&](auto& bucket) {
             bucket.reduce();
             bucket.add_squares(norm_);
@@ -109,7 +105,7 @@ class ParameterStore {
     }
     /// and lets its layers see the weights as they were `updates` updates after begin_updates().
     void use_version(int stage, std::size_t updates) { place_(stage, first_version_ + updates); }
-    /// To be called before the updates of single stages, when all stages have had as many.
+    /// To be called before a run of a schedule, when all stages have had as many updates.
     void begin_updates() {
         if (!buckets_.empty()) first_version_ = buckets_.front().bucket->updates();
         norm_.clear();
