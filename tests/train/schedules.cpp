@@ -4,6 +4,7 @@
 // asynchronous one those of a serial emulation of the same staleness.
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/pipeline/search.hpp>
 #include <pentad/pipeline/text.hpp>
 #include <pentad/train/trainer.hpp>
 
@@ -307,6 +308,19 @@ TEST_CASE(
         how.order = number % 2 == 0 ? Order::contiguous : Order::zigzag;
         how.strategy = number % 3 == 0 ? ContextStrategy::all_gather : ContextStrategy::ring;
         check(settings, how);
+    }
+}
+TEST_CASE("an automatic schedule, for stages that take different times") {
+    int const p = world_size();
+    if (p > 4) return;
+    for (int const chunks : {1, 2}) {
+        pipeline::Costs costs{.stages = {}};
+        for (int stage = 0; stage < p * chunks; ++stage)
+            costs.stages.push_back({.forward = 10 + stage % 3, .backward_data = 12, .backward_weight = 7 + stage % 2});
+        auto const found = pipeline::automatic({.ranks = p, .micro_batches = 8, .chunks = chunks}, costs,
+                                               {.memory = {p * chunks + 1}, .states = 20'000});
+        INFO("pp = ", p, ", ", chunks, " chunks: ", found.schedule.name);
+        same_as_alone<Stream>(of_experts(), {"automatic"}, found.schedule);
     }
 }
 TEST_CASE("copies of a stage that begin and end in different orders") {
