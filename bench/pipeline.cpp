@@ -174,9 +174,9 @@ Candidate training(Named const& what, int micro_batches, io::TextData const& dat
         Context<Exec> context{communicators};
         train::Trainer<Stream, Exec> trainer;
 
-        Run(train::RunSettings const& settings, io::TextData const& text)
-            : communicators(MPI_COMM_WORLD, train::for_schedule(FiveAxes(1, ranks, 1, 1, 1), *settings.schedule)),
-              trainer(context, settings, text) {}
+        Run(train::RunSettings const& settings, pipeline::Schedule const& schedule, io::TextData const& text)
+            : communicators(MPI_COMM_WORLD, train::for_schedule(FiveAxes(1, ranks, 1, 1, 1), schedule)),
+              trainer(context, settings, train::ProvenSchedules(schedule), text) {}
     };
     Candidate candidate;
     candidate.schedule =
@@ -186,9 +186,8 @@ Candidate training(Named const& what, int micro_batches, io::TextData const& dat
         .batch = static_cast<std::size_t>(2 * micro_batches),
         .micro_batches = static_cast<std::size_t>(micro_batches),
         .seq = 256,
-        .schedule = candidate.schedule,
     };
-    auto const run = std::make_shared<Run>(settings, data);
+    auto const run = std::make_shared<Run>(settings, candidate.schedule, data);
     candidate.run = [run](std::int64_t step) { (void)run->trainer.step(step); };
     return candidate;
 }

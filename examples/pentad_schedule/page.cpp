@@ -127,18 +127,7 @@ std::string automatic_section(std::filesystem::path const& folder) {
     costs.stages[2] = {.forward = 15, .backward_data = 15, .backward_weight = 15};
     constexpr std::int64_t memory = 4; // 1F1B's
     auto const found = automatic(options, costs, {.memory = {memory}});
-    std::string best;
-    Time least = 0;
-    for (Generator const& generator : generators) {
-        if (!generator.is_defined(options.ranks, 1) || generator.name.starts_with("pipedream")) continue;
-        auto const schedule = generate(generator.name, options);
-        auto const simulation = simulate(schedule, costs);
-        if (schedule.placements.size() > 1 || simulation.peak_memory() > memory) continue;
-        if (best.empty() || simulation.makespan < least) {
-            best = schedule.name;
-            least = simulation.makespan;
-        }
-    }
+    auto const named = automatic(options, costs, {.memory = {memory}, .states = 0}); // nothing searched
     auto const chart = report::planned_chart(found.schedule, costs, headline(found.schedule));
     io::write_file(folder / "schedules/automatic.svg", report::chart_svg({&chart, 1}));
     return "### automatic\n\nNo rule but a search, for the times of each stage, of messages, and the memory of each "
@@ -147,8 +136,8 @@ std::string automatic_section(std::filesystem::path const& folder) {
            "rank "
            "may hold more than " +
            std::to_string(memory) + " micro-batches: it takes " + std::to_string(found.makespan) + " units" +
-           (found.optimal ? ", and nothing is faster" : "") + "; the best with a name, " + best + ", " +
-           std::to_string(least) +
+           (found.optimal ? ", and nothing is faster" : "") + "; the best with a name, " + named.schedule.name + ", " +
+           std::to_string(named.makespan) +
            ".\n\n```sh\npentad_schedule --schedule automatic --forward 10,10,15,10 --backward-data 10,10,15,10 "
            "--backward-weight 10,10,15,10 --memory 4 --text FILE\n```\n\nwrites what `train_lm --schedule-file FILE` "
            "runs. "

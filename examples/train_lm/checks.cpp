@@ -549,6 +549,18 @@ std::string conclude(Options options, Complaint complaint, int ranks) {
     return complaint.reason + (suggestion.empty() ? "" : ": try" + suggestion);
 }
 
+std::vector<std::string_view> schedule_names() {
+    std::vector<std::string_view> names;
+    for (auto const& generator : pentad::pipeline::generators) names.push_back(generator.name);
+    return names;
+}
+
+std::int64_t Options::stage_count() const {
+    auto const* generator = pentad::pipeline::find_generator(schedule);
+    std::int64_t const least = generator == nullptr ? 1 : generator->least_chunks;
+    return product({extent("pp"), chunks == 0 ? least : chunks});
+}
+
 pentad::pipeline::Schedule make_schedule(Options const& options) {
     return options.schedule_file.empty() ? pentad::pipeline::generate(options.schedule, generator_options(options))
                                          : pentad::io::read_schedule(options.schedule_file);

@@ -99,6 +99,9 @@ struct Complaint {
 /// Checks and repairs the options, and makes the sentence: empty if nothing was wrong.
 std::string conclude(Options options, Complaint complaint, int ranks);
 
+/// What --schedule can name.
+std::vector<std::string_view> schedule_names();
+
 /// The candidate that is nearest to a misspelt word.
 std::string_view nearest_word(std::string_view word, std::span<std::string_view const> candidates);
 

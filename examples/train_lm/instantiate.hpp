@@ -31,7 +31,7 @@ class TrainingOf final : public Training {
     using T = typename Stream::element;
 
     explicit TrainingOf(TrainingSetup const& setup)
-        : context_(setup.communicators), trainer_(context_, setup.settings, setup.data) {}
+        : context_(setup.communicators), trainer_(context_, setup.settings, setup.schedules, setup.data) {}
 
     pentad::train::StepResult step(std::int64_t number) override { return trainer_.step(number); }
     pentad::train::StepResult evaluate(std::int64_t number) override { return trainer_.evaluate(number); }

@@ -2,8 +2,6 @@
 
 #include "flags.hpp"
 
-#include <pentad/pipeline/generators.hpp>
-
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -31,10 +29,10 @@ namespace {
 constexpr std::int64_t many = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
 
-std::vector<std::string_view> schedule_names() {
-    std::vector<std::string_view> names;
-    for (auto const& generator : pentad::pipeline::generators) names.push_back(generator.name);
-    return names;
+std::string joined(std::span<std::string_view const> words) {
+    std::string text;
+    for (auto const word : words) text += (text.empty() ? "" : ", ") + std::string(word);
+    return text;
 }
 
 std::vector<FlagGroup> make_flag_groups() {
@@ -47,7 +45,7 @@ std::vector<FlagGroup> make_flag_groups() {
            MeshValue{}},
           {"--sequence-parallel", "on|off", "shard activations between the tp regions along the sequence",
            OnOffValue{&O::sequence_parallel}},
-          {"--schedule", "NAME", "pipeline schedule: " + pentad::pipeline::generator_names(),
+          {"--schedule", "NAME", "pipeline schedule: " + joined(schedule_names()),
            ChoiceValue{&O::schedule, schedule_names()}},
           {"--chunks", "N", "stages on each rank (default: as few as the schedule is defined for)",
            IntegerValue{&O::chunks, 0, 1 << 10}},
@@ -134,12 +132,6 @@ std::optional<Number> number_of(std::string_view text) {
     using Limits = std::numeric_limits<Number>;
     if (error == std::errc::result_out_of_range) return text.front() == '-' ? Limits::lowest() : Limits::max();
     return value;
-}
-
-std::string joined(std::span<std::string_view const> words) {
-    std::string text;
-    for (auto const word : words) text += (text.empty() ? "" : ", ") + std::string(word);
-    return text;
 }
 
 /// Reads one command line: CLI11 finds the texts of each flag, and here is what they mean.
@@ -355,12 +347,6 @@ std::int64_t Options::extent(std::string_view axis) const {
     for (MeshAxis const& known : mesh)
         if (known.name == axis) return known.extent;
     return 1;
-}
-
-std::int64_t Options::stage_count() const {
-    auto const* generator = pentad::pipeline::find_generator(schedule);
-    std::int64_t const least = generator == nullptr ? 1 : generator->least_chunks;
-    return product({extent("pp"), chunks == 0 ? least : chunks});
 }
 
 std::optional<std::vector<std::size_t>> stage_layers(std::string_view text) {

@@ -63,7 +63,7 @@ pentad::ModelShape make_shape(Options const& o) {
             .tie_embeddings = o.tie_embeddings};
 }
 
-pentad::train::RunSettings make_settings(Options const& o, pentad::pipeline::Schedule schedule) {
+pentad::train::RunSettings make_settings(Options const& o) {
     pentad::train::RunSettings s;
     s.shape = make_shape(o);
     s.batch = size(o.batch);
@@ -71,7 +71,6 @@ pentad::train::RunSettings make_settings(Options const& o, pentad::pipeline::Sch
     s.seq = size(o.seq);
     s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
     s.context_strategy = o.cp == "ring" ? pentad::ContextStrategy::ring : pentad::ContextStrategy::all_gather;
-    s.schedule = std::move(schedule);
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
     s.recompute = o.recompute;
@@ -319,14 +318,15 @@ std::optional<Steps> train(Options const& options, Training& training, int rank,
 bool run(Options const& options) {
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    auto schedule = make_schedule(options);
-    auto const mesh = make_mesh(options, schedule);
+    auto const settings = make_settings(options);
+    pentad::train::ProvenSchedules const schedules(make_schedule(options));
+    auto const mesh = make_mesh(options, schedules.training());
     pentad::comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     std::vector<std::filesystem::path> const files(options.data.begin(), options.data.end());
     auto const seed = static_cast<std::uint64_t>(options.seed);
     auto const data = files.empty() ? pentad::io::TextData(sample_text, "the built-in text", options.seq, seed)
                                     : pentad::io::TextData(files, options.seq, seed);
-    auto const training = make_training(options, {communicators, data, make_settings(options, std::move(schedule))});
+    auto const training = make_training(options, {communicators, data, settings, schedules});
 
     Outcome outcome(rank);
     std::optional<pentad::io::LineFile> log;

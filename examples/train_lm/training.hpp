@@ -5,6 +5,7 @@
 #include <pentad/comm/communicator.hpp>
 #include <pentad/io/text_data.hpp>
 #include <pentad/train/run_settings.hpp>
+#include <pentad/train/schedules.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -30,6 +31,7 @@ struct TrainingSetup {
     pentad::comm::Communicators& communicators;
     pentad::io::TextData const& data;
     pentad::train::RunSettings settings;
+    pentad::train::ProvenSchedules schedules;
 };
 
 std::unique_ptr<Training> make_f64(TrainingSetup const& setup);

@@ -125,6 +125,7 @@
 #include <pentad/train/language_model.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/sampler.hpp>
+#include <pentad/train/schedules.hpp>
 #include <pentad/train/stages.hpp>
 #include <pentad/train/trainer.hpp>
 #include <pentad/zero/bucket.hpp>

@@ -1,6 +1,7 @@
 // What tests of whole training steps share.
 #pragma once
 
+#include <pentad/pipeline/generators.hpp>
 #include <pentad/train/trainer.hpp>
 
 #include <support/on_mesh.hpp>
@@ -25,9 +26,16 @@ struct Training {
     io::TextData data;
     train::Trainer<Stream, Exec> trainer;
 
+    /// By 1F1B.
     Training(OnMesh const& mesh, train::RunSettings const& settings, std::string bytes = varied_text())
+        : Training(mesh, settings,
+                   pipeline::generate("1f1b", {.ranks = mesh.context.communicators().extent("pp"),
+                                               .micro_batches = static_cast<int>(settings.micro_batches)}),
+                   std::move(bytes)) {}
+    Training(OnMesh const& mesh, train::RunSettings const& settings, pipeline::Schedule schedule,
+             std::string bytes = varied_text())
         : text(std::move(bytes)), data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed),
-          trainer(mesh.context, settings, data) {}
+          trainer(mesh.context, settings, train::ProvenSchedules(std::move(schedule)), data) {}
 };
 
 } // namespace support

@@ -100,22 +100,27 @@ struct Variant {
     ContextStrategy strategy = ContextStrategy::ring;
 };
 
+/// The numbers that a run is judged by.
+template <class S>
+void check_outcome(train::RunSettings const& settings, Training<S>& training, Outcome const& expected) {
+    CHECK(worst(losses_of(training, settings.steps), expected.losses) < 1e-11);
+    training.trainer.model().for_each_parameter([&](auto const& p) {
+        CHECK_MESSAGE(distance(p.value(), expected.weights.at(p.name()), Order::contiguous) < 1e-11, p.name());
+    });
+}
+
 template <class S>
 void same_as_alone(train::RunSettings settings, Variant const& how, pipeline::Schedule schedule) {
     auto const& expected = alone(settings);
     MeshShape m = how.rest;
     m.pp = schedule.ranks();
     OnMesh const mesh(m, train::for_schedule(OnMesh::mesh(m, static_cast<int>(settings.shape.kv_heads)), schedule));
-    settings.schedule = std::move(schedule);
     settings.zero_stage = how.zero_stage;
     settings.order = how.order;
     settings.context_strategy = how.strategy;
-    settings.stage_layers = uneven_layers(settings.shape.layers, settings.schedule->stages());
-    Training<S> training(mesh, settings);
-    CHECK(worst(losses_of(training, settings.steps), expected.losses) < 1e-11);
-    training.trainer.model().for_each_parameter([&](auto const& p) {
-        CHECK_MESSAGE(distance(p.value(), expected.weights.at(p.name()), Order::contiguous) < 1e-11, p.name());
-    });
+    settings.stage_layers = uneven_layers(settings.shape.layers, schedule.stages());
+    Training<S> training(mesh, settings, std::move(schedule));
+    check_outcome(settings, training, expected);
 }
 
 /// On all ranks, of which pp has what the other axes leave.
@@ -130,14 +135,6 @@ void check(train::RunSettings const& settings, Variant how) {
         same_as_alone<Sequence>(settings, how, schedule);
     else
         same_as_alone<Stream>(settings, how, schedule);
-}
-
-/// The numbers that a run is judged by.
-void check_outcome(train::RunSettings const& settings, Training<Stream>& training, Outcome const& expected) {
-    CHECK(worst(losses_of(training, settings.steps), expected.losses) < 1e-11);
-    training.trainer.model().for_each_parameter([&](auto const& p) {
-        CHECK_MESSAGE(distance(p.value(), expected.weights.at(p.name()), Order::contiguous) < 1e-11, p.name());
-    });
 }
 
 /// Stage after stage on one rank, micro-batch after micro-batch: each sees the weights that `version(stage, update)`
@@ -239,10 +236,9 @@ void check_asynchronous(std::string const& name, int dp, int zero_stage, int upd
     INFO(name, " of ", updates, " updates, pp = ", p, " dp = ", dp);
     CHECK(schedule.updates == updates);
     auto const expected = emulate(settings, p, updates, version);
-    settings.schedule = schedule;
     settings.stage_layers = uneven_layers(settings.shape.layers, p);
     OnMesh const mesh({.dp = dp, .pp = p}, settings.shape.kv_heads);
-    Training<Stream> training(mesh, settings);
+    Training<Stream> training(mesh, settings, schedule);
     check_outcome(settings, training, expected);
 }
 

@@ -53,12 +53,7 @@ inline Schedule one_by_one(Schedule empty) {
 /// both ends too.
 inline std::vector<std::vector<std::vector<int>>> placements(int ranks, int chunks, bool two_copies) {
     std::vector<std::vector<std::vector<int>>> all{{order::looped(ranks, chunks)}};
-    if (chunks > 1 && ranks > 1) {
-        std::vector<int> back_and_forth;
-        for (int chunk = 0; chunk < chunks; ++chunk)
-            for (int i = 0; i < ranks; ++i) back_and_forth.push_back(chunk % 2 == 0 ? i : ranks - 1 - i);
-        all.push_back({back_and_forth});
-    }
+    if (chunks > 1 && ranks > 1) all.push_back({order::back_and_forth(ranks, chunks)});
     for (std::size_t at = 0, single = all.size(); two_copies && ranks > 1 && at < single; ++at) {
         std::vector<int> other = all[at][0];
         for (int& rank : other) rank = ranks - 1 - rank;

@@ -25,7 +25,6 @@ class StageOwner {
     /// What computes on `stage` next sees the weights as they were after `version` updates of this run.
     virtual void use_version(int stage, int version) = 0;
     virtual void gather(int stage) = 0;
-    virtual void reduce(int stage) = 0;
     virtual void step(int stage, int update) = 0;
 };
 
@@ -118,13 +117,9 @@ class Executor {
     }
 
     void run_for_stage(Instruction const& x) {
-        StageOwner& owner = the_owner();
-        if (x.operation == Operation::gather_parameters)
-            owner.gather(x.stage);
-        else if (x.operation == Operation::reduce_gradients)
-            owner.reduce(x.stage);
-        else
-            owner.step(x.stage, x.micro_batch);
+        if (x.operation == Operation::gather_parameters) the_owner().gather(x.stage);
+        // A reduction has begun by itself, when the stage's last gradient was complete.
+        if (x.operation == Operation::optimizer_step) the_owner().step(x.stage, x.micro_batch);
     }
     void run_for_micro_batch(Instruction const& x) {
         Slot& slot = slot_of(x.stage, x);

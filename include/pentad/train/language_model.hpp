@@ -30,7 +30,6 @@ using Block = Sequence<Residual<RmsNorm, Attention<context::Selected, Overlap<4>
 template <class Stream, class Exec>
 class LanguageModel {
   public:
-    using StreamLayout = Stream;
     using T = typename Stream::element;
     using Embedding = VocabEmbedding::on<Stream, Exec>;
     using Blocks = Repeat<Recompute<Block>>::on<Stream, Exec>;
@@ -48,22 +47,7 @@ class LanguageModel {
         typename Head::Saved head;
     };
 
-    LanguageModel(Setup<Exec> const& setup, std::vector<StageLayers> const& stages, bool recompute) {
-        bool const tied = setup.shape.tie_embeddings;
-        for (auto const& stage : stages) {
-            numbers_.push_back(stage.stage);
-            if (stage.is_first || (stage.is_last && tied && !embedding_table_))
-                embedding_table_.emplace(setup, "model.embed_tokens.weight", tied);
-            if (stage.is_last && !tied) head_table_.emplace(setup, "lm_head.weight", false);
-        }
-        for (auto const& stage : stages) {
-            auto& part = *parts_.emplace_back(std::make_unique<Part>(make_blocks(setup, stage, recompute)));
-            if (stage.is_first) part.embedding.emplace(setup, *embedding_table_);
-            if (!stage.is_last) continue;
-            part.norm.emplace(setup, "model.norm");
-            part.head.emplace(setup, tied ? *embedding_table_ : *head_table_);
-        }
-    }
+    LanguageModel(Setup<Exec> const& setup, std::vector<StageLayers> const& stages, bool recompute);
     LanguageModel(LanguageModel const&) = delete;
     LanguageModel& operator=(LanguageModel const&) = delete;
 
@@ -76,51 +60,16 @@ class LanguageModel {
 
     /// x comes from the stage before; the first stage takes none. The last stage adds to pass.loss_sum and gives
     /// nothing.
-    Activation forward(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const {
-        auto const& part = part_of(stage);
-        x = through_blocks(part, pass, std::move(x), saved);
-        if (!part.head) return x;
-        auto h = part.norm->forward(pass, std::move(x), saved.norm);
-        part.head->forward(pass, redistribute<typename Head::takes>(std::move(h)), saved.head);
-        return {};
-    }
+    Activation forward(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const;
     /// The logits of the last stage instead of the loss.
-    Logits logits(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const {
-        auto const& part = part_of(stage);
-        x = through_blocks(part, pass, std::move(x), saved);
-        auto h = part.norm->forward(pass, std::move(x), saved.norm);
-        return part.head->logits(pass, redistribute<typename Head::takes>(std::move(h)));
-    }
+    Logits logits(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const;
     /// dy comes from the stage after; the last stage takes none. The first stage gives nothing. Both parts of the
     /// backward pass, layer by layer: what is saved is freed, and gradients are complete, as early as can be.
-    Gradient backward(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved) {
-        auto& part = part_of(stage);
-        if (part.head) {
-            dy = backward_data_of_head(part, pass, saved);
-            backward_weight_of_head(part, pass, saved);
-        }
-        dy = part.blocks.backward(pass, std::move(dy), saved.blocks);
-        if (!part.embedding) return dy;
-        backward_data_of_embedding(part, pass, std::move(dy), saved);
-        backward_weight_of_embedding(part, pass, saved);
-        return {};
-    }
+    Gradient backward(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved);
     /// The part of it that the stage before waits for.
-    Gradient backward_data(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved) {
-        auto& part = part_of(stage);
-        if (part.head) dy = backward_data_of_head(part, pass, saved);
-        dy = part.blocks.backward_data(pass, std::move(dy), saved.blocks);
-        if (!part.embedding) return dy;
-        backward_data_of_embedding(part, pass, std::move(dy), saved);
-        return {};
-    }
+    Gradient backward_data(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved);
     /// The rest, any time later.
-    void backward_weight(int stage, Pass<Exec>& pass, Saved& saved) {
-        auto& part = part_of(stage);
-        if (part.head) backward_weight_of_head(part, pass, saved);
-        part.blocks.backward_weight(pass, saved.blocks);
-        if (part.embedding) backward_weight_of_embedding(part, pass, saved);
-    }
+    void backward_weight(int stage, Pass<Exec>& pass, Saved& saved);
     /// Forgets what a forward pass saved.
     static void discard(Saved& saved) {
         saved.embedding = {};
@@ -206,5 +155,76 @@ class LanguageModel {
     std::optional<Table> embedding_table_, head_table_;
     std::vector<std::unique_ptr<Part>> parts_;
 };
+
+// Outside of the class, so that they are not inline: a unit that sees `extern template` compiles none of them.
+
+template <class Stream, class Exec>
+LanguageModel<Stream, Exec>::LanguageModel(Setup<Exec> const& setup, std::vector<StageLayers> const& stages,
+                                           bool recompute) {
+    bool const tied = setup.shape.tie_embeddings;
+    for (auto const& stage : stages) {
+        numbers_.push_back(stage.stage);
+        if (stage.is_first || (stage.is_last && tied && !embedding_table_))
+            embedding_table_.emplace(setup, "model.embed_tokens.weight", tied);
+        if (stage.is_last && !tied) head_table_.emplace(setup, "lm_head.weight", false);
+    }
+    for (auto const& stage : stages) {
+        auto& part = *parts_.emplace_back(std::make_unique<Part>(make_blocks(setup, stage, recompute)));
+        if (stage.is_first) part.embedding.emplace(setup, *embedding_table_);
+        if (!stage.is_last) continue;
+        part.norm.emplace(setup, "model.norm");
+        part.head.emplace(setup, tied ? *embedding_table_ : *head_table_);
+    }
+}
+
+template <class Stream, class Exec>
+auto LanguageModel<Stream, Exec>::forward(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const -> Activation {
+    auto const& part = part_of(stage);
+    x = through_blocks(part, pass, std::move(x), saved);
+    if (!part.head) return x;
+    auto h = part.norm->forward(pass, std::move(x), saved.norm);
+    part.head->forward(pass, redistribute<typename Head::takes>(std::move(h)), saved.head);
+    return {};
+}
+
+template <class Stream, class Exec>
+auto LanguageModel<Stream, Exec>::logits(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const -> Logits {
+    auto const& part = part_of(stage);
+    x = through_blocks(part, pass, std::move(x), saved);
+    auto h = part.norm->forward(pass, std::move(x), saved.norm);
+    return part.head->logits(pass, redistribute<typename Head::takes>(std::move(h)));
+}
+
+template <class Stream, class Exec>
+auto LanguageModel<Stream, Exec>::backward(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved) -> Gradient {
+    auto& part = part_of(stage);
+    if (part.head) {
+        dy = backward_data_of_head(part, pass, saved);
+        backward_weight_of_head(part, pass, saved);
+    }
+    dy = part.blocks.backward(pass, std::move(dy), saved.blocks);
+    if (!part.embedding) return dy;
+    backward_data_of_embedding(part, pass, std::move(dy), saved);
+    backward_weight_of_embedding(part, pass, saved);
+    return {};
+}
+
+template <class Stream, class Exec>
+auto LanguageModel<Stream, Exec>::backward_data(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved) -> Gradient {
+    auto& part = part_of(stage);
+    if (part.head) dy = backward_data_of_head(part, pass, saved);
+    dy = part.blocks.backward_data(pass, std::move(dy), saved.blocks);
+    if (!part.embedding) return dy;
+    backward_data_of_embedding(part, pass, std::move(dy), saved);
+    return {};
+}
+
+template <class Stream, class Exec>
+void LanguageModel<Stream, Exec>::backward_weight(int stage, Pass<Exec>& pass, Saved& saved) {
+    auto& part = part_of(stage);
+    if (part.head) backward_weight_of_head(part, pass, saved);
+    part.blocks.backward_weight(pass, saved.blocks);
+    if (part.embedding) backward_weight_of_embedding(part, pass, saved);
+}
 
 } // namespace pentad::train

@@ -3,7 +3,6 @@
 
 #include <pentad/layers/model_shape.hpp>
 #include <pentad/layout/partition.hpp>
-#include <pentad/pipeline/schedule.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -23,9 +22,8 @@ struct RunSettings {
     std::size_t seq = 128;
     Order order = Order::contiguous;
     ContextStrategy context_strategy = ContextStrategy::ring;
-    std::optional<pipeline::Schedule> schedule = std::nullopt; ///< none: 1F1B
-    std::vector<std::size_t> stage_layers{};                   ///< of each stage; none: as many for each
-    bool balances_stages = false;                              ///< by the time that layers take here
+    std::vector<std::size_t> stage_layers{}; ///< of each stage; none: as many for each
+    bool balances_stages = false;            ///< by the time that layers take here
     bool recompute = false;
     int zero_stage = 0; ///< 1: the optimizer state is sharded over the axes over which the gradients were partial
     /// A bucket of parameters is closed when it holds as many. Its gradients are reduced while the backward pass of the

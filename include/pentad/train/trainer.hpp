@@ -3,13 +3,12 @@
 #pragma once
 
 #include <pentad/layers/layer.hpp>
-#include <pentad/pipeline/generators.hpp>
-#include <pentad/pipeline/validator.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/executor.hpp>
 #include <pentad/train/language_model.hpp>
 #include <pentad/train/run_settings.hpp>
+#include <pentad/train/schedules.hpp>
 #include <pentad/zero/store.hpp>
 
 #include <algorithm>
@@ -35,20 +34,20 @@ class Trainer final : private StageOwner {
     /// The ranks along inner(pp) hold the same stages, for different micro-batches.
     using Store = zero::ParameterStore<typename Stream::element, Exec, AxisSet<inner<pp>>>;
 
-    /// Collective over all ranks. @throws std::invalid_argument when the settings, the schedule and the mesh do not fit
-    Trainer(Context<Exec> const& context, RunSettings const& settings, io::TextData const& data)
-        : context_(&context), settings_(settings), data_(&data), training_(schedule_of(context, settings)),
-          evaluation_(forwards_of(training_, training_.micro_batches)), sampling_(forwards_of(training_, 1)),
+    /// Collective over all ranks. @throws std::invalid_argument when settings, schedules and mesh do not fit
+    Trainer(Context<Exec> const& context, RunSettings const& settings, ProvenSchedules schedules,
+            io::TextData const& data)
+        : context_(&context), settings_(settings), schedules_(std::move(schedules)), data_(&data),
           setup_{context,
                  settings.shape,
                  settings.batch / settings.micro_batches,
-                 settings.seq / static_cast<std::size_t>(training_.slices),
+                 settings.seq / static_cast<std::size_t>(training().slices),
                  settings.order,
                  settings.context_strategy,
-                 static_cast<std::size_t>(training_.slices)},
+                 static_cast<std::size_t>(training().slices)},
           model_(setup_, held_stages(), settings.recompute),
           store_(context, model_, settings.seed, settings.zero_stage, settings.bucket_elements,
-                 static_cast<std::size_t>(training_.weight_versions)),
+                 static_cast<std::size_t>(training().weight_versions)),
           batch_(setup_, settings.micro_batches, settings.ignored),
           executor_(context, model_, {setup_.batch, setup_.seq, settings.shape.hidden}) {
         prepare_redistribution<LossSum, invariant_t<LossSum>>(context);
@@ -62,10 +61,10 @@ class Trainer final : private StageOwner {
         number_ = number;
         store_.clear_gradients();
         store_.begin_updates();
-        auto result = run(training_, number);
+        auto result = run(training(), number);
         result.learning_rate = train::learning_rate(settings_, number);
         if (is_asynchronous()) {
-            result.gradient_norm = store_.norm() / std::sqrt(static_cast<double>(training_.updates));
+            result.gradient_norm = store_.norm() / std::sqrt(static_cast<double>(training().updates));
             store_.gather();
             return result;
         }
@@ -73,26 +72,25 @@ class Trainer final : private StageOwner {
         auto adamw = optimizer_settings();
         if (settings_.clip > 0) adamw.gradient_scale = std::min(1.0, settings_.clip / (result.gradient_norm + 1e-6));
         store_.update(number, adamw);
-        if (!training_.gathers || has_copies()) store_.gather();
+        if (!training().gathers || has_copies()) store_.gather();
         return result;
     }
     /// The losses on the batch of a step, with the weights as they are. Collective over all ranks.
     StepResult evaluate(std::int64_t number) {
         store_.gather();
-        return run(evaluation_, number);
+        return run(schedules_.evaluation(), number);
     }
     /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
     /// elsewhere. Collective over all ranks.
     std::vector<Logits> logits(std::vector<Pass<Exec>>& passes) {
         store_.gather();
-        return executor_.logits(sampling_, passes, this);
+        return executor_.logits(schedules_.sampling(), passes, this);
     }
 
     [[nodiscard]] Model& model() { return model_; }
     [[nodiscard]] Store& store() { return store_; }
     [[nodiscard]] Setup<Exec> const& setup() const { return setup_; }
     [[nodiscard]] RunSettings const& settings() const { return settings_; }
-    [[nodiscard]] pipeline::Schedule const& schedule() const { return training_; }
 
   private:
     /// Token losses are summands over the ranks that share out the tokens, and over the stages, of which the last has
@@ -100,45 +98,29 @@ class Trainer final : private StageOwner {
     using LossSum = Layout<f64, Dims<Dim<flat>>, Partial<dp, pp, ep, cp>>;
     using StageSum = Layout<f64, Dims<Dim<flat>>, Partial<pp>>;
 
-    /// The schedule of the settings, proven, and fit for the mesh.
-    static pipeline::Schedule schedule_of(Context<Exec> const& context, RunSettings const& settings) {
-        int const ranks = context.communicators().extent("pp");
-        auto schedule = settings.schedule
-                            ? *settings.schedule
-                            : pipeline::generate(
-                                  "1f1b", {.ranks = ranks, .micro_batches = static_cast<int>(settings.micro_batches)});
-        check(schedule);
-        auto const refuse = [&](std::string const& why) {
-            throw std::invalid_argument("the schedule " + schedule.name + " " + why);
-        };
-        if (auto const why = misfit(schedule, settings, ranks); !why.empty()) refuse(why);
-        if (context.communicators().extent("inner(pp)") != static_cast<int>(schedule.placements.size()) ||
-            (ranks > 1 && (context.communicators().extent("ends(pp)") == 1) != ends_meet(schedule)))
-            refuse("wants another mesh: make it with for_schedule(mesh, schedule)");
-        return schedule;
-    }
-    static void check(pipeline::Schedule const& schedule) {
-        if (auto const verdict = pipeline::validate(schedule); verdict.refusal)
-            throw std::invalid_argument("the schedule " + schedule.name + ": " + verdict.refusal->message());
-    }
-    static pipeline::Schedule forwards_of(pipeline::Schedule const& training, int micro_batches) {
-        auto schedule = pipeline::forwards_of(training, micro_batches);
-        check(schedule);
-        return schedule;
+    [[nodiscard]] pipeline::Schedule const& training() const { return schedules_.training(); }
+    void check_fit() const {
+        auto const& known = context_->communicators();
+        auto why = misfit(training(), settings_, known.extent("pp"));
+        if (why.empty() && (known.extent("inner(pp)") != static_cast<int>(training().placements.size()) ||
+                            (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != ends_meet(training()))))
+            why = "wants another mesh: make it with for_schedule(mesh, schedule)";
+        if (!why.empty()) throw std::invalid_argument("the schedule " + training().name + " " + why);
     }
     /// Notes the layers of each stage in the settings. Collective over all ranks.
     [[nodiscard]] std::vector<StageLayers> held_stages() {
+        check_fit();
         auto& layers = settings_.stage_layers;
         if (settings_.balances_stages)
-            layers = measured_layers<Stream, Store>(setup_, training_.stages(), settings_.recompute);
+            layers = measured_layers<Stream, Store>(setup_, training().stages(), settings_.recompute);
         else if (layers.empty())
-            layers = even_layers(settings_.shape.layers, training_.stages());
-        return stages_of(training_, pipeline_rank(training_, context_->communicators().coordinate("pp")), layers,
+            layers = even_layers(settings_.shape.layers, training().stages());
+        return stages_of(training(), pipeline_rank(training(), context_->communicators().coordinate("pp")), layers,
                          settings_.shape.layers);
     }
-    [[nodiscard]] bool is_asynchronous() const { return training_.updates > 1; }
+    [[nodiscard]] bool is_asynchronous() const { return training().updates > 1; }
     /// Copies of a stage come to what they do together in different orders: it waits for the end of the step.
-    [[nodiscard]] bool has_copies() const { return training_.placements.size() > 1; }
+    [[nodiscard]] bool has_copies() const { return training().placements.size() > 1; }
     [[nodiscard]] kernels::AdamWSettings optimizer_settings() const {
         return {.learning_rate = train::learning_rate(settings_, number_),
                 .beta1 = 0.9,
@@ -151,23 +133,21 @@ class Trainer final : private StageOwner {
     void gather(int stage) override {
         if (!has_copies()) store_.gather(stage);
     }
-    /// A bucket has begun when its last gradient was complete.
-    void reduce(int) override {}
     void step(int stage, int update) override {
         // The updates of a synchronous schedule want the norm of all gradients: they come together, at the end.
         if (is_asynchronous())
-            store_.update(stage, (number_ - 1) * training_.updates + update + 1, optimizer_settings());
+            store_.update(stage, (number_ - 1) * training().updates + update + 1, optimizer_settings());
     }
 
     StepResult run(pipeline::Schedule const& schedule, std::int64_t number) {
-        batch_.load(*data_, number, training_.rounds());
+        batch_.load(*data_, number, training().rounds());
         auto const& valid = batch_.valid();
-        double const rounds = static_cast<double>(training_.rounds());
+        double const rounds = static_cast<double>(training().rounds());
         double const count = static_cast<double>(settings_.micro_batches);
         passes_.clear();
         for (std::size_t i = 0; i < settings_.micro_batches; ++i)
             for (std::size_t k = 0; k < setup_.slices; ++k) {
-                double const targets = valid[static_cast<std::size_t>(training_.update_of(static_cast<int>(i)))];
+                double const targets = valid[static_cast<std::size_t>(training().update_of(static_cast<int>(i)))];
                 passes_.push_back({.context = *context_,
                                    .tokens = batch_.tokens(i, k),
                                    .targets = batch_.targets(i, k),
@@ -202,8 +182,8 @@ class Trainer final : private StageOwner {
 
     Context<Exec> const* context_;
     RunSettings settings_;
+    ProvenSchedules schedules_;
     io::TextData const* data_;
-    pipeline::Schedule training_, evaluation_, sampling_;
     Setup<Exec> setup_;
     Model model_;
     Store store_;

@@ -52,7 +52,7 @@ class ParameterStore {
             std::size_t next = 0;
             for_each_parameter(model, [&](int of, auto& parameter) {
                 auto const [bucket, offset] = places[next++];
-                if (of == stage)
+                if (stage == every_stage || of == stage)
                     parameter.place(bucket->values(updates) + offset, bucket->gradients() + offset, bucket);
             });
         };
@@ -124,6 +124,8 @@ class ParameterStore {
     }
 
   private:
+    static constexpr int every_stage = -1;
+
     struct Entry {
         std::unique_ptr<BucketBase<T, Exec>> bucket;
         std::tuple<int, std::type_index, bool> key; ///< the stage, the axes, whether it decays
@@ -145,8 +147,9 @@ class ParameterStore {
         for (auto const& entry : buckets_)
             if (std::get<0>(entry.key) == stage) f(*entry.bucket);
     }
+    /// Where all stages have had as many updates.
     void place_newest() {
-        for (auto const& entry : buckets_) place_(std::get<0>(entry.key), entry.bucket->updates());
+        if (!buckets_.empty()) place_(every_stage, buckets_.front().bucket->updates());
     }
 
     template <class P>

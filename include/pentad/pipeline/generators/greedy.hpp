@@ -76,11 +76,9 @@ inline Schedule chimera(int p, int m) {
 /// Liu et al. 2023: w waves. The stages go through the ranks and back, w times; where a wave turns, it stays on its
 /// rank and needs no message.
 inline Schedule hanayo(int p, int m, int waves) {
-    std::vector<int> placement;
-    for (int wave = 0; wave < waves; ++wave)
-        for (int const rank : v_shape(p)) placement.push_back(rank);
+    Schedule schedule = empty("hanayo", p, m, {back_and_forth(p, 2 * waves)});
     int const groups = std::max(1, m / p);
-    return detail::backwards_first(empty("hanayo", p, m, {placement}), p, 2 * waves * p, [&](Instruction const& x) {
+    return detail::backwards_first(std::move(schedule), p, 2 * waves * p, [&](Instruction const& x) {
         return std::tuple(static_cast<int>(static_cast<long>(x.micro_batch) * groups / m), -x.stage, x.micro_batch);
     });
 }

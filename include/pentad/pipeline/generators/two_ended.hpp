@@ -16,10 +16,10 @@
 
 namespace pentad::pipeline::order {
 
-/// Stages 0 .. p-1 on the ranks in order, p .. 2p-1 in the opposite order.
-inline std::vector<int> v_shape(int p) {
-    std::vector<int> placement = straight(p);
-    for (int rank = p - 1; rank >= 0; --rank) placement.push_back(rank);
+/// Stages 0 .. p-1 on the ranks in order, p .. 2p-1 in the opposite order, and so on. Twice through is a V.
+inline std::vector<int> back_and_forth(int p, int times) {
+    std::vector<int> placement = straight(p * times);
+    for (int& rank : placement) rank = rank / p % 2 == 0 ? rank % p : p - 1 - rank % p;
     return placement;
 }
 
@@ -128,7 +128,7 @@ inline Schedule dualpipe(int p, int m) {
 
 /// DualPipe cut in half: both streams are halves of one V.
 inline Schedule dualpipe_v(int p, int m) {
-    Schedule schedule = empty("dualpipe-v", p, m, {v_shape(p)});
+    Schedule schedule = empty("dualpipe-v", p, m, {back_and_forth(p, 2)});
     for (int rank = 0; rank < p; ++rank) {
         detail::TwoStreams streams(schedule, rank, {rank, 2 * p - 1 - rank}, {0, 0}, 1);
         detail::dual(streams, p, rank, std::max(m, 2 * p));
@@ -138,7 +138,7 @@ inline Schedule dualpipe_v(int p, int m) {
 
 /// Qi et al. 2023: no bubble where forward and both parts of backward take the same time, in the memory of 1F1B.
 inline Schedule zero_bubble_v(int p, int m) {
-    Schedule schedule = empty("zb-v", p, m, {v_shape(p)});
+    Schedule schedule = empty("zb-v", p, m, {back_and_forth(p, 2)});
     int const n = std::max(m, 2 * p - 1);
     for (int rank = 0; rank < p; ++rank) {
         detail::TwoStreams streams(schedule, rank, {rank, 2 * p - 1 - rank}, {0, 0}, 1);

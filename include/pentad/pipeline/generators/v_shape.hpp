@@ -22,7 +22,7 @@ namespace detail {
 /// out and back. No two of these times are equal mod 6. Weight parts take the units that are left.
 template <class Pattern>
 Schedule repeat(std::string_view name, int p, int m, Pattern pattern) {
-    Schedule schedule = empty(name, p, m, {v_shape(p)});
+    Schedule schedule = empty(name, p, m, {back_and_forth(p, 2)});
     for (int rank = 0; rank < p; ++rank) {
         std::array<int, 4> const times = pattern(rank);
         std::vector<std::pair<int, Instruction>> timed;
