@@ -102,7 +102,4 @@ std::string conclude(Options options, Complaint complaint, int ranks);
 /// What --schedule can name.
 std::vector<std::string_view> schedule_names();
 
-/// The candidate that is nearest to a misspelt word.
-std::string_view nearest_word(std::string_view word, std::span<std::string_view const> candidates);
-
 } // namespace train_lm

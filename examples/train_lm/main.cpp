@@ -1,9 +1,11 @@
 // Trains a LLaMA or Mixtral shaped language model on text over a mesh of dp, pp, ep, cp and tp. See --help.
 // Exit status: 0 done, 2 bad input (refused before the first step), 3 a failure of the outside world, 1 anything else.
+#include "auto_mesh.hpp"
 #include "options.hpp"
 #include "run.hpp"
 
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/threads.hpp>
 #include <pentad/io/file.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -34,7 +36,9 @@ int run(int argc, char** argv) {
     int rank = 0, ranks = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    auto const parsed = train_lm::parse(argc, argv, ranks);
+    auto const kokkos = pentad::comm::kokkos_settings();
+    Kokkos::ScopeGuard const guard(kokkos); // --mesh auto measures the machine
+    auto const parsed = train_lm::parse(argc, argv, ranks, train_lm::planned_mesh);
     if (!parsed.help.empty()) {
         if (rank == 0) std::fputs(parsed.help.c_str(), stdout);
         return 0;
@@ -44,8 +48,6 @@ int run(int argc, char** argv) {
     if (rank == 0) refusal = train_lm::check_files(*parsed.options);
     if (agree(refusal.has_value())) return refuse(refusal.value_or(""), rank, bad_input);
 
-    auto const kokkos = train_lm::kokkos_settings();
-    Kokkos::ScopeGuard const guard(kokkos);
     return train_lm::run(*parsed.options) ? 0 : outside_failure;
 }
 

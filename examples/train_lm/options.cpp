@@ -2,6 +2,8 @@
 
 #include "flags.hpp"
 
+#include <pentad/mesh/nearest_word.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -10,10 +12,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -23,6 +25,8 @@
 #include <vector>
 
 namespace train_lm {
+
+using pentad::nearest_word;
 
 namespace {
 
@@ -41,7 +45,7 @@ std::vector<FlagGroup> make_flag_groups() {
         {"the mesh",
          {{"--mesh", "AXES",
            "extents of the axes, outermost first: dp=2,pp=2,ep=1,cp=1,tp=2 (default: all ranks dp; axes left out are "
-           "1)",
+           "1); or auto: the one that is planned to be fastest on this machine, which is measured first",
            MeshValue{}},
           {"--sequence-parallel", "on|off", "shard activations between the tp regions along the sequence",
            OnOffValue{&O::sequence_parallel}},
@@ -137,7 +141,7 @@ std::optional<Number> number_of(std::string_view text) {
 /// Reads one command line: CLI11 finds the texts of each flag, and here is what they mean.
 class Parser {
   public:
-    explicit Parser(int ranks) : ranks_(ranks) {}
+    Parser(int ranks, MeshPlanner const& planner) : ranks_(ranks), planner_(planner) {}
 
     ParseResult run(int argc, char const* const* argv) {
         CLI::App app("Trains a language model on text, over a mesh of MPI ranks.", "mpiexec -n N train_lm");
@@ -162,6 +166,7 @@ class Parser {
         options_.batch_given = app.count("--batch") > 0;
         options_.kv_heads_given = app.count("--kv-heads") > 0;
         options_.schedule_given = app.count("--schedule") > 0 || app.count("--chunks") > 0 || app.count("--slices") > 0;
+        if (mesh_ == "auto") plan_mesh();
         complete_mesh();
         follow(options_);
         if (auto sentence = conclude(options_, complaint_, ranks_); !sentence.empty())
@@ -240,6 +245,25 @@ class Parser {
                    flag.value);
     }
 
+    void plan_mesh() {
+        mesh_.clear();
+        if (!options_.schedule_file.empty())
+            return complaint_.add("--mesh auto does not know the schedule of --schedule-file: name the mesh", "--mesh");
+        if (!planner_ || !complaint_.reason.empty()) return;
+        // A batch that every mesh can share out.
+        if (!options_.batch_given) {
+            auto const shares = product({ranks_, options_.micro_batches});
+            options_.batch = product({(options_.batch - 1) / shares + 1, shares});
+            options_.batch_given = true;
+        }
+        follow(options_);
+        try {
+            mesh_ = planner_(options_);
+        } catch (std::invalid_argument const& error) {
+            complaint_.add(std::string("--mesh auto: ") + error.what(), "--mesh");
+        }
+    }
+
     /// Reads --mesh as far as it makes sense, so that what is suggested stays close to what was meant.
     void complete_mesh() {
         auto const complain = [&](std::string const& what) { complaint_.add("--mesh " + mesh_ + what, "--mesh"); };
@@ -278,6 +302,7 @@ class Parser {
     }
 
     int ranks_;
+    MeshPlanner const& planner_;
     Options options_;
     std::string mesh_;
     Complaint complaint_;
@@ -327,22 +352,6 @@ std::string mesh_text(std::span<MeshAxis const> mesh) {
     return text.empty() ? "dp=1" : text;
 }
 
-std::string_view nearest_word(std::string_view word, std::span<std::string_view const> candidates) {
-    auto const distance = [&](std::string_view other) { // edits: letters put in, left out or exchanged
-        std::vector<std::size_t> row(other.size() + 1);
-        std::iota(row.begin(), row.end(), std::size_t{0});
-        for (std::size_t i = 0; i < word.size(); ++i) {
-            std::size_t diagonal = std::exchange(row[0], i + 1);
-            for (std::size_t j = 0; j < other.size(); ++j)
-                diagonal = std::exchange(
-                    row[j + 1], std::min({row[j] + 1, row[j + 1] + 1, diagonal + (word[i] == other[j] ? 0 : 1)}));
-        }
-        return row.back();
-    };
-    return *std::min_element(candidates.begin(), candidates.end(),
-                             [&](auto a, auto b) { return distance(a) < distance(b); });
-}
-
 std::int64_t Options::extent(std::string_view axis) const {
     for (MeshAxis const& known : mesh)
         if (known.name == axis) return known.extent;
@@ -370,6 +379,8 @@ void follow(Options& options) {
     }
 }
 
-ParseResult parse(int argc, char const* const* argv, int ranks) { return Parser(ranks).run(argc, argv); }
+ParseResult parse(int argc, char const* const* argv, int ranks, MeshPlanner const& planner) {
+    return Parser(ranks, planner).run(argc, argv);
+}
 
 } // namespace train_lm

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -96,8 +97,11 @@ struct ParseResult {
     std::string error;
 };
 
+/// Finds the mesh of `--mesh auto` for what else is asked: "dp=2,tp=2". @throws std::invalid_argument
+using MeshPlanner = std::function<std::string(Options const&)>;
+
 /// Reads the command line, and checks it with check(). Call it on all ranks; one of them prints.
-[[nodiscard]] ParseResult parse(int argc, char const* const* argv, int ranks);
+[[nodiscard]] ParseResult parse(int argc, char const* const* argv, int ranks, MeshPlanner const& planner = {});
 
 /// Everything about the numbers. The sentence names the flag, says what is wrong with it, and ends in ": try " and
 /// flags that would work, found by search: "--heads 6 is not divisible by tp = 4: try --heads 8 --hidden 192".

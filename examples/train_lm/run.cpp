@@ -50,6 +50,8 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
 
 constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
+} // namespace
+
 pentad::ModelShape make_shape(Options const& o) {
     return {.layers = size(o.layers),
             .hidden = size(o.hidden),
@@ -62,6 +64,8 @@ pentad::ModelShape make_shape(Options const& o) {
             .moe_every = size(o.moe_every),
             .tie_embeddings = o.tie_embeddings};
 }
+
+namespace {
 
 pentad::train::RunSettings make_settings(Options const& o) {
     pentad::train::RunSettings s;
@@ -261,29 +265,6 @@ void print_summary(Options const& options, Mesh const& mesh, double gemm_speed, 
                     report::duration(slowest[i]).c_str());
     }
 }
-
-} // namespace
-
-Kokkos::InitializationSettings kokkos_settings() {
-    Kokkos::InitializationSettings settings;
-    settings.set_disable_warnings(true); // more ranks than cores is a usual thing here
-    if (std::getenv("OMP_NUM_THREADS") != nullptr || std::getenv("KOKKOS_NUM_THREADS") != nullptr) return settings;
-    char name[MPI_MAX_PROCESSOR_NAME]{};
-    int length = 0, ranks = 1;
-    MPI_Get_processor_name(name, &length);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    std::vector<char> names(static_cast<std::size_t>(ranks) * sizeof name);
-    check(MPI_Allgather(name, sizeof name, MPI_CHAR, names.data(), sizeof name, MPI_CHAR, MPI_COMM_WORLD),
-          "MPI_Allgather");
-    int here = 0;
-    for (int r = 0; r < ranks; ++r)
-        here += std::string_view(name) == &names[static_cast<std::size_t>(r) * sizeof name] ? 1 : 0;
-    int const cores = static_cast<int>(std::thread::hardware_concurrency());
-    settings.set_num_threads(std::max(1, cores / here));
-    return settings;
-}
-
-namespace {
 
 /// Collective; nothing where rank 0 could not write.
 std::optional<Steps> train(Options const& options, Training& training, int rank, Outcome& outcome,

@@ -3,13 +3,12 @@
 
 #include "options.hpp"
 
-#include <Kokkos_Core.hpp>
+#include <pentad/layers/model_shape.hpp>
 
 namespace train_lm {
 
-/// One thread a rank where OMP_NUM_THREADS does not say otherwise and ranks are as many as cores: never more threads
-/// than cores. Collective.
-Kokkos::InitializationSettings kokkos_settings();
+/// The sizes of the model.
+[[nodiscard]] pentad::ModelShape make_shape(Options const& options);
 
 /// False when the outside world failed (a full disk): rank 0 has said so, and all ranks end together.
 bool run(Options const& options);

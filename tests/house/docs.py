@@ -1,5 +1,6 @@
 """What the pages say is there: docs.py CHECKOUT. README.md's program is examples/thirty_lines, links lead to files, and
-docs/silent-bugs.md names tests that exist: `floor/file.cpp` with its "cases", and programs of tests/must_not_compile."""
+docs/silent-bugs.md names tests that exist: `floor/file.cpp` with its "cases", and programs of tests/must_not_compile.
+docs/formulas.md names every function of include/pentad/planner/formulas, and in its tables' last columns no other."""
 import pathlib
 import re
 import sys
@@ -36,6 +37,15 @@ for row in held_by.splitlines():
             problems.append(f'docs/silent-bugs.md: no case there has "{case}" in its name')
 if not cited:
     problems.append("docs/silent-bugs.md: no test is named")
+
+functions = set()
+for header in (root / "include/pentad/planner/formulas").glob("*.hpp"):
+    public = re.sub(r"namespace detail \{.*?\} // namespace detail", "", header.read_text(), flags=re.S)
+    functions |= set(re.findall(r"^(?:constexpr|inline)[^=(;{]*?\b(\w+)\(", public, re.M))
+formulas = pages[root / "docs/formulas.md"]
+named = {name for row in formulas.splitlines() if row.startswith("|") for name in re.findall(r"`(\w+)`", row.split("|")[-2])}
+problems += [f"docs/formulas.md: no word of {name}" for name in sorted(functions) if f"`{name}`" not in formulas]
+problems += [f"docs/formulas.md: there is no function {name}" for name in sorted(named - functions)]
 
 print("\n".join(problems) if problems else f"{len(pages)} pages, {cited} citations")
 sys.exit(1 if problems else 0)

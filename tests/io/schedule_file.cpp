@@ -61,6 +61,8 @@ TEST_CASE("a file that is wrong is refused with its name, the place and what is 
     CHECK(refusal(R"({"schedule": 1})") == "schedule: expected a name, not 1");
     CHECK(refusal(R"({"slices": -1})") == "slices: expected a number from 0 on, not -1");
     CHECK(refusal(R"({"slices": 99999999999})") == "slices: expected a number from 0 on, not 99999999999");
+    CHECK(refusal(R"({"slices": 1e999})") == "number overflow parsing '1e999'");
+    CHECK(refusal(R"({"slices": 1, "slices": 2})") == "'slices': expected once in an object");
     CHECK(refusal(R"({"gathers": 1})") == "gathers: expected true or false, not 1");
     CHECK(refusal(R"({"delay": [0, "x"]})") == "delay[1]: expected a number from 0 on, not \"x\"");
     CHECK(refusal(R"({"stages on ranks": [0]})") == "stages on ranks[0]: expected a list of numbers, not 0");

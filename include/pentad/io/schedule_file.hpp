@@ -6,6 +6,7 @@
 #pragma once
 
 #include <pentad/io/file.hpp>
+#include <pentad/io/json.hpp>
 #include <pentad/pipeline/instruction.hpp>
 #include <pentad/pipeline/schedule.hpp>
 #include <pentad/pipeline/text.hpp>
@@ -49,9 +50,6 @@ inline std::string to_json(pipeline::Schedule const& schedule) {
 
 namespace detail {
 
-[[noreturn]] inline void refuse_json(std::string const& where, std::string const& expected) {
-    throw std::invalid_argument(where + ": expected " + expected);
-}
 inline int json_number(nlohmann::ordered_json const& value, std::string const& where) {
     if (!value.is_number_unsigned() || value > std::numeric_limits<int>::max())
         refuse_json(where, "a number from 0 on, not " + value.dump());
@@ -74,15 +72,7 @@ inline bool json_flag(nlohmann::ordered_json const& value, std::string const& wh
 /// Throws std::invalid_argument with the place in the JSON and what is expected there.
 inline pipeline::Schedule schedule_from_json(std::string_view text) {
     using detail::refuse_json;
-    nlohmann::ordered_json json;
-    try {
-        json = nlohmann::ordered_json::parse(text);
-    } catch (nlohmann::ordered_json::parse_error const& error) {
-        std::string const what = error.what(); // "[json.exception...] parse error at line 1, column 9: ..."
-        auto const at = what.find("line ");
-        throw std::invalid_argument(at == std::string::npos ? what : what.substr(at));
-    }
-    if (!json.is_object()) refuse_json("the file", "one JSON object");
+    auto const json = detail::parse_object(text);
     pipeline::Schedule schedule;
     for (auto const& [key, value] : json.items()) {
         bool known = true;

@@ -15,6 +15,7 @@
 #include <pentad/layers/model_shape.hpp>
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/partition.hpp>
+#include <pentad/layout/streams.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
@@ -85,18 +86,5 @@ template <class Layer, class Exec>
 void complete_gradients(Pass<Exec> const& pass, Layer& layer) {
     if (pass.completes_gradients) layer.for_each_parameter([](auto const& p) { p.complete_gradient(); });
 }
-
-/// The residual stream: every rank of tp holds the same activations and does the same work on them.
-template <class T>
-using InvariantStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>>;
-/// The residual stream under sequence parallelism: tp shards the sequence once more.
-template <class T>
-using SequenceStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp, tp>, Dim<hidden>>>;
-/// What tensor-parallel products take: every rank of tp holds the same activations and uses them for different work.
-template <class T>
-using GatheredStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>, Replicated<tp>>;
-/// What tensor-parallel products give.
-template <class T>
-using PartialStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>, Partial<tp>>;
 
 } // namespace pentad

@@ -3,6 +3,7 @@
 
 #include <pentad/pipeline/instruction.hpp>
 #include <pentad/report/pipeline_chart.hpp>
+#include <pentad/report/svg.hpp>
 
 #include <algorithm>
 #include <array>
@@ -28,7 +29,7 @@ class SvgCharts {
         for (auto const& bars : first.ranks)
             for (Bar const& bar : bars)
                 if (bar.end > bar.start)
-                    wanted = std::max(wanted, room_for(number_text(first, bar.instruction)) /
+                    wanted = std::max(wanted, svg::room_for(number_text(first, bar.instruction)) /
                                                   static_cast<double>(bar.end - bar.start));
         width_ = std::min(wanted * static_cast<double>(width_of(charts_, first)), 4000.0);
         right_ = margin + width_ + 14;
@@ -37,44 +38,22 @@ class SvgCharts {
     std::string run() {
         for (PipelineChart const& chart : charts_) draw(chart);
         legend();
-        auto const width = number(right_), height = number(y_ + 8);
-        return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + width + "\" height=\"" + height +
-               "\" font-family=\"sans-serif\" font-size=\"11\">\n<path d=\"M0 0h" + width + "v" + height +
-               "H0z\" fill=\"#fff\"/>\n" + out_ + "</svg>\n";
+        return svg::picture(right_, y_ + 8, out_);
     }
 
   private:
     static constexpr double margin = 58, lane = 22, gap = 3;
 
-    /// One decimal is enough; whole numbers have none.
-    static std::string number(double value) {
-        std::array<char, 32> text{};
-        std::snprintf(text.data(), text.size(), "%.1f", value);
-        std::string_view const whole(text.data());
-        return std::string(whole.ends_with(".0") ? whole.substr(0, whole.size() - 2) : whole);
-    }
     static std::string hex(Colour colour) {
         std::array<char, 8> text{};
         std::snprintf(text.data(), text.size(), "#%02x%02x%02x", static_cast<unsigned>(colour.red) & 255u,
                       static_cast<unsigned>(colour.green) & 255u, static_cast<unsigned>(colour.blue) & 255u);
         return text.data();
     }
-    static double room_for(std::string_view text) { return 7 * static_cast<double>(text.size()) + 7; }
-    static std::string escaped(std::string_view text) {
-        std::string result;
-        for (char const letter : text)
-            if (letter == '&')
-                result += "&amp;";
-            else if (letter == '<')
-                result += "&lt;";
-            else if (static_cast<unsigned char>(letter) >= 0x20)
-                result += letter;
-        return result;
-    }
     void text(double x, double y, std::string_view what, std::string_view more = "") {
-        right_ = std::max(right_, x + room_for(what));
-        out_ += "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\"" + std::string(more) + ">" + escaped(what) +
-                "</text>\n";
+        right_ = std::max(right_, x + svg::room_for(what));
+        out_ += "<text x=\"" + svg::number(x) + "\" y=\"" + svg::number(y) + "\"" + std::string(more) + ">" +
+                svg::escaped(what) + "</text>\n";
     }
 
     void draw(PipelineChart const& chart) {
@@ -88,7 +67,7 @@ class SvgCharts {
         std::string lines;
         for (pipeline::Time time = 0; time <= chart.end(); time += step) {
             double const x = margin + static_cast<double>(time) * scale;
-            lines += "M" + number(x) + " " + number(y_) + "v" + number(height + 2);
+            lines += "M" + svg::number(x) + " " + svg::number(y_) + "v" + svg::number(height + 2);
             text(x, y_ + height + 13, tick_text(chart, time));
         }
         out_ += "</g>\n<path d=\"" + lines + "\" stroke=\"#ddd\"/>\n";
@@ -105,13 +84,15 @@ class SvgCharts {
         std::map<std::pair<pipeline::Operation, int>, std::vector<Bar const*>> alike;
         for (Bar const& bar : bars)
             alike[{bar.instruction.operation, chart.shade_of(bar.instruction.stage)}].push_back(&bar);
-        out_ += "<g transform=\"translate(" + number(margin) + " " + number(y_) + ")\" text-anchor=\"middle\">\n";
+        out_ +=
+            "<g transform=\"translate(" + svg::number(margin) + " " + svg::number(y_) + ")\" text-anchor=\"middle\">\n";
         for (auto const& [kind, same] : alike) {
             Colour const colour = colour_of(chart, kind.first, kind.second);
             if (!pipeline::is_compute(kind.first)) {
                 std::string marks;
                 for (Bar const* bar : same)
-                    marks += "M" + number(static_cast<double>(bar->start) * scale) + " -1v" + number(lane + 2);
+                    marks +=
+                        "M" + svg::number(static_cast<double>(bar->start) * scale) + " -1v" + svg::number(lane + 2);
                 out_ += "<path d=\"" + marks + "\" stroke=\"" + hex(colour) + "\" stroke-width=\"2\"/>\n";
                 continue;
             }
@@ -121,10 +102,10 @@ class SvgCharts {
                 double const x = static_cast<double>(bar->start) * scale;
                 double const width = static_cast<double>(bar->end - bar->start) * scale;
                 // A hair of white between bars, where there is room for it.
-                out_ += "<rect x=\"" + number(x) + "\" width=\"" + number(width > 3 ? width - 1 : width) +
-                        "\" height=\"" + number(lane) + "\"/>\n";
-                if (auto const what = number_text(chart, bar->instruction); room_for(what) - 2 <= width)
-                    labels += "<text x=\"" + number(x + width / 2 - 0.5) + "\" y=\"15\">" + what + "</text>\n";
+                out_ += "<rect x=\"" + svg::number(x) + "\" width=\"" + svg::number(width > 3 ? width - 1 : width) +
+                        "\" height=\"" + svg::number(lane) + "\"/>\n";
+                if (auto const what = number_text(chart, bar->instruction); svg::room_for(what) - 2 <= width)
+                    labels += "<text x=\"" + svg::number(x + width / 2 - 0.5) + "\" y=\"15\">" + what + "</text>\n";
             }
             if (!labels.empty())
                 out_ += "<g fill=\"" + std::string(is_dark(colour) ? "#fff" : "#000") + "\">\n" + labels + "</g>\n";
@@ -138,13 +119,14 @@ class SvgCharts {
         double x = margin;
         auto const say = [&](std::string_view what) {
             text(x + 5, y_ + 10, what);
-            x += room_for(what) + 4;
+            x += svg::room_for(what) + 4;
         };
         for (auto const operation : operations_of(charts_)) {
             bool const compute = pipeline::is_compute(operation);
             for (int shade = 0; shade < (compute ? chart.shades : 1); ++shade, x += 14)
-                out_ += "<path d=\"M" + number(x) + " " + number(y_) + (compute ? "h13v13h-13z\"" : "m6 0h2v13h-2z\"") +
-                        " fill=\"" + hex(colour_of(chart, operation, shade)) + "\"/>\n";
+                out_ += "<path d=\"M" + svg::number(x) + " " + svg::number(y_) +
+                        (compute ? "h13v13h-13z\"" : "m6 0h2v13h-2z\"") + " fill=\"" +
+                        hex(colour_of(chart, operation, shade)) + "\"/>\n";
             say(pipeline::name(operation));
         }
         if (chart.shades > 1) say("darker: a later stage of the rank");

@@ -1,0 +1,340 @@
+#include "options.hpp"
+
+#include <pentad/io/hardware_file.hpp>
+#include <pentad/io/model_config.hpp>
+#include <pentad/mesh/nearest_word.hpp>
+#include <pentad/pipeline/generators.hpp>
+#include <pentad/planner/hardware_presets.hpp>
+#include <pentad/planner/model_presets.hpp>
+#include <pentad/report/plan_text.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <span>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace pentad_plan {
+
+namespace {
+
+using Task = Options::Task;
+constexpr std::int64_t many = 1'000'000'000;
+
+/// The whole of a text as a number.
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+    Number value = 0;
+    auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (end != text.data() + text.size() || error != std::errc{}) return std::nullopt;
+    return value;
+}
+std::int64_t whole(std::string const& flag, std::string const& text, std::int64_t least, std::int64_t most) {
+    auto const value = number_of<std::int64_t>(text);
+    if (!value || *value < least || *value > most)
+        refuse(flag + " " + text + " is not a whole number from " + std::to_string(least) + " to " +
+               std::to_string(most));
+    return *value;
+}
+double real(std::string const& flag, std::string const& text) {
+    auto const value = number_of<double>(text);
+    if (!value || !(*value > 0) || *value > 1e9)
+        refuse(flag + " " + text + " is not a number above 0, at most 1000000000");
+    return *value;
+}
+/// The index of a word among those that a flag takes.
+std::size_t choice(std::string const& flag, std::string const& text, std::span<std::string_view const> words) {
+    auto const found = std::find(words.begin(), words.end(), text);
+    if (found == words.end())
+        refuse(flag + " " + text + " is unknown: did you mean " + std::string(nearest_word(text, words)) + "?");
+    return static_cast<std::size_t>(found - words.begin());
+}
+/// "dp=4,tp=2": the axes that it names, in any order.
+Extents extents(std::string const& flag, std::string const& text) {
+    Extents given;
+    std::istringstream items(text + ",");
+    for (std::string item; std::getline(items, item, ',');) {
+        auto const equals = item.find('=');
+        if (equals == item.npos) refuse(flag + " " + text + " is not a list of AXIS=EXTENT, as in dp=4,pp=2");
+        auto const axis = item.substr(0, equals);
+        choice(flag + " " + text + ": axis", axis, planner::axis_order);
+        if (given.contains(axis)) refuse(flag + " " + text + " names " + axis + " twice");
+        given[axis] = whole(flag + " " + axis + " =", item.substr(equals + 1), 1, many);
+    }
+    return given;
+}
+template <class Presets>
+auto const& preset(std::string const& flag, std::string const& name, Presets const& presets) {
+    std::vector<std::string_view> names;
+    for (auto const& one : presets) {
+        if (planner::detail::is_same_name(one.name, name)) return one;
+        names.push_back(one.name);
+    }
+    refuse(flag + " " + name + " is unknown: did you mean " + std::string(nearest_word(name, names)) +
+           "? (--list shows all)");
+}
+
+/// Reads one command line.
+class Parser {
+  public:
+    explicit Parser(std::optional<planner::Hardware> const& measured)
+        : measured_(measured),
+          app_("Plans the training, or the serving, of a model on a machine: which mesh, how the batch is cut, what is "
+               "sharded, kept or computed again.",
+               "pentad_plan") {
+        app_.allow_extras(); // refused below, with what was meant
+        group_ = "the model";
+        flag("--model", "NAME", "a published model (--list)");
+        flag("--model-json", "FILE", "the config.json of a model, as transformers writes it");
+        group_ = "the machine";
+        flag("--hardware", "NAME", "a known machine (--list)");
+        flag("--hardware-json", "FILE", "a machine of your own: edit what --hardware-out writes");
+        flag("--measure", "", "the machine that this runs on, under mpiexec: a device is a rank (seconds)");
+        flag("--devices", "N", "devices to plan for (default: those of the machine)");
+        group_ = "training";
+        flag("--seq", "N", "tokens in a sequence");
+        flag("--global-batch", "N", "sequences in a step");
+        flag("--dtype", "f64|f32|bf16", "number format (default bf16, with f32 master weights)");
+        group_ = "what is given, and not searched (with --evaluate and --explain: default)";
+        flag("--mesh", "AXES", "extents of the axes that are given, as in dp=4,tp=2; in any order");
+        flag("--micro-batch", "N", "sequences of a micro-batch on a rank (1)");
+        flag("--zero", "0|1|2|3", "1: optimizer state sharded, 2: gradients too, 3: parameters too (0)");
+        flag("--schedule", "NAME", "pipeline schedule (1f1b): " + pipeline::generator_names());
+
+        flag("--recompute", "none|selective|full", "what the backward computes again (none)");
+        flag("--sequence-parallel", "on|off", "shard activations between the tp regions along the sequence (off)");
+        group_ = "what else one plan has (with --evaluate and --explain)";
+        flag("--chunks", "N", "stages on each rank (as few as the schedule is defined for)");
+        flag("--zero-ranks", "N", "ZeRO shards over as many neighbours along dp (all)");
+        flag("--order", "AXIS,AXIS,...", "axes of more than one rank, outermost first (dp,pp,ep,cp,tp)");
+        group_ = "instead of a search";
+        flag("--evaluate", "AXES", "the numbers of one plan: extents of its axes; those left out are 1");
+        flag("--explain", "AXES",
+             "the account of one plan: where its time, memory and bytes go, and what guidelines say");
+        flag("--serve", "", "plan for answering requests: time to the first token, and of each further one");
+        flag("--list", "", "the names of models, machines and schedules");
+        flag("--hardware-out", "FILE", "write the machine as JSON, to edit");
+        group_ = "serving";
+        flag("--prompt", "N", "tokens of a prompt");
+        flag("--output", "N", "tokens of an answer");
+        flag("--rate", "X", "requests a second that come, at random times (default: as many as can be)");
+        flag("--ttft-p95-ms", "X", "service level: 95 % of the requests have their first token within X ms");
+        flag("--objective", "throughput|latency",
+             "most requests a second, or the shortest answer (default throughput)");
+        group_ = "output";
+        flag("--top", "N", "plans to show (default 5)");
+        flag("--json", "", "print JSON");
+        flag("--svg", "FILE", "write a picture of memory against MFU");
+        flag("--types", "", "print the C++ types of the best plan, to paste");
+    }
+
+    Options run(int argc, char const* const* argv) {
+        Options o;
+        try {
+            app_.parse(argc, argv);
+        } catch (CLI::CallForHelp const&) {
+            o.help = app_.help();
+            return o;
+        } catch (CLI::ParseError const& error) {
+            refuse(error.what());
+        }
+        if (app_.remaining_size() > 0) unknown(app_.remaining().front());
+        choose_task(o);
+        if (o.task == Task::list) return o;
+        if (o.task != Task::write_hardware) read_model(o);
+        read_hardware(o);
+        if (o.task == Task::write_hardware) return o;
+        read_numbers(o);
+        use_devices(o);
+        return o;
+    }
+
+  private:
+    void flag(std::string const& name, std::string const& shown, std::string const& help) {
+        auto* const added =
+            shown.empty() ? app_.add_flag(name, help) : app_.add_option(name, values_[name], help)->option_text(shown);
+        added->group(group_);
+        names_.push_back(name);
+    }
+    [[nodiscard]] bool has(std::string const& name) const { return app_.count(name) > 0; }
+    [[nodiscard]] std::string const& text(std::string const& name) const { return values_.at(name); }
+
+    [[noreturn]] void unknown(std::string const& argument) const {
+        if (!argument.starts_with("-")) refuse("'" + argument + "' belongs to no flag (--help lists them)");
+        std::vector<std::string_view> const names(names_.begin(), names_.end());
+        auto const name = argument.substr(0, argument.find('='));
+        refuse("there is no flag " + name + ": did you mean " + std::string(nearest_word(name, names)) +
+               "? (--help lists them)");
+    }
+
+    /// What is done, and that no flag is given that has no meaning there.
+    void choose_task(Options& o) {
+        struct Kind {
+            char const* flag;
+            Task task;
+            std::vector<std::string_view> takes;
+        };
+        std::vector<std::string_view> const machine{"--hardware", "--hardware-json", "--measure", "--devices"};
+        std::vector<std::string_view> const model{"--model", "--model-json", "--dtype", "--json"};
+        std::vector<std::string_view> const training{"--seq",      "--global-batch", "--micro-batch",       "--zero",
+                                                     "--schedule", "--recompute",    "--sequence-parallel", "--types"};
+        std::vector<std::string_view> const plan{"--chunks", "--zero-ranks", "--order"};
+        auto const all = [](std::initializer_list<std::vector<std::string_view>> lists) {
+            std::vector<std::string_view> joined;
+            for (auto const& list : lists) joined.insert(joined.end(), list.begin(), list.end());
+            return joined;
+        };
+        std::array const kinds{
+            Kind{"--list", Task::list, {}},
+            Kind{"--hardware-out", Task::write_hardware, machine},
+            Kind{"--evaluate", Task::evaluate, all({machine, model, training, plan})},
+            Kind{"--explain", Task::explain, all({machine, {"--model", "--model-json", "--dtype"}, training, plan})},
+            Kind{"--serve", Task::serve,
+                 all({machine,
+                      model,
+                      {"--mesh", "--prompt", "--output", "--rate", "--ttft-p95-ms", "--objective", "--top"}})},
+            Kind{"", Task::search, all({machine, model, training, {"--mesh", "--top", "--svg"}})},
+        };
+        auto const& kind = *std::find_if(kinds.begin(), kinds.end() - 1, [&](Kind const& x) { return has(x.flag); });
+        o.task = kind.task;
+        for (auto const& name : names_) {
+            if (!has(name) || name == kind.flag) continue;
+            if (std::find(kind.takes.begin(), kind.takes.end(), name) != kind.takes.end()) continue;
+            if (o.task != Task::search) refuse(name + " has no meaning with " + kind.flag);
+            bool const of_plan = std::find(plan.begin(), plan.end(), name) != plan.end();
+            refuse(name + (of_plan ? " is for --evaluate and --explain" : " is for --serve"));
+        }
+        o.json = has("--json");
+        o.types = has("--types");
+        if (o.json && o.types) refuse("--json and --types are two answers: ask for one");
+        o.top = has("--top") ? static_cast<std::size_t>(whole("--top", text("--top"), 1, 1000)) : 5;
+        if (has("--svg")) o.svg = text("--svg");
+        if (has("--hardware-out")) o.hardware_out = text("--hardware-out");
+        if (has("--mesh")) o.mesh = extents("--mesh", text("--mesh"));
+        for (auto const* name : {"--evaluate", "--explain"})
+            if (has(name)) o.mesh = extents(name, text(name));
+    }
+    void one_of(std::string const& a, std::string const& b) const {
+        if (has(a) == has(b))
+            refuse(has(a) ? a + " and " + b + " are both given: give one" : "give " + a + " NAME or " + b + " FILE");
+    }
+    void read_model(Options& o) {
+        one_of("--model", "--model-json");
+        o.model = has("--model") ? preset("--model", text("--model"), planner::models())
+                                 : io::read_model(text("--model-json"));
+        if (o.model.name.empty()) o.model.name = text("--model-json");
+    }
+    void read_hardware(Options& o) {
+        if (measured_) {
+            for (auto const* other : {"--hardware", "--hardware-json", "--devices"})
+                if (has(other)) refuse(std::string(other) + " has no meaning with --measure: devices are the ranks");
+            o.hardware = *measured_;
+            return;
+        }
+        if (!has("--hardware") && !has("--hardware-json"))
+            refuse("give --hardware NAME, --hardware-json FILE, or --measure");
+        one_of("--hardware", "--hardware-json");
+        o.hardware = has("--hardware") ? preset("--hardware", text("--hardware"), planner::machines())
+                                       : io::read_hardware(text("--hardware-json"));
+        if (o.hardware.name.empty()) o.hardware.name = text("--hardware-json");
+        if (has("--devices"))
+            o.hardware = planner::with_devices(o.hardware, whole("--devices", text("--devices"), 1, many));
+    }
+    /// The devices of one plan are the product of its axes.
+    void use_devices(Options& o) const {
+        double product = 1;
+        for (auto const& [axis, extent] : o.mesh) product *= static_cast<double>(extent);
+        bool const is_plan = o.task == Task::evaluate || o.task == Task::explain;
+        auto const devices = static_cast<double>(o.hardware.devices);
+        std::string const of_plan =
+            "the mesh has " + std::to_string(static_cast<std::int64_t>(std::min(product, 1e18))) + " ranks, ";
+        if (!is_plan) {
+            if (product > devices || std::fmod(devices, product) != 0)
+                refuse(of_plan + "which do not divide the " + std::to_string(o.hardware.devices) +
+                       " devices: give --devices");
+            return;
+        }
+        if (has("--devices") && product != devices) refuse(of_plan + "and --devices says " + text("--devices"));
+        if (product <= devices) return;
+        auto const& links = o.hardware.links;
+        if (links.empty() || static_cast<double>(links.back().devices) < product)
+            refuse(of_plan + "and " + o.hardware.name + " joins " +
+                   std::to_string(links.empty() ? 1 : links.back().devices) +
+                   " devices: give --devices, or a larger last link");
+        o.hardware.devices = static_cast<std::int64_t>(product);
+    }
+    void read_numbers(Options& o) {
+        if (has("--dtype"))
+            o.element = static_cast<planner::Element>(choice("--dtype", text("--dtype"), report::element_names));
+        auto const needed = [&](std::string const& name, std::int64_t most) {
+            if (!has(name)) refuse("give " + name + " N");
+            return whole(name, text(name), 1, most);
+        };
+        if (o.task == Task::serve) {
+            o.prompt = needed("--prompt", 1 << 24);
+            o.output = needed("--output", 1 << 24);
+            if (has("--rate")) o.rate = real("--rate", text("--rate"));
+            if (has("--ttft-p95-ms")) o.first_token_p95_s = real("--ttft-p95-ms", text("--ttft-p95-ms")) / 1e3;
+            static constexpr std::array<std::string_view, 2> objectives{"throughput", "latency"};
+            if (has("--objective"))
+                o.objective =
+                    static_cast<planner::ServingObjective>(choice("--objective", text("--objective"), objectives));
+            if (o.extent("cp").value_or(1) != 1) refuse("--mesh: cp is 1 with --serve");
+            return;
+        }
+        o.seq = needed("--seq", 1 << 24);
+        o.global_batch = needed("--global-batch", 1 << 24);
+        if (has("--micro-batch")) o.micro_batch = whole("--micro-batch", text("--micro-batch"), 1, 1 << 24);
+        if (has("--zero")) o.zero = static_cast<int>(whole("--zero", text("--zero"), 0, 3));
+        if (has("--chunks")) o.chunks = whole("--chunks", text("--chunks"), 1, 1 << 10);
+        if (has("--recompute"))
+            o.recompute =
+                static_cast<planner::Recompute>(choice("--recompute", text("--recompute"), report::recompute_names));
+        static constexpr std::array<std::string_view, 2> switch_names{"off", "on"};
+        if (has("--sequence-parallel"))
+            o.sequence_parallel = choice("--sequence-parallel", text("--sequence-parallel"), switch_names) == 1;
+        if (has("--schedule")) {
+            std::vector<std::string_view> names;
+            for (auto const& generator : pipeline::generators) names.push_back(generator.name);
+            choice("--schedule", text("--schedule"), names);
+            o.schedule = text("--schedule");
+        }
+        if (has("--zero-ranks")) o.zero_ranks = whole("--zero-ranks", text("--zero-ranks"), 1, many);
+        if (has("--order")) read_order(o);
+    }
+
+    void read_order(Options& o) const {
+        std::istringstream items(text("--order") + ",");
+        for (std::string axis; std::getline(items, axis, ',');) {
+            choice("--order " + text("--order") + ": axis", axis, planner::axis_order);
+            if (std::find(o.order.begin(), o.order.end(), axis) != o.order.end())
+                refuse("--order " + text("--order") + " names " + axis + " twice");
+            o.order.push_back(axis);
+        }
+        for (auto const& [axis, extent] : o.mesh)
+            if (extent > 1 && std::find(o.order.begin(), o.order.end(), axis) == o.order.end())
+                refuse("--order " + text("--order") + " does not name " + axis + ", which has " +
+                       std::to_string(extent) + " ranks");
+    }
+
+    std::optional<planner::Hardware> measured_;
+    CLI::App app_;
+    std::string group_;
+    std::vector<std::string> names_;
+    std::map<std::string, std::string> values_;
+};
+
+} // namespace
+
+Options parse(int argc, char const* const* argv, std::optional<planner::Hardware> const& measured) {
+    return Parser(measured).run(argc, argv);
+}
+
+} // namespace pentad_plan

@@ -1,0 +1,65 @@
+// What pentad_plan is asked for.
+#pragma once
+
+#include <pentad/planner/search.hpp>
+#include <pentad/planner/serving_search.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pentad_plan {
+
+using namespace pentad;
+
+/// @throws std::invalid_argument
+[[noreturn]] inline void refuse(std::string const& why) { throw std::invalid_argument(why); }
+
+using Extents = std::map<std::string, std::int64_t>; ///< of axes, by name
+
+struct Options {
+    enum class Task { search, evaluate, explain, serve, list, write_hardware };
+    Task task = Task::search;
+    std::string help; ///< to print, and nothing else
+
+    planner::Model model;
+    planner::Hardware hardware; ///< with the devices that are to be used
+    std::int64_t seq = 0, global_batch = 0;
+    std::optional<std::int64_t> micro_batch, chunks, zero_ranks;
+    std::optional<int> zero;
+    std::optional<planner::Recompute> recompute;
+    std::optional<std::string> schedule;
+    std::optional<bool> sequence_parallel;
+    planner::Element element = planner::Element::bf16;
+    Extents mesh;                   ///< of the axes that are given
+    std::vector<std::string> order; ///< of axes, outermost first; none: as usual
+
+    std::int64_t prompt = 0, output = 0;
+    std::optional<double> rate, first_token_p95_s;
+    planner::ServingObjective objective = planner::ServingObjective::throughput;
+
+    std::size_t top = 5;
+    bool json = false, types = false;
+    std::string svg, hardware_out;
+
+    [[nodiscard]] std::optional<std::int64_t> extent(std::string const& axis) const {
+        auto const found = mesh.find(axis);
+        return found == mesh.end() ? std::nullopt : std::optional(found->second);
+    }
+};
+
+/// @throws std::invalid_argument or io::FileError with a sentence that says what to change
+/// @param measured what --measure has measured
+Options parse(int argc, char const* const* argv, std::optional<planner::Hardware> const& measured);
+
+/// What the tasks print; files are written last, and `writing` says when that begins.
+std::string search(Options const& o, bool& writing);
+std::string evaluate(Options const& o);
+std::string explain(Options const& o);
+std::string serve(Options const& o);
+
+} // namespace pentad_plan

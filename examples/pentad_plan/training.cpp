@@ -1,0 +1,164 @@
+#include "options.hpp"
+
+#include <pentad/io/atomic_file.hpp>
+#include <pentad/report/plan_account.hpp>
+#include <pentad/report/plan_svg.hpp>
+#include <pentad/report/plan_table.hpp>
+#include <pentad/report/plan_types.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pentad_plan {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using planner::Candidate;
+using planner::Configuration;
+
+/// One plan, with the usual settings where none are given.
+Configuration configuration_of(Options const& o) {
+    Configuration c;
+    c.dp = o.extent("dp").value_or(1), c.pp = o.extent("pp").value_or(1), c.ep = o.extent("ep").value_or(1);
+    c.cp = o.extent("cp").value_or(1), c.tp = o.extent("tp").value_or(1);
+    c.seq = o.seq;
+    c.global_batch = o.global_batch;
+    c.micro_batch = o.micro_batch.value_or(1);
+    c.zero = o.zero.value_or(0);
+    c.schedule = o.schedule.value_or(c.schedule);
+    c.chunks = o.chunks.value_or(0);
+    c.zero_ranks = o.zero_ranks.value_or(0);
+    std::size_t next = 0; // axes that --order leaves out have one rank each
+    auto const is_given = [&](std::string_view axis) {
+        return std::find(o.order.begin(), o.order.end(), axis) != o.order.end();
+    };
+    for (auto const axis : planner::axis_order)
+        if (!o.order.empty() && !is_given(axis)) c.order[next++] = axis;
+    for (auto const& given : o.order)
+        c.order[next++] = *std::find(planner::axis_order.begin(), planner::axis_order.end(), given);
+    c.recompute = o.recompute.value_or(c.recompute);
+    c.sequence_parallel = o.sequence_parallel.value_or(false);
+    c.element = o.element;
+    return c;
+}
+
+/// Bytes are whole numbers.
+Json bytes_json(planner::PerAxis const& bytes) {
+    Json json = Json::object();
+    for (auto const axis : planner::axis_order) json[std::string(axis)] = std::llround(bytes[axis]);
+    return json;
+}
+/// The contract's keys first.
+Json estimate_json(planner::Estimate const& estimate) {
+    Json json{{"step_s", estimate.step_s},
+              {"tokens_per_s", estimate.tokens_per_s},
+              {"mfu", estimate.mfu},
+              {"memory_peak_bytes", std::llround(estimate.memory_peak)},
+              {"memory_mean_bytes", std::llround(estimate.memory_mean)},
+              {"fits", estimate.fits},
+              {"bytes", bytes_json(estimate.bytes)}};
+    for (auto const& [what, bytes] : report::memory_kinds(estimate.fullest))
+        json["memory_bytes"][std::string(what)] = std::llround(bytes);
+    for (auto const& [what, seconds] : report::time_shares(estimate.shares)) json["time_s"][what] = seconds;
+    return json;
+}
+Json plan_json(Candidate const& plan) {
+    auto const& c = plan.configuration;
+    Json json;
+    for (auto const axis : c.order) json["mesh"][std::string(axis)] = c.extent(axis);
+    json["micro_batch"] = c.micro_batch;
+    json["zero"] = c.zero;
+    json["schedule"] = c.schedule;
+    if (c.chunks > 0) json["chunks"] = c.chunks;
+    if (c.zero_ranks > 0) json["zero_ranks"] = c.zero_ranks;
+    json["recompute"] = report::name(c.recompute);
+    json["sequence_parallel"] = c.sequence_parallel;
+    json.update(estimate_json(plan.estimate));
+    return json;
+}
+Json plans_json(std::vector<Candidate> const& plans) {
+    Json json = Json::array();
+    for (auto const& plan : plans) json.push_back(plan_json(plan));
+    return json;
+}
+
+planner::Request request_of(Options const& o) {
+    planner::Request request{.model = o.model, .hardware = o.hardware, .seq = o.seq, .global_batch = o.global_batch};
+    request.element = o.element;
+    request.wants_front = !o.svg.empty() || o.json;
+    if (o.schedule) request.schedules = {*o.schedule};
+    request.micro_batch = o.micro_batch;
+    request.dp = o.extent("dp"), request.pp = o.extent("pp"), request.ep = o.extent("ep");
+    request.cp = o.extent("cp"), request.tp = o.extent("tp");
+    request.zero = o.zero;
+    request.recompute = o.recompute;
+    request.sequence_parallel = o.sequence_parallel;
+    return request;
+}
+
+std::string plan_text(Configuration const& c) { return report::mesh_text(c) + " " + report::settings_text(c); }
+
+/// Nothing fits: what is nearest, and what it lacks; or nothing can even be laid out.
+[[noreturn]] void refuse_all(Options const& o, planner::Findings const& findings) {
+    if (findings.near_misses.empty()) {
+        auto c = configuration_of(o);
+        if (!o.extent("dp")) c.dp = o.hardware.devices / (c.pp * c.ep * c.cp * c.tp);
+        auto const why = planner::misfit(o.model, c);
+        refuse("no mesh of " + std::to_string(o.hardware.devices) + " devices takes this model and batch" +
+               (why.empty() ? ": leave more to the search" : "; with " + report::mesh_text(c) + ", " + why));
+    }
+    auto const& nearest = findings.near_misses.front();
+    refuse("no plan fits " + o.hardware.name + " x " + std::to_string(o.hardware.devices) + ": the nearest, " +
+           plan_text(nearest.configuration) + ", " + report::what_is_lacking(nearest.estimate, o.hardware) +
+           ": give more --devices, or leave more to the search");
+}
+
+} // namespace
+
+std::string search(Options const& o, bool& writing) {
+    auto findings = planner::search(request_of(o), o.top);
+    if (findings.best.empty()) refuse_all(o, findings);
+    if (findings.near_misses.size() > o.top) findings.near_misses.resize(o.top);
+    auto const& winner = findings.best.front().configuration;
+    writing = true;
+    if (!o.svg.empty()) io::write_file(o.svg, report::plan_svg(findings, o.hardware));
+    if (o.json)
+        return Json{{"plans", plans_json(findings.best)},
+                    {"near_misses", plans_json(findings.near_misses)},
+                    {"front", plans_json(findings.front)},
+                    {"considered", findings.considered},
+                    {"timed", findings.timed}}
+                   .dump(2) +
+               "\n";
+    if (o.types) return report::plan_types(o.model, winner);
+    return o.model.name + " on " + std::to_string(o.hardware.devices) + " x " + o.hardware.name + ", " +
+           std::to_string(o.global_batch) + " sequences of " + std::to_string(o.seq) + " tokens in a step; " +
+           std::to_string(findings.considered) + " plans were weighed, and the others ruled out\n\n" +
+           report::plan_table(findings.best, findings.near_misses, o.hardware) +
+           "\nsp: sequence parallelism; by AXIS: what all ranks send in a step; -: faster, but it does not fit.\nMore "
+           "of the first: --explain " +
+           plan_text(winner) + "\n";
+}
+
+std::string evaluate(Options const& o) {
+    auto const c = configuration_of(o);
+    Candidate const plan{c, planner::estimate(o.model, o.hardware, c)};
+    if (o.types) return report::plan_types(o.model, c);
+    if (o.json) return estimate_json(plan.estimate).dump(2) + "\n";
+    std::vector<Candidate> const one{plan};
+    return plan.estimate.fits ? report::plan_table(one, {}, o.hardware) : report::plan_table({}, one, o.hardware);
+}
+
+std::string explain(Options const& o) {
+    auto const c = configuration_of(o);
+    return o.types ? report::plan_types(o.model, c) : report::plan_account(o.model, o.hardware, c);
+}
+
+} // namespace pentad_plan

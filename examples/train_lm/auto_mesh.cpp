@@ -1,0 +1,59 @@
+#include "auto_mesh.hpp"
+
+#include "run.hpp"
+
+#include <pentad/planner/search.hpp>
+#include <pentad/report/format.hpp>
+#include <pentad/train/machine.hpp>
+#include <pentad/train/planned.hpp>
+
+#include <Kokkos_Core.hpp>
+#include <mpi.h>
+
+#include <cstdio>
+#include <stdexcept>
+
+namespace train_lm {
+
+std::string planned_mesh(Options const& options) {
+    namespace planner = pentad::planner;
+    planner::Request request{.model = pentad::train::planned_model(make_shape(options)),
+                             .hardware = pentad::train::measured_machine(Kokkos::DefaultExecutionSpace()),
+                             .seq = options.seq,
+                             .global_batch = options.batch,
+                             .element = options.dtype == "f64"   ? planner::Element::f64
+                                        : options.dtype == "f32" ? planner::Element::f32
+                                                                 : planner::Element::bf16,
+                             .schedules = {options.schedule},
+                             .most_micro_batch = options.batch};
+    request.micro_batches = options.micro_batches;
+    if (options.chunks > 0) request.chunks = options.chunks;
+    request.zigzag = options.zigzag;
+    request.zero = static_cast<int>(options.zero);
+    request.recompute = options.recompute ? planner::Recompute::full : planner::Recompute::none;
+    request.sequence_parallel = options.sequence_parallel;
+    request.wants_front = false;
+    auto const findings = planner::search(request, 1);
+    if (findings.best.empty()) {
+        if (findings.near_misses.empty())
+            throw std::invalid_argument("no mesh of " + std::to_string(request.hardware.devices) +
+                                        " ranks divides this model and batch");
+        throw std::invalid_argument("no mesh fits: the least needs " +
+                                    pentad::report::bytes(findings.near_misses.front().estimate.memory_peak) +
+                                    " on a rank, which has " + pentad::report::bytes(request.hardware.memory_bytes));
+    }
+    auto const& [plan, estimate] = findings.best.front();
+    std::string mesh;
+    for (auto const axis : plan.order)
+        if (plan.extent(axis) > 1)
+            mesh += (mesh.empty() ? "" : ",") + std::string(axis) + "=" + std::to_string(plan.extent(axis));
+    if (mesh.empty()) mesh = "dp=1";
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0 && !options.quiet)
+        std::printf("--mesh %s is planned to be the fastest: %s a step\n", mesh.c_str(),
+                    pentad::report::duration(estimate.step_s).c_str());
+    return mesh;
+}
+
+} // namespace train_lm

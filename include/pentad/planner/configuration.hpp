@@ -1,0 +1,46 @@
+// Room: planner (pure host C++). A point of the search: the mesh, how the batch is cut, and what is sharded, kept or
+// computed again.
+#pragma once
+
+#include <pentad/planner/hardware.hpp>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace pentad::planner {
+
+/// What a backward pass computes again. Selective: attention's scores, which our fused attention always does, and the
+/// activation inside the feed-forward block. Full: the whole layer, from its input.
+enum class Recompute { none, selective, full };
+
+enum class ContextStrategy { ring, all_gather };
+
+struct Configuration {
+    std::int64_t dp = 1, pp = 1, ep = 1, cp = 1, tp = 1;
+    /// Outermost first: the last axis joins neighbours.
+    std::array<std::string_view, 5> order{"dp", "pp", "ep", "cp", "tp"};
+    std::int64_t seq = 0;
+    std::int64_t global_batch = 0; ///< sequences in a step
+    std::int64_t micro_batch = 1;  ///< sequences of a micro-batch on a rank
+    int zero = 0;                  ///< 1: optimizer state sharded, 2: gradients too, 3: parameters too
+    std::int64_t zero_ranks = 0;   ///< hybrid sharding: along dp, over as many neighbours; 0: all
+    std::string schedule = "1f1b";
+    std::int64_t chunks = 0;                ///< stages on each rank; 0: as few as the schedule is defined for
+    std::int64_t bucket_elements = 1 << 22; ///< a bucket of weights is closed when it holds as many
+    Recompute recompute = Recompute::none;
+    bool sequence_parallel = false;
+    ContextStrategy context = ContextStrategy::ring;
+    bool zigzag = true; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
+    Element element = Element::bf16;
+
+    [[nodiscard]] std::int64_t devices() const { return dp * pp * ep * cp * tp; }
+    [[nodiscard]] std::int64_t extent(std::string_view axis) const {
+        return axis == "dp" ? dp : axis == "pp" ? pp : axis == "ep" ? ep : axis == "cp" ? cp : tp;
+    }
+    [[nodiscard]] std::int64_t micro_batches() const { return global_batch / (dp * ep * micro_batch); }
+    [[nodiscard]] double tokens() const { return static_cast<double>(global_batch * seq); }
+};
+
+} // namespace pentad::planner

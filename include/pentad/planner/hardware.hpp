@@ -1,0 +1,60 @@
+// Room: planner (pure host C++). What a machine can do, in numbers: each preset says where they come from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pentad::planner {
+
+enum class Element { f64, f32, bf16 };
+
+/// Bytes of an element, and of the accumulators that gradients, optimizer state and sums are kept in.
+[[nodiscard]] constexpr double size_of(Element element) {
+    return element == Element::f64 ? 8 : element == Element::f32 ? 4 : 2;
+}
+[[nodiscard]] constexpr double accumulator_size(Element element) { return element == Element::f64 ? 8 : 4; }
+
+/// How the devices of a tier are joined.
+enum class Topology {
+    switched, ///< a device reaches any group with all of its bandwidth
+    mesh,     ///< a link to each other device: a group of n has (n-1)/(devices-1) of the bandwidth, a pair one link
+};
+
+/// A tier of the network: the groups of `devices` neighbours that it joins.
+struct Link {
+    std::int64_t devices = 0;
+    double latency_s = 0;
+    double bandwidth = 0; ///< bytes/s that a device sends, in one direction, over all of its links of the tier
+    Topology topology = Topology::switched;
+    /// Of messages from rank to rank, which rings, pipelines and the rows of experts are, where they differ from
+    /// collectives: ranks of a node reduce and gather through its memory. 0: the same.
+    double message_latency_s = 0, message_bandwidth = 0;
+};
+
+struct Hardware {
+    std::string name = {};
+    std::int64_t devices = 1;
+    std::int64_t devices_per_node = 1;
+    double peak_f32 = 0, peak_bf16 = 0; ///< FLOP/s of products of one device; f64 runs at half of f32
+    double memory_bytes = 0;
+    double memory_bandwidth = 0;  ///< bytes/s
+    std::vector<Link> links = {}; ///< from the tier of the nearest neighbours to the one that joins all
+
+    // Constants that are fitted to measurements, or measured.
+    double product_efficiency = 1;   ///< part of the peak that products of large matrices reach
+    double bandwidth_efficiency = 1; ///< part of the links' bandwidth that collectives reach
+    double dispatch_s = 0;           ///< host time to start an operation; the device idles where these take longer
+    double overlap = 0;              ///< part of the gradients' communication that hides behind the backward pass
+
+    /// How far devices share what they compute with: 0: each has its own; 1: what one leaves idle the others get, as
+    /// ranks that share cores do. A pipeline's bubble costs so much less.
+    double sharing = 0;
+    double jitter_s = 0; ///< what two ranks that meet in an exchange wait for each other; more ranks, longer
+
+    [[nodiscard]] double peak(Element element) const {
+        return element == Element::bf16 ? peak_bf16 : element == Element::f32 ? peak_f32 : peak_f32 / 2;
+    }
+};
+
+} // namespace pentad::planner

@@ -1,0 +1,94 @@
+// Room: planner (pure host C++). Schedules for as many micro-batches as show how they begin, go on and end: each is
+// made and proven once.
+#pragma once
+
+#include <pentad/pipeline/generators.hpp>
+#include <pentad/pipeline/simulator.hpp>
+#include <pentad/planner/configuration.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace pentad::planner {
+
+/// What a run of a schedule takes.
+struct Run {
+    pipeline::Simulation simulation; ///< of a run with fewer micro-batches, as full as the whole one
+    double seconds = 0;              ///< of the whole run
+};
+
+/// Not for several threads at once.
+class Pipelines {
+  public:
+    /// The schedule for up to `count` micro-batches. @throws std::invalid_argument when it is not defined
+    pipeline::Schedule const& schedule(Configuration const& c, std::int64_t count) {
+        auto const key = std::tuple(c.schedule, c.pp, c.chunks, count);
+        auto found = made_.find(key);
+        if (found == made_.end()) {
+            auto schedule = pipeline::generate(c.schedule, {.ranks = static_cast<int>(c.pp),
+                                                            .micro_batches = static_cast<int>(count),
+                                                            .chunks = static_cast<int>(c.chunks)});
+            if (auto const verdict = pipeline::validate(schedule); verdict.refusal)
+                throw std::logic_error(schedule.name + ": " + verdict.refusal->message());
+            found = made_.emplace(key, std::move(schedule)).first;
+        }
+        return found->second;
+    }
+    /// The one that stands for the configuration's.
+    pipeline::Schedule const& schedule(Configuration const& c) { return schedule(c, shown(c, 3)); }
+
+    /// Costs in nanoseconds. Where the run is longer than what is simulated, the rest goes on at the pace that it has
+    /// between the second and the third round of the pipeline.
+    /// @param sharing of what the ranks compute with: waiting costs so much less
+    Run run(Configuration const& c, pipeline::Costs const& costs, double sharing) {
+        auto const some = shown(c, 2), more = shown(c, 3);
+        Run run{.simulation = pipeline::simulate_proven(schedule(c, more), costs)};
+        auto makespan = static_cast<double>(run.simulation.makespan);
+        if (auto const rest = c.micro_batches() - more; rest > 0) {
+            auto const before = static_cast<double>(pipeline::simulate_proven(schedule(c, some), costs).makespan);
+            double pace = (makespan - before) / static_cast<double>(more - some);
+            for (auto const& rank : run.simulation.ranks) // which no rank can go beyond
+                pace = std::max(pace, static_cast<double>(rank.busy) / static_cast<double>(more));
+            makespan += pace * static_cast<double>(rest);
+        }
+        double busy = 0; // of a rank on average
+        for (auto const& rank : run.simulation.ranks)
+            busy += static_cast<double>(rank.busy) * static_cast<double>(c.micro_batches()) /
+                    static_cast<double>(more * static_cast<std::int64_t>(run.simulation.ranks.size()));
+        run.seconds = (makespan - sharing * (makespan - busy)) * 1e-9;
+        return run;
+    }
+
+    /// How many micro-batches' parts each rank of the pipeline holds at once, on all its stages.
+    std::vector<std::int64_t> const& in_flight(Configuration const& c) {
+        auto const key = std::tuple(c.schedule, c.pp, c.chunks, shown(c, 3));
+        auto found = in_flight_.find(key);
+        if (found == in_flight_.end()) {
+            std::vector<std::int64_t> peaks;
+            for (auto const& rank : pipeline::simulate_proven(schedule(c)).ranks) peaks.push_back(rank.peak_memory);
+            found = in_flight_.emplace(key, std::move(peaks)).first;
+        }
+        return found->second;
+    }
+
+  private:
+    /// Micro-batches for so many rounds of the pipeline, and what is left of the last one; even where a schedule goes
+    /// both ways.
+    static std::int64_t shown(Configuration const& c, std::int64_t rounds) {
+        auto const round = c.pp % 2 == 0 ? c.pp : 2 * c.pp;
+        return std::min(c.micro_batches(), rounds * round + c.micro_batches() % round);
+    }
+
+    using Key = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>;
+
+    std::map<Key, pipeline::Schedule> made_;
+    std::map<Key, std::vector<std::int64_t>> in_flight_;
+};
+
+} // namespace pentad::planner

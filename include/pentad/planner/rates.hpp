@@ -1,0 +1,163 @@
+// Room: planner (pure host C++). How long an operation takes on a machine, and what bounds it.
+#pragma once
+
+#include <pentad/planner/hardware.hpp>
+#include <pentad/planner/work.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace pentad::planner {
+
+enum class Bound { compute, memory, network, dispatch };
+inline constexpr std::array<std::string_view, 4> bound_names{"compute", "memory", "network", "dispatch"};
+
+/// A fused attention reaches about this part of what large products do (Dao 2023, figures 4 to 6).
+inline constexpr double attention_efficiency = 0.7;
+
+/// Times operations of one configuration.
+class Rates {
+  public:
+    Rates(Hardware const& hardware, Configuration const& c)
+        : hardware_(&hardware), peak_(hardware.peak(c.element) * hardware.product_efficiency) {
+        std::int64_t stride = 1;
+        for (std::size_t i = c.order.size(); i-- > 0;) {
+            std::int64_t const extent = c.extent(c.order[i]);
+            axes_[i] = {c.order[i], extent, &tier(extent > 1 ? stride * extent : 1), stride};
+            stride *= extent;
+        }
+    }
+
+    /// As if each axis were joined by the fastest links that reach that far: no order of the axes is faster.
+    static Rates of_any_order(Hardware const& hardware, Configuration const& c) {
+        Rates rates(hardware, c);
+        for (auto& axis : rates.axes_) {
+            axis.stride = 1;
+            axis.link = rates.fastest(axis.extent);
+        }
+        return rates;
+    }
+
+    /// Seconds on the device, or on the network. Products take their memory traffic on top of their FLOPs, which is
+    /// what makes small ones slow.
+    [[nodiscard]] double seconds(Operation const& x) const {
+        double const memory = x.bytes / hardware_->memory_bandwidth;
+        switch (x.kind) {
+        case Kind::product:
+            return x.flops / peak_ + memory;
+        case Kind::attention:
+            return x.flops / (peak_ * attention_efficiency) + memory;
+        case Kind::vector:
+            return memory;
+        default:
+            return (x.is_message ? messages(x.axis, x.bytes, x.messages) : collective(x.axis, x.bytes, x.messages)) +
+                   meeting(at(x.axis).extent, x.meetings);
+        }
+    }
+    [[nodiscard]] Bound bound(Operation const& x) const {
+        if (x.dispatches * hardware_->dispatch_s > seconds(x)) return Bound::dispatch;
+        if (x.kind == Kind::communication) return Bound::network;
+        double const efficiency = x.kind == Kind::attention ? attention_efficiency : 1;
+        return x.flops / (peak_ * efficiency) > x.bytes / hardware_->memory_bandwidth ? Bound::compute : Bound::memory;
+    }
+    [[nodiscard]] double dispatch(Operation const& x) const { return x.dispatches * hardware_->dispatch_s; }
+
+    /// A collective along an axis: `bytes` that each rank sends, in `messages` rounds.
+    [[nodiscard]] double collective(std::string_view axis, double bytes, double messages) const {
+        auto const& [name, extent, link, stride] = at(axis);
+        return (bytes > 0 ? bytes / bandwidth(*link, extent) : 0) + messages * link->latency_s;
+    }
+    /// The same among the first `ranks` neighbours along the axis.
+    [[nodiscard]] double near_collective(std::string_view axis, std::int64_t ranks, double bytes,
+                                         double messages) const {
+        auto const& link = tier(at(axis).stride * ranks);
+        return (bytes > 0 ? bytes / bandwidth(link, ranks) : 0) + messages * link.latency_s;
+    }
+    /// Messages that go round, or from every rank to every other.
+    [[nodiscard]] double messages(std::string_view axis, double bytes, double count) const {
+        auto const& [name, extent, link, stride] = at(axis);
+        return (bytes > 0 ? bytes / message_bandwidth(*link, extent) : 0) + count * message_latency(*link);
+    }
+    /// From a rank to its neighbour along an axis.
+    [[nodiscard]] double message(std::string_view axis, double bytes) const {
+        auto const& [name, extent, whole, stride] = at(axis);
+        auto const& link = tier(2 * stride);
+        return bytes / message_bandwidth(link, 2) + message_latency(link) + meeting(2, 1);
+    }
+    /// What decides between orders of the axes: the tiers that join the groups along each axis, and neighbours along
+    /// pp; the ranks of dp that the nearest tier joins.
+    [[nodiscard]] std::array<Link const*, 7> tiers() const {
+        std::array<Link const*, 7> tiers{};
+        for (auto const& axis : axes_) {
+            auto const at = std::find(axis_names_.begin(), axis_names_.end(), axis.name) - axis_names_.begin();
+            tiers[static_cast<std::size_t>(at)] = axis.extent > 1 ? axis.link : nullptr;
+            if (axis.name == pp::name && axis.extent > 1) tiers[5] = &tier(2 * axis.stride);
+        }
+        if (near_ranks(dp::name) > 1) tiers[6] = &hardware_->links.front();
+        return tiers;
+    }
+    /// As many neighbours along an axis as the nearest tier joins.
+    [[nodiscard]] std::int64_t near_ranks(std::string_view axis) const {
+        auto const& known = at(axis);
+        if (hardware_->links.empty()) return 1;
+        return std::clamp<std::int64_t>(hardware_->links.front().devices / known.stride, 1, known.extent);
+    }
+    [[nodiscard]] Hardware const& hardware() const { return *hardware_; }
+
+  private:
+    struct AxisLink {
+        std::string_view name;
+        std::int64_t extent = 1;
+        Link const* link = nullptr; ///< the tier that joins all ranks of a group along the axis
+        std::int64_t stride = 1;
+    };
+
+    /// A group meets as in a tree of pairs.
+    [[nodiscard]] double meeting(std::int64_t group, double times) const {
+        return times * hardware_->jitter_s * std::log2(static_cast<double>(group));
+    }
+    [[nodiscard]] Link const& tier(std::int64_t span) const {
+        for (auto const& link : hardware_->links)
+            if (link.devices >= span) return link;
+        if (!hardware_->links.empty()) return hardware_->links.back();
+        static constexpr Link none{.devices = 1, .latency_s = 0, .bandwidth = 1e30};
+        return none;
+    }
+    [[nodiscard]] Link const* fastest(std::int64_t group) const {
+        Link const* best = &tier(group > 1 ? group : 1);
+        for (auto const& link : hardware_->links)
+            if (group > 1 && link.devices >= group && bandwidth(link, group) > bandwidth(*best, group)) best = &link;
+        return best;
+    }
+    [[nodiscard]] double message_bandwidth(Link const& link, std::int64_t group) const {
+        double const part = link.message_bandwidth > 0 ? link.message_bandwidth / link.bandwidth : 1;
+        return bandwidth(link, group) * part;
+    }
+    [[nodiscard]] static double message_latency(Link const& link) {
+        return link.message_latency_s > 0 ? link.message_latency_s : link.latency_s;
+    }
+    [[nodiscard]] double bandwidth(Link const& link, std::int64_t group) const {
+        double const used = link.topology == Topology::mesh ? static_cast<double>(std::min(group, link.devices) - 1) /
+                                                                  static_cast<double>(link.devices - 1)
+                                                            : 1;
+        return link.bandwidth * hardware_->bandwidth_efficiency * used;
+    }
+    [[nodiscard]] AxisLink const& at(std::string_view axis) const {
+        for (auto const& known : axes_)
+            if (known.name == axis) return known;
+        throw std::invalid_argument("there is no axis " + std::string(axis));
+    }
+
+    static constexpr std::array<std::string_view, 5> axis_names_{"dp", "pp", "ep", "cp", "tp"};
+
+    Hardware const* hardware_;
+    double peak_;
+    std::array<AxisLink, 5> axes_;
+};
+
+} // namespace pentad::planner

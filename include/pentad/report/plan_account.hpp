@@ -1,0 +1,120 @@
+// Room: report. The account of a plan for people: where the time goes, what bounds each operation, what is held and
+// what is sent.
+#pragma once
+
+#include <pentad/pipeline/generators.hpp>
+#include <pentad/planner/estimate.hpp>
+#include <pentad/report/plan_remarks.hpp>
+#include <pentad/report/plan_table.hpp>
+#include <pentad/report/plan_text.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace pentad::report {
+
+/// The seconds of a step by what the slowest rank does, or waits for.
+inline std::vector<std::pair<std::string, double>> time_shares(planner::Shares const& shares) {
+    std::vector<std::pair<std::string, double>> list{
+        {"matrix products", shares.matrix}, {"attention", shares.attention}, {"passes over memory", shares.vector}};
+    for (auto const axis : planner::axis_order)
+        if (shares.communication[axis] > 0)
+            list.emplace_back("communication, " + std::string(axis), shares.communication[axis]);
+    list.insert(list.end(), {{"waits for the host", shares.dispatch},
+                             {"waits for other stages", shares.bubble},
+                             {"gradients and parameters", shares.synchronisation},
+                             {"optimizer", shares.optimizer}});
+    for (auto& [what, seconds] : list) seconds = std::max(seconds, 0.0); // a difference of sums may be rounded below
+    return list;
+}
+
+namespace detail {
+
+/// Operations of one name.
+struct OperationTime {
+    std::string_view name;
+    bool sends = false;
+    double forward = 0, backward = 0, longest = 0;
+    planner::Bound bound = planner::Bound::compute; ///< of the longest
+
+    [[nodiscard]] double seconds() const { return forward + backward; }
+};
+
+/// What all stages do for a micro-batch, the longest first.
+inline std::vector<OperationTime> operation_times(planner::Model const& model, planner::Hardware const& hardware,
+                                                  planner::Configuration const& c) {
+    planner::Account const account(model, c);
+    planner::Rates const rates(hardware, c);
+    std::vector<OperationTime> list;
+    for (auto const& stage : planner::stage_shapes(model, c.pp))
+        account.for_each_part(stage, [&](planner::PartAccount const& part) {
+            for (auto const& x : part.operations) {
+                bool const sends = x.kind == planner::Kind::communication;
+                auto found = std::find_if(list.begin(), list.end(), [&](auto const& known) {
+                    return known.name == x.name && known.sends == sends;
+                });
+                if (found == list.end()) found = list.insert(found, {.name = x.name, .sends = sends});
+                double const seconds = std::max(rates.seconds(x), rates.dispatch(x));
+                bool const is_forward = x.direction == planner::Direction::forward;
+                (is_forward ? found->forward : found->backward) += seconds;
+                if (is_forward && c.recompute == planner::Recompute::full && account.is_layer(part))
+                    found->backward += seconds;
+                if (seconds > found->longest) found->longest = seconds, found->bound = rates.bound(x);
+            }
+        });
+    std::sort(list.begin(), list.end(), [](auto const& a, auto const& b) { return a.seconds() > b.seconds(); });
+    return list;
+}
+
+} // namespace detail
+
+/// @throws std::invalid_argument where it is no plan (misfit())
+inline std::string plan_account(planner::Model const& model, planner::Hardware const& hardware,
+                                planner::Configuration const& c) {
+    auto const estimate = planner::estimate(model, hardware, c);
+    using Rows = std::vector<std::vector<std::string>>;
+    std::string text = model.name + " on " + std::to_string(c.devices()) + " x " + hardware.name + ": " + mesh_text(c) +
+                       " " + settings_text(c) + "\n\nstep " + duration(estimate.step_s) + ", " +
+                       count(estimate.tokens_per_s) + " tokens/s, MFU " + percent(estimate.mfu) + ", memory " +
+                       bytes(estimate.memory_peak) + " of " + bytes(hardware.memory_bytes) +
+                       (estimate.fits ? "" : ": " + what_is_lacking(estimate, hardware)) + "\n";
+    auto const section = [&](std::string const& heading, Rows const& rows) {
+        text += "\n" + heading + "\n" + table_text(rows, 1);
+    };
+    Rows rows;
+    for (auto const& [what, seconds] : time_shares(estimate.shares))
+        rows.push_back({"  " + what, duration(seconds), percent(seconds / estimate.step_s)});
+    section("a step of the slowest rank", rows);
+    rows.clear();
+    for (auto const& [what, held] : memory_kinds(estimate.fullest))
+        rows.push_back({"  " + std::string(what), bytes(held)});
+    section("memory of the fullest rank (the mean is " + bytes(estimate.memory_mean) + ")", rows);
+    rows.clear();
+    for (auto const axis : planner::axis_order)
+        if (estimate.bytes[axis] > 0)
+            rows.push_back({"  " + std::string(axis), bytes(estimate.bytes[axis]),
+                            bytes(estimate.bytes[axis] / static_cast<double>(c.devices())) + " a rank"});
+    if (!rows.empty()) section("sent in a step, by axis", rows);
+
+    auto const times = detail::operation_times(model, hardware, c);
+    double all = 0;
+    for (auto const& x : times) all += x.seconds();
+    rows = {{"  ", "forward", "backward", "share", "bound by"}};
+    for (auto const& x : times)
+        rows.push_back({"  " + std::string(x.name) + (x.sends ? " (sent)" : ""), duration(x.forward),
+                        duration(x.backward), percent(x.seconds() / all),
+                        std::string(planner::bound_names[static_cast<std::size_t>(x.bound)])});
+    section("operations of a micro-batch in all stages: " + duration(all), rows);
+
+    text += "\nguidelines (+ followed, - not)\n";
+    for (auto const& remark : plan_remarks(model, hardware, c))
+        text += std::string(remark.follows ? "+ " : "- ") + remark.text + "\n";
+    return text;
+}
+
+} // namespace pentad::report

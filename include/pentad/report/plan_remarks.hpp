@@ -1,0 +1,248 @@
+// Room: report. What the published guidelines say of a plan, each with its reason in the plan's own numbers.
+#pragma once
+
+#include <pentad/planner/estimate.hpp>
+#include <pentad/report/format.hpp>
+#include <pentad/report/plan_text.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pentad::report {
+
+/// A sentence about a plan, and whether the plan follows the guideline that it is about.
+struct Remark {
+    bool follows = true;
+    std::string text;
+};
+
+namespace detail {
+
+class PlanRemarks {
+  public:
+    PlanRemarks(planner::Model const& model, planner::Hardware const& hardware, planner::Configuration const& c)
+        : model_(model), hardware_(hardware), c_(c), here_(planner::estimate(model, hardware, c)),
+          rates_(hardware_, c_) {}
+
+    std::vector<Remark> run() {
+        tensor();
+        context();
+        experts();
+        pipeline();
+        sharding();
+        recomputation();
+        host();
+        return std::move(remarks_);
+    }
+
+  private:
+    using Configuration = planner::Configuration;
+
+    void say(bool follows, std::string text) { remarks_.push_back({follows, std::move(text)}); }
+
+    /// Devices from the first of a group along the axis to its last.
+    [[nodiscard]] std::int64_t span(std::string_view axis) const {
+        std::int64_t devices = 1;
+        for (std::size_t i = c_.order.size(); i-- > 0;) {
+            devices *= c_.extent(c_.order[i]);
+            if (c_.order[i] == axis) break;
+        }
+        return devices;
+    }
+    [[nodiscard]] std::int64_t nodes(std::string_view axis) const {
+        return (span(axis) + hardware_.devices_per_node - 1) / hardware_.devices_per_node;
+    }
+    [[nodiscard]] std::string speed(planner::Rates const& rates, std::string_view axis) const {
+        double const many = 1e15; // so that latency does not count
+        return bytes(many / rates.collective(axis, many, 0)) + "/s";
+    }
+    [[nodiscard]] static std::string extent(std::string_view axis, std::int64_t n) {
+        return std::string(axis) + " = " + std::to_string(n);
+    }
+    [[nodiscard]] std::string of_step(double seconds) const {
+        return duration(seconds) + " (" + percent(seconds / here_.step_s) + " of the step)";
+    }
+
+    struct Other {
+        Configuration configuration;
+        planner::Estimate estimate;
+    };
+    /// The plan with something changed; none where the model or the batch does not take it.
+    template <class Change>
+    [[nodiscard]] std::optional<Other> with(Change&& change) const {
+        auto c = c_;
+        change(c);
+        if (c.devices() != c_.devices() || !planner::misfit(model_, c).empty()) return std::nullopt;
+        return Other{c, planner::estimate(model_, hardware_, c)};
+    }
+    /// "; dp=8,tp=8 takes 1.2 s a step, not 2.3 s"
+    [[nodiscard]] std::string against(std::optional<Other> const& other) const {
+        if (!other) return "";
+        std::string const verb = other->estimate.step_s < here_.step_s ? " takes " : " takes longer still, ";
+        return "; " + mesh_text(other->configuration) + verb + duration(other->estimate.step_s) + " a step, not " +
+               duration(here_.step_s) + (other->estimate.fits ? "" : ", but lacks memory");
+    }
+
+    /// Narayanan et al. 2021 (arXiv:2104.04473), takeaway 1; Korthikanti et al. 2022, section 4.2.
+    void tensor() {
+        if (c_.tp == 1) return;
+        double const seconds = here_.shares.communication[tp::name];
+        if (nodes(tp::name) == 1) {
+            say(true, extent("tp", c_.tp) + " stays within a node: its collectives take " + of_step(seconds) + " at " +
+                          speed(rates_, tp::name));
+        } else {
+            std::int64_t const within = hardware_.devices_per_node;
+            auto const other = with([&](Configuration& c) {
+                c.dp *= c.tp / within;
+                c.tp = within;
+            });
+            say(false, extent("tp", c_.tp) + " spans " + std::to_string(nodes(tp::name)) +
+                           " nodes: its collectives take " + of_step(seconds) + " at " + speed(rates_, tp::name) +
+                           against(other));
+        }
+        if (c_.sequence_parallel) return;
+        if (auto const other = with([](Configuration& c) { c.sequence_parallel = true; }))
+            say(false,
+                "without sequence parallelism every rank of tp holds the whole residual stream: with it the fullest "
+                "rank holds " +
+                    bytes(other->estimate.memory_peak) + ", not " + bytes(here_.memory_peak) + ", and a step takes " +
+                    duration(other->estimate.step_s) + ", not " + duration(here_.step_s));
+    }
+
+    /// Context parallelism is for activations, and neighbours of tp share a node with it.
+    void context() {
+        if (c_.cp == 1) return;
+        double const seconds = here_.shares.communication[cp::name];
+        std::string const both = "tp x cp = " + std::to_string(c_.tp * c_.cp);
+        if (nodes(cp::name) > 1)
+            say(false, both + " spans " + std::to_string(nodes(cp::name)) + " nodes: keys and values take " +
+                           of_step(seconds) + " at " + speed(rates_, cp::name));
+        else
+            say(true, both + " stays within a node: keys and values take " + of_step(seconds) + " at " +
+                          speed(rates_, cp::name));
+        auto const other = with([](Configuration& c) {
+            c.dp *= c.cp;
+            c.cp = 1;
+        });
+        if (!other) return;
+        bool const needed = !other->estimate.fits;
+        say(needed, extent("cp", c_.cp) + " leaves " + bytes(here_.fullest.activations) +
+                        " of activations on the fullest rank; " + mesh_text(other->configuration) + " has " +
+                        bytes(other->estimate.fullest.activations) +
+                        (needed ? ", and does not fit"
+                                : ", which fits, and takes " + duration(other->estimate.step_s) + " a step, not " +
+                                      duration(here_.step_s)));
+    }
+
+    /// Rajbhandari et al. 2022 (DeepSpeed-MoE): whole experts on each rank; all-to-all within a node where it can be.
+    void experts() {
+        auto const& e = model_.experts;
+        if (c_.ep == 1) return;
+        double const seconds = here_.shares.communication[ep::name];
+        std::string const held = extent("ep", c_.ep) + " divides the experts, " + std::to_string(e.count / c_.ep) +
+                                 " of " + std::to_string(e.count) + " on each rank";
+        if (nodes(ep::name) == 1)
+            say(true, held + ", and stays within a node: the rows take " + of_step(seconds) + " at " +
+                          speed(rates_, ep::name));
+        else
+            say(false, held + ", but spans " + std::to_string(nodes(ep::name)) + " nodes: the rows, " +
+                           std::to_string(e.top_k) + " for each token, take " + of_step(seconds) + " at " +
+                           speed(rates_, ep::name));
+    }
+
+    /// Huang et al. 2019 (GPipe), section 2.3: the bubble is little where there are 4 micro-batches for a stage.
+    void pipeline() {
+        if (c_.pp == 1) return;
+        std::int64_t const m = c_.micro_batches(), enough = 4 * c_.pp;
+        std::string const bubble = std::to_string(m) + " micro-batches on " + std::to_string(c_.pp) +
+                                   " ranks of the pipeline: the bubble is " + of_step(here_.shares.bubble);
+        if (m >= enough) {
+            say(true, bubble);
+        } else {
+            std::string better;
+            auto const other = with([](Configuration& c) { c.micro_batch = 1; });
+            if (c_.micro_batch > 1 && other && other->estimate.step_s < here_.step_s)
+                better = "; a micro-batch of 1 makes " + std::to_string(other->configuration.micro_batches()) +
+                         " of them, and a step of " + duration(other->estimate.step_s);
+            say(false, bubble + (m < c_.pp ? ", as some stages always wait" : "") + "; from " + std::to_string(enough) +
+                           " on it is small" + better);
+        }
+        std::int64_t const rest = model_.layers % c_.pp;
+        if (rest != 0)
+            say(false, std::to_string(model_.layers) + " layers do not divide by " + extent("pp", c_.pp) +
+                           ": some ranks have " + std::to_string(model_.layers / c_.pp + 1) +
+                           " and others wait for them with " + std::to_string(model_.layers / c_.pp));
+    }
+
+    /// Rajbhandari et al. 2020: stage 1 costs nothing; from stage 2 on with several micro-batches see below.
+    void sharding() {
+        double const many = static_cast<double>(c_.dp * c_.ep * c_.cp);
+        if (c_.zero == 0 && many > 1) {
+            if (auto const other = with([](Configuration& c) { c.zero = 1; }))
+                say(false, "every rank holds the whole optimizer state, " + bytes(here_.fullest.optimizer) +
+                               "; with ZeRO-1 the fullest holds " + bytes(other->estimate.fullest.optimizer) +
+                               ", and a step takes " + duration(other->estimate.step_s) + ", not " +
+                               duration(here_.step_s));
+        }
+        std::int64_t const m = c_.micro_batches();
+        if (c_.zero < 2 || m == 1) return;
+        // The parameters (stage 3) and the gradients (2 and 3) go for each micro-batch, not once a step.
+        auto const kept = with([](Configuration& c) { c.zero = 1; });
+        if (!kept) return;
+        std::string const what =
+            c_.zero == 3 ? "gathers the parameters twice and reduces the gradients" : "reduces the gradients";
+        say(!kept->estimate.fits,
+            "ZeRO-" + std::to_string(c_.zero) + " " + what + " for each of " + std::to_string(m) + " micro-batches" +
+                (c_.pp > 1 ? " of the pipeline" : "") + ": " + bytes(here_.bytes.total()) +
+                " are sent in a step, against " + bytes(kept->estimate.bytes.total()) + " with ZeRO-1, which takes " +
+                duration(kept->estimate.step_s) + " a step, not " + duration(here_.step_s) +
+                (kept->estimate.fits ? ", and fits"
+                                     : ", but lacks " + bytes(kept->estimate.memory_peak - hardware_.memory_bytes)));
+    }
+
+    /// Korthikanti et al. 2022: recompute what is large and quick first.
+    void recomputation() {
+        if (c_.recompute == planner::Recompute::none) return;
+        auto const other = with([&](Configuration& c) {
+            c.recompute =
+                c.recompute == planner::Recompute::full ? planner::Recompute::selective : planner::Recompute::none;
+        });
+        std::string const now = c_.recompute == planner::Recompute::full ? "full" : "selective";
+        std::string const less = c_.recompute == planner::Recompute::full ? "selective recomputation" : "none";
+        if (!other) return;
+        bool const needed = !other->estimate.fits;
+        say(needed, now + " recomputation leaves " + bytes(here_.fullest.activations) +
+                        " of activations on the fullest rank; " + less + " has " +
+                        bytes(other->estimate.fullest.activations) + " and takes " + duration(other->estimate.step_s) +
+                        " a step, not " + duration(here_.step_s) + (needed ? ", but does not fit" : ", and fits"));
+    }
+
+    void host() {
+        double const waits = here_.shares.dispatch;
+        if (waits > 0.05 * here_.step_s)
+            say(false, "the device waits for the host " + of_step(waits) +
+                           ": larger micro-batches, or less of tp and cp, make its operations longer");
+    }
+
+    planner::Model const& model_;
+    planner::Hardware const& hardware_;
+    Configuration const& c_;
+    planner::Estimate here_;
+    planner::Rates rates_;
+    std::vector<Remark> remarks_;
+};
+
+} // namespace detail
+
+/// Those that bear on the plan, in no order of weight. @throws std::invalid_argument where it is none (misfit())
+inline std::vector<Remark> plan_remarks(planner::Model const& model, planner::Hardware const& hardware,
+                                        planner::Configuration const& c) {
+    return detail::PlanRemarks(model, hardware, c).run();
+}
+
+} // namespace pentad::report

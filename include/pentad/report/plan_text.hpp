@@ -1,0 +1,78 @@
+// Room: report. The words of plans: how a mesh, its settings and what it lacks are written.
+#pragma once
+
+#include <pentad/planner/estimate.hpp>
+#include <pentad/report/format.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace pentad::report {
+
+inline constexpr std::array<std::string_view, 3> recompute_names{"none", "selective", "full"};
+inline constexpr std::array<std::string_view, 3> element_names{"f64", "f32", "bf16"};
+
+inline std::string_view name(planner::Recompute recompute) {
+    return recompute_names[static_cast<std::size_t>(recompute)];
+}
+inline std::string_view name(planner::Element element) { return element_names[static_cast<std::size_t>(element)]; }
+
+/// "12.3 %"
+inline std::string percent(double part) { return detail::three_figures(100 * part) + " %"; }
+
+/// "dp=2,tp=4"; axes of extent 1 are left out.
+inline std::string mesh_text(planner::Configuration const& c) {
+    std::string text;
+    for (auto const axis : c.order)
+        if (c.extent(axis) > 1)
+            text += (text.empty() ? "" : ",") + std::string(axis) + "=" + std::to_string(c.extent(axis));
+    return text.empty() ? "dp=1" : text;
+}
+
+/// The axes that join more than one rank, outermost first, where these are not as usual; or nothing.
+inline std::string order_text(planner::Configuration const& c) {
+    std::string order, usual;
+    auto const add = [&](std::string& text, std::string_view axis) {
+        if (c.extent(axis) > 1) text += (text.empty() ? "" : ",") + std::string(axis);
+    };
+    for (auto const axis : c.order) add(order, axis);
+    for (auto const axis : planner::axis_order) add(usual, axis);
+    return order == usual ? "" : order;
+}
+
+/// All else that sets a plan apart from another, as flags of pentad_plan.
+inline std::string settings_text(planner::Configuration const& c) {
+    auto const order = order_text(c);
+    return (order.empty() ? "" : "--order " + order + " ") + "--micro-batch " + std::to_string(c.micro_batch) +
+           " --zero " + std::to_string(c.zero) +
+           (c.zero_ranks > 0 ? " --zero-ranks " + std::to_string(c.zero_ranks) : "") +
+           (c.pp > 1 ? " --schedule " + c.schedule + (c.chunks > 0 ? " --chunks " + std::to_string(c.chunks) : "")
+                     : "") +
+           " --recompute " + std::string(name(c.recompute)) + (c.sequence_parallel ? " --sequence-parallel on" : "");
+}
+
+/// The kinds of memory, as the words for them and bytes.
+inline std::array<std::pair<std::string_view, double>, 5> memory_kinds(planner::Memory const& memory) {
+    return {{{"weights", memory.weights},
+             {"gradients", memory.gradients},
+             {"optimizer state", memory.optimizer},
+             {"activations", memory.activations},
+             {"workspace", memory.workspace}}};
+}
+/// The largest of them.
+inline std::pair<std::string_view, double> largest_kind(planner::Memory const& memory) {
+    auto const kinds = memory_kinds(memory);
+    return *std::max_element(kinds.begin(), kinds.end(),
+                             [](auto const& a, auto const& b) { return a.second < b.second; });
+}
+/// "exceeds memory by 3.1 GiB in optimizer state": the kind that takes most.
+inline std::string what_is_lacking(planner::Estimate const& estimate, planner::Hardware const& hardware) {
+    return "exceeds memory by " + bytes(estimate.memory_peak - hardware.memory_bytes) + " in " +
+           std::string(largest_kind(estimate.fullest).first);
+}
+
+} // namespace pentad::report

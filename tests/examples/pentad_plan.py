@@ -1,0 +1,279 @@
+#!/usr/bin/env python3
+"""Runs pentad_plan as users do: pentad_plan.py PENTAD_PLAN CHECKOUT [update]. What it prints and writes, the contract of --evaluate, that the
+commands of the pages give what the pages show, and that bad input ends in one sentence."""
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+
+PROGRAM, CHECKOUT = sys.argv[1], pathlib.Path(sys.argv[2])
+UPDATE = sys.argv[3:] == ["update"]
+SVG = "{http://www.w3.org/2000/svg}"
+SMALL = "--model llama-3-8b --hardware h100 --devices 16 --seq 4096 --global-batch 256"
+SERVE = "--model llama-3-70b --hardware h100 --serve --prompt 2000 --output 300"
+CONTRACT = ["step_s", "tokens_per_s", "mfu", "memory_peak_bytes", "memory_mean_bytes", "fits", "bytes"]
+
+
+def expect(condition, what):
+    if not condition:
+        raise SystemExit(what)
+
+
+def run(line):
+    return subprocess.run([PROGRAM, *shlex.split(line)], capture_output=True, text=True, timeout=100)
+
+
+def output_of(line):
+    done = run(line)
+    expect(done.returncode == 0 and not done.stderr, f"{line}: {done}")
+    return done.stdout
+
+
+def json_of(line):
+    return json.loads(output_of(line + " --json"))
+
+
+def llama(folder):
+    """The config.json of a small LLaMA."""
+    path = folder / "config.json"
+    path.write_text(json.dumps({"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "vocab_size": 4096,
+                                "intermediate_size": 1408, "num_attention_heads": 8, "num_key_value_heads": 4}))
+    return path
+
+
+def machine(folder, **changes):
+    path = folder / "machine.json"
+    path.write_text(json.dumps({"name": "two nodes", "devices": 16, "devices_per_node": 8, "peak_flops": {"bf16": 3e14, "f32": 2e13},
+                                "memory_bytes": 8e10, "memory_bandwidth": 2e12,
+                                "links": [{"devices": 8, "latency_s": 3e-6, "bandwidth": 3e11},
+                                          {"devices": 16, "latency_s": 1e-5, "bandwidth": 2.5e10}]} | changes))
+    return path
+
+
+def contract(folder):
+    """The evaluating call, word for word."""
+    files = f"--model-json {llama(folder)} --hardware-json {machine(folder)}"
+    call = (f"{files} --evaluate dp=4,pp=2,tp=1,cp=1,ep=1 --seq 1024 --global-batch 64 --micro-batch 2 --zero 1 --schedule 1f1b "
+            "--recompute selective --dtype bf16")
+    made = json_of(call)
+    expect(list(made)[:7] == CONTRACT, list(made))
+    expect(list(made["bytes"]) == ["dp", "pp", "ep", "cp", "tp"] and all(isinstance(x, int) for x in made["bytes"].values()), made)
+    expect(made["fits"] is True and 0 < made["mfu"] < 1 and made["memory_mean_bytes"] <= made["memory_peak_bytes"], made)
+    expect(abs(made["tokens_per_s"] * made["step_s"] / (64 * 1024) - 1) < 1e-9, made)
+    expect(made["bytes"]["dp"] > 0 and made["bytes"]["pp"] > 0 and made["bytes"]["tp"] == 0, made)
+    expect(abs(sum(made["memory_bytes"].values()) - made["memory_peak_bytes"]) < 10, made)
+    for zero in "0123":
+        for recompute in ("none", "selective", "full"):
+            json_of(call.replace("--zero 1", f"--zero {zero}").replace("selective", recompute))
+    # That it does not fit is an answer too.
+    machine(folder, memory_bytes=1e6)
+    tight = json_of(call)
+    expect(tight["fits"] is False and tight | {"fits": True} == made, "what does not fit has other numbers")
+    expect("exceeds memory by" in output_of(call), "it is not said what lacks")
+    # Every setting reaches the estimate.
+    machine(folder)
+    for change in ("--micro-batch 4", "--zero 3", "--schedule gpipe", "--recompute full", "--dtype f32", "--seq 2048", "--global-batch 128"):
+        flag = change.split()[0]
+        other = json_of(re.sub(flag + r" \S+", change, call))
+        expect(other != made, f"{change} changes nothing")
+    expect(json_of(call.replace("tp=1", "tp=2"))["bytes"]["tp"] > 0, "tp sends nothing")
+    more = call.replace("tp=1", "tp=2")
+    for change in ("--sequence-parallel on", "--order tp,dp,pp", "--zero-ranks 2"):
+        expect(json_of(f"{more} {change}") != json_of(more), f"{change} changes nothing")
+    expect(json_of(f"{call} --schedule zb-v --chunks 2".replace("--schedule 1f1b ", "")) != made, "--chunks")
+
+
+def search(folder):
+    text = output_of(SMALL)
+    expect(re.search(r"^1  \S+=.* %", text, re.M) and re.search(r"^5  ", text, re.M) and not re.search(r"^6  ", text, re.M), text)
+    expect(re.search(r"^-  .*exceeds memory by [\d.]+ GiB in (optimizer state|activations|gradients|weights)$", text, re.M), text)
+    found = json_of(SMALL)
+    steps = [plan["step_s"] for plan in found["plans"]]
+    expect(len(steps) == 5 and steps == sorted(steps) and all(plan["fits"] for plan in found["plans"]), steps)
+    expect(found["near_misses"] and all(not x["fits"] and x["step_s"] < steps[0] for x in found["near_misses"]), "near misses")
+    expect(len(json_of(SMALL + " --top 2")["plans"]) == 2, "--top 2")
+    # What is said of the winner is what --explain and --evaluate say of it.
+    more = re.search(r"--explain (.*)", text)[1]
+    one = json_of(f"{SMALL} --evaluate {more}")
+    expect(one == {key: found["plans"][0][key] for key in one}, f"{more} is another plan")
+    account = output_of(f"{SMALL} --explain {more}")
+    for wanted in ("a step of the slowest rank", "memory of the fullest rank", "sent in a step, by axis", "bound by", "guidelines"):
+        expect(wanted in account, f"no {wanted!r} in\n{account}")
+    expect(output_of(f"{SMALL} --explain {more} --types") == output_of(f"{SMALL} --types"), "other types")
+    # What is given is kept.
+    for flag, key, value in (("--mesh tp=4", "mesh", 4), ("--zero 2", "zero", 2), ("--recompute full", "recompute", "full"),
+                             ("--micro-batch 1", "micro_batch", 1), ("--mesh tp=2 --sequence-parallel on", "sequence_parallel", True),
+                             ("--mesh tp=2 --sequence-parallel off", "sequence_parallel", False),
+                             ("--mesh pp=4 --schedule zb-h1", "schedule", "zb-h1")):
+        plans = json_of(f"{SMALL} {flag}")["plans"]
+        kept = [plan[key]["tp"] if key == "mesh" else plan[key] for plan in plans]
+        expect(plans and all(x == value for x in kept), f"{flag}: {kept}")
+    slower = json_of(SMALL + " --dtype f32")["plans"][0]
+    expect(slower["step_s"] > 2 * steps[0], "f32 is as fast as bf16")
+
+
+def picture(folder):
+    path = folder / "plans.svg"
+    output_of(f"{SMALL} --svg {path}")
+    found = json_of(SMALL)
+    root = xml.etree.ElementTree.parse(path).getroot()
+    width, height = float(root.get("width")), float(root.get("height"))
+    points = [circle for circle in root.iter(SVG + "circle") if circle.find(SVG + "title") is not None]
+    expect(len(points) == sum(len(found[kind]) for kind in ("plans", "near_misses", "front")), f"{len(points)} points")
+    expect(all(0 < float(p.get("cx")) < width and 0 < float(p.get("cy")) < height for p in points), "a point is outside")
+    limit = float(re.match(r"M([\d.]+)", next(p for p in root.iter(SVG + "path") if p.get("id") == "limit").get("d"))[1])
+    for point in points:
+        is_miss = point.get("stroke") is not None
+        expect((float(point.get("cx")) > limit) == is_miss, "a plan is on the wrong side of the limit")
+
+
+def machines(folder):
+    path = folder / "h100.json"
+    expect(output_of(f"--hardware h100 --devices 16 --hardware-out {path}") == "", "--hardware-out prints")
+    of_file = SMALL.replace("--hardware h100 --devices 16", f"--hardware-json {path}")
+    expect(json_of(of_file) == json_of(SMALL), "the file of a machine is another machine")
+    half = json.loads(path.read_text())
+    half["peak_flops"] = {key: value / 2 for key, value in half["peak_flops"].items()}
+    path.write_text(json.dumps(half))
+    expect(json_of(of_file)["plans"][0]["step_s"] > 1.5 * json_of(SMALL)["plans"][0]["step_s"], "an edited machine is as fast")
+    names = output_of("--list")
+    expect("deepseek-v3" in names and "h800" in names and "zb-v" in names, names)
+    # One plan may be larger than a node of the preset, as far as its links go.
+    json_of("--model llama-3-8b --hardware h100 --evaluate dp=64,tp=8 --seq 4096 --global-batch 256 --zero 1")
+
+
+def serving(folder):
+    plans = json_of(SERVE)["plans"]
+    rates = [plan["requests_per_s"] for plan in plans]
+    expect(rates == sorted(rates, reverse=True) and len(rates) == 5, rates)
+    within = json_of(SERVE + " --ttft-p95-ms 400")["plans"]
+    expect(all(plan["first_token_p95_s"] <= 0.4 * (1 + 1e-6) for plan in within) and within[0]["requests_per_s"] <= rates[0], within)
+    at = json_of(SERVE + " --ttft-p95-ms 400 --rate 2")["plans"]
+    expect(all(plan["requests_per_s"] == 2 and plan["first_token_p95_s"] <= 0.4 for plan in at), at)
+    quick = json_of(SERVE + " --objective latency")["plans"]
+    answer = [plan["first_token_s"] + 299 * plan["token_s"] for plan in quick]
+    expect(answer == sorted(answer) and answer[0] < plans[0]["first_token_s"] + 299 * plans[0]["token_s"], answer)
+    expect(all(plan["mesh"]["tp"] == 8 for plan in json_of(SERVE + " --mesh tp=8")["plans"]), "--mesh")
+    text = output_of(SERVE)
+    expect("each token" in text and re.search(r"^1  \S+ +[\d.]+ ms", text, re.M), text)
+
+
+def shown(lines, old):
+    """As much of the output as the page shows: `...` stands for the rest."""
+    if "..." not in old:
+        return lines
+    before, after = old.index("..."), len(old) - old.index("...") - 1
+    return lines[:before] + ["..."] + (lines[-after:] if after else [])
+
+
+def pages(folder):
+    """Commands in the pages give what the pages show below them; with `update` it is written there."""
+    blocks = 0
+    for page in (CHECKOUT / "README.md", CHECKOUT / "docs/planner.md"):
+        text = page.read_text()
+        for command, old in re.findall(r"```\n\$ pentad_plan (.*?)\n(.*?)\n```", text, re.S):
+            now = shown(output_of(command).splitlines(), old.splitlines())
+            if UPDATE:
+                text = text.replace(old, "\n".join(now))
+            else:
+                expect(now == old.splitlines(), f"{page.name}: pentad_plan {command} prints\n" + "\n".join(now)
+                       + "\n(pentad_plan.py PENTAD_PLAN CHECKOUT update writes it there)")
+            blocks += 1
+        if UPDATE:
+            page.write_text(text)
+    expect(blocks >= 4, f"the pages show {blocks} commands")
+
+
+def bad_input(folder):
+    config, hardware = llama(folder), machine(folder)
+    bad = folder / "bad.json"
+    bad.write_text("{\"name\": ")
+    odd = folder / "odd.json"
+    odd.write_text(hardware.read_text().replace("memory_bytes", "memory_byte"))
+    negative = folder / "negative.json"
+    negative.write_text(hardware.read_text().replace("80000000000.0", "-1"))
+    other = folder / "other.json"
+    other.write_text(json.dumps({"model_type": "bert"}))
+    one = "--model llama-3-8b --hardware h100 --evaluate dp=2,tp=2 --seq 4096 --global-batch 256"
+    for line, status, message in [
+            ("", 2, "give --model NAME or --model-json FILE"),
+            ("--model llama-3-8b", 2, "give --hardware NAME or --hardware-json FILE"),
+            ("--model llama-3-8b --hardware h100", 2, "give --seq N"),
+            ("--model llama-3-8b --hardware h100 --seq 4096", 2, "give --global-batch N"),
+            (f"--model llama-3-8b --model-json {config} --hardware h100", 2, "--model and --model-json are both given: give one"),
+            (SMALL.replace("llama-3-8b", "lama-3-8"), 2, "--model lama-3-8 is unknown: did you mean llama-3-8b?"),
+            (SMALL.replace("h100", "h1000"), 2, "--hardware h1000 is unknown: did you mean h100?"),
+            (SMALL + " --schedule 1fb1", 2, "--schedule 1fb1 is unknown: did you mean 1f1b?"),
+            (SMALL + " --recompute selectiv", 2, "--recompute selectiv is unknown: did you mean selective?"),
+            (SMALL + " --dtype fp16", 2, "--dtype fp16 is unknown: did you mean"),
+            (SMALL + " --sequence-parallel yes", 2, "--sequence-parallel yes is unknown: did you mean"),
+            (SMALL + " --zero 4", 2, "--zero 4 is not a whole number from 0 to 3"),
+            (SMALL + " --micro-bach 4", 2, "there is no flag --micro-bach: did you mean --micro-batch?"),
+            (SMALL + " 4", 2, "'4' belongs to no flag"),
+            (SMALL + " --micro-batch 0", 2, "--micro-batch 0 is not a whole number from 1"),
+            (SMALL + " --micro-batch 1.5", 2, "--micro-batch 1.5 is not a whole number from 1"),
+            (SMALL.replace("4096", "-4096"), 2, "--seq -4096 is not a whole number from 1"),
+            (SMALL.replace("4096", "4k"), 2, "--seq 4k is not a whole number from 1"),
+            (SMALL.replace("256", "1e9"), 2, "--global-batch 1e9 is not a whole number"),
+            (SMALL.replace("--devices 16", "--devices 0"), 2, "--devices 0 is not a whole number from 1"),
+            (SMALL.replace("--devices 16", "--devices 12"), 2, "they do not fill nodes of 8: give 8 or 16"),
+            (SMALL + " --devices 8", 2, "--devices"),
+            (SMALL + " --top 0", 2, "--top 0 is not a whole number from 1 to 1000"),
+            (SMALL + " --mesh dp", 2, "--mesh dp is not a list of AXIS=EXTENT, as in dp=4,pp=2"),
+            (SMALL + " --mesh dp=2,xp=2", 2, "axis xp is unknown: did you mean"),
+            (SMALL + " --mesh dp=2,dp=4", 2, "--mesh dp=2,dp=4 names dp twice"),
+            (SMALL + " --mesh dp=0", 2, "--mesh dp = 0 is not a whole number from 1"),
+            (SMALL + " --mesh dp=3", 2, "the mesh has 3 ranks, which do not divide the 16 devices"),
+            (SMALL + " --mesh ep=2", 2, "no mesh of 16 devices takes this model and batch; with"),
+            (SMALL.replace("256", "7") + " --mesh dp=16", 2, "the global batch = 7 is not divisible by dp x ep x micro-batch = 16"),
+            (SMALL + " --chunks 2", 2, "--chunks is for --evaluate and --explain"),
+            (SMALL + " --prompt 5", 2, "--prompt is for --serve"),
+            (SMALL + " --json --types", 2, "--json and --types are two answers"),
+            (SMALL + " --evaluate dp=16 --mesh dp=4", 2, "--mesh has no meaning with --evaluate"),
+            (SMALL + " --evaluate dp=8", 2, "the mesh has 8 ranks, and --devices says 16"),
+            (one.replace("dp=2,tp=2", "dp=99999"), 2, "h100 joins 16384 devices"),
+            (one.replace("tp=2", "tp=3"), 2, "heads = 32 is not divisible by tp = 3"),
+            (one.replace("tp=2", "ep=2"), 2, "ep = 2 for a model without experts"),
+            (one.replace("tp=2", "pp=3") + " --schedule chimera", 2, "schedule chimera is defined for an even number of ranks, not 3"),
+            (one.replace("tp=2", "pp=2") + " --schedule 1f1b --chunks 2", 2, "1f1b is defined for 1 chunk a rank, not 2"),
+            (one.replace("tp=2", "pp=64"), 2, "64 stages of the pipeline are more than the 32 layers"),
+            (one + " --zero-ranks 3", 2, "dp = 2 is not divisible by the ranks of hybrid ZeRO = 3"),
+            (one + " --order dp", 2, "--order dp does not name tp, which has 2 ranks"),
+            (one + " --order dp,tp,dp", 2, "names dp twice"),
+            (one + " --svg x", 2, "--svg has no meaning with --evaluate"),
+            (one.replace("llama-3-8b", "llama-3-70b").replace("--evaluate dp=2,tp=2", ""), 2, "no plan fits h100 x 8: the nearest, "),
+            (one.replace("--model llama-3-8b", f"--model-json {folder}/none"), 2, "No such file"),
+            (one.replace("--model llama-3-8b", f"--model-json {bad}"), 2, "bad.json: "),
+            (one.replace("--model llama-3-8b", f"--model-json {other}"), 2, "other.json: "),
+            (one.replace("--hardware h100", f"--hardware-json {bad}"), 2, "bad.json: line 1"),
+            (one.replace("--hardware h100", f"--hardware-json {odd}"), 2, "did you mean memory_bytes?"),
+            (one.replace("--hardware h100", f"--hardware-json {negative}"), 2, "memory_bytes: expected a number"),
+            (SERVE.replace("--prompt 2000", ""), 2, "give --prompt N"),
+            (SERVE + " --seq 5", 2, "--seq has no meaning with --serve"),
+            (SERVE + " --rate 0", 2, "--rate 0 is not a number above 0"),
+            (SERVE + " --rate nan", 2, "--rate nan is not a number above 0"),
+            (SERVE + " --ttft-p95-ms -3", 2, "--ttft-p95-ms -3 is not a number above 0"),
+            (SERVE + " --objective fast", 2, "--objective fast is unknown: did you mean"),
+            (SERVE + " --mesh cp=2", 2, "--mesh: cp is 1 with --serve"),
+            (SERVE + " --ttft-p95-ms 10", 2, "where no prompt waits the first token takes "),
+            (SERVE + " --rate 1000", 2, "no plan does it: pp=4,tp=2 comes nearest, with "),
+            (SERVE + " --devices 1", 2, "no plan fits: the nearest, dp=1, exceeds memory by "),
+            ("--hardware-out /dev/null --model llama-3-8b --hardware h100", 2, "--model has no meaning with --hardware-out"),
+            ("--list --json", 2, "--json has no meaning with --list"),
+            (SMALL + " --svg /dev/full", 3, "/dev/full: No space left on device"),
+            (f"--hardware h100 --hardware-out {folder}/none/x", 3, "No such file")]:
+        done = run(line)
+        expect(done.returncode == status and re.fullmatch(r"pentad_plan: [^\n]+\n", done.stderr) and message in done.stderr
+               and not done.stdout, f"{line}:\nwanted {status}, {message}\n{done}")
+    done = run("--help")
+    expect(done.returncode == 0 and not done.stderr and "--evaluate" in done.stdout, "--help")
+
+
+with tempfile.TemporaryDirectory() as name:
+    for check in (contract, search, picture, machines, serving, pages, bad_input):
+        check(pathlib.Path(name))
+        print(f"{check.__name__}: ok", flush=True)

@@ -1,0 +1,206 @@
+#include <doctest/doctest.h>
+
+#include <pentad/io/model_config.hpp>
+#include <pentad/planner/model_presets.hpp>
+#include <pentad/planner/parameters.hpp>
+
+#include "scratch.hpp"
+
+#include <string>
+#include <utility>
+
+using namespace pentad;
+
+namespace {
+
+std::string const llama_8b = R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false, "hidden_act": "silu",
+  "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 8192, "mlp_bias": false,
+  "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+  "rope_scaling": null, "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+  "vocab_size": 128256})";
+std::string const mixtral_8x7b = R"({"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
+  "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8,
+  "num_local_experts": 8, "tie_word_embeddings": false, "vocab_size": 32000})";
+std::string const deepseek_v3 = R"({"model_type": "deepseek_v3", "first_k_dense_replace": 3, "hidden_size": 7168,
+  "intermediate_size": 18432, "kv_lora_rank": 512, "moe_intermediate_size": 2048, "moe_layer_freq": 1,
+  "n_routed_experts": 256, "n_shared_experts": 1, "num_attention_heads": 128, "num_experts_per_tok": 8,
+  "num_hidden_layers": 61, "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "q_lora_rank": 1536,
+  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280})";
+std::string const mamba2_7b = R"({"model_type": "mamba2", "chunk_size": 256, "conv_kernel": 4, "expand": 2,
+  "head_dim": 64, "hidden_size": 4096, "n_groups": 8, "num_heads": 128, "num_hidden_layers": 64, "state_size": 128,
+  "tie_word_embeddings": false, "time_step_limit": [0.0, Infinity], "use_bias": false, "use_conv_bias": true, "vocab_size": 32768})";
+std::string const gpt2 = R"({"model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12,
+  "n_positions": 1024, "vocab_size": 50257})";
+
+std::string with(std::string text, std::string const& found, std::string const& instead) {
+    auto const at = text.find(found);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, found.size(), instead);
+}
+
+} // namespace
+
+TEST_CASE("a published config.json is the preset of that model") {
+    for (auto const& [config, preset] : {std::pair{llama_8b, "llama-3-8b"},
+                                         {mixtral_8x7b, "mixtral-8x7b"},
+                                         {deepseek_v3, "deepseek-v3"},
+                                         {mamba2_7b, "mamba2-7b"}}) {
+        CAPTURE(preset);
+        auto const read = io::model_from_config(config);
+        auto const& known = planner::find_model(preset);
+        CHECK(read.layers == known.layers);
+        CHECK(read.hidden == known.hidden);
+        CHECK(read.vocab == known.vocab);
+        CHECK(read.ffn == known.ffn);
+        CHECK(read.feed_forward == known.feed_forward);
+        CHECK(read.attention.heads == known.attention.heads);
+        CHECK(read.attention.kv_heads == known.attention.kv_heads);
+        CHECK(read.attention.head_dim == known.attention.head_dim);
+        CHECK(read.attention.query_rank == known.attention.query_rank);
+        CHECK(read.attention.kv_rank == known.attention.kv_rank);
+        CHECK(read.attention.rope_dim == known.attention.rope_dim);
+        CHECK(read.attention.value_dim == known.attention.value_dim);
+        CHECK(read.experts.count == known.experts.count);
+        CHECK(read.experts.top_k == known.experts.top_k);
+        CHECK(read.experts.ffn == known.experts.ffn);
+        CHECK(read.experts.shared == known.experts.shared);
+        CHECK(read.experts.first == known.experts.first);
+        CHECK(read.mamba.heads == known.mamba.heads);
+        CHECK(read.mamba.head_dim == known.mamba.head_dim);
+        CHECK(read.mamba.state == known.mamba.state);
+        CHECK(read.mamba.groups == known.mamba.groups);
+        CHECK(read.mamba.convolution == known.mamba.convolution);
+        CHECK(read.mamba.chunk == known.mamba.chunk);
+        CHECK(read.ties_embeddings == known.ties_embeddings);
+        CHECK(planner::parameters(read) == planner::parameters(known));
+    }
+    auto const small = io::model_from_config(gpt2);
+    CHECK(small.positions == 1024);
+    CHECK(small.has_biases);
+    CHECK(planner::parameters(small) == 124'439'808.); // openai-community/gpt2
+}
+
+TEST_CASE("fields that are left out have the values that transformers gives them") {
+    auto const kv_heads = [](std::string const& text) { return io::model_from_config(text).attention.kv_heads; };
+    std::string const given = "\"num_key_value_heads\": 8,";
+    CHECK(kv_heads(with(llama_8b, given, "")) == 32);
+    CHECK(kv_heads(with(with(llama_8b, given, ""), "llama", "mistral")) == 8);
+    CHECK(kv_heads(with(with(llama_8b, given, "\"num_key_value_heads\": null,"), "llama", "mistral")) == 32);
+    CHECK(kv_heads(with(mixtral_8x7b, given, "")) == 8);
+
+    auto const own_head_dim = io::model_from_config(with(llama_8b, given, given + "\"head_dim\": 96,"));
+    CHECK(own_head_dim.attention.head_dim == 96);
+    CHECK(io::model_from_config(with(llama_8b, "embeddings\": false", "embeddings\": true")).ties_embeddings);
+    CHECK(!io::model_from_config(with(llama_8b, "\"tie_word_embeddings\": false,", "")).ties_embeddings);
+
+    CHECK(io::model_from_config(gpt2).ties_embeddings);
+    CHECK(io::model_from_config(gpt2).ffn == 4 * 768);
+    CHECK(io::model_from_config(with(gpt2, "\"n_ctx\": 1024", "\"n_inner\": null")).ffn == 4 * 768);
+    CHECK(io::model_from_config(with(gpt2, "\"n_ctx\": 1024", "\"n_inner\": 1000")).ffn == 1000);
+    CHECK(io::model_from_config(with(deepseek_v3, "\"q_lora_rank\": 1536", "\"q_lora_rank\": null"))
+              .attention.query_rank == 0);
+    auto const mamba = io::model_from_config(R"({"model_type": "mamba2", "hidden_size": 2048, "num_heads": 64,
+        "num_hidden_layers": 48, "state_size": 128, "vocab_size": 50288})");
+    CHECK(mamba.mamba.head_dim == 64);
+    CHECK(mamba.mamba.groups == 8);
+
+    // What Python writes for numbers that are none stays as it is within a text.
+    CHECK(io::model_from_config(with(llama_8b, given, given + R"("_name_or_path": "NaN\"Infinity\\",)")).name ==
+          "NaN\"Infinity\\");
+    CHECK(io::model_from_config(llama_8b).name == "llama");
+    CHECK(io::model_from_config(with(llama_8b, given, given + "\"_name_or_path\": \"me/mine\",")).name == "me/mine");
+}
+
+TEST_CASE("a config.json that is wrong is refused with its name, the field and what is expected there") {
+    test::Scratch const scratch;
+    auto const refusal = [&](std::string const& text) -> std::string {
+        test::write_text(scratch / "config.json", text);
+        try {
+            io::read_model(scratch / "config.json");
+        } catch (io::FileError const& error) {
+            std::string const start = "cannot read the model " + (scratch / "config.json").string() + ": ";
+            std::string const what = error.what();
+            CHECK(what.substr(0, start.size()) == start);
+            return what.substr(start.size());
+        }
+        return "";
+    };
+    std::string const none = ": expected a value, and there is none";
+    std::string const size = ": expected a whole number from 1 to 16777216, not ";
+    std::string const types = "model_type: expected one of llama, mistral, mixtral, deepseek_v3, mamba2, gpt2";
+    CHECK(refusal(llama_8b) == "");
+    for (auto const& [text, sentence] : std::initializer_list<std::pair<std::string, std::string>>{
+             {"{}", types + ", and there is none"},
+             {"null", "the file: expected one JSON object"},
+             {R"({"model_type": "bert"})", types + ", not \"bert\""},
+             {R"({"model_type": 5})", "model_type: expected a text, not 5"},
+             {R"({"model_type": "llama"})", "num_hidden_layers" + none},
+             {with(llama_8b, "\"hidden_size\": 4096,", ""), "hidden_size" + none},
+             {with(llama_8b, "\"intermediate_size\": 14336,", ""), "intermediate_size" + none},
+             {with(llama_8b, ",\n  \"vocab_size\": 128256", ""), "vocab_size" + none},
+             {with(llama_8b, "\"num_attention_heads\": 32,", ""), "num_attention_heads" + none},
+             {with(llama_8b, "4096", "0"), "hidden_size" + size + "0"},
+             {with(llama_8b, "4096", "-4096"), "hidden_size" + size + "-4096"},
+             {with(llama_8b, "4096", "4096.5"), "hidden_size" + size + "4096.5"},
+             {with(llama_8b, "4096", "\"4096\""), "hidden_size" + size + "\"4096\""},
+             {with(llama_8b, "4096", "[4096]"), "hidden_size" + size + "[4096]"},
+             {with(llama_8b, "4096", "null"), "hidden_size" + size + "null"},
+             {with(llama_8b, "4096", "NaN"), "hidden_size" + size + "\"NaN\""},
+             {with(llama_8b, "4096", "-Infinity"), "hidden_size" + size + "\"-Infinity\""},
+             {with(llama_8b, "4096", "99999999999999999999"), "hidden_size" + size + "1e+20"},
+             {with(llama_8b, "14336", "99999999"), "intermediate_size" + size + "99999999"},
+             {with(llama_8b, "14336", "18446744073709551615"), "intermediate_size" + size + "18446744073709551615"},
+             {with(llama_8b, "\"num_hidden_layers\": 32", "\"num_hidden_layers\": 10001"),
+              "num_hidden_layers: expected a whole number from 1 to 10000, not 10001"},
+             {with(with(llama_8b, "14336", "16000000"), "4096", "16000000"),
+              "its sizes: expected at most 10^15 parameters from them"},
+             {with(llama_8b, "heads\": 32", "heads\": 33"),
+              "num_attention_heads: expected a divisor of hidden_size = 4096, not 33"},
+             {with(llama_8b, "value_heads\": 8", "value_heads\": 5"),
+              "num_key_value_heads: expected a divisor of num_attention_heads = 32, not 5"},
+             {with(llama_8b, "value_heads\": 8", "value_heads\": 64"),
+              "num_key_value_heads: expected a divisor of num_attention_heads = 32, not 64"},
+             {with(llama_8b, "value_heads\": 8", "value_heads\": -8"), "num_key_value_heads" + size + "-8"},
+             {with(llama_8b, "embeddings\": false", "embeddings\": 0"),
+              "tie_word_embeddings: expected true or false, not 0"},
+             {with(llama_8b, "\"attention_bias\": false", "\"attention_bias\": true"),
+              "attention_bias: expected false, the only one that the planner counts"},
+             {with(llama_8b, "\"rope_scaling\": null", "\"hidden_size\": 2048"),
+              "'hidden_size': expected once in an object"},
+             {with(mixtral_8x7b, "\"num_local_experts\": 8,", ""), "num_local_experts" + none},
+             {with(mixtral_8x7b, "\"num_local_experts\": 8", "\"num_local_experts\": 0"),
+              "num_local_experts" + size + "0"},
+             {with(mixtral_8x7b, "per_tok\": 2", "per_tok\": 9"),
+              "num_experts_per_tok: expected a whole number from 1 to 8, not 9"},
+             {with(mixtral_8x7b, "per_tok\": 2", "per_tok\": 0"),
+              "num_experts_per_tok: expected a whole number from 1 to 8, not 0"},
+             {with(deepseek_v3, "\"kv_lora_rank\": 512,", ""), "kv_lora_rank" + none},
+             {with(deepseek_v3, "per_tok\": 8", "per_tok\": 257"),
+              "num_experts_per_tok: expected a whole number from 1 to 256, not 257"},
+             {with(deepseek_v3, "replace\": 3", "replace\": 62"),
+              "first_k_dense_replace: expected a whole number from 0 to 61, not 62"},
+             {with(deepseek_v3, "freq\": 1", "freq\": 2"),
+              "moe_layer_freq: expected 1, the only one that the planner counts, not 2"},
+             {with(deepseek_v3, "\"v_head_dim\": 128", "\"v_head_dim\": 1.5"), "v_head_dim" + size + "1.5"},
+             {with(mamba2_7b, "heads\": 128", "heads\": 100"),
+              "n_groups: expected a divisor of num_heads = 100, not 8"},
+             {with(mamba2_7b, "heads\": 128", "heads\": 64"),
+              "num_heads: expected heads that make up expand x hidden_size = 8192 elements, not num_heads x head_dim = "
+              "4096"},
+             {with(mamba2_7b, "\"state_size\": 128,", ""), "state_size" + none},
+             {with(mamba2_7b, "conv_bias\": true", "conv_bias\": false"),
+              "use_conv_bias: expected true, the only one that the planner counts"},
+             {with(gpt2, "\"n_head\": 12", "\"n_head\": 7"), "n_head: expected a divisor of n_embd = 768, not 7"},
+             {with(gpt2, "\"n_positions\": 1024,", ""), "n_positions" + none},
+             {with(gpt2, "\"n_layer\": 12", "\"n_layer\": true"),
+              "n_layer: expected a whole number from 1 to 10000, not true"},
+         }) {
+        CAPTURE(text);
+        CHECK(refusal(text) == sentence);
+    }
+    for (auto const& text : {std::string(""), llama_8b.substr(0, 300), llama_8b + "x", with(gpt2, "12", "'12'")}) {
+        CAPTURE(text);
+        CHECK(refusal(text).substr(0, 5) == "line ");
+    }
+    CHECK_THROWS_AS(io::read_model(scratch / "nothing"), io::FileError);
+}

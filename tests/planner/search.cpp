@@ -1,0 +1,119 @@
+// The search finds what timing every configuration finds.
+#include <doctest/doctest.h>
+
+#include <pentad/planner/hardware_presets.hpp>
+#include <pentad/planner/model_presets.hpp>
+#include <pentad/planner/search.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+using namespace pentad::planner;
+
+namespace {
+
+/// All configurations that fit, timed one by one.
+std::vector<Candidate> by_force(Request const& request) {
+    std::vector<Candidate> found;
+    Pipelines pipelines;
+    for_each_configuration(
+        request, pipelines, [](double, double) { return true; },
+        [&](Configuration const& c, Bounds const& bounds) {
+            Candidate const candidate{c, estimate(request.model, request.hardware, c, pipelines)};
+            CHECK(bounds.seconds() <= candidate.estimate.step_s);
+            CHECK(bounds.bytes() <= candidate.estimate.memory_peak);
+            if (candidate.estimate.fits) found.push_back(candidate);
+        });
+    std::sort(found.begin(), found.end(),
+              [](auto const& a, auto const& b) { return detail::rank_of(a) < detail::rank_of(b); });
+    return found;
+}
+
+void compare(Request const& request) {
+    auto const all = by_force(request);
+    auto const found = search(request, 20);
+    REQUIRE(found.best.size() == std::min<std::size_t>(20, all.size()));
+    for (std::size_t i = 0; i < found.best.size(); ++i) {
+        CHECK(found.best[i].estimate.step_s == all[i].estimate.step_s);
+        CHECK(found.best[i].estimate.memory_peak == all[i].estimate.memory_peak);
+    }
+    // The front: nobody is as fast with less memory.
+    double least = 1e300;
+    std::size_t next = 0;
+    for (auto const& candidate : all) {
+        if (candidate.estimate.memory_peak >= least) continue;
+        least = candidate.estimate.memory_peak;
+        REQUIRE(next < found.front.size());
+        CHECK(found.front[next].estimate.memory_peak == least);
+        CHECK(found.front[next++].estimate.step_s == candidate.estimate.step_s);
+    }
+    CHECK(next == found.front.size());
+    CHECK(found.timed < static_cast<std::int64_t>(all.size()));
+}
+
+/// DeepSeek-V3 in small: latent attention, a dense layer, shared experts.
+Model small_deepseek() {
+    auto model = find_model("deepseek-v3");
+    model.layers = 9;
+    model.experts.count = 16;
+    model.experts.first = 1;
+    return model;
+}
+
+} // namespace
+
+TEST_CASE("dense, on one node") {
+    compare({.model = find_model("llama-2-7b"),
+             .hardware = find_hardware("ascend-910b"),
+             .seq = 4096,
+             .global_batch = 64,
+             .most_micro_batch = 2});
+}
+
+TEST_CASE("DeepSeek-V3 in small, over four nodes and little memory") {
+    auto machine = with_devices(find_hardware("h800"), 32);
+    machine.memory_bytes = 40e9;
+    compare({.model = small_deepseek(),
+             .hardware = machine,
+             .seq = 4096,
+             .global_batch = 64,
+             .schedules = {"1f1b", "zb-h1"},
+             .most_micro_batch = 1});
+}
+
+TEST_CASE("what is given is kept") {
+    Request request{.model = find_model("llama-3-8b"),
+                    .hardware = with_devices(find_hardware("h100"), 16),
+                    .seq = 8192,
+                    .global_batch = 64};
+    request.tp = 4;
+    request.zero = 2;
+    request.recompute = Recompute::full;
+    request.micro_batch = 2;
+    auto const found = search(request, 3);
+    REQUIRE(found.best.size() == 3);
+    for (auto const& candidate : found.best) {
+        CHECK(candidate.configuration.tp == 4);
+        CHECK(candidate.configuration.zero == 2);
+        CHECK(candidate.configuration.recompute == Recompute::full);
+        CHECK(candidate.configuration.micro_batch == 2);
+        CHECK(candidate.configuration.devices() == 16);
+    }
+}
+
+TEST_CASE("near misses are faster than the best, and lack memory") {
+    Request const request{
+        .model = find_model("llama-2-7b"), .hardware = find_hardware("ascend-910b"), .seq = 4096, .global_batch = 1024};
+    auto const found = search(request, 5);
+    REQUIRE_FALSE(found.near_misses.empty());
+    for (auto const& miss : found.near_misses) {
+        CHECK(miss.estimate.step_s < found.best.front().estimate.step_s);
+        CHECK(miss.estimate.memory_peak > request.hardware.memory_bytes);
+    }
+    auto impossible = request;
+    impossible.hardware.memory_bytes = 1e9;
+    auto const none = search(impossible, 5);
+    CHECK(none.best.empty());
+    CHECK_FALSE(none.near_misses.empty());
+}

@@ -1,0 +1,139 @@
+#include <doctest/doctest.h>
+
+#include <pentad/planner/hardware_presets.hpp>
+#include <pentad/planner/model_presets.hpp>
+#include <pentad/report/plan_remarks.hpp>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace pentad;
+using planner::Configuration;
+using planner::Recompute;
+
+namespace {
+
+Configuration plan(std::int64_t dp, std::int64_t pp, std::int64_t ep, std::int64_t cp, std::int64_t tp) {
+    Configuration c;
+    c.dp = dp, c.pp = pp, c.ep = ep, c.cp = cp, c.tp = tp;
+    c.seq = 4096;
+    c.global_batch = 256;
+    c.zero = 1;
+    c.sequence_parallel = tp > 1;
+    return c;
+}
+
+std::vector<report::Remark> remarks_on(std::string_view model, Configuration const& c) {
+    return report::plan_remarks(planner::find_model(model),
+                                planner::with_devices(planner::find_hardware("h100"), c.devices()), c);
+}
+
+bool is_there(std::vector<report::Remark> const& list, std::string_view beginning) {
+    for (auto const& x : list)
+        if (x.text.starts_with(beginning)) return true;
+    return false;
+}
+/// The remark that begins so.
+report::Remark find(std::vector<report::Remark> const& list, std::string_view beginning) {
+    CAPTURE(beginning);
+    REQUIRE(is_there(list, beginning));
+    for (auto const& x : list)
+        if (x.text.starts_with(beginning)) return x;
+    return {};
+}
+
+bool has(report::Remark const& remark, std::string_view part) { return remark.text.find(part) != std::string::npos; }
+
+} // namespace
+
+TEST_CASE("tp within a node is praised with its speed, and across nodes set against a node's") {
+    auto const within = find(remarks_on("llama-3-8b", plan(4, 1, 1, 1, 8)), "tp = 8 stays within a node");
+    CHECK(within.follows);
+    CHECK(has(within, "at 327 GiB/s")); // 0.78 x 450 GB/s
+    auto const across = find(remarks_on("llama-3-8b", plan(2, 1, 1, 1, 16)), "tp = 16 spans 2 nodes");
+    CHECK(!across.follows);
+    CHECK(has(across, "at 36.3 GiB/s")); // 0.78 x 50 GB/s
+    CHECK(has(across, "dp=4,tp=8 takes "));
+}
+
+TEST_CASE("cp is for activations that do not fit") {
+    auto few = plan(4, 1, 1, 2, 4);
+    auto const needless = find(remarks_on("llama-3-8b", few), "cp = 2 leaves");
+    CHECK(!needless.follows);
+    CHECK(has(needless, "dp=8,tp=4 has"));
+    CHECK(has(needless, "which fits"));
+    auto many = plan(1, 1, 1, 8, 8);
+    many.seq = 1 << 19;
+    many.global_batch = 8;
+    auto const list = remarks_on("llama-3-8b", many);
+    auto const needed = find(list, "cp = 8 leaves");
+    CHECK(needed.follows);
+    CHECK(has(needed, "and does not fit"));
+    CHECK(!find(list, "tp x cp = 64 spans 8 nodes: keys and values take").follows);
+    CHECK(find(remarks_on("llama-3-8b", few), "tp x cp = 8 stays within a node").follows);
+}
+
+TEST_CASE("ZeRO-3 under a pipeline gathers for each micro-batch, and says how much") {
+    auto c = plan(4, 4, 1, 1, 4);
+    c.zero = 3;
+    auto const list = remarks_on("llama-3-8b", c);
+    auto const remark = find(list, "ZeRO-3 gathers the parameters twice and reduces the gradients for each of 64");
+    CHECK(!remark.follows);
+    CHECK(has(remark, "micro-batches of the pipeline: "));
+    CHECK(has(remark, " with ZeRO-1, which takes "));
+    CHECK(has(remark, ", and fits"));
+    c.zero = 2;
+    CHECK(!find(remarks_on("llama-3-8b", c), "ZeRO-2 reduces the gradients for each of 64").follows);
+    c.zero = 0;
+    CHECK(!find(remarks_on("llama-3-8b", c), "every rank holds the whole optimizer state").follows);
+    c.zero = 1;
+    for (auto const& x : remarks_on("llama-3-8b", c)) CHECK(x.text.find("ZeRO") == std::string::npos);
+}
+
+TEST_CASE("experts are divided, and ep across nodes costs what it says") {
+    auto const within = find(remarks_on("mixtral-8x7b", plan(2, 2, 8, 1, 1)), "ep = 8 divides the experts, 1 of 8");
+    CHECK(within.follows);
+    CHECK(has(within, "stays within a node"));
+    auto const across = find(remarks_on("mixtral-8x7b", plan(2, 1, 8, 1, 2)), "ep = 8 divides the experts, 1 of 8");
+    CHECK(!across.follows);
+    CHECK(has(across, "spans 2 nodes: the rows, 2 for each token"));
+}
+
+TEST_CASE("micro-batches and layers are weighed against the stages") {
+    auto c = plan(4, 8, 1, 1, 1);
+    CHECK(find(remarks_on("llama-3-8b", c), "64 micro-batches on 8 ranks of the pipeline").follows);
+    c.micro_batch = 4;
+    auto const few = find(remarks_on("llama-3-8b", c), "16 micro-batches on 8 ranks of the pipeline");
+    CHECK(!few.follows);
+    CHECK(has(few, "from 32 on it is small; a micro-batch of 1 makes 64"));
+    CHECK(!is_there(remarks_on("llama-3-8b", c), "32 layers"));
+    auto const uneven = find(remarks_on("llama-3-8b", plan(1, 5, 1, 1, 8)), "32 layers do not divide by pp = 5");
+    CHECK(has(uneven, "some ranks have 7 and others wait for them with 6"));
+}
+
+TEST_CASE("what saves memory for nothing is asked for, and what costs time is questioned") {
+    auto c = plan(4, 1, 1, 1, 8);
+    c.sequence_parallel = false;
+    CHECK(!find(remarks_on("llama-3-8b", c), "without sequence parallelism").follows);
+    c.recompute = Recompute::full;
+    auto const needless = find(remarks_on("llama-3-8b", c), "full recomputation leaves");
+    CHECK(!needless.follows);
+    CHECK(has(needless, "selective recomputation has"));
+    CHECK(has(needless, "and fits"));
+    auto tight = plan(8, 1, 1, 1, 1);
+    tight.micro_batch = 8;
+    tight.recompute = Recompute::full;
+    auto const needed = find(remarks_on("llama-3-8b", tight), "full recomputation leaves");
+    CHECK(needed.follows);
+    CHECK(has(needed, "but does not fit"));
+    auto small = plan(8, 1, 1, 1, 8);
+    small.seq = 128;
+    CHECK(!find(remarks_on("llama-1b", small), "the device waits for the host").follows);
+    CHECK(!is_there(remarks_on("llama-3-70b", plan(8, 1, 1, 1, 8)), "the device waits"));
+}
+
+TEST_CASE("a mesh is written as it is given") {
+    CHECK(report::mesh_text(plan(2, 1, 1, 1, 8)) == "dp=2,tp=8");
+    CHECK(report::mesh_text(plan(1, 1, 1, 1, 1)) == "dp=1");
+}
