@@ -201,7 +201,7 @@ def bad_input(folder):
     one = "--model llama-3-8b --hardware h100 --evaluate dp=2,tp=2 --seq 4096 --global-batch 256"
     for line, status, message in [
             ("", 2, "give --model NAME or --model-json FILE"),
-            ("--model llama-3-8b", 2, "give --hardware NAME or --hardware-json FILE"),
+            ("--model llama-3-8b", 2, "give --hardware NAME, --hardware-json FILE, or --measure"),
             ("--model llama-3-8b --hardware h100", 2, "give --seq N"),
             ("--model llama-3-8b --hardware h100 --seq 4096", 2, "give --global-batch N"),
             (f"--model llama-3-8b --model-json {config} --hardware h100", 2, "--model and --model-json are both given: give one"),

@@ -141,6 +141,9 @@ TEST_CASE("ZeRO, recomputation, buckets") {
     run.recompute = true;
     compare({.cp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
+    run.context_strategy = ContextStrategy::all_gather;
+    run.order = Order::zigzag;
+    compare({.cp = n}, run);
 }
 
 TEST_CASE("experts, with the rows that were exchanged") {

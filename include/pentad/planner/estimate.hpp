@@ -223,89 +223,106 @@ inline std::string misfit(Model const& model, Configuration const& c) {
     return {};
 }
 
-/// @throws std::invalid_argument with misfit()'s reason
-inline Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c, Pipelines& pipelines) {
-    if (auto const why = misfit(model, c); !why.empty()) throw std::invalid_argument(why);
-    auto const& schedule = pipelines.schedule(c);
-    auto const copies = static_cast<int>(schedule.placements.size());
-    Account const account(model, c, copies);
-    Rates const rates(hardware, c);
-    auto const shapes = stage_shapes(model, schedule.stages());
+namespace detail {
 
-    Work const sizes(model, c);
-    double const activation = sizes.streamed() * static_cast<double>(model.hidden) * size_of(c.element);
-    double const m = static_cast<double>(c.micro_batches());
+/// What a schedule is simulated with.
+inline pipeline::Costs costs_of(Account const& account, std::vector<StageShape> const& shapes,
+                                std::vector<StageTime> const& times, Rates const& rates, Configuration const& c,
+                                double activation) {
     pipeline::Costs costs;
+    costs.message = c.pp > 1 ? nanoseconds(rates.message(pp::name, activation)) : 0;
     costs.stages.clear();
-    costs.message = c.pp > 1 ? detail::nanoseconds(rates.message(pp::name, activation)) : 0;
-    detail::StageTimes const stage_times(account, rates, c);
-    std::vector<detail::StageTime> times;
-    for (auto const& shape : shapes) {
-        auto const& time = times.emplace_back(stage_times.of(shape));
+    for (std::size_t stage = 0; stage < shapes.size(); ++stage) {
         double saved = 0, left = 0;
-        account.for_each_kind(shape, [&](PartAccount const& part, double count) {
+        account.for_each_kind(shapes[stage], [&](PartAccount const& part, double count) {
             saved += count * part.saved;
             left += count * part.left;
         });
-        costs.stages.push_back({.forward = detail::nanoseconds(time.forward.seconds()),
-                                .backward_data = detail::nanoseconds(time.backward_data.seconds()),
-                                .backward_weight = detail::nanoseconds(time.backward_weight.seconds()),
+        costs.stages.push_back({.forward = nanoseconds(times[stage].forward.seconds()),
+                                .backward_data = nanoseconds(times[stage].backward_data.seconds()),
+                                .backward_weight = nanoseconds(times[stage].backward_weight.seconds()),
                                 .activation = static_cast<std::int64_t>(saved),
                                 .weight_part = static_cast<std::int64_t>(left),
                                 .input = static_cast<std::int64_t>(activation)});
     }
-    auto const run = pipelines.run(c, costs, hardware.sharing);
+    return costs;
+}
+
+/// What one rank of the pipeline holds, does and sends in a step.
+struct RankAccount {
+    double seconds = 0; ///< of a micro-batch
+    Shares shares;
+    Memory memory; ///< of weights, gradients and optimizer state
+    Synchronisation synchronisation;
+    PerAxis sent;
+};
+
+inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Account const& account,
+                              std::vector<StageShape> const& shapes, std::vector<StageTime> const& times,
+                              Configuration const& c, double activation) {
+    RankAccount sum;
+    double const copies = static_cast<double>(schedule.placements.size());
+    double const passes = static_cast<double>(c.micro_batches()) / copies; // of micro-batches through a stage here
+    for (int stage = 0; stage < schedule.stages(); ++stage) {
+        if (!schedule.has_stage(rank, stage)) continue;
+        auto const at = static_cast<std::size_t>(stage);
+        sum.seconds += times[at].seconds() / copies;
+        sum.shares.add(times[at].shares, passes);
+        account.for_each_kind(shapes[at],
+                              [&](PartAccount const& part, double count) { sum.sent.add(part.sent, count * passes); });
+        for (auto const& bucket : account.buckets(shapes[at])) {
+            add_bucket(sum.memory, bucket, c);
+            add_synchronisation(sum.synchronisation, bucket, c, account.mesh());
+        }
+        for (auto const& placement : schedule.placements)
+            for (int const peer : {stage - 1, stage + 1})
+                if (placement[at] == rank && peer >= 0 && peer < schedule.stages() &&
+                    placement[static_cast<std::size_t>(peer)] != rank)
+                    sum.sent[pp::name] += activation * passes;
+    }
+    sum.sent.add(sum.synchronisation.reduce, reductions(c));
+    sum.sent.add(sum.synchronisation.gather, gathers(c));
+    sum.sent[dp::name] +=
+        reductions(c) * sum.synchronisation.near_reduce + gathers(c) * sum.synchronisation.near_gather;
+    sum.sent.add(account.numbers());
+    return sum;
+}
+
+} // namespace detail
+
+/// @throws std::invalid_argument with misfit()'s reason
+inline Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c, Pipelines& pipelines) {
+    if (auto const why = misfit(model, c); !why.empty()) throw std::invalid_argument(why);
+    auto const& schedule = pipelines.schedule(c);
+    Account const account(model, c, static_cast<int>(schedule.placements.size()));
+    Rates const rates(hardware, c);
+    auto const shapes = stage_shapes(model, schedule.stages());
+    detail::StageTimes const stage_times(account, rates, c);
+    std::vector<detail::StageTime> times;
+    for (auto const& shape : shapes) times.push_back(stage_times.of(shape));
+    double const activation = Work(model, c).streamed() * static_cast<double>(model.hidden) * size_of(c.element);
+    auto const run = pipelines.run(c, detail::costs_of(account, shapes, times, rates, c, activation), hardware.sharing);
 
     Estimate result;
-    double slowest = 0, end = 0;
+    double slowest = -1, end = 0;
     double const workspace = workspace_of(model, c);
-    double const alike = static_cast<double>(c.devices() / c.pp); // ranks at the same place of the pipeline
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
-        double seconds = 0; // of a micro-batch
-        Shares shares;
-        Memory memory{.activations =
-                          static_cast<double>(run.simulation.ranks[static_cast<std::size_t>(rank)].peak_memory),
-                      .workspace = workspace};
-        Synchronisation synchronisation;
-        PerAxis sent;
-        for (int stage = 0; stage < schedule.stages(); ++stage) {
-            if (!schedule.has_stage(rank, stage)) continue;
-            auto const& shape = shapes[static_cast<std::size_t>(stage)];
-            auto const& time = times[static_cast<std::size_t>(stage)];
-            seconds += time.seconds() / copies;
-            shares.add(time.shares, m / copies);
-            account.for_each_kind(
-                shape, [&](PartAccount const& part, double count) { sent.add(part.sent, count * m / copies); });
-            for (auto const& bucket : account.buckets(shape)) {
-                add_bucket(memory, bucket, c);
-                add_synchronisation(synchronisation, bucket, c, account.mesh());
-            }
-            for (auto const& placement : schedule.placements)
-                for (int const peer : {stage - 1, stage + 1})
-                    if (placement[static_cast<std::size_t>(stage)] == rank && peer >= 0 && peer < schedule.stages() &&
-                        placement[static_cast<std::size_t>(peer)] != rank)
-                        sent[pp::name] += activation * m / copies;
+        auto sum = detail::account_of(rank, schedule, account, shapes, times, c, activation);
+        sum.memory.activations = static_cast<double>(run.simulation.ranks[static_cast<std::size_t>(rank)].peak_memory);
+        sum.memory.workspace = workspace;
+        sum.shares.synchronisation = detail::synchronise(sum.synchronisation, c, rates);
+        sum.shares.optimizer = detail::update(sum.memory, hardware);
+        end = std::max(end, sum.shares.synchronisation + sum.shares.optimizer);
+        if (sum.seconds > slowest) {
+            slowest = sum.seconds;
+            result.shares = sum.shares;
         }
-        double const synchronise = detail::synchronise(synchronisation, c, rates);
-        double const update = detail::update(memory, hardware);
-        end = std::max(end, synchronise + update);
-        if (seconds > slowest) {
-            slowest = seconds;
-            result.shares = shares;
-            result.shares.optimizer = update;
-            result.shares.synchronisation = synchronise;
-        }
-        if (memory.total() > result.fullest.total()) result.fullest = memory;
-        result.memory_mean += memory.total() / schedule.ranks();
-        sent.add(synchronisation.reduce, detail::reductions(c));
-        sent.add(synchronisation.gather, detail::gathers(c));
-        sent[dp::name] +=
-            detail::reductions(c) * synchronisation.near_reduce + detail::gathers(c) * synchronisation.near_gather;
-        sent.add(account.numbers());
-        result.bytes.add(sent, alike);
+        if (sum.memory.total() > result.fullest.total()) result.fullest = sum.memory;
+        result.memory_mean += sum.memory.total() / schedule.ranks();
+        result.bytes.add(sum.sent, static_cast<double>(c.devices() / c.pp)); // ranks at this place of the pipeline
     }
     result.step_s = run.seconds + end;
-    result.shares.bubble = run.seconds - m * slowest;
+    result.shares.bubble = run.seconds - static_cast<double>(c.micro_batches()) * slowest;
     result.tokens_per_s = c.tokens() / result.step_s;
     result.mfu = model_flops_per_token(model, c.seq) * c.tokens() /
                  (result.step_s * hardware.peak(c.element) * static_cast<double>(c.devices()));

@@ -111,8 +111,8 @@ inline double left_by_embedding(Model const& model, Configuration const& c) {
     return size_of(c.element) * Work(model, c).tokens() * static_cast<double>(model.hidden);
 }
 
-/// What a pass holds for a while: gradients of the stream on their way, those inside a layer; with full recomputation,
-/// also what one layer saves.
+/// What a pass holds for a while: gradients of the stream on their way, those inside a layer, keys and values
+/// of other ranks; with full recomputation, also what one layer saves.
 inline double workspace_of(Model const& model, Configuration const& c) {
     Work const work(model, c);
     double const h = static_cast<double>(model.hidden), tp = static_cast<double>(c.tp);
@@ -120,6 +120,17 @@ inline double workspace_of(Model const& model, Configuration const& c) {
     if (auto const& e = model.experts; e.count > 0)
         inner = std::max(inner, static_cast<double>(e.top_k) * (2 * h + static_cast<double>(e.ffn) / tp));
     double bytes = size_of(c.element) * work.tokens() * (3 * h + inner);
+    if (c.cp > 1) {
+        // Keys and values that come by, and their gradients; a ring keeps what comes, what is here and what leaves.
+        auto const& a = model.attention;
+        double const heads =
+            static_cast<double>(a.is_latent() ? a.heads : a.kv_heads) / (a.is_latent() ? tp : work.kv_shards());
+        double const pair = work.tokens() * heads * static_cast<double>(a.key_width() + a.value_width());
+        double const n = static_cast<double>(c.cp);
+        bool const goes_round = c.context == ContextStrategy::ring;
+        bytes +=
+            pair * (size_of(c.element) * (goes_round ? 2 : n) + accumulator_size(c.element) * (goes_round ? 4 : n + 1));
+    }
     if (c.recompute == Recompute::full) {
         auto kept = c;
         kept.recompute = Recompute::none;

@@ -225,15 +225,18 @@ class Work {
         residual();
     }
     /// Keys and values of `width` elements a token go to the other ranks of cp: forward, again backward, and their
-    /// gradients come home in accumulators.
+    /// gradients come home in accumulators. Round a ring, from neighbour to neighbour, or gathered at once.
     void exchange_keys(double width) {
         double const n = static_cast<double>(c_->cp);
         if (n == 1) return;
-        double const others = (n - 1) * tokens_ * width;
-        communicate("keys, values", Direction::forward, cp::name, size_ * others, n - 1, n - 1, true);
-        communicate("keys, values", Direction::backward_data, cp::name, size_ * others, n - 1, n - 1, true);
-        communicate("their gradients", Direction::backward_data, cp::name, accumulator_size(c_->element) * others,
-                    n - 1, n - 1, true);
+        bool const goes_round = c_->context == ContextStrategy::ring;
+        double const others = (n - 1) * tokens_ * width, meetings = goes_round ? n - 1 : 1;
+        auto const exchange = [&](std::string_view name, Direction direction, double size) {
+            communicate(name, direction, cp::name, size * others, n - 1, meetings, goes_round);
+        };
+        exchange("keys, values", Direction::forward, size_);
+        exchange("keys, values", Direction::backward_data, size_);
+        exchange("their gradients", Direction::backward_data, accumulator_size(c_->element));
     }
     /// The causal half of softmax(q k^T) v; backward computes the scores again (Dao 2023, section 2.3): 5 products for
     /// 2. Where a rank of cp has one piece of the sequence, the last one sees the most.
