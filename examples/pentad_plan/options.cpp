@@ -101,6 +101,7 @@ class Parser {
         group_ = "training";
         flag("--seq", "N", "tokens in a sequence");
         flag("--global-batch", "N", "sequences in a step");
+        flag("--expert-imbalance", "X", "rows of the fullest rank's experts over the mean (1)");
         flag("--dtype", "f64|f32|bf16", "number format (default bf16, with f32 master weights)");
         group_ = "what is given, and not searched (with --evaluate and --explain: default)";
         flag("--mesh", "AXES", "extents of the axes that are given, as in dp=4,tp=2; in any order");
@@ -183,8 +184,9 @@ class Parser {
         };
         std::vector<std::string_view> const machine{"--hardware", "--hardware-json", "--measure", "--devices"};
         std::vector<std::string_view> const model{"--model", "--model-json", "--dtype", "--json"};
-        std::vector<std::string_view> const training{"--seq",      "--global-batch", "--micro-batch",       "--zero",
-                                                     "--schedule", "--recompute",    "--sequence-parallel", "--types"};
+        std::vector<std::string_view> const training{"--seq",       "--global-batch",      "--micro-batch",
+                                                     "--zero",      "--expert-imbalance",  "--schedule",
+                                                     "--recompute", "--sequence-parallel", "--types"};
         std::vector<std::string_view> const plan{"--chunks", "--zero-ranks", "--order"};
         auto const all = [](std::initializer_list<std::vector<std::string_view>> lists) {
             std::vector<std::string_view> joined;
@@ -230,6 +232,12 @@ class Parser {
         o.model = has("--model") ? preset("--model", text("--model"), planner::models())
                                  : io::read_model(text("--model-json"));
         if (o.model.name.empty()) o.model.name = text("--model-json");
+        if (!has("--expert-imbalance")) return;
+        if (o.model.experts.count == 0) refuse("--expert-imbalance: " + o.model.name + " has no experts");
+        o.model.experts.imbalance = real("--expert-imbalance", text("--expert-imbalance"));
+        if (o.model.experts.imbalance < 1)
+            refuse("--expert-imbalance " + text("--expert-imbalance") +
+                   " is below 1: the fullest rank has the mean, or more");
     }
     void read_hardware(Options& o) {
         if (measured_) {

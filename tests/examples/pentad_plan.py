@@ -203,6 +203,8 @@ def bad_input(folder):
             ("", 2, "give --model NAME or --model-json FILE"),
             ("--model llama-3-8b", 2, "give --hardware NAME, --hardware-json FILE, or --measure"),
             ("--model llama-3-8b --hardware h100", 2, "give --seq N"),
+            ("--model llama-3-8b --hardware h100 --seq 4096 --global-batch 256 --expert-imbalance 2", 2, "llama-3-8b has no experts"),
+            ("--model mixtral-8x7b --hardware h100 --seq 4096 --global-batch 256 --expert-imbalance 0.5", 2, "is below 1"),
             ("--model llama-3-8b --hardware h100 --seq 4096", 2, "give --global-batch N"),
             (f"--model llama-3-8b --model-json {config} --hardware h100", 2, "--model and --model-json are both given: give one"),
             (SMALL.replace("llama-3-8b", "lama-3-8"), 2, "--model lama-3-8 is unknown: did you mean llama-3-8b?"),

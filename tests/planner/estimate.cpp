@@ -192,6 +192,19 @@ TEST_CASE("the parts of the time are the whole of it, and what is sharded is sha
     }
 }
 
+TEST_CASE("experts that are not in balance take longer and hold more, for the same useful work") {
+    auto model = find_model("mixtral-8x7b");
+    auto const machine = find_hardware("h100");
+    Configuration c{.ep = 8, .seq = 4096, .global_batch = 64};
+    c.zero = 1;
+    auto const even = estimate(model, machine, c);
+    model.experts.imbalance = 1.5;
+    auto const uneven = estimate(model, machine, c);
+    CHECK(uneven.step_s > even.step_s);
+    CHECK(uneven.memory_peak > even.memory_peak);
+    CHECK(uneven.mfu * uneven.step_s == doctest::Approx(even.mfu * even.step_s));
+}
+
 TEST_CASE("what cannot run is refused with the numbers") {
     auto const model = find_model("llama-2-7b");
     auto const machine = find_hardware("ascend-910b");

@@ -35,7 +35,8 @@ constexpr std::int64_t most_devices = 1'000'000'000;
 template <class Object>
 struct NumberKey {
     std::string_view name;
-    double Object::* member;
+    using Member = double Object::*; // nvcc puts parentheses round it otherwise
+    Member member;
     double most;
     bool may_be_zero = false;
     bool is_optional = false;
@@ -55,7 +56,7 @@ constexpr std::array<NumberKey<Hardware>, 6> fitted_keys{
      {"overlap", &Hardware::overlap, 1, true, true},
      {"sharing", &Hardware::sharing, 1, true, true},
      {"jitter_s", &Hardware::jitter_s, 1, true, true}}};
-constexpr std::array<NumberKey<Link>, 4> link_keys{{{"latency_s", &Link::latency_s, 1},
+constexpr std::array<NumberKey<Link>, 4> link_keys{{{"latency_s", &Link::latency_s, 1, true},
                                                     {"bandwidth", &Link::bandwidth, 1e15},
                                                     {"message_latency_s", &Link::message_latency_s, 1, true, true},
                                                     {"message_bandwidth", &Link::message_bandwidth, 1e15, true, true}}};

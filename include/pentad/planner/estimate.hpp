@@ -49,10 +49,11 @@ struct Estimate {
 
 /// FLOPs that the model needs for a token, forward and backward: 6 for each weight of a product, and all of attention's
 /// 12 x heads x head_dim x seq (not its causal half, as the field reports MFU).
-inline double model_flops_per_token(Model const& model, std::int64_t seq) {
+inline double model_flops_per_token(Model model, std::int64_t seq) {
+    model.experts.imbalance = 1;
     Configuration c;
-    c.seq = c.global_batch = 1;
     c.seq = seq;
+    c.global_batch = 1;
     double flops = 0;
     auto const add = [&](Work const& work) {
         for (auto const& x : work.operations()) {
