@@ -3,6 +3,7 @@
 #include <pentad/io/hardware_file.hpp>
 #include <pentad/io/model_config.hpp>
 #include <pentad/mesh/nearest_word.hpp>
+#include <pentad/mesh/number.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/hardware_presets.hpp>
 #include <pentad/planner/model_presets.hpp>
@@ -12,13 +13,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <functional>
 #include <span>
 #include <sstream>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 namespace pentad_plan {
@@ -28,23 +27,15 @@ namespace {
 using Task = Options::Task;
 constexpr std::int64_t many = 1'000'000'000;
 
-/// The whole of a text as a number.
-template <class Number>
-std::optional<Number> number_of(std::string_view text) {
-    Number value = 0;
-    auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (end != text.data() + text.size() || error != std::errc{}) return std::nullopt;
-    return value;
-}
 std::int64_t whole(std::string const& flag, std::string const& text, std::int64_t least, std::int64_t most) {
-    auto const value = number_of<std::int64_t>(text);
+    auto const value = number_in<std::int64_t>(text);
     if (!value || *value < least || *value > most)
         refuse(flag + " " + text + " is not a whole number from " + std::to_string(least) + " to " +
                std::to_string(most));
     return *value;
 }
 double real(std::string const& flag, std::string const& text) {
-    auto const value = number_of<double>(text);
+    auto const value = number_in<double>(text);
     if (!value || !(*value > 0) || *value > 1e9)
         refuse(flag + " " + text + " is not a number above 0, at most 1000000000");
     return *value;
@@ -72,11 +63,9 @@ Extents extents(std::string const& flag, std::string const& text) {
 }
 template <class Presets>
 auto const& preset(std::string const& flag, std::string const& name, Presets const& presets) {
+    if (auto const* found = planner::detail::preset_named(presets, name)) return *found;
     std::vector<std::string_view> names;
-    for (auto const& one : presets) {
-        if (planner::detail::is_same_name(one.name, name)) return one;
-        names.push_back(one.name);
-    }
+    for (auto const& one : presets) names.push_back(one.name);
     refuse(flag + " " + name + " is unknown: did you mean " + std::string(nearest_word(name, names)) +
            "? (--list shows all)");
 }

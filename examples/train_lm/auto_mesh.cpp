@@ -4,6 +4,7 @@
 
 #include <pentad/planner/search.hpp>
 #include <pentad/report/format.hpp>
+#include <pentad/report/plan_text.hpp>
 #include <pentad/train/machine.hpp>
 #include <pentad/train/planned.hpp>
 
@@ -43,11 +44,7 @@ std::string planned_mesh(Options const& options) {
                                     " on a rank, which has " + pentad::report::bytes(request.hardware.memory_bytes));
     }
     auto const& [plan, estimate] = findings.best.front();
-    std::string mesh;
-    for (auto const axis : plan.order)
-        if (plan.extent(axis) > 1)
-            mesh += (mesh.empty() ? "" : ",") + std::string(axis) + "=" + std::to_string(plan.extent(axis));
-    if (mesh.empty()) mesh = "dp=1";
+    auto const mesh = pentad::report::mesh_text(plan);
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0 && !options.quiet)

@@ -36,9 +36,14 @@ int run(int argc, char** argv) {
     int rank = 0, ranks = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    auto const kokkos = pentad::comm::kokkos_settings();
-    Kokkos::ScopeGuard const guard(kokkos); // --mesh auto measures the machine
-    auto const parsed = train_lm::parse(argc, argv, ranks, train_lm::planned_mesh);
+    std::optional<Kokkos::ScopeGuard> guard;
+    auto const start_kokkos = [&] {
+        if (!guard) guard.emplace(pentad::comm::kokkos_settings());
+    };
+    auto const parsed = train_lm::parse(argc, argv, ranks, [&](train_lm::Options const& options) {
+        start_kokkos(); // the machine is measured
+        return train_lm::planned_mesh(options);
+    });
     if (!parsed.help.empty()) {
         if (rank == 0) std::fputs(parsed.help.c_str(), stdout);
         return 0;
@@ -48,6 +53,7 @@ int run(int argc, char** argv) {
     if (rank == 0) refusal = train_lm::check_files(*parsed.options);
     if (agree(refusal.has_value())) return refuse(refusal.value_or(""), rank, bad_input);
 
+    start_kokkos();
     return train_lm::run(*parsed.options) ? 0 : outside_failure;
 }
 

@@ -7,6 +7,7 @@
 #include <pentad/pipeline/validator/progress.hpp>
 #include <pentad/pipeline/validator/verdict.hpp>
 
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -22,6 +23,13 @@ inline Verdict validate(Schedule const& schedule, Machine machine = {}) {
     if (!verdict.refusal) verdict.refusal = detail::check_matching(schedule, order);
     if (!verdict.refusal) verdict.refusal = detail::Progress(schedule, order, machine).run();
     return verdict;
+}
+
+/// The schedule, where validate() accepts it. @throws std::invalid_argument with its message
+inline Schedule proven(Schedule schedule) {
+    if (auto const verdict = validate(schedule); verdict.refusal)
+        throw std::invalid_argument("the schedule " + schedule.name + ": " + verdict.refusal->message());
+    return schedule;
 }
 
 } // namespace pentad::pipeline

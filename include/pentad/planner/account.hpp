@@ -19,8 +19,6 @@
 
 namespace pentad::planner {
 
-inline constexpr std::array<std::string_view, 5> axis_order{"dp", "pp", "ep", "cp", "tp"};
-
 /// A number for each axis, as in the order above.
 struct PerAxis {
     std::array<double, axis_order.size()> of{};
@@ -168,6 +166,11 @@ class Account {
     }
     /// The four of them; a model may lack one.
     [[nodiscard]] std::array<PartAccount const*, 4> parts() const { return {&embedding_, &dense_, &expert_, &head_}; }
+    /// The place of a part among them.
+    [[nodiscard]] std::size_t index_of(PartAccount const& part) const {
+        auto const all = parts();
+        return static_cast<std::size_t>(std::find(all.begin(), all.end(), &part) - all.begin());
+    }
     [[nodiscard]] bool is_layer(PartAccount const& part) const { return &part == &dense_ || &part == &expert_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
 

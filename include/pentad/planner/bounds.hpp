@@ -78,8 +78,7 @@ class Bounds {
             Synchronisation sum;
             for (auto const stage : rank.stages)
                 account_.for_each_kind(shapes_[stage], [&](PartAccount const& part, double count) {
-                    auto const i =
-                        static_cast<std::size_t>(std::find(parts.begin(), parts.end(), &part) - parts.begin());
+                    auto const i = account_.index_of(part);
                     held.weights += count * memory[i].weights;
                     held.gradients += count * memory[i].gradients;
                     held.optimizer += count * memory[i].optimizer;
@@ -90,6 +89,9 @@ class Bounds {
                 std::max(seconds_, run_ + detail::synchronise(sum, c, *rates_) + detail::update(held, *hardware_));
         }
     }
+
+    /// As many neighbours along dp as the nearest links join.
+    [[nodiscard]] std::int64_t near_ranks() const { return rates_->near_ranks(dp::name); }
 
     // A little less, for sums that are rounded in another order.
     [[nodiscard]] double seconds() const { return seconds_ * (1 - 1e-6); }

@@ -17,10 +17,13 @@ enum class Recompute { none, selective, full };
 
 enum class ContextStrategy { ring, all_gather };
 
+/// The axes as they are usually nested, outermost first.
+inline constexpr std::array<std::string_view, 5> axis_order{"dp", "pp", "ep", "cp", "tp"};
+
 struct Configuration {
     std::int64_t dp = 1, pp = 1, ep = 1, cp = 1, tp = 1;
     /// Outermost first: the last axis joins neighbours.
-    std::array<std::string_view, 5> order{"dp", "pp", "ep", "cp", "tp"};
+    std::array<std::string_view, 5> order = axis_order;
     std::int64_t seq = 0;
     std::int64_t global_batch = 0; ///< sequences in a step
     std::int64_t micro_batch = 1;  ///< sequences of a micro-batch on a rank

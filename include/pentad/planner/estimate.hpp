@@ -131,10 +131,8 @@ class StageTimes {
     }
     [[nodiscard]] StageTime of(StageShape const& stage) const {
         StageTime time;
-        auto const parts = account_->parts();
         account_->for_each_kind(stage, [&](PartAccount const& part, double count) {
-            auto const& one =
-                parts_[static_cast<std::size_t>(std::find(parts.begin(), parts.end(), &part) - parts.begin())];
+            auto const& one = parts_[account_->index_of(part)];
             time.forward.add(one.forward, count);
             time.backward_data.add(one.backward_data, count);
             time.backward_weight.add(one.backward_weight, count);

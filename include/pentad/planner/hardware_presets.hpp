@@ -58,15 +58,13 @@ inline std::vector<Hardware> const& machines() {
         // NVIDIA H200 SXM datasheet (2024): as H100, with 141 GB at 4.8 TB/s. DGX H200 user guide: 400 Gbit/s.
         detail::gpu_node("h200", 67e12, 989.5e12, 141e9, 4.8e12, 450e9, 50e9, 794.5 / 989),
         // Zhao et al. 2025, "Insights into DeepSeek-V3", section 4.1: an H100 whose NVLink is cut to 400 GB/s both
-        // ways,
-        // and an adapter of 400 Gbit/s for each GPU. Its f64 is cut too, to far less than half of f32.
+        // ways, and an adapter of 400 Gbit/s for each GPU. Its f64 is cut too, to far less than half of f32.
         detail::gpu_node("h800", 67e12, 989.5e12, 80e9, 3.35e12, 200e9, 50e9, 794.5 / 989),
         // bf16 and memory: Amer, Karim et al., "Distributed Hybrid Parallelism for Large Language Models" (378.88
         // TFLOP/s, 60 GB). The rest: Huawei, Atlas 800T A2 training server with Ascend 910B2: 99 TFLOP/s of f32, HBM
         // at 1600 GB/s, eight devices in a full mesh, each with 7 HCCS links of 392 GB/s together (both ways), and a
         // port of 200 Gbit/s. There is no public figure of latencies: they are left out. The last three are fitted to
-        // that
-        // paper's measurements.
+        // that paper's measurements.
         {.name = "ascend-910b",
          .devices = 8,
          .devices_per_node = 8,

@@ -48,7 +48,7 @@ inline double saved_by_layer(Model const& model, Configuration const& c, std::in
     double saved = 0;
     if (auto const& a = model.attention; a.heads > 0) {
         double const own = static_cast<double>(a.heads) / tp;
-        double const kv = a.is_latent() ? own : static_cast<double>(a.kv_heads) / work.kv_shards();
+        double const kv = work.kv_heads();
         double const keys = static_cast<double>(a.key_width()), values = static_cast<double>(a.value_width());
         double const latent = static_cast<double>(a.is_latent() ? a.query_rank + a.kv_rank + a.rope_dim : 0);
         saved += norm + size * tokens * (h + 2 * latent + own * (keys + values) + kv * (keys + values)) +
@@ -123,9 +123,7 @@ inline double workspace_of(Model const& model, Configuration const& c) {
     if (c.cp > 1) {
         // Keys and values that come by, and their gradients; a ring keeps what comes, what is here and what leaves.
         auto const& a = model.attention;
-        double const heads =
-            static_cast<double>(a.is_latent() ? a.heads : a.kv_heads) / (a.is_latent() ? tp : work.kv_shards());
-        double const pair = work.tokens() * heads * static_cast<double>(a.key_width() + a.value_width());
+        double const pair = work.tokens() * work.kv_heads() * static_cast<double>(a.key_width() + a.value_width());
         double const n = static_cast<double>(c.cp);
         bool const goes_round = c.context == ContextStrategy::ring;
         bytes +=

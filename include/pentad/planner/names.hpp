@@ -20,14 +20,19 @@ namespace pentad::planner::detail {
     return letters(a) == letters(b);
 }
 
-/// The preset of that name; std::invalid_argument lists them where there is none.
+/// The preset of that name, or none.
+template <class Presets>
+[[nodiscard]] auto const* preset_named(Presets const& presets, std::string_view name) {
+    for (auto const& preset : presets)
+        if (is_same_name(preset.name, name)) return &preset;
+    return static_cast<typename Presets::value_type const*>(nullptr);
+}
+/// The same; std::invalid_argument lists them where there is none.
 template <class Presets>
 [[nodiscard]] auto const& find_preset(Presets const& presets, std::string_view name, std::string const& kind) {
+    if (auto const* found = preset_named(presets, name)) return *found;
     std::string known;
-    for (auto const& preset : presets) {
-        if (is_same_name(preset.name, name)) return preset;
-        known += (known.empty() ? "" : ", ") + preset.name;
-    }
+    for (auto const& preset : presets) known += (known.empty() ? "" : ", ") + preset.name;
     throw std::invalid_argument("there is no " + kind + " '" + std::string(name) + "': choose one of " + known);
 }
 

@@ -4,12 +4,12 @@
 
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/simulator.hpp>
+#include <pentad/pipeline/validator.hpp>
 #include <pentad/planner/configuration.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -34,9 +34,7 @@ class Pipelines {
             auto schedule = pipeline::generate(c.schedule, {.ranks = static_cast<int>(c.pp),
                                                             .micro_batches = static_cast<int>(count),
                                                             .chunks = static_cast<int>(c.chunks)});
-            if (auto const verdict = pipeline::validate(schedule); verdict.refusal)
-                throw std::logic_error(schedule.name + ": " + verdict.refusal->message());
-            found = made_.emplace(key, std::move(schedule)).first;
+            found = made_.emplace(key, pipeline::proven(std::move(schedule))).first;
         }
         return found->second;
     }

@@ -94,7 +94,7 @@ class Rates {
     [[nodiscard]] std::array<Link const*, 7> tiers() const {
         std::array<Link const*, 7> tiers{};
         for (auto const& axis : axes_) {
-            auto const at = std::find(axis_names_.begin(), axis_names_.end(), axis.name) - axis_names_.begin();
+            auto const at = std::find(axis_order.begin(), axis_order.end(), axis.name) - axis_order.begin();
             tiers[static_cast<std::size_t>(at)] = axis.extent > 1 ? axis.link : nullptr;
             if (axis.name == pp::name && axis.extent > 1) tiers[5] = &tier(2 * axis.stride);
         }
@@ -152,8 +152,6 @@ class Rates {
             if (known.name == axis) return known;
         throw std::invalid_argument("there is no axis " + std::string(axis));
     }
-
-    static constexpr std::array<std::string_view, 5> axis_names_{"dp", "pp", "ep", "cp", "tp"};
 
     Hardware const* hardware_;
     double peak_;

@@ -261,7 +261,7 @@ void for_each_configuration(Request const& request, Pipelines& pipelines, May&& 
                 for (auto const& order : orders) {
                     c.order = order.order;
                     bounds.place(c);
-                    auto const near = Rates(machine, c).near_ranks(dp::name);
+                    auto const near = bounds.near_ranks();
                     for (int const zero : zeros) {
                         c.zero = zero;
                         c.zero_ranks = 0;

@@ -179,7 +179,7 @@ class Weights {
         add<Matrix, Gathered>(Part::mixer, {2 * at(m.groups * m.state), h});
         add<Matrix, Gathered>(Part::mixer, {mixed, at(m.convolution) + 1}, 1, true);
         add<Layout<f32, Dims<Dim<ffn, dynamic, tp>>>, Gathered>(Part::mixer, {at(m.heads)}, 3, false);
-        add<Layout<f32, Dims<Dim<ffn, dynamic, tp>>>, Gathered>(Part::norms, {inner}, 1, false);
+        add<Layout<f32, Dims<Dim<ffn, dynamic, tp>>>, Gathered>(Part::mixer, {inner}, 1, false);
         add<Column, Gathered>(Part::mixer, {inner, h});
     }
 

@@ -21,7 +21,6 @@
 namespace pentad::planner {
 
 enum class Kind { product, attention, vector, communication };
-inline constexpr std::array<std::string_view, 4> kind_names{"matrix", "attention", "vector", "communication"};
 
 enum class Direction { forward, backward_data, backward_weight };
 
@@ -68,8 +67,12 @@ class Work {
     [[nodiscard]] std::vector<Operation> const& operations() const { return operations_; }
     [[nodiscard]] double tokens() const { return tokens_; }     ///< of a rank
     [[nodiscard]] double streamed() const { return streamed_; } ///< where the residual stream is sharded over tp too
-    [[nodiscard]] double kv_shards() const {
-        return static_cast<double>(std::min(c_->tp, std::max<std::int64_t>(1, model_->attention.kv_heads)));
+    /// Heads of keys and values of a rank; those of latent attention are made for each head of queries.
+    [[nodiscard]] double kv_heads() const {
+        auto const& a = model_->attention;
+        if (a.is_latent()) return static_cast<double>(a.heads) / tp_;
+        return static_cast<double>(a.kv_heads) /
+               static_cast<double>(std::min(c_->tp, std::max<std::int64_t>(1, a.kv_heads)));
     }
 
     void layer(std::int64_t number) {
@@ -131,6 +134,17 @@ class Work {
              .bytes = size_ * backward,
              .dispatches = backward_starts});
     }
+    /// A fused kernel that computes again, in the backward pass, what it has not kept: 5 products for 2.
+    void fused(std::string_view name, double flops, double bytes, double starts, double backward_bytes,
+               double backward_starts) {
+        add({.name = name, .kind = Kind::attention, .flops = flops, .bytes = bytes, .dispatches = starts});
+        add({.name = name,
+             .kind = Kind::attention,
+             .direction = Direction::backward_data,
+             .flops = 2.5 * flops,
+             .bytes = backward_bytes,
+             .dispatches = backward_starts});
+    }
     void norm(std::string_view name, double rows) { vector(name, 2 * rows * hidden_, 6, 4 * rows * hidden_, 9); }
     void residual() { vector("residual", 3 * streamed_ * hidden_, 1, 3 * streamed_ * hidden_, 1); }
 
@@ -147,9 +161,9 @@ class Work {
         auto const cost = cost_of(Plan<From, To>::value, from, extents, mesh_);
         for (std::size_t i = 0; i < cost.axes.size(); ++i) {
             if (cost.bytes[i] == 0) continue;
-            bool const both_ways = direction != Direction::backward_weight && is_sum_kept_whole<From, To>;
             double const steps = find_axis(mesh_, cost.axes[i]).extent - 1;
-            communicate(name, direction, whole_axis_name(cost.axes[i]), cost.bytes[i], (both_ways ? 2 : 1) * steps);
+            communicate(name, direction, whole_axis_name(cost.axes[i]), cost.bytes[i],
+                        (is_sum_kept_whole<From, To> ? 2 : 1) * steps);
         }
     }
     /// An all-reduce goes twice round.
@@ -197,9 +211,8 @@ class Work {
 
     void attention() {
         auto const& a = model_->attention;
-        double const heads = static_cast<double>(a.heads), kv = static_cast<double>(a.kv_heads) / kv_shards();
+        double const own = static_cast<double>(a.heads) / tp_, kv = kv_heads();
         double const keys = static_cast<double>(a.key_width()), values = static_cast<double>(a.value_width());
-        double const own = heads / tp_;
         norm("attention norm", streamed_);
         whole_from_stream("attention input");
         if (a.is_latent()) {
@@ -216,10 +229,10 @@ class Work {
             product("key", tokens_, kv * keys, hidden_);
             product("value", tokens_, kv * values, hidden_);
         }
-        double const rotated = tokens_ * (own + (a.is_latent() ? own : kv)) * keys;
+        double const rotated = tokens_ * (own + kv) * keys;
         vector("rotary embedding", 2 * rotated, 12, 2 * rotated, 14);
-        exchange_keys((a.is_latent() ? own : kv) * (keys + values));
-        attention_core(own, (a.is_latent() ? own : kv), keys, values);
+        exchange_keys(kv * (keys + values));
+        attention_core(own, kv, keys, values);
         product("attention output", tokens_, hidden_, own * values);
         gathered_from_partial("attention output");
         residual();
@@ -238,8 +251,8 @@ class Work {
         exchange("keys, values", Direction::backward_data, size_);
         exchange("their gradients", Direction::backward_data, accumulator_size(c_->element));
     }
-    /// The causal half of softmax(q k^T) v; backward computes the scores again (Dao 2023, section 2.3): 5 products for
-    /// 2. Where a rank of cp has one piece of the sequence, the last one sees the most.
+    /// The causal half of softmax(q k^T) v; backward computes the scores again (Dao 2023, section 2.3). Where a rank of
+    /// cp has one piece of the sequence, the last one sees the most.
     void attention_core(double heads, double kv, double keys, double values) {
         double const n = static_cast<double>(c_->cp);
         double const share = c_->zigzag ? 1 / n : (2 * n - 1) / (n * n);
@@ -247,8 +260,7 @@ class Work {
         double const flops =
             static_cast<double>(c_->micro_batch) * sequence * sequence * share * heads * (keys + values);
         double const moved = size_ * tokens_ * (heads * (keys + values) + kv * (keys + values));
-        add({"attention", Kind::attention, Direction::forward, flops, moved, {}, 0, false, 0, 4});
-        add({"attention", Kind::attention, Direction::backward_data, 2.5 * flops, 2 * moved, {}, 0, false, 0, 5});
+        fused("attention", flops, moved, 4, 2 * moved, 5);
     }
     /// A dense block of width `ffn`, or experts on their `rows`.
     void feed_forward(std::string_view name, double ffn, double rows, bool whole, double experts = 1) {
@@ -326,8 +338,7 @@ class Work {
                                        + 4 * heads * state * width); // into the states, and out of them
         double const states = tokens_ / chunk * heads * state * width;
         double const moved = size_ * tokens_ * (2 * inner + 2 * groups * state) + 4 * 2 * states;
-        add({"scan", Kind::attention, Direction::forward, scan, moved, {}, 0, false, 0, 20});
-        add({"scan", Kind::attention, Direction::backward_data, 2.5 * scan, 3 * moved, {}, 0, false, 0, 40});
+        fused("scan", scan, moved, 20, 3 * moved, 40);
         if (c_->cp > 1) {
             double const n = static_cast<double>(c_->cp);
             double const carry = 4 * static_cast<double>(c_->micro_batch) * heads * state * width;

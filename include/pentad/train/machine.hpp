@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/comm/communicator.hpp>
+#include <pentad/comm/error.hpp>
 #include <pentad/comm/rooted.hpp>
 #include <pentad/kernels/activation.hpp>
 #include <pentad/kernels/elementwise.hpp>
@@ -31,11 +32,11 @@ namespace detail {
 inline double seconds_of(int repeats, std::function<void()> const& call) {
     std::vector<double> times;
     for (int i = 0; i < repeats + 2; ++i) {
-        MPI_Barrier(MPI_COMM_WORLD);
+        comm::check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
         auto const start = std::chrono::steady_clock::now();
         call();
         double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        MPI_Allreduce(MPI_IN_PLACE, &took, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        comm::check(MPI_Allreduce(MPI_IN_PLACE, &took, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD), "MPI_Allreduce");
         if (i >= 2) times.push_back(took);
     }
     std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
@@ -54,7 +55,7 @@ double memory_of_machine() {
     return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 inline double least_of_ranks(double value) {
-    MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
+    comm::check(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
     return value;
 }
 /// What an exchange between computations takes longer than in a loop of its own: the ranks are not there at once.
@@ -96,7 +97,7 @@ planner::Hardware measured_machine(Exec const& exec) {
     int ranks = 1, rank = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    auto const together = [] { MPI_Barrier(MPI_COMM_WORLD); };
+    auto const together = [] { comm::check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"); };
     planner::Hardware machine{.name = "measured", .devices = ranks, .devices_per_node = ranks};
     machine.memory_bytes = detail::least_of_ranks(detail::memory_of_machine<Exec>() / ranks);
     machine.peak_f32 = detail::least_of_ranks(kernels::measure_gemm_speed<f32>(exec, together));

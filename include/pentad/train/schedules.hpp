@@ -5,8 +5,6 @@
 #include <pentad/pipeline/schedule.hpp>
 #include <pentad/pipeline/validator.hpp>
 
-#include <stdexcept>
-#include <string>
 #include <utility>
 
 namespace pentad::train {
@@ -16,9 +14,9 @@ class ProvenSchedules {
   public:
     /// @throws std::invalid_argument when the validator refuses the schedule
     explicit ProvenSchedules(pipeline::Schedule schedule)
-        : training_(proven(std::move(schedule))),
-          evaluation_(proven(pipeline::forwards_of(training_, training_.micro_batches))),
-          sampling_(proven(pipeline::forwards_of(training_, 1))) {}
+        : training_(pipeline::proven(std::move(schedule))),
+          evaluation_(pipeline::proven(pipeline::forwards_of(training_, training_.micro_batches))),
+          sampling_(pipeline::proven(pipeline::forwards_of(training_, 1))) {}
 
     [[nodiscard]] pipeline::Schedule const& training() const { return training_; }
     /// Of as many micro-batches.
@@ -27,12 +25,6 @@ class ProvenSchedules {
     [[nodiscard]] pipeline::Schedule const& sampling() const { return sampling_; }
 
   private:
-    static pipeline::Schedule proven(pipeline::Schedule schedule) {
-        if (auto const verdict = pipeline::validate(schedule); verdict.refusal)
-            throw std::invalid_argument("the schedule " + schedule.name + ": " + verdict.refusal->message());
-        return schedule;
-    }
-
     pipeline::Schedule training_, evaluation_, sampling_;
 };
 
