@@ -13,11 +13,15 @@ struct Variant {
     std::vector<Sample> samples{};
 };
 
-/// `rounds` samples of each, sample(call), in turn.
+/// `rounds` samples of each, sample(call), in turn, there and back: what a variant finds in the caches is what the one
+/// before it left.
 template <class Sample, class F>
 void measure_in_turn(std::vector<Variant<Sample>>& variants, std::size_t rounds, F&& sample) {
     for (std::size_t i = 0; i < rounds; ++i)
-        for (auto& variant : variants) variant.samples.push_back(sample(variant.call));
+        for (std::size_t j = 0; j < variants.size(); ++j) {
+            auto& variant = variants[i % 2 == 0 ? j : variants.size() - 1 - j];
+            variant.samples.push_back(sample(variant.call));
+        }
 }
 
 inline void print(double seconds) { std::printf("%.5g", seconds); }

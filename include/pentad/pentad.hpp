@@ -13,12 +13,14 @@
 #include <pentad/comm/mpi_operation.hpp>
 #include <pentad/comm/network.hpp>
 #include <pentad/comm/node/copy.hpp>
+#include <pentad/comm/node/direct.hpp>
 #include <pentad/comm/node/exchange.hpp>
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/node/mail.hpp>
 #include <pentad/comm/node/reduction.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
 #include <pentad/comm/node/task.hpp>
+#include <pentad/comm/node/ways.hpp>
 #include <pentad/comm/pending.hpp>
 #include <pentad/comm/pool.hpp>
 #include <pentad/comm/progress.hpp>

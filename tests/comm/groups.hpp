@@ -66,7 +66,7 @@ void for_each_group(F&& f) {
 template <class F>
 void for_each_algorithm(F&& f) {
     using comm::Algorithm;
-    for (auto const algorithm : {Algorithm::mpi, Algorithm::mailbox, Algorithm::direct}) {
+    for (auto const algorithm : {Algorithm::mpi, Algorithm::mailbox, Algorithm::direct, Algorithm::process}) {
         CAPTURE(comm::algorithm_names[static_cast<std::size_t>(algorithm)]);
         comm::forced_algorithm() = algorithm;
         f();

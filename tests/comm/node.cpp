@@ -196,6 +196,9 @@ TEST_CASE_TEMPLATE("any size gives the same bits, wherever the buffers are", T, 
             all_collectives<T>(world, piece, where);
     comm::forced_algorithm() = comm::Algorithm::mailbox;
     all_collectives<T>(world, 70001, Where::everybody);
+    comm::forced_algorithm() = comm::Algorithm::process;
+    for (auto const where : {Where::nobody, Where::even_ranks})
+        for (std::size_t const piece : {33, 70001, 300007}) all_collectives<T>(world, piece, where);
     comm::forced_algorithm() = comm::Algorithm::automatic;
 }
 

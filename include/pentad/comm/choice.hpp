@@ -27,9 +27,10 @@ enum class Algorithm {
     automatic, ///< the fastest
     mpi,       ///< the MPI library's own
     mailbox,   ///< within a node: through mailboxes in shared memory
-    direct,    ///< within a node: each other's memory, where it lies in segments
+    direct,    ///< within a node: each other's memory where it lies in segments, and what is faster where it does not
+    process,   ///< within a node: each other's memory, by the kernel where it lies in no segment
 };
-inline constexpr std::array<std::string_view, 4> algorithm_names{"auto", "mpi", "mailbox", "direct"};
+inline constexpr std::array<std::string_view, 5> algorithm_names{"auto", "mpi", "mailbox", "direct", "process"};
 
 /// PENTAD_COLLECTIVES=NAME takes one algorithm wherever it can be used, for tests and measurements.
 /// @throws Error when there is no such algorithm

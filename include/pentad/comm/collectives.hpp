@@ -93,7 +93,8 @@ inline bool is_for_mpi(Communicator const& comm, node::Task const& task) {
 }
 /// The library's own operation for a task, begun.
 inline Pending* begin(Communicator const& comm, node::Task task, MPI_Datatype type, MPI_Op sum) {
-    task.may_read_directly = forced_algorithm() != Algorithm::mailbox;
+    if (forced_algorithm() == Algorithm::mailbox) task.access = node::Access::mailboxes;
+    if (forced_algorithm() == Algorithm::process) task.access = node::Access::processes;
     if (auto* const group = comm.node()) return &progress().begin<node::Exchange>(*group, task);
     return &progress().begin<TwoLevel>(*comm.levels(), task, type, sum);
 }

@@ -290,7 +290,7 @@ class TwoLevel final : public Pending {
     void add_sums() {
         addresses_.clear();
         for (std::size_t b = 0; b < nodes_; ++b) addresses_.push_back(sum_of(b));
-        task_.reduction(addresses_.data(), nodes_, &task_.out, 1, task_.piece);
+        task_.reduction(addresses_.data(), nodes_, &task_.out, 1, task_.piece, false);
         sums_ = {};
     }
 

@@ -1,8 +1,6 @@
 // Room: comm. Copies between ranks of a node: through the caches, or past them for what is larger than they are.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -15,43 +13,39 @@
 
 namespace pentad::comm::node {
 
-/// Bytes of the last level of cache.
-inline std::size_t cache_bytes() {
-    static std::size_t const bytes = [] {
-        long found = -1;
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-        found = sysconf(_SC_LEVEL3_CACHE_SIZE);
-#endif
-        return found > 0 ? static_cast<std::size_t>(found) : std::size_t{32} << 20;
-    }();
-    return bytes;
-}
-
 namespace detail {
-/// Stores that do not first read what they overwrite, nor leave it in cache; asks for what it reads a page ahead.
-inline void stream(std::byte* to, std::byte const* from, std::size_t bytes) {
-#if defined(__SSE2__)
-    std::size_t const head = std::min(bytes, (64 - reinterpret_cast<std::uintptr_t>(to) % 64) % 64);
-    std::memcpy(to, from, head);
-    std::size_t i = head;
-    for (; i + 64 <= bytes; i += 64) {
-        _mm_prefetch(reinterpret_cast<char const*>(from + i) + 4096, _MM_HINT_T0);
+/// Stores a line of cache, which begins at `to`, without reading what it overwrites or leaving it in cache.
+inline void stream_line(std::byte* to, std::byte const* from) {
 #if defined(__AVX512F__)
-        _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_loadu_si512(from + i));
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
 #elif defined(__AVX__)
-        for (std::size_t j = i; j < i + 64; j += 32)
-            _mm256_stream_si256(reinterpret_cast<__m256i*>(to + j),
-                                _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + j)));
+    for (std::size_t i = 0; i < 64; i += 32)
+        _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i),
+                            _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + i)));
+#elif defined(__SSE2__)
+    for (std::size_t i = 0; i < 64; i += 16)
+        _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                         _mm_loadu_si128(reinterpret_cast<__m128i const*>(from + i)));
 #else
-        for (std::size_t j = i; j < i + 64; j += 16)
-            _mm_stream_si128(reinterpret_cast<__m128i*>(to + j),
-                             _mm_loadu_si128(reinterpret_cast<__m128i const*>(from + j)));
+    std::memcpy(to, from, 64);
 #endif
+}
+/// How many bytes there are before the next line of cache begins.
+inline std::size_t before_next_line(std::byte const* address) {
+    return (64 - reinterpret_cast<std::uintptr_t>(address) % 64) % 64;
+}
+/// Asks for what will be read soon: the processor does not look beyond the end of a page. A few lines more than a page,
+/// since it takes an address at the same place of its page for one that is being stored to.
+inline void ask_ahead(std::byte const* address) { __builtin_prefetch(address + 4096 + 256); }
+
+inline void stream(std::byte* to, std::byte const* from, std::size_t bytes) {
+    std::size_t i = std::min(bytes, before_next_line(to));
+    std::memcpy(to, from, i);
+    for (; i + 64 <= bytes; i += 64) {
+        ask_ahead(from + i);
+        stream_line(to + i, from + i);
     }
     std::memcpy(to + i, from + i, bytes - i);
-#else
-    std::memcpy(to, from, bytes);
-#endif
 }
 } // namespace detail
 

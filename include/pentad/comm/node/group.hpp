@@ -1,23 +1,26 @@
 // Room: comm. The ranks of a communicator that share a node's memory, found by mapping each other's: what they post to
-// each other, and the mailboxes through which data goes that lies in no segment.
+// each other, the mailboxes through which data goes that lies in no segment, and what the kernel lets them read.
 #pragma once
 
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
+#include <pentad/comm/node/ways.hpp>
 #include <pentad/mesh/number.hpp>
 
 #include <mpi.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -36,8 +39,11 @@ struct Notice {
     std::int64_t root = -1;
     std::uint64_t bytes = 0; ///< of the unscattered side; all ones where counts are given
     // What follows is the rank's own.
-    Place buffer;              ///< what the others read (all-reduce: and write)
+    Place buffer;              ///< what the others read (all-reduce: and write), where it lies in a segment
+    std::uint64_t address = 0; ///< of the same in its process, where the kernel is to read it
     std::uint64_t longest = 0; ///< of the pieces that this rank sends
+    Ways::Suggestion suggestion{};
+    [[nodiscard]] bool is_open() const { return buffer.is_shared() || address != 0; }
 };
 
 /// How far a rank is: numbers that only grow. In exchange e a rank posts filled = (e << 24) + 1 when it has come, and
@@ -53,12 +59,6 @@ struct alignas(64) Slot {
 struct alignas(64) Failure {
     std::atomic<std::uint64_t> found_by; ///< 1 + that rank; 0: there is none
     std::array<char, 504> why;
-};
-
-/// A line that a rank writes now and then, for others to see how long they take to read it. Alone in its surroundings:
-/// neighbours would be fetched along with it.
-struct alignas(256) Probe {
-    std::atomic<std::uint64_t> number;
 };
 
 /// A piece that a rank sends in an all-to-all of given counts.
@@ -92,16 +92,16 @@ class Group {
         int ranks = 1, mine = 0;
         MPI_Comm_size(comm, &ranks);
         MPI_Comm_rank(comm, &mine);
-        pieces_at_ = sizeof(Probe) + sizeof(Failure) + slots * sizeof(Slot);
+        pieces_at_ = sizeof(Failure) + slots * sizeof(Slot);
         mail_at_ = (pieces_at_ + slots * sizeof(Piece) * static_cast<std::size_t>(ranks) + 4095) / 4096 * 4096;
         auto& memory = shared_memory();
         void* const block = memory.allocate(mail_at_ + slots * box + lanes * depth * chunk);
         auto const own = block == nullptr ? Place{} : memory.locate(block, 1);
-        auto const cards =
-            gathered(comm, Card{kernel(), isolation(), simulated_node(), sysconf(_SC_NPROCESSORS_ONLN), own});
+        auto const cards = gathered(comm, Card{kernel(), isolation(), simulated_node(), sysconf(_SC_NPROCESSORS_ONLN),
+                                               own, reinterpret_cast<std::uintptr_t>(block)});
 
         std::vector<std::byte*> blocks;
-        bool all_mapped = own.is_shared();
+        bool all_mapped = own.is_shared(), all_read = own.is_shared();
         int unmapped = -1;
         for (int rank = 0; rank < ranks; ++rank) {
             auto const& card = cards[static_cast<std::size_t>(rank)];
@@ -114,9 +114,10 @@ class Group {
             places_.push_back(card.block);
             blocks.push_back(rank == mine ? static_cast<std::byte*>(block) : memory.at(card.block, /*pinned=*/true));
             all_mapped = all_mapped && blocks.back() != nullptr;
+            all_read = all_read && (rank == mine || can_read(card));
             if (blocks.back() == nullptr && card.block.is_shared()) unmapped = rank;
         }
-        Verdict verdict{all_mapped, {}};
+        Verdict verdict{all_mapped, all_read, {}};
         if (!own.is_shared())
             memory.complaint().copy(verdict.why.data(), verdict.why.size() - 1);
         else if (unmapped >= 0)
@@ -127,10 +128,12 @@ class Group {
         for (int const member : members_) {
             auto const& theirs = verdicts[static_cast<std::size_t>(member)];
             all_mapped = all_mapped && theirs.all_mapped;
+            all_read = all_read && theirs.all_read;
             if (verdict.why[0] == '\0') verdict = theirs;
         }
         if (all_mapped && members_.size() > 1 && members_.size() <= most_ranks) {
             blocks_ = std::move(blocks);
+            reads_processes_ = all_read;
             memory.found_peers();
             return;
         }
@@ -193,16 +196,17 @@ class Group {
     [[nodiscard]] bool all_finished(std::uint64_t number) const {
         return all_at(number % slots, &Slot::finished, number + 1);
     }
-    /// Measures how long it takes to read what the next rank wrote when it did this.
-    void probe() {
-        auto const begin = std::chrono::steady_clock::now();
-        (void)reinterpret_cast<Probe*>(blocks_[(rank_ + 1) % size()])->number.load(std::memory_order_acquire);
-        std::chrono::duration<double, std::nano> const spent = std::chrono::steady_clock::now() - begin;
-        latency_ += (std::min(spent.count(), 500.0) - latency_) / 4;
-        reinterpret_cast<Probe*>(blocks_[rank_])->number.fetch_add(1, std::memory_order_release);
+    /// True when the kernel lets every member read every other's memory.
+    [[nodiscard]] bool reads_processes() const { return reads_processes_; }
+    /// Reads from the memory of another member.
+    /// @throws Error when it cannot
+    void read_process(std::size_t rank, std::uint64_t address, std::byte* to, std::size_t bytes) const {
+        if (read(places_[rank].process, address, to, bytes)) return;
+        give_up("rank " + std::to_string(members_[rank_]) + " cannot read the memory of rank " +
+                std::to_string(members_[rank]) + ": " + std::strerror(errno));
     }
-    /// True when what another core has written comes slower than from memory: the cores share no cache.
-    [[nodiscard]] bool is_far() const { return latency_ > 100; }
+    /// What is known about ways of copying.
+    [[nodiscard]] Ways& ways() { return ways_; }
 
     /// Tells all members that the group can do nothing any more: what is under way fails, and so will what is begun.
     void fail(std::string_view why) const {
@@ -213,6 +217,12 @@ class Group {
             std::uint64_t nobody = 0;
             failure_of(block).found_by.compare_exchange_strong(nobody, rank_ + 1, std::memory_order_acq_rel);
         }
+    }
+    /// The same, and
+    /// @throws Error
+    [[noreturn]] void give_up(std::string const& why) const {
+        fail(why);
+        throw Error(why);
     }
     [[nodiscard]] bool has_failed() const {
         return !blocks_.empty() && failure_of(blocks_[rank_]).found_by.load(std::memory_order_acquire) != 0;
@@ -230,22 +240,43 @@ class Group {
 
   private:
     static Slot& slot_of(std::byte* block, std::size_t slot) {
-        return reinterpret_cast<Slot*>(block + sizeof(Probe) + sizeof(Failure))[slot];
+        return reinterpret_cast<Slot*>(block + sizeof(Failure))[slot];
     }
-    static Failure& failure_of(std::byte* block) { return *reinterpret_cast<Failure*>(block + sizeof(Probe)); }
+    static Failure& failure_of(std::byte* block) { return *reinterpret_cast<Failure*>(block); }
     /// What a rank shows to find out with whom it shares a node.
     struct Card {
         std::uint64_t kernel, isolation;
         std::int64_t node;
         std::int64_t processors;
         Place block;
+        std::uint64_t address; ///< of the block, in that process
     };
     struct Verdict {
-        bool all_mapped;
+        bool all_mapped, all_read;
         std::array<char, 127> why;
     };
     static bool together(Card const& a, Card const& b) {
         return a.kernel == b.kernel && a.isolation == b.isolation && a.node == b.node;
+    }
+    /// Reads another process's memory by the kernel, which may not let us.
+    static bool read(std::int32_t process, std::uint64_t address, std::byte* to, std::size_t bytes) {
+        while (bytes > 0) {
+            iovec const here{to, bytes}, there{reinterpret_cast<void*>(address), bytes};
+            ssize_t const got = process_vm_readv(process, &here, 1, &there, 1, 0);
+            if (got <= 0) return false;
+            address += static_cast<std::uint64_t>(got);
+            to += got;
+            bytes -= static_cast<std::size_t>(got);
+        }
+        return true;
+    }
+    /// True when it is the other's block that is found there.
+    static bool can_read(Card const& card) {
+        std::uint64_t number = 0;
+        return card.block.is_shared() &&
+               read(card.block.process, card.address - card.block.offset, reinterpret_cast<std::byte*>(&number),
+                    sizeof number) &&
+               number == card.block.segment;
     }
     void find_nodes(std::vector<Card> const& cards, std::vector<Verdict> const& verdicts, int mine) {
         std::vector<std::size_t> first_of;
@@ -307,7 +338,8 @@ class Group {
     std::vector<std::byte*> blocks_;
     std::uint64_t next_ = 0, next_lane_ = 0;
     std::array<std::uint64_t, lanes> lane_users_{never, never};
-    double latency_ = 0;
+    Ways ways_;
+    bool reads_processes_ = false;
     std::unordered_set<std::uint64_t> mapped_;
 };
 

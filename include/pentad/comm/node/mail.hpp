@@ -20,15 +20,14 @@ namespace pentad::comm::node {
 class Mail {
   public:
     /// @param longest bytes of the longest piece that this rank sends
-    /// @param past_caches whether results are to go past the caches
-    void begin(Turn turn, Task const& task, std::size_t longest, bool past_caches) {
+    void begin(Turn turn, Task const& task, std::size_t longest) {
         auto& group = *turn.group;
         turn_ = turn;
         task_ = &task;
         me_ = group.rank();
         n_ = group.size();
         filled_ = reduced_ = drained_ = 0;
-        past_caches_ = past_caches;
+        way_ = Way::cached;
         std::size_t const parts = task.cuts() ? n_ : 1;
         step_ = Group::box / parts / 64 * 64;
         is_small_ = !task.is_counted() && longest <= step_;
@@ -43,6 +42,8 @@ class Mail {
         two_rounds_ = task.operation == Operation::all_reduce && n_ > 2 && longest > largest_in_one_round;
     }
     [[nodiscard]] bool is_small() const { return is_small_; }
+    /// How copies are made, if not by ordinary stores.
+    void take(Way way) { way_ = way; }
     /// True when those that had the lane before have finished.
     [[nodiscard]] bool is_free() const { return before_ == Group::never || turn_.group->all_finished(before_); }
 
@@ -102,11 +103,11 @@ class Mail {
     }
     /// To a mailbox, which is read next: from this core's cache, unless memory is nearer to the reader.
     void to_mail(std::byte* to, std::byte const* from, std::size_t bytes) const {
-        node::copy(to, from, bytes, !is_small_ && turn_.group->is_far());
+        node::copy(to, from, bytes, way_ == Way::mail_streamed);
     }
     /// To where the result belongs.
     void copy(std::byte* to, std::byte const* from, std::size_t bytes) const {
-        node::copy(to, from, bytes, past_caches_);
+        node::copy(to, from, bytes, is_past_caches(way_));
     }
 
     void fill(std::size_t k) {
@@ -137,7 +138,7 @@ class Mail {
         auto const [begin, length] = share(part(task_->bytes, k).bytes, n_, me_);
         addresses_.clear();
         for (std::size_t p = 0; p < n_; ++p) addresses_.push_back(box(p, k) + begin);
-        task_->reduction(addresses_.data(), n_, &addresses_[me_], 1, length);
+        task_->reduction(addresses_.data(), n_, &addresses_[me_], 1, length, false);
     }
     void drain(std::size_t k) {
         auto const range = part(task_->bytes, k);
@@ -152,7 +153,7 @@ class Mail {
                 } else
                     addresses_.push_back(p == me_ ? out : box(p, k));
             }
-            if (!two_rounds_) task_->reduction(addresses_.data(), n_, &out, 1, range.bytes);
+            if (!two_rounds_) task_->reduction(addresses_.data(), n_, &out, 1, range.bytes, false);
             break;
         case Operation::reduce_scatter: {
             auto const own = task_->piece_of(me_);
@@ -160,7 +161,8 @@ class Mail {
             for (std::size_t p = 0; p < n_; ++p)
                 addresses_.push_back(p == me_ ? const_cast<std::byte*>(task_->in) + own.offset + mine.offset
                                               : box(p, k) + me_ * step_);
-            reduce_to(task_->out + mine.offset, addresses_, task_->reduction, mine.bytes, past_caches_);
+            std::byte* const sum = task_->out + mine.offset;
+            task_->reduction(addresses_.data(), n_, &sum, 1, mine.bytes, is_past_caches(way_));
             break;
         }
         case Operation::all_gather:
@@ -186,7 +188,8 @@ class Mail {
     std::size_t me_ = 0, n_ = 1, lane_ = 0, step_ = 0;
     std::uint64_t before_ = 0;
     std::size_t filled_ = 0, reduced_ = 0, drained_ = 0;
-    bool is_small_ = false, two_rounds_ = false, past_caches_ = false;
+    Way way_ = Way::cached;
+    bool is_small_ = false, two_rounds_ = false;
     std::vector<std::byte*> addresses_;
 };
 

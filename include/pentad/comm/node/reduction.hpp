@@ -10,27 +10,28 @@
 #include <algorithm>
 #include <cstddef>
 #include <type_traits>
-#include <vector>
 
 namespace pentad::comm::node {
 
 /// Arrays of one element type by their addresses.
 using Addresses = std::byte* const*;
-/// Each of out[0..outs) becomes the reduction of in[0..ins), all of `bytes` bytes. An output may be an input.
-using Reduction = void (*)(Addresses in, std::size_t ins, Addresses out, std::size_t outs, std::size_t bytes);
+/// Each of out[0..outs) becomes the reduction of in[0..ins), all of `bytes` bytes. An output may be an input. Outputs
+/// that go past the caches are stored as `stream` does.
+using Reduction = void (*)(Addresses in, std::size_t ins, Addresses out, std::size_t outs, std::size_t bytes,
+                           bool past_caches);
 
 namespace detail {
 
 /// Sums are made in registers, a block at a time: the trip counts are known, so that compilers vectorise the loops.
-template <class T, Placement How, std::size_t Elements>
+template <class T, Placement How, std::size_t Elements, bool PastCaches>
 void reduce_block(Addresses in, std::size_t ins, Addresses out, std::size_t outs, std::size_t first) {
     using A = std::conditional_t<std::is_same_v<T, bf16>, f32, T>;
     auto const at = [first](std::byte* address) { return reinterpret_cast<T*>(address) + first; };
     A sum[Elements];
-    if constexpr (Elements > 1) // a page ahead: hardware does not look beyond the end of one
+    if constexpr (Elements > 1)
         for (std::size_t i = 0; i < ins; ++i)
             for (std::size_t line = 0; line < Elements * sizeof(T); line += 64)
-                __builtin_prefetch(reinterpret_cast<std::byte const*>(at(in[i])) + 4096 + line);
+                ask_ahead(reinterpret_cast<std::byte const*>(at(in[i])) + line);
     T const* const x = at(in[0]);
     for (std::size_t j = 0; j < Elements; ++j) sum[j] = static_cast<A>(x[j]);
     for (std::size_t i = 1; i < ins; ++i) {
@@ -44,17 +45,29 @@ void reduce_block(Addresses in, std::size_t ins, Addresses out, std::size_t outs
     }
     for (std::size_t o = 0; o < outs; ++o) {
         T* const y = at(out[o]);
-        for (std::size_t j = 0; j < Elements; ++j) y[j] = static_cast<T>(sum[j]);
+        if constexpr (PastCaches) {
+            alignas(64) T rounded[Elements];
+            for (std::size_t j = 0; j < Elements; ++j) rounded[j] = static_cast<T>(sum[j]);
+            for (std::size_t line = 0; line < sizeof rounded; line += 64)
+                stream_line(reinterpret_cast<std::byte*>(y) + line, reinterpret_cast<std::byte const*>(rounded) + line);
+        } else
+            for (std::size_t j = 0; j < Elements; ++j) y[j] = static_cast<T>(sum[j]);
     }
 }
 
 template <class T, Placement How>
-void reduce(Addresses in, std::size_t ins, Addresses out, std::size_t outs, std::size_t bytes) {
+void reduce(Addresses in, std::size_t ins, Addresses out, std::size_t outs, std::size_t bytes, bool past_caches) {
     constexpr std::size_t block = std::max<std::size_t>(64, 256 / sizeof(T));
-    std::size_t const count = bytes / sizeof(T);
+    std::size_t const count = bytes / sizeof(T), before = before_next_line(out[0]);
+    past_caches = past_caches && before % sizeof(T) == 0;
+    for (std::size_t o = 1; o < outs; ++o) past_caches = past_caches && before_next_line(out[o]) == before;
     std::size_t i = 0;
-    for (; i + block <= count; i += block) reduce_block<T, How, block>(in, ins, out, outs, i);
-    for (; i < count; ++i) reduce_block<T, How, 1>(in, ins, out, outs, i);
+    if (past_caches) {
+        for (; i < std::min(count, before / sizeof(T)); ++i) reduce_block<T, How, 1, false>(in, ins, out, outs, i);
+        for (; i + block <= count; i += block) reduce_block<T, How, block, true>(in, ins, out, outs, i);
+    }
+    for (; i + block <= count; i += block) reduce_block<T, How, block, false>(in, ins, out, outs, i);
+    for (; i < count; ++i) reduce_block<T, How, 1, false>(in, ins, out, outs, i);
 }
 
 } // namespace detail
@@ -68,21 +81,6 @@ Reduction reduction(Placement placement) {
     if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, bf16>)
         return &detail::reduce<T, Placement::partial_log_sum_exp>;
     throw Error("a log-sum-exp of integers has no meaning");
-}
-
-/// The reduction of what lies at the addresses of `in`, which move on, to memory that nobody has in cache yet: past the
-/// caches or not.
-inline void reduce_to(std::byte* out, std::vector<std::byte*>& in, Reduction reduction, std::size_t bytes,
-                      bool past_caches) {
-    if (!past_caches) return reduction(in.data(), in.size(), &out, 1, bytes);
-    alignas(64) std::byte tile[8192];
-    std::byte* const in_cache = tile;
-    for (std::size_t begin = 0; begin < bytes; begin += sizeof tile) {
-        std::size_t const length = std::min(sizeof tile, bytes - begin);
-        reduction(in.data(), in.size(), &in_cache, 1, length);
-        copy(out + begin, tile, length, true);
-        for (auto& address : in) address += length;
-    }
 }
 
 } // namespace pentad::comm::node

@@ -17,6 +17,9 @@ namespace pentad::comm::node {
 
 using observe::Operation;
 
+/// How ranks are to get what lies in no segment: as is fastest, or only one way, for tests and measurements.
+enum class Access { fastest, mailboxes, processes };
+
 /// What is to be done. Ranks are those of the group.
 struct Task {
     Operation operation{};
@@ -31,7 +34,7 @@ struct Task {
     /// All-to-all of given counts: elements for each rank, and where they begin: of those sent, then of those received.
     std::span<MPI_Count const> sent{}, received{};
     std::span<MPI_Aint const> offsets{};
-    bool may_read_directly = true;
+    Access access = Access::fastest;
 
     [[nodiscard]] bool is_counted() const { return !sent.empty(); }
     /// True when a rank gives a part to each.

@@ -1,0 +1,178 @@
+// Room: comm. What an exchange reads straight from the memory of other ranks, and in an all-reduce writes there:
+// mapped, where it lies in segments, or else read by the kernel.
+#pragma once
+
+#include <pentad/comm/node/copy.hpp>
+#include <pentad/comm/node/group.hpp>
+#include <pentad/comm/node/reduction.hpp>
+#include <pentad/comm/node/task.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace pentad::comm::node {
+
+/// Sums are made in the order of ranks.
+class Direct {
+  public:
+    enum class State { under_way, complete, impossible };
+
+    /// All have come, and every source is open. Where some segments are new, ranks wait until all have mapped them; if
+    /// one cannot, it is impossible for all. (Ranks may come to know of it in different exchanges: those that know
+    /// still say so to those that wait.)
+    void begin(Turn turn, Task const& task, bool past_caches) {
+        turn_ = turn;
+        task_ = &task;
+        me_ = turn.group->rank();
+        n_ = turn.group->size();
+        past_caches_ = past_caches;
+        all_shared_ = true;
+        bool is_known = true;
+        for (std::size_t p = 0; p < n_; ++p) {
+            if (!task.is_source(p)) continue;
+            all_shared_ = all_shared_ && buffer(p).is_shared();
+            is_known = is_known && (!buffer(p).is_shared() || turn.group->is_mapped(buffer(p).segment));
+        }
+        publish(turn_.own().mapped, turn_.at(is_known || maps_all() ? 2 : 1));
+        stage_ = Stage::mapping;
+        if (is_known) read();
+    }
+    /// Does what can be done without waiting.
+    State advance() {
+        if (stage_ == Stage::mapping) {
+            if (!turn_.all_at(&Slot::mapped, 1)) return State::under_way;
+            if (!turn_.all_at(&Slot::mapped, 2)) return State::impossible;
+            for (std::size_t p = 0; p < n_; ++p)
+                if (task_->is_source(p) && buffer(p).is_shared()) turn_.group->all_have_mapped(buffer(p).segment);
+            read();
+        }
+        if (stage_ == Stage::reading) {
+            if (!turn_.all_at(&Slot::reduced, 1)) return State::under_way;
+            if (!has_shares()) return State::complete;
+            collect_shares();
+        }
+        return turn_.all_at(&Slot::reduced, 2) ? State::complete : State::under_way;
+    }
+
+  private:
+    enum class Stage { mapping, reading, collecting };
+
+    [[nodiscard]] Place const& buffer(std::size_t p) const { return turn_.of(p).notice.buffer; }
+    /// In an all-reduce each rank sums its share, in its own memory unless it can write to that of all.
+    [[nodiscard]] bool has_shares() const { return task_->operation == Operation::all_reduce && !all_shared_; }
+    [[nodiscard]] bool maps_all() const {
+        for (std::size_t p = 0; p < n_; ++p) {
+            if (p == me_ || !task_->is_source(p) || !buffer(p).is_shared()) continue;
+            if (shared_memory().at(buffer(p)) != nullptr) continue;
+            static bool has_complained = false;
+            if (!std::exchange(has_complained, true))
+                std::fprintf(stderr, "pentad: rank %d cannot map the memory of rank %d (%s): it goes through copies\n",
+                             turn_.group->members()[me_], turn_.group->members()[p], std::strerror(errno));
+            return false;
+        }
+        return true;
+    }
+    /// The memory of a rank as this one sees it. Null when only the kernel can read it.
+    [[nodiscard]] std::byte* address(std::size_t p) const {
+        if (p == me_) return const_cast<std::byte*>(task_->in);
+        if (!buffer(p).is_shared()) return nullptr;
+        auto* const address = shared_memory().at(buffer(p));
+        if (address == nullptr)
+            turn_.group->give_up("the memory of rank " + std::to_string(turn_.group->members()[p]) +
+                                 " is no longer mapped");
+        return address;
+    }
+    /// What lies `from` bytes behind the beginning of rank p's memory.
+    void fetch(std::byte* to, std::size_t p, std::size_t from, std::size_t bytes) const {
+        if (auto* const there = address(p))
+            copy(to, there + from, bytes, past_caches_);
+        else
+            turn_.group->read_process(p, turn_.of(p).notice.address + from, to, bytes);
+    }
+    /// The reduction of what lies there on all ranks.
+    void reduce(std::byte* out, std::size_t from, std::size_t bytes) {
+        std::size_t const tile = all_shared_ ? bytes : std::max(tiles_bytes / n_ / 64 * 64, std::size_t{4096});
+        if (!all_shared_) tiles_.resize(n_ * tile / sizeof(Line));
+        for (std::size_t begin = 0; begin < bytes; begin += tile) {
+            std::size_t const length = std::min(tile, bytes - begin);
+            addresses_.clear();
+            for (std::size_t p = 0; p < n_; ++p) {
+                auto* there = address(p);
+                if (there == nullptr) {
+                    there = tiles_.data()->bytes + p * tile;
+                    fetch(there, p, from + begin, length);
+                } else
+                    there += from + begin;
+                addresses_.push_back(there);
+            }
+            std::byte* const sum = out + begin;
+            task_->reduction(addresses_.data(), n_, &sum, 1, length, past_caches_);
+        }
+    }
+
+    void read() {
+        std::byte* const out = task_->out;
+        auto const me = me_;
+        switch (task_->operation) {
+        case Operation::all_reduce: {
+            auto const [begin, length] = share(task_->bytes, n_, me);
+            if (has_shares()) {
+                reduce(out + begin, begin, length);
+                break;
+            }
+            addresses_.clear();
+            for (std::size_t p = 0; p < n_; ++p) addresses_.push_back(address(p) + begin);
+            task_->reduction(addresses_.data(), n_, addresses_.data(), n_, length, false);
+            break;
+        }
+        case Operation::reduce_scatter:
+            reduce(out, task_->piece_of(me).offset, task_->piece_of(me).bytes);
+            break;
+        case Operation::all_gather: // all in the same order: what one has read is in cache for the others
+            for (std::size_t p = 0; p < n_; ++p) fetch(out + task_->piece_of(p).offset, p, 0, task_->piece_of(p).bytes);
+            break;
+        case Operation::all_to_all: // beginning with the next rank, so that all read from different ones
+            for (std::size_t i = 1; i <= n_; ++i) {
+                std::size_t const p = (me + i) % n_;
+                auto const from = task_->is_counted() ? turn_.group->pieces(p, turn_.slot())[me] : task_->piece_of(me);
+                fetch(out + task_->received_from(p).offset, p, from.offset, from.bytes);
+            }
+            break;
+        default: // broadcast
+            fetch(out, static_cast<std::size_t>(task_->root), 0, task_->bytes);
+        }
+        publish(turn_.own().reduced, turn_.at(1));
+        stage_ = Stage::reading;
+    }
+    void collect_shares() {
+        for (std::size_t i = 1; i < n_; ++i) {
+            std::size_t const p = (me_ + i) % n_;
+            auto const [begin, length] = share(task_->bytes, n_, p);
+            fetch(task_->out + begin, p, begin, length);
+        }
+        publish(turn_.own().reduced, turn_.at(2));
+        stage_ = Stage::collecting;
+    }
+
+    /// Bytes of what the kernel reads of all ranks before it is summed: they stay in cache.
+    static constexpr std::size_t tiles_bytes = std::size_t{256} << 10;
+    struct alignas(64) Line {
+        std::byte bytes[64];
+    };
+
+    Turn turn_;
+    Task const* task_ = nullptr;
+    Stage stage_ = Stage::mapping;
+    std::size_t me_ = 0, n_ = 1;
+    bool past_caches_ = false, all_shared_ = true;
+    std::vector<std::byte*> addresses_;
+    std::vector<Line> tiles_;
+};
+
+} // namespace pentad::comm::node

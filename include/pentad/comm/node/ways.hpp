@@ -1,0 +1,106 @@
+// Room: comm. Which way of copying ranks of a node take: through the caches or past them, through mailboxes or by the
+// kernel. What is fastest depends on the processor, on the kernel and on who else uses the caches, so it is learnt from
+// the exchanges themselves.
+#pragma once
+
+#include <pentad/observe/ledger.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace pentad::comm::node {
+
+/// How data gets to where it belongs. Between segments the first two are possible; elsewhere all, where the kernel lets
+/// processes read each other's memory (process_vm_readv), and otherwise the first three.
+enum class Way : std::uint8_t {
+    cached,           ///< by ordinary stores
+    streamed,         ///< by stores past the caches
+    mail_streamed,    ///< the same, on the way to a mailbox too
+    process,          ///< by the kernel, and ordinary stores
+    process_streamed, ///< by the kernel, and stores past the caches
+};
+inline constexpr std::size_t way_count = 5;
+constexpr bool is_by_kernel(Way way) { return way >= Way::process; }
+constexpr bool is_past_caches(Way way) { return way != Way::cached && way != Way::process; }
+
+/// Those that are possible: from the first to the last.
+struct PossibleWays {
+    Way first, last;
+    [[nodiscard]] Way at(std::size_t i) const { return static_cast<Way>(static_cast<std::size_t>(first) + i); }
+    [[nodiscard]] std::size_t size() const {
+        return 1U + static_cast<std::size_t>(last) - static_cast<std::size_t>(first);
+    }
+};
+
+/// What exchanges took of late. In each, a rank that all others read from suggests how the next of its kind is made:
+/// all ranks do the same, and none has to ask.
+class Ways {
+  public:
+    /// For buffers outside segments, and inside.
+    using Suggestion = std::array<Way, 2>;
+
+    /// Exchanges of one operation and of similar sizes.
+    class Kind {
+      public:
+        [[nodiscard]] Way agreed(PossibleWays possible, bool in_segments) const {
+            return std::clamp(agreed_[in_segments], possible.first, possible.last);
+        }
+        void agree(Suggestion const& suggestion) { agreed_ = suggestion; }
+        /// What this rank suggests: to try all ways, each a few times, since what it leaves in the caches counts; then
+        /// the fastest. The ways that were not much slower are tried again after 64, 256, 1024, ... exchanges.
+        [[nodiscard]] Suggestion suggest(PossibleWays possible, bool in_segments) {
+            auto& known = known_[in_segments];
+            auto suggestion = agreed_;
+            std::uint64_t const number = known.count++;
+            bool const is_first = number < first_again;
+            std::uint64_t const round = is_first ? 0 : std::uint64_t{1} << (std::bit_width(number) - 1) / 2 * 2;
+            if (std::size_t const i = (number - round) / trials; i < possible.size()) {
+                Way const tried = possible.at(i);
+                bool const is_hopeless = known.took(tried) > 1.5F * known.took(known.fastest);
+                suggestion[in_segments] = !is_first && is_hopeless ? known.fastest : tried;
+                return suggestion;
+            }
+            for (std::size_t i = 0; i < possible.size(); ++i) // what is hardly faster is not worth a change
+                if (known.took(possible.at(i)) < 0.9F * known.took(known.fastest)) known.fastest = possible.at(i);
+            suggestion[in_segments] = known.fastest;
+            return suggestion;
+        }
+        /// An exchange took that long. The first of a way does not count, nor what is far from usual in full.
+        void learn(Way way, bool in_segments, double seconds) {
+            auto& known = known_[in_segments];
+            if (std::exchange(known.last, way) != way) return;
+            auto& usual = known.usual[static_cast<std::size_t>(way)];
+            auto const taken = static_cast<float>(seconds);
+            usual = usual == 0 ? taken : usual + (std::min(taken, 2 * usual) - usual) / 4;
+        }
+
+      private:
+        static constexpr std::uint64_t trials = 4, first_again = 64;
+        struct Known {
+            std::uint64_t count = 0;
+            Way fastest = Way::cached;
+            Way last = Way::process_streamed;
+            std::array<float, way_count> usual{}; ///< seconds; 0: not tried
+            [[nodiscard]] float took(Way way) const {
+                float const seconds = usual[static_cast<std::size_t>(way)];
+                return seconds == 0 ? 1e9F : seconds;
+            }
+        };
+        Suggestion agreed_{Way::cached, Way::cached};
+        std::array<Known, 2> known_;
+    };
+    /// @param bytes the same on all ranks
+    [[nodiscard]] Kind& of(observe::Operation operation, std::size_t bytes) {
+        return kinds_[static_cast<std::size_t>(operation)][std::min<std::size_t>(std::bit_width(bytes), classes - 1)];
+    }
+
+  private:
+    static constexpr std::size_t classes = 40;
+    std::array<std::array<Kind, classes>, observe::operation_names.size()> kinds_;
+};
+
+} // namespace pentad::comm::node

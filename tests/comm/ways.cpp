@@ -1,0 +1,81 @@
+// How ranks of a node learn which way of copying is the fastest.
+#include <doctest/doctest.h>
+
+#include <pentad/comm/node/ways.hpp>
+
+#include <array>
+#include <cstddef>
+
+using namespace pentad::comm::node;
+using pentad::observe::Operation;
+
+namespace {
+
+using Seconds = std::array<double, way_count>;
+constexpr PossibleWays all{Way::cached, Way::process_streamed}, in_segments{Way::cached, Way::streamed};
+
+/// Makes exchanges, as all ranks of a group do, that take as long as `seconds` says of their way.
+/// @return how often each way was taken
+std::array<int, way_count> exchange(Ways::Kind& kind, int times, Seconds const& seconds, PossibleWays possible = all,
+                                    bool shared = false) {
+    std::array<int, way_count> taken{};
+    for (int i = 0; i < times; ++i) {
+        Way const way = kind.agreed(possible, shared);
+        ++taken[static_cast<std::size_t>(way)];
+        kind.agree(kind.suggest(possible, shared));
+        kind.learn(way, shared, seconds[static_cast<std::size_t>(way)]);
+    }
+    return taken;
+}
+constexpr std::size_t at(Way way) { return static_cast<std::size_t>(way); }
+
+} // namespace
+
+TEST_CASE("all ways are tried, then the fastest is taken, and hardly anything is spent on others") {
+    for (std::size_t fastest = 0; fastest < way_count; ++fastest) {
+        Ways::Kind kind;
+        Seconds seconds{4, 4, 4, 4, 4};
+        seconds[fastest] = 3;
+        auto const first = exchange(kind, 30, seconds);
+        for (int const taken : first) CHECK(taken >= 4);
+        CHECK(kind.agreed(all, false) == static_cast<Way>(fastest));
+        CHECK(exchange(kind, 2000, seconds)[fastest] > 1940);
+    }
+}
+
+TEST_CASE("a way that was much slower is not tried again, one that came close is") {
+    Ways::Kind kind;
+    exchange(kind, 30, {2, 2.1, 9, 9, 9});
+    auto const taken = exchange(kind, 400, {2, 2.1, 9, 9, 9});
+    CHECK(taken[at(Way::streamed)] >= 8);
+    CHECK(taken[at(Way::mail_streamed)] + taken[at(Way::process)] + taken[at(Way::process_streamed)] == 0);
+}
+
+TEST_CASE("what hardly differs, and what was slow once, changes nothing; what has become slower is left") {
+    Ways::Kind kind;
+    exchange(kind, 30, {3, 4, 5, 5, 5});
+    exchange(kind, 1, {300, 4, 5, 5, 5});
+    CHECK(exchange(kind, 20, {3, 2.9, 5, 5, 5})[at(Way::cached)] == 20);
+    exchange(kind, 60, {8, 4, 5, 5, 5});
+    CHECK(kind.agreed(all, false) == Way::streamed);
+}
+
+TEST_CASE("buffers in segments are learnt apart, and only take what is possible") {
+    Ways::Kind kind;
+    Seconds const seconds{3, 2, 9, 1, 9};
+    exchange(kind, 30, seconds);
+    CHECK(kind.agreed(all, false) == Way::process);
+    CHECK(kind.agreed(in_segments, true) == Way::cached);
+    exchange(kind, 30, seconds, in_segments, true);
+    CHECK(kind.agreed(in_segments, true) == Way::streamed);
+    CHECK(kind.agreed(all, false) == Way::process);
+    CHECK(kind.agreed({Way::process_streamed, Way::process_streamed}, false) == Way::process_streamed);
+}
+
+TEST_CASE("operations and sizes are learnt apart") {
+    Ways ways;
+    auto& kind = ways.of(Operation::all_gather, 1 << 20);
+    CHECK(&ways.of(Operation::all_gather, (1 << 20) + 5) == &kind);
+    CHECK(&ways.of(Operation::all_gather, 1 << 21) != &kind);
+    CHECK(&ways.of(Operation::all_to_all, 1 << 20) != &kind);
+}
