@@ -39,8 +39,8 @@ struct StridedAxis {
 constexpr StridedAxis find_axis(std::span<MeshAxisValue const> axes, std::string_view name) {
     auto const whole = whole_axis_name(name);
     for (auto const& [axis, extent, stride, inner, is_joined] : axes) {
-        if (axis != whole) continue;
-        if (name == whole) return {extent, stride, stride, extent, 1};
+        if (!is_same_axis(axis, whole)) continue;
+        if (name.size() == whole.size()) return {extent, stride, stride, extent, 1};
         if (name.starts_with("outer")) return {extent / inner, stride * inner, stride, extent, inner};
         if (name.starts_with("inner")) return {inner, stride, stride, inner, 1};
         int const last = extent / inner - 1; // ends

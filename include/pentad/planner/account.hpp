@@ -24,8 +24,9 @@ struct PerAxis {
     std::array<double, axis_order.size()> of{};
 
     double& operator[](std::string_view axis) {
-        auto const at = std::find(axis_order.begin(), axis_order.end(), whole_axis_name(axis)) - axis_order.begin();
-        return of[static_cast<std::size_t>(at)];
+        std::size_t i = 0;
+        for (auto const whole = whole_axis_name(axis); !is_same_axis(axis_order.at(i), whole);) ++i;
+        return of[i];
     }
     [[nodiscard]] double operator[](std::string_view axis) const { return const_cast<PerAxis&>(*this)[axis]; }
     void add(Cost const& cost, double times = 1) {

@@ -2,6 +2,7 @@
 // computed again.
 #pragma once
 
+#include <pentad/mesh/axis.hpp>
 #include <pentad/planner/hardware.hpp>
 
 #include <array>
@@ -40,7 +41,8 @@ struct Configuration {
 
     [[nodiscard]] std::int64_t devices() const { return dp * pp * ep * cp * tp; }
     [[nodiscard]] std::int64_t extent(std::string_view axis) const {
-        return axis == "dp" ? dp : axis == "pp" ? pp : axis == "ep" ? ep : axis == "cp" ? cp : tp;
+        auto const is = [axis](std::string_view name) { return is_same_axis(axis, name); };
+        return is("dp") ? dp : is("pp") ? pp : is("ep") ? ep : is("cp") ? cp : tp;
     }
     [[nodiscard]] std::int64_t micro_batches() const { return global_batch / (dp * ep * micro_batch); }
     [[nodiscard]] double tokens() const { return static_cast<double>(global_batch * seq); }

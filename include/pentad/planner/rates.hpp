@@ -149,7 +149,7 @@ class Rates {
     }
     [[nodiscard]] AxisLink const& at(std::string_view axis) const {
         for (auto const& known : axes_)
-            if (known.name == axis) return known;
+            if (is_same_axis(known.name, axis)) return known;
         throw std::invalid_argument("there is no axis " + std::string(axis));
     }
 
