@@ -22,7 +22,7 @@ std::array<int, way_count> exchange(Ways::Kind& kind, int times, Seconds const& 
     for (int i = 0; i < times; ++i) {
         Way const way = kind.agreed(possible, shared);
         ++taken[static_cast<std::size_t>(way)];
-        kind.agree(kind.suggest(possible, shared));
+        kind.agree(kind.suggest(possible, shared), shared);
         kind.learn(way, shared, seconds[static_cast<std::size_t>(way)]);
     }
     return taken;

@@ -92,7 +92,8 @@ inline bool is_for_mpi(Communicator const& comm, node::Task const& task) {
     return forced_algorithm() == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes);
 }
 /// The library's own operation for a task, begun.
-inline Pending* begin(Communicator const& comm, node::Task task, MPI_Datatype type, MPI_Op sum) {
+inline Pending* begin(Form form, Communicator const& comm, node::Task task, MPI_Datatype type, MPI_Op sum) {
+    task.is_awaited = form == Form::block;
     if (forced_algorithm() == Algorithm::mailbox) task.access = node::Access::mailboxes;
     if (forced_algorithm() == Algorithm::process) task.access = node::Access::processes;
     if (auto* const group = comm.node()) return &progress().begin<node::Exchange>(*group, task);
@@ -119,7 +120,7 @@ void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm
          .is_started = form == Form::start,
          .sent = task.sent,
          .received = task.received},
-        task.bytes, [=, &comm] { return by_mpi ? nullptr : begin(comm, task, type, sum); }, call, mpi);
+        task.bytes, [=, &comm] { return by_mpi ? nullptr : begin(form, comm, task, type, sum); }, call, mpi);
     auto const network = network_of(comm, task, by_mpi);
     observe::ledger().record(task.operation, cost, modelled && by_mpi, network.bytes, network.modelled);
 }

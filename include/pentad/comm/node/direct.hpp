@@ -97,15 +97,14 @@ class Direct {
     }
     /// The reduction of what lies there on all ranks.
     void reduce(std::byte* out, std::size_t from, std::size_t bytes) {
-        std::size_t const tile = all_shared_ ? bytes : std::max(tiles_bytes / n_ / 64 * 64, std::size_t{4096});
-        if (!all_shared_) tiles_.resize(n_ * tile / sizeof(Line));
+        std::size_t const tile = all_shared_ ? bytes : turn_.group->tile_bytes();
         for (std::size_t begin = 0; begin < bytes; begin += tile) {
             std::size_t const length = std::min(tile, bytes - begin);
             addresses_.clear();
             for (std::size_t p = 0; p < n_; ++p) {
                 auto* there = address(p);
                 if (there == nullptr) {
-                    there = tiles_.data()->bytes + p * tile;
+                    there = turn_.group->tile(p);
                     fetch(there, p, from + begin, length);
                 } else
                     there += from + begin;
@@ -160,19 +159,12 @@ class Direct {
         stage_ = Stage::collecting;
     }
 
-    /// Bytes of what the kernel reads of all ranks before it is summed: they stay in cache.
-    static constexpr std::size_t tiles_bytes = std::size_t{256} << 10;
-    struct alignas(64) Line {
-        std::byte bytes[64];
-    };
-
     Turn turn_;
     Task const* task_ = nullptr;
     Stage stage_ = Stage::mapping;
     std::size_t me_ = 0, n_ = 1;
     bool past_caches_ = false, all_shared_ = true;
     std::vector<std::byte*> addresses_;
-    std::vector<Line> tiles_;
 };
 
 } // namespace pentad::comm::node

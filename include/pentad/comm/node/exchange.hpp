@@ -75,10 +75,14 @@ class Exchange final : public Pending {
             compare_notices();
             begin_transfer();
         }
+        if (!all_have_come_ && stage_ != Stage::arriving && turn_.all_at(&Slot::filled, 1)) {
+            all_have_come_ = true;
+            began_ = Clock::now();
+        }
         if (stage_ == Stage::reading) {
             auto const state = direct_.advance();
             if (state == Direct::State::complete) finish();
-            if (state == Direct::State::impossible) stage_ = Stage::mailing;
+            if (state == Direct::State::impossible) mail_instead();
         }
         if (stage_ == Stage::mailing && mail_.advance(longest_)) finish();
     }
@@ -105,9 +109,8 @@ class Exchange final : public Pending {
     }
     /// Opens this rank's buffer to the others, if it is not to go through mailboxes.
     void choose_way(Notice& notice) {
-        if (task_.access != Access::mailboxes)
-            notice.buffer = shared_memory().locate(
-                task_.in, task_.operation == Operation::all_gather ? task_.piece_of(me_).bytes : task_.bytes);
+        std::size_t const given = task_.operation == Operation::all_gather ? task_.piece_of(me_).bytes : task_.bytes;
+        if (task_.access != Access::mailboxes) notice.buffer = shared_memory().locate(task_.in, given);
         in_segments_ = notice.buffer.is_shared();
         PossibleWays possible{Way::cached, in_segments_ ? Way::streamed : Way::mail_streamed};
         if (!in_segments_ && task_.access != Access::mailboxes && group_->reads_processes())
@@ -116,7 +119,8 @@ class Exchange final : public Pending {
         way_ = kind_->agreed(possible, in_segments_);
         notice.suggestion = kind_->suggest(possible, in_segments_);
         mail_.take(way_);
-        if (!in_segments_ && is_by_kernel(way_)) notice.address = reinterpret_cast<std::uintptr_t>(task_.in);
+        if (!in_segments_ && is_by_kernel(way_) && task_.is_source(me_) && group_->is_readable(task_.in, given))
+            notice.address = reinterpret_cast<std::uintptr_t>(task_.in);
     }
     /// @throws Error when the ranks that this one reads from have come to another exchange: on every rank, but in a
     /// broadcast not on the root; where given counts differ, on the rank that receives.
@@ -155,21 +159,26 @@ class Exchange final : public Pending {
     }
     void begin_transfer() {
         began_ = Clock::now();
-        if (!mail_.is_small())
-            kind_->agree(turn_.of(task_.root < 0 ? 0 : static_cast<std::size_t>(task_.root)).notice.suggestion);
-        stage_ = Stage::mailing;
-        if (!is_direct()) {
-            if (is_by_kernel(way_)) way_ = Way::cached; // others had their buffers closed
-            return;
+        all_have_come_ = task_.root < 0; // the root of a broadcast waits for nobody
+        if (!mail_.is_small()) {
+            auto const& notice = turn_.of(task_.root < 0 ? 0 : static_cast<std::size_t>(task_.root)).notice;
+            kind_->agree(notice.suggestion, notice.buffer.is_shared());
         }
+        if (!is_direct()) return mail_instead();
         stage_ = Stage::reading;
         direct_.begin(turn_, task_, is_past_caches(way_));
+    }
+    void mail_instead() {
+        stage_ = Stage::mailing;
+        if (is_by_kernel(way_)) mail_.take(way_ = Way::cached); // others had their buffers closed
     }
     void finish() {
         publish(turn_.own().finished, turn_.number + 1);
         stage_ = Stage::complete;
-        if (!mail_.is_small())
-            kind_->learn(way_, in_segments_, std::chrono::duration<double>(Clock::now() - began_ + worked_).count());
+        // What goes on beside a computation says nothing about the way, nor do those that only receive.
+        if (mail_.is_small() || !task_.is_awaited || !task_.is_source(me_)) return;
+        std::chrono::duration<double> const seconds = Clock::now() - began_ + worked_;
+        kind_->learn(way_, in_segments_, seconds.count() / static_cast<double>(std::max<std::size_t>(longest_, 1)));
     }
 
     Group* group_ = nullptr;
@@ -179,7 +188,7 @@ class Exchange final : public Pending {
     Direct direct_;
     Stage stage_ = Stage::complete;
     std::size_t me_ = 0, n_ = 1, longest_ = 0;
-    bool held_ = false, in_segments_ = false;
+    bool held_ = false, in_segments_ = false, all_have_come_ = false;
     Ways::Kind* kind_ = nullptr;
     Way way_ = Way::cached;
     Clock::time_point began_;

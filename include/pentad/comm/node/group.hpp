@@ -39,10 +39,10 @@ struct Notice {
     std::int64_t root = -1;
     std::uint64_t bytes = 0; ///< of the unscattered side; all ones where counts are given
     // What follows is the rank's own.
-    Place buffer;              ///< what the others read (all-reduce: and write), where it lies in a segment
-    std::uint64_t address = 0; ///< of the same in its process, where the kernel is to read it
-    std::uint64_t longest = 0; ///< of the pieces that this rank sends
-    Ways::Suggestion suggestion{};
+    Place buffer;                 ///< what the others read (all-reduce: and write), where it lies in a segment
+    std::uint64_t address = 0;    ///< of the same in its process, where the kernel is to read it
+    std::uint64_t longest = 0;    ///< of the pieces that this rank sends
+    Way suggestion = Way::cached; ///< for the next exchange of this kind, of buffers that lie alike
     [[nodiscard]] bool is_open() const { return buffer.is_shared() || address != 0; }
 };
 
@@ -134,6 +134,7 @@ class Group {
         if (all_mapped && members_.size() > 1 && members_.size() <= most_ranks) {
             blocks_ = std::move(blocks);
             reads_processes_ = all_read;
+            if (all_read) tiles_ = std::make_unique<Line[]>(size() * tile_bytes() / sizeof(Line));
             memory.found_peers();
             return;
         }
@@ -202,8 +203,29 @@ class Group {
     /// @throws Error when it cannot
     void read_process(std::size_t rank, std::uint64_t address, std::byte* to, std::size_t bytes) const {
         if (read(places_[rank].process, address, to, bytes)) return;
+        std::string const why = std::strerror(errno);
+        require_working(); // a rank that has left after a failure
         give_up("rank " + std::to_string(members_[rank_]) + " cannot read the memory of rank " +
-                std::to_string(members_[rank]) + ": " + std::strerror(errno));
+                std::to_string(members_[rank]) + ": " + why);
+    }
+    /// Whether the kernel can read this memory, of this process, for others: not what a driver has mapped. What was
+    /// found readable of late is not asked for again.
+    [[nodiscard]] bool is_readable(std::byte const* memory, std::size_t bytes) {
+        auto const begin = reinterpret_cast<std::uintptr_t>(memory);
+        for (auto const& [known, end] : readable_)
+            if (known <= begin && begin + bytes <= end) return true;
+        std::byte byte{};
+        if (bytes == 0 || !read(getpid(), begin, &byte, 1) || !read(getpid(), begin + bytes - 1, &byte, 1))
+            return false;
+        readable_[next_readable_++ % readable_.size()] = {begin, begin + bytes};
+        return true;
+    }
+    /// What this rank reads of another before it is summed: so little that all of it stays in cache.
+    [[nodiscard]] std::byte* tile(std::size_t rank) const {
+        return reinterpret_cast<std::byte*>(tiles_.get()) + rank * tile_bytes();
+    }
+    [[nodiscard]] std::size_t tile_bytes() const {
+        return std::max((std::size_t{256} << 10) / size() / 64 * 64, std::size_t{4096});
     }
     /// What is known about ways of copying.
     [[nodiscard]] Ways& ways() { return ways_; }
@@ -338,6 +360,12 @@ class Group {
     std::vector<std::byte*> blocks_;
     std::uint64_t next_ = 0, next_lane_ = 0;
     std::array<std::uint64_t, lanes> lane_users_{never, never};
+    struct alignas(64) Line {
+        std::byte bytes[64];
+    };
+    std::unique_ptr<Line[]> tiles_;
+    std::array<std::pair<std::uintptr_t, std::uintptr_t>, 8> readable_{}; ///< from, to
+    std::size_t next_readable_ = 0;
     Ways ways_;
     bool reads_processes_ = false;
     std::unordered_set<std::uint64_t> mapped_;

@@ -35,6 +35,7 @@ struct Task {
     std::span<MPI_Count const> sent{}, received{};
     std::span<MPI_Aint const> offsets{};
     Access access = Access::fastest;
+    bool is_awaited = false; ///< whoever began it does nothing else until it is complete
 
     [[nodiscard]] bool is_counted() const { return !sent.empty(); }
     /// True when a rank gives a part to each.

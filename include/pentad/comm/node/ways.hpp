@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 namespace pentad::comm::node {
@@ -40,42 +41,42 @@ struct PossibleWays {
 /// all ranks do the same, and none has to ask.
 class Ways {
   public:
-    /// For buffers outside segments, and inside.
-    using Suggestion = std::array<Way, 2>;
-
     /// Exchanges of one operation and of similar sizes.
     class Kind {
       public:
         [[nodiscard]] Way agreed(PossibleWays possible, bool in_segments) const {
             return std::clamp(agreed_[in_segments], possible.first, possible.last);
         }
-        void agree(Suggestion const& suggestion) { agreed_ = suggestion; }
+        void agree(Way suggestion, bool in_segments) { agreed_[in_segments] = suggestion; }
         /// What this rank suggests: to try all ways, each a few times, since what it leaves in the caches counts; then
         /// the fastest. The ways that were not much slower are tried again after 64, 256, 1024, ... exchanges.
-        [[nodiscard]] Suggestion suggest(PossibleWays possible, bool in_segments) {
+        [[nodiscard]] Way suggest(PossibleWays possible, bool in_segments) {
             auto& known = known_[in_segments];
-            auto suggestion = agreed_;
             std::uint64_t const number = known.count++;
             bool const is_first = number < first_again;
             std::uint64_t const round = is_first ? 0 : std::uint64_t{1} << (std::bit_width(number) - 1) / 2 * 2;
             if (std::size_t const i = (number - round) / trials; i < possible.size()) {
                 Way const tried = possible.at(i);
-                bool const is_hopeless = known.took(tried) > 1.5F * known.took(known.fastest);
-                suggestion[in_segments] = !is_first && is_hopeless ? known.fastest : tried;
-                return suggestion;
+                bool const is_hopeless = known.has(tried) && known.took(tried) > 1.5F * known.took(known.fastest);
+                return !is_first && is_hopeless ? known.fastest : tried;
             }
             for (std::size_t i = 0; i < possible.size(); ++i) // what is hardly faster is not worth a change
                 if (known.took(possible.at(i)) < 0.9F * known.took(known.fastest)) known.fastest = possible.at(i);
-            suggestion[in_segments] = known.fastest;
-            return suggestion;
+            return known.fastest;
         }
-        /// An exchange took that long. The first of a way does not count, nor what is far from usual in full.
+        /// An exchange took that long, by a measure that does not depend on its size. The first of a way does not
+        /// count; of the next ones the fastest does, and later what is usual.
         void learn(Way way, bool in_segments, double seconds) {
             auto& known = known_[in_segments];
             if (std::exchange(known.last, way) != way) return;
             auto& usual = known.usual[static_cast<std::size_t>(way)];
             auto const taken = static_cast<float>(seconds);
-            usual = usual == 0 ? taken : usual + (std::min(taken, 2 * usual) - usual) / 4;
+            if (usual == 0)
+                usual = taken;
+            else if (known.count < first_again)
+                usual = std::min(usual, taken);
+            else
+                usual += (std::min(taken, 2 * usual) - usual) / 4;
         }
 
       private:
@@ -84,13 +85,13 @@ class Ways {
             std::uint64_t count = 0;
             Way fastest = Way::cached;
             Way last = Way::process_streamed;
-            std::array<float, way_count> usual{}; ///< seconds; 0: not tried
+            std::array<float, way_count> usual{}; ///< 0: not tried
+            [[nodiscard]] bool has(Way way) const { return usual[static_cast<std::size_t>(way)] > 0; }
             [[nodiscard]] float took(Way way) const {
-                float const seconds = usual[static_cast<std::size_t>(way)];
-                return seconds == 0 ? 1e9F : seconds;
+                return has(way) ? usual[static_cast<std::size_t>(way)] : std::numeric_limits<float>::max();
             }
         };
-        Suggestion agreed_{Way::cached, Way::cached};
+        std::array<Way, 2> agreed_{Way::cached, Way::cached}; ///< for buffers outside segments, and inside
         std::array<Known, 2> known_;
     };
     /// @param bytes the same on all ranks
