@@ -44,6 +44,9 @@ class Exchange final : public Pending {
             for (std::size_t p = 0; p < n_; ++p) longest_ = std::max<std::size_t>(longest_, task.sent_to(p).bytes);
         }
         mail_.begin(turn_, task_, longest_);
+        has_ways_ = !mail_.is_small() || longest_ >= smallest_with_ways;
+        // What goes on beside a computation says nothing about the way, nor do those that only receive.
+        learns_ = has_ways_ && task.is_awaited && task.is_source(me_);
         stage_ = Stage::waiting_for_slot;
     }
     /// Its input is there.
@@ -62,6 +65,9 @@ class Exchange final : public Pending {
   private:
     enum class Stage { waiting_for_slot, arriving, reading, mailing, complete };
     using Clock = std::chrono::steady_clock;
+    /// Bytes of a piece: below, there is nothing to gain by looking for the fastest way.
+    static constexpr std::size_t smallest_with_ways = 2048;
+    [[nodiscard]] Clock::time_point now() const { return learns_ ? Clock::now() : Clock::time_point{}; }
 
     void proceed() {
         if (stage_ == Stage::waiting_for_slot) {
@@ -77,7 +83,7 @@ class Exchange final : public Pending {
         }
         if (!all_have_come_ && stage_ != Stage::arriving && turn_.all_at(&Slot::filled, 1)) {
             all_have_come_ = true;
-            began_ = Clock::now();
+            began_ = now();
         }
         if (stage_ == Stage::reading) {
             auto const state = direct_.advance();
@@ -88,7 +94,7 @@ class Exchange final : public Pending {
     }
 
     void arrive() {
-        auto const begin = Clock::now();
+        auto const begin = now();
         auto& notice = turn_.own().notice;
         notice = {static_cast<std::uint32_t>(task_.operation),
                   task_.type,
@@ -99,23 +105,25 @@ class Exchange final : public Pending {
                   longest_};
         for (std::size_t p = 0; task_.is_counted() && p < n_; ++p)
             group_->pieces(me_, turn_.slot())[p] = task_.sent_to(p);
-        if (!mail_.is_small()) choose_way(notice);
+        if (has_ways_) choose_way(notice);
         stage_ = Stage::arriving;
         if (notice.is_open())
             publish(turn_.own().filled, turn_.at(1));
         else
             mail_.post(); // the first chunk arrives with the notice
-        worked_ = Clock::now() - begin;
+        worked_ = now() - begin;
     }
     /// Opens this rank's buffer to the others, if it is not to go through mailboxes.
     void choose_way(Notice& notice) {
         std::size_t const given = task_.operation == Operation::all_gather ? task_.piece_of(me_).bytes : task_.bytes;
-        if (task_.access != Access::mailboxes) notice.buffer = shared_memory().locate(task_.in, given);
+        bool const by_mail = mail_.is_small() || task_.access == Access::mailboxes;
+        if (!by_mail) notice.buffer = shared_memory().locate(task_.in, given);
         in_segments_ = notice.buffer.is_shared();
-        PossibleWays possible{Way::cached, in_segments_ ? Way::streamed : Way::mail_streamed};
-        if (!in_segments_ && task_.access != Access::mailboxes && group_->reads_processes())
-            possible = {task_.access == Access::processes ? Way::process : Way::cached, Way::process_streamed};
-        kind_ = &group_->ways().of(task_.operation, task_.is_counted() ? 0 : task_.bytes);
+        PossibleWays possible{mail_.is_small() ? Way::cached : Way::streamed,
+                              in_segments_ ? Way::cached : Way::mail_streamed};
+        if (!in_segments_ && !by_mail && group_->reads_processes())
+            possible = {task_.access == Access::processes ? Way::process : Way::streamed, Way::process_streamed};
+        kind_ = &group_->ways().of(task_.operation, task_.is_counted() ? 1 : task_.bytes);
         way_ = kind_->agreed(possible, in_segments_);
         notice.suggestion = kind_->suggest(possible, in_segments_);
         mail_.take(way_);
@@ -158,9 +166,9 @@ class Exchange final : public Pending {
         return true;
     }
     void begin_transfer() {
-        began_ = Clock::now();
+        began_ = now();
         all_have_come_ = task_.root < 0; // the root of a broadcast waits for nobody
-        if (!mail_.is_small()) {
+        if (has_ways_) {
             auto const& notice = turn_.of(task_.root < 0 ? 0 : static_cast<std::size_t>(task_.root)).notice;
             kind_->agree(notice.suggestion, notice.buffer.is_shared());
         }
@@ -175,9 +183,8 @@ class Exchange final : public Pending {
     void finish() {
         publish(turn_.own().finished, turn_.number + 1);
         stage_ = Stage::complete;
-        // What goes on beside a computation says nothing about the way, nor do those that only receive.
-        if (mail_.is_small() || !task_.is_awaited || !task_.is_source(me_)) return;
-        std::chrono::duration<double> const seconds = Clock::now() - began_ + worked_;
+        if (!learns_) return;
+        std::chrono::duration<double> const seconds = now() - began_ + worked_;
         kind_->learn(way_, in_segments_, seconds.count() / static_cast<double>(std::max<std::size_t>(longest_, 1)));
     }
 
@@ -188,7 +195,7 @@ class Exchange final : public Pending {
     Direct direct_;
     Stage stage_ = Stage::complete;
     std::size_t me_ = 0, n_ = 1, longest_ = 0;
-    bool held_ = false, in_segments_ = false, all_have_come_ = false;
+    bool held_ = false, has_ways_ = false, learns_ = false, in_segments_ = false, all_have_come_ = false;
     Ways::Kind* kind_ = nullptr;
     Way way_ = Way::cached;
     Clock::time_point began_;

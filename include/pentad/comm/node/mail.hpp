@@ -107,7 +107,7 @@ class Mail {
     }
     /// To where the result belongs.
     void copy(std::byte* to, std::byte const* from, std::size_t bytes) const {
-        node::copy(to, from, bytes, is_past_caches(way_));
+        node::copy(to, from, bytes, is_past_caches(way_) && !is_small_);
     }
 
     void fill(std::size_t k) {

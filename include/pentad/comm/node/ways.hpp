@@ -15,12 +15,13 @@
 
 namespace pentad::comm::node {
 
-/// How data gets to where it belongs. Between segments the first two are possible; elsewhere all, where the kernel lets
-/// processes read each other's memory (process_vm_readv), and otherwise the first three.
+/// How data gets to where it belongs. Between segments the first two are possible, with a small mailbox the second and
+/// the third; elsewhere all, where the kernel lets processes read each other's memory (process_vm_readv), and otherwise
+/// the first three.
 enum class Way : std::uint8_t {
-    cached,           ///< by ordinary stores
     streamed,         ///< by stores past the caches
-    mail_streamed,    ///< the same, on the way to a mailbox too
+    cached,           ///< by ordinary stores
+    mail_streamed,    ///< past the caches on the way to a mailbox, and from it unless it is small
     process,          ///< by the kernel, and ordinary stores
     process_streamed, ///< by the kernel, and stores past the caches
 };
@@ -49,7 +50,8 @@ class Ways {
         }
         void agree(Way suggestion, bool in_segments) { agreed_[in_segments] = suggestion; }
         /// What this rank suggests: to try all ways, each a few times, since what it leaves in the caches counts; then
-        /// the fastest. The ways that were not much slower are tried again after 64, 256, 1024, ... exchanges.
+        /// the fastest. They are tried again after 64, 256, 1024, ... exchanges, those that were much slower from 1024
+        /// on.
         [[nodiscard]] Way suggest(PossibleWays possible, bool in_segments) {
             auto& known = known_[in_segments];
             std::uint64_t const number = known.count++;
@@ -57,15 +59,15 @@ class Ways {
             std::uint64_t const round = is_first ? 0 : std::uint64_t{1} << (std::bit_width(number) - 1) / 2 * 2;
             if (std::size_t const i = (number - round) / trials; i < possible.size()) {
                 Way const tried = possible.at(i);
-                bool const is_hopeless = known.has(tried) && known.took(tried) > 1.5F * known.took(known.fastest);
-                return !is_first && is_hopeless ? known.fastest : tried;
+                bool const is_slow = known.has(tried) && known.took(tried) > 1.5F * known.took(known.fastest);
+                return is_slow && !is_first && number < slow_again ? known.fastest : tried;
             }
             for (std::size_t i = 0; i < possible.size(); ++i) // what is hardly faster is not worth a change
                 if (known.took(possible.at(i)) < 0.9F * known.took(known.fastest)) known.fastest = possible.at(i);
             return known.fastest;
         }
         /// An exchange took that long, by a measure that does not depend on its size. The first of a way does not
-        /// count; of the next ones the fastest does, and later what is usual.
+        /// count; of the next ones the fastest does, and of the way in use, later, what is usual.
         void learn(Way way, bool in_segments, double seconds) {
             auto& known = known_[in_segments];
             if (std::exchange(known.last, way) != way) return;
@@ -73,14 +75,14 @@ class Ways {
             auto const taken = static_cast<float>(seconds);
             if (usual == 0)
                 usual = taken;
-            else if (known.count < first_again)
-                usual = std::min(usual, taken);
-            else
+            else if (way == known.fastest && known.count >= first_again)
                 usual += (std::min(taken, 2 * usual) - usual) / 4;
+            else
+                usual = std::min(usual, taken);
         }
 
       private:
-        static constexpr std::uint64_t trials = 4, first_again = 64;
+        static constexpr std::uint64_t trials = 4, first_again = 64, slow_again = 1024;
         struct Known {
             std::uint64_t count = 0;
             Way fastest = Way::cached;
@@ -94,9 +96,10 @@ class Ways {
         std::array<Way, 2> agreed_{Way::cached, Way::cached}; ///< for buffers outside segments, and inside
         std::array<Known, 2> known_;
     };
-    /// @param bytes the same on all ranks
+    /// @param bytes the same on all ranks, not 0
     [[nodiscard]] Kind& of(observe::Operation operation, std::size_t bytes) {
-        return kinds_[static_cast<std::size_t>(operation)][std::min<std::size_t>(std::bit_width(bytes), classes - 1)];
+        std::size_t const size = std::bit_width(bytes - 1); // up to a power of two
+        return kinds_[static_cast<std::size_t>(operation)][std::min(size, classes - 1)];
     }
 
   private:
