@@ -1,9 +1,12 @@
 // Variants of one thing, called in turn so that they see the same machine: their samples as a part of a line of JSON.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <functional>
+#include <numeric>
+#include <random>
 #include <vector>
 
 template <class Sample>
@@ -13,15 +16,17 @@ struct Variant {
     std::vector<Sample> samples{};
 };
 
-/// `rounds` samples of each, sample(call), in turn, there and back: what a variant finds in the caches is what the one
-/// before it left.
+/// `rounds` samples of each, sample(call), in turn, in an order drawn anew for each round (the same on all ranks): what
+/// a variant finds in the caches is what the one before it left.
 template <class Sample, class F>
 void measure_in_turn(std::vector<Variant<Sample>>& variants, std::size_t rounds, F&& sample) {
-    for (std::size_t i = 0; i < rounds; ++i)
-        for (std::size_t j = 0; j < variants.size(); ++j) {
-            auto& variant = variants[i % 2 == 0 ? j : variants.size() - 1 - j];
-            variant.samples.push_back(sample(variant.call));
-        }
+    std::mt19937 random(1);
+    std::vector<std::size_t> order(variants.size());
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t i = 0; i < rounds; ++i) {
+        std::shuffle(order.begin(), order.end(), random);
+        for (auto const j : order) variants[j].samples.push_back(sample(variants[j].call));
+    }
 }
 
 inline void print(double seconds) { std::printf("%.5g", seconds); }

@@ -17,6 +17,7 @@
 #include <pentad/comm/node/exchange.hpp>
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/node/mail.hpp>
+#include <pentad/comm/node/pipes.hpp>
 #include <pentad/comm/node/reduction.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
 #include <pentad/comm/node/task.hpp>

@@ -19,7 +19,9 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -200,6 +202,45 @@ TEST_CASE_TEMPLATE("any size gives the same bits, wherever the buffers are", T, 
     for (auto const where : {Where::nobody, Where::even_ranks})
         for (std::size_t const piece : {33, 70001, 300007}) all_collectives<T>(world, piece, where);
     comm::forced_algorithm() = comm::Algorithm::automatic;
+}
+
+TEST_CASE("each way of copying is taken in turn, and all give the same") {
+    using comm::node::Way;
+    World const world;
+    auto& group = *world.comm.node();
+    Exec const exec;
+    std::size_t const n = world.n, me = world.me;
+    for (std::size_t const piece : {1000, 70001}) {
+        CAPTURE(piece);
+        Buffer<f32> in(world, n * piece, Where::nobody), part(world, piece, Where::nobody),
+            other(world, piece, Where::nobody), out(world, n * piece, Where::nobody);
+        fill_with(other.view, [&](std::size_t j) { return value<f32>(me, j); });
+        std::map<Operation, std::set<Way>> taken;
+        for (std::size_t i = 0; i < 40; ++i) {
+            for (auto const operation : {Operation::all_gather, Operation::all_to_all, Operation::broadcast})
+                taken[operation].insert(group.ways()
+                                            .of(operation, (operation == Operation::broadcast ? 1 : n) * piece * 4)
+                                            .agreed({Way::streamed, Way::lent_streamed}, false));
+            auto const mine = [&](std::size_t j) { return value<f32>(me, i + j); };
+            fill_with(in.view, mine);
+            comm::all_to_all(exec, world.comm, in.view, out.view);
+            CHECK(differ(out.view, [&](std::size_t j) { return value<f32>(j / piece, i + me * piece + j % piece); }) ==
+                  0);
+            fill_with(part.view, mine);
+            comm::all_gather(exec, world.comm, part.view, out.view);
+            CHECK(differ(out.view, [&](std::size_t j) { return value<f32>(j / piece, i + j % piece); }) == 0);
+            comm::broadcast(exec, world.comm, part.view, 1);
+            CHECK(differ(part.view, [&](std::size_t j) { return value<f32>(1, i + j); }) == 0);
+            auto first = comm::start_all_gather(exec, world.comm, part.view, in.view);
+            auto second = comm::start_all_gather(exec, world.comm, other.view, out.view);
+            (i % 2 == me % 2 ? first : second).wait();
+            (i % 2 == me % 2 ? second : first).wait();
+            CHECK(differ(in.view, [&](std::size_t j) { return value<f32>(1, i + j % piece); }) == 0);
+            CHECK(differ(out.view, [&](std::size_t j) { return value<f32>(j / piece, j % piece); }) == 0);
+        }
+        std::size_t const possible = piece == 1000 ? 2 : group.reads_processes() ? comm::node::way_count : 3;
+        for (auto const& [operation, ways] : taken) CHECK(ways.size() >= possible);
+    }
 }
 
 TEST_CASE("many exchanges may be under way, and be waited for in any order") {

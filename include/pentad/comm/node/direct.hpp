@@ -1,11 +1,12 @@
 // Room: comm. What an exchange reads straight from the memory of other ranks, and in an all-reduce writes there:
-// mapped, where it lies in segments, or else read by the kernel.
+// mapped, where it lies in segments, or else by the kernel, which looks it up or gets it lent.
 #pragma once
 
 #include <pentad/comm/node/copy.hpp>
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/node/reduction.hpp>
 #include <pentad/comm/node/task.hpp>
+#include <pentad/comm/node/ways.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,21 +27,26 @@ class Direct {
 
     /// All have come, and every source is open. Where some segments are new, ranks wait until all have mapped them; if
     /// one cannot, it is impossible for all. (Ranks may come to know of it in different exchanges: those that know
-    /// still say so to those that wait.)
-    void begin(Turn turn, Task const& task, bool past_caches) {
+    /// still say so to those that wait.) So with the pipes through which others lend.
+    /// @param last an exchange that may still be lending
+    void begin(Turn turn, Task const& task, Way way, std::uint64_t last) {
         turn_ = turn;
         task_ = &task;
         me_ = turn.group->rank();
         n_ = turn.group->size();
-        past_caches_ = past_caches;
+        way_ = way;
+        last_ = last;
         all_shared_ = true;
+        has_lenders_ = false;
         bool is_known = true;
         for (std::size_t p = 0; p < n_; ++p) {
             if (!task.is_source(p)) continue;
             all_shared_ = all_shared_ && buffer(p).is_shared();
+            has_lenders_ = has_lenders_ || lends(p);
             is_known = is_known && (!buffer(p).is_shared() || turn.group->is_mapped(buffer(p).segment));
         }
-        publish(turn_.own().mapped, turn_.at(is_known || maps_all() ? 2 : 1));
+        is_known = is_known && !has_lenders_;
+        publish(turn_.own().mapped, turn_.at(is_known || opens_all() ? 2 : 1));
         stage_ = Stage::mapping;
         if (is_known) read();
     }
@@ -53,6 +59,11 @@ class Direct {
                 if (task_->is_source(p) && buffer(p).is_shared()) turn_.group->all_have_mapped(buffer(p).segment);
             read();
         }
+        if (stage_ == Stage::lending) {
+            if (!pass_lent()) return State::under_way;
+            publish(turn_.own().reduced, turn_.at(1));
+            stage_ = Stage::reading;
+        }
         if (stage_ == Stage::reading) {
             if (!turn_.all_at(&Slot::reduced, 1)) return State::under_way;
             if (!has_shares()) return State::complete;
@@ -62,15 +73,18 @@ class Direct {
     }
 
   private:
-    enum class Stage { mapping, reading, collecting };
+    enum class Stage { mapping, lending, reading, collecting };
 
     [[nodiscard]] Place const& buffer(std::size_t p) const { return turn_.of(p).notice.buffer; }
     /// In an all-reduce each rank sums its share, in its own memory unless it can write to that of all.
     [[nodiscard]] bool has_shares() const { return task_->operation == Operation::all_reduce && !all_shared_; }
-    [[nodiscard]] bool maps_all() const {
+    /// True when rank p lends its memory.
+    [[nodiscard]] bool lends(std::size_t p) const { return task_->is_source(p) && turn_.of(p).notice.lends; }
+    [[nodiscard]] bool opens_all() const {
         for (std::size_t p = 0; p < n_; ++p) {
-            if (p == me_ || !task_->is_source(p) || !buffer(p).is_shared()) continue;
-            if (shared_memory().at(buffer(p)) != nullptr) continue;
+            if (p == me_ || !task_->is_source(p)) continue;
+            if (lends(p) && !turn_.group->opens_pipe(p)) return false;
+            if (!buffer(p).is_shared() || shared_memory().at(buffer(p)) != nullptr) continue;
             static bool has_complained = false;
             if (!std::exchange(has_complained, true))
                 std::fprintf(stderr, "pentad: rank %d cannot map the memory of rank %d (%s): it goes through copies\n",
@@ -92,7 +106,7 @@ class Direct {
     /// What lies `from` bytes behind the beginning of rank p's memory.
     void fetch(std::byte* to, std::size_t p, std::size_t from, std::size_t bytes) const {
         if (auto* const there = address(p))
-            copy(to, there + from, bytes, past_caches_);
+            copy(to, there + from, bytes, is_past_caches(way_));
         else
             turn_.group->read_process(p, turn_.of(p).notice.address + from, to, bytes);
     }
@@ -112,13 +126,57 @@ class Direct {
                 addresses_.push_back(there);
             }
             std::byte* const sum = out + begin;
-            task_->reduction(addresses_.data(), n_, &sum, 1, length, past_caches_);
+            task_->reduction(addresses_.data(), n_, &sum, 1, length, is_past_caches(way_));
         }
+    }
+
+    /// What rank `to` gets of what rank `from` gives, as seen by the former or the latter.
+    [[nodiscard]] Piece given(std::size_t from, std::size_t to) const {
+        if (task_->operation == Operation::all_gather) return {0, task_->piece_of(from).bytes};
+        if (task_->operation == Operation::broadcast) return {0, task_->bytes};
+        if (from != me_ && task_->is_counted()) return turn_.group->pieces(from, turn_.slot())[to];
+        return task_->sent_to(to);
+    }
+    /// Where this rank puts what it gets of rank p.
+    [[nodiscard]] std::byte* place(std::size_t p) const {
+        if (task_->operation == Operation::all_gather) return task_->out + task_->piece_of(p).offset;
+        if (task_->operation == Operation::broadcast) return task_->out;
+        return task_->out + task_->received_from(p).offset;
+    }
+    /// Lends and takes what it can: true when all is done. One after the other, since all use the same pipes.
+    bool pass_lent() {
+        if (!has_lenders_) return true;
+        if (!turn_.group->all_finished(last_)) return false;
+        for (bool has_moved = true; has_moved;) {
+            has_moved = false;
+            bool is_done = true;
+            for (std::size_t p = 0; p < n_; ++p) {
+                if (p == me_) continue;
+                if (Piece const lent = lends(me_) ? given(me_, p) : Piece{}; lent_[p] < lent.bytes) {
+                    auto const bytes = turn_.group->lend(p, task_->in + lent.offset + lent_[p], lent.bytes - lent_[p]);
+                    lent_[p] += bytes;
+                    has_moved = has_moved || bytes > 0;
+                    is_done = is_done && lent_[p] == lent.bytes;
+                }
+                if (Piece const taken = lends(p) ? given(p, me_) : Piece{}; taken_[p] < taken.bytes) {
+                    auto const bytes = turn_.group->take_lent(p, place(p) + taken_[p], taken.bytes - taken_[p]);
+                    taken_[p] += bytes;
+                    has_moved = has_moved || bytes > 0;
+                    is_done = is_done && taken_[p] == taken.bytes;
+                }
+            }
+            if (is_done) return true;
+        }
+        return false;
     }
 
     void read() {
         std::byte* const out = task_->out;
         auto const me = me_;
+        stage_ = Stage::lending;
+        lent_.assign(n_, 0);
+        taken_.assign(n_, 0);
+        pass_lent(); // others can begin
         switch (task_->operation) {
         case Operation::all_reduce: {
             auto const [begin, length] = share(task_->bytes, n_, me);
@@ -134,21 +192,15 @@ class Direct {
         case Operation::reduce_scatter:
             reduce(out, task_->piece_of(me).offset, task_->piece_of(me).bytes);
             break;
-        case Operation::all_gather: // all in the same order: what one has read is in cache for the others
-            for (std::size_t p = 0; p < n_; ++p) fetch(out + task_->piece_of(p).offset, p, 0, task_->piece_of(p).bytes);
-            break;
-        case Operation::all_to_all: // beginning with the next rank, so that all read from different ones
-            for (std::size_t i = 1; i <= n_; ++i) {
-                std::size_t const p = (me + i) % n_;
-                auto const from = task_->is_counted() ? turn_.group->pieces(p, turn_.slot())[me] : task_->piece_of(me);
-                fetch(out + task_->received_from(p).offset, p, from.offset, from.bytes);
+        default: // In an all-to-all all begin with another rank; else with the same: it is in cache for the others
+                 // then.
+            for (std::size_t i = 0; i < n_; ++i) {
+                std::size_t const p = (task_->operation == Operation::all_to_all ? me + 1 + i : i) % n_;
+                if (!task_->is_source(p) || (p != me && lends(p))) continue;
+                Piece const piece = given(p, me);
+                fetch(place(p), p, piece.offset, piece.bytes);
             }
-            break;
-        default: // broadcast
-            fetch(out, static_cast<std::size_t>(task_->root), 0, task_->bytes);
         }
-        publish(turn_.own().reduced, turn_.at(1));
-        stage_ = Stage::reading;
     }
     void collect_shares() {
         for (std::size_t i = 1; i < n_; ++i) {
@@ -164,7 +216,10 @@ class Direct {
     Task const* task_ = nullptr;
     Stage stage_ = Stage::mapping;
     std::size_t me_ = 0, n_ = 1;
-    bool past_caches_ = false, all_shared_ = true;
+    Way way_ = Way::cached;
+    std::uint64_t last_ = Group::never;
+    bool all_shared_ = true, has_lenders_ = false;
+    std::vector<std::size_t> lent_, taken_; ///< bytes, so far
     std::vector<std::byte*> addresses_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/node/pipes.hpp>
 #include <pentad/comm/node/shared_memory.hpp>
 #include <pentad/comm/node/ways.hpp>
 #include <pentad/mesh/number.hpp>
@@ -40,8 +41,9 @@ struct Notice {
     std::uint64_t bytes = 0; ///< of the unscattered side; all ones where counts are given
     // What follows is the rank's own.
     Place buffer;                 ///< what the others read (all-reduce: and write), where it lies in a segment
-    std::uint64_t address = 0;    ///< of the same in its process, where the kernel is to read it
+    std::uint64_t address = 0;    ///< of the same in its process, where the kernel is to read it, or
     std::uint64_t longest = 0;    ///< of the pieces that this rank sends
+    bool lends = false;           ///< it, through pipes, to all
     Way suggestion = Way::cached; ///< for the next exchange of this kind, of buffers that lie alike
     [[nodiscard]] bool is_open() const { return buffer.is_shared() || address != 0; }
 };
@@ -93,7 +95,8 @@ class Group {
         MPI_Comm_size(comm, &ranks);
         MPI_Comm_rank(comm, &mine);
         pieces_at_ = sizeof(Failure) + slots * sizeof(Slot);
-        mail_at_ = (pieces_at_ + slots * sizeof(Piece) * static_cast<std::size_t>(ranks) + 4095) / 4096 * 4096;
+        pipes_at_ = pieces_at_ + slots * sizeof(Piece) * static_cast<std::size_t>(ranks);
+        mail_at_ = (pipes_at_ + sizeof(std::int32_t) * static_cast<std::size_t>(ranks) + 4095) / 4096 * 4096;
         auto& memory = shared_memory();
         void* const block = memory.allocate(mail_at_ + slots * box + lanes * depth * chunk);
         auto const own = block == nullptr ? Place{} : memory.locate(block, 1);
@@ -188,25 +191,40 @@ class Group {
     }
     /// The number of the next exchange: the same on all members, which begin them in the same order.
     std::uint64_t next() { return next_++; }
-    /// Takes a lane for exchange `number`, and says which exchange had it before: one that all must have finished.
-    std::pair<std::size_t, std::uint64_t> take_lane(std::uint64_t number) {
+    struct Lane {
+        std::size_t number;
+        std::uint64_t before; ///< the exchange that had it before: one that all must have finished
+        std::uint64_t last;   ///< the exchange that took a lane last
+    };
+    /// Takes a lane for exchange `number`.
+    Lane take_lane(std::uint64_t number) {
         std::size_t const lane = next_lane_++ % lanes;
-        return {lane, std::exchange(lane_users_[lane], number)};
+        return {lane, std::exchange(lane_users_[lane], number), std::exchange(last_in_lane_, number)};
     }
-    /// True when all members have finished exchange `number`.
+    /// True when all members have finished exchange `number`, or there was none.
     [[nodiscard]] bool all_finished(std::uint64_t number) const {
-        return all_at(number % slots, &Slot::finished, number + 1);
+        return number == never || all_at(number % slots, &Slot::finished, number + 1);
     }
     /// True when the kernel lets every member read every other's memory.
     [[nodiscard]] bool reads_processes() const { return reads_processes_; }
     /// Reads from the memory of another member.
     /// @throws Error when it cannot
     void read_process(std::size_t rank, std::uint64_t address, std::byte* to, std::size_t bytes) const {
-        if (read(places_[rank].process, address, to, bytes)) return;
-        std::string const why = std::strerror(errno);
-        require_working(); // a rank that has left after a failure
-        give_up("rank " + std::to_string(members_[rank_]) + " cannot read the memory of rank " +
-                std::to_string(members_[rank]) + ": " + why);
+        if (!read(places_[rank].process, address, to, bytes)) passed(rank, -1, "read the memory of rank ");
+    }
+    /// Makes the pipes through which this member lends, opens that of another: false where they cannot be had.
+    [[nodiscard]] bool makes_pipes() { return pipes_.make(size(), rank_, pipes_of(rank_)); }
+    [[nodiscard]] bool opens_pipe(std::size_t rank) {
+        return pipes_.open(size(), rank, places_[rank].process, pipes_of(rank)[rank_]);
+    }
+    /// Lends a member what has room in the pipe to it, takes what is there of what it lends.
+    /// @return how many bytes
+    /// @throws Error when they cannot be lent or taken
+    std::size_t lend(std::size_t rank, std::byte const* from, std::size_t bytes) const {
+        return passed(rank, pipes_.give(rank, from, bytes), "lend memory to rank ");
+    }
+    std::size_t take_lent(std::size_t rank, std::byte* to, std::size_t bytes) const {
+        return passed(rank, pipes_.take(rank, to, bytes), "take the memory lent by rank ");
     }
     /// Whether the kernel can read this memory, of this process, for others: not what a driver has mapped. What was
     /// found readable of late is not asked for again.
@@ -261,6 +279,17 @@ class Group {
     void all_have_mapped(std::uint64_t segment) { mapped_.insert(segment); }
 
   private:
+    /// What the kernel has moved from or to another member, if it has.
+    std::size_t passed(std::size_t rank, ssize_t moved, char const* what) const {
+        if (moved >= 0) return static_cast<std::size_t>(moved);
+        std::string const why = std::strerror(errno);
+        require_working(); // a rank that has left after a failure
+        give_up("rank " + std::to_string(members_[rank_]) + " cannot " + what + std::to_string(members_[rank]) + ": " +
+                why);
+    }
+    [[nodiscard]] std::int32_t* pipes_of(std::size_t rank) const {
+        return reinterpret_cast<std::int32_t*>(blocks_[rank] + pipes_at_);
+    }
     static Slot& slot_of(std::byte* block, std::size_t slot) {
         return reinterpret_cast<Slot*>(block + sizeof(Failure))[slot];
     }
@@ -353,12 +382,12 @@ class Group {
                          why);
     }
 
-    std::size_t pieces_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, ranks_of_machine_ = 0;
+    std::size_t pieces_at_ = 0, pipes_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, ranks_of_machine_ = 0;
     std::size_t processors_ = SIZE_MAX;
     std::vector<int> members_, node_of_;
     std::vector<Place> places_;
     std::vector<std::byte*> blocks_;
-    std::uint64_t next_ = 0, next_lane_ = 0;
+    std::uint64_t next_ = 0, next_lane_ = 0, last_in_lane_ = never;
     std::array<std::uint64_t, lanes> lane_users_{never, never};
     struct alignas(64) Line {
         std::byte bytes[64];
@@ -367,6 +396,7 @@ class Group {
     std::array<std::pair<std::uintptr_t, std::uintptr_t>, 8> readable_{}; ///< from, to
     std::size_t next_readable_ = 0;
     Ways ways_;
+    Pipes pipes_;
     bool reads_processes_ = false;
     std::unordered_set<std::uint64_t> mapped_;
 };

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <tuple>
 #include <vector>
 
 namespace pentad::comm::node {
@@ -31,13 +30,13 @@ class Mail {
         std::size_t const parts = task.cuts() ? n_ : 1;
         step_ = Group::box / parts / 64 * 64;
         is_small_ = !task.is_counted() && longest <= step_;
-        before_ = Group::never;
+        lane_ = {0, Group::never, Group::never};
         if (!is_small_) {
             step_ = std::min(Group::chunk / parts / 64 * 64, Group::chunk / 2);
             // Where all ranks have a core, the others read a part of a broadcast while the root fills the next.
             if (task.operation == Operation::broadcast && n_ <= group.processors())
                 step_ = std::clamp<std::size_t>(longest / 4 / 64 * 64, std::size_t{16} << 10, step_);
-            std::tie(lane_, before_) = group.take_lane(turn.number);
+            lane_ = group.take_lane(turn.number);
         }
         two_rounds_ = task.operation == Operation::all_reduce && n_ > 2 && longest > largest_in_one_round;
     }
@@ -45,7 +44,10 @@ class Mail {
     /// How copies are made, if not by ordinary stores.
     void take(Way way) { way_ = way; }
     /// True when those that had the lane before have finished.
-    [[nodiscard]] bool is_free() const { return before_ == Group::never || turn_.group->all_finished(before_); }
+    [[nodiscard]] bool is_free() const { return turn_.group->all_finished(lane_.before); }
+
+    /// The exchange before this one that was not small.
+    [[nodiscard]] std::uint64_t last() const { return lane_.last; }
 
     /// The next chunk goes to the mailbox; what of it this rank keeps goes to its place while the others read.
     void post() {
@@ -94,7 +96,7 @@ class Mail {
 
     [[nodiscard]] std::byte* box(std::size_t rank, std::size_t k) const {
         auto const& group = *turn_.group;
-        return is_small_ ? group.slot_box(rank, turn_.slot()) : group.lane_box(rank, lane_, k);
+        return is_small_ ? group.slot_box(rank, turn_.slot()) : group.lane_box(rank, lane_.number, k);
     }
     /// The part of `bytes` bytes that chunk k of a piece holds.
     [[nodiscard]] Piece part(std::size_t bytes, std::size_t k) const {
@@ -185,8 +187,8 @@ class Mail {
 
     Turn turn_;
     Task const* task_ = nullptr;
-    std::size_t me_ = 0, n_ = 1, lane_ = 0, step_ = 0;
-    std::uint64_t before_ = 0;
+    std::size_t me_ = 0, n_ = 1, step_ = 0;
+    Group::Lane lane_{};
     std::size_t filled_ = 0, reduced_ = 0, drained_ = 0;
     Way way_ = Way::cached;
     bool is_small_ = false, two_rounds_ = false;

@@ -16,18 +16,20 @@
 namespace pentad::comm::node {
 
 /// How data gets to where it belongs. Between segments the first two are possible, with a small mailbox the second and
-/// the third; elsewhere all, where the kernel lets processes read each other's memory (process_vm_readv), and otherwise
-/// the first three.
+/// the third; elsewhere all, or those that the operation and the kernel leave (process_vm_readv, vmsplice).
 enum class Way : std::uint8_t {
     streamed,         ///< by stores past the caches
     cached,           ///< by ordinary stores
     mail_streamed,    ///< past the caches on the way to a mailbox, and from it unless it is small
-    process,          ///< by the kernel, and ordinary stores
-    process_streamed, ///< by the kernel, and stores past the caches
+    process,          ///< by the kernel, which reads the other process; what is a rank's own by ordinary stores
+    process_streamed, ///< the same, what is a rank's own past the caches
+    lent,             ///< by the kernel, through a pipe to which the owner lends its pages
+    lent_streamed,
 };
-inline constexpr std::size_t way_count = 5;
+inline constexpr std::size_t way_count = 7;
 constexpr bool is_by_kernel(Way way) { return way >= Way::process; }
-constexpr bool is_past_caches(Way way) { return way != Way::cached && way != Way::process; }
+constexpr bool is_lent(Way way) { return way >= Way::lent; }
+constexpr bool is_past_caches(Way way) { return way != Way::cached && way != Way::process && way != Way::lent; }
 
 /// Those that are possible: from the first to the last.
 struct PossibleWays {

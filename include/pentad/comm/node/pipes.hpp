@@ -1,0 +1,91 @@
+// Room: comm. Pipes through which a rank lends pages of its memory to the others of a node (vmsplice): the kernel
+// copies once, and finds the pages faster than when it looks them up in another process.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pentad::comm::node {
+
+/// The pipes between one rank of a group and each other. Nothing waits here.
+class Pipes {
+  public:
+    /// Of larger groups, pipes would take more descriptors, and more of what a user may have in pipes, than they are
+    /// worth.
+    static constexpr std::size_t most_ranks = 8;
+
+    Pipes() = default;
+    Pipes(Pipes const&) = delete;
+    Pipes& operator=(Pipes const&) = delete;
+    ~Pipes() { close_all(); }
+
+    /// Makes those through which rank `me` of `ranks` lends, the first time.
+    /// @param read_ends gets their descriptors, for the others to open
+    /// @return false when they cannot be had
+    bool make(std::size_t ranks, std::size_t me, std::int32_t* read_ends) {
+        if (!ends_.empty() || std::exchange(is_tried_, true)) return !ends_.empty();
+        ends_.resize(ranks);
+        for (std::size_t p = 0; p < ranks; ++p) {
+            if (p == me) continue;
+            std::byte byte{};
+            int both[2];
+            bool const has_both = pipe2(both, O_CLOEXEC) == 0;
+            if (has_both) ends_[p].read_by_other = both[0], ends_[p].write = both[1];
+            if (!has_both || give(p, &byte, 1) != 1 || ::read(both[0], &byte, 1) != 1) {
+                close_all();
+                return false;
+            }
+            fcntl(both[1], F_SETPIPE_SZ, pipe_bytes); // if not, smaller ones do
+            read_ends[p] = both[0];
+        }
+        return true;
+    }
+    /// Opens the one through which rank p of `ranks` lends to this one. False when it cannot.
+    bool open(std::size_t ranks, std::size_t p, std::int32_t process, std::int32_t descriptor) {
+        from_.resize(ranks, -1);
+        std::string const path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+        if (from_[p] < 0) from_[p] = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        return from_[p] >= 0;
+    }
+    /// Lends rank p as many of these bytes as there is room for: they must not change until it has taken them.
+    /// @return how many; -1: errno says why not
+    [[nodiscard]] ssize_t give(std::size_t p, std::byte const* from, std::size_t bytes) const {
+        iovec const range{const_cast<std::byte*>(from), bytes};
+        return or_none(vmsplice(ends_[p].write, &range, 1, SPLICE_F_NONBLOCK));
+    }
+    /// Copies what rank p has lent, at most `bytes` bytes.
+    [[nodiscard]] ssize_t take(std::size_t p, std::byte* to, std::size_t bytes) const {
+        ssize_t const got = ::read(from_[p], to, bytes);
+        if (got == 0) errno = EPIPE; // it has left
+        return got == 0 ? -1 : or_none(got);
+    }
+
+  private:
+    static constexpr int pipe_bytes = 1 << 20;
+    struct Ends {
+        int read_by_other = -1, write = -1;
+    };
+    static ssize_t or_none(ssize_t moved) { return moved < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : moved; }
+    void close_all() {
+        for (auto const [read_by_other, write] : ends_)
+            for (int const descriptor : {read_by_other, write})
+                if (descriptor >= 0) close(descriptor);
+        for (int const descriptor : from_)
+            if (descriptor >= 0) close(descriptor);
+        ends_.clear();
+        from_.clear();
+    }
+    std::vector<Ends> ends_;
+    std::vector<int> from_;
+    bool is_tried_ = false;
+};
+
+} // namespace pentad::comm::node
