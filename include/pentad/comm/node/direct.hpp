@@ -106,7 +106,7 @@ class Direct {
     /// What lies `from` bytes behind the beginning of rank p's memory.
     void fetch(std::byte* to, std::size_t p, std::size_t from, std::size_t bytes) const {
         if (auto* const there = address(p))
-            copy(to, there + from, bytes, is_past_caches(way_));
+            copy(to, there + from, bytes, streams_results(way_));
         else
             turn_.group->read_process(p, turn_.of(p).notice.address + from, to, bytes);
     }
@@ -126,7 +126,7 @@ class Direct {
                 addresses_.push_back(there);
             }
             std::byte* const sum = out + begin;
-            task_->reduction(addresses_.data(), n_, &sum, 1, length, is_past_caches(way_));
+            task_->reduction(addresses_.data(), n_, &sum, 1, length, streams_results(way_));
         }
     }
 

@@ -119,8 +119,8 @@ class Exchange final : public Pending {
         bool const by_mail = mail_.is_small() || task_.access == Access::mailboxes;
         if (!by_mail) notice.buffer = shared_memory().locate(task_.in, given);
         in_segments_ = notice.buffer.is_shared();
-        PossibleWays possible{mail_.is_small() ? Way::cached : Way::streamed,
-                              in_segments_ ? Way::cached : Way::mail_streamed};
+        PossibleWays possible{Way::streamed, in_segments_ ? Way::cached : Way::all_streamed};
+        if (mail_.is_small()) possible = {Way::cached, Way::mail_streamed};
         if (!in_segments_ && !by_mail && group_->reads_processes())
             possible = {task_.access == Access::processes ? Way::process : Way::streamed,
                         task_.reduction == nullptr && n_ <= Pipes::most_ranks ? Way::lent_streamed

@@ -105,11 +105,11 @@ class Mail {
     }
     /// To a mailbox, which is read next: from this core's cache, unless memory is nearer to the reader.
     void to_mail(std::byte* to, std::byte const* from, std::size_t bytes) const {
-        node::copy(to, from, bytes, way_ == Way::mail_streamed);
+        node::copy(to, from, bytes, streams_mail(way_));
     }
     /// To where the result belongs.
     void copy(std::byte* to, std::byte const* from, std::size_t bytes) const {
-        node::copy(to, from, bytes, is_past_caches(way_) && !is_small_);
+        node::copy(to, from, bytes, streams_results(way_));
     }
 
     void fill(std::size_t k) {
@@ -164,7 +164,7 @@ class Mail {
                 addresses_.push_back(p == me_ ? const_cast<std::byte*>(task_->in) + own.offset + mine.offset
                                               : box(p, k) + me_ * step_);
             std::byte* const sum = task_->out + mine.offset;
-            task_->reduction(addresses_.data(), n_, &sum, 1, mine.bytes, is_past_caches(way_));
+            task_->reduction(addresses_.data(), n_, &sum, 1, mine.bytes, streams_results(way_));
             break;
         }
         case Operation::all_gather:

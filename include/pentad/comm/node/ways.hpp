@@ -20,16 +20,22 @@ namespace pentad::comm::node {
 enum class Way : std::uint8_t {
     streamed,         ///< by stores past the caches
     cached,           ///< by ordinary stores
-    mail_streamed,    ///< past the caches on the way to a mailbox, and from it unless it is small
+    mail_streamed,    ///< past the caches on the way to a mailbox, from it by ordinary stores
+    all_streamed,     ///< past the caches on both
     process,          ///< by the kernel, which reads the other process; what is a rank's own by ordinary stores
     process_streamed, ///< the same, what is a rank's own past the caches
     lent,             ///< by the kernel, through a pipe to which the owner lends its pages
     lent_streamed,
 };
-inline constexpr std::size_t way_count = 7;
+inline constexpr std::size_t way_count = 8;
 constexpr bool is_by_kernel(Way way) { return way >= Way::process; }
 constexpr bool is_lent(Way way) { return way >= Way::lent; }
-constexpr bool is_past_caches(Way way) { return way != Way::cached && way != Way::process && way != Way::lent; }
+/// Whether what is copied to a mailbox goes past the caches, and to where it belongs.
+constexpr bool streams_mail(Way way) { return way == Way::mail_streamed || way == Way::all_streamed; }
+constexpr bool streams_results(Way way) {
+    return way == Way::streamed || way == Way::all_streamed || way == Way::process_streamed ||
+           way == Way::lent_streamed;
+}
 
 /// Those that are possible: from the first to the last.
 struct PossibleWays {
@@ -68,19 +74,25 @@ class Ways {
                 if (known.took(possible.at(i)) < 0.9F * known.took(known.fastest)) known.fastest = possible.at(i);
             return known.fastest;
         }
-        /// An exchange took that long, by a measure that does not depend on its size. The first of a way does not
-        /// count; of the next ones the fastest does, and of the way in use, later, what is usual.
+        /// An exchange took that long, by a measure that does not depend on its size. Where the way has changed the
+        /// first does not count; then it is the median, since some take many times as long as others.
         void learn(Way way, bool in_segments, double seconds) {
             auto& known = known_[in_segments];
-            if (std::exchange(known.last, way) != way) return;
+            if (std::exchange(known.last, way) != way) {
+                known.recent_count = 0;
+                return;
+            }
             auto& usual = known.usual[static_cast<std::size_t>(way)];
+            auto& recent = known.recent;
             auto const taken = static_cast<float>(seconds);
-            if (usual == 0)
-                usual = taken;
-            else if (way == known.fastest && known.count >= first_again)
-                usual += (std::min(taken, 2 * usual) - usual) / 4;
-            else
-                usual = std::min(usual, taken);
+            if (known.recent_count == recent.size()) {
+                usual += (taken > usual ? usual : -usual) / 16;
+                return;
+            }
+            recent[known.recent_count++] = taken;
+            if (known.recent_count < recent.size()) return;
+            std::sort(recent.begin(), recent.end());
+            usual = recent[recent.size() / 2];
         }
 
       private:
@@ -89,7 +101,9 @@ class Ways {
             std::uint64_t count = 0;
             Way fastest = Way::cached;
             Way last = Way::process_streamed;
-            std::array<float, way_count> usual{}; ///< 0: not tried
+            std::array<float, way_count> usual{};   ///< 0: not tried
+            std::array<float, trials - 1> recent{}; ///< of the last way
+            std::size_t recent_count = 0;
             [[nodiscard]] bool has(Way way) const { return usual[static_cast<std::size_t>(way)] > 0; }
             [[nodiscard]] float took(Way way) const {
                 return has(way) ? usual[static_cast<std::size_t>(way)] : std::numeric_limits<float>::max();
