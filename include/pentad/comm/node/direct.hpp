@@ -27,7 +27,7 @@ class Direct {
 
     /// All have come, and every source is open. Where some segments are new, ranks wait until all have mapped them; if
     /// one cannot, it is impossible for all. (Ranks may come to know of it in different exchanges: those that know
-    /// still say so to those that wait.) So with the pipes through which others lend.
+    /// still say so to those that wait.) So too with the pipes through which others lend, each time.
     /// @param last an exchange that may still be lending
     void begin(Turn turn, Task const& task, Way way, std::uint64_t last) {
         turn_ = turn;
@@ -146,6 +146,7 @@ class Direct {
     /// Lends and takes what it can: true when all is done. One after the other, since all use the same pipes.
     bool pass_lent() {
         if (!has_lenders_) return true;
+        static_assert(Group::lanes == 2, "the last exchange is the only one that may still be under way");
         if (!turn_.group->all_finished(last_)) return false;
         for (bool has_moved = true; has_moved;) {
             has_moved = false;
@@ -192,8 +193,7 @@ class Direct {
         case Operation::reduce_scatter:
             reduce(out, task_->piece_of(me).offset, task_->piece_of(me).bytes);
             break;
-        default: // In an all-to-all all begin with another rank; else with the same: it is in cache for the others
-                 // then.
+        default: // All-to-all: each begins with another rank. Else all with the same, which is in cache for the others.
             for (std::size_t i = 0; i < n_; ++i) {
                 std::size_t const p = (task_->operation == Operation::all_to_all ? me + 1 + i : i) % n_;
                 if (!task_->is_source(p) || (p != me && lends(p))) continue;

@@ -123,16 +123,15 @@ class Exchange final : public Pending {
         if (mail_.is_small()) possible = {Way::cached, Way::mail_streamed};
         if (!in_segments_ && !by_mail && group_->reads_processes())
             possible = {task_.access == Access::processes ? Way::process : Way::streamed,
-                        task_.reduction == nullptr && n_ <= Pipes::most_ranks ? Way::lent_streamed
-                                                                              : Way::process_streamed};
+                        !task_.reduces() && n_ <= Pipes::most_ranks ? Way::lent_streamed : Way::process_streamed};
         kind_ = &group_->ways().of(task_.operation, task_.is_counted() ? 1 : task_.bytes);
         way_ = kind_->agreed(possible, in_segments_);
-        notice.suggestion = kind_->suggest(possible, in_segments_);
+        notice.suggestion = learns_ ? kind_->suggest(possible, in_segments_) : way_;
         mail_.take(way_);
         if (in_segments_ || !is_by_kernel(way_) || !task_.is_source(me_) || !group_->is_readable(task_.in, given))
             return;
         notice.lends = is_lent(way_) && group_->makes_pipes();
-        if (notice.lends || !is_lent(way_)) notice.address = reinterpret_cast<std::uintptr_t>(task_.in);
+        notice.address = reinterpret_cast<std::uintptr_t>(task_.in);
     }
     /// @throws Error when the ranks that this one reads from have come to another exchange: on every rank, but in a
     /// broadcast not on the root; where given counts differ, on the rank that receives.

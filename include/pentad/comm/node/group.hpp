@@ -1,5 +1,6 @@
 // Room: comm. The ranks of a communicator that share a node's memory, found by mapping each other's: what they post to
-// each other, the mailboxes through which data goes that lies in no segment, and what the kernel lets them read.
+// each other, the mailboxes through which data goes that lies in no segment, and what the kernel lets them read or
+// lend.
 #pragma once
 
 #include <pentad/comm/error.hpp>
@@ -41,9 +42,9 @@ struct Notice {
     std::uint64_t bytes = 0; ///< of the unscattered side; all ones where counts are given
     // What follows is the rank's own.
     Place buffer;                 ///< what the others read (all-reduce: and write), where it lies in a segment
-    std::uint64_t address = 0;    ///< of the same in its process, where the kernel is to read it, or
+    std::uint64_t address = 0;    ///< of the same in its process, where the kernel is to read it
     std::uint64_t longest = 0;    ///< of the pieces that this rank sends
-    bool lends = false;           ///< it, through pipes, to all
+    bool lends = false;           ///< the kernel is to read it from this rank's pipes
     Way suggestion = Way::cached; ///< for the next exchange of this kind, of buffers that lie alike
     [[nodiscard]] bool is_open() const { return buffer.is_shared() || address != 0; }
 };
@@ -52,8 +53,8 @@ struct Notice {
 /// in each of the first three 1 more a chunk; finished = e + 1 in the end.
 struct alignas(64) Slot {
     std::atomic<std::uint64_t> filled, reduced, drained, finished;
-    std::atomic<std::uint64_t>
-        mapped; ///< (e << 24) + 2 when the rank has mapped the segments that it reads, + 1: it cannot
+    /// (e << 24) + 2 when the rank has mapped the segments that it reads and opened the pipes, + 1: it cannot.
+    std::atomic<std::uint64_t> mapped;
     Notice notice;
 };
 

@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace pentad::comm::node {
 
-/// The pipes between one rank of a group and each other. Nothing waits here.
+/// The pipes between one rank of a group and each other. Nobody waits for what is not there yet.
 class Pipes {
   public:
     /// Of larger groups, pipes would take more descriptors, and more of what a user may have in pipes, than they are
@@ -25,13 +26,17 @@ class Pipes {
     Pipes() = default;
     Pipes(Pipes const&) = delete;
     Pipes& operator=(Pipes const&) = delete;
-    ~Pipes() { close_all(); }
+    ~Pipes() {
+        close_own();
+        for (int const descriptor : from_)
+            if (descriptor >= 0) close(descriptor);
+    }
 
     /// Makes those through which rank `me` of `ranks` lends, the first time.
     /// @param read_ends gets their descriptors, for the others to open
     /// @return false when they cannot be had
     bool make(std::size_t ranks, std::size_t me, std::int32_t* read_ends) {
-        if (!ends_.empty() || std::exchange(is_tried_, true)) return !ends_.empty();
+        if (std::exchange(is_tried_, true)) return !ends_.empty();
         ends_.resize(ranks);
         for (std::size_t p = 0; p < ranks; ++p) {
             if (p == me) continue;
@@ -40,10 +45,11 @@ class Pipes {
             bool const has_both = pipe2(both, O_CLOEXEC) == 0;
             if (has_both) ends_[p].read_by_other = both[0], ends_[p].write = both[1];
             if (!has_both || give(p, &byte, 1) != 1 || ::read(both[0], &byte, 1) != 1) {
-                close_all();
+                close_own();
                 return false;
             }
-            fcntl(both[1], F_SETPIPE_SZ, pipe_bytes); // if not, smaller ones do
+            fcntl(both[1], F_SETPIPE_SZ,
+                  std::bit_floor(bytes_of_rank / static_cast<unsigned>(ranks - 1))); // if not, smaller ones do
             read_ends[p] = both[0];
         }
         return true;
@@ -51,8 +57,9 @@ class Pipes {
     /// Opens the one through which rank p of `ranks` lends to this one. False when it cannot.
     bool open(std::size_t ranks, std::size_t p, std::int32_t process, std::int32_t descriptor) {
         from_.resize(ranks, -1);
+        if (from_[p] >= 0) return true;
         std::string const path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
-        if (from_[p] < 0) from_[p] = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        from_[p] = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         return from_[p] >= 0;
     }
     /// Lends rank p as many of these bytes as there is room for: they must not change until it has taken them.
@@ -69,19 +76,17 @@ class Pipes {
     }
 
   private:
-    static constexpr int pipe_bytes = 1 << 20;
+    /// In all its pipes: a user may have 64 MiB before the system makes all others' smaller (pipe-user-pages-soft).
+    static constexpr unsigned bytes_of_rank = 1U << 20;
     struct Ends {
         int read_by_other = -1, write = -1;
     };
     static ssize_t or_none(ssize_t moved) { return moved < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : moved; }
-    void close_all() {
+    void close_own() {
         for (auto const [read_by_other, write] : ends_)
             for (int const descriptor : {read_by_other, write})
                 if (descriptor >= 0) close(descriptor);
-        for (int const descriptor : from_)
-            if (descriptor >= 0) close(descriptor);
         ends_.clear();
-        from_.clear();
     }
     std::vector<Ends> ends_;
     std::vector<int> from_;

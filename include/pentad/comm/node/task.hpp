@@ -17,7 +17,8 @@ namespace pentad::comm::node {
 
 using observe::Operation;
 
-/// How ranks are to get what lies in no segment: as is fastest, or only one way, for tests and measurements.
+/// How ranks are to get what lies in no segment: as is fastest, or only through mailboxes or by the kernel, for tests
+/// and measurements.
 enum class Access { fastest, mailboxes, processes };
 
 /// What is to be done. Ranks are those of the group.
@@ -41,6 +42,10 @@ struct Task {
     /// True when a rank gives a part to each.
     [[nodiscard]] bool cuts() const {
         return operation == Operation::reduce_scatter || operation == Operation::all_to_all;
+    }
+    /// True when what ranks give is combined.
+    [[nodiscard]] bool reduces() const {
+        return operation == Operation::all_reduce || operation == Operation::reduce_scatter;
     }
     /// True when others read what rank p gives: all do but in a broadcast.
     [[nodiscard]] bool is_source(std::size_t p) const { return root < 0 || static_cast<int>(p) == root; }
