@@ -58,7 +58,7 @@ class Ways {
         }
         void agree(Way suggestion, bool in_segments) { agreed_[in_segments] = suggestion; }
         /// What this rank suggests: to try all ways, each a few times, since what it leaves in the caches counts; then
-        /// the fastest. They are tried again after 64, 256, 1024, ... exchanges, those that were much slower from 1024
+        /// the fastest. They are tried again after 256, 1024, 4096, ... exchanges, those that were much slower from 1024
         /// on.
         [[nodiscard]] Way suggest(PossibleWays possible, bool in_segments) {
             auto& known = known_[in_segments];
@@ -96,7 +96,7 @@ class Ways {
         }
 
       private:
-        static constexpr std::uint64_t trials = 4, first_again = 64, slow_again = 1024;
+        static constexpr std::uint64_t trials = 4, first_again = 256, slow_again = 1024;
         struct Known {
             std::uint64_t count = 0;
             Way fastest = Way::cached;
