@@ -58,8 +58,8 @@ class Ways {
         }
         void agree(Way suggestion, bool in_segments) { agreed_[in_segments] = suggestion; }
         /// What this rank suggests: to try all ways, each a few times, since what it leaves in the caches counts; then
-        /// the fastest. They are tried again after 256, 1024, 4096, ... exchanges, those that were much slower from 1024
-        /// on.
+        /// the fastest. They are tried again after 256, 1024, 4096, ... exchanges, those that were much slower from
+        /// 1024 on.
         [[nodiscard]] Way suggest(PossibleWays possible, bool in_segments) {
             auto& known = known_[in_segments];
             std::uint64_t const number = known.count++;
