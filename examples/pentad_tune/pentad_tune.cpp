@@ -69,7 +69,7 @@ std::string tune(MPI_Comm world, Settings const& settings) {
             auto const outside = by(Algorithm::direct, own_in.data(), own_out.data());
             auto const segment =
                 by(Algorithm::direct, static_cast<f32*>(in_block.data()), static_cast<f32*>(out_block.data()));
-            for (auto const& ours : {outside, segment}) seconds(world, 40, ours); // which learn how to copy
+            for (auto const& ours : {outside, segment}) seconds(world, comm::node::Ways::exchanges_to_learn, ours);
             int const times = std::clamp(static_cast<int>(1e-3 / seconds(world, 1, mpi)), 1, 1000);
             std::vector<double> ratios;
             for (int i = 0; i < settings.repeats; ++i) {

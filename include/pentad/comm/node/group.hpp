@@ -200,7 +200,7 @@ class Group {
     /// Takes a lane for exchange `number`.
     Lane take_lane(std::uint64_t number) {
         std::size_t const lane = next_lane_++ % lanes;
-        return {lane, std::exchange(lane_users_[lane], number), std::exchange(last_in_lane_, number)};
+        return {lane, std::exchange(lane_users_[lane], number), lane_users_[(lane + lanes - 1) % lanes]};
     }
     /// True when all members have finished exchange `number`, or there was none.
     [[nodiscard]] bool all_finished(std::uint64_t number) const {
@@ -388,7 +388,7 @@ class Group {
     std::vector<int> members_, node_of_;
     std::vector<Place> places_;
     std::vector<std::byte*> blocks_;
-    std::uint64_t next_ = 0, next_lane_ = 0, last_in_lane_ = never;
+    std::uint64_t next_ = 0, next_lane_ = 0;
     std::array<std::uint64_t, lanes> lane_users_{never, never};
     struct alignas(64) Line {
         std::byte bytes[64];

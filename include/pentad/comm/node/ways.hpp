@@ -49,6 +49,8 @@ struct PossibleWays {
 /// What exchanges took of late. In each, a rank that all others read from suggests how the next of its kind is made:
 /// all ranks do the same, and none has to ask.
 class Ways {
+    static constexpr int trials = 4; ///< of a way, in a row
+
   public:
     /// Exchanges of one operation and of similar sizes.
     class Kind {
@@ -96,7 +98,7 @@ class Ways {
         }
 
       private:
-        static constexpr std::uint64_t trials = 4, first_again = 256, slow_again = 1024;
+        static constexpr std::uint64_t first_again = 256, slow_again = 1024;
         struct Known {
             std::uint64_t count = 0;
             Way fastest = Way::cached;
@@ -112,6 +114,8 @@ class Ways {
         std::array<Way, 2> agreed_{Way::cached, Way::cached}; ///< for buffers outside segments, and inside
         std::array<Known, 2> known_;
     };
+    /// Blocking exchanges of a kind after which all ways have been tried.
+    static constexpr int exchanges_to_learn = 1 + trials * static_cast<int>(way_count);
     /// @param bytes the same on all ranks, not 0
     [[nodiscard]] Kind& of(observe::Operation operation, std::size_t bytes) {
         std::size_t const size = std::bit_width(bytes - 1); // up to a power of two
