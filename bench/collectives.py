@@ -14,6 +14,7 @@ import math
 import pathlib
 import statistics
 import subprocess
+import sys
 
 import torch_ranks
 
@@ -23,9 +24,17 @@ LINES = {"mpi": ("MPI", "#888"), "gloo": ("gloo", "#b80"), "outside": ("Pentad, 
 
 
 def pentad_and_mpi(o, ranks):
+    """The rows of a run; each is said as it comes, since a run takes minutes."""
     command = ["mpiexec", "-n", str(ranks), o.bench, str(o.smallest), str(o.largest)]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return [json.loads(line) for line in printed.splitlines()]
+    rows = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        for line in run.stdout:
+            rows.append(json.loads(line))
+            print(f"collectives: {ranks} ranks, {rows[-1]['operation']} of {rows[-1]['bytes']} bytes: {ratio(rows[-1], 'segment'):.2f} of MPI's time in a "
+                  f"segment, {ratio(rows[-1], 'outside'):.2f} outside", file=sys.stderr, flush=True)
+    if run.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: exit status {run.returncode}")
+    return rows
 
 
 def gloo(o, ranks):
@@ -38,6 +47,7 @@ def measure(o):
     results = []
     for ranks in o.ranks:
         rows = pentad_and_mpi(o, ranks)
+        print(f"collectives: {ranks} ranks of gloo", file=sys.stderr, flush=True)
         peers = {(g["operation"], g["bytes"]): g["gloo"] for g in gloo(o, ranks)}
         for row in rows:
             if (row["operation"], row["bytes"]) in peers:

@@ -1,4 +1,4 @@
-# pentad_add_test(FLOOR.WHAT ...): the one way that tests are registered.
+# pentad_add_test(MODULE.WHAT ...): the one way that tests are registered.
 #
 #   SOURCES file...        a doctest program with the main of KIND; or
 #   COMMAND program arg... an existing program
@@ -7,10 +7,10 @@
 #   RANKS n...             run once for each count (mpi only; 6 is as usual as 2 and 4)
 #   THREADS n              OpenMP threads of a rank; default 1
 #   TIMEOUT seconds        of each run; default 120
-#   LABELS label...        beside floor:<floor> and ranks:<n>, which every test gets
+#   LABELS label...        beside module:<module> and ranks:<n>, which every test gets
 #   ENVIRONMENT VAR=x...   beside the usual
 #
-# A run of n ranks is named FLOOR.WHAT.n, and takes ranks x threads processors in the eyes of ctest -j. An
+# A run of n ranks is named MODULE.WHAT.n, and takes ranks x threads processors in the eyes of ctest -j. An
 # MPI_TEST_CASE runs in the run with exactly its rank count; one without such a run fails the largest.
 find_package(doctest QUIET)
 if(NOT doctest_FOUND)
@@ -26,14 +26,15 @@ endforeach()
 # What MPI tests share, such as the counter behind the MPI profiling interface.
 file(GLOB SUPPORT CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/*.cpp)
 target_sources(pentad_test_mpi PRIVATE ${SUPPORT})
-# The pure floors see neither Kokkos nor MPI: their tests get the headers and nothing else.
+# The pure modules see neither Kokkos nor MPI: their tests get the headers, and Random123's.
 target_include_directories(pentad_test_plain PUBLIC ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(pentad_test_plain PUBLIC Pentad::Random123)
 target_link_libraries(pentad_test_kokkos PUBLIC pentad::pentad)
 target_link_libraries(pentad_test_mpi PUBLIC pentad::pentad)
 
 function(pentad_add_test NAME)
     cmake_parse_arguments(PARSE_ARGV 1 TEST "" "KIND;THREADS;TIMEOUT" "SOURCES;COMMAND;RANKS;LABELS;ENVIRONMENT")
-    string(REGEX REPLACE "\\..*" "" FLOOR ${NAME})
+    string(REGEX REPLACE "\\..*" "" MODULE ${NAME})
     foreach(DEFAULT IN ITEMS KIND=plain THREADS=1 TIMEOUT=120)
         string(REGEX MATCH "(.*)=(.*)" _ ${DEFAULT})
         if(NOT TEST_${CMAKE_MATCH_1})
@@ -72,20 +73,20 @@ function(pentad_add_test NAME)
         set_tests_properties(${RUN} PROPERTIES
             PROCESSORS ${PROCESSORS}
             TIMEOUT ${TEST_TIMEOUT}
-            LABELS "floor:${FLOOR};ranks:${COUNT};${TEST_LABELS}"
+            LABELS "module:${MODULE};ranks:${COUNT};${TEST_LABELS}"
             ENVIRONMENT "OMP_NUM_THREADS=${TEST_THREADS};OMP_PROC_BIND=false;KOKKOS_DISABLE_WARNINGS=1;PENTAD_TEST_RANKS=${ALL_RANKS};${TEST_ENVIRONMENT}")
     endforeach()
 endfunction()
 
-# pentad_add_must_not_compile(FLOOR.WHAT SOURCE file): without PENTAD_WRONG the file compiles; with it the compiler
+# pentad_add_must_not_compile(MODULE.WHAT SOURCE file): without PENTAD_WRONG the file compiles; with it the compiler
 # refuses it, and says what each of the file's `// expect: <regex>` lines asks for.
 function(pentad_add_must_not_compile NAME)
     cmake_parse_arguments(PARSE_ARGV 1 TEST "" "SOURCE" "")
     cmake_path(ABSOLUTE_PATH TEST_SOURCE)
-    string(REGEX REPLACE "\\..*" "" FLOOR ${NAME})
+    string(REGEX REPLACE "\\..*" "" MODULE ${NAME})
     add_test(NAME ${NAME} COMMAND ${CMAKE_COMMAND} -DSOURCE=${TEST_SOURCE} -DFLAGS=${PROJECT_BINARY_DIR}/compile_flags.txt
         -DCOMPILER=${CMAKE_CXX_COMPILER} -P ${PROJECT_SOURCE_DIR}/cmake/MustNotCompile.cmake)
-    set_tests_properties(${NAME} PROPERTIES TIMEOUT 120 LABELS "floor:${FLOOR};must-not-compile")
+    set_tests_properties(${NAME} PROPERTIES TIMEOUT 120 LABELS "module:${MODULE};must-not-compile")
 endfunction()
 
 # compile_flags.txt: how a user of pentad::pentad compiles, a flag a line, for the checks above.

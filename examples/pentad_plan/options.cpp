@@ -1,9 +1,11 @@
 #include "options.hpp"
 
+#include <pentad/io/distinct_files.hpp>
 #include <pentad/io/hardware_file.hpp>
 #include <pentad/io/model_config.hpp>
 #include <pentad/mesh/nearest_word.hpp>
 #include <pentad/mesh/number.hpp>
+#include <pentad/mesh/one_line.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/hardware_presets.hpp>
 #include <pentad/planner/model_presets.hpp>
@@ -137,6 +139,7 @@ class Parser {
         }
         if (app_.remaining_size() > 0) unknown(app_.remaining().front());
         choose_task(o);
+        check_files();
         if (o.task == Task::list) return o;
         if (o.task != Task::write_hardware) read_model(o);
         read_hardware(o);
@@ -212,6 +215,17 @@ class Parser {
         for (auto const* name : {"--evaluate", "--explain"})
             if (has(name)) o.mesh = extents(name, text(name));
     }
+    /// The files that are named, before any is opened: no two of them are one, and outputs can be written.
+    void check_files() const {
+        std::vector<io::FlagFile> files;
+        for (auto const* input : {"--model-json", "--hardware-json"})
+            if (has(input)) files.push_back({input, text(input), false});
+        for (auto const* output : {"--hardware-out", "--svg"})
+            if (has(output)) files.push_back({output, text(output), true});
+        if (auto const why = io::refusal_of(files)) refuse(*why);
+        for (auto const& file : files)
+            if (file.is_output) io::check_writable(file.path);
+    }
     void one_of(std::string const& a, std::string const& b) const {
         if (has(a) == has(b))
             refuse(has(a) ? a + " and " + b + " are both given: give one" : "give " + a + " NAME or " + b + " FILE");
@@ -240,7 +254,7 @@ class Parser {
         one_of("--hardware", "--hardware-json");
         o.hardware = has("--hardware") ? preset("--hardware", text("--hardware"), planner::machines())
                                        : io::read_hardware(text("--hardware-json"));
-        if (o.hardware.name.empty()) o.hardware.name = text("--hardware-json");
+        if (o.hardware.name.empty()) o.hardware.name = one_line(text("--hardware-json"));
         if (has("--devices"))
             o.hardware = planner::with_devices(o.hardware, whole("--devices", text("--devices"), 1, many));
     }

@@ -27,7 +27,7 @@ struct Facts {
 
 /// Of a schedule that the validator has accepted with this verdict.
 inline Facts facts_of(Schedule const& schedule, Verdict const& verdict, Costs const& costs) {
-    Facts facts{.times = simulate(schedule, costs)};
+    Facts facts{.times = simulate_proven(schedule, costs)};
     auto const most = [](std::vector<int> const& of_ranks) {
         return *std::max_element(of_ranks.begin(), of_ranks.end());
     };
@@ -53,7 +53,7 @@ inline std::optional<Simulation> as_1f1b(Schedule const& schedule, Costs const& 
         of_rank.forward += schedule.slices * (cost.forward + (schedule.recomputes ? cost.forward : 0));
         of_rank.backward = of_rank.backward.value_or(0) + schedule.slices * cost.of(Operation::backward);
     }
-    return simulate(generate("1f1b", {.ranks = schedule.ranks(), .micro_batches = schedule.micro_batches}), fused);
+    return simulate_proven(order::one_forward_one_backward(schedule.ranks(), schedule.micro_batches), fused);
 }
 
 /// "4", "2.5"

@@ -1,15 +1,20 @@
 // Shows a pipeline schedule: a chart on the terminal, its bubble, memory and messages, SVG, a timeline for
 // ui.perfetto.dev, and beside it what a run of it really did. See --help.
-// Exit status: 0 done, 2 bad input, 3 a file cannot be written, 1 anything else.
+// Exit status: 0 done, 2 bad input, 3 a file cannot be written or memory is short, 1 anything else.
+#include "command_line.hpp"
 #include "descriptions.hpp"
 #include "facts.hpp"
 #include "page.hpp"
+#include "size.hpp"
 
 #include <pentad/io/atomic_file.hpp>
+#include <pentad/io/distinct_files.hpp>
 #include <pentad/io/schedule_file.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/search.hpp>
 #include <pentad/pipeline/text.hpp>
+#include <pentad/program/exit_status.hpp>
+#include <pentad/report/activity.hpp>
 #include <pentad/report/chart_svg.hpp>
 #include <pentad/report/chart_text.hpp>
 #include <pentad/report/measured_chart.hpp>
@@ -25,6 +30,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -66,6 +72,8 @@ struct Options {
     std::vector<int> ran_ranks;
     std::string colour = "auto", svg, perfetto, text, json, docs;
     std::size_t width = 0;
+
+    [[nodiscard]] bool writes() const { return !svg.empty() || !perfetto.empty() || !text.empty() || !json.empty(); }
 };
 
 [[noreturn]] void refuse(std::string const& why) { throw std::invalid_argument(why); }
@@ -75,7 +83,7 @@ void add_flags(CLI::App& app, Options& o) {
     auto const flag = [&](std::string const& name, auto& value, char const* shown, std::string const& help) {
         return app.add_option(name, value, help)->option_text(shown)->group(group);
     };
-    CLI::Range const counts(1, 1 << 16);
+    auto const counts = command_line::whole_number(1, 1 << 16);
 
     group = "the schedule";
     auto* const name = flag("--schedule", o.schedule, "NAME",
@@ -100,14 +108,14 @@ void add_flags(CLI::App& app, Options& o) {
     for (std::size_t at = 0; at < cost_flags.size(); ++at)
         flag(cost_flags[at].name, o.costs[at], "N or N,N,...", cost_flags[at].help)
             ->delimiter(',')
-            ->check(CLI::Range(cost_flags[at].least, largest_cost));
+            ->check(command_line::whole_number(cost_flags[at].least, largest_cost));
     flag("--message", o.message, "N", "time of a message from rank to rank (default 0)")
-        ->check(CLI::Range(Time{0}, largest_cost));
+        ->check(command_line::whole_number(0, largest_cost));
 
     flag("--memory", o.memory, "N or N,N,...",
          "most memory for activations on each rank, for --schedule automatic (default: any)")
         ->delimiter(',')
-        ->check(CLI::Range(Time{0}, largest_cost));
+        ->check(command_line::whole_number(0, largest_cost));
     app.add_flag("--two-copies", o.two_copies, "--schedule automatic may lay each stage on two ranks")->group(group);
 
     group = "beside a run";
@@ -117,13 +125,14 @@ void add_flags(CLI::App& app, Options& o) {
              "step's medians where none are given");
     flag("--ran-ranks", o.ran_ranks, "N,N,...", "the ranks of the run that are this pipeline, in order (default: all)")
         ->delimiter(',')
-        ->check(CLI::NonNegativeNumber)
+        ->check(command_line::whole_number(0, largest_cost))
         ->needs(ran);
 
     group = "output";
     flag("--colour", o.colour, "auto|always|never", "colours in the chart (default: on a terminal)")
         ->check(CLI::IsMember({"auto", "always", "never"}));
-    flag("--width", o.width, "N", "columns of the chart (default: the terminal's)")->check(CLI::Range(20, 1 << 20));
+    flag("--width", o.width, "N", "columns of the chart (default: the terminal's)")
+        ->check(command_line::whole_number(20, 1 << 20));
     flag("--svg", o.svg, "FILE", "write a picture");
     flag("--perfetto", o.perfetto, "FILE", "write a timeline for ui.perfetto.dev, where a unit of time is 1 us");
     flag("--text", o.text, "FILE", "write the schedule as text");
@@ -147,22 +156,87 @@ Costs make_costs(Options const& o, int stages) {
     return costs;
 }
 
-Schedule make_schedule(Options const& o) {
+/// The files that are named, before any is opened: no two of them are one, and outputs can be written.
+void check_files(CLI::App const& app, Options const& o) {
+    std::vector<io::FlagFile> files;
+    auto const add = [&](char const* flag, std::string const& path, bool is_output) {
+        if (app.count(flag) > 0) files.push_back({flag, path, is_output});
+    };
+    add("--schedule-file", o.file, false);
+    add("--ran", o.ran, false);
+    add("--svg", o.svg, true);
+    add("--perfetto", o.perfetto, true);
+    add("--text", o.text, true);
+    add("--json", o.json, true);
+    add("--docs", o.docs, true);
+    if (auto const why = io::refusal_of(files)) refuse(*why);
+    for (auto const& file : files)
+        if (file.is_output && file.flag != "--docs") io::check_writable(file.path);
+}
+
+/// That what is asked for can be made of a schedule of this size.
+void check_outputs(Options const& o, Size const& size) {
+    check_size(size);
+    std::string const whole = "ask for fewer --micro-batches or --stages, or for --text FILE or --json FILE";
+    auto const limit = [&](char const* flag, double most) {
+        if (size.computes > most)
+            refuse(std::string(flag) + " is for at most " + report::count(most) + " computes, and " + size.name +
+                   " has about " + report::count(size.computes) + ": " + whole);
+    };
+    if (!o.svg.empty()) limit("--svg", most_svg_computes);
+    if (!o.perfetto.empty()) limit("--perfetto", most_timeline_computes);
+    if (!size.can_be_drawn() && !o.writes())
+        refuse(size.text() + " (a proof takes " + size.memory() + "), and a chart shows at most " +
+               std::to_string(most_drawn_ranks) + " ranks and " + report::count(most_drawn_computes) +
+               " computes: " + whole);
+    if (auto const most = std::floor(most_drawn_characters / size.ranks);
+        size.can_be_drawn() && static_cast<double>(o.width) > most)
+        refuse("--width " + std::to_string(o.width) + " is too wide for " + std::to_string(size.ranks) +
+               " ranks: ask for " + std::to_string(std::llround(most)) + " columns or fewer");
+}
+
+Schedule make_schedule(Options const& o, report::Activity& activity) {
     bool const searches = o.schedule == "automatic";
     if (!searches && (!o.memory.empty() || o.two_copies))
         refuse("--memory and --two-copies are for --schedule automatic");
-    if (!o.file.empty()) return io::read_schedule(o.file);
+    if (!o.file.empty()) {
+        activity.now("reading " + o.file);
+        auto schedule = io::read_schedule(o.file);
+        check_outputs(o, size_of(schedule));
+        return schedule;
+    }
     if (o.schedule.empty())
         refuse("--schedule NAME or --schedule-file FILE says which; there are " + generator_names());
-    auto const& g = o.generator;
-    if (4.0 * g.ranks * std::max(g.chunks, 1) * g.micro_batches * g.slices > 1 << 28)
-        refuse("that is more than 2^28 instructions: ask for fewer --micro-batches");
-    if (!searches) return generate(o.schedule, g);
-    auto found =
-        automatic(g, make_costs(o, g.ranks * std::max(g.chunks, 1)), {.memory = o.memory, .two_copies = o.two_copies});
+    if (auto const why = searches ? "" : undefined(o.schedule, o.generator); !why.empty()) refuse(why);
+    if (searches) check_search(o.generator);
+    auto const size = size_of(o.schedule, o.generator);
+    check_outputs(o, size);
+    if (!searches) {
+        activity.now("making " + report::count(size.instructions) + " instructions");
+        return generate(o.schedule, o.generator);
+    }
+    activity.now("searching");
+    auto found = automatic(
+        o.generator, make_costs(o, o.generator.ranks * std::max(o.generator.chunks, 1)),
+        {.memory = o.memory, .two_copies = o.two_copies, .progress = [&](double part) { activity.done(part); }});
+    activity.hide();
     std::puts(found.optimal ? "automatic: no order of the computes is faster on the placements that were tried"
                             : "automatic: the fastest that was found");
     return std::move(found.schedule);
+}
+
+/// Each rank's peak, or from the least to the most where they would fill the screen.
+std::string peaks_text(Simulation const& times) {
+    std::string text;
+    if (times.ranks.size() <= 64) {
+        for (auto const& rank : times.ranks) text += " " + std::to_string(rank.peak_memory);
+        return text + ": each rank's peak, of activations\n";
+    }
+    auto const [least, most] =
+        std::minmax_element(times.ranks.begin(), times.ranks.end(),
+                            [](auto const& a, auto const& b) { return a.peak_memory < b.peak_memory; });
+    return " " + std::to_string(least->peak_memory) + " to " + std::to_string(most->peak_memory) +
+           ": the ranks' peaks, of activations\n";
 }
 
 /// The lines below the chart.
@@ -178,9 +252,7 @@ std::string summary(Schedule const& schedule, Facts const& facts, Costs const& c
     if (auto const* known = schedule.recomputes ? nullptr : description_of(schedule.name))
         text += "waits     " + std::string(known->wait) + " where stages are alike, messages take no time" +
                 (known->domain == "always" ? "" : " and " + std::string(known->domain)) + "\n";
-    text += "memory   ";
-    for (auto const& rank : facts.times.ranks) text += " " + std::to_string(rank.peak_memory);
-    text += ": each rank's peak, of activations\n";
+    text += "memory   " + peaks_text(facts.times);
     text += "messages  " + short_number(facts.sends) + ": most that a rank sends for a micro-batch\n";
     text += "weights   " + std::to_string(facts.copies) + " x " + std::to_string(facts.versions) +
             ": copies of a stage x versions of it\n";
@@ -208,37 +280,64 @@ void write_perfetto(std::string const& path, std::vector<report::PipelineChart> 
     report::write_timeline(path, parts);
 }
 
+/// A file that is written a rank at a time: a large schedule is in memory only once.
+template <class WriteAll>
+void write_by_ranks(std::string const& path, WriteAll const& write_all) {
+    io::AtomicFile file(path);
+    write_all([&](std::string const& text) { file.write(text); });
+    file.commit();
+}
+
 /// What the program says about a schedule; files are written last.
-void show(Options const& o, Schedule const& schedule, bool& writing) {
+void show(Options const& o, Schedule const& schedule, report::Activity& activity, bool& writing) {
+    Size const size = size_of(schedule);
+    activity.now("proving " + report::count(size.instructions) + " instructions");
     auto const verdict = validate(schedule);
     if (verdict.refusal) refuse((o.file.empty() ? schedule.name : o.file) + ": " + verdict.refusal->message());
-    std::vector<report::PipelineChart> charts{report::planned_chart(schedule, {}, "")};
+    activity.now("timing " + report::count(size.instructions) + " instructions");
+    bool const needs_charts = size.can_be_drawn() || !o.svg.empty() || !o.perfetto.empty() || !o.ran.empty();
+    std::vector<report::PipelineChart> charts;
     Costs costs = make_costs(o, schedule.stages());
+    double unit = 0; // of time, in seconds
     if (!o.ran.empty()) {
-        charts.push_back(report::measured_chart(o.ran, charts[0], o.ran_ranks));
+        charts.push_back(report::measured_chart(o.ran, report::planned_chart(schedule, {}, ""), o.ran_ranks));
         bool const timed =
             std::any_of(o.costs.begin(), o.costs.begin() + times, [](auto const& x) { return !x.empty(); });
         if (!timed) {
-            report::set_times(costs, charts[1]);
-            charts[0].unit = charts[1].unit;
+            report::set_times(costs, charts[0]);
+            unit = charts[0].unit;
         }
+        charts[0].title += ": bubble " + percent(report::times_of(charts[0]).bubble());
     }
     auto const facts = facts_of(schedule, verdict, costs);
-    double const unit = charts[0].unit;
-    charts[0] =
-        report::planned_chart(schedule, costs, headline(schedule) + ": bubble " + percent(facts.times.bubble()));
-    charts[0].unit = unit;
-    if (charts.size() > 1) charts[1].title += ": bubble " + percent(report::times_of(charts[1]).bubble());
+    std::string const title = headline(schedule) + ": bubble " + percent(facts.times.bubble());
+    if (needs_charts) {
+        charts.insert(charts.begin(), report::planned_chart(schedule, costs, title));
+        charts[0].unit = unit;
+    }
+    std::string shown;
+    if (size.can_be_drawn()) {
+        bool const colours = o.colour == "always" || (o.colour == "auto" && report::is_terminal(stdout));
+        std::size_t const width = o.width > 0 ? o.width : report::columns_of(stdout);
+        shown = report::chart_text(charts, {.columns = width, .colours = colours});
+    } else {
+        shown = title + "\nnot drawn: a chart shows at most " + std::to_string(most_drawn_ranks) + " ranks and " +
+                report::count(most_drawn_computes) + " computes\n";
+    }
+    shown += summary(schedule, facts, costs, unit);
+    activity.hide();
+    std::fputs(shown.c_str(), stdout);
 
-    bool const colours = o.colour == "always" || (o.colour == "auto" && report::is_terminal(stdout));
-    std::size_t const width = o.width > 0 ? o.width : report::columns_of(stdout);
-    std::fputs(report::chart_text(charts, {.columns = width, .colours = colours}).c_str(), stdout);
-    std::fputs(summary(schedule, facts, costs, unit).c_str(), stdout);
     writing = true;
-    if (!o.svg.empty()) io::write_file(o.svg, report::chart_svg(charts));
-    if (!o.perfetto.empty()) write_perfetto(o.perfetto, charts);
-    if (!o.text.empty()) io::write_file(o.text, to_string(schedule));
-    if (!o.json.empty()) io::write_file(o.json, io::to_json(schedule));
+    auto const write = [&](std::string const& path, auto const& to_file) {
+        if (path.empty()) return;
+        activity.now("writing " + path);
+        to_file();
+    };
+    write(o.svg, [&] { io::write_file(o.svg, report::chart_svg(charts)); });
+    write(o.perfetto, [&] { write_perfetto(o.perfetto, charts); });
+    write(o.text, [&] { write_by_ranks(o.text, [&](auto const& line) { write_text(schedule, line); }); });
+    write(o.json, [&] { write_by_ranks(o.json, [&](auto const& line) { io::write_json(schedule, line); }); });
 }
 
 } // namespace
@@ -246,11 +345,13 @@ void show(Options const& o, Schedule const& schedule, bool& writing) {
 int main(int argc, char** argv) {
     constexpr int bad_input = 2, outside_failure = 3, internal_error = 1;
     auto const complain = [](char const* what, int status) {
-        std::fprintf(stderr, "pentad_schedule: %s\n", what);
+        std::fprintf(stderr, "pentad_schedule: %s\n", command_line::one_line(what).c_str());
         return status;
     };
     bool writing = false;
     try {
+        program::ignore_file_size_signal();
+        io::remove_temporaries_on_signals();
         Options options;
         CLI::App app("Shows a pipeline schedule, and beside it what a run of it did.", "pentad_schedule");
         add_flags(app, options);
@@ -258,15 +359,24 @@ int main(int argc, char** argv) {
             app.parse(argc, argv);
         } catch (CLI::CallForHelp const&) {
             std::fputs(app.help().c_str(), stdout);
+            writing = true;
+            command_line::flush_output();
             return 0;
         }
-        if (!options.docs.empty()) {
-            if (argc > 3) refuse("--docs is alone: the page has every schedule");
+        check_files(app, options);
+        if (app.count("--docs") > 0) {
+            for (auto const* option : app.get_options())
+                if (option->count() > 0 && option->get_name() != "--docs")
+                    refuse("--docs is alone, without " + option->get_name() + ": the page has every schedule");
             writing = true;
             write_page(options.docs);
         } else {
-            show(options, make_schedule(options), writing);
+            report::Activity activity;
+            auto const schedule = make_schedule(options, activity);
+            show(options, schedule, activity, writing);
         }
+        writing = true;
+        command_line::flush_output();
         return 0;
     } catch (CLI::ParseError const& error) {
         return complain(error.what(), bad_input);
@@ -274,6 +384,9 @@ int main(int argc, char** argv) {
         return complain(error.what(), bad_input);
     } catch (io::FileError const& error) {
         return complain(error.what(), writing ? outside_failure : bad_input);
+    } catch (std::bad_alloc const&) {
+        return complain("there is not enough memory for it: ask for fewer --stages or --micro-batches",
+                        outside_failure);
     } catch (std::exception const& error) {
         return complain(error.what(), internal_error);
     }

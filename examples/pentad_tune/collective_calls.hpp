@@ -3,7 +3,7 @@
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/rooted.hpp>
-#include <pentad/tensor/view.hpp>
+#include <pentad/memory/view.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <mpi.h>

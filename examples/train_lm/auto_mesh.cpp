@@ -18,8 +18,17 @@ namespace train_lm {
 
 std::string planned_mesh(Options const& options) {
     namespace planner = pentad::planner;
+    int ranks = 1;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     planner::Request request{.model = pentad::train::planned_model(make_shape(options)),
-                             .hardware = pentad::train::measured_machine(Kokkos::DefaultExecutionSpace()),
+                             .hardware = {.name = "any",
+                                          .devices = ranks,
+                                          .devices_per_node = ranks,
+                                          .peak_f32 = 1e12,
+                                          .peak_bf16 = 1e12,
+                                          .memory_bytes = 1e18,
+                                          .memory_bandwidth = 1e12,
+                                          .links = {{.devices = ranks, .latency_s = 1e-6, .bandwidth = 1e10}}},
                              .seq = options.seq,
                              .global_batch = options.batch,
                              .element = options.dtype == "f64"   ? planner::Element::f64
@@ -34,7 +43,12 @@ std::string planned_mesh(Options const& options) {
     request.recompute = options.recompute ? planner::Recompute::full : planner::Recompute::none;
     request.sequence_parallel = options.sequence_parallel;
     request.wants_front = false;
-    auto const findings = planner::search(request, 1);
+    // Whether there is a mesh at all is known before the machine is measured, which takes seconds.
+    auto findings = planner::search(request, 1);
+    if (!findings.best.empty()) {
+        request.hardware = pentad::train::measured_machine(Kokkos::DefaultExecutionSpace());
+        findings = planner::search(request, 1);
+    }
     if (findings.best.empty()) {
         if (findings.near_misses.empty())
             throw std::invalid_argument("no mesh of " + std::to_string(request.hardware.devices) +

@@ -2,6 +2,7 @@
 #include "options.hpp"
 #include "sample_text.hpp"
 
+#include <pentad/io/distinct_files.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/io/schedule_file.hpp>
 #include <pentad/pipeline/generators.hpp>
@@ -459,6 +460,7 @@ std::optional<std::string> unwritable(std::filesystem::path const& folder) {
 
 std::optional<std::string> unwritable_file(std::filesystem::path const& path, bool replaced) {
     struct stat status{};
+    if (::stat(path.c_str(), &status) != 0 && errno == ENAMETOOLONG) return why(errno);
     if (::stat(path.c_str(), &status) == 0) {
         if (S_ISDIR(status.st_mode)) return path.string() + " is a folder, and a file is needed";
         if (::access(path.c_str(), W_OK) != 0) return path.string() + " cannot be written: " + why(errno);
@@ -578,11 +580,31 @@ std::optional<std::string> check(Options const& options, int ranks) {
     return sentence;
 }
 
+std::vector<pentad::comm::Fact> input_facts(Options const& options) {
+    std::vector<pentad::comm::Fact> facts;
+    auto const add = [&](std::string const& path) {
+        facts.push_back({"input files", path + " (" + pentad::io::fingerprint(path) + ")"});
+    };
+    for (auto const& path : options.data) add(path);
+    if (!options.schedule_file.empty()) add(options.schedule_file);
+    return facts;
+}
+
 std::optional<std::string> check_files(Options const& options) {
+    std::vector<pentad::io::FlagFile> files;
+    auto const add = [&](char const* flag, std::filesystem::path const& path, bool is_output) {
+        if (!path.empty()) files.push_back({flag, path, is_output});
+    };
+    for (auto const& path : options.data) add("--data", path, false);
+    add("--schedule-file", options.schedule_file, false);
+    if (auto const* const tuning = pentad::comm::environment::tuning()) add("PENTAD_TUNING", tuning, false);
+    add("--log", options.log, true);
+    add("--trace", options.trace, true);
+    if (std::filesystem::path const folder = options.dump_weights; !folder.empty())
+        for (auto const* const name : {"model.safetensors", "config.json"}) add("--dump-weights", folder / name, true);
+    if (auto refusal = pentad::io::refusal_of(files)) return refusal;
     if (auto refusal = check_data(options)) return refusal;
     if (auto refusal = check_schedule_file(options)) return refusal;
-    if (!options.log.empty() && options.log == options.trace)
-        return "--log and --trace name the same file, " + options.log + ": try --trace " + options.log + ".trace.json";
     if (!options.log.empty())
         if (auto const reason = unwritable_file(options.log, false))
             return refuse_output("--log", options.log, *reason, false);

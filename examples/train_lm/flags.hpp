@@ -38,6 +38,7 @@ struct OnOffValue {
 };
 struct TextValue {
     std::string Options::* member;
+    bool may_be_empty = false;
 };
 struct ListValue {
     std::vector<std::string> Options::* member;

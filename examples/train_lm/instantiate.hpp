@@ -18,11 +18,13 @@ extern template class pentad::train::LanguageModel<pentad::SequenceStream<pentad
 
 namespace train_lm {
 
-/// A safetensors file (weights_file.cpp).
+/// A safetensors file and a config.json (weights_file.cpp).
 template <class A>
-std::unique_ptr<pentad::train::WeightSink<A>> make_sink(std::filesystem::path const& path);
-extern template std::unique_ptr<pentad::train::WeightSink<double>> make_sink(std::filesystem::path const&);
-extern template std::unique_ptr<pentad::train::WeightSink<float>> make_sink(std::filesystem::path const&);
+std::unique_ptr<pentad::train::WeightSink<A>> make_sink(std::filesystem::path const& folder, std::string const& config);
+extern template std::unique_ptr<pentad::train::WeightSink<double>> make_sink(std::filesystem::path const&,
+                                                                             std::string const&);
+extern template std::unique_ptr<pentad::train::WeightSink<float>> make_sink(std::filesystem::path const&,
+                                                                            std::string const&);
 
 template <class Stream>
 class TrainingOf final : public Training {
@@ -35,8 +37,8 @@ class TrainingOf final : public Training {
 
     pentad::train::StepResult step(std::int64_t number) override { return trainer_.step(number); }
     pentad::train::StepResult evaluate(std::int64_t number) override { return trainer_.evaluate(number); }
-    void export_weights(std::filesystem::path const& path) override {
-        auto const sink = make_sink<pentad::accumulator_t<T>>(path);
+    void export_weights(std::filesystem::path const& folder, std::string const& config) override {
+        auto const sink = make_sink<pentad::accumulator_t<T>>(folder, config);
         pentad::train::export_weights<T>(context_, trainer_.model(), trainer_.store(), *sink);
     }
     std::string sample(std::string const& prompt, std::int64_t bytes) override {

@@ -68,7 +68,7 @@ std::vector<FlagGroup> make_flag_groups() {
            IntegerValue{&O::zero, 0, 1}},
           {"--bucket-elements", "N",
            "parameters after which a bucket is closed: its gradients are reduced while the backward pass goes on",
-           IntegerValue{&O::bucket_elements, 1, any}}}},
+           IntegerValue{&O::bucket_elements, 1, any - 1}}}},
         {"the data",
          {{"--data", "FILE",
            "text whose bytes are the tokens; repeat for more files (default: a short text of the program's own)",
@@ -79,7 +79,7 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--seq", "N", "tokens in a sequence", IntegerValue{&O::seq, 1, 1 << 24}},
           {"--batch", "N", "sequences in a step (default: 24, rounded up to a multiple of dp x ep x micro-batches)",
            IntegerValue{&O::batch, 1, 1 << 24}},
-          {"--micro-batches", "N", "micro-batches in a step", IntegerValue{&O::micro_batches, 1, 1 << 20}}}},
+          {"--micro-batches", "N", "micro-batches in a step", IntegerValue{&O::micro_batches, 1, 1 << 16}}}},
         {"the model",
          {{"--layers", "N", "transformer layers", IntegerValue{&O::layers, 1, 1 << 16}},
           {"--hidden", "N", "width of the residual stream", IntegerValue{&O::hidden, 2, 1 << 20}},
@@ -97,6 +97,9 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--warmup", "N", "steps of linear warm-up, before a cosine decay", IntegerValue{&O::warmup, 0, many}},
           {"--weight-decay", "X", "decoupled weight decay", RealValue{&O::weight_decay, 0, 1e6}},
           {"--clip", "X", "largest global norm of the gradient; 0: any", RealValue{&O::clip, 0, 1e6}},
+          {"--max-bad-steps", "N",
+           "end after this many steps in a row with a loss or a gradient that is not finite; such steps change nothing",
+           IntegerValue{&O::max_bad_steps, 1, many}},
           {"--aux-coef", "X", "weight of the load-balancing loss", RealValue{&O::aux_coef, 0, 1e6}},
           {"--z-coef", "X", "weight of the router's z-loss", RealValue{&O::z_coef, 0, 1e6}},
           {"--seed", "N", "of parameters, data and samples", IntegerValue{&O::seed, 0, any - 1}},
@@ -110,7 +113,7 @@ std::vector<FlagGroup> make_flag_groups() {
            TextValue{&O::dump_weights}},
           {"--trace", "FILE", "a timeline for ui.perfetto.dev", TextValue{&O::trace}},
           {"--sample", "N", "bytes to sample from the model at the end", IntegerValue{&O::sample, 0, 1 << 20}},
-          {"--prompt", "TEXT", "what the sample goes on from", TextValue{&O::prompt}},
+          {"--prompt", "TEXT", "what the sample goes on from", TextValue{&O::prompt, true}},
           {"--quiet", "", "print nothing but errors and what --sample asks for", Switch{&O::quiet}}}},
     };
 }
@@ -127,7 +130,7 @@ std::string number_text(Number value) {
 }
 std::string number_text(std::optional<std::int64_t> value) { return value ? number_text(*value) : ""; }
 
-/// The whole of a text as a number. What is too large for the type becomes its limit, which every flag refuses.
+/// The whole of a text as a number. What is too large for the type becomes its limit, which every flag must refuse.
 template <class Number>
 std::optional<Number> number_of(std::string_view text) {
     Number value = 0;
@@ -157,8 +160,9 @@ class Parser {
                     ->group(std::string(group.heading))
                     ->expected(0, 1)
                     ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+        auto arguments = prepared(argc, argv);
         try {
-            app.parse(argc, argv);
+            app.parse(arguments);
         } catch (CLI::CallForHelp const&) {
             return {{}, app.help(), {}};
         }
@@ -179,6 +183,23 @@ class Parser {
         auto const value = value_text(flag, Options{});
         bool const said = value.empty() || flag.help.find("(default: ") != flag.help.npos;
         return std::string(flag.help) + (said ? "" : " (default " + value + ")");
+    }
+
+    /// The arguments in CLI11's order, the last first. It takes -inf for a flag, so that joins the flag before it; and
+    /// it tells no empty text from none, so these are noted.
+    std::vector<std::string> prepared(int argc, char const* const* argv) {
+        std::vector<std::string> arguments;
+        for (int i = 1; i < argc; ++i) {
+            std::string const text = argv[i];
+            auto const* const flag = i > 1 ? find_flag(argv[i - 1]) : nullptr;
+            if (flag != nullptr && text.empty()) given_empty_.emplace_back(flag->name);
+            if (flag != nullptr && text.starts_with('-') && number_of<double>(text))
+                arguments.back() += "=" + text;
+            else
+                arguments.push_back(text);
+        }
+        std::reverse(arguments.begin(), arguments.end());
+        return arguments;
     }
 
     static std::string unknown(std::string const& argument) {
@@ -203,7 +224,11 @@ class Parser {
     void set(Flag const& flag, std::string const& text) {
         std::string const named = std::string(flag.name) + " " + text;
         auto const complain = [&](std::string const& reason) { complaint_.add(reason, flag.name); };
-        if (text.empty() && !flag.shown.empty()) complain(named + "needs a value, " + std::string(flag.shown));
+        auto const* const words = std::get_if<TextValue>(&flag.value);
+        bool const is_empty_text = words != nullptr && words->may_be_empty &&
+                                   std::find(given_empty_.begin(), given_empty_.end(), flag.name) != given_empty_.end();
+        if (text.empty() && !flag.shown.empty() && !is_empty_text)
+            complain(named + "needs a value, " + std::string(flag.shown));
         std::visit(Overloaded{
                        [&]<class Number, class Member>(NumberValue<Number, Member> const& target) {
                            constexpr bool whole = std::is_integral_v<Number>;
@@ -305,6 +330,7 @@ class Parser {
     MeshPlanner const& planner_;
     Options options_;
     std::string mesh_;
+    std::vector<std::string_view> given_empty_; ///< flags followed by a text without characters
     Complaint complaint_;
 };
 

@@ -3,6 +3,7 @@
 // only check_files looks at the machine.
 #pragma once
 
+#include <pentad/comm/agreement.hpp>
 #include <pentad/pipeline/schedule.hpp>
 
 #include <cstddef>
@@ -47,6 +48,7 @@ struct Options {
     std::int64_t warmup = 10; ///< steps
     double weight_decay = 0.1;
     double clip = 1; ///< largest global norm of the gradient; 0: any
+    std::int64_t max_bad_steps = 3;
     double aux_coef = 0.01;
     double z_coef = 0.001;
     std::int64_t seed = 1;
@@ -106,6 +108,9 @@ using MeshPlanner = std::function<std::string(Options const&)>;
 /// Everything about the numbers. The sentence names the flag, says what is wrong with it, and ends in ": try " and
 /// flags that would work, found by search: "--heads 6 is not divisible by tp = 4: try --heads 8 --hidden 192".
 [[nodiscard]] std::optional<std::string> check(Options const& options, int ranks);
+
+/// What all ranks must find in the files that each of them reads.
+[[nodiscard]] std::vector<pentad::comm::Fact> input_facts(Options const& options);
 
 /// Everything about the files: data that are missing or too short, output that cannot be written. One rank calls it,
 /// since it tries to make files (and removes them).

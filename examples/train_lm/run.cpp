@@ -1,9 +1,9 @@
 #include "run.hpp"
 
+#include "memory_check.hpp"
 #include "sample_text.hpp"
 #include "training.hpp"
 
-#include <pentad/io/atomic_file.hpp>
 #include <pentad/io/line_file.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/report/format.hpp>
@@ -34,8 +34,6 @@ using Clock = std::chrono::steady_clock;
 using pentad::comm::check;
 
 constexpr std::array<char const*, 5> axes{"dp", "pp", "ep", "cp", "tp"};
-using Mesh = pentad::Mesh<pentad::Axis<pentad::dp>, pentad::Axis<pentad::pp>, pentad::Axis<pentad::ep>,
-                          pentad::Axis<pentad::cp>, pentad::Axis<pentad::tp>>;
 
 Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule) {
     auto const extent = [&](char const* axis) { return static_cast<int>(options.extent(axis)); };
@@ -46,6 +44,28 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
     auto const split = mesh.ordered(order).split<pentad::tp>(
         static_cast<int>(std::max<std::int64_t>(1, options.extent("tp") / options.kv_heads)));
     return pentad::train::for_schedule(split, schedule);
+}
+
+/// What is said of the next rank of this machine, should it be lost.
+void describe_neighbour(Options const& options, pentad::pipeline::Schedule const& schedule, Mesh const& mesh,
+                        pentad::program::Ranks& ranks) {
+    int const watched = ranks.watch().watched();
+    std::string place = " (";
+    auto const add = [&](std::string const& what, int number) {
+        place += (place.size() > 2 ? ", " : "") + what + " " + std::to_string(number);
+    };
+    auto const add_axis = [&]<class Axis>(Axis) {
+        if (options.extent(Axis::name) > 1) add(std::string(Axis::name), mesh.coordinate<Axis>(watched));
+    };
+    add_axis(pentad::dp());
+    add_axis(pentad::pp());
+    add_axis(pentad::ep());
+    add_axis(pentad::cp());
+    add_axis(pentad::tp());
+    int const at = pentad::train::pipeline_rank(schedule, mesh.coordinate<pentad::pp>(watched));
+    for (int stage = 0; schedule.ranks() > 1 && stage < schedule.stages(); ++stage)
+        if (schedule.has_stage(at, stage)) add("stage", stage);
+    ranks.watch().describe(place + ")", "; the job ends, nothing of --dump-weights is written: start it again");
 }
 
 constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
@@ -64,8 +84,6 @@ pentad::ModelShape make_shape(Options const& o) {
             .moe_every = size(o.moe_every),
             .tie_embeddings = o.tie_embeddings};
 }
-
-namespace {
 
 pentad::train::RunSettings make_settings(Options const& o) {
     pentad::train::RunSettings s;
@@ -86,11 +104,14 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.warmup = o.warmup;
     s.weight_decay = o.weight_decay;
     s.clip = o.clip;
+    s.max_bad_steps = o.max_bad_steps;
     s.balance_coefficient = o.aux_coef;
     s.z_coefficient = o.z_coef;
     s.seed = static_cast<std::uint64_t>(o.seed);
     return s;
 }
+
+namespace {
 
 std::unique_ptr<Training> make_training(Options const& options, TrainingSetup const& setup) {
     if (options.dtype == "f64") return options.sequence_parallel ? make_f64_sequence_parallel(setup) : make_f64(setup);
@@ -197,13 +218,14 @@ class Traffic {
 
 std::string log_line(std::int64_t step, pentad::train::StepResult const& r, double tokens_per_second,
                      std::array<double, axes.size()> const& bytes) {
+    std::string const not_finite = r.not_finite.empty() ? "" : ",\"not_finite\":" + nlohmann::json(r.not_finite).dump();
     std::string line = "{\"step\":" + std::to_string(step) + ",\"loss\":" + number(r.loss) +
                        ",\"aux_loss\":" + number(r.balance_loss) + ",\"z_loss\":" + number(r.z_loss) +
                        ",\"grad_norm\":" + number(r.gradient_norm) + ",\"lr\":" + number(r.learning_rate) +
                        ",\"tokens_per_s\":" + number(tokens_per_second) + ",\"bytes\":{";
     for (std::size_t i = 0; i < axes.size(); ++i)
         line += (i == 0 ? "\"" : ",\"") + std::string(axes[i]) + "\":" + std::to_string(std::llround(bytes[i]));
-    return line + "}}";
+    return line + "}" + not_finite + "}";
 }
 
 /// Collective.
@@ -281,6 +303,11 @@ std::optional<Steps> train(Options const& options, Training& training, int rank,
     for (std::int64_t step = 1; step <= options.steps; ++step) {
         auto const step_start = Clock::now();
         auto const result = training.step(step);
+        if (rank == 0 && !result.not_finite.empty()) {
+            progress.finish();
+            std::fprintf(stderr, "train_lm: step %lld is not applied: %s is not finite\n", static_cast<long long>(step),
+                         result.not_finite.c_str());
+        }
         std::chrono::duration<double> const seconds = Clock::now() - step_start;
         auto bytes = traffic.since_last();
         ok = outcome.exchange(bytes);
@@ -296,17 +323,18 @@ std::optional<Steps> train(Options const& options, Training& training, int rank,
 
 } // namespace
 
-bool run(Options const& options) {
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+bool run(Options const& options, pentad::program::Ranks& ranks) {
+    int const rank = ranks.rank();
     auto const settings = make_settings(options);
     pentad::train::ProvenSchedules const schedules(make_schedule(options));
     auto const mesh = make_mesh(options, schedules.training());
+    ranks.require_none(memory_refusal(options, schedules.training(), mesh, ranks));
     pentad::comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     std::vector<std::filesystem::path> const files(options.data.begin(), options.data.end());
     auto const seed = static_cast<std::uint64_t>(options.seed);
     auto const data = files.empty() ? pentad::io::TextData(sample_text, "the built-in text", options.seq, seed)
                                     : pentad::io::TextData(files, options.seq, seed);
+    describe_neighbour(options, schedules.training(), mesh, ranks);
     auto const training = make_training(options, {communicators, data, settings, schedules});
 
     Outcome outcome(rank);
@@ -321,10 +349,18 @@ bool run(Options const& options) {
         pentad::observe::trace().enable(std::size_t{1} << 18);
     }
 
-    auto const steps = train(options, *training, rank, outcome, log);
+    std::optional<Steps> steps;
+    try {
+        steps = train(options, *training, rank, outcome, log);
+    } catch (pentad::train::NotFinite const& error) { // on all ranks
+        throw pentad::program::OutsideFailure(std::string(error.what()) + ": try a smaller --lr than " +
+                                              number(options.lr) + (options.clip > 0 ? "" : ", or --clip 1"));
+    }
     bool ok = steps.has_value();
     if (ok) {
         auto const last = training->evaluate(options.steps + 1);
+        if (!std::isfinite(last.loss))
+            throw pentad::program::OutsideFailure("the loss after the last step is not finite: no weights are written");
         if (log)
             outcome.write([&] {
                 log->write("{\"event\":\"end\",\"final_loss\":" + number(last.loss) + "}");
@@ -334,15 +370,9 @@ bool run(Options const& options) {
         ok = outcome.exchange();
     }
     if (ok) {
-        if (!options.dump_weights.empty()) {
-            std::filesystem::path const folder(options.dump_weights);
-            outcome.write_together([&] { training->export_weights(folder / "model.safetensors"); });
-            outcome.write([&] {
-                pentad::io::AtomicFile config(folder / "config.json");
-                config.write(config_json(options).dump(2) + "\n");
-                config.commit();
-            });
-        }
+        if (!options.dump_weights.empty())
+            outcome.write_together(
+                [&] { training->export_weights(options.dump_weights, config_json(options).dump(2) + "\n"); });
         if (!options.trace.empty()) write_timeline(options.trace, outcome, rank, mesh.size());
         if (options.sample > 0) {
             auto const text = training->sample(options.prompt, options.sample);

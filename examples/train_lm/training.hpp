@@ -19,8 +19,8 @@ class Training {
     virtual ~Training() = default;
     virtual pentad::train::StepResult step(std::int64_t number) = 0;
     virtual pentad::train::StepResult evaluate(std::int64_t number) = 0;
-    /// Collective; rank 0 writes.
-    virtual void export_weights(std::filesystem::path const& path) = 0;
+    /// The weights and the text of their config.json, in place together or not at all. Collective; rank 0 writes.
+    virtual void export_weights(std::filesystem::path const& folder, std::string const& config) = 0;
     /// Text that the model goes on with, the same on every rank.
     virtual std::string sample(std::string const& prompt, std::int64_t bytes) = 0;
     /// Collective: FLOP/s of this rank's GEMM, in the element type of the run, while all ranks measure.

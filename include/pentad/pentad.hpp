@@ -1,15 +1,15 @@
 // Everything, floor by floor.
 #pragma once
 
+#include <pentad/comm/agreement.hpp>
 #include <pentad/comm/call.hpp>
 #include <pentad/comm/checked.hpp>
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/communicator.hpp>
-#include <pentad/comm/copy.hpp>
 #include <pentad/comm/datatype.hpp>
+#include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
-#include <pentad/comm/host_array.hpp>
 #include <pentad/comm/mpi_operation.hpp>
 #include <pentad/comm/network.hpp>
 #include <pentad/comm/node/copy.hpp>
@@ -19,11 +19,9 @@
 #include <pentad/comm/node/mail.hpp>
 #include <pentad/comm/node/pipes.hpp>
 #include <pentad/comm/node/reduction.hpp>
-#include <pentad/comm/node/shared_memory.hpp>
 #include <pentad/comm/node/task.hpp>
 #include <pentad/comm/node/ways.hpp>
 #include <pentad/comm/pending.hpp>
-#include <pentad/comm/pool.hpp>
 #include <pentad/comm/progress.hpp>
 #include <pentad/comm/progress_thread.hpp>
 #include <pentad/comm/request.hpp>
@@ -41,6 +39,7 @@
 #include <pentad/experts/layer.hpp>
 #include <pentad/experts/router.hpp>
 #include <pentad/io/atomic_file.hpp>
+#include <pentad/io/distinct_files.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/io/hardware_file.hpp>
 #include <pentad/io/json.hpp>
@@ -48,6 +47,7 @@
 #include <pentad/io/model_config.hpp>
 #include <pentad/io/safetensors.hpp>
 #include <pentad/io/schedule_file.hpp>
+#include <pentad/io/temporaries.hpp>
 #include <pentad/io/text_data.hpp>
 #include <pentad/kernels/activation.hpp>
 #include <pentad/kernels/adamw.hpp>
@@ -82,14 +82,22 @@
 #include <pentad/layout/layout.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/plan.hpp>
+#include <pentad/layout/random.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/layout/text.hpp>
 #include <pentad/layout/validity.hpp>
+#include <pentad/memory/copy.hpp>
+#include <pentad/memory/host_array.hpp>
+#include <pentad/memory/pool.hpp>
+#include <pentad/memory/shared_memory.hpp>
+#include <pentad/memory/view.hpp>
 #include <pentad/mesh/axis.hpp>
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/mesh/nearest_word.hpp>
 #include <pentad/mesh/number.hpp>
+#include <pentad/mesh/one_line.hpp>
 #include <pentad/observe/counters.hpp>
+#include <pentad/observe/host_work.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/pipeline/generators.hpp>
@@ -133,6 +141,7 @@
 #include <pentad/planner/model.hpp>
 #include <pentad/planner/model_presets.hpp>
 #include <pentad/planner/names.hpp>
+#include <pentad/planner/nodes.hpp>
 #include <pentad/planner/parameters.hpp>
 #include <pentad/planner/pipelines.hpp>
 #include <pentad/planner/queue.hpp>
@@ -142,6 +151,12 @@
 #include <pentad/planner/serving_search.hpp>
 #include <pentad/planner/weights.hpp>
 #include <pentad/planner/work.hpp>
+#include <pentad/program/exit_status.hpp>
+#include <pentad/program/lost_rank.hpp>
+#include <pentad/program/machine_board.hpp>
+#include <pentad/program/memory.hpp>
+#include <pentad/program/ranks.hpp>
+#include <pentad/report/activity.hpp>
 #include <pentad/report/chart_svg.hpp>
 #include <pentad/report/chart_text.hpp>
 #include <pentad/report/format.hpp>
@@ -159,10 +174,8 @@
 #include <pentad/report/timeline.hpp>
 #include <pentad/tensor/context.hpp>
 #include <pentad/tensor/overlap.hpp>
-#include <pentad/tensor/random.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
-#include <pentad/tensor/view.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/executor.hpp>

@@ -10,7 +10,7 @@
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/rooted.hpp>
-#include <pentad/tensor/view.hpp>
+#include <pentad/memory/view.hpp>
 
 #include <unistd.h>
 
@@ -224,9 +224,9 @@ TEST_CASE("PENTAD_TIMEOUT is a number of seconds") {
               "PENTAD_TIMEOUT=" + std::string(text) + ": it is a number of seconds, more than 0");
     }
     setenv("PENTAD_TIMEOUT", "2.5", 1);
-    CHECK(comm::checked::timeout() == 2.5);
+    CHECK(comm::environment::timeout() == 2.5);
     unsetenv("PENTAD_TIMEOUT");
-    CHECK(comm::checked::timeout() == 10);
+    CHECK(comm::environment::timeout() == 10);
 }
 
 // Rank 1 stays away: asleep, or in a call that nobody answers.

@@ -7,7 +7,7 @@
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/rooted.hpp>
-#include <pentad/tensor/view.hpp>
+#include <pentad/memory/view.hpp>
 
 #include <sys/resource.h>
 
@@ -163,10 +163,10 @@ TEST_CASE("memory that one rank cannot map goes through copies, for all") {
         setrlimit(RLIMIT_NOFILE, &none);
     }
     right();
-    CHECK_FALSE(world.comm.node()->is_mapped(comm::node::shared_memory().locate(x.data(), 8).segment));
+    CHECK_FALSE(world.comm.node()->is_mapped(memory::shared_memory().locate(x.data(), 8).segment));
     if (world.me == 0) setrlimit(RLIMIT_NOFILE, &files);
     right();
-    CHECK(world.comm.node()->is_mapped(comm::node::shared_memory().locate(x.data(), 8).segment));
+    CHECK(world.comm.node()->is_mapped(memory::shared_memory().locate(x.data(), 8).segment));
 }
 
 TEST_CASE("what is under way goes on while a communicator is made") {

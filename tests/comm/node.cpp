@@ -7,9 +7,10 @@
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/rooted.hpp>
+#include <pentad/memory/view.hpp>
 #include <pentad/tensor/context.hpp>
-#include <pentad/tensor/view.hpp>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,17 +45,17 @@ class Buffer {
         if (where == Where::everybody || (where == Where::even_ranks && world.me % 2 == 0)) {
             block_ = world.context.take(n * sizeof(T));
             view = View<T, 1, Exec>(static_cast<T*>(block_.data()), n);
-            REQUIRE(comm::node::shared_memory().locate(view.data(), n * sizeof(T)).is_shared());
+            REQUIRE(memory::shared_memory().locate(view.data(), n * sizeof(T)).is_shared());
         } else {
             own_.resize(n);
             view = View<T, 1, Exec>(own_.data(), n);
-            REQUIRE(!comm::node::shared_memory().locate(view.data(), n * sizeof(T)).is_shared());
+            REQUIRE(!memory::shared_memory().locate(view.data(), n * sizeof(T)).is_shared());
         }
     }
     View<T, 1, Exec> view;
 
   private:
-    comm::Block<Kokkos::HostSpace> block_;
+    memory::Buffer<Kokkos::HostSpace> block_;
     std::vector<T> own_;
 };
 
@@ -358,7 +359,7 @@ TEST_CASE("ranks that call different collectives are told who does what") {
 #endif
 
 TEST_CASE("where one rank cannot have shared memory all use the MPI library") {
-    if (world_rank() == 1) comm::node::shared_memory().limit(1000);
+    if (world_rank() == 1) memory::shared_memory().limit(1000);
     {
         World const world;
         CHECK(world.comm.node() == nullptr);
@@ -368,9 +369,9 @@ TEST_CASE("where one rank cannot have shared memory all use the MPI library") {
         std::size_t const n = world.n;
         CHECK(differ(x.view, [&](std::size_t i) { return static_cast<double>(n * (n - 1) / 2 + n * i); }) == 0);
         if (world_rank() == 1)
-            CHECK(comm::node::shared_memory().complaint().find("PENTAD_SHARED_MEMORY_LIMIT") != std::string::npos);
+            CHECK(memory::shared_memory().complaint().find("PENTAD_SHARED_MEMORY_LIMIT") != std::string::npos);
     }
-    if (world_rank() == 1) comm::node::shared_memory().limit(std::numeric_limits<std::size_t>::max());
+    if (world_rank() == 1) memory::shared_memory().limit(std::numeric_limits<std::size_t>::max());
     World const world;
     CHECK(world.comm.node() != nullptr);
 }
@@ -474,14 +475,10 @@ TEST_CASE("nodes can be simulated") {
 
 TEST_CASE("all ranks follow the tuning that the first rank reads, and none that cannot be used") {
     std::string const path = "pentad-tuning-test." + std::to_string(world_size());
-    auto const mpi_calls = [&](std::string const& text) {
-        if (world_rank() == 0) {
-            std::ofstream(path) << text;
-            setenv("PENTAD_TUNING", path.c_str(), 1);
-        }
+    auto const mpi_calls_with = [&](std::string const& file) {
+        if (world_rank() == 0) setenv("PENTAD_TUNING", file.c_str(), 1);
         World const world;
         unsetenv("PENTAD_TUNING");
-        std::remove(path.c_str());
         Buffer<f64> x(world, 10, Where::nobody);
         fill_with(x.view, [](std::size_t) { return 1.0; });
         pmpi::clear();
@@ -489,11 +486,29 @@ TEST_CASE("all ranks follow the tuning that the first rank reads, and none that 
         CHECK(x.view(0) == static_cast<double>(world.n));
         return pmpi::count().calls;
     };
+    auto const mpi_calls = [&](std::string const& text) {
+        if (world_rank() == 0) std::ofstream(path) << text;
+        auto const calls = mpi_calls_with(path);
+        std::remove(path.c_str());
+        return calls;
+    };
     std::string const head = "pentad tuning 1\nmachine " + comm::Tuning::machine() + "\n";
     CHECK(mpi_calls(head + "group 2 ranks 1 nodes\nmpi all_reduce 0 81\n") == 1);
     CHECK(mpi_calls(head + "group 2 ranks 1 nodes\nmpi all_reduce 0 80\n") == 0);
     CHECK(mpi_calls("pentad tuning 1\nmachine of another kind\ngroup 2 ranks 1 nodes\nmpi all_reduce 0 81\n") == 0);
     CHECK(mpi_calls(std::string("\0\xff\n", 3)) == 0);
+    // Nothing else than a regular file is waited for, or read.
+    if (world_rank() == 0) mkfifo(path.c_str(), 0600);
+    CHECK(mpi_calls_with(path) == 0);
+    std::remove(path.c_str());
+    for (char const* const file : {"/dev/zero", "/proc/kmsg", "/proc/self/maps", "/", "/no such file"})
+        CHECK(mpi_calls_with(file) == 0);
+    if (world_rank() == 0) {
+        std::ofstream(path) << head;
+        std::filesystem::resize_file(path, 1'000'000'000);
+    }
+    CHECK(mpi_calls_with(path) == 0);
+    std::remove(path.c_str());
 }
 
 TEST_CASE("memory that is given back is gone for the peers, and new memory is found") {

@@ -201,7 +201,7 @@ TEST_CASE("a value that cannot be read is refused with one that works") {
     CHECK(mended("--vocab 100") == "--vocab 100 is not between 256 and 16777216: try --vocab 256");
     CHECK(mended("--steps 3 --steps 4") == "--steps is given twice: try --steps 3");
     CHECK(error_of("--log") == "--log needs a value, FILE");
-    CHECK(parse_words({"--prompt", ""}, 1).error == "--prompt needs a value, TEXT");
+    CHECK(parse_words({"--prompt", ""}, 1).error.empty());
     for (auto const* flag : {"--batch", "--micro-batches", "--seq", "--layers", "--hidden", "--heads", "--kv-heads",
                              "--ffn", "--top-k", "--moe-every"})
         for (auto const* value : {"0", "-3"})
@@ -453,7 +453,7 @@ TEST_CASE("output that cannot be written is refused by name, and finding out lea
     CHECK(refusal("--log " + folder + "/file") == "");
     CHECK(test::text_of(scratch / "file") == "text");
     CHECK(refusal("--log " + folder + "/x --trace " + folder + "/x") ==
-          "--log and --trace name the same file, " + folder + "/x: try --trace " + folder + "/x.trace.json");
+          "--trace " + folder + "/x and --log " + folder + "/x are the same file: give each a file of its own");
     CHECK(refusal("--dump-weights /proc") == "--dump-weights /proc: no file can be made in the folder /proc: No such "
                                              "file or directory: try --dump-weights .");
 }

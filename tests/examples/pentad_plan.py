@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Runs pentad_plan as users do: pentad_plan.py PENTAD_PLAN CHECKOUT [update]. What it prints and writes, the contract of --evaluate, that the
+"""Runs pentad_plan as users do: pentad_plan.py PENTAD_PLAN CHECKOUT MPIEXEC [update]. What it prints and writes, the contract of --evaluate, that the
 commands of the pages give what the pages show, and that bad input ends in one sentence."""
 import json
+import os
 import pathlib
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree
 
-PROGRAM, CHECKOUT = sys.argv[1], pathlib.Path(sys.argv[2])
-UPDATE = sys.argv[3:] == ["update"]
+PROGRAM, CHECKOUT, MPIEXEC = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
+UPDATE = sys.argv[4:] == ["update"]
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL = "--model llama-3-8b --hardware h100 --devices 16 --seq 4096 --global-batch 256"
 SERVE = "--model llama-3-70b --hardware h100 --serve --prompt 2000 --output 300"
@@ -181,11 +183,33 @@ def pages(folder):
                 text = text.replace(old, "\n".join(now))
             else:
                 expect(now == old.splitlines(), f"{page.name}: pentad_plan {command} prints\n" + "\n".join(now)
-                       + "\n(pentad_plan.py PENTAD_PLAN CHECKOUT update writes it there)")
+                       + "\n(pentad_plan.py PENTAD_PLAN CHECKOUT MPIEXEC update writes it there)")
             blocks += 1
         if UPDATE:
             page.write_text(text)
     expect(blocks >= 4, f"the pages show {blocks} commands")
+
+
+def hostile_files(folder):
+    """Files that are deep, huge, endless or no text end in one sentence, at once; a file's name that is no text becomes one."""
+    deep, large, pipe = (folder / name for name in ("deep", "large", "pipe"))
+    deep.write_text('{"name":' + "[" * 70_000 + "]" * 70_000 + "}")
+    large.write_text("{")
+    os.truncate(large, 10**9)
+    os.mkfifo(pipe)
+    for flag, rest, most in [("--hardware-json", "--model llama-3-8b", 1048576), ("--model-json", "--hardware h100", 16777216)]:
+        for path, message in [(deep, "the file: expected lists and objects at most 64 deep"),
+                              (large, f"it has 1000000000 bytes, and at most {most} are allowed"),
+                              (pipe, "it is no regular file"), ("/dev/zero", "it is no regular file")]:
+            start = time.monotonic()
+            done = run(f"{flag} {path} {rest} --seq 4096 --global-batch 256")
+            expect(done.returncode == 2 and re.fullmatch(r"pentad_plan: [^\n]{1,300}\n", done.stderr) and message in done.stderr,
+                   f"{flag} {path}: {done.returncode}, {done.stderr[:1000]}")
+            expect(time.monotonic() - start < 5, f"{flag} {path}: {time.monotonic() - start} s")
+    nameless, written = folder / os.fsdecode(b"\xff.json"), folder / "written.json"
+    nameless.write_text(json.dumps({key: value for key, value in json.loads(machine(folder).read_text()).items() if key != "name"}))
+    output_of(f"--hardware-json {nameless} --hardware-out {written}")
+    expect(json.loads(written.read_text())["name"].endswith(r"/\xff.json"), written.read_text())
 
 
 def bad_input(folder):
@@ -267,7 +291,15 @@ def bad_input(folder):
             ("--hardware-out /dev/null --model llama-3-8b --hardware h100", 2, "--model has no meaning with --hardware-out"),
             ("--list --json", 2, "--json has no meaning with --list"),
             (SMALL + " --svg /dev/full", 3, "/dev/full: No space left on device"),
-            (f"--hardware h100 --hardware-out {folder}/none/x", 3, "No such file")]:
+            (f"--hardware h100 --hardware-out {folder}/none/x", 2, "No such file"),
+            (f"--hardware h100 --hardware-out {folder}", 2, "Is a directory"),
+            ("--hardware h100 --hardware-out ''", 2, "--hardware-out '' names no file"),
+            (SMALL + " --svg ''", 2, "--svg '' names no file"),
+            (one.replace("--model llama-3-8b", "--model-json ''"), 2, "--model-json '' names no file"),
+            (one.replace("--hardware h100", "--hardware-json ''"), 2, "--hardware-json '' names no file"),
+            (f"--hardware-json {odd} --hardware-out {folder}/./odd.json", 2, "would overwrite --hardware-json"),
+            (SMALL.replace("--hardware h100", f"--hardware-json {odd}") + f" --svg {odd}", 2, "would overwrite --hardware-json"),
+            (SMALL + " '--bo\ngus'", 2, "there is no flag --bo?gus")]:
         done = run(line)
         expect(done.returncode == status and re.fullmatch(r"pentad_plan: [^\n]+\n", done.stderr) and message in done.stderr
                and not done.stdout, f"{line}:\nwanted {status}, {message}\n{done}")
@@ -275,7 +307,35 @@ def bad_input(folder):
     expect(done.returncode == 0 and not done.stderr and "--evaluate" in done.stdout, "--help")
 
 
+def ranks(folder):
+    """On several ranks one answers, and all end alike; with --measure too."""
+    def on_ranks(count, line):
+        return subprocess.run([MPIEXEC, "-n", str(count), PROGRAM, *shlex.split(line)], capture_output=True, text=True, timeout=100)
+    for count, line in ((3, "--list"), (2, "--help"), (2, "--measure --help")):
+        done = on_ranks(count, line)
+        expect(done.returncode == 0 and not done.stderr and done.stdout == run(line.replace("--measure ", "")).stdout, f"{count}, {line}: {done}")
+    out = folder / "measured.json"
+    done = on_ranks(2, f"--measure --hardware-out {out}")
+    expect(done.returncode == 0 and not done.stderr and json.loads(out.read_text())["devices"] == 2, done)
+    for count, line, status, message in [
+            (3, "--bogus", 2, "there is no flag --bogus"),
+            (2, "--measure --list", 2, "--measure has no meaning with --list"),
+            (2, "--measure --hardware-out ''", 2, "--hardware-out '' names no file"),
+            (2, f"--measure --hardware-json {out}", 2, "give --model NAME"),
+            (2, "--measure --hardware-out /dev/full", 3, "No space left on device")]:
+        done = on_ranks(count, line)
+        expect(done.returncode == status and re.fullmatch(r"pentad_plan: [^\n]+\n", done.stderr) and message in done.stderr
+               and not done.stdout, f"{count} ranks, {line}:\nwanted {status}, {message}\n{done}")
+
+
+def full_output(folder):
+    with open("/dev/full", "w") as full:
+        for line in ("--list", "--help", SMALL):
+            done = subprocess.run([PROGRAM, *line.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            expect(done.returncode == 3 and done.stderr == "pentad_plan: cannot write all of standard output: is its disk full?\n", f"{line}: {done}")
+
+
 with tempfile.TemporaryDirectory() as name:
-    for check in (contract, search, picture, machines, serving, pages, bad_input):
+    for check in (contract, search, picture, machines, serving, pages, bad_input, ranks, full_output, hostile_files):
         check(pathlib.Path(name))
         print(f"{check.__name__}: ok", flush=True)

@@ -7,9 +7,14 @@ import os
 import pathlib
 import pty
 import re
+import resource
+import select
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree
 
 PROGRAM, DOCS = sys.argv[1], pathlib.Path(sys.argv[2])
@@ -24,7 +29,7 @@ def expect(condition, what):
 
 
 def run(line):
-    return subprocess.run([PROGRAM, *line.split()], capture_output=True, text=True, timeout=60)
+    return subprocess.run([PROGRAM, *shlex.split(line)], capture_output=True, text=True, timeout=60)
 
 
 def output_of(line):
@@ -68,6 +73,58 @@ def terminal(folder):
                 break
             text += piece
         expect(os.waitpid(child, 0)[1] == 0 and (b"\x1b[" in text) == colours, f"on a terminal, {flags}: {text}")
+
+
+def large(folder):
+    """Schedules too large for a chart are written and counted in time and memory linear in their length, and say how far they are."""
+    text = folder / "large"
+    # Two stages a rank: what looks at each stage for each rank, or at each rank for each line, takes minutes.
+    start = time.monotonic()
+    output = output_of(f"--schedule interleaved-1f1b --chunks 2 --stages 40000 --micro-batches 1 --text {text}")
+    again = output_of(f"--schedule-file {text} --json {folder}/json")
+    expect(time.monotonic() - start < 20, f"{time.monotonic() - start:.0f} s for 40000 ranks")
+    for wanted in ("interleaved-1f1b on 40000 ranks, 80000 stages", "not drawn: a chart shows at most 1024 ranks", "memory    2 to 2: the ranks' peaks"):
+        expect(wanted in output and wanted in again, f"no {wanted!r} in\n{output}{again}")
+    expect(len(output_of("--schedule gpipe --stages 1024 --micro-batches 4").splitlines()) == 1024 + 11, "1024 ranks are drawn")
+    # Not enough memory for it.
+    done = subprocess.run([PROGRAM, *f"--schedule 1f1b --stages 2000 --micro-batches 2000 --text {text}".split()], capture_output=True, text=True,
+                          timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29)))
+    expect(done.returncode == 3 and done.stderr == "pentad_schedule: there is not enough memory for it: ask for fewer --stages or --micro-batches\n",
+           done)
+    expect("interleaved" in text.read_text()[:100], "the old file is not left as it was")
+
+
+def interrupted(folder):
+    """On a terminal a long run says what it does, and Ctrl-C ends it at once."""
+    line = "--forward 10 --backward-data 11 --backward-weight 7 --message 2 --schedule automatic --stages 128 --micro-batches 128".split()
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(PROGRAM, [PROGRAM, *line, "--text", str(folder / "interrupted")])
+    text, begin = b"", time.monotonic()
+    while text.count(b"left\x1b[K") < 3 and time.monotonic() - begin < 60:
+        if select.select([terminal], [], [], 1)[0]:
+            text += os.read(terminal, 1 << 16)
+    expect(re.search(rb"\rsearching: \d+ %, \S+( \S+)? left\x1b\[K", text), f"no progress in {text}")
+    pressed = time.monotonic()
+    os.write(terminal, b"\x03")
+    status = os.waitpid(child, 0)[1]
+    expect(os.WTERMSIG(status) == signal.SIGINT and time.monotonic() - pressed < 1, f"{status} after {time.monotonic() - pressed} s")
+    expect(not (folder / "interrupted").exists(), "an interrupted run has written its file")
+
+
+def full_output(folder):
+    """What cannot be printed is no success."""
+    with open("/dev/full", "w") as full:
+        for line in ("--schedule 1f1b", "--help", "--schedule automatic"):
+            done = subprocess.run([PROGRAM, *line.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            expect(done.returncode == 3 and done.stderr == "pentad_schedule: cannot write all of standard output: is its disk full?\n", f"{line}: {done}")
+
+
+def search_ends(folder):
+    """Ranks that wait for each other, where they recompute: this was searched for ever."""
+    text = output_of("--schedule automatic --recompute --stages 2 --micro-batches 1 --chunks 2 --forward 4,3,1,3 --backward-data 0,3,0,3 "
+                     "--backward-weight 1,1,2,2")
+    expect("no order of the computes is faster" in text, text)
 
 
 def computes_of(path):
@@ -118,14 +175,26 @@ def bad_input(folder):
     wrong.write_text("schedule x\nmicro-batches 1\nstages on ranks 0\nrank 0: B0 F0\n")
     no_schedule = folder / "none"
     no_schedule.write_text("schedule x\nmicro-batches\n")
-    trace = folder / "trace"
+    trace, link = folder / "trace", folder / "link"
+    link.symlink_to("wrong")
     for line, status, message in [
             ("", 2, "--schedule NAME or --schedule-file FILE says which; there are gpipe"),
             ("--schedule gpip", 2, "gpip is no schedule; there are gpipe, "),
             ("--schedule chimera --stages 3", 2, "even number of ranks, not 3"),
-            ("--schedule 1f1b --stages 0", 2, "--stages: Value 0 not in range"),
+            ("--schedule 1f1b --stages 0", 2, "--stages: 0 is not a whole number from 1 to 65536"),
+            ("--schedule 1f1b --stages 010", 2, "--stages: 010 is not a whole number"),
+            ("--schedule 1f1b --stages 0x10", 2, "--stages: 0x10 is not a whole number"),
+            ("--schedule 1f1b --message 1,2", 2, "--message: 1,2 is not a whole number"),
+            ("--schedule 1f1b --forward 1\\'0", 2, "--forward: 1'0 is not a whole number"),
             ("--schedule 1f1b --micro-batches x", 2, "--micro-batches"),
-            ("--schedule 1f1b --stages 60000 --micro-batches 60000", 2, "fewer --micro-batches"),
+            ("--schedule 1f1b --stages 60000 --micro-batches 60000", 2, "21.6 G instructions, and a proof of it takes 563 GiB"),
+            ("--schedule 1f1b --stages 60000 --micro-batches 60000", 2, "ask for 372 or fewer --micro-batches"),
+            ("--schedule 1f1b --stages 4096 --micro-batches 4096", 2, "a chart shows at most 1024 ranks"),
+            ("--schedule zb-v --stages 8 --micro-batches 65536 --svg x", 2, "--svg is for at most 262 k computes, and zb-v has about 3.15 M"),
+            ("--schedule gpipe --stages 512 --width 1048576", 2, "--width 1048576 is too wide for 512 ranks: ask for 131072 columns"),
+            ("--schedule zb-v --stages 65536 --micro-batches 1 --text x", 2, "8.59 G steps to make, however few its micro-batches: ask for 11585"),
+            ("--schedule automatic --stages 65536", 2, "have 1572864: ask for 2083 or fewer stages"),
+            ("--schedule automatic --stages 128 --micro-batches 200", 2, "ask for 130 or fewer --micro-batches"),
             ("--schedule 1f1b --forward 1,2", 2, "--forward has 2 numbers, and there are 4 stages"),
             ("--schedule 1f1b --forward 0", 2, "--forward"),
             ("--schedule 1f1b --colour red", 2, "--colour"),
@@ -142,15 +211,49 @@ def bad_input(folder):
             (f"--schedule 1f1b --ran {wrong}", 2, "it is none that train_lm --trace writes"),
             (f"--schedule 1f1b --stages 2 --micro-batches 2 --ran {trace}", 2, "is it a run of this schedule"),
             ("--schedule 1f1b --ran-ranks 0", 2, "--ran"),
-            (f"--docs {folder} --schedule 1f1b", 2, "--docs is alone"),
+            (f"--docs {folder} --schedule 1f1b", 2, "--docs is alone, without --schedule"),
+            (f"--docs={folder} --recompute", 2, "--docs is alone, without --recompute"),
             ("--schedule 1f1b --svg /dev/full", 3, "/dev/full: No space left on device"),
-            (f"--schedule 1f1b --text {folder}/nothing/x", 3, "No such file"),
+            (f"--schedule 1f1b --text {folder}/nothing/x", 2, "No such file"),
+            (f"--schedule 1f1b --json {folder}", 2, "Is a directory"),
+            *((f"--schedule 1f1b --{flag} ''", 2, f"--{flag} '' names no file") for flag in ("svg", "perfetto", "text", "json", "ran")),
+            ("--schedule-file ''", 2, "--schedule-file '' names no file"),
+            ("--docs ''", 2, "--docs '' names no file"),
+            (f"--schedule 1f1b --text {folder}/a --json {folder}/./a", 2, "are the same file"),
+            (f"--schedule-file {wrong} --text {link}", 2, f"--text {link} would overwrite --schedule-file {wrong}"),
+            (f"--schedule 1f1b --ran {trace} --svg {trace}", 2, "would overwrite --ran"),
             (f"--docs {wrong}", 3, "cannot write")]:
         done = run(line)
         expect(done.returncode == status and re.fullmatch(r"pentad_schedule: [^\n]+\n", done.stderr) and message in done.stderr
                and (status != 2 or not done.stdout), f"{line}: {done}")
     done = run("--help")
     expect(done.returncode == 0 and not done.stderr and "--micro-batches" in done.stdout, "--help")
+
+
+def hostile_files(folder):
+    """Files that are deep, huge, endless or no text end in one sentence, at once."""
+    deep, large, pipe, named = (folder / name for name in ("deep", "large", "pipe", "named"))
+    deep.write_text('{"schedule":' + "[" * 70_000 + "]" * 70_000 + "}")
+    large.write_text("{")
+    os.truncate(large, 10**9)
+    os.mkfifo(pipe)
+    named.write_bytes(b"schedule \xff\nmicro-batches 1\nstages on ranks 0\nrank 0: F0 B0\n")
+    out = folder / "out"
+    for line, message in [
+            (f"--schedule-file {deep}", "the file: expected lists and objects at most 64 deep"),
+            (f"--schedule-file {large}", "it has 1000000000 bytes, and at most 67108864 are allowed"),
+            (f"--schedule-file {pipe}", "it is no regular file"),
+            ("--schedule-file /dev/zero", "it is no regular file"),
+            (f"--schedule-file {named} --json {out}", r"line 1: the name '\xff' is not UTF-8"),
+            (f"--schedule 1f1b --ran {deep}", "lists and objects at most 64 deep"),
+            (f"--schedule 1f1b --ran {large}", "line 1, column 2"),
+            (f"--schedule 1f1b --ran {pipe}", "it is no regular file"),
+            ("--schedule 1f1b --ran /dev/zero", "it is no regular file")]:
+        start = time.monotonic()
+        done = run(line)
+        expect(done.returncode == 2 and re.fullmatch(r"pentad_schedule: [^\n]{1,300}\n", done.stderr) and message in done.stderr,
+               f"{line}: {done.returncode}, {done.stderr[:1000]}")
+        expect(time.monotonic() - start < 5 and not out.exists(), f"{line}: {time.monotonic() - start} s")
 
 
 def docs(folder):
@@ -166,6 +269,6 @@ def docs(folder):
 
 
 with tempfile.TemporaryDirectory() as name:
-    for check in (charts, terminal, files, ran, bad_input, docs):
+    for check in (charts, terminal, files, ran, bad_input, hostile_files, large, interrupted, full_output, search_ends, docs):
         check(pathlib.Path(name))
         print(f"{check.__name__}: ok", flush=True)

@@ -5,6 +5,9 @@
 
 #include "scratch.hpp"
 
+#include <sys/resource.h>
+
+#include <csignal>
 #include <filesystem>
 #include <iterator>
 #include <string>
@@ -84,6 +87,34 @@ TEST_CASE("errors name the path and say why") {
     auto const folder = scratch.path().string();
     CHECK_THROWS_WITH_AS(io::LineFile{folder}, ("cannot write " + folder + ": Is a directory").c_str(), io::FileError);
     CHECK_THROWS_AS(io::write_file(folder, "text"), io::FileError);
+}
+
+TEST_CASE("a file that grows beyond the limit of the process is a sentence, and leaves no rest") {
+    test::Scratch const scratch;
+    auto const path = scratch / "a";
+    auto const former = std::signal(SIGXFSZ, SIG_IGN); // as programs do
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    rlimit const small{.rlim_cur = 10'000, .rlim_max = before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    std::string sentence;
+    try {
+        io::write_file(path, std::string(20'000, 'x'));
+    } catch (io::FileError const& error) {
+        sentence = error.what();
+    }
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, former);
+    CHECK(sentence == "cannot write " + path.string() + ": File too large");
+    CHECK(entries(scratch.path()) == 0);
+}
+
+TEST_CASE("a name as long as the file system allows") {
+    test::Scratch const scratch;
+    std::string const name(255, 'x');
+    io::write_file(scratch / name, "text");
+    CHECK(test::text_of(scratch / name) == "text");
+    CHECK(entries(scratch.path()) == 1);
 }
 
 TEST_CASE("lines are in the file as soon as they are written, and a full disk is noticed at once") {

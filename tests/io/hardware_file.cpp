@@ -165,8 +165,8 @@ TEST_CASE("a hardware file that is wrong is refused with its name, the field and
         CHECK(refusal(text) == sentence);
     }
     // Of what is no JSON, the parser says where.
-    for (auto const& text : {std::string(""), good.substr(0, 200), with("3e14", "NaN"), with("3e14", "Infinity"),
-                             good + "}", std::string(100000, '[')}) {
+    for (auto const& text :
+         {std::string(""), good.substr(0, 200), with("3e14", "NaN"), with("3e14", "Infinity"), good + "}"}) {
         CAPTURE(text);
         CHECK(refusal(text).substr(0, 5) == "line ");
     }

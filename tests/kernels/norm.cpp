@@ -120,6 +120,13 @@ TEST_CASE("rms_norm of a row of zeros is zeros, and its gradient finite") {
     for (double const value : c.dx.get()) CHECK(std::isfinite(value));
 }
 
+TEST_CASE_TEMPLATE("rms_norm of a row whose squares overflow is NaN, not zero", T, f32, bf16) {
+    Case<T> c(1, 8);
+    c.x.set(std::vector<double>(8, 1e30));
+    kernels::rms_norm_forward<T>(Exec(), c.x.view(), c.weight.view(), T(epsilon), c.y.view(), c.rstd.view());
+    for (double const value : c.y.get()) CHECK(std::isnan(value));
+}
+
 TEST_CASE("a weight that does not fit is refused with the numbers") {
     Case<f32> const c(3, 7);
     Vector<f32> const wrong(6);

@@ -229,6 +229,28 @@ TEST_CASE("whatever the options, the automatic schedule is one, and the same eac
     CHECK(unsearched.schedule.name != "automatic");
 }
 
+TEST_CASE("the search ends where ranks that recompute wait for each other") {
+    Costs costs{.stages = {}};
+    for (Units const u : {Units{4, 0, 1}, {3, 3, 1}, {1, 0, 2}, {3, 3, 2}})
+        costs.stages.push_back({.forward = u.f, .backward_data = u.d, .backward_weight = u.w});
+    auto const found =
+        automatic({.ranks = 2, .micro_batches = 1, .chunks = 2, .recompute = true}, costs, {.states = 300});
+    check(found, costs, unlimited);
+    CHECK(found.optimal);
+}
+
+TEST_CASE("the search says how far it is") {
+    Costs const costs{.stages = {{.forward = 10, .backward_data = 11, .backward_weight = 7}}, .message = 2};
+    std::vector<double> parts;
+    automatic({.ranks = 8, .micro_batches = 8}, costs,
+              {.states = 1000, .progress = [&](double part) { parts.push_back(part); }});
+    REQUIRE(parts.size() > 100);
+    CHECK(std::is_sorted(parts.begin(), parts.end()));
+    CHECK(parts.front() == 0);
+    CHECK(parts.back() > 0.9);
+    CHECK(parts.back() <= 1);
+}
+
 TEST_CASE("what the automatic schedule cannot be is refused with what would do") {
     auto const refusal = [](GeneratorOptions const& options, Costs const& costs, SearchOptions const& search) {
         try {

@@ -38,6 +38,13 @@ TEST_CASE("a schedule that a person wrote is read, with comments, blank lines an
     CHECK(schedule.instructions[1].empty());
 }
 
+TEST_CASE("what is wrong for the validator alone is read back as it was printed, too") {
+    for (std::string const ranks : {"rank 0: F0@1 F0\nrank 1:\n", "rank 0: U0.1 F3.2\nrank 1: F0@7\n"}) {
+        auto const schedule = parse_schedule("schedule x\nmicro-batches 0\nslices 0\nstages on ranks 0 1\n" + ranks);
+        CHECK(parse_schedule(to_string(schedule)) == schedule);
+    }
+}
+
 TEST_CASE("a text that is wrong is refused with the line and what is expected") {
     auto const refusal = [](std::string_view text) -> std::string {
         try {
@@ -52,6 +59,13 @@ TEST_CASE("a text that is wrong is refused with the line and what is expected") 
     CHECK(refusal(head + "rank 0: F0\nrank 1:") == "");
     std::string const an_instruction =
         " is no instruction: that is one of F B D W R >a <a >g <g G S U and a number, as in F0 or <g3";
+    CHECK(refusal("schedule \xff") == "line 1: the name '\\xff' is not UTF-8, or has control characters in it");
+    CHECK(refusal("schedule a\x1b[31m b") ==
+          "line 1: the name 'a\\x1b[31m b' is not UTF-8, or has control characters in it");
+    CHECK(refusal(head + "rank 0: " + std::string(100'000, 'x')).size() < 200);
+    CHECK(refusal("slices " + std::string(100'000, 'x')) ==
+          "line 1: '" + std::string(57, 'x') + "...' is not a number from 0 on");
+    CHECK(refusal(std::string(100'000, 'x')).size() < 250);
     CHECK(refusal(head + "rank 0: F0 X1") == "line 4: 'X1'" + an_instruction);
     CHECK(refusal(head + "rank 0: F") == "line 4: 'F'" + an_instruction);
     CHECK(refusal(head + "rank 0: F-1") == "line 4: 'F-1'" + an_instruction);

@@ -62,6 +62,8 @@ TEST_CASE("numbers that contradict each other are refused") {
     CHECK(with([](Schedule& s) { s.placements = {{0, 1}, {0}}; }) == "each placement has a rank for each stage");
     CHECK(with([](Schedule& s) { s.placements = {{0, 7}}; }) == "a stage is on rank 7, but there are 2");
     CHECK(with([](Schedule& s) { s.updates = 2; }) == "1 micro-batches cannot be shared out equally to 2 updates");
+    CHECK(with([](Schedule& s) { s.placements.resize(100'000, s.placements[0]); }) ==
+          "8 instructions are too few for 100000 placements of 2 stages and 1 updates");
     CHECK(with([](Schedule& s) { s.weight_versions = 0; }) == "a stage keeps at least one version of its weights");
     CHECK(with([](Schedule& s) { s.delay = {1}; }) == "each stage has a delay, or none");
     CHECK(with([](Schedule& s) { s.delay = {1, -1}; }) == "a delay is a number of updates, not negative");

@@ -18,6 +18,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -259,7 +260,13 @@ TEST_CASE("the scan in chunks gives what the recurrence gives, in the operations
             for (std::size_t t = after + 1; t <= until; ++t) d *= decay(t);
             return d;
         };
-        Matrix y(s, p), state(n, p), recurrent(n, p), all_states(s / l, n * p);
+        Matrix y(s, p), state = filled(n, p, 7.0 + double(h)), recurrent = state; // with what was before
+        Matrix all_states(s / l + 1, n * p), at_boundaries(s / l + 1, n * p);
+        std::vector<double> over_chunks;
+        auto const put = [](Matrix& list, std::size_t row, Matrix const& one) {
+            for (std::size_t e = 0; e < one.elements.size(); ++e) list.at(row, e) = one.elements[e];
+        };
+        put(all_states, 0, state), put(at_boundaries, 0, state);
         for (std::size_t c = 0; c < s / l; ++c) {
             std::size_t const first = c * l, last = first + l - 1;
             auto masked = scores[g][c];
@@ -281,15 +288,24 @@ TEST_CASE("the scan in chunks gives what the recurrence gives, in the operations
                     weighed.at(e, i) = bs.at(first + i, e).value * decayed(first + i, last);
             counted.states += operations_of([&] { added = times(weighed, x); });
             Counted const over_chunk = decayed(first, last) * decay(first);
+            over_chunks.push_back(over_chunk.value);
+            put(all_states, c + 1, added);
             counted.state_passing += operations_of([&] {
                 for (std::size_t e = 0; e < n * p; ++e)
                     state.elements[e] = over_chunk * state.elements[e] + added.elements[e];
             });
+            put(at_boundaries, c + 1, state);
             touched.diagonal += elements(masked, x, inside);
             touched.states += elements(weighed, x, added);
         }
-        Matrix decays(s / l + 1, s / l), passed(s / l + 1, n * p);
+        Matrix decays(s / l + 1, s / l + 1), passed(s / l + 1, n * p); // as the listing: all boundaries at once
+        for (std::size_t z = 0; z <= s / l; ++z)
+            for (std::size_t c = 0; c <= z; ++c)
+                decays.at(z, c) = std::accumulate(over_chunks.begin() + std::ptrdiff_t(c),
+                                                  over_chunks.begin() + std::ptrdiff_t(z), 1.0, std::multiplies<>());
         dense += operations_of([&] { passed = times(decays, all_states); });
+        for (std::size_t e = 0; e < passed.elements.size(); ++e)
+            CHECK(passed.elements[e].value == doctest::Approx(at_boundaries.elements[e].value));
         touched.state_passing += elements(decays, all_states, passed);
         for (std::size_t c = 0; c < s / l; ++c) touched.state_output += elements(part(cs, c), state, part(xs, c));
         for (std::size_t t = 0; t < s; ++t)
@@ -531,6 +547,46 @@ TEST_CASE("the ranks or nodes of a token's experts: the mean over all sets of ex
                                   {.experts = 8, .groups = 2, .top_k = 3, .most_groups = 2},
                                   {.experts = 8, .groups = 4, .top_k = 2, .most_groups = 1}})
         CHECK(mean_groups_of_a_token(of) == doctest::Approx(mean(of)));
+}
+
+TEST_CASE("rows of a dispatch by node: each rank's, over all sets of experts") {
+    std::int64_t const ranks = 8, experts = 16, top_k = 3, hidden = 5, element = 2, accumulator = 4;
+    for (std::int64_t const nodes : {1, 2, 4, 8}) {
+        std::int64_t const each = ranks / nodes;
+        std::vector<double> across(8), inside(8); // rows that a rank sends
+        double sets = 0;
+        for (unsigned chosen = 0; chosen < 1u << experts; ++chosen) {
+            if (std::popcount(chosen) != top_k) continue;
+            ++sets;
+            for (std::int64_t from = 0; from < ranks; ++from) { // a token of each rank
+                std::set<std::int64_t> asked;                   // nodes
+                for (std::int64_t e = 0; e < experts; ++e) {
+                    if ((chosen >> e & 1u) == 0) continue;
+                    std::int64_t const to = e / (experts / ranks), node = to / each;
+                    std::int64_t const holder = node * each + from % each; // of the row on that node
+                    if (node != from / each && asked.insert(node).second) across[size(from)] += 1;
+                    if (holder != to) inside[size(holder)] += 1;
+                }
+            }
+        }
+        DispatchSizes const of{
+            .tokens = 8 * 32, .hidden = hidden, .top_k = top_k, .ranks = ranks, .experts = experts, .nodes = nodes};
+        auto const rows = sent_rows(of);
+        auto const bytes = dispatch_bytes(of, element, accumulator);
+        for (std::size_t r = 0; r < 8; ++r) {
+            double const there = 32 * across[r] / sets, here = 32 * inside[r] / sets;
+            CHECK(rows.across == doctest::Approx(there));
+            CHECK(rows.inside == doctest::Approx(here));
+            // What a layer sends, call by call: numbers of rows; x there and y back; dy there and dx back.
+            double const told = 2 * top_k * accumulator, dweight = top_k * accumulator, row = hidden * element;
+            CHECK(bytes.across.forward ==
+                  doctest::Approx(8.0 * static_cast<double>(nodes - 1) + there * (told + row + row)));
+            CHECK(bytes.across.backward == doctest::Approx(there * (row + dweight + row)));
+            double const counts = 8.0 * static_cast<double>((each - 1) * experts / ranks);
+            CHECK(bytes.inside.forward == doctest::Approx(counts + 2 * here * row));
+            CHECK(bytes.inside.backward == doctest::Approx(2 * here * row));
+        }
+    }
 }
 
 TEST_CASE("rows are dropped one by one as an expert fills up") {

@@ -14,6 +14,7 @@
 #include <pentad/planner/formulas/tensor_to_sequence.hpp>
 #include <pentad/planner/formulas/volume.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <stdexcept>
@@ -113,6 +114,43 @@ TEST_CASE("bytes of tensor and context parallelism are half of a table that coun
     CHECK(all_gather_bytes(1, 8) == Approx(7));
 }
 
+TEST_CASE("an exchange of sequence for heads sends less than tp, but less than a ring only over many ranks") {
+    for (std::int64_t const heads : {8, 32, 64})
+        for (std::int64_t const kv : {1, 2, 4, 8, 32})
+            for (std::int64_t const c : {2, 4, 8, 16, 32, 64}) {
+                if (heads % c != 0 || heads % kv != 0 || (kv % c != 0 && c % kv != 0)) continue;
+                AttentionSizes const of{
+                    .seq = 4096, .hidden = heads * 128, .heads = heads, .kv_heads = kv, .head_dim = 128};
+                INFO(heads, " heads, ", kv, " of keys and values, ", c, " ranks");
+                auto const exchanged = exchanged_attention_bytes(of, {.cp = c}, 2),
+                           ring = ring_attention_bytes(of, {.cp = c}, 2, 4);
+                double const like_tp = tensor_parallel_bytes(4096, of.hidden, 2, {.tp = c}).forward;
+                CHECK(exchanged.forward < like_tp * (1 + 1e-12));
+                std::int64_t const moved = std::max(kv, c); // kv heads: repeated where there are fewer than ranks
+                CHECK((exchanged.forward < ring.forward * (1 - 1e-12)) == (c * kv > heads + moved));
+                if (kv >= c) CHECK((c * kv > heads + moved) == (c > heads / kv + 1));
+                // In a whole step a ring sends its blocks twice and their gradients, of 4 bytes, once.
+                CHECK((exchanged.total() < ring.total() * (1 - 1e-12)) == (2 * c * kv > heads + moved));
+            }
+    // LLaMA-2 70B over 8 ranks: a/k + 1 = 9.
+    auto const ring = ring_attention_bytes(attention_70b, {.cp = 8}, 2, 4),
+               exchanged = exchanged_attention_bytes(attention_70b, {.cp = 8}, 2);
+    CHECK(exchanged.forward == Approx(1.125 * ring.forward));
+    CHECK(exchanged.total() == Approx(0.5625 * ring.total()));
+}
+
+TEST_CASE("tp shares out keys and values up to a kv head for each rank") {
+    double const whole = attention_weights(attention_70b), cache = key_value_cache_bytes(attention_70b, 80, 2);
+    for (std::int64_t const t : {2, 4, 8, 16, 32, 64}) {
+        double const ranks = static_cast<double>(t), kv = std::min(ranks, 8.0); // that share out the 8 kv heads
+        CHECK(attention_weights(attention_70b, {.tp = t}) == 2 * 8192 * (8192 / ranks + 1024 / kv));
+        CHECK((ranks * attention_weights(attention_70b, {.tp = t}) == whole) == (t <= 8));
+        CHECK(key_value_cache_bytes(attention_70b, 80, 2, {.tp = t}) == cache / kv);
+        CHECK(key_value_block_bytes(attention_70b, {.cp = 4, .tp = t}, 2) == 2 * 1024 * 1024 * 2 / kv);
+        CHECK(attention_flops(attention_70b, {.tp = t}).inputs == 2 * 4096 * 8192 * (8192 / ranks + 2 * 1024 / kv));
+    }
+}
+
 TEST_CASE("Mamba-2: the operations of the listing, of which a published total has lost a factor l") {
     MambaSizes of = mamba_2_7b;
     of.groups = of.heads; // the listing has B and C for each head
@@ -122,7 +160,8 @@ TEST_CASE("Mamba-2: the operations of the listing, of which a published total ha
     CHECK(flops.diagonal == 2 * b * (s / l) * h * l * l * p);
     CHECK(flops.states == 2 * b * (s / l) * h * l * p * n);
     CHECK(flops.state_passing == 2 * b * h * (s / l) * p * n);
-    CHECK(mamba_dense_state_passing_flops(of) == 2 * b * h * (s / l) * (s / l + 1) * p * n);
+    // The paper's listing puts the initial state before those of the chunks: c + 1 columns too, not c.
+    CHECK(mamba_dense_state_passing_flops(of) == 2 * b * h * (s / l + 1) * (s / l + 1) * p * n);
     CHECK(flops.state_output == 2 * b * (s / l) * h * p * n * l);
     double const published = 2 * b * (s / l) * h * (l * l * n + l * l * p + l * p * n + p * n + p * n);
     CHECK(flops.scan() - published == Approx(2 * b * s * h * p * n * (1 - 1 / l)));
@@ -293,6 +332,29 @@ TEST_CASE("expert slicing: what the published gain assumes is the worst imbalanc
     for (double const times : {0.99, 1.01}) {
         of.hidden = of.output = static_cast<std::int64_t>(times * least), of.ffn = 4 * of.hidden;
         CHECK((saved_by_slicing(of) > 0) == (times > 1));
+    }
+    // With top_k = r the same with r (lambda - 1) and d - lambda r.
+    of.top_k = 3;
+    double const least_of_three = compute / (8 * send) * (d - 4.5) * (d - 1) / (3 * d * (1.5 - 1));
+    for (double const times : {0.99, 1.01}) {
+        of.hidden = of.output = static_cast<std::int64_t>(times * least_of_three), of.ffn = 4 * of.hidden;
+        CHECK((saved_by_slicing(of) > 0) == (times > 1));
+    }
+    of.top_k = 1;
+    // The published width takes what is computed with the worst imbalance and what is sent with none, each in its own
+    // way N/d times: with one imbalance in both slicing pays for every width, or for none.
+    double const published = compute / (8 * send) * (1 - experts / (d * d)) * d / experts;
+    for (double const times : {0.1, 0.98, 1.02, 100.0}) {
+        of.hidden = of.output = static_cast<std::int64_t>(times * published), of.ffn = 4 * of.hidden;
+        of.imbalance = d;
+        auto worst = of;
+        worst.top_k = 2; // experts / d
+        double const computing = whole_experts_seconds(worst).computing - sliced_experts_seconds(worst).computing;
+        CHECK(saved_by_slicing(of) > 0);
+        of.imbalance = 1;
+        double const sending = experts / d * whole_experts_seconds(of).sending - sliced_experts_seconds(of).sending;
+        CHECK((computing + sending > 0) == (times > 1));
+        CHECK(saved_by_slicing(of) < 0);
     }
     // The gain of large experts is the imbalance.
     of.imbalance = 1.5, of.hidden = of.output = 1 << 26, of.ffn = 1 << 28;

@@ -9,6 +9,8 @@ import pathlib
 import re
 import sys
 import tempfile
+import threading
+import time
 
 import launch
 
@@ -73,9 +75,29 @@ def good_command_lines(folder):
     expect(done.status == 0 and done.output.startswith("\nab|") and len(done.output) >= 10, f"--sample: {done}")
     # A run that diverges still logs JSON.
     log = folder / "diverged"
-    done = train_lm(1, f"{SMALL} --quiet --steps 20 --lr 1e6 --clip 0 --warmup 0 --log {log}")
+    done = train_lm(1, f"{SMALL} --quiet --steps 20 --lr 1e6 --clip 0 --warmup 0 --max-bad-steps 100 --log {log}")
     lines = [json.loads(text, parse_constant=lambda name: sys.exit(f"{name} is not JSON")) for text in log.read_text().splitlines()]
-    expect(done.status == 0 and len(lines) == 21 and lines[19]["loss"] is None, f"diverged: {done}\n{lines}")
+    expect(done.status == 3 and len(lines) == 20 and lines[19]["loss"] is None, f"diverged: {done}\n{lines}")
+
+
+def data_cut_short(folder):
+    """Data that become shorter during a run end it with a sentence."""
+    data, log = folder / "data", folder / "cut.log"
+    for ranks, mesh in [(1, "dp=1"), (2, "pp=2"), (4, "dp=2,tp=2")]:
+        data.write_bytes(TEXT.read_bytes())
+        log.write_text("")
+        command = [MPIEXEC, "-n", str(ranks), TRAIN_LM, *SMALL.split(), "--mesh", mesh, "--quiet", "--steps", "1000000",
+                   "--data", str(data), "--log", str(log)]
+
+        def cut():
+            while log.read_text().count("\n") < 3:
+                time.sleep(0.01)
+            os.truncate(data, 100)
+
+        threading.Thread(target=cut, daemon=True).start()
+        status, _, errors = launch.run(command, timeout=120)
+        expect(status == 3 and re.search(rf"^train_lm: (rank \d: )?cannot read {data}: it has 100 bytes, and had \d+ or more", errors, re.M),
+               f"data cut short, {mesh}: {status}, {errors}")
 
 
 def timeline(folder):
@@ -114,6 +136,6 @@ def learning(folder):
 
 
 with tempfile.TemporaryDirectory() as name:
-    for check in (bad_command_lines, good_command_lines, timeline, learning):
+    for check in (bad_command_lines, good_command_lines, data_cut_short, timeline, learning):
         check(pathlib.Path(name))
         print(f"{check.__name__}: ok", flush=True)

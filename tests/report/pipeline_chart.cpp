@@ -11,8 +11,12 @@
 
 #include "../io/scratch.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -242,4 +246,65 @@ TEST_CASE(
     CHECK(refusal(planned).starts_with("it is none that train_lm --trace writes ("));
     io::write_file(path, "{}");
     CHECK(refusal(planned).starts_with("it is none that train_lm --trace writes ("));
+}
+
+TEST_CASE("a file that is no timeline is refused soon, with a sentence") {
+    test::Scratch const scratch;
+    auto const path = scratch / "trace.json";
+    auto const planned = chart_of("gpipe", {.ranks = 1, .micro_batches = 1});
+    auto const of_file = [&] {
+        auto const start = std::chrono::steady_clock::now();
+        std::string what = "none";
+        try {
+            report::measured_chart(path, planned);
+        } catch (io::FileError const& error) {
+            what = error.what();
+        }
+        CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+        CHECK(what.size() < 400);
+        return what;
+    };
+    auto const event = [](std::string const& change, std::string const& instead) {
+        std::string text =
+            R"({"name":"forward","cat":"pipeline","ph":"X","pid":0,"ts":1,"dur":2,"args":{"micro_batch":0}})";
+        auto const at = text.find(change);
+        REQUIRE(at != text.npos);
+        return text.replace(at, change.size(), instead);
+    };
+    auto const of = [&](std::string const& events) {
+        io::write_file(path, "{\"traceEvents\":[" + events + "]}");
+        auto const what = of_file();
+        auto const from = what.find(" (");
+        return from == what.npos ? what : what.substr(from + 2, what.size() - from - 3);
+    };
+    std::string const none = " does not do what the schedule says, in no step: is it a run of this schedule?";
+    CHECK(of(event("", "")).ends_with("its rank 0" + none)); // no backward
+    CHECK(of(event("pipeline", "compute")).ends_with("pipeline steps of 0 ranks, and the schedule is for 1"));
+    CHECK(of(event("\"pid\":0", "\"pid\":1e300")) == "pid: expected a whole number from 0 to 2147483647, not 1e+300");
+    CHECK(of(event("\"pid\":0", "\"pid\":-1")) == "pid: expected a whole number from 0 to 2147483647, not -1");
+    CHECK(of(event("\"ts\":1", "\"ts\":1e300")) == "ts: expected microseconds from 0 to 1e15, not 1e+300");
+    CHECK(of(event("\"dur\":2", "\"dur\":-2")) == "dur: expected microseconds from 0 to 1e15, not -2");
+    CHECK(of(event("{\"micro_batch\":0}", "[]")) == "micro_batch: expected a value, and there is none");
+    CHECK(of(event("\"dur\":2,", "")) == "dur: expected a value, and there is none");
+    CHECK(of(event("0}}", "99999999999}}")) ==
+          "micro_batch: expected a whole number from 0 to 2147483647, not 99999999999");
+    CHECK(of(event("0}}", "0,\"stage\":-5}}")) == "stage: expected a whole number from 0 to 2147483647, not -5");
+    CHECK(of(event("\"X\"", "8")).ends_with("steps of 0 ranks, and the schedule is for 1"));
+    CHECK(of(std::string(70'000, '[')) == "the file: expected lists and objects at most 64 deep");
+    std::string many = event("pipeline", "compute");
+    for (int i = 0; i < 200'000; ++i) many += i % 2 == 0 ? ",{}" : ",[]";
+    CHECK(of(many).ends_with("steps of 0 ranks, and the schedule is for 1"));
+
+    io::write_file(path, "{\"traceEvents\":[");
+    std::filesystem::resize_file(path, 1'000'000'000);
+    CHECK(of_file().find("line 1, column 17: syntax error") != std::string::npos);
+    io::write_file(path, "{\"traceEvents\":[]}");
+    std::filesystem::resize_file(path, 1'000'000'000);
+    CHECK(of_file().find("the file: expected one JSON object") != std::string::npos);
+    std::filesystem::resize_file(path, 20'000'000'000);
+    CHECK(of_file() ==
+          "cannot read " + path.string() + ": it has 20000000000 bytes, and at most 17179869184 are allowed");
+    std::filesystem::remove(path);
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    CHECK(of_file() == "cannot read " + path.string() + ": it is no regular file");
 }

@@ -70,8 +70,29 @@ TEST_CASE("cp is for activations that do not fit") {
     auto const needed = find(list, "cp = 8 leaves");
     CHECK(needed.follows);
     CHECK(has(needed, "and does not fit"));
-    CHECK(!find(list, "tp x cp = 64 spans 8 nodes: keys and values take").follows);
-    CHECK(find(remarks_on("llama-3-8b", few), "tp x cp = 8 stays within a node").follows);
+    CHECK(!find(list, "cp = 8 spans 8 nodes: keys and values take").follows);
+    CHECK(find(remarks_on("llama-3-8b", few), "cp = 2 stays within a node").follows);
+    few.cp = 2, few.tp = 8, few.dp = 2; // whether tp is around it or inside
+    CHECK(has(find(remarks_on("llama-3-8b", few), "cp = 2 spans"), "cp = 2 spans 2 nodes"));
+    few.order = {"dp", "pp", "ep", "tp", "cp"};
+    CHECK(has(find(remarks_on("llama-3-8b", few), "cp = 2 stays"), "at 327 GiB/s"));
+}
+
+TEST_CASE("the nodes of a group are those of its ranks, whatever lies between them") {
+    auto c = plan(8, 16, 4, 4, 8);
+    c.order = {"dp", "pp", "tp", "cp", "ep"}; // ranks 0, 16, ..., 112
+    c.global_batch = 1024;
+    auto const list = remarks_on("mixtral-8x22b", c);
+    auto const tensor = find(list, "tp = 8 spans 8 nodes");
+    CHECK(has(tensor, "; dp=8,pp=16,cp=4,ep=4,tp=8 takes ")); // the same, as neighbours
+    CHECK(!find(list, "cp = 4 spans 2 nodes").follows);
+    CHECK(find(list, "ep = 4 divides the experts, 2 of 8 on each rank, and stays within a node").follows);
+    // Groups of six: the second one begins on one node and ends on the next.
+    c = plan(4, 1, 1, 1, 6);
+    c.sequence_parallel = false;
+    auto const uneven = find(remarks_on("gpt-3-175b", c), "tp = 6 spans 2 nodes");
+    CHECK(has(uneven, "at 36.3 GiB/s"));
+    CHECK(!has(uneven, ";"));
 }
 
 TEST_CASE("ZeRO-3 under a pipeline gathers for each micro-batch, and says how much") {
@@ -97,7 +118,10 @@ TEST_CASE("experts are divided, and ep across nodes costs what it says") {
     CHECK(has(within, "stays within a node"));
     auto const across = find(remarks_on("mixtral-8x7b", plan(2, 1, 8, 1, 2)), "ep = 8 divides the experts, 1 of 8");
     CHECK(!across.follows);
-    CHECK(has(across, "spans 2 nodes: the rows, 2 for each token"));
+    // 2 different ones of 8 experts lie on both nodes in 16 of 28 cases, on one in 12; half of them are elsewhere.
+    CHECK(has(across, "spans 2 nodes: the rows, 0.79 for each token between nodes, take "));
+    auto const large = find(remarks_on("deepseek-v3", plan(4, 1, 64, 1, 1)), "ep = 64 divides the experts, 4 of 256");
+    CHECK(has(large, "spans 8 nodes: the rows, 4.63 for each token between nodes"));
 }
 
 TEST_CASE("micro-batches and layers are weighed against the stages") {

@@ -70,13 +70,13 @@ struct Result {
 };
 Numbers copy_of(Context<Exec> const& context, double const* data, std::size_t size) {
     Numbers numbers(size);
-    comm::copy_to_host(context.exec(), numbers.data(), data, size * sizeof(f64));
+    memory::copy_to_host(context.exec(), numbers.data(), data, size * sizeof(f64));
     return numbers;
 }
 template <class From, class To>
 Result run(Context<Exec> const& context, Numbers const& source) {
     Tensor<From, Exec> x(context, extents);
-    comm::copy_from_host(context.exec(), x.data(), source.data(), source.size() * sizeof(f64));
+    memory::copy_from_host(context.exec(), x.data(), source.data(), source.size() * sizeof(f64));
     auto const kept = redistribute<To>(x);
     bool const source_is_intact = copy_of(context, x.data(), source.size()) == source;
     auto const given_away = redistribute<To>(std::move(x));

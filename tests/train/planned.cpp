@@ -1,9 +1,10 @@
 // ranks: 1 2 4 8
 //
 // What the planner predicts of a run is what the run does: the bytes on each axis to the byte, with experts for the
-// rows that were really exchanged; the memory as the allocator counts it.
+// rows that were really exchanged, on several nodes (PENTAD_RANKS_PER_NODE) too; the memory as the allocator counts it.
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/experts/dispatch.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/trainer.hpp>
@@ -12,6 +13,7 @@
 #include <support/pmpi_counter.hpp>
 #include <support/training.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -31,24 +33,66 @@ struct Case {
     planner::Element element = planner::Element::f32;
 };
 
+int ranks_per_node() {
+    char const* const text = std::getenv("PENTAD_RANKS_PER_NODE");
+    return text == nullptr ? world_size() : std::atoi(text);
+}
+
 double over_ranks(double value, MPI_Op op = MPI_SUM) {
     MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, op, MPI_COMM_WORLD);
     return value;
 }
 
-/// The part of the rows that really went to other ranks, counted behind the profiling interface.
-double remote_part(train::RunSettings const& settings, MeshShape const& m) {
-    double remote = 0, exchanges = 0;
-    for (auto const& sent : pmpi::exchanged_counts()) {
-        auto const each = sent.size() / static_cast<std::size_t>(m.ep);
-        auto const mine = static_cast<std::size_t>(world_rank() / (m.inside_out ? m.dp * m.pp : m.cp * m.tp) % m.ep);
-        for (std::size_t i = 0; i < sent.size(); ++i)
-            if (i / each != mine) remote += static_cast<double>(sent[i]);
-        ++exchanges;
+/// The nodes to which training takes a token once each; 1: dispatch goes in one hop.
+int dispatch_nodes(OnMesh const& mesh, std::size_t top_k) {
+    auto& communicators = mesh.context.communicators();
+    auto const& nodes = communicators.along(AxisNames(ep::name)).nodes();
+    bool const goes_by_node = experts::Dispatch<f32, Exec>::goes_by_node(mesh.context, top_k);
+    return goes_by_node ? nodes.count() : 1;
+}
+
+/// Rows that a rank really sent for one of its tokens, counted behind the profiling interface: each hop exchanges the
+/// numbers of its rows, and hops take turns.
+planner::SentRows sent_rows(OnMesh const& mesh, train::RunSettings const& settings, bool goes_by_node) {
+    auto& communicators = mesh.context.communicators();
+    struct Hop {
+        comm::Communicator const* ranks;
+        double rows = 0, exchanges = 0;
+    };
+    std::vector<Hop> hops;
+    if (goes_by_node) hops.push_back({&communicators.along(AxisNames(outer<ep>::name))});
+    auto const& inside = communicators.along(AxisNames(goes_by_node ? inner<ep>::name : ep::name));
+    if (inside.size() > 1) hops.push_back({&inside});
+    auto const& exchanged = pmpi::exchanged_counts();
+    for (std::size_t i = 0; i < exchanged.size(); ++i) {
+        auto& hop = hops[i % hops.size()];
+        auto const each = exchanged[i].size() / static_cast<std::size_t>(hop.ranks->size());
+        for (std::size_t k = 0; k < exchanged[i].size(); ++k)
+            if (k / each != static_cast<std::size_t>(hop.ranks->rank()))
+                hop.rows += static_cast<double>(exchanged[i][k]);
+        ++hop.exchanges;
     }
+    auto const& m = mesh.shape;
     double const tokens = static_cast<double>(settings.batch * settings.seq) /
                           static_cast<double>(settings.micro_batches * static_cast<std::size_t>(m.dp * m.ep * m.cp));
-    return over_ranks(remote) / over_ranks(exchanges * tokens * static_cast<double>(settings.shape.top_k));
+    for (auto& hop : hops) hop.rows = over_ranks(hop.rows) / over_ranks(hop.exchanges * tokens);
+    return {.across = goes_by_node ? hops.front().rows : 0, .inside = inside.size() > 1 ? hops.back().rows : 0};
+}
+
+/// What all ranks send to other nodes in a step for dispatch, as planned.
+double planned_across(planner::Model const& model, planner::Configuration const& c, pipeline::Schedule const& schedule,
+                      int nodes) {
+    planner::Account const account(model, c, static_cast<int>(schedule.placements.size()), nodes);
+    double sum = 0;
+    for (auto const& shape : planner::stage_shapes(model, schedule.stages()))
+        account.for_each_part(shape, [&](planner::PartAccount const& part) {
+            for (auto const& x : part.operations)
+                if (x.axis == outer<ep>::name)
+                    sum += (c.recompute == planner::Recompute::full && x.direction == planner::Direction::forward ? 2
+                                                                                                                  : 1) *
+                           x.bytes;
+        });
+    return sum * static_cast<double>(c.micro_batches() * (c.devices() / c.pp));
 }
 
 template <class Stream>
@@ -68,20 +112,34 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
     comm::forced_algorithm() = comm::Algorithm::automatic;
 
     auto model = train::planned_model(settings.shape);
-    if (m.ep > 1) model.experts.remote = remote_part(settings, m);
+    auto const& group = mesh.context.communicators().along(AxisNames(ep::name));
+    int const nodes = m.ep > 1 ? dispatch_nodes(mesh, settings.shape.top_k) : 1;
+    if (m.ep > 1) model.experts.sent = sent_rows(mesh, settings, nodes > 1);
     planner::Configuration c{.dp = m.dp, .pp = m.pp, .ep = m.ep, .cp = m.cp, .tp = m.tp};
+    if (m.inside_out) std::reverse(c.order.begin(), c.order.end());
     c.schedule = how.schedule;
     c.chunks = how.chunks;
     c.sequence_parallel = how.sequence_parallel;
     c.element = how.element;
     c = train::planned_configuration(settings, c);
-    planner::Hardware machine{
-        .devices = m.ranks(), .peak_f32 = 1e12, .peak_bf16 = 1e12, .memory_bytes = 1e12, .memory_bandwidth = 1e12};
+    planner::Hardware machine{.devices = m.ranks(),
+                              .devices_per_node = ranks_per_node(),
+                              .peak_f32 = 1e12,
+                              .peak_bf16 = 1e12,
+                              .memory_bytes = 1e12,
+                              .memory_bandwidth = 1e12};
     auto const estimate = planner::estimate(model, machine, c);
     INFO(m.text(), " ", how.schedule, " sp ", how.sequence_parallel, " zero ", settings.zero_stage, " recompute ",
          settings.recompute);
     for (auto const axis : planner::axis_order)
         CHECK_MESSAGE(over_ranks(observe::ledger().bytes(axis)) == std::round(estimate.bytes[axis]), axis);
+    if (m.ep > 1) {
+        CHECK(planner::dispatch_nodes(model, c, machine.devices_per_node) == nodes);
+        // Rows are all that goes over ep from each rank to each other.
+        if (nodes > 1 || group.nodes().count() == 1)
+            CHECK(over_ranks(observe::ledger().entry(ep::name, observe::Operation::all_to_all).network_bytes) ==
+                  std::round(planned_across(model, c, schedule, nodes)));
+    }
 
     double held = 0;
     for (std::size_t i = 0; i < before.size(); ++i)
@@ -158,6 +216,24 @@ TEST_CASE("experts, with the rows that were exchanged") {
     compare({.ep = n / 2, .tp = 2}, run, {.sequence_parallel = true});
     run.recompute = true;
     compare({.ep = 2, .cp = n / 2}, run);
+}
+
+TEST_CASE("experts on several nodes") {
+    if (world_size() < 4) return;
+    int const n = world_size();
+    auto run = dense();
+    run.micro_batches = 2;
+    run.seq = 32;
+    run.shape.experts = 16;
+    run.shape.top_k = 3;
+    run.shape.moe_every = 2;
+    compare({.ep = n}, run);
+    compare({.ep = n / 2, .tp = 2}, run, {.sequence_parallel = true}); // with two ranks on a node: one of a group
+    compare({.pp = 2, .ep = n / 2}, run);
+    run.recompute = true;
+    compare({.dp = 2, .ep = n / 2, .inside_out = true}, run);
+    run.shape.top_k = 1; // the straight way
+    compare({.ep = n}, run);
 }
 
 TEST_CASE("axes together") {

@@ -10,23 +10,61 @@
 #include <support/pmpi_counter.hpp>
 #include <support/training.hpp>
 
+#if defined(PENTAD_HAVE_ONEDNN)
+#include <dlfcn.h>
+#include <oneapi/dnnl/dnnl.h>
+#endif
+
 #include <cstdint>
 #include <cstdlib>
 #include <new>
 
 using namespace support;
 
+#if defined(PENTAD_HAVE_ONEDNN)
+namespace {
+thread_local bool inside_onednn = false;
+
+/// Calls the library's function of this name; what is allocated meanwhile is the library's.
+template <class F, class... Arguments>
+auto call_onednn(char const* name, Arguments... arguments) {
+    auto* const function = reinterpret_cast<F*>(::dlsym(RTLD_NEXT, name));
+    inside_onednn = true;
+    auto const status = function(arguments...);
+    inside_onednn = false;
+    return status;
+}
+} // namespace
+
+// These take the place of the library's own, as the profiling interface of MPI does: products on matrix units (AMX)
+// allocate inside of oneDNN.
+dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive, dnnl_stream_t stream, int count,
+                                     dnnl_exec_arg_t const* arguments) {
+    return call_onednn<decltype(dnnl_primitive_execute)>("dnnl_primitive_execute", primitive, stream, count, arguments);
+}
+dnnl_status_t dnnl_sgemm(char transpose_a, char transpose_b, dnnl_dim_t m, dnnl_dim_t n, dnnl_dim_t k, float alpha,
+                         float const* a, dnnl_dim_t a_stride, float const* b, dnnl_dim_t b_stride, float beta, float* c,
+                         dnnl_dim_t c_stride) {
+    return call_onednn<decltype(dnnl_sgemm)>("dnnl_sgemm", transpose_a, transpose_b, m, n, k, alpha, a, a_stride, b,
+                                             b_stride, beta, c, c_stride);
+}
+#else
+namespace {
+constexpr bool inside_onednn = false;
+} // namespace
+#endif
+
 namespace {
 
 bool counting = false;
 std::int64_t host_allocations = 0, kokkos_allocations = 0;
 
-// What Kokkos keeps for a kernel's name and oneDNN for a handle is smaller than any buffer.
+// What Kokkos keeps for a kernel's name is smaller than any buffer.
 constexpr std::size_t smallest_buffer = 256;
 
-/// Counts what is asked for outside the calls of the MPI library.
+/// Counts what is asked for outside the calls of the MPI library and oneDNN.
 void* allocate(std::size_t bytes, std::size_t alignment) {
-    if (counting && bytes >= smallest_buffer && !pmpi::inside_mpi()) ++host_allocations;
+    if (counting && bytes >= smallest_buffer && !pmpi::inside_mpi() && !inside_onednn) ++host_allocations;
     void* const memory =
         std::aligned_alloc(alignment, (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment);
     if (memory == nullptr) throw std::bad_alloc();

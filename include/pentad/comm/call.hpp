@@ -1,4 +1,4 @@
-// Room: comm. A collective as its caller means it, and what is wrong when the ranks of a group mean different ones.
+// A collective as its caller means it, and what is wrong when the ranks of a group mean different ones.
 #pragma once
 
 #include <pentad/comm/datatype.hpp>

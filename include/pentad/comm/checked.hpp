@@ -1,4 +1,4 @@
-// Room: comm. Checked builds (PENTAD_CHECKED): before a collective begins, the ranks of its group tell each other what
+// Checked builds (PENTAD_CHECKED): before a collective begins, the ranks of its group tell each other what
 // they call. Where they differ, nothing is begun and every rank throws; when a rank stays away for PENTAD_TIMEOUT
 // seconds, the others say who it is and what it called last, and end the job. In other builds nothing is here.
 //
@@ -12,12 +12,12 @@
 
 #if PENTAD_CHECKED
 
+#include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/mpi_operation.hpp>
-#include <pentad/comm/node/shared_memory.hpp>
 #include <pentad/comm/pending.hpp>
 #include <pentad/comm/progress.hpp>
-#include <pentad/mesh/number.hpp>
+#include <pentad/memory/shared_memory.hpp>
 
 #include <mpi.h>
 #include <unistd.h>
@@ -39,35 +39,24 @@
 
 namespace pentad::comm::checked {
 
-/// PENTAD_TIMEOUT=SECONDS: how long a rank may keep the others of a group waiting. 10 without it.
-/// @throws Error when it is no positive number
-inline double timeout() {
-    char const* const text = std::getenv("PENTAD_TIMEOUT");
-    if (text == nullptr) return 10;
-    auto const seconds = number_in<double>(text);
-    if (!seconds || !std::isfinite(*seconds) || *seconds <= 0)
-        throw Error("PENTAD_TIMEOUT=" + std::string(text) + ": it is a number of seconds, more than 0");
-    return *seconds;
-}
-
 using Clock = std::chrono::steady_clock; // which all processes of a machine share
 
 /// What this process called last, where the others of its machine can read it even when it never answers.
 class NoticeBoard {
   public:
-    NoticeBoard() : notice_(static_cast<Notice*>(node::shared_memory().allocate(sizeof(Notice)))) {}
+    NoticeBoard() : notice_(static_cast<Notice*>(memory::shared_memory().allocate(sizeof(Notice)))) {}
 
     void write(std::string_view what) {
         if (notice_ == nullptr) return;
         notice_->since = Clock::now().time_since_epoch().count();
         notice_->text[what.copy(notice_->text.data(), notice_->text.size() - 1)] = '\0';
     }
-    [[nodiscard]] node::Place place() const {
-        return notice_ == nullptr ? node::Place{} : node::shared_memory().locate(notice_, sizeof(Notice));
+    [[nodiscard]] memory::Place place() const {
+        return notice_ == nullptr ? memory::Place{} : memory::shared_memory().locate(notice_, sizeof(Notice));
     }
     /// What a peer has written; empty where it cannot be read.
-    static std::string read(node::Place const& place) {
-        auto const* const notice = reinterpret_cast<Notice const*>(node::shared_memory().at(place));
+    static std::string read(memory::Place const& place) {
+        auto const* const notice = reinterpret_cast<Notice const*>(memory::shared_memory().at(place));
         if (notice == nullptr || notice->text[0] == '\0') return {};
         std::chrono::duration<double> const ago = Clock::now().time_since_epoch() - Clock::duration(notice->since);
         char seconds[32];
@@ -92,7 +81,7 @@ class Checker {
   public:
     /// Collective over `comm`. @param where for messages: the group and this rank's place in it
     Checker(MPI_Comm comm, std::string const& label, std::string where)
-        : label_(label), where_(std::move(where)), timeout_(checked::timeout()), board_(notice_board().place()) {
+        : label_(label), where_(std::move(where)), timeout_(environment::timeout()), board_(notice_board().place()) {
         check(PMPI_Comm_dup(comm, &comm_), "MPI_Comm_dup");
         PMPI_Comm_size(comm_, &size_);
         PMPI_Comm_rank(comm_, &rank_);
@@ -248,7 +237,7 @@ class Checker {
     MPI_Comm comm_ = MPI_COMM_NULL;
     std::string label_, where_;
     double timeout_;
-    node::Place board_;
+    memory::Place board_;
     int size_ = 1, rank_ = 0;
     std::uint64_t next_ = 0, turn_ = 0; ///< the numbers of the next call, and of the one that is next to begin
     double waited_ = 0;                 ///< seconds, for that one
@@ -256,7 +245,7 @@ class Checker {
     std::vector<std::deque<Said>> inbox_; ///< of each rank, itself among them
     std::vector<Said const*> said_;
     std::vector<Said> last_;
-    std::vector<node::Place> boards_;
+    std::vector<memory::Place> boards_;
     std::deque<Letter> sent_;
 };
 

@@ -1,8 +1,11 @@
-// Room: comm. Which algorithm carries out a collective: the same on all ranks of a group, from what they all know. The
+// Which algorithm carries out a collective: the same on all ranks of a group, from what they all know. The
 // library's own is taken but where the MPI library's is faster, which pentad_tune measures for a machine.
 #pragma once
 
+#include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/io/file.hpp>
+#include <pentad/mesh/one_line.hpp>
 #include <pentad/observe/ledger.hpp>
 
 #include <mpi.h>
@@ -17,34 +20,16 @@
 #include <fstream>
 #include <limits>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace pentad::comm {
 
-enum class Algorithm {
-    automatic, ///< the fastest
-    mpi,       ///< the MPI library's own
-    mailbox,   ///< within a node: through mailboxes in shared memory
-    direct,    ///< within a node: each other's memory where it lies in segments, and what is faster where it does not
-    process,   ///< within a node: each other's memory, by the kernel where it lies in no segment
-};
-inline constexpr std::array<std::string_view, 5> algorithm_names{"auto", "mpi", "mailbox", "direct", "process"};
-
-/// PENTAD_COLLECTIVES=NAME takes one algorithm wherever it can be used, for tests and measurements.
-/// @throws Error when there is no such algorithm
+/// What PENTAD_COLLECTIVES says, until a test or a benchmark writes another one here.
 inline Algorithm& forced_algorithm() {
-    static Algorithm algorithm = [] {
-        char const* const text = std::getenv("PENTAD_COLLECTIVES");
-        if (text == nullptr) return Algorithm::automatic;
-        std::string names;
-        for (std::size_t i = 0; i < algorithm_names.size(); ++i) {
-            if (text == algorithm_names[i]) return static_cast<Algorithm>(i);
-            names += (i == 0 ? "" : ", ") + std::string(algorithm_names[i]);
-        }
-        throw Error("PENTAD_COLLECTIVES=" + std::string(text) + ": it is one of " + names);
-    }();
+    static Algorithm algorithm = environment::collectives();
     return algorithm;
 }
 
@@ -102,7 +87,7 @@ class Tuning {
                 range.operation = static_cast<observe::Operation>(name - observe::operation_names.begin());
                 groups_.back().by_mpi.push_back(range);
             } else
-                refuse("'" + line + "' is neither machine, group nor, after a group, mpi");
+                refuse("'" + one_line(line) + "' is neither machine, group nor, after a group, mpi");
         }
         if (!has_machine || groups_.empty()) throw Error("it names no machine, or no group");
     }
@@ -163,15 +148,11 @@ inline Tuning read_tuning(MPI_Comm world) {
     int rank = 0;
     MPI_Comm_rank(world, &rank);
     std::string text;
-    if (char const* const path = rank == 0 ? std::getenv("PENTAD_TUNING") : nullptr) {
-        std::ifstream file(path);
-        std::ostringstream content;
-        content << file.rdbuf();
+    if (char const* const path = rank == 0 ? environment::tuning() : nullptr) {
         try {
-            if (!file) throw Error("it cannot be read");
-            text = content.str();
+            text = io::read_file(path, std::size_t{1} << 20);
             (void)Tuning(text, Tuning::machine());
-        } catch (Error const& error) {
+        } catch (std::runtime_error const& error) { // of the file, or of what is in it
             std::fprintf(stderr, "pentad: PENTAD_TUNING=%s is ignored: %s\n", path, error.what());
             text.clear();
         }

@@ -1,4 +1,4 @@
-// Room: comm. Collectives on Views of any rank and layout, each blocking (`all_reduce`) and non-blocking
+// Collectives on Views of any rank and layout, each blocking (`all_reduce`) and non-blocking
 // (`start_all_reduce`, which returns a Request).
 //
 // For all of them: every rank of the communicator calls the same form with the same sizes (a checked build compares:
@@ -74,7 +74,7 @@ void copy_locally(Exec const& exec, In const& in, Out const& out, std::size_t co
     if (Staged<Out>::on_host || !gpu_aware()) // both are on the host
         std::copy_n(from.data(), count, to.data());
     else
-        copy(exec, to.data(), from.data(), count * sizeof(T));
+        memory::copy(exec, to.data(), from.data(), count * sizeof(T));
     to.unpack();
 }
 template <class Exec, class In, class Out>

@@ -1,4 +1,4 @@
-// Room: comm. A communicator owned by an object, that knows along which mesh axes its ranks lie; and the set of
+// A communicator owned by an object, that knows along which mesh axes its ranks lie; and the set of
 // communicators of a mesh, each made when what needs it is prepared, which the ranks of the group come to together.
 #pragma once
 

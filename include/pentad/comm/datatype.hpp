@@ -1,4 +1,4 @@
-// Room: comm. MPI datatypes of the elements, and the reductions: sum, maximum, log-sum-exp. bf16 has no MPI type: its
+// MPI datatypes of the elements, and the reductions: sum, maximum, log-sum-exp. bf16 has no MPI type: its
 // reductions are operations of our own that add in f32 and round once per addition.
 #pragma once
 

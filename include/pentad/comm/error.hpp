@@ -1,4 +1,4 @@
-// Room: comm. MPI errors as exceptions that name the call, the axes and the ranks; the MPI environment as an object.
+// MPI errors as exceptions that name the call, the axes and the ranks; the MPI environment as an object.
 #pragma once
 
 #include <mpi.h>

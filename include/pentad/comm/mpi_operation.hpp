@@ -1,4 +1,4 @@
-// Room: comm. What the MPI library has under way, as something that goes on when it is asked to.
+// What the MPI library has under way, as something that goes on when it is asked to.
 #pragma once
 
 #include <pentad/comm/error.hpp>

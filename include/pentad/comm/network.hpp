@@ -1,4 +1,4 @@
-// Room: comm. What of an operation crosses the network: the bytes that a rank sends to ranks of other nodes. Exact
+// What of an operation crosses the network: the bytes that a rank sends to ranks of other nodes. Exact
 // where Pentad says to whom; of collectives that the MPI library carries out, a model: the algorithms that MPICH 5.0
 // takes for 512 KiB and more. Its non-blocking ones differ in part.
 #pragma once

@@ -1,4 +1,4 @@
-// Room: comm. Something under way, which goes on when it is asked to.
+// Something under way, which goes on when it is asked to.
 #pragma once
 
 #include <pentad/observe/trace.hpp>

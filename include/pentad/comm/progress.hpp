@@ -1,4 +1,4 @@
-// Room: comm. Who makes progress, and when. The library's own operations advance whenever the thread that drives Pentad
+// Who makes progress, and when. The library's own operations advance whenever the thread that drives Pentad
 // waits for, or asks about, any of them; what the MPI library has under way advances inside its calls, of which every
 // such wait makes some as long as there is any. Across a network progress_thread.hpp does the same during computation.
 #pragma once

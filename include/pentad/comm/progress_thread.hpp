@@ -1,27 +1,26 @@
-// Room: comm. A second thread, which makes progress while the one that drives Pentad computes: what is under way across
+// A second thread, which makes progress while the one that drives Pentad computes: what is under way across
 // a network needs somebody to call MPI on both sides. The two call it in turn, so that MPI_THREAD_SERIALIZED is enough.
 #pragma once
 
 #include <pentad/comm/progress.hpp>
-#include <pentad/observe/trace.hpp>
+#include <pentad/observe/host_work.hpp>
 
 #include <mpi.h>
 
 #include <atomic>
 #include <chrono>
-#include <string_view>
 #include <thread>
-#include <utility>
 
 namespace pentad::comm {
 
-class ProgressThread {
+class ProgressThread final : private observe::HostWorkListener {
   public:
     ProgressThread() = default;
     ProgressThread(ProgressThread const&) = delete;
     ProgressThread& operator=(ProgressThread const&) = delete;
     ~ProgressThread() {
         if (!thread_.joinable()) return;
+        observe::host_work_listener() = nullptr;
         turn_ = Turn::over;
         thread_.join();
     }
@@ -30,25 +29,23 @@ class ProgressThread {
     void start() {
         int level = MPI_THREAD_SINGLE;
         MPI_Query_thread(&level);
-        if (level >= MPI_THREAD_SERIALIZED && !thread_.joinable()) thread_ = std::thread([this] { run(); });
-    }
-    /// Runs f, which computes on the host: it neither communicates nor waits for anybody.
-    template <class F>
-    void beside(F&& f) {
-        if (!thread_.joinable() || progress().is_idle()) return std::forward<F>(f)();
-        struct Lent {
-            std::atomic<Turn>& turn;
-            explicit Lent(std::atomic<Turn>& t) : turn(t) { turn.store(Turn::lent, std::memory_order_release); }
-            ~Lent() {
-                for (auto lent = Turn::lent; !turn.compare_exchange_weak(lent, Turn::kept, std::memory_order_acquire);
-                     lent = Turn::lent)
-                    std::this_thread::yield();
-            }
-        } const lent(turn_);
-        std::forward<F>(f)();
+        if (level < MPI_THREAD_SERIALIZED || thread_.joinable()) return;
+        thread_ = std::thread([this] { run(); });
+        observe::host_work_listener() = this;
     }
 
   private:
+    void host_work_begins() override {
+        is_lent_ = !progress().is_idle();
+        if (is_lent_) turn_.store(Turn::lent, std::memory_order_release);
+    }
+    void host_work_ends() override {
+        if (!is_lent_) return;
+        for (auto lent = Turn::lent; !turn_.compare_exchange_weak(lent, Turn::kept, std::memory_order_acquire);
+             lent = Turn::lent)
+            std::this_thread::yield();
+    }
+
     /// Whose turn it is to call MPI: the driving thread keeps it, or has lent it to this one, which has taken it.
     enum class Turn { kept, lent, taken, over };
 
@@ -66,6 +63,7 @@ class ProgressThread {
     }
 
     std::atomic<Turn> turn_ = Turn::kept;
+    bool is_lent_ = false; ///< of the driving thread
     std::thread thread_;
 };
 
@@ -73,13 +71,6 @@ inline ProgressThread& progress_thread() {
     (void)progress(); // which outlives it
     static ProgressThread instance;
     return instance;
-}
-
-/// Runs f, which computes on the host and does not communicate, while what is under way advances: a span of the trace.
-template <class F>
-void beside(std::string_view name, F&& f) {
-    observe::Scope const scope(name, "compute");
-    progress_thread().beside(std::forward<F>(f));
 }
 
 } // namespace pentad::comm

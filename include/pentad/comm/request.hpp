@@ -1,4 +1,4 @@
-// Room: comm. An operation under way. It cannot be dropped unfinished: its destructor waits.
+// An operation under way. It cannot be dropped unfinished: its destructor waits.
 #pragma once
 
 #include <pentad/comm/checked.hpp>

@@ -1,4 +1,4 @@
-// Room: comm. All-gather and reduce-scatter round the ring of a group, piece by piece, beside the computation that uses
+// All-gather and reduce-scatter round the ring of a group, piece by piece, beside the computation that uses
 // or makes each piece: a rank works on one while others are on their way (Wang et al. 2023, "Overlap communication with
 // dependent computation via decomposition", section 5; Patarasuk and Yuan 2009 for the rings).
 #pragma once

@@ -1,4 +1,4 @@
-// Room: comm. Collectives with a root, and sends from one rank to another: broadcast, reduce, gather, send, receive and
+// Collectives with a root, and sends from one rank to another: broadcast, reduce, gather, send, receive and
 // the shift along a ring. The contract is that of collectives.hpp.
 #pragma once
 

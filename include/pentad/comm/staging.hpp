@@ -1,9 +1,10 @@
-// Room: comm. How a View becomes memory that MPI can read or write: itself when it is row-major and contiguous and MPI
+// How a View becomes memory that MPI can read or write: itself when it is row-major and contiguous and MPI
 // can reach it, otherwise such a copy, on the host unless MPI is GPU-aware.
 #pragma once
 
-#include <pentad/comm/copy.hpp>
-#include <pentad/comm/pool.hpp>
+#include <pentad/comm/environment.hpp>
+#include <pentad/memory/copy.hpp>
+#include <pentad/memory/pool.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
@@ -18,7 +19,7 @@ namespace pentad::comm {
 /// True when MPI may be given device pointers. Asked once; PENTAD_GPU_AWARE_MPI=0 or 1 in the environment decides.
 inline bool gpu_aware() {
     static bool const aware = [] {
-        if (char const* forced = std::getenv("PENTAD_GPU_AWARE_MPI")) return std::string_view(forced) == "1";
+        if (auto const forced = environment::gpu_aware_mpi()) return *forced;
 #if defined(MPICH_VERSION) && defined(MPIX_GPU_SUPPORT_CUDA)
         int supported = 0;
         return MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &supported) == MPI_SUCCESS && supported != 0;
@@ -64,17 +65,17 @@ class Staged {
         bool const is_sent = use != Use::receive;
         if constexpr (!always_contiguous)
             if (!is_row_major(view)) {
-                packed_ = staging_pool<Space>().take(view.size() * sizeof(T));
+                packed_ = memory::staging_pool<Space>().take(view.size() * sizeof(T));
                 pointer_ = static_cast<T*>(packed_.data());
                 if (is_sent) Kokkos::deep_copy(exec, contiguous(), view_);
             }
         exec.fence("pentad: before communication");
         if constexpr (!on_host)
             if (!gpu_aware() && view.size() > 0) {
-                host_ = staging_pool<HostSpace>().take(view.size() * sizeof(T));
+                host_ = memory::staging_pool<HostSpace>().take(view.size() * sizeof(T));
                 device_ = pointer_;
                 pointer_ = static_cast<T*>(host_.data());
-                if (is_sent) copy_to_host(exec, pointer_, device_, view.size() * sizeof(T));
+                if (is_sent) memory::copy_to_host(exec, pointer_, device_, view.size() * sizeof(T));
             }
     }
     [[nodiscard]] T* data() const { return pointer_; }
@@ -84,7 +85,7 @@ class Staged {
         if (!is_received_) return;
         if constexpr (!on_host)
             if (device_ != nullptr) {
-                copy_from_host(exec(), device_, pointer_, view_.size() * sizeof(T));
+                memory::copy_from_host(exec(), device_, pointer_, view_.size() * sizeof(T));
                 pointer_ = device_;
             }
         if constexpr (!std::is_const_v<typename V::value_type> && !always_contiguous)
@@ -111,8 +112,8 @@ class Staged {
     T* pointer_ = nullptr;
     T* device_ = nullptr;
     bool is_received_ = false;
-    Block<Space> packed_;
-    Block<HostSpace> host_;
+    memory::Buffer<Space> packed_;
+    memory::Buffer<HostSpace> host_;
 };
 
 } // namespace detail

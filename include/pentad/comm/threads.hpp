@@ -1,4 +1,4 @@
-// Room: comm. How many threads a rank has, where ranks share a machine.
+// How many threads a rank has, where ranks share a machine.
 #pragma once
 
 #include <pentad/comm/error.hpp>

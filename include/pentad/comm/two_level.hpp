@@ -1,4 +1,4 @@
-// Room: comm. Collectives of ranks on several nodes, in two levels: through the memory of each node, and between ranks
+// Collectives of ranks on several nodes, in two levels: through the memory of each node, and between ranks
 // of the same place on their nodes over the network, where each byte goes once.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <pentad/comm/node/copy.hpp>
 #include <pentad/comm/node/exchange.hpp>
 #include <pentad/comm/pending.hpp>
-#include <pentad/comm/pool.hpp>
+#include <pentad/memory/pool.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
@@ -179,7 +179,7 @@ class TwoLevel final : public Pending {
         exchange(gather, true);
     }
     void begin_reduce_scatter() {
-        sums_ = detail::staging_pool<Kokkos::HostSpace>().take(2 * nodes_ * task_.piece);
+        sums_ = memory::staging_pool<Kokkos::HostSpace>().take(2 * nodes_ * task_.piece);
         for (std::size_t i = 1; i < nodes_; ++i) receive(sum_of(node_before(i)), node_before(i), levels_->across());
         for (std::size_t i = 0; i < nodes_; ++i)
             exchange(inside(node_after(i), task_.in, sum_for(node_after(i))), false);
@@ -305,7 +305,7 @@ class TwoLevel final : public Pending {
     std::size_t used_ = 0, arrived_ = 0; ///< exchanges; requests that are complete, in order
     std::size_t sent_ = 0, left_ = 0;    ///< messages, and those of them that are complete, in order; sums
     std::size_t receives_ = 0;           ///< of the requests, the first
-    Block<Kokkos::HostSpace> sums_;
+    memory::Buffer<Kokkos::HostSpace> sums_;
     std::vector<std::byte*> addresses_;
     std::vector<MPI_Request> requests_;
     std::vector<std::unique_ptr<node::Exchange>> exchanges_;

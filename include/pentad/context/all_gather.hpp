@@ -1,4 +1,4 @@
-// Room: context. The second strategy: K and V are gathered over cp, and their gradients, partial over cp, are
+// The second strategy: K and V are gathered over cp, and their gradients, partial over cp, are
 // reduce-scattered: both are redistributions.
 #pragma once
 

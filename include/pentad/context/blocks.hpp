@@ -1,4 +1,4 @@
-// Room: context. Attention of a shard's queries over the keys of all shards, one shard's block after the other,
+// Attention of a shard's queries over the keys of all shards, one shard's block after the other,
 // whatever brings them: what ring and all-gather share. A zigzag shard has two pieces, each with a running state of its
 // own.
 #pragma once
@@ -34,7 +34,7 @@ auto part(V const& heads, Segment const& segment) {
 /// A buffer of the pool seen as a View.
 template <class A, int Rank, class Exec>
 struct Scratch {
-    comm::Block<typename Exec::memory_space> block;
+    memory::Buffer<typename Exec::memory_space> block;
     View<A, Rank, Exec> view;
 
     Scratch() = default;
@@ -70,7 +70,7 @@ struct Saved {
     using A = accumulator_t<typename Query::element>;
     Tensor<Query, Exec> query, output;
     Tensor<Key, Exec> key, value;
-    comm::Block<typename Exec::memory_space> lse; ///< [pieces, batch, heads, seq of a piece]
+    memory::Buffer<typename Exec::memory_space> lse; ///< [pieces, batch, heads, seq of a piece]
 };
 
 /// This rank's shard of the keys and values of a slice of the sequences, and what later slices add to their gradients.

@@ -1,4 +1,4 @@
-// Room: context. Ring attention: keys and values travel round the ring of cp while each rank attends to those it has;
+// Ring attention: keys and values travel round the ring of cp while each rank attends to those it has;
 // in the backward pass their gradients travel along and come home (Liu et al. 2023, arXiv 2310.01889).
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: context. The strategy that the setup names at run time: one binary runs either.
+// The strategy that the setup names at run time: one binary runs either.
 #pragma once
 
 #include <pentad/context/all_gather.hpp>

@@ -1,4 +1,4 @@
-// Room: experts. The one redistribution that depends on data: tokens sharded over ep become rows sharded over ep by
+// The one redistribution that depends on data: tokens sharded over ep become rows sharded over ep by
 // expert, and come back. Dropless: every chosen (token, slot) counts. Across nodes a token goes once to each node.
 #pragma once
 

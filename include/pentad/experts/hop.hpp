@@ -1,11 +1,11 @@
-// Room: experts. One hop of the dispatch: rows go to the ranks of a group that hold what they chose (experts, or
+// One hop of the dispatch: rows go to the ranks of a group that hold what they chose (experts, or
 // nodes), and come back. Every choice travels; the two directions are each other's adjoint.
 #pragma once
 
 #include <pentad/comm/collectives.hpp>
-#include <pentad/comm/host_array.hpp>
 #include <pentad/kernels/permute.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/memory/host_array.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -18,7 +18,7 @@ namespace pentad::experts {
 /// Rows of varying number in a buffer of the pool.
 template <class T, class Exec>
 struct Rows {
-    comm::Block<typename Exec::memory_space> block;
+    memory::Buffer<typename Exec::memory_space> block;
     std::size_t count = 0, columns = 0;
 
     Rows() = default;
@@ -58,8 +58,8 @@ class Hop {
 
         sent_counts_ = Numbers<i64>(expert_count);
         arriving_counts_ = Numbers<i64>(expert_count);
-        comm::copy_to_host(exec, sent_counts_.data(), counts.flat().data(), expert_count * sizeof(i64));
-        comm::copy_to_host(exec, arriving_counts_.data(), arriving.flat().data(), expert_count * sizeof(i64));
+        memory::copy_to_host(exec, sent_counts_.data(), counts.flat().data(), expert_count * sizeof(i64));
+        memory::copy_to_host(exec, arriving_counts_.data(), arriving.flat().data(), expert_count * sizeof(i64));
         sent_ = Numbers<i64>(ranks, 0);
         received_ = Numbers<i64>(ranks, 0);
         offsets_ = Numbers<i64>(local + 1, 0);
@@ -128,7 +128,7 @@ class Hop {
 
   private:
     template <class T>
-    using Numbers = comm::HostArray<T>;
+    using Numbers = memory::HostArray<T>;
 
     template <class T>
     void exchange(Context<Exec> const& context, Rows<T, Exec> const& from, Numbers<i64> const& sent,
@@ -154,7 +154,7 @@ class Hop {
                 for (i64 i = 0; i < arriving_counts_[r * local + e]; ++i)
                     order[static_cast<std::size_t>(next[e]++)] = static_cast<i32>(arrived++);
         grouping_ = Rows<i32, Exec>(context, rows(), 1);
-        comm::copy_from_host(context.exec(), grouping_.flat().data(), order.data(), order.size() * sizeof(i32));
+        memory::copy_from_host(context.exec(), grouping_.flat().data(), order.data(), order.size() * sizeof(i32));
     }
 
     comm::Communicator const* comm_ = nullptr;

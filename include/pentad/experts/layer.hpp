@@ -1,4 +1,4 @@
-// Room: experts. A layer of SwiGLU experts behind a router: route, dispatch over ep, grouped products sharded over tp,
+// A layer of SwiGLU experts behind a router: route, dispatch over ep, grouped products sharded over tp,
 // the way back, the weighted sum.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: experts. The softmax top-k router with its load-balancing and z losses. It works on the residual stream as it
+// The softmax top-k router with its load-balancing and z losses. It works on the residual stream as it
 // lies: where tp shards the sequence, each rank routes its own tokens, and the router's gradient is partial over tp.
 #pragma once
 
@@ -51,7 +51,7 @@ class Router {
         Tensor<Scores, Exec> probabilities, dlogits;
         Tensor<Choice, Exec> choice;
         Tensor<ChoiceWeight, Exec> weight;
-        comm::Block<typename Exec::memory_space> lse, balance_gradient;
+        memory::Buffer<typename Exec::memory_space> lse, balance_gradient;
     };
 
     Router(Setup<Exec> const& setup, std::string const& name)
@@ -132,8 +132,8 @@ class Router {
         auto const& context = pass.context;
         auto const& exec = context.exec();
         auto const p = saved.probabilities.rows();
-        comm::Block<typename Exec::memory_space> const counts = context.take(experts_ * sizeof(i64)),
-                                                       columns = context.take(experts_ * sizeof(A));
+        memory::Buffer<typename Exec::memory_space> const counts = context.take(experts_ * sizeof(i64)),
+                                                          columns = context.take(experts_ * sizeof(A));
         View<i64, 1, Exec> const count_view(static_cast<i64*>(counts.data()), experts_);
         View<A, 1, Exec> const column_view(static_cast<A*>(columns.data()), experts_);
         kernels::router_counts<Exec>(exec, saved.choice.rows(), count_view);
@@ -162,8 +162,8 @@ class Router {
         for (std::size_t e = 0; e < experts_; ++e)
             gradient_[e] = static_cast<A>(pass.balance_scale * n * (sums[e] / tokens_) / tokens_);
         saved.balance_gradient = pass.context.take(experts_ * sizeof(A));
-        comm::copy_from_host(pass.context.exec(), saved.balance_gradient.data(), gradient_.data(),
-                             experts_ * sizeof(A));
+        memory::copy_from_host(pass.context.exec(), saved.balance_gradient.data(), gradient_.data(),
+                               experts_ * sizeof(A));
     }
 
     Parameter<Weight, used_t<Weight, Stream>, Exec> weight_;

@@ -1,17 +1,22 @@
-// Room: io. A file that is there whole or not at all: written under a temporary name in the same folder, flushed to the
-// disk, renamed. A reader sees the old file or the new one, and a run that dies leaves no half a checkpoint.
+// Files that are there whole or not at all: written without a name, or under a temporary one in the same
+// folder, flushed to the disk, renamed. A reader sees the old file or the new one, and a run that dies leaves no half a
+// checkpoint.
 #pragma once
 
 #include <pentad/io/file.hpp>
+#include <pentad/io/temporaries.hpp>
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <unistd.h>
-#include <utility>
+#include <vector>
 
 namespace pentad::io {
 
@@ -26,17 +31,18 @@ class AtomicFile {
             file_ = File::create(path_);
             return;
         }
-        for (int attempt = 0; !file_.is_open(); ++attempt) {
-            if (attempt == 1000) throw FileError("write", path_, EEXIST);
-            temporary_ = path_.parent_path() / ("." + path_.filename().string() + "." + std::to_string(::getpid()) +
-                                                "." + std::to_string(attempt) + ".tmp");
-            file_ = File::create_new(temporary_, path_);
-        }
+        detail::remove_left_behind(path_);
+        if (detail::may_be_unnamed) file_ = File::create_unnamed(folder(), path_);
+        if (!file_.is_open())
+            make_temporary([this](std::filesystem::path const& name) {
+                file_ = File::create_new(name, path_);
+                return file_.is_open() && detail::lock_own(file_, name);
+            });
     }
     AtomicFile(AtomicFile const&) = delete;
     AtomicFile& operator=(AtomicFile const&) = delete;
     ~AtomicFile() {
-        if (!committed_ && !direct_) ::unlink(temporary_.c_str());
+        if (!in_place_ && !temporary_.empty()) ::unlink(temporary_.c_str());
     }
 
     void write(void const* data, std::size_t bytes) { file_.write(data, bytes); }
@@ -45,22 +51,17 @@ class AtomicFile {
     /// Puts the file in place. Without this call nothing changes at the path.
     void commit() {
         file_.flush_to_disk();
-        file_.close();
-        committed_ = true;
-        if (direct_) return;
-        if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
-            int const error = errno;
-            ::unlink(temporary_.c_str());
-            throw FileError("write", path_, error);
-        }
-        // The new name is on the disk once its folder is.
-        auto const folder = path_.parent_path();
-        File::open_folder(folder.empty() ? "." : folder).flush_to_disk();
+        detail::SignalsWait const wait;
+        name();
+        put_in_place();
+        finish();
     }
 
     [[nodiscard]] std::filesystem::path const& path() const { return path_; }
 
   private:
+    friend void publish(std::initializer_list<AtomicFile*> files, AtomicFile& description);
+
     /// A link stays a link: what it points at is replaced.
     static std::filesystem::path target_of(std::filesystem::path const& path) {
         std::error_code error;
@@ -68,13 +69,74 @@ class AtomicFile {
         auto target = std::filesystem::weakly_canonical(path, error);
         return error ? path : target;
     }
+    [[nodiscard]] std::filesystem::path folder() const { return path_.has_parent_path() ? path_.parent_path() : "."; }
+    /// Tries names until `make` makes a file of that name.
+    template <class Make>
+    void make_temporary(Make const& make) {
+        std::string const start = detail::temporary_prefix(path_) + std::to_string(::getpid()) + ".";
+        for (int attempt = 0; temporary_.empty(); ++attempt) {
+            if (attempt == 1000) throw FileError("write", path_, EEXIST);
+            auto const name = path_.parent_path() / (start + std::to_string(attempt) + ".tmp");
+            if (make(name)) temporary_ = name;
+        }
+        listed_.emplace(temporary_);
+    }
+    /// What has no name cannot be renamed.
+    void name() {
+        if (direct_ || !temporary_.empty()) return;
+        (void)detail::lock(file_); // before others see it
+        make_temporary([this](auto const& name) { return file_.give_name(name); });
+    }
+    void put_in_place() {
+        if (direct_) return;
+        // Still locked: of what is not, the next writer thinks that its owner is gone.
+        if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw FileError("write", path_, errno);
+        in_place_ = true;
+    }
+    void remove_old() {
+        if (!direct_ && ::unlink(path_.c_str()) != 0 && errno != ENOENT) throw FileError("write", path_, errno);
+    }
+    /// The new name is on the disk once its folder is.
+    void finish() {
+        if (!direct_) File::open_folder(folder()).flush_to_disk();
+        file_.close();
+    }
+    /// Whether a small file with the same bytes is in place.
+    [[nodiscard]] bool is_in_place_already() const {
+        constexpr std::uint64_t most = std::uint64_t{1} << 20;
+        if (direct_ || file_.size() > most) return false;
+        std::string text(file_.size(), '\0');
+        file_.read_at(0, text.data(), text.size());
+        try {
+            return read_file(path_, most) == text;
+        } catch (FileError const&) {
+            return false;
+        }
+    }
 
     std::filesystem::path path_;
     std::filesystem::path temporary_;
+    std::optional<detail::Listed> listed_;
     File file_;
     bool direct_ = false;
-    bool committed_ = false;
+    bool in_place_ = false;
 };
+
+/// Puts files in place that are useless without the last, their description: weights and their config.json. Whenever
+/// the process is killed, the old files are there, or the new ones, or there is no description, so that no reader takes
+/// new files for what the old description says. A signal of remove_temporaries_on_signals() waits for the end.
+inline void publish(std::initializer_list<AtomicFile*> files, AtomicFile& description) {
+    std::vector<AtomicFile*> changed(files);
+    // One rename is atomic by itself.
+    bool const is_one = files.size() == 1 && description.is_in_place_already();
+    if (!is_one) changed.push_back(&description);
+    for (auto* const file : changed) file->file_.flush_to_disk();
+    detail::SignalsWait const wait;
+    for (auto* const file : changed) file->name();
+    if (!is_one) description.remove_old();
+    for (auto* const file : changed) file->put_in_place();
+    for (auto* const file : changed) file->finish();
+}
 
 /// Writes a whole file, atomically.
 inline void write_file(std::filesystem::path const& path, std::string_view text) {

@@ -1,15 +1,19 @@
-// Room: io. A file descriptor with an owner, and errors that name the path and say why. What every other header of this
-// folder stands on; POSIX.
+// A file descriptor with an owner, and errors that name the path and say why. All other headers of this
+// folder use it; POSIX.
 #pragma once
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -32,22 +36,43 @@ class FileError : public std::runtime_error {
 class File {
   public:
     File() = default;
-    /// A regular file; a folder, a pipe or a device is an error.
-    static File open_for_reading(std::filesystem::path const& path) {
-        File file(path, O_RDONLY | O_NONBLOCK, path); // a pipe would wait for its writer
+    /// A regular file of at most `most` bytes. A folder, a pipe or a device is an error; it is not opened, as opening
+    /// some of them has effects.
+    static File open_for_reading(std::filesystem::path const& path,
+                                 std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) {
         struct stat status{};
+        if (::stat(path.c_str(), &status) != 0) throw FileError("read", path, errno);
+        require_regular(status, path);
+        File file(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, path); // what is put there meanwhile shall not block
         if (::fstat(file.descriptor_, &status) != 0) throw FileError("read", path, errno);
-        if (!S_ISREG(status.st_mode))
-            throw FileError("cannot read " + path.string() + ": it is " +
-                            (S_ISDIR(status.st_mode) ? "a folder" : "no regular file"));
+        require_regular(status, path);
+        if (static_cast<std::uint64_t>(status.st_size) > most)
+            throw FileError("cannot read " + path.string() + ": it has " + std::to_string(status.st_size) +
+                            " bytes, and at most " + std::to_string(most) + " are allowed");
+        return file;
+    }
+    /// Not open where it cannot be opened.
+    static File open_to_lock(std::filesystem::path const& path) {
+        File file;
+        file.path_ = path;
+        file.descriptor_ = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         return file;
     }
     static File open_folder(std::filesystem::path const& path) { return File(path, O_RDONLY | O_DIRECTORY, path); }
     /// Makes the file, or empties it.
     static File create(std::filesystem::path const& path) { return File(path, O_WRONLY | O_CREAT | O_TRUNC, path); }
-    /// Makes a file that stands for `shown`, which errors name. Where one is there already, the result is not open.
+    /// Makes a file that stands for `shown`, which errors name. If it is there already, the result is not open.
     static File create_new(std::filesystem::path const& path, std::filesystem::path const& shown) {
-        return File(path, O_WRONLY | O_CREAT | O_EXCL, shown);
+        return File(path, O_RDWR | O_CREAT | O_EXCL, shown);
+    }
+    /// Makes a file without a name, which is gone with its process unless it is given one; it stands for `shown`. Not
+    /// open where the file system has no such files.
+    static File create_unnamed(std::filesystem::path const& folder, std::filesystem::path const& shown) {
+        File file;
+        file.path_ = shown;
+        file.descriptor_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+        if (file.is_open() && ::access(file.name_of_descriptor().c_str(), F_OK) != 0) file = File(); // no /proc
+        return file;
     }
 
     File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -72,6 +97,14 @@ class File {
         return static_cast<std::uint64_t>(status.st_size);
     }
 
+    /// Gives a file that has none a name. False where there is a file of that name.
+    bool give_name(std::filesystem::path const& name) {
+        if (::linkat(AT_FDCWD, name_of_descriptor().c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0)
+            return true;
+        if (errno != EEXIST) throw FileError("write", path_, errno);
+        return false;
+    }
+
     void write(void const* data, std::size_t bytes) {
         auto const* next = static_cast<std::byte const*>(data);
         while (bytes > 0) {
@@ -87,13 +120,14 @@ class File {
     /// Reads exactly this many bytes; a file that ends before them is an error.
     void read_at(std::uint64_t offset, void* data, std::size_t bytes) const {
         auto* next = static_cast<std::byte*>(data);
+        std::uint64_t const end = offset + bytes;
         while (bytes > 0) {
             ssize_t const got = ::pread(descriptor_, next, bytes, static_cast<off_t>(offset));
             if (got < 0 && errno == EINTR) continue;
             if (got < 0) throw FileError("read", path_, errno);
             if (got == 0)
-                throw FileError("cannot read " + path_.string() + ": it ends " + std::to_string(bytes) +
-                                " bytes before what its header promises");
+                throw FileError("cannot read " + path_.string() + ": it has " + std::to_string(size()) +
+                                " bytes, and had " + std::to_string(end) + " or more when it was opened");
             next += got;
             offset += static_cast<std::uint64_t>(got);
             bytes -= static_cast<std::size_t>(got);
@@ -113,6 +147,13 @@ class File {
     }
 
   private:
+    [[nodiscard]] std::string name_of_descriptor() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+    static void require_regular(struct stat const& status, std::filesystem::path const& path) {
+        if (!S_ISREG(status.st_mode))
+            throw FileError("cannot read " + path.string() + ": it is " +
+                            (S_ISDIR(status.st_mode) ? "a folder" : "no regular file"));
+    }
+
     File(std::filesystem::path const& path, int flags, std::filesystem::path shown) : path_(std::move(shown)) {
         do descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
         while (descriptor_ < 0 && errno == EINTR);
@@ -124,10 +165,36 @@ class File {
     int descriptor_ = -1;
 };
 
-/// The whole of a text file.
-inline std::string read_file(std::filesystem::path const& path) {
-    File const file = File::open_for_reading(path);
-    std::string text(file.size(), '\0');
+/// "812 bytes, 3f2a...": what tells the contents of two files apart, at the cost of 64 reads however large they are;
+/// for a file that cannot be read, why.
+inline std::string fingerprint(std::filesystem::path const& path) {
+    try {
+        File const file = File::open_for_reading(path);
+        std::uint64_t const size = file.size();
+        constexpr std::uint64_t samples = 64;
+        std::array<char, 4096> sample{};
+        std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+        for (std::uint64_t i = 0; i < samples; ++i) {
+            std::uint64_t const from = size <= samples * sample.size() ? i * sample.size() : size / samples * i;
+            if (from >= size) break;
+            auto const bytes = static_cast<std::size_t>(std::min<std::uint64_t>(sample.size(), size - from));
+            file.read_at(from, sample.data(), bytes);
+            for (std::size_t k = 0; k < bytes; ++k)
+                hash = (hash ^ static_cast<unsigned char>(sample[k])) * 0x100000001b3;
+        }
+        std::array<char, 20> digits{};
+        std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
+        return std::to_string(size) + " bytes, " + digits.data();
+    } catch (FileError const& error) {
+        return error.what();
+    }
+}
+
+/// The whole of a file, which has at most `most` bytes. What reports a size of 0, as all of /proc does, counts as
+/// empty: some files there never end.
+inline std::string read_file(std::filesystem::path const& path, std::uint64_t most) {
+    File const file = File::open_for_reading(path, most);
+    std::string text(std::min(file.size(), most), '\0');
     file.read_at(0, text.data(), text.size());
     return text;
 }

@@ -1,4 +1,4 @@
-// Room: io. A machine in a JSON file; of a tier of its links, "topology" may be left out, of the file the name and all
+// A machine in a JSON file; of a tier of its links, "topology" may be left out, of the file the name and all
 // after the links:
 //
 //     {"name": "two nodes", "devices": 16, "devices_per_node": 8,
@@ -83,9 +83,9 @@ inline void check_keys(Json const& object, std::string const& where, std::string
                        std::span<std::string_view const> words) {
     if (!object.is_object()) refuse_json(where, "an object", object);
     for (auto const& [key, value] : object.items()) {
-        auto const nearest = nearest_word(key, words);
+        auto const nearest = nearest_word(std::string_view(key).substr(0, 60), words);
         if (nearest != key)
-            refuse_json("'" + path + key + "'", "another key: did you mean " + std::string(nearest) + "?");
+            refuse_json(quoted_key(path, key), "another key: did you mean " + std::string(nearest) + "?");
     }
 }
 
@@ -107,7 +107,7 @@ void read_numbers(Json const& json, std::string const& path, std::array<NumberKe
 }
 
 template <class Object, std::size_t count>
-void write_numbers(Object const& object, std::array<NumberKey<Object>, count> const& keys, Json& json) {
+void write_numbers(Object const& object, std::array<NumberKey<Object>, count> const& keys, OrderedJson& json) {
     for (auto const& key : keys) json[std::string(key.name)] = object.*key.member;
 }
 
@@ -128,19 +128,19 @@ inline Link link_from_json(Json const& json, std::string const& where) {
 
 /// The machine as JSON, which hardware_from_json() reads back as it is.
 inline std::string to_json(planner::Hardware const& hardware) {
-    detail::Json json{
+    detail::OrderedJson json{
         {"name", hardware.name}, {"devices", hardware.devices}, {"devices_per_node", hardware.devices_per_node}};
     detail::write_numbers(hardware, detail::peak_keys, json["peak_flops"]);
     detail::write_numbers(hardware, detail::memory_keys, json);
-    auto& links = json["links"] = detail::Json::array();
+    auto& links = json["links"] = detail::OrderedJson::array();
     for (auto const& link : hardware.links) {
-        detail::Json tier{{"devices", link.devices}};
+        detail::OrderedJson tier{{"devices", link.devices}};
         detail::write_numbers(link, detail::link_keys, tier);
         tier["topology"] = link.topology == planner::Topology::mesh ? "mesh" : "switched";
         links.push_back(tier);
     }
     detail::write_numbers(hardware, detail::fitted_keys, json);
-    return json.dump(2) + "\n";
+    return detail::dump(json, 2) + "\n";
 }
 
 /// Throws std::invalid_argument with the place in the JSON and what is expected there.
@@ -181,7 +181,7 @@ inline planner::Hardware hardware_from_json(std::string_view text) {
 
 /// Reads a machine; FileError names the file, the place and what is expected there.
 inline planner::Hardware read_hardware(std::filesystem::path const& path) {
-    std::string const text = read_file(path);
+    std::string const text = read_file(path, std::uint64_t{1} << 20);
     try {
         return hardware_from_json(text);
     } catch (std::invalid_argument const& error) {

@@ -1,4 +1,4 @@
-// Room: io. A text file that is written line by line, for logs: each line goes to the operating system at once, so that
+// A text file that is written line by line, for logs: each line goes to the operating system at once, so that
 // a reader follows the run and a full disk is noticed on the line that found it full.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: io. The sizes of a model from a config.json as Hugging Face's transformers writes it. What sets no size (the
+// The sizes of a model from a config.json as Hugging Face's transformers writes it. What sets no size (the
 // activation, rotary bases, windows of attention, quantization) is not read.
 #pragma once
 
@@ -195,13 +195,13 @@ inline planner::Model model_from_config(std::string_view text) {
         if (planner::parameters(model) > 1e15) detail::refuse_json("its sizes", "at most 10^15 parameters from them");
         return model;
     }
-    detail::refuse_json("model_type",
-                        "one of " + known + (type.empty() ? ", and there is none" : ", not \"" + type + "\""));
+    detail::refuse_json("model_type", "one of " + known +
+                                          (type.empty() ? ", and there is none" : ", not \"" + one_line(type) + "\""));
 }
 
 /// Reads a config.json; FileError names the file, the field and what is expected there.
 inline planner::Model read_model(std::filesystem::path const& path) {
-    std::string const text = read_file(path);
+    std::string const text = read_file(path, std::uint64_t{16} << 20); // some list the names of thousands of labels
     try {
         return model_from_config(text);
     } catch (std::invalid_argument const& error) {

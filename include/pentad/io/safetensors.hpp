@@ -1,11 +1,11 @@
-// Room: io. The safetensors format: eight bytes with the length of a JSON header, the header (name, type, shape and
+// The safetensors format: eight bytes with the length of a JSON header, the header (name, type, shape and
 // place of each tensor), then the tensors one after the other. The writer streams; the reader trusts nothing it reads.
 #pragma once
 
 #include <pentad/io/atomic_file.hpp>
 #include <pentad/io/file.hpp>
-
-#include <nlohmann/json.hpp>
+#include <pentad/io/json.hpp>
+#include <pentad/mesh/one_line.hpp>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +21,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -90,23 +91,30 @@ class SafetensorsWriter {
     SafetensorsWriter(std::filesystem::path const& path, std::vector<TensorEntry> tensors,
                       std::map<std::string, std::string> const& metadata = {{"format", "pt"}})
         : file_(path), tensors_(std::move(tensors)) {
-        auto header = nlohmann::ordered_json::object();
-        if (!metadata.empty()) header["__metadata__"] = metadata;
+        using detail::OrderedJson, detail::dump;
+        std::string text; // tensor by tensor: an ordered_json would compare each name with all before it
+        if (!metadata.empty()) text = ",\"__metadata__\":" + dump(metadata);
+        std::set<std::string_view> names;
         std::uint64_t offset = 0;
-        for (auto const& tensor : tensors_) {
-            auto const bytes = detail::tensor_bytes(tensor.type, tensor.shape);
+        for (auto const& [name, type, shape] : tensors_) {
+            auto const bytes = detail::tensor_bytes(type, shape);
             if (!bytes)
-                throw std::invalid_argument("tensor " + tensor.name +
+                throw std::invalid_argument("tensor " + one_line(name) +
                                             " has a type or a shape that safetensors cannot hold");
-            if (tensor.name == "__metadata__" || header.contains(tensor.name))
-                throw std::invalid_argument("tensor " + tensor.name +
+            if (name == "__metadata__" || !names.insert(name).second)
+                throw std::invalid_argument("tensor " + one_line(name) +
                                             " is given twice, or has the name that the format keeps for itself");
-            header[tensor.name] = {
-                {"dtype", tensor.type}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + *bytes}}};
+            if (!is_printable(name))
+                throw std::invalid_argument("tensor " + one_line(name) +
+                                            " has a name that is not UTF-8, or has control characters");
+            OrderedJson const place{{"dtype", type}, {"shape", shape}, {"data_offsets", {offset, offset + *bytes}}};
+            text += "," + dump(name) + ":" + dump(place);
             offset += *bytes;
             ends_.push_back(offset);
         }
-        std::string text = header.dump();
+        if (text.empty()) text = ",";
+        text[0] = '{';
+        text += '}';
         text.resize((text.size() + 7) / 8 * 8, ' '); // so that the data are aligned
         std::uint64_t const length = text.size();
         file_.write(&length, sizeof length);
@@ -130,12 +138,14 @@ class SafetensorsWriter {
         }
     }
 
-    /// Puts the file in place. Every tensor is complete.
-    void close() {
+    /// The file, in which every tensor is complete: for commit(), or for publish() together with others.
+    [[nodiscard]] AtomicFile& finish() {
         skip_complete();
         if (next_ != ends_.size()) throw std::logic_error("tensor " + tensors_[next_].name + " is not complete");
-        file_.commit();
+        return file_;
     }
+    /// Puts the file in place. Every tensor is complete.
+    void close() { finish().commit(); }
 
   private:
     void skip_complete() {
@@ -166,17 +176,22 @@ class SafetensorsReader {
         file_.read_at(sizeof length, text.data(), length);
         data_ = sizeof length + length;
 
-        auto const header = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-        if (!header.is_object()) refuse("its header is not a JSON object");
-        for (auto const& [name, value] : header.items()) {
-            if (name == "__metadata__")
-                read_metadata(value);
-            else
-                read_entry(name, value);
+        std::vector<Placed> placed;
+        try {
+            auto const header = detail::parse_object(text, "its header");
+            for (auto const& [name, value] : header.items()) {
+                if (name == "__metadata__")
+                    read_metadata(value);
+                else
+                    placed.push_back(read_entry(name, value));
+            }
+        } catch (std::invalid_argument const& error) {
+            refuse(error.what());
         }
-        check_places(size - data_);
+        place(std::move(placed), size - data_);
     }
 
+    /// In the order of their data.
     [[nodiscard]] std::vector<TensorEntry> const& tensors() const { return tensors_; }
     [[nodiscard]] std::map<std::string, std::string> const& metadata() const { return metadata_; }
 
@@ -216,16 +231,21 @@ class SafetensorsReader {
         return found->second;
     }
 
-    void read_metadata(nlohmann::ordered_json const& value) {
+    void read_metadata(detail::Json const& value) {
         if (!value.is_object()) refuse("its __metadata__ is not an object");
         for (auto const& [key, text] : value.items()) {
-            if (!text.is_string()) refuse("its __metadata__ has a value that is not a text: " + key);
+            if (!text.is_string()) refuse("its __metadata__ has a value that is not a text: " + one_line(key));
             metadata_[key] = text.template get<std::string>();
         }
     }
 
-    void read_entry(std::string const& name, nlohmann::ordered_json const& value) {
-        auto const is_size = [](nlohmann::ordered_json const& number) {
+    struct Placed {
+        std::uint64_t begin, end; ///< in the data
+        TensorEntry tensor;
+    };
+
+    [[nodiscard]] Placed read_entry(std::string const& name, detail::Json const& value) const {
+        auto const is_size = [](detail::Json const& number) {
             return number.is_number_unsigned() &&
                    number.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
         };
@@ -233,37 +253,39 @@ class SafetensorsReader {
             return value.contains(key) && value[key].is_array() &&
                    std::all_of(value[key].begin(), value[key].end(), is_size);
         };
+        std::string const tensor = "tensor " + one_line(name);
         if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() || !is_sizes("shape") ||
             !is_sizes("data_offsets") || value["data_offsets"].size() != 2)
-            refuse("tensor " + name + " is not described by dtype, shape and data_offsets");
+            refuse(tensor + " is not described by dtype, shape and data_offsets");
 
         TensorEntry entry{name, value["dtype"].get<std::string>(), value["shape"].get<std::vector<std::int64_t>>()};
         auto const begin = value["data_offsets"][0].get<std::uint64_t>();
         auto const end = value["data_offsets"][1].get<std::uint64_t>();
         auto const bytes = detail::tensor_bytes(entry.type, entry.shape);
-        if (!bytes) refuse("tensor " + name + " has the unknown type " + entry.type + " or a shape beyond any memory");
+        if (!bytes) refuse(tensor + " has the unknown type " + one_line(entry.type) + " or a shape beyond any memory");
         if (end < begin || end - begin != *bytes)
-            refuse("tensor " + name + " takes " + std::to_string(*bytes) + " bytes, and its place is from " +
+            refuse(tensor + " takes " + std::to_string(*bytes) + " bytes, and its place is from " +
                    std::to_string(begin) + " to " + std::to_string(end));
-        if (!index_.emplace(name, tensors_.size()).second) refuse("tensor " + name + " is there twice");
-        tensors_.push_back(std::move(entry));
-        places_.emplace_back(begin, end);
+        return {begin, end, std::move(entry)};
     }
 
     /// The tensors fill the data from the first byte to the last, without holes or overlaps.
-    void check_places(std::uint64_t size) const {
-        std::vector<std::size_t> order(places_.size());
-        for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-        std::sort(order.begin(), order.end(), [&](auto a, auto b) { return places_[a] < places_[b]; });
-        std::uint64_t end = 0;
-        for (std::size_t const i : order) {
-            if (places_[i].first != end)
-                refuse("tensor " + tensors_[i].name + " begins at " + std::to_string(places_[i].first) +
-                       ", where the one before it ends at " + std::to_string(end));
-            end = places_[i].second;
+    void place(std::vector<Placed> placed, std::uint64_t size) {
+        std::sort(placed.begin(), placed.end(), [](Placed const& a, Placed const& b) {
+            return std::tie(a.begin, a.end, a.tensor.name) < std::tie(b.begin, b.end, b.tensor.name);
+        });
+        std::uint64_t last = 0;
+        for (auto& [begin, end, tensor] : placed) {
+            if (begin != last)
+                refuse("tensor " + one_line(tensor.name) + " begins at " + std::to_string(begin) +
+                       ", where the one before it ends at " + std::to_string(last));
+            last = end;
+            index_.emplace(tensor.name, tensors_.size());
+            places_.emplace_back(begin, end);
+            tensors_.push_back(std::move(tensor));
         }
-        if (end != size)
-            refuse("its tensors end at " + std::to_string(end) + ", its data at " + std::to_string(size) +
+        if (last != size)
+            refuse("its tensors end at " + std::to_string(last) + ", its data at " + std::to_string(size) +
                    " (cut short?)");
     }
 

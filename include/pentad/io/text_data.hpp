@@ -1,16 +1,16 @@
-// Room: io. Text as training data: a byte is a token, a sequence is a window of seq + 1 bytes of one file. Which window
+// Text as training data: a byte is a token, a sequence is a window of seq + 1 bytes of one file. Which window
 // is a pure function of (seed, number of the sequence), so every rank finds the sequences of any mesh by itself.
 #pragma once
 
 #include <pentad/io/file.hpp>
-#include <pentad/tensor/random.hpp>
+#include <pentad/layout/random.hpp>
 
-#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <span>
@@ -22,54 +22,32 @@
 
 namespace pentad::io {
 
-/// A whole file in memory, read-only; the operating system brings the pages as they are used.
-class MappedFile {
-  public:
-    explicit MappedFile(std::filesystem::path const& path) {
-        auto const file = File::open_for_reading(path);
-        size_ = file.size();
-        if (size_ == 0) return; // an empty mapping is an error of the operating system
-        void* const address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
-        if (address == MAP_FAILED) throw FileError("read", path, errno);
-        data_ = static_cast<unsigned char const*>(address);
-    }
-    MappedFile(MappedFile&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-    MappedFile& operator=(MappedFile&&) = delete;
-    ~MappedFile() {
-        if (data_ != nullptr) ::munmap(const_cast<unsigned char*>(data_), size_);
-    }
-
-    [[nodiscard]] std::span<unsigned char const> bytes() const { return {data_, size_}; }
-
-  private:
-    unsigned char const* data_ = nullptr;
-    std::size_t size_ = 0;
-};
-
 class TextData {
   public:
-    using Window = std::span<unsigned char const>;
-
     /// The files in this order; `seq` is the number of targets in a sequence. Refuses (FileError) a file that is
-    /// missing, empty, or too short for one window.
+    /// missing, empty, or too short for one window. The files stay open.
     TextData(std::vector<std::filesystem::path> const& paths, std::int64_t seq, std::uint64_t seed)
         : TextData(seq, seed) {
         if (paths.empty()) throw std::invalid_argument("training data need at least one file");
+        allow_open_files(paths.size());
         for (auto const& path : paths) {
-            files_.emplace_back(path);
-            add(files_.back().bytes(), path.string());
+            auto file = File::open_for_reading(path);
+            add({.file = std::move(file)}, path.string());
         }
     }
     /// A text in memory, which outlives this object.
     TextData(std::string_view text, std::string const& name, std::int64_t seq, std::uint64_t seed)
         : TextData(seq, seed) {
-        add({reinterpret_cast<unsigned char const*>(text.data()), text.size()}, name);
+        add({.memory = text}, name);
     }
 
     /// The window of a sequence, counted from 0 over the whole run: seq + 1 bytes at an offset drawn uniformly from all
-    /// that fit. Tokens are bytes 0 to seq - 1, targets bytes 1 to seq.
-    [[nodiscard]] Window window(std::int64_t sequence) const {
+    /// that fit. Tokens are bytes 0 to seq - 1, targets bytes 1 to seq. Throws FileError where the bytes are not there
+    /// any more: files are read, not mapped, as a mapped file that is cut short ends its readers by a signal.
+    void read(std::int64_t sequence, std::span<unsigned char> window) const {
+        if (window.size() != static_cast<std::size_t>(seq_) + 1)
+            throw std::invalid_argument("a window of seq = " + std::to_string(seq_) + " has seq + 1 bytes, not " +
+                                        std::to_string(window.size()));
         auto const drawn =
             random::uniform_below(seed_, random::stream("data"), static_cast<std::uint64_t>(sequence), windows());
         auto const text =
@@ -77,7 +55,10 @@ class TextData {
                 return number < candidate.windows_end;
             });
         std::uint64_t const before = text == texts_.begin() ? 0 : std::prev(text)->windows_end;
-        return text->bytes.subspan(drawn - before, static_cast<std::size_t>(seq_) + 1);
+        if (text->file.is_open())
+            text->file.read_at(drawn - before, window.data(), window.size());
+        else
+            std::memcpy(window.data(), text->memory.data() + (drawn - before), window.size());
     }
 
     /// How many different windows there are.
@@ -86,31 +67,40 @@ class TextData {
 
   private:
     struct Text {
-        Window bytes;
-        std::uint64_t windows_end; ///< windows in this text and those before it
+        File file{};                   ///< or, where it is not open,
+        std::string_view memory{};     ///< a text in memory
+        std::uint64_t windows_end = 0; ///< windows in this text and those before it
     };
 
     TextData(std::int64_t seq, std::uint64_t seed) : seq_(seq), seed_(seed) {
         if (seq < 1) throw std::invalid_argument("a sequence needs at least one token, not " + std::to_string(seq));
     }
 
-    void add(Window bytes, std::string const& name) {
+    void add(Text text, std::string const& name) {
         auto const needed = static_cast<std::uint64_t>(seq_) + 1;
-        if (bytes.empty())
+        std::uint64_t const bytes = text.file.is_open() ? text.file.size() : text.memory.size();
+        if (bytes == 0)
             throw FileError(name + " is empty: a window of seq = " + std::to_string(seq_) + " needs " +
                             std::to_string(needed) + " bytes");
-        if (bytes.size() < needed)
-            throw FileError(
-                name + " has " + std::to_string(bytes.size()) +
-                " bytes, and a window of seq = " + std::to_string(seq_) + " needs " + std::to_string(needed) +
-                (bytes.size() > 1 ? ": seq <= " + std::to_string(bytes.size() - 1) + " would fit" : ": no seq fits"));
-        std::uint64_t const before = texts_.empty() ? 0 : windows();
-        texts_.push_back({bytes, before + bytes.size() - static_cast<std::uint64_t>(seq_)});
+        if (bytes < needed)
+            throw FileError(name + " has " + std::to_string(bytes) + " bytes, and a window of seq = " +
+                            std::to_string(seq_) + " needs " + std::to_string(needed) +
+                            (bytes > 1 ? ": seq <= " + std::to_string(bytes - 1) + " would fit" : ": no seq fits"));
+        text.windows_end = (texts_.empty() ? 0 : windows()) + bytes - static_cast<std::uint64_t>(seq_);
+        texts_.push_back(std::move(text));
+    }
+
+    /// Lets the process have so many more files open, where it may: usually it is limited to 1024, and may raise that.
+    static void allow_open_files(std::size_t more) {
+        constexpr std::size_t others = 512;
+        rlimit limit{};
+        if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= more + others) return;
+        limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, more + others);
+        (void)::setrlimit(RLIMIT_NOFILE, &limit);
     }
 
     std::int64_t seq_;
     std::uint64_t seed_;
-    std::vector<MappedFile> files_;
     std::vector<Text> texts_;
 };
 

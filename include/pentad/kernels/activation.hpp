@@ -1,4 +1,4 @@
-// Room: kernels. The feed-forward layer's activations, forward and backward: SwiGLU (silu(gate) * up) and GELU. Rows
+// The feed-forward layer's activations, forward and backward: SwiGLU (silu(gate) * up) and GELU. Rows
 // may be column ranges of a wider buffer, so that gate and up can be the halves of one matrix product's output.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: kernels. AdamW in one pass over memory, PyTorch's formula: decay first and apart from the gradient, then the
+// AdamW in one pass over memory, PyTorch's formula: decay first and apart from the gradient, then the
 // moments, then a step by their bias-corrected quotient.
 #pragma once
 

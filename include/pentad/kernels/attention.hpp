@@ -1,9 +1,8 @@
-// Room: kernels. Scaled dot-product attention, tiled, with an online softmax: never a seq x seq matrix. It works on
+// Scaled dot-product attention, tiled, with an online softmax: never a seq x seq matrix. It works on
 // blocks of queries and keys, so that ring attention can feed it one block of keys after the other, and its backward
 // pass likewise; attention over one block is the same thing in one call.
 #pragma once
 
-#include <pentad/comm/progress_thread.hpp>
 #include <pentad/kernels/detail/attention_device_backward.hpp>
 #include <pentad/kernels/detail/attention_device_forward.hpp>
 #include <pentad/kernels/detail/attention_host_backward.hpp>
@@ -12,7 +11,8 @@
 #include <pentad/kernels/detail/attention_rows.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/layout/element.hpp>
-#include <pentad/tensor/view.hpp>
+#include <pentad/memory/view.hpp>
+#include <pentad/observe/host_work.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -119,9 +119,10 @@ AttentionSizes query_sizes(View const& view) {
 template <class Exec, class T, class End>
 void attention_forward_end(Exec const& exec, AttentionProblem<T> const& problem, End const& end) {
     if (problem.sizes.batch * problem.sizes.heads * problem.sizes.seq_q == 0) return;
-    if constexpr (runs_on_host<Exec>)
-        comm::beside("attention", [&] { attention_forward_host(exec, problem, end); });
-    else
+    if constexpr (runs_on_host<Exec>) {
+        observe::HostWork const work("attention");
+        attention_forward_host(exec, problem, end);
+    } else
         attention_forward_device(exec, problem, end);
 }
 
@@ -205,9 +206,10 @@ void attention_backward_accumulate(Exec const& exec, Q const& q, K const& k, V c
                                                 detail::heads_of("dk", dk),
                                                 detail::heads_of("dv", dv)};
     if (sizes.batch * sizes.heads * sizes.seq_q * sizes.seq_k == 0) return;
-    if constexpr (runs_on_host<Exec>)
-        comm::beside("attention", [&] { detail::attention_backward_host(exec, problem, gradient); });
-    else
+    if constexpr (runs_on_host<Exec>) {
+        observe::HostWork const work("attention");
+        detail::attention_backward_host(exec, problem, gradient);
+    } else
         detail::attention_backward_device(exec, problem, gradient);
 }
 

@@ -1,4 +1,4 @@
-// Room: kernels. A token's choices told apart by node, where each node holds as many experts: on which nodes they are,
+// A token's choices told apart by node, where each node holds as many experts: on which nodes they are,
 // and what is said of them there.
 #pragma once
 

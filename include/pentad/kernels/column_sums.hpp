@@ -1,4 +1,4 @@
-// Room: kernels. Sums over the rows of a matrix, column by column: gradients of what all tokens share. Without atomics
+// Sums over the rows of a matrix, column by column: gradients of what all tokens share. Without atomics
 // and without scratch: columns are shared out, and each sum has a fixed order.
 #pragma once
 

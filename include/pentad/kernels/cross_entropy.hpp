@@ -1,4 +1,4 @@
-// Room: kernels. Cross-entropy of logits sharded over the vocabulary: each rank's part of the log-sum-exp and of the
+// Cross-entropy of logits sharded over the vocabulary: each rank's part of the log-sum-exp and of the
 // target's logit, then (once both are reduced over the ranks) the token losses and, in place, the logits' gradient.
 #pragma once
 

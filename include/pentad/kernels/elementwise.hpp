@@ -1,4 +1,4 @@
-// Room: kernels. What is done to flat ranges: add, scale, fill, convert, and the sum of squares that norms are made of.
+// What is done to flat ranges: add, scale, fill, convert, and the sum of squares that norms are made of.
 // All at the speed of memory, none of them fences but where it says so.
 #pragma once
 

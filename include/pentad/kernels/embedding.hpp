@@ -1,4 +1,4 @@
-// Room: kernels. The embedding table, sharded over the vocabulary: a rank holds rows [vocab_begin, vocab_begin +
+// The embedding table, sharded over the vocabulary: a rank holds rows [vocab_begin, vocab_begin +
 // vocab_local) and gives zeros for the tokens of others, so that the sum over the ranks is the embedding.
 #pragma once
 

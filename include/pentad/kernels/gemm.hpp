@@ -1,13 +1,13 @@
-// Room: kernels. The one seam through which every matrix product goes. Which library does the work is settled at
+// The one seam through which every matrix product goes. Which library does the work is settled at
 // compile time by PENTAD_HAVE_{KOKKOS_KERNELS, CUBLAS, BLAS, ONEDNN}; without any of them a plain kernel does.
 #pragma once
 
-#include <pentad/comm/progress_thread.hpp>
 #include <pentad/kernels/detail/gemm_plain.hpp>
 #include <pentad/kernels/detail/gemm_problem.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/layout/element.hpp>
 #include <pentad/observe/counters.hpp>
+#include <pentad/observe/host_work.hpp>
 
 #if defined(PENTAD_HAVE_KOKKOS_KERNELS)
 #include <pentad/kernels/detail/gemm_kokkos_kernels.hpp>
@@ -27,6 +27,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -152,10 +153,9 @@ void gemm(Exec const& exec, Transpose transpose_a, Transpose transpose_b, double
     if (k == 0 || alpha == 0.0) return detail::gemm_scale(exec, m, n, beta, problem.c, problem.c_stride);
     observe::counters().gemm_flops += 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     Kokkos::Profiling::ScopedRegion const region("pentad::gemm");
-    if constexpr (runs_on_host<Exec>)
-        comm::beside("gemm", [&] { detail::gemm_backend(exec, problem); });
-    else
-        detail::gemm_backend(exec, problem);
+    std::optional<observe::HostWork> work;
+    if constexpr (runs_on_host<Exec>) work.emplace("gemm");
+    detail::gemm_backend(exec, problem);
 }
 
 namespace detail {

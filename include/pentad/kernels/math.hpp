@@ -1,4 +1,4 @@
-// Room: kernels. The scalar functions that rows are made of: in f64 the library's, in f32 branch-free polynomials, so
+// The scalar functions that rows are made of: in f64 the library's, in f32 branch-free polynomials, so
 // that loops over them vectorise without -ffast-math (on a device, exp is the device's own).
 #pragma once
 

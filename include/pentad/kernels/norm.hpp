@@ -1,4 +1,4 @@
-// Room: kernels. RMSNorm as LlamaRMSNorm defines it, forward and backward, the weight's gradient apart (zero-bubble
+// RMSNorm as LlamaRMSNorm defines it, forward and backward, the weight's gradient apart (zero-bubble
 // schedules want it later). Between the load and the store everything is in the accumulator type.
 #pragma once
 
@@ -22,7 +22,8 @@ void rms_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weight,
             T const* const w = weight.data();
             T* const out = row.of(y);
             A const squares = row.template sum<A>(hidden, [&](int i) { return A(in[i]) * A(in[i]); });
-            A const scale = A(1) / Kokkos::sqrt(squares / A(hidden) + eps);
+            A const mean = squares / A(hidden);
+            A const scale = A(1) / Kokkos::sqrt(mean + eps) + (mean - mean); // NaN, not 0, where the squares overflow
             row.each(hidden, [&](int i) { out[i] = T(A(w[i]) * (A(in[i]) * scale)); });
             row.once([&] { rstd(row.index()) = scale; });
         });

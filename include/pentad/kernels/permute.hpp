@@ -1,4 +1,4 @@
-// Room: kernels. Tokens in the order of their experts and back: a stable counting sort of the slots (token, choice),
+// Tokens in the order of their experts and back: a stable counting sort of the slots (token, choice),
 // the gather of rows that dispatch is made of, the weighted sum that combine is, and the adjoint of each.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: kernels. Rotary position embedding in the Hugging Face Llama convention: element i of a head turns together
+// Rotary position embedding in the Hugging Face Llama convention: element i of a head turns together
 // with element i + head_dim / 2, by position * theta^(-2 i / head_dim). In place, on slices of a fused qkv buffer too.
 #pragma once
 

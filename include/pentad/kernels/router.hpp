@@ -1,4 +1,4 @@
-// Room: kernels. The softmax router of a mixture of experts: probabilities, the top k with renormalised weights (as
+// The softmax router of a mixture of experts: probabilities, the top k with renormalised weights (as
 // Mixtral), their gradient, and the sums over tokens that the balance loss is made of (the z loss needs sum_of_squares
 // of lse, in elementwise.hpp).
 #pragma once

@@ -1,10 +1,10 @@
-// Room: kernels. The one place that decides how a row (a token) is worked on: on a host by one thread, whose inner
+// The one place that decides how a row (a token) is worked on: on a host by one thread, whose inner
 // loops the compiler vectorises; on a device by a team, whose lanes touch neighbouring elements. A kernel is written
 // once, as a function of a Row. Every sum has a fixed order, so that the same run gives the same bits.
 #pragma once
 
 #include <pentad/layout/element.hpp>
-#include <pentad/tensor/view.hpp>
+#include <pentad/memory/view.hpp>
 
 #include <Kokkos_Core.hpp>
 

@@ -1,4 +1,4 @@
-// Room: layers. Grouped-query attention with rotary embedding: heads sharded over tp; kv heads sharded over outer(tp)
+// Grouped-query attention with rotary embedding: heads sharded over tp; kv heads sharded over outer(tp)
 // and, where tp exceeds them, replicated over inner(tp), so that their weights' gradients are partial over it. The
 // strategy says how keys meet queries over cp.
 #pragma once

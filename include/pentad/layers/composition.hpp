@@ -1,4 +1,4 @@
-// Room: layers. How layers are put together: Residual, Sequence, Either, Recompute, Repeat. Wherever the layout that
+// How layers are put together: Residual, Sequence, Either, Recompute, Repeat. Wherever the layout that
 // one gives is not the layout that the next takes, the redistribution between them is inserted, and its adjoint on the
 // way back.
 #pragma once

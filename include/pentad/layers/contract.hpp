@@ -1,4 +1,4 @@
-// Room: layers. The algebra of a product with a weight, y = x W^T: the layout of y from those of x and W, or the reason
+// The algebra of a product with a weight, y = x W^T: the layout of y from those of x and W, or the reason
 // why the two do not fit. From it come the layout a linear layer gives, and how its weight is used.
 #pragma once
 

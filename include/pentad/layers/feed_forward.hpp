@@ -1,4 +1,4 @@
-// Room: layers. The feed-forward block, its width sharded over tp: SwiGLU as in LLaMA, or GELU.
+// The feed-forward block, its width sharded over tp: SwiGLU as in LLaMA, or GELU.
 #pragma once
 
 #include <pentad/kernels/activation.hpp>

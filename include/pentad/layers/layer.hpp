@@ -1,4 +1,4 @@
-// Room: layers. What a layer is (the protocol), and what it is told: the shapes of the model, and what belongs to the
+// What a layer is (the protocol), and what it is told: the shapes of the model, and what belongs to the
 // micro-batch it works on.
 //
 // A layer is a description, e.g. RmsNorm; `Layer::on<Stream, Exec>` is the layer for a stream of activations of that

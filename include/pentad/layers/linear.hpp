@@ -1,4 +1,4 @@
-// Room: layers. A linear map y = x W^T between layouts: column-parallel, row-parallel or neither, as the weight's
+// A linear map y = x W^T between layouts: column-parallel, row-parallel or neither, as the weight's
 // layout says. What it gives and how its weight's gradient is synchronised follow from the two layouts it is given.
 #pragma once
 

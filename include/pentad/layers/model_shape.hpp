@@ -1,4 +1,4 @@
-// Room: layers. The sizes of a transformer language model, as plain numbers.
+// The sizes of a transformer language model, as plain numbers.
 #pragma once
 
 #include <cstddef>

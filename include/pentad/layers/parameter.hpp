@@ -1,11 +1,11 @@
-// Room: layers. A parameter: its name, its layout as it is stored, its layout as it is used, and therefore the layout
+// A parameter: its name, its layout as it is stored, its layout as it is used, and therefore the layout
 // of its gradient. Where it is used for different work the gradient is partial; nothing else decides what is
 // synchronised.
 #pragma once
 
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layout/algebra.hpp>
-#include <pentad/tensor/random.hpp>
+#include <pentad/layout/random.hpp>
 #include <pentad/tensor/tensor.hpp>
 
 #include <array>

@@ -1,4 +1,4 @@
-// Room: layers. Linear maps between the residual stream and what a layer computes inside, each together with the
+// Linear maps between the residual stream and what a layer computes inside, each together with the
 // redistribution on its other side: the collective matrix products of tensor parallelism, which a policy decomposes so
 // that transfers and products overlap. The backward pass is the adjoint of both.
 #pragma once

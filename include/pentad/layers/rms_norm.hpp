@@ -1,4 +1,4 @@
-// Room: layers. RMSNorm on the residual stream, whatever its layout; under sequence parallelism its weight is used by
+// RMSNorm on the residual stream, whatever its layout; under sequence parallelism its weight is used by
 // different ranks of tp for different tokens, and its gradient is partial over tp, because the layout says so.
 #pragma once
 
@@ -25,7 +25,7 @@ struct RmsNorm {
         struct Saved {
             Tensor<Stream, Exec> x;
             Tensor<dual_t<Stream>, Exec> dy;
-            comm::Block<typename Exec::memory_space> rstd;
+            memory::Buffer<typename Exec::memory_space> rstd;
         };
 
         on(Setup<Exec> const& setup, std::string const& name)

@@ -1,4 +1,4 @@
-// Room: layers. The two ends of a language model: the embedding and the head with its cross-entropy, both sharded over
+// The two ends of a language model: the embedding and the head with its cross-entropy, both sharded over
 // the vocabulary. The logits of all the vocabulary never exist on one rank. A vocabulary that tp does not divide is
 // padded.
 #pragma once

@@ -1,4 +1,4 @@
-// Room: layout (pure constexpr). What is computed from layouts as types: the dual (the layout of the gradient), the
+// What is computed from layouts as types: the dual (the layout of the gradient), the
 // axes over which an operation varies, and how a weight is therefore used.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: layout (pure constexpr). What a plan sends, known before it runs: the bytes that each rank sends along each
+// What a plan sends, known before it runs: the bytes that each rank sends along each
 // axis, by the bandwidth-optimal algorithm of each collective.
 #pragma once
 

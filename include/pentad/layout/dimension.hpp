@@ -1,4 +1,4 @@
-// Room: layout (pure constexpr). Names of tensor dimensions, and one dimension of a layout: its name, its global extent
+// Names of tensor dimensions, and one dimension of a layout: its name, its global extent
 // and the mesh axes that shard it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: layout (pure constexpr). What an element is: f64, f32, bf16 and integers, their names in the short form,
+// What an element is: f64, f32, bf16 and integers, their names in the short form,
 // and the type in which their sums are accumulated. Usable in device code; includes neither MPI nor Kokkos.
 #pragma once
 

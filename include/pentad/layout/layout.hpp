@@ -1,4 +1,4 @@
-// Room: layout (pure constexpr). A layout says how a tensor lies on a mesh: for each dimension the axes that shard it,
+// A layout says how a tensor lies on a mesh: for each dimension the axes that shard it,
 // and what holds over every other axis. The type is what the compiler checks; its value is what plans are computed
 // from.
 #pragma once

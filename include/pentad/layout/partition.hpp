@@ -1,4 +1,4 @@
-// Room: layout (pure constexpr). Which global index of a dimension lives where: contiguous shards, and the zigzag order
+// Which global index of a dimension lives where: contiguous shards, and the zigzag order
 // that balances causal attention (shard r of n holds the pieces r and 2n-1-r of 2n).
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: layout (pure constexpr). The plan that takes a tensor from one layout to another: which collectives, over which
+// The plan that takes a tensor from one layout to another: which collectives, over which
 // axes, in which order. The backward plan is the plan between the duals: it is derived, never written.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: layout (pure constexpr). The layouts of a transformer's residual stream, and of what tensor-parallel products
+// The layouts of a transformer's residual stream, and of what tensor-parallel products
 // take and give.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: layout (pure constexpr). Text of fixed capacity that can be written while compiling and can be a template
+// Text of fixed capacity that can be written while compiling and can be a template
 // argument, and how the compiler comes to say it when it refuses a program.
 #pragma once
 

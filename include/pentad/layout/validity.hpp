@@ -1,4 +1,4 @@
-// Room: layout (pure constexpr). Whether a layout fits a mesh: every axis it names exists there, and static extents
+// Whether a layout fits a mesh: every axis it names exists there, and static extents
 // divide.
 #pragma once
 

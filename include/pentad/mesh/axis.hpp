@@ -1,4 +1,4 @@
-// Room: mesh (pure constexpr: neither MPI nor Kokkos). Axes: empty types with a name, and how many ranks lie along
+// Axes: empty types with a name, and how many ranks lie along
 // them. `outer<A>` and `inner<A>` name the two factors of an axis that is split at run time (kv heads replicated inside
 // tp, stages held twice along pp), `ends<A>` the first and last coordinate of the outer one (the two holders of a tied
 // embedding).

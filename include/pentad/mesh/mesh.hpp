@@ -1,4 +1,4 @@
-// Room: mesh (pure constexpr: neither MPI nor Kokkos). A mesh is a typed product of named axes; its value holds the
+// A mesh is a typed product of named axes; its value holds the
 // extents, the order of the axes in rank space and the run-time splits, and maps coordinates to ranks and to groups.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: mesh (pure host C++). What somebody meant who misspelt a word.
+// What somebody meant who misspelt a word.
 #pragma once
 
 #include <algorithm>

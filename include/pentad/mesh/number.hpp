@@ -1,4 +1,4 @@
-// Room: mesh (pure host C++). A text, as of a variable of the environment, as a number.
+// A text, as of a variable of the environment, as a number.
 #pragma once
 
 #include <charconv>

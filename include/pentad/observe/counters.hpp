@@ -1,4 +1,4 @@
-// Room: observe. Counters of this process that everything above may write to: bytes held by kind, GEMM FLOPs.
+// Counters of this process that everything above may write to: bytes held by kind, GEMM FLOPs.
 // They are plain numbers, written by the one host thread that drives Pentad. The bytes sent are in ledger.hpp.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: observe. The ledger: bytes and calls of everything this process sends, by axis and operation. Sends that the
+// The ledger: bytes and calls of everything this process sends, by axis and operation. Sends that the
 // library makes itself are counted; where the MPI library runs its own algorithm the entry is the bandwidth-optimal
 // number of bytes, and what MPICH would send to other nodes, and is marked as modelled.
 #pragma once

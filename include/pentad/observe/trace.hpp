@@ -1,4 +1,4 @@
-// Room: observe. What this process did and when, as spans in a buffer that is allocated once.
+// What this process did and when, as spans in a buffer that is allocated once.
 // Off, a Scope costs one branch; on, it never allocates: when the buffer is full, spans are dropped and counted.
 // Written by the one host thread that drives Pentad; report/timeline.hpp turns the spans into a file.
 #pragma once

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). The published schedules by name. A new one is an order of computes in generators/ and
+// The published schedules by name. A new one is an order of computes in generators/ and
 // a line of the table here; nothing else in the library learns of it.
 #pragma once
 
@@ -37,6 +37,8 @@ struct Generator {
     int chunk_step = 0; ///< from one number of chunks to the next; 0: there is no other
     bool even_ranks = false;
     bool takes_slices = false;
+    bool made_full =
+        false; ///< made as for 2 x ranks micro-batches at least: that takes time, also where fewer are left
 
     [[nodiscard]] constexpr bool takes_chunks(int chunks) const {
         int const more = chunks - least_chunks;
@@ -94,12 +96,12 @@ inline constexpr std::array generators{
     Generator{"zb-h2", detail::plain<order::zero_bubble_2>},
     Generator{.name = "interleaved-1f1b", .order = detail::chunked<order::interleaved>, .chunk_step = 1},
     Generator{.name = "looped-bfs", .order = detail::chunked<order::looped_breadth_first>, .chunk_step = 1},
-    Generator{.name = "zb-v", .order = detail::plain<order::zero_bubble_v>, .least_chunks = 2},
+    Generator{.name = "zb-v", .order = detail::plain<order::zero_bubble_v>, .least_chunks = 2, .made_full = true},
     Generator{.name = "v-half", .order = detail::plain<order::v_half>, .least_chunks = 2},
     Generator{.name = "v-min", .order = detail::plain<order::v_min>, .least_chunks = 2},
-    Generator{.name = "dualpipe-v", .order = detail::plain<order::dualpipe_v>, .least_chunks = 2},
+    Generator{.name = "dualpipe-v", .order = detail::plain<order::dualpipe_v>, .least_chunks = 2, .made_full = true},
     Generator{.name = "hanayo", .order = detail::hanayo, .least_chunks = 2, .chunk_step = 2},
-    Generator{.name = "dualpipe", .order = detail::plain<order::dualpipe>, .even_ranks = true},
+    Generator{.name = "dualpipe", .order = detail::plain<order::dualpipe>, .even_ranks = true, .made_full = true},
     Generator{.name = "chimera", .order = detail::plain<order::chimera>, .even_ranks = true},
 };
 

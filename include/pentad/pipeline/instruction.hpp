@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). The smallest thing a schedule says: one rank computes, sends or receives for one
+// The smallest thing a schedule says: one rank computes, sends or receives for one
 // stage and one micro-batch. Everything else here (schedules, their proof, their timing) is made of these.
 #pragma once
 

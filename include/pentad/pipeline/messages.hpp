@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). From the order in which ranks compute to a whole schedule: recomputation, updates,
+// From the order in which ranks compute to a whole schedule: recomputation, updates,
 // and every send and receive where it belongs. Generators, searches and users who bring an order of their own end here.
 #pragma once
 
@@ -48,15 +48,17 @@ inline Schedule with_stage_operations(Schedule order, StageOperations wanted) {
     if (wanted.step) order.updates = std::max(order.updates, 1);
     if (!wanted.gather && !wanted.reduce && order.updates == 0) return order;
     auto const index = [](int number) { return static_cast<std::size_t>(number); };
+    std::vector<std::vector<int>> stages_of(index(order.ranks()));
+    for (int stage = 0; stage < order.stages(); ++stage)
+        for (auto const& placement : order.placements) {
+            auto& mine = stages_of[index(placement[index(stage)])];
+            if (mine.empty() || mine.back() != stage) mine.push_back(stage);
+        }
+    std::vector<std::size_t> place(index(order.stages())); // of the stages of a rank, among its rounds
     for (int rank = 0; rank < order.ranks(); ++rank) {
         auto& list = order.instructions[index(rank)];
-        std::vector<int> stages; // of this rank
-        std::vector<std::size_t> place(index(order.stages()));
-        for (int stage = 0; stage < order.stages(); ++stage)
-            if (order.has_stage(rank, stage)) {
-                place[index(stage)] = stages.size() * index(order.rounds());
-                stages.push_back(stage);
-            }
+        auto const& stages = stages_of[index(rank)];
+        for (std::size_t at = 0; at < stages.size(); ++at) place[index(stages[at])] = at * index(order.rounds());
         struct Round {    // of a stage and an update
             int left = 0; ///< backwards that have not ended
             bool begun = false;
@@ -107,6 +109,7 @@ inline Schedule with_messages(Schedule order) {
     auto const ranks = index(order.ranks());
     std::vector<std::vector<Time>> ends(ranks);
     std::vector<std::vector<Receive>> receives(ranks);
+    std::vector<std::size_t> sends(ranks);
     auto const message_of = [&](Instruction const& made) {
         return Instruction{made.operation == Operation::forward ? Operation::send_activation : Operation::send_gradient,
                            made.stage, made.micro_batch, made.slice};
@@ -120,6 +123,7 @@ inline Schedule with_messages(Schedule order) {
         ends[index(rank)].push_back(end);
         Instruction const& made = order.instructions[index(rank)][at];
         if (!leaves(rank, made)) return;
+        ++sends[index(rank)];
         Instruction receive = message_of(made);
         receive.stage = peer_stage(receive);
         receive.operation =
@@ -132,9 +136,9 @@ inline Schedule with_messages(Schedule order) {
         auto& arriving = receives[rank];
         std::stable_sort(arriving.begin(), arriving.end(),
                          [](Receive const& a, Receive const& b) { return a.sent < b.sent; });
-        std::vector<Instruction> whole;
         auto const& computes = order.instructions[rank];
-        whole.reserve(2 * (computes.size() + arriving.size()));
+        std::vector<Instruction> whole;
+        whole.reserve(computes.size() + arriving.size() + sends[rank]);
         auto next = arriving.begin();
         for (std::size_t at = 0; at < computes.size(); ++at) {
             for (; next != arriving.end() && next->sent <= ends[rank][at]; ++next) whole.push_back(next->instruction);

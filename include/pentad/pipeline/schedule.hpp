@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). A schedule is data: where the stages of a model are and what each rank does, in
+// A schedule is data: where the stages of a model are and what each rank does, in
 // order. Generators write it, the validator proves it, the simulator times it, the executor (train/) runs it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). The automatic schedule: for given times, messages and memory, a faster order of the
+// The automatic schedule: for given times, messages and memory, a faster order of the
 // computes than any that has a name, or the best of those.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -26,8 +27,13 @@ struct SearchOptions {
     /// Of activations on each rank, or on all alike, in the unit of the costs; empty: no limit.
     std::vector<std::int64_t> memory = {};
     bool two_copies = false;      ///< each stage may be on two ranks, as in Chimera and DualPipe
-    std::size_t states = 400'000; ///< how many the search may look at: more take longer (a few microseconds each)
+    std::size_t states = 400'000; ///< how many the search may look at: more take longer (some microseconds each)
+    std::function<void(double)> progress = {}; ///< told now and then which part of the search is done, 0 to 1
 };
+
+/// The longest schedule that the search is made for, in computes: three for each stage and micro-batch. A longer one is
+/// not searched with the default number of states: what comes out is the best schedule with a name.
+inline constexpr std::int64_t most_computes = 50'000;
 
 struct Automatic {
     Schedule schedule; ///< with the name of the one of the table, where no better one was found
@@ -136,12 +142,18 @@ inline Automatic automatic(GeneratorOptions options, Costs const& costs, SearchO
             consider(std::move(order));
     }
 
+    double walks = 0; // done
     for (Schedule const& beginning : beginnings) {
         search::Problem const problem(beginning, costs, limits);
         std::size_t const width = search_options.states / (2 * beginnings.size() * problem.length);
         bool complete = false;
+        auto const progress = [&](double part) {
+            if (search_options.progress)
+                search_options.progress((walks + part) / (2 * static_cast<double>(beginnings.size())));
+        };
         for (auto const guide : {search::Guide::ranks_and_stages, search::Guide::ranks}) {
-            auto walk = search::walk(problem, guide, width, best.makespan);
+            auto walk = search::walk(problem, guide, width, best.makespan, progress);
+            walks += 1;
             if (walk.order) consider(std::move(*walk.order));
             complete = complete || walk.complete;
             if (complete) break;

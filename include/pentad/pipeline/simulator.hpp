@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). Times a schedule: when each rank starts and ends, how much of that is waiting, and
+// Times a schedule: when each rank starts and ends, how much of that is waiting, and
 // how much memory its activations take.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). Schedules as text that people read and write: a line for each number, a line for each
+// Schedules as text that people read and write: a line for each number, a line for each
 // rank. What is printed is read back the same.
 //
 //     schedule 1f1b
@@ -13,6 +13,7 @@
 #pragma once
 
 #include <pentad/mesh/number.hpp>
+#include <pentad/mesh/one_line.hpp>
 #include <pentad/pipeline/instruction.hpp>
 #include <pentad/pipeline/schedule.hpp>
 
@@ -24,6 +25,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -53,20 +55,39 @@ inline constexpr std::array schedule_flags{ScheduleFlag{"recomputes", &Schedule:
                                            ScheduleFlag{"gathers", &Schedule::gathers},
                                            ScheduleFlag{"reduces", &Schedule::reduces}};
 
-/// The stage of a rank that has one: its instructions need not name it.
-inline std::optional<int> only_stage(Schedule const& schedule, int rank) {
-    std::optional<int> only;
-    for (int stage = 0; stage < schedule.stages(); ++stage)
-        if (schedule.has_stage(rank, stage)) {
-            if (only) return std::nullopt;
-            only = stage;
-        }
-    return only;
+/// Whether a text is the name of a schedule: the text form keeps it as it is.
+inline bool is_schedule_name(std::string_view name) {
+    return !name.empty() && name.front() != ' ' && name.back() != ' ' && name.find("  ") == name.npos &&
+           name.find('#') == name.npos && is_printable(name);
 }
-/// Whether instructions are printed with their stages: where some rank has several.
+
+/// The stage of each rank that has one: its instructions need not name it.
+class OnlyStages {
+  public:
+    explicit OnlyStages(Schedule const& schedule) {
+        for (auto const& placement : schedule.placements)
+            for (std::size_t at = 0; at < placement.size(); ++at) {
+                auto const [place, is_new] = stages_.emplace(placement[at], static_cast<int>(at));
+                if (!is_new && place->second != static_cast<int>(at)) place->second.reset();
+            }
+    }
+    [[nodiscard]] std::optional<int> of(int rank) const {
+        auto const found = stages_.find(rank);
+        return found == stages_.end() ? std::nullopt : found->second;
+    }
+
+  private:
+    std::unordered_map<int, std::optional<int>> stages_;
+};
+/// Whether instructions are printed with their stages: where some rank has several, or uses one that it does not have.
 inline bool names_stages(Schedule const& schedule) {
-    for (int rank = 0; rank < schedule.ranks(); ++rank)
-        if (!only_stage(schedule, rank)) return true;
+    OnlyStages const only(schedule);
+    for (int rank = 0; rank < schedule.ranks(); ++rank) {
+        auto const stage = only.of(rank);
+        auto const& list = schedule.instructions[static_cast<std::size_t>(rank)];
+        if (!stage || std::any_of(list.begin(), list.end(), [&](auto const& x) { return x.stage != *stage; }))
+            return true;
+    }
     return false;
 }
 
@@ -85,9 +106,7 @@ inline std::string symbol(Schedule const& schedule, Instruction const& instructi
 /// The instruction of a symbol; `stage` is the one that it means where it names none. Throws std::invalid_argument
 /// where it is none.
 inline Instruction instruction_of(std::string_view text, std::optional<int> stage) {
-    auto const refuse = [&](std::string const& why) {
-        throw std::invalid_argument("'" + std::string(text) + "' " + why);
-    };
+    auto const refuse = [&](std::string const& why) { throw std::invalid_argument("'" + one_line(text) + "' " + why); };
     std::string_view rest = text;
     auto const cut_after = [&](char mark) -> std::optional<std::string_view> {
         auto const at = rest.find(mark);
@@ -108,12 +127,14 @@ inline Instruction instruction_of(std::string_view text, std::optional<int> stag
     if (!slice_number) refuse("has no number of a slice after the point");
     if (!stage)
         refuse(named ? "has no number of a stage after the @"
-                     : "does not say which of the rank's stages it is for, as in " + std::string(text) + "@2");
+                     : "does not say which of the rank's stages it is for, as in " + one_line(text) + "@2");
     return {static_cast<Operation>(found - detail::symbols.begin()), stage.value_or(0), micro_batch.value_or(0),
             slice_number.value_or(0)};
 }
 
-inline std::string to_string(Schedule const& schedule) {
+/// Calls write(text) for the lines of the text form: of the head at once, then of each rank.
+template <class Write>
+void write_text(Schedule const& schedule, Write const& write) {
     std::string text = "schedule " + schedule.name + "\n";
     auto const line = [&](std::string_view key, auto const& numbers) {
         text += key;
@@ -127,13 +148,19 @@ inline std::string to_string(Schedule const& schedule) {
     for (auto const& [word, value] : schedule_flags)
         if (schedule.*value) text += std::string(word) + "\n";
     for (auto const& placement : schedule.placements) line("stages on ranks", placement);
+    write(text);
     bool const names_stage = names_stages(schedule);
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
-        text += "rank " + std::to_string(rank) + ":";
+        text = "rank " + std::to_string(rank) + ":";
         for (Instruction const& instruction : schedule.instructions[static_cast<std::size_t>(rank)])
             text += " " + symbol(schedule, instruction, names_stage);
         text += "\n";
+        write(text);
     }
+}
+inline std::string to_string(Schedule const& schedule) {
+    std::string text;
+    write_text(schedule, [&](std::string const& lines) { text += lines; });
     return text;
 }
 
@@ -178,7 +205,7 @@ class ScheduleParser {
         std::vector<int> values;
         for (std::size_t at = from; at < words_.size(); ++at) {
             auto const value = count_in(words_[at]);
-            if (!value) refuse("'" + std::string(words_[at]) + "' is not a number from 0 on");
+            if (!value) refuse("'" + one_line(words_[at]) + "' is not a number from 0 on");
             values.push_back(*value);
         }
         return values;
@@ -208,14 +235,16 @@ class ScheduleParser {
         if (word == "schedule") {
             if (words_.size() < 2) refuse("schedule takes a name");
             result_.name = words_[1];
-            for (std::size_t at = 2; at < words_.size(); ++at) result_.name += " " + std::string(words_[at]);
+            for (std::size_t at = 2; at < words_.size(); ++at) (result_.name += ' ') += words_[at];
+            if (!is_schedule_name(result_.name))
+                refuse("the name '" + one_line(result_.name) + "' is not UTF-8, or has control characters in it");
         } else if (word == "inference") {
             takes(0, "stands alone");
             result_.purpose = Purpose::inference;
         } else if (word == "delay") {
             result_.delay = numbers(1);
         } else {
-            refuse("'" + word +
+            refuse("'" + one_line(word) +
                    "' is none of: schedule, inference, micro-batches, slices, updates, weight-versions, "
                    "delay, recomputes, gathers, reduces, stages on ranks, rank");
         }
@@ -223,7 +252,7 @@ class ScheduleParser {
     void read_stages() {
         if (words_.size() < 4 || words_[1] != "on" || words_[2] != "ranks")
             refuse("expected 'stages on ranks' and the rank of each stage, as in stages on ranks 0 1 1 0");
-        if (!result_.instructions.empty()) refuse("where the stages are is said before what the ranks do");
+        if (only_) refuse("where the stages are is said before what the ranks do");
         result_.placements.push_back(numbers(3));
         if (result_.placements.back().size() != result_.placements[0].size())
             refuse("has " + std::to_string(result_.placements.back().size()) + " stages; the placement before has " +
@@ -234,7 +263,8 @@ class ScheduleParser {
         if (result_.placements.empty()) refuse("expected 'stages on ranks' before what the ranks do");
         if (words_.size() < 2 || words_[1] != std::to_string(rank) + ":")
             refuse("expected 'rank " + std::to_string(rank) + ":' and what it does");
-        auto const stage = only_stage(result_, rank);
+        if (!only_) only_.emplace(result_);
+        auto const stage = only_->of(rank);
         auto& list = result_.instructions.emplace_back();
         try {
             for (std::size_t at = 2; at < words_.size(); ++at) list.push_back(instruction_of(words_[at], stage));
@@ -247,6 +277,7 @@ class ScheduleParser {
     std::size_t line_ = 0;
     std::vector<std::string_view> words_;
     std::vector<std::string> seen_;
+    std::optional<OnlyStages> only_; ///< once all stages are known
 };
 
 } // namespace detail

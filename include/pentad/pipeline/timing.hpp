@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). When each instruction of a schedule starts and ends, for given times: the one place
+// When each instruction of a schedule starts and ends, for given times: the one place
 // where time passes. Times are integers in a unit of the caller's, so that closed forms hold to the unit.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). Proves a schedule before it runs: everything done exactly once and in order, with the
+// Proves a schedule before it runs: everything done exactly once and in order, with the
 // weights that it should see, each receive met by its send, no deadlock; and says what it needs at its peak.
 #pragma once
 

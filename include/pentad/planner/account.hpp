@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). The account of a configuration: what each stage of the pipeline holds, computes and
+// The account of a configuration: what each stage of the pipeline holds, computes and
 // sends, for a micro-batch and for a step.
 #pragma once
 
@@ -136,8 +136,9 @@ struct PartAccount {
 class Account {
   public:
     /// @param copies of each stage, as a bidirectional schedule has them
-    Account(Model const& model, Configuration const& c, int copies = 1)
-        : model_(&model), c_(c), mesh_(mesh_of(c, model, copies)) {
+    /// @param nodes to which dispatch takes a token once each: dispatch_nodes()
+    Account(Model const& model, Configuration const& c, int copies = 1, std::int64_t nodes = 1)
+        : model_(&model), c_(c), nodes_(nodes), mesh_(mesh_of(c, model, copies)) {
         auto const kinds = layer_kinds(model);
         bool const again = c.recompute == Recompute::full; // layers, not ends
         if (kinds.dense >= 0) dense_ = layer(kinds.dense, again);
@@ -204,7 +205,7 @@ class Account {
     template <class ListWork, class ListWeights>
     [[nodiscard]] PartAccount part(ListWork&& list_work, ListWeights&& list_weights, double saved, double left,
                                    bool again) const {
-        Work work(*model_, c_);
+        Work work(*model_, c_, nodes_);
         list_work(work);
         Weights weights(*model_, c_);
         list_weights(weights);
@@ -221,6 +222,7 @@ class Account {
 
     Model const* model_;
     Configuration c_;
+    std::int64_t nodes_;
     std::array<MeshAxisValue, 5> mesh_;
     PartAccount dense_, expert_, embedding_, head_;
 };

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). What a configuration takes at least, in little time: every rank's own work without
+// What a configuration takes at least, in little time: every rank's own work without
 // waiting, its weights without padding, and activations as the schedule holds them.
 #pragma once
 
@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -20,7 +22,10 @@ namespace pentad::planner {
 class Bounds {
   public:
     Bounds(Model const& model, Hardware const& hardware, Configuration const& c)
-        : model_(&model), hardware_(&hardware), account_(model, c), workspace_(workspace_of(model, c)) {}
+        : model_(&model), hardware_(&hardware), workspace_(workspace_of(model, c)) {
+        for (auto const nodes : dispatch_nodes_in_any_order(model, c, hardware.devices_per_node))
+            accounts_.push_back({nodes, Account(model, c, 1, nodes)});
+    }
 
     /// For another schedule.
     void arrange(Configuration const& c, Pipelines& pipelines) {
@@ -40,27 +45,40 @@ class Bounds {
                 if (!schedule.has_stage(rank, stage)) continue;
                 held.stages.push_back(static_cast<std::size_t>(stage));
                 double saved = 0;
-                account_.for_each_kind(shapes_[static_cast<std::size_t>(stage)],
-                                       [&](PartAccount const& part, double count) { saved += count * part.saved; });
+                account().for_each_kind(shapes_[static_cast<std::size_t>(stage)],
+                                        [&](PartAccount const& part, double count) { saved += count * part.saved; });
                 least = least < 0 ? saved : std::min(least, saved);
             }
             held.activations = least * static_cast<double>(counts[static_cast<std::size_t>(rank)]);
         }
     }
     /// For another order of the axes; for any of them.
-    void place(Configuration const& c) { place(c, Rates(*hardware_, c)); }
-    void place_anyhow(Configuration const& c) { place(c, Rates::of_any_order(*hardware_, c)); }
+    void place(Configuration const& c) {
+        rates_.emplace(*hardware_, c);
+        auto const nodes = dispatch_nodes(*model_, c, hardware_->devices_per_node);
+        auto const is_it = [nodes](ByNodes const& account) { return account.nodes == nodes; };
+        run_ = run(c, *rates_, std::find_if(accounts_.begin(), accounts_.end(), is_it)->account);
+    }
+    void place_anyhow(Configuration const& c) {
+        run_ = std::numeric_limits<double>::infinity();
+        for (auto const& [nodes, account] : accounts_) {
+            rates_.emplace(Rates::of_any_order(*hardware_, c, nodes));
+            run_ = std::min(run_, run(c, *rates_, account));
+        }
+    }
     /// Seconds of a step by any schedule and in any order: the work dealt evenly, and nothing to synchronise.
     [[nodiscard]] double least_seconds(Configuration const& c) const {
-        auto const rates = Rates::of_any_order(*hardware_, c);
-        detail::StageTimes const times(account_, rates, c);
         StageShape const whole{0, model_->layers, layers_with_experts(*model_, 0, model_->layers), true, true};
-        return static_cast<double>(c.micro_batches()) * times.of(whole).seconds() / static_cast<double>(c.pp) *
-               (1 - 1e-6);
+        double least = std::numeric_limits<double>::infinity();
+        for (auto const& [nodes, account] : accounts_) {
+            auto const rates = Rates::of_any_order(*hardware_, c, nodes);
+            least = std::min(least, detail::StageTimes(account, rates, c).of(whole).seconds());
+        }
+        return static_cast<double>(c.micro_batches()) * least / static_cast<double>(c.pp) * (1 - 1e-6);
     }
     /// For another stage of ZeRO.
     void shard(Configuration const& c) {
-        auto const parts = account_.parts();
+        auto const parts = account().parts();
         std::array<Memory, 4> memory{};
         std::array<Synchronisation, 4> sent{};
         auto const mesh = mesh_of(c, *model_, static_cast<int>(copies_));
@@ -77,8 +95,8 @@ class Bounds {
             Memory held{.activations = rank.activations, .workspace = workspace_};
             Synchronisation sum;
             for (auto const stage : rank.stages)
-                account_.for_each_kind(shapes_[stage], [&](PartAccount const& part, double count) {
-                    auto const i = account_.index_of(part);
+                account().for_each_kind(shapes_[stage], [&](PartAccount const& part, double count) {
+                    auto const i = account().index_of(part);
                     held.weights += count * memory[i].weights;
                     held.gradients += count * memory[i].gradients;
                     held.optimizer += count * memory[i].optimizer;
@@ -100,35 +118,40 @@ class Bounds {
     [[nodiscard]] double bytes() const { return bytes_ * (1 - 1e-9); }
 
   private:
-    void place(Configuration const& c, Rates const& rates) {
-        rates_.emplace(rates);
-        detail::StageTimes const times(account_, *rates_, c);
+    /// Seconds of the micro-batches.
+    [[nodiscard]] double run(Configuration const& c, Rates const& rates, Account const& account) const {
+        detail::StageTimes const times(account, rates, c);
         std::vector<double> seconds, before(1, 0.0); // before[i]: through the stages before i
         for (auto const& shape : shapes_) {
             auto const time = times.of(shape);
             seconds.push_back(time.seconds());
             before.push_back(before.back() + (goes_back_ ? time.seconds() : time.forward.seconds()));
         }
-        run_ = 0;
-        double all = 0;
+        double longest = 0, all = 0;
         double const m = static_cast<double>(c.micro_batches()) / copies_;
         for (auto const& rank : ranks_) {
             double busy = 0;
             for (auto const stage : rank.stages) busy += seconds[stage];
             all += m * busy;
-            run_ = std::max(run_, m * busy + before[rank.stages.front()]);
+            longest = std::max(longest, m * busy + before[rank.stages.front()]);
         }
-        run_ -= hardware_->sharing * (run_ - all / static_cast<double>(ranks_.size()));
+        return longest - hardware_->sharing * (longest - all / static_cast<double>(ranks_.size()));
     }
 
     struct Rank {
         std::vector<std::size_t> stages;
         double activations = 0;
     };
+    /// They differ in what dispatch sends only.
+    struct ByNodes {
+        std::int64_t nodes;
+        Account account;
+    };
+    [[nodiscard]] Account const& account() const { return accounts_.front().account; }
 
     Model const* model_;
     Hardware const* hardware_;
-    Account account_;
+    std::vector<ByNodes> accounts_; ///< for each number of nodes that dispatch goes to in some order of the axes
     double workspace_, copies_ = 1, run_ = 0, seconds_ = 0, bytes_ = 0;
     bool goes_back_ = true;
     std::vector<StageShape> shapes_;

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). The weights of a stage in buckets, as zero/ makes them: what is synchronised alike, is
+// The weights of a stage in buckets, as zero/ makes them: what is synchronised alike, is
 // flat and in one piece, padded to equal shards.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). A point of the search: the mesh, how the batch is cut, and what is sharded, kept or
+// A point of the search: the mesh, how the batch is cut, and what is sharded, kept or
 // computed again.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). What a configuration of a model on a machine will take: time, memory, bytes.
+// What a configuration of a model on a machine will take: time, memory, bytes.
 #pragma once
 
 #include <pentad/pipeline/generators.hpp>
@@ -293,7 +293,8 @@ inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Acco
 inline Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c, Pipelines& pipelines) {
     if (auto const why = misfit(model, c); !why.empty()) throw std::invalid_argument(why);
     auto const& schedule = pipelines.schedule(c);
-    Account const account(model, c, static_cast<int>(schedule.placements.size()));
+    Account const account(model, c, static_cast<int>(schedule.placements.size()),
+                          dispatch_nodes(model, c, hardware.devices_per_node));
     Rates const rates(hardware, c);
     auto const shapes = stage_shapes(model, schedule.stages());
     detail::StageTimes const stage_times(account, rates, c);

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). What a machine can do, in numbers: each preset says where they come from.
+// What a machine can do, in numbers: each preset says where they come from.
 #pragma once
 
 #include <cstdint>

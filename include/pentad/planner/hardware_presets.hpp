@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). Machines by name, each number with its source. What no public source states is called
+// Machines by name, each number with its source. What no public source states is called
 // an assumption here: a hardware file with measured numbers is better (io/hardware_file.hpp).
 #pragma once
 

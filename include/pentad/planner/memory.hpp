@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). The memory of a rank: weights, gradients and optimizer state as ZeRO shards them, and
+// The memory of a rank: weights, gradients and optimizer state as ZeRO shards them, and
 // what a micro-batch keeps from its forward pass to its backward pass.
 #pragma once
 

@@ -1,5 +1,7 @@
-// Room: planner (pure host C++). The sizes of a language model: a transformer, dense or with experts, or Mamba-2.
+// The sizes of a language model: a transformer, dense or with experts, or Mamba-2.
 #pragma once
+
+#include <pentad/planner/formulas/experts.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -33,7 +35,7 @@ struct ExpertShape {
     std::int64_t first = 0;  ///< as many layers are dense before
     bool has_bias = false;   ///< the router adds one to each expert to balance their loads (DeepSeek-V3, section 2.1.2)
     double imbalance = 1;    ///< rows of the fullest rank over the mean
-    std::optional<double> remote = std::nullopt; ///< part of the rows that go to other ranks; none: (ep - 1) / ep
+    std::optional<SentRows> sent = std::nullopt; ///< by a rank for each of its tokens; none: as sent_rows() has it
 };
 
 /// Mamba-2 (Dao and Gu 2024, section 7): `heads` heads of `head_dim`, a state of `state` for each group.

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). Published models by name, each with the source of its sizes.
+// Published models by name, each with the source of its sizes.
 #pragma once
 
 #include <pentad/planner/model.hpp>

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). Presets by name.
+// Presets by name.
 #pragma once
 
 #include <stdexcept>

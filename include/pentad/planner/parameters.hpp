@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). How many parameters a model has, by kind and by layer: what memory, communication and
+// How many parameters a model has, by kind and by layer: what memory, communication and
 // the optimizer's time are made of.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). Schedules for as many micro-batches as show how they begin, go on and end: each is
+// Schedules for as many micro-batches as show how they begin, go on and end: each is
 // made and proven once.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). How long a prompt waits before a server takes it up: Poisson arrivals, one service
+// How long a prompt waits before a server takes it up: Poisson arrivals, one service
 // after another of the same length, first come first served. In the gaps the server does other work in steps that are
 // not broken off: a queue M/D/1 with server vacations.
 #pragma once

@@ -1,7 +1,8 @@
-// Room: planner (pure host C++). How long an operation takes on a machine, and what bounds it.
+// How long an operation takes on a machine, and what bounds it.
 #pragma once
 
 #include <pentad/planner/hardware.hpp>
+#include <pentad/planner/nodes.hpp>
 #include <pentad/planner/work.hpp>
 
 #include <algorithm>
@@ -25,21 +26,29 @@ class Rates {
   public:
     Rates(Hardware const& hardware, Configuration const& c)
         : hardware_(&hardware), peak_(hardware.peak(c.element) * hardware.product_efficiency) {
-        std::int64_t stride = 1;
-        for (std::size_t i = c.order.size(); i-- > 0;) {
-            std::int64_t const extent = c.extent(c.order[i]);
-            axes_[i] = {c.order[i], extent, &tier(extent > 1 ? stride * extent : 1), stride};
-            stride *= extent;
+        for (std::size_t i = 0; i < c.order.size(); ++i) {
+            auto const groups = groups_along(c, c.order[i]);
+            axes_[i] = {c.order[i], groups.extent, &tier(groups), groups.stride};
         }
+        auto const groups = groups_along(c, ep::name);
+        auto const each = nodes_of(groups, hardware.devices_per_node).each;
+        auto inside = groups;
+        inside.extent = each > 0 ? each : groups.extent;
+        axes_[5] = {outer<ep>::name, groups.extent / inside.extent, &tier(groups), groups.stride * inside.extent};
+        axes_[6] = {inner<ep>::name, inside.extent, &tier(inside), groups.stride};
     }
 
-    /// As if each axis were joined by the fastest links that reach that far: no order of the axes is faster.
-    static Rates of_any_order(Hardware const& hardware, Configuration const& c) {
+    /// As if each axis were joined by the fastest links that reach that far: no order of the axes is faster, where
+    /// dispatch goes to so many nodes (dispatch_nodes()).
+    static Rates of_any_order(Hardware const& hardware, Configuration const& c, std::int64_t nodes = 1) {
         Rates rates(hardware, c);
+        rates.axes_[5].extent = nodes;
+        rates.axes_[6].extent = c.ep / nodes;
         for (auto& axis : rates.axes_) {
             axis.stride = 1;
             axis.link = rates.fastest(axis.extent);
         }
+        if (nodes > 1) rates.axes_[5].link = rates.fastest(std::max(c.ep, hardware.devices_per_node + 1));
         return rates;
     }
 
@@ -90,15 +99,23 @@ class Rates {
         return bytes / message_bandwidth(link, 2) + message_latency(link) + meeting(2, 1);
     }
     /// What decides between orders of the axes: the tiers that join the groups along each axis, and neighbours along
-    /// pp; the ranks of dp that the nearest tier joins.
-    [[nodiscard]] std::array<Link const*, 7> tiers() const {
-        std::array<Link const*, 7> tiers{};
-        for (auto const& axis : axes_) {
-            auto const at = std::find(axis_order.begin(), axis_order.end(), axis.name) - axis_order.begin();
-            tiers[static_cast<std::size_t>(at)] = axis.extent > 1 ? axis.link : nullptr;
-            if (axis.name == pp::name && axis.extent > 1) tiers[5] = &tier(2 * axis.stride);
+    /// pp; the ranks of dp that the nearest tier joins; the ranks of ep on a node, and the tier that joins them.
+    struct Tiers {
+        std::array<Link const*, 8> links{};
+        std::int64_t experts_inside = 1;
+        friend bool operator==(Tiers const&, Tiers const&) = default;
+    };
+    [[nodiscard]] Tiers tiers() const {
+        Tiers tiers;
+        for (std::size_t i = 0; i < axis_order.size(); ++i) {
+            auto const& axis = at(axis_order[i]);
+            tiers.links[i] = axis.extent > 1 ? axis.link : nullptr;
+            if (axis.name == pp::name && axis.extent > 1) tiers.links[5] = &tier(2 * axis.stride);
         }
-        if (near_ranks(dp::name) > 1) tiers[6] = &hardware_->links.front();
+        if (near_ranks(dp::name) > 1) tiers.links[6] = &hardware_->links.front();
+        auto const& inside = at(inner<ep>::name);
+        tiers.links[7] = inside.extent > 1 ? inside.link : nullptr;
+        tiers.experts_inside = inside.extent;
         return tiers;
     }
     /// As many neighbours along an axis as the nearest tier joins.
@@ -120,6 +137,12 @@ class Rates {
     /// A group meets as in a tree of pairs.
     [[nodiscard]] double meeting(std::int64_t group, double times) const {
         return times * hardware_->jitter_s * std::log2(static_cast<double>(group));
+    }
+    /// The nearest tier that joins each of the groups.
+    [[nodiscard]] Link const& tier(AxisGroups const& groups) const {
+        for (auto const& link : hardware_->links)
+            if (nodes_of(groups, link.devices).most == 1) return link;
+        return tier(groups.devices);
     }
     [[nodiscard]] Link const& tier(std::int64_t span) const {
         for (auto const& link : hardware_->links)
@@ -155,7 +178,7 @@ class Rates {
 
     Hardware const* hardware_;
     double peak_;
-    std::array<AxisLink, 5> axes_;
+    std::array<AxisLink, 7> axes_; ///< and the parts of ep: nodes, and the ranks of one
 };
 
 } // namespace pentad::planner

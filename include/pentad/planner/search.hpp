@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). The search for the best configurations of a model on a machine: all meshes, orders of
+// The search for the best configurations of a model on a machine: all meshes, orders of
 // their axes, micro-batches, schedules, stages of ZeRO, recomputation and sequence parallelism. Branch and bound: a
 // configuration is timed only where bounds of its time and memory leave it a chance, so that what is found is what
 // timing all of them would find.
@@ -101,7 +101,7 @@ void for_each_mesh(Request const& request, F&& f) {
 /// The orders of the axes that differ in what is near: which tier of links joins each axis.
 inline std::vector<Configuration> orders_of(Configuration const& mesh, Hardware const& hardware) {
     std::vector<Configuration> found;
-    std::vector<std::array<Link const*, 7>> seen;
+    std::vector<Rates::Tiers> seen;
     std::vector<std::string_view> moved;
     for (auto const axis : axis_order)
         if (mesh.extent(axis) > 1) moved.push_back(axis);

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). A model that answers requests: the time to the first token of an answer, the time of
+// A model that answers requests: the time to the first token of an answer, the time of
 // each further one, the memory of keys and values, and how long prompts wait.
 #pragma once
 
@@ -165,8 +165,9 @@ class Serving {
     /// token of a sequence needs logits.
     [[nodiscard]] std::vector<double> stage_seconds(Configuration const& c, double context) const {
         Rates const rates(hardware_, c);
+        auto const nodes = dispatch_nodes(model_, c, hardware_.devices_per_node);
         auto const forward = [&](Configuration const& pass, auto&& list_work) {
-            Work work(model_, pass);
+            Work work(model_, pass, nodes);
             list_work(work);
             double sum = 0;
             for (auto const& x : work.operations())

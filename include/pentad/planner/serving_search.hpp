@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). Which mesh serves best: every one that the model and the devices take is tried.
+// Which mesh serves best: every one that the model and the devices take is tried.
 #pragma once
 
 #include <pentad/planner/serving.hpp>

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). The weights of a model: how each is stored, and over which axes its gradient is
+// The weights of a model: how each is stored, and over which axes its gradient is
 // partial. Both are the layouts that the layers have, and the rule of the algebra that gives their gradients.
 #pragma once
 

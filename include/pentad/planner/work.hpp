@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). What a rank does for a micro-batch: products, attention, passes over memory, and what
+// What a rank does for a micro-batch: products, attention, passes over memory, and what
 // it sends, operation by operation. What is sent is what the plans of the redistributions say; no volume is written
 // here a second time.
 #pragma once
@@ -7,7 +7,9 @@
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/planner/configuration.hpp>
+#include <pentad/planner/formulas/experts.hpp>
 #include <pentad/planner/model.hpp>
+#include <pentad/planner/nodes.hpp>
 
 #include <algorithm>
 #include <array>
@@ -58,8 +60,9 @@ inline std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const&
 /// Adds up what the parts of a model do. Sizes are a rank's own, for one micro-batch.
 class Work {
   public:
-    Work(Model const& model, Configuration const& c)
-        : model_(&model), c_(&c), mesh_(mesh_of(c, model)), size_(size_of(c.element)),
+    /// @param nodes to which dispatch takes a token once each: dispatch_nodes()
+    Work(Model const& model, Configuration const& c, std::int64_t nodes = 1)
+        : model_(&model), c_(&c), nodes_(nodes), mesh_(mesh_of(c, model)), size_(size_of(c.element)),
           tokens_(static_cast<double>(c.micro_batch * c.seq) / static_cast<double>(c.cp)),
           streamed_(c.sequence_parallel ? tokens_ / static_cast<double>(c.tp) : tokens_),
           hidden_(static_cast<double>(model.hidden)), tp_(static_cast<double>(c.tp)) {}
@@ -301,17 +304,9 @@ class Work {
         whole_from_stream("choices", extent(e.top_k), accumulator_size(c_->element));
         whole_from_stream("feed-forward input");
 
-        double const rows = tokens_ * top_k, remote = rows * e.remote.value_or((n - 1) / n);
+        double const rows = tokens_ * top_k;
         vector("permutation", 2 * rows * hidden_, 10, 2 * rows * hidden_, 10);
-        if (n > 1) {
-            // Rows come from rank after rank, and are put in the order of the experts.
-            vector("exchanged rows", 2 * rows * hidden_, 4, 2 * rows * hidden_, 4);
-            communicate("row counts", Direction::forward, ep::name, 8 * count * (n - 1) / n, n - 1);
-            for (auto const direction : {Direction::forward, Direction::backward_data}) {
-                communicate("dispatch", direction, ep::name, size_ * remote * hidden_, n - 1, 1, true);
-                communicate("combine", direction, ep::name, size_ * remote * hidden_, n - 1, 1, true);
-            }
-        }
+        dispatch(rows);
         // Of the rank's experts those that any of the tokens of all ranks of ep chooses, if all are as likely.
         double const chosen = count / n * (1 - std::pow(1 - top_k / count, tokens_ * n));
         feed_forward("experts", static_cast<double>(e.ffn), rows * e.imbalance, false, chosen);
@@ -319,6 +314,39 @@ class Work {
         if (e.shared > 0) feed_forward("shared experts", static_cast<double>(e.shared * e.ffn), tokens_, false);
         gathered_from_partial("feed-forward output");
         residual();
+    }
+    /// Rows go to their experts and back, forward and backward: in one hop over ep; or across nodes, a token once to
+    /// each with what it chose there, and then within them (experts/dispatch.hpp).
+    void dispatch(double rows) {
+        auto const& e = model_->experts;
+        if (c_->ep == 1) return;
+        auto const sent = sent_rows_of_a_token(*model_, *c_, nodes_);
+        bool const goes_by_node = nodes_ > 1;
+        if (goes_by_node) {
+            double const n = static_cast<double>(nodes_), top_k = static_cast<double>(e.top_k);
+            double const here = // tokens on the node, those of other nodes too
+                tokens_ * mean_groups_of_a_token({.experts = e.count, .groups = nodes_, .top_k = e.top_k});
+            double const across = tokens_ * sent.across, weights = top_k * accumulator_size(c_->element);
+            vector("rows by node", (3 * here + tokens_) * hidden_, 10, (3 * here + tokens_) * hidden_, 10);
+            communicate("row counts across nodes", Direction::forward, outer<ep>::name, 8 * (n - 1), n - 1);
+            communicate("choices across nodes", Direction::forward, outer<ep>::name, across * 2 * weights, n - 1, 1,
+                        true);
+            communicate("choices across nodes", Direction::backward_data, outer<ep>::name, across * weights, n - 1, 1,
+                        true);
+            exchange_rows("dispatch across nodes", "combine across nodes", outer<ep>::name, across, n);
+        }
+        double const n = static_cast<double>(c_->ep / nodes_), experts = static_cast<double>(e.count / nodes_);
+        if (n == 1) return;
+        auto const axis = goes_by_node ? inner<ep>::name : ep::name;
+        // Rows come from rank after rank, and are put in the order of the experts.
+        vector("exchanged rows", 2 * rows * hidden_, 4, 2 * rows * hidden_, 4);
+        communicate("row counts", Direction::forward, axis, 8 * experts * (n - 1) / n, n - 1);
+        exchange_rows("dispatch", "combine", axis, tokens_ * sent.inside, n);
+    }
+    void exchange_rows(std::string_view there, std::string_view back, std::string_view axis, double rows, double n) {
+        for (auto const direction : {Direction::forward, Direction::backward_data})
+            for (auto const name : {there, back})
+                communicate(name, direction, axis, size_ * rows * hidden_, n - 1, 1, true);
     }
     /// The chunked scan of Mamba-2 (Dao and Gu 2024, section 6): within chunks as attention without softmax, across
     /// them by states.
@@ -353,6 +381,7 @@ class Work {
 
     Model const* model_;
     Configuration const* c_;
+    std::int64_t nodes_;
     std::array<MeshAxisValue, 5> mesh_;
     double size_, tokens_, streamed_, hidden_, tp_;
     std::vector<Operation> operations_;

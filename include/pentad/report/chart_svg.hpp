@@ -1,4 +1,4 @@
-// Room: report. Charts of a pipeline as a picture: SVG of few bytes for each bar, which needs no script and no font.
+// Charts of a pipeline as a picture: SVG of few bytes for each bar, which needs no script and no font.
 #pragma once
 
 #include <pentad/pipeline/instruction.hpp>

@@ -1,4 +1,4 @@
-// Room: report. Charts of a pipeline for a terminal: a line for each rank, with colours or without.
+// Charts of a pipeline for a terminal: a line for each rank, with colours or without.
 //
 //     rank 0  F0F1    B0--    B1--
 //     rank 1    F0B0--F1B1--
@@ -52,8 +52,9 @@ class TextCharts {
         std::string text;
         for (PipelineChart const& chart : charts_) {
             text += chart.title + "\n";
+            double const columns = scale(chart);
             for (std::size_t rank = 0; rank < chart.ranks.size(); ++rank)
-                text += margin("rank " + std::to_string(rank)) + row(chart, chart.ranks[rank]) + "\n";
+                text += margin("rank " + std::to_string(rank)) + row(chart, chart.ranks[rank], columns) + "\n";
             text += margin("") + axis(chart) + "\n";
         }
         if (full_ > static_cast<double>(room_))
@@ -101,12 +102,12 @@ class TextCharts {
         return full_ / static_cast<double>(width_of(charts_, chart));
     }
 
-    std::string row(PipelineChart const& chart, std::span<Bar const> bars) {
+    std::string row(PipelineChart const& chart, std::span<Bar const> bars, double columns) {
         std::string text;
         std::size_t at = 0;
-        double const columns = scale(chart);
         for (Bar const& bar : bars) {
             auto const begin = std::min(room_, column(static_cast<double>(bar.start) * columns));
+            if (begin == room_) break; // what follows is cut
             auto const end = std::min(room_, column(static_cast<double>(bar.end) * columns));
             if (begin >= end) continue;
             if (style_.colours && begin > at && at > 0) text += plain_colours;
@@ -133,8 +134,9 @@ class TextCharts {
     [[nodiscard]] std::string axis(PipelineChart const& chart) const {
         std::string text;
         pipeline::Time const step = tick_step(width_of(charts_, chart), full_ / 10);
+        double const columns = scale(chart);
         for (pipeline::Time time = 0; time <= chart.end(); time += step) {
-            auto const place = column(static_cast<double>(time) * scale(chart));
+            auto const place = column(static_cast<double>(time) * columns);
             auto const label = tick_text(chart, time);
             if (place + label.size() > room_) break;
             text.resize(place, ' ');

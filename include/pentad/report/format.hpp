@@ -1,4 +1,4 @@
-// Room: report. Numbers for people: "1.5 GiB", "2m 05s", "312 GFLOP/s". Three figures are enough for all of them.
+// Numbers for people: "1.5 GiB", "2m 05s", "312 GFLOP/s". Three figures are enough for all of them.
 #pragma once
 
 #include <array>

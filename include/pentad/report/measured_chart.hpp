@@ -1,24 +1,25 @@
-// Room: report. What a pipeline really did, from the timeline of a run (report/timeline.hpp): the bars of its last
+// What a pipeline really did, from the timeline of a run (report/timeline.hpp): the bars of its last
 // step, and the times that a schedule can be planned with.
 #pragma once
 
 #include <pentad/io/file.hpp>
+#include <pentad/io/json.hpp>
 #include <pentad/pipeline/instruction.hpp>
 #include <pentad/pipeline/schedule.hpp>
 #include <pentad/pipeline/text.hpp>
 #include <pentad/pipeline/timing.hpp>
 #include <pentad/report/pipeline_chart.hpp>
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,29 +29,46 @@ namespace pentad::report {
 
 namespace detail {
 
-/// The computes of a pipeline in a trace, by process; a stage that is not said is -1. Others are dropped while the text
-/// is read.
-inline std::map<int, std::vector<Bar>> pipeline_spans(std::string_view trace) {
-    using Json = nlohmann::json;
-    auto const wanted = [](int depth, Json::parse_event_t event, Json& value) {
-        return event != Json::parse_event_t::object_end || depth != 2 || value.value("cat", "") == "pipeline";
-    };
-    Json const file = Json::parse(trace, wanted);
+/// Most bytes of a trace: those of 256 ranks that fill their buffers (2^18 spans, up to 64 MiB).
+constexpr std::uint64_t most_trace_bytes = std::uint64_t{1} << 34;
+
+/// The computes of a pipeline in a trace, by process; a stage that is not said is -1. All else is dropped while the
+/// file is read.
+inline std::map<int, std::vector<Bar>> pipeline_spans(std::filesystem::path const& path) {
+    using io::detail::Json, io::detail::member, io::detail::refuse_json;
     std::map<int, std::vector<Bar>> ranks;
-    for (Json const& event : file.at("traceEvents")) {
-        auto const operation = std::find(pipeline::operation_names.begin(), pipeline::operation_names.end(),
-                                         event.at("name").get<std::string>());
+    auto const is_text = [](Json const& event, char const* key, std::string_view text) {
+        auto const found = event.find(key);
+        return found != event.end() && found->is_string() && found->get_ref<std::string const&>() == text;
+    };
+    auto const count = [](Json const& in, char const* key, int fallback = -1) {
+        if (fallback >= 0 && !in.contains(key)) return fallback;
+        return static_cast<int>(
+            io::detail::whole_number(member(in, key, key), key, 0, std::numeric_limits<int>::max()));
+    };
+    auto const nanoseconds = [](Json const& event, char const* key) {
+        auto const& time = member(event, key, key);
+        if (!time.is_number() || !(time.get<double>() >= 0 && time.get<double>() <= 1e15))
+            refuse_json(key, "microseconds from 0 to 1e15", time);
+        return static_cast<pipeline::Time>(std::llround(time.get<double>() * 1000));
+    };
+    auto const take = [&](std::size_t depth, Json const& event) {
+        if (depth != 2) return false;
+        if (!is_text(event, "cat", "pipeline") || !is_text(event, "ph", "X")) return true;
+        auto const operation = std::find_if(pipeline::operation_names.begin(), pipeline::operation_names.end(),
+                                            [&](std::string_view name) { return is_text(event, "name", name); });
         auto const code = static_cast<pipeline::Operation>(operation - pipeline::operation_names.begin());
-        if (!pipeline::is_compute(code) || event.at("ph") != "X") continue;
-        auto const nanoseconds = [&](char const* key) {
-            return static_cast<pipeline::Time>(std::llround(event.at(key).get<double>() * 1000));
-        };
-        Json const& of = event.at("args");
-        ranks[event.at("pid").get<int>()].push_back(
-            {{code, of.value("stage", -1), of.at("micro_batch").get<int>(), of.value("slice", 0)},
-             nanoseconds("ts"),
-             nanoseconds("ts") + nanoseconds("dur")});
-    }
+        if (!pipeline::is_compute(code)) return true;
+        auto const start = nanoseconds(event, "ts");
+        Json const& of = member(event, "args", "args");
+        ranks[count(event, "pid")].push_back(
+            {{code, of.contains("stage") ? count(of, "stage") : -1, count(of, "micro_batch"), count(of, "slice", 0)},
+             start,
+             start + nanoseconds(event, "dur")});
+        return true;
+    };
+    auto const file = io::detail::parse_object(io::File::open_for_reading(path, most_trace_bytes), take);
+    if (!file.contains("traceEvents")) refuse_json("the file", "'traceEvents' in it");
     for (auto& [rank, bars] : ranks)
         std::stable_sort(bars.begin(), bars.end(), [](Bar const& a, Bar const& b) { return a.start < b.start; });
     return ranks;
@@ -83,8 +101,8 @@ inline PipelineChart measured_chart(std::filesystem::path const& path, PipelineC
     };
     std::map<int, std::vector<Bar>> spans;
     try {
-        spans = detail::pipeline_spans(io::read_file(path));
-    } catch (nlohmann::json::exception const& error) {
+        spans = detail::pipeline_spans(path);
+    } catch (std::invalid_argument const& error) {
         refuse("it is none that train_lm --trace writes (" + std::string(error.what()) + ")");
     }
     if (processes.empty())

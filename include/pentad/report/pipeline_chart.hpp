@@ -1,4 +1,4 @@
-// Room: report. What the ranks of a pipeline compute and when, as bars: planned by a schedule or measured in a run
+// What the ranks of a pipeline compute and when, as bars: planned by a schedule or measured in a run
 // (measured_chart.hpp). chart_text.hpp and chart_svg.hpp draw both alike.
 #pragma once
 
@@ -50,11 +50,15 @@ inline PipelineChart planned_chart(pipeline::Schedule const& schedule, pipeline:
                                    std::string title) {
     PipelineChart chart{.title = std::move(title), .stages = schedule.stages(), .slices = schedule.slices};
     chart.ranks.resize(static_cast<std::size_t>(schedule.ranks()));
-    for (int rank = 0; rank < schedule.ranks(); ++rank) {
-        int mine = 0;
-        for (int stage = 0; stage < schedule.stages(); ++stage) mine += schedule.has_stage(rank, stage) ? 1 : 0;
-        chart.shades = std::max(chart.shades, mine);
-    }
+    std::vector<int> mine(chart.ranks.size()); // stages of each rank, once where two placements put one there
+    for (std::size_t stage = 0; stage < static_cast<std::size_t>(chart.stages); ++stage)
+        for (std::size_t at = 0; at < schedule.placements.size(); ++at) {
+            int const rank = schedule.placements[at][stage];
+            bool const is_new =
+                std::none_of(schedule.placements.begin(), schedule.placements.begin() + static_cast<std::ptrdiff_t>(at),
+                             [&](auto const& before) { return before[stage] == rank; });
+            if (is_new) chart.shades = std::max(chart.shades, ++mine[static_cast<std::size_t>(rank)]);
+        }
     pipeline::run_in_time(schedule, costs, [&](int rank, std::size_t at, pipeline::Time start, pipeline::Time end) {
         auto const& instruction = schedule.instructions[static_cast<std::size_t>(rank)][at];
         if (pipeline::is_compute(instruction.operation) || instruction.operation == pipeline::Operation::optimizer_step)

@@ -1,4 +1,4 @@
-// Room: report. The account of a plan for people: where the time goes, what bounds each operation, what is held and
+// The account of a plan for people: where the time goes, what bounds each operation, what is held and
 // what is sent.
 #pragma once
 
@@ -48,7 +48,7 @@ struct OperationTime {
 /// What all stages do for a micro-batch, the longest first.
 inline std::vector<OperationTime> operation_times(planner::Model const& model, planner::Hardware const& hardware,
                                                   planner::Configuration const& c) {
-    planner::Account const account(model, c);
+    planner::Account const account(model, c, 1, planner::dispatch_nodes(model, c, hardware.devices_per_node));
     planner::Rates const rates(hardware, c);
     std::vector<OperationTime> list;
     for (auto const& stage : planner::stage_shapes(model, c.pp))

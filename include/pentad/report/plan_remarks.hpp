@@ -1,4 +1,4 @@
-// Room: report. What the published guidelines say of a plan, each with its reason in the plan's own numbers.
+// What the published guidelines say of a plan, each with its reason in the plan's own numbers.
 #pragma once
 
 #include <pentad/planner/estimate.hpp>
@@ -45,18 +45,11 @@ class PlanRemarks {
 
     void say(bool follows, std::string text) { remarks_.push_back({follows, std::move(text)}); }
 
-    /// Devices from the first of a group along the axis to its last.
-    [[nodiscard]] std::int64_t span(std::string_view axis) const {
-        std::int64_t devices = 1;
-        for (std::size_t i = c_.order.size(); i-- > 0;) {
-            devices *= c_.extent(c_.order[i]);
-            if (c_.order[i] == axis) break;
-        }
-        return devices;
+    /// That a group along the axis lies on, at most.
+    [[nodiscard]] std::int64_t nodes(std::string_view axis, Configuration const& c) const {
+        return planner::nodes_of(c, axis, hardware_.devices_per_node).most;
     }
-    [[nodiscard]] std::int64_t nodes(std::string_view axis) const {
-        return (span(axis) + hardware_.devices_per_node - 1) / hardware_.devices_per_node;
-    }
+    [[nodiscard]] std::int64_t nodes(std::string_view axis) const { return nodes(axis, c_); }
     [[nodiscard]] std::string speed(planner::Rates const& rates, std::string_view axis) const {
         double const many = 1e15; // so that latency does not count
         return bytes(many / rates.collective(axis, many, 0)) + "/s";
@@ -96,11 +89,14 @@ class PlanRemarks {
             say(true, extent("tp", c_.tp) + " stays within a node: its collectives take " + of_step(seconds) + " at " +
                           speed(rates_, tp::name));
         } else {
-            std::int64_t const within = hardware_.devices_per_node;
-            auto const other = with([&](Configuration& c) {
+            std::int64_t const within = std::min(c_.tp, hardware_.devices_per_node);
+            auto other = with([&](Configuration& c) {
                 c.dp *= c.tp / within;
                 c.tp = within;
+                auto const at = std::find(c.order.begin(), c.order.end(), tp::name);
+                std::rotate(at, at + 1, c.order.end()); // among neighbours
             });
+            if (other && nodes(tp::name, other->configuration) > 1) other.reset();
             say(false, extent("tp", c_.tp) + " spans " + std::to_string(nodes(tp::name)) +
                            " nodes: its collectives take " + of_step(seconds) + " at " + speed(rates_, tp::name) +
                            against(other));
@@ -114,16 +110,15 @@ class PlanRemarks {
                     duration(other->estimate.step_s) + ", not " + duration(here_.step_s));
     }
 
-    /// Context parallelism is for activations, and neighbours of tp share a node with it.
+    /// Context parallelism is for activations, and best within a node.
     void context() {
         if (c_.cp == 1) return;
         double const seconds = here_.shares.communication[cp::name];
-        std::string const both = "tp x cp = " + std::to_string(c_.tp * c_.cp);
         if (nodes(cp::name) > 1)
-            say(false, both + " spans " + std::to_string(nodes(cp::name)) + " nodes: keys and values take " +
-                           of_step(seconds) + " at " + speed(rates_, cp::name));
+            say(false, extent("cp", c_.cp) + " spans " + std::to_string(nodes(cp::name)) +
+                           " nodes: keys and values take " + of_step(seconds) + " at " + speed(rates_, cp::name));
         else
-            say(true, both + " stays within a node: keys and values take " + of_step(seconds) + " at " +
+            say(true, extent("cp", c_.cp) + " stays within a node: keys and values take " + of_step(seconds) + " at " +
                           speed(rates_, cp::name));
         auto const other = with([](Configuration& c) {
             c.dp *= c.cp;
@@ -149,10 +144,14 @@ class PlanRemarks {
         if (nodes(ep::name) == 1)
             say(true, held + ", and stays within a node: the rows take " + of_step(seconds) + " at " +
                           speed(rates_, ep::name));
-        else
+        else {
+            auto const sent_to = planner::dispatch_nodes(model_, c_, hardware_.devices_per_node);
+            double const rows = planner::sent_rows_of_a_token(model_, c_, sent_to).across;
             say(false, held + ", but spans " + std::to_string(nodes(ep::name)) + " nodes: the rows, " +
-                           std::to_string(e.top_k) + " for each token, take " + of_step(seconds) + " at " +
-                           speed(rates_, ep::name));
+                           (sent_to == 1 ? std::to_string(e.top_k) + " for each token"
+                                         : detail::three_figures(rows) + " for each token between nodes") +
+                           ", take " + of_step(seconds) + " at " + speed(rates_, ep::name));
+        }
     }
 
     /// Huang et al. 2019 (GPipe), section 2.3: the bubble is little where there are 4 micro-batches for a stage.

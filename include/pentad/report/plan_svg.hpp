@@ -1,4 +1,4 @@
-// Room: report. Plans as a picture: the memory of the fullest rank against the MFU, the front and the limit.
+// Plans as a picture: the memory of the fullest rank against the MFU, the front and the limit.
 #pragma once
 
 #include <pentad/planner/search.hpp>

@@ -1,4 +1,4 @@
-// Room: report. Plans as a table for people: memory, time and bytes, and why the near misses lost.
+// Plans as a table for people: memory, time and bytes, and why the near misses lost.
 #pragma once
 
 #include <pentad/planner/search.hpp>

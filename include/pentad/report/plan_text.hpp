@@ -1,4 +1,4 @@
-// Room: report. The words of plans: how a mesh, its settings and what it lacks are written.
+// The words of plans: how a mesh, its settings and what it lacks are written.
 #pragma once
 
 #include <pentad/planner/estimate.hpp>

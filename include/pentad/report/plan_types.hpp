@@ -1,4 +1,4 @@
-// Room: report. A plan as C++ to paste: its mesh, layouts and strategies as types, and the rest as a RunSettings.
+// A plan as C++ to paste: its mesh, layouts and strategies as types, and the rest as a RunSettings.
 #pragma once
 
 #include <pentad/planner/configuration.hpp>

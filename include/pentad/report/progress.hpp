@@ -1,4 +1,4 @@
-// Room: report. How a run gets on, for the person who waits: on a terminal a bar in one line that keeps being
+// How a run gets on, for the person who waits: on a terminal a bar in one line that keeps being
 // rewritten, in a file a plain line a step, or nothing. For one rank to own; the others make it quiet.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: report. What pictures are written with: SVG that needs no script and no font.
+// What pictures are written with: SVG that needs no script and no font.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Room: report. What is known of the terminal that people look at, if it is one.
+// What is known of the terminal that people look at, if it is one.
 #pragma once
 
 #include <sys/ioctl.h>

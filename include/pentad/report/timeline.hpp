@@ -1,4 +1,4 @@
-// Room: report. A timeline of a run, for ui.perfetto.dev or chrome://tracing: each rank writes its spans as text, one
+// A timeline of a run, for ui.perfetto.dev or chrome://tracing: each rank writes its spans as text, one
 // rank puts the texts together. The format is Chrome's trace events: a process for each rank, times in microseconds.
 #pragma once
 

@@ -1,9 +1,9 @@
-// Room: tensor. Where tensors live and work is done: the communicators of the mesh, an execution space instance, and
+// Where tensors live and work is done: the communicators of the mesh, an execution space instance, and
 // the pools that buffers come from.
 #pragma once
 
 #include <pentad/comm/communicator.hpp>
-#include <pentad/comm/pool.hpp>
+#include <pentad/memory/pool.hpp>
 #include <pentad/observe/counters.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -29,18 +29,19 @@ class Context {
     [[nodiscard]] comm::Communicators& communicators() const { return *communicators_; }
     [[nodiscard]] Exec const& exec() const { return exec_; }
     /// A buffer of `bytes` bytes, uninitialised, counted under `kind`.
-    [[nodiscard]] comm::Block<memory_space> take(std::size_t bytes,
-                                                 observe::Memory kind = observe::Memory::activations) const {
+    [[nodiscard]] memory::Buffer<memory_space> take(std::size_t bytes,
+                                                    observe::Memory kind = observe::Memory::activations) const {
         return pools_[static_cast<std::size_t>(kind)].take(bytes);
     }
 
   private:
     comm::Communicators* communicators_;
     Exec exec_;
-    mutable std::array<comm::Pool<memory_space>, 5> pools_{
-        comm::Pool<memory_space>(observe::Memory::parameters), comm::Pool<memory_space>(observe::Memory::gradients),
-        comm::Pool<memory_space>(observe::Memory::optimizer), comm::Pool<memory_space>(observe::Memory::activations),
-        comm::Pool<memory_space>(observe::Memory::communication)};
+    mutable std::array<memory::Pool<memory_space>, 5> pools_{
+        memory::Pool<memory_space>(observe::Memory::parameters), memory::Pool<memory_space>(observe::Memory::gradients),
+        memory::Pool<memory_space>(observe::Memory::optimizer),
+        memory::Pool<memory_space>(observe::Memory::activations),
+        memory::Pool<memory_space>(observe::Memory::communication)};
 };
 
 } // namespace pentad

@@ -1,4 +1,4 @@
-// Room: tensor. A redistribution and the computation beside it. `Blocking` carries out one and then the other;
+// A redistribution and the computation beside it. `Blocking` carries out one and then the other;
 // `Overlap<Chunks>` decomposes a gather or a reduce-scatter across a network into pieces, each of which is computed
 // with while others are on their way. What is computed is the same.
 #pragma once

@@ -1,11 +1,11 @@
-// Room: tensor. redistribute<To>(tensor): carries out the plan between two layouts. This is the only place where a
+// redistribute<To>(tensor): carries out the plan between two layouts. This is the only place where a
 // layer communicates; the backward of a redistribution is the redistribution between the duals. Redistribution<To>
 // starts one.
 #pragma once
 
 #include <pentad/comm/collectives.hpp>
-#include <pentad/comm/copy.hpp>
 #include <pentad/layout/plan.hpp>
+#include <pentad/memory/copy.hpp>
 #include <pentad/tensor/tensor.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -51,7 +51,7 @@ void copy_rows(Exec const& exec, T const* in, std::size_t in_stride, T* out, std
 /// A shard on its way through a plan.
 template <class T, class Exec>
 struct Shard {
-    comm::Block<typename Exec::memory_space> block;
+    memory::Buffer<typename Exec::memory_space> block;
     T* data;
     std::array<std::size_t, max_dimensions> local;
     std::size_t rank;
@@ -86,7 +86,7 @@ template <class T, class Exec>
 Shard<T, Exec> own(Context<Exec> const& context, Shard<T, Exec> shard) {
     if (shard.writable()) return shard;
     auto copy = shard.with(context, 0, shard.local[0]);
-    comm::copy(context.exec(), copy.data, shard.data, shard.size() * sizeof(T));
+    memory::copy(context.exec(), copy.data, shard.data, shard.size() * sizeof(T));
     return copy;
 }
 
@@ -99,7 +99,7 @@ Shard<T, Exec> carry_out_locally(Context<Exec> const& context, PlanStep const& s
     if (step.kind == StepKind::keep_first) {
         if (index == 0) return shard;
         shard = own(context, std::move(shard));
-        comm::clear(exec, shard.data, shard.size() * sizeof(T));
+        memory::clear(exec, shard.data, shard.size() * sizeof(T));
         return shard;
     }
     std::size_t const before = shard.product(0, d), after = shard.product(d + 1, shard.rank), extent = shard.local[d];
@@ -111,7 +111,7 @@ Shard<T, Exec> carry_out_locally(Context<Exec> const& context, PlanStep const& s
     }
     auto result = shard.with(context, d, extent * n); // embed
     std::size_t const row = extent * after;
-    comm::clear(exec, result.data, result.size() * sizeof(T));
+    memory::clear(exec, result.data, result.size() * sizeof(T));
     copy_rows(exec, shard.data, row, result.data + index * row, n * row, before, row);
     return result;
 }
@@ -220,7 +220,7 @@ void redistribute_into(Tensor<L, Exec> tensor, Tensor<To, Exec> const& target) {
             return;
         }
         auto const result = redistribute<To>(std::move(tensor));
-        comm::copy(context.exec(), target.data(), result.data(), result.size() * sizeof(typename L::element));
+        memory::copy(context.exec(), target.data(), result.data(), result.size() * sizeof(typename L::element));
     }
 }
 

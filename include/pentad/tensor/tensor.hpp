@@ -1,12 +1,12 @@
-// Room: tensor. A distributed tensor: this rank's shard as a View, and the layout, as a type, that says what it is a
+// A distributed tensor: this rank's shard as a View, and the layout, as a type, that says what it is a
 // shard of. Copies share the buffer.
 #pragma once
 
-#include <pentad/comm/copy.hpp>
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/cost.hpp>
+#include <pentad/memory/copy.hpp>
+#include <pentad/memory/view.hpp>
 #include <pentad/tensor/context.hpp>
-#include <pentad/tensor/view.hpp>
 
 #include <array>
 #include <cstddef>
@@ -24,7 +24,7 @@ class Tensor {
     using layout = L;
     using element = typename L::element;
     using context_type = Context<Exec>;
-    using block_type = comm::Block<typename Exec::memory_space>;
+    using block_type = memory::Buffer<typename Exec::memory_space>;
     static constexpr std::size_t rank = L::rank;
     using extents_type = std::array<std::size_t, rank>;
 
@@ -78,12 +78,12 @@ class Tensor {
         return View<element, 2, Exec>(data_, columns == 0 ? 0 : size() / columns, columns);
     }
     /// Zeros, in order with the work of the context.
-    void clear() const { comm::clear(context_->exec(), data_, size() * sizeof(element)); }
+    void clear() const { memory::clear(context_->exec(), data_, size() * sizeof(element)); }
     /// This rank's shard from the host and to it, row-major. Both wait.
     void set(element const* host) const {
-        comm::copy_from_host(context_->exec(), data_, host, size() * sizeof(element));
+        memory::copy_from_host(context_->exec(), data_, host, size() * sizeof(element));
     }
-    void get(element* host) const { comm::copy_to_host(context_->exec(), host, data_, size() * sizeof(element)); }
+    void get(element* host) const { memory::copy_to_host(context_->exec(), host, data_, size() * sizeof(element)); }
     /// The layout with its global extents, in the short form.
     [[nodiscard]] std::string describe() const { return to_string(L::value, global_.data()); }
 

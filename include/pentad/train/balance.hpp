@@ -1,4 +1,4 @@
-// Room: train. How many layers each stage of the pipeline has: as measured here, so that the costliest stage is as
+// How many layers each stage of the pipeline has: as measured here, so that the costliest stage is as
 // cheap as can be.
 #pragma once
 

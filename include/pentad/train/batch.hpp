@@ -1,4 +1,4 @@
-// Room: train. The tokens and targets of a step: this rank's part of the global batch, the same batch on every mesh.
+// The tokens and targets of a step: this rank's part of the global batch, the same batch on every mesh.
 #pragma once
 
 #include <pentad/io/text_data.hpp>
@@ -27,6 +27,7 @@ class Batch {
         }
         host_tokens_.resize(tokens_[0].size());
         host_targets_.resize(tokens_[0].size());
+        window_.resize(setup.slices * setup.seq + 1);
         prepare_redistribution<Counts, invariant_t<Counts>>(setup.context);
     }
 
@@ -44,12 +45,12 @@ class Batch {
                 for (std::size_t row = 0; row < rows; ++row) {
                     auto const sequence =
                         (static_cast<std::size_t>(step - 1) * micro_batches_ + i) * setup_->batch + first_row + row;
-                    auto const window = data.window(static_cast<std::int64_t>(sequence));
+                    data.read(static_cast<std::int64_t>(sequence), window_);
                     for (std::size_t column = 0; column < columns; ++column) {
                         std::size_t const position = slice * setup_->seq + partition.global_index(shard, column);
-                        auto const target = static_cast<std::uint8_t>(window[position + 1]);
+                        auto const target = static_cast<std::uint8_t>(window_[position + 1]);
                         bool const counts = !ignored_ || target != *ignored_;
-                        host_tokens_[row * columns + column] = static_cast<std::uint8_t>(window[position]);
+                        host_tokens_[row * columns + column] = static_cast<std::uint8_t>(window_[position]);
                         host_targets_[row * columns + column] = counts ? target : -1;
                         if (counts) ++valid_[i * valid_.size() / micro_batches_];
                     }
@@ -79,6 +80,7 @@ class Batch {
     std::optional<std::uint8_t> ignored_;
     std::vector<Tensor<Tokens, Exec>> tokens_, targets_;
     std::vector<i32> host_tokens_, host_targets_;
+    std::vector<unsigned char> window_; ///< a sequence, in all its slices, and the byte after it
     std::vector<double> valid_;
 };
 

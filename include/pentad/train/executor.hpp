@@ -1,4 +1,4 @@
-// Room: train. Runs a pipeline schedule on this rank's stages of a model: what the schedule says, in its order, on the
+// Runs a pipeline schedule on this rank's stages of a model: what the schedule says, in its order, on the
 // machine that the validator proves it for. Sends and receives are posted; a compute waits for what it needs.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: train. Gathers the weights as whole tensors under their published names, the same for any mesh, and hands them
+// Gathers the weights as whole tensors under their published names, the same for any mesh, and hands them
 // to a sink on rank 0: parameter by parameter, so that no rank ever holds more than one of them (the same matrix of all
 // experts of a layer is one) whole.
 #pragma once
@@ -158,7 +158,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, We
         if (!is_root) return;
         std::size_t const rows = whole.extents()[0];
         host.resize(whole.size() / rows * parameter.valid_rows());
-        comm::copy_to_host(exec, host.data(), whole.data(), host.size() * sizeof(A));
+        memory::copy_to_host(exec, host.data(), whole.data(), host.size() * sizeof(A));
         if (is_writer) {
             attempt([&] { sink.append(std::span<A const>(host)); });
             return;

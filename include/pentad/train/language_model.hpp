@@ -1,4 +1,4 @@
-// Room: train. The language model that train_lm trains, and this rank's stages of it: LLaMA where its feed-forward
+// The language model that train_lm trains, and this rank's stages of it: LLaMA where its feed-forward
 // blocks are dense, Mixtral where they are experts. A stage of the pipeline is a contiguous slice of the layers.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: train. Measures the machine that it runs on, all ranks at work, as the planner's hardware.
+// Measures the machine that it runs on, all ranks at work, as the planner's hardware.
 #pragma once
 
 #include <pentad/comm/communicator.hpp>

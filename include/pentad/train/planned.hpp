@@ -1,15 +1,16 @@
-// Room: train. A run as the planner sees it.
+// A run as the planner sees it.
 #pragma once
 
+#include <pentad/pipeline/simulator.hpp>
+#include <pentad/planner/account.hpp>
 #include <pentad/planner/configuration.hpp>
+#include <pentad/planner/memory.hpp>
 #include <pentad/planner/model.hpp>
 #include <pentad/train/run_settings.hpp>
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
-#include <type_traits>
+#include <vector>
 
 namespace pentad::train {
 
@@ -44,6 +45,51 @@ inline planner::Configuration planned_configuration(RunSettings const& settings,
                                                                       : planner::ContextStrategy::all_gather;
     mesh.zigzag = settings.order == Order::zigzag;
     return mesh;
+}
+
+/// The memory of each rank of the pipeline in a step.
+/// @param layers of each stage; none: as many for each
+inline std::vector<planner::Memory> planned_memory(planner::Model const& model, planner::Configuration const& c,
+                                                   pipeline::Schedule const& schedule,
+                                                   std::vector<std::size_t> const& layers) {
+    planner::Account const account(model, c, static_cast<int>(schedule.placements.size()));
+    std::vector<planner::StageShape> shapes;
+    std::int64_t first = 0;
+    auto const stages = static_cast<std::int64_t>(schedule.stages());
+    for (std::int64_t stage = 0; stage < stages; ++stage) {
+        auto const count = layers.empty() ? model.layers * (stage + 1) / stages - model.layers * stage / stages
+                                          : static_cast<std::int64_t>(layers.at(static_cast<std::size_t>(stage)));
+        shapes.push_back(
+            {first, count, planner::layers_with_experts(model, first, first + count), stage == 0, stage + 1 == stages});
+        first += count;
+    }
+    pipeline::Costs costs;
+    costs.stages.clear();
+    auto const input =
+        planner::size_of(c.element) * planner::Work(model, c).streamed() * static_cast<double>(model.hidden);
+    for (auto const& shape : shapes) {
+        double saved = 0, left = 0;
+        account.for_each_kind(shape, [&](planner::PartAccount const& part, double count) {
+            saved += count * part.saved;
+            left += count * part.left;
+        });
+        costs.stages.push_back({.activation = static_cast<std::int64_t>(saved),
+                                .weight_part = static_cast<std::int64_t>(left),
+                                .input = static_cast<std::int64_t>(input)});
+    }
+    auto const simulation = pipeline::simulate_proven(schedule, costs);
+    std::vector<planner::Memory> memory;
+    for (int rank = 0; rank < schedule.ranks(); ++rank) {
+        planner::Memory& own = memory.emplace_back();
+        for (int stage = 0; stage < schedule.stages(); ++stage)
+            if (schedule.has_stage(rank, stage))
+                for (auto const& bucket : account.buckets(shapes[static_cast<std::size_t>(stage)]))
+                    planner::add_bucket(own, bucket, c);
+        own.weights *= static_cast<double>(schedule.weight_versions);
+        own.activations = static_cast<double>(simulation.ranks[static_cast<std::size_t>(rank)].peak_memory);
+        own.workspace = planner::workspace_of(model, c);
+    }
+    return memory;
 }
 
 } // namespace pentad::train

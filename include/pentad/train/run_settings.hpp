@@ -1,4 +1,4 @@
-// Room: train. What a run is made of beside its types, and the numbers of a step.
+// What a run is made of beside its types, and the numbers of a step.
 #pragma once
 
 #include <pentad/layers/model_shape.hpp>
@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <numbers>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace pentad::train {
@@ -35,6 +37,8 @@ struct RunSettings {
     std::int64_t warmup = 10;
     double weight_decay = 0.1;
     double clip = 1; ///< largest global norm of the gradient; 0: any
+    /// Steps in a row whose loss or gradient is not finite, none of which changes a weight, before step() gives up.
+    std::int64_t max_bad_steps = 3;
     double balance_coefficient = 0.01;
     double z_coefficient = 0.001;
     std::uint64_t seed = 1;
@@ -56,6 +60,13 @@ struct StepResult {
     double z_loss = 0;        ///< likewise
     double gradient_norm = 0; ///< of an asynchronous schedule: the root mean square over its updates
     double learning_rate = 0;
+    std::string not_finite{}; ///< what is not: "the gradient of model.norm.weight on rank 3 (stage 1)"; empty: nothing
+};
+
+/// Too many steps in a row came out as something other than finite numbers.
+class NotFinite : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
 };
 
 /// FLOPs of the model for a token, forward and backward: 6 for each weight of a product that the token meets, and the

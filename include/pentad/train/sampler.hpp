@@ -1,9 +1,9 @@
-// Room: train. Draws text from a model on the mesh that trained it: no weight moves. Temperature 1, by the Gumbel-max
+// Draws text from a model on the mesh that trained it: no weight moves. Temperature 1, by the Gumbel-max
 // trick: the largest of logit + noise over all of the vocabulary, wherever its parts are.
 #pragma once
 
 #include <pentad/layers/layer.hpp>
-#include <pentad/tensor/random.hpp>
+#include <pentad/layout/random.hpp>
 #include <pentad/train/trainer.hpp>
 
 #include <algorithm>
@@ -71,7 +71,7 @@ std::string sample(Trainer<Stream, Exec>& trainer, std::string prompt, std::int6
             std::size_t const first = columns * communicators.shard_index(AxisNames(tp::name));
             using T = typename Stream::element;
             std::vector<T> row(columns);
-            comm::copy_to_host(context.exec(), row.data(), logits.data() + at * columns, columns * sizeof(T));
+            memory::copy_to_host(context.exec(), row.data(), logits.data() + at * columns, columns * sizeof(T));
             for (std::size_t i = 0; i < columns && first + i < 256; ++i) {
                 double const u = random::uniform(seed, random::stream("sample"),
                                                  static_cast<std::uint64_t>(drawn) * 256 + first + i);

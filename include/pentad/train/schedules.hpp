@@ -1,4 +1,4 @@
-// Room: train. The schedules that a trainer runs, proven before it is made.
+// The schedules that a trainer runs, proven before it is made.
 #pragma once
 
 #include <pentad/pipeline/messages.hpp>

@@ -1,4 +1,4 @@
-// Room: train. Where the stages of a schedule are: on the mesh, and among the layers of the model.
+// Where the stages of a schedule are: on the mesh, and among the layers of the model.
 #pragma once
 
 #include <pentad/mesh/mesh.hpp>

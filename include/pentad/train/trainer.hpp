@@ -1,7 +1,8 @@
-// Room: train. Training a language model on a mesh: forward and backward by a pipeline schedule, the gradients reduced
+// Training a language model on a mesh: forward and backward by a pipeline schedule, the gradients reduced
 // as their layouts say, clipping, AdamW, evaluation.
 #pragma once
 
+#include <pentad/comm/rooted.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
@@ -55,8 +56,9 @@ class Trainer final : private StageOwner {
     Trainer(Trainer const&) = delete;
     Trainer& operator=(Trainer const&) = delete;
 
-    /// One run of the schedule, counted from 1: one update of the weights, or those of an asynchronous schedule.
-    /// Collective over all ranks.
+    /// One run of the schedule, counted from 1: one update of the weights, or those of an asynchronous schedule. Where
+    /// a loss or the gradient is not finite no weight changes, and the result says what it is. Collective over all
+    /// ranks. @throws NotFinite on all ranks after max_bad_steps such steps in a row
     StepResult step(std::int64_t number) {
         number_ = number;
         store_.clear_gradients();
@@ -65,10 +67,20 @@ class Trainer final : private StageOwner {
         result.learning_rate = train::learning_rate(settings_, number);
         if (is_asynchronous()) {
             result.gradient_norm = store_.norm() / std::sqrt(static_cast<double>(training().updates));
+            if (!is_finite(result)) // the schedule has updated the weights by now
+                give_up(result, "which has changed the weights, as " + training().name + " updates each stage at once");
             store_.gather();
             return result;
         }
         result.gradient_norm = store_.reduce_gradients();
+        if (!is_finite(result)) {
+            result.not_finite = not_finite(result);
+            store_.skip_update();
+            if (++bad_steps_ >= settings_.max_bad_steps)
+                give_up(result, "and so were the " + std::to_string(bad_steps_ - 1) + " steps before");
+            return result;
+        }
+        bad_steps_ = 0;
         auto adamw = optimizer_settings();
         if (settings_.clip > 0) adamw.gradient_scale = std::min(1.0, settings_.clip / (result.gradient_norm + 1e-6));
         store_.update(number, adamw);
@@ -127,6 +139,44 @@ class Trainer final : private StageOwner {
                 .beta2 = 0.95,
                 .epsilon = 1e-8,
                 .weight_decay = settings_.weight_decay};
+    }
+
+    static bool is_finite(StepResult const& result) {
+        return std::isfinite(result.loss + result.balance_loss + result.z_loss) && std::isfinite(result.gradient_norm);
+    }
+    [[noreturn]] void give_up(StepResult const& result, std::string const& more) {
+        throw NotFinite("step " + std::to_string(number_) + ": " +
+                        (result.not_finite.empty() ? not_finite(result) : result.not_finite) + " is not finite, " +
+                        more);
+    }
+    /// What is not finite, and where it is seen first. Collective.
+    [[nodiscard]] std::string not_finite(StepResult const& result) {
+        std::string own;
+        double losses = 0;
+        for (auto const& pass : passes_) losses += pass.loss_sum + pass.balance_sum + pass.z_sum;
+        if (!std::isfinite(losses)) own = "the loss";
+        if (std::isfinite(result.loss + result.balance_loss + result.z_loss))
+            if (auto const name = store_.not_finite(model_); !name.empty()) own = "the gradient of " + name;
+        // Backward passes carry it to all stages before: of the last stage that has it, the first rank.
+        auto const& world = context_->communicators().world();
+        using Last = Layout<f64, Dims<Dim<flat>>, PartialMax<dp, pp, ep, cp, tp>>;
+        std::array<double, 1> place{-1};
+        if (!own.empty())
+            place[0] = static_cast<double>((model_.stages().back() + 1) * world.size() - 1 - world.rank());
+        auto const found = static_cast<int>(total<Last, 1>(place)[0]);
+        if (found < 0) return "the norm of the gradient"; // finite gradients with a sum of squares that is not
+        int const rank = world.size() - 1 - found % world.size();
+        for (int const stage : model_.stages())
+            own += (stage == model_.stages().front() ? " on rank " + std::to_string(rank) + " (stage " : ", ") +
+                   std::to_string(stage);
+        own += ")";
+        std::array<char, 256> text{};
+        own.copy(text.data(), text.size() - 1);
+        comm::broadcast(
+            Kokkos::DefaultHostExecutionSpace(), world,
+            Kokkos::View<char*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(text.data(), text.size()),
+            rank);
+        return text.data();
     }
 
     void use_version(int stage, int version) override { store_.use_version(stage, static_cast<std::size_t>(version)); }
@@ -190,7 +240,8 @@ class Trainer final : private StageOwner {
     Batch<Exec> batch_;
     Executor<Model, Stream, Exec> executor_;
     std::vector<Pass<Exec>> passes_;
-    std::int64_t number_ = 0; ///< of the step
+    std::int64_t number_ = 0;    ///< of the step
+    std::int64_t bad_steps_ = 0; ///< in a row
 };
 
 } // namespace pentad::train

@@ -1,4 +1,4 @@
-// Room: zero. Buckets: the memory of parameters that are synchronised alike, flat and in one piece, with their
+// Buckets: the memory of parameters that are synchronised alike, flat and in one piece, with their
 // gradients and optimizer state. What a bucket sends is the plan from its gradient's layout to its state's layout, and
 // back.
 #pragma once
@@ -80,6 +80,8 @@ class BucketBase : public GradientOwner {
     virtual void reduce() = 0;
     /// Adds this rank's summand of the squared norm of the reduced gradient; each element counts once.
     virtual void add_squares(Tensor<SquareSum, Exec> const& total) = 0;
+    /// Forgets the reduced gradients.
+    virtual void skip_update() = 0;
     /// Updates this rank's shard of the weights.
     virtual void update(std::int64_t step, kernels::AdamWSettings settings) = 0;
     /// Gathers the updated weights, if that has not been done.
@@ -127,13 +129,13 @@ class Bucket final : public BucketBase<T, Exec> {
         kernels::convert<A, T>(context_->exec(), gradient_.flat(), newest().flat());
         auto const master = optimizer_.master(shard());
         if constexpr (AdamW<State, T, Exec>::has_master)
-            comm::copy(context_->exec(), master.data(), part_of(gradient_.data()).data(), master.size() * sizeof(A));
+            memory::copy(context_->exec(), master.data(), part_of(gradient_.data()).data(), master.size() * sizeof(A));
         clear_gradients();
     }
     void export_to_gradients() override {
         auto const target = gradient_.template as<Whole<A>>();
         auto const master = optimizer_.master(shard());
-        comm::copy(context_->exec(), part_of(gradient_.data()).data(), master.data(), master.size() * sizeof(A));
+        memory::copy(context_->exec(), part_of(gradient_.data()).data(), master.data(), master.size() * sizeof(A));
         redistribute_into(Tensor<State, Exec>(*context_, master.extents(), {}, part_of(gradient_.data()).data()),
                           target);
     }
@@ -159,11 +161,13 @@ class Bucket final : public BucketBase<T, Exec> {
         auto const once = redistribute<typename Count::Summand>(std::move(own));
         kernels::add<f64>(context_->exec(), once.flat(), total.flat());
     }
+    void skip_update() override { reduced_ = {}; }
     void update(std::int64_t step, kernels::AdamWSettings settings) override {
         if (!decays_) settings.weight_decay = 0;
         auto const older = shard();
         ++this->updates_;
-        if (versions_.size() > 1) comm::copy(context_->exec(), shard().data(), older.data(), older.size() * sizeof(T));
+        if (versions_.size() > 1)
+            memory::copy(context_->exec(), shard().data(), older.data(), older.size() * sizeof(T));
         optimizer_.update(shard(), reduced_, step, settings);
         reduced_ = {};
         is_gathered_ = false;

@@ -1,4 +1,4 @@
-// Room: zero. AdamW on a bucket, or on this rank's shard of it. A gradient that is still partial is refused by the
+// AdamW on a bucket, or on this rank's shard of it. A gradient that is still partial is refused by the
 // compiler.
 #pragma once
 

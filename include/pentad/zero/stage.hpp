@@ -1,4 +1,4 @@
-// Room: zero. The ZeRO stages as layouts of a bucket of flat elements (Rajbhandari et al. 2020, section 5): what is
+// The ZeRO stages as layouts of a bucket of flat elements (Rajbhandari et al. 2020, section 5): what is
 // synchronised, and over which axes the optimizer state is sharded, follows from the layout of the gradients.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: zero. The parameters of this rank: sorted into buckets by the axes over which their gradients are partial,
+// The parameters of this rank: sorted into buckets by the axes over which their gradients are partial,
 // drawn, synchronised, clipped, updated. The axes come from the parameters' types; nothing here names one. A model of
 // several stages has buckets for each of them.
 #pragma once
@@ -74,6 +74,21 @@ class ParameterStore {
         norm_.clear();
         for (auto const& entry : buckets_) entry.bucket->add_squares(norm_);
         return norm();
+    }
+    /// The name of the last parameter, which backward passes come to first, with a gradient on this rank that is not
+    /// finite; empty where there is none. After reduce_gradients(). Fences.
+    template <class Model>
+    std::string not_finite(Model& model) const {
+        std::string name;
+        for_each_parameter(model, [&](int, auto const& parameter) {
+            if (!std::isfinite(kernels::sum_of_squares<A>(context_->exec(), parameter.gradient().flat())))
+                name = parameter.name();
+        });
+        return name;
+    }
+    /// Forgets the reduced gradients instead.
+    void skip_update() {
+        for (auto const& entry : buckets_) entry.bucket->skip_update();
     }
     /// One update with the reduced gradients. What is sharded is gathered by gather().
     void update(std::int64_t step, kernels::AdamWSettings const& settings) {

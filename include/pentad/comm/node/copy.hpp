@@ -1,4 +1,4 @@
-// Room: comm. Copies between ranks of a node: through the caches, or past them for what is larger than they are.
+// Copies between ranks of a node: through the caches, or past them for what is larger than they are.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Room: comm. What an exchange reads straight from the memory of other ranks, and in an all-reduce writes there:
+// What an exchange reads straight from the memory of other ranks, and in an all-reduce writes there:
 // mapped, where it lies in segments, or else by the kernel, which looks it up or gets it lent.
 #pragma once
 
@@ -75,7 +75,7 @@ class Direct {
   private:
     enum class Stage { mapping, lending, reading, collecting };
 
-    [[nodiscard]] Place const& buffer(std::size_t p) const { return turn_.of(p).notice.buffer; }
+    [[nodiscard]] memory::Place const& buffer(std::size_t p) const { return turn_.of(p).notice.buffer; }
     /// In an all-reduce each rank sums its share, in its own memory unless it can write to that of all.
     [[nodiscard]] bool has_shares() const { return task_->operation == Operation::all_reduce && !all_shared_; }
     /// True when rank p lends its memory.
@@ -84,7 +84,7 @@ class Direct {
         for (std::size_t p = 0; p < n_; ++p) {
             if (p == me_ || !task_->is_source(p)) continue;
             if (lends(p) && !turn_.group->opens_pipe(p)) return false;
-            if (!buffer(p).is_shared() || shared_memory().at(buffer(p)) != nullptr) continue;
+            if (!buffer(p).is_shared() || memory::shared_memory().at(buffer(p)) != nullptr) continue;
             static bool has_complained = false;
             if (!std::exchange(has_complained, true))
                 std::fprintf(stderr, "pentad: rank %d cannot map the memory of rank %d (%s): it goes through copies\n",
@@ -97,7 +97,7 @@ class Direct {
     [[nodiscard]] std::byte* address(std::size_t p) const {
         if (p == me_) return const_cast<std::byte*>(task_->in);
         if (!buffer(p).is_shared()) return nullptr;
-        auto* const address = shared_memory().at(buffer(p));
+        auto* const address = memory::shared_memory().at(buffer(p));
         if (address == nullptr)
             turn_.group->give_up("the memory of rank " + std::to_string(turn_.group->members()[p]) +
                                  " is no longer mapped");

@@ -1,4 +1,4 @@
-// Room: comm. One collective of a node's ranks under way: through mailboxes (mail.hpp), or, where every buffer that is
+// One collective of a node's ranks under way: through mailboxes (mail.hpp), or, where every buffer that is
 // read is open to all, straight from each other's memory (direct.hpp).
 #pragma once
 
@@ -117,7 +117,7 @@ class Exchange final : public Pending {
     void choose_way(Notice& notice) {
         std::size_t const given = task_.operation == Operation::all_gather ? task_.piece_of(me_).bytes : task_.bytes;
         bool const by_mail = mail_.is_small() || task_.access == Access::mailboxes;
-        if (!by_mail) notice.buffer = shared_memory().locate(task_.in, given);
+        if (!by_mail) notice.buffer = memory::shared_memory().locate(task_.in, given);
         in_segments_ = notice.buffer.is_shared();
         PossibleWays possible{Way::streamed, in_segments_ ? Way::cached : Way::all_streamed};
         if (mail_.is_small()) possible = {Way::cached, Way::mail_streamed};

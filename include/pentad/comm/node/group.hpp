@@ -1,13 +1,13 @@
-// Room: comm. The ranks of a communicator that share a node's memory, found by mapping each other's: what they post to
+// The ranks of a communicator that share a node's memory, found by mapping each other's: what they post to
 // each other, the mailboxes through which data goes that lies in no segment, and what the kernel lets them read or
 // lend.
 #pragma once
 
+#include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/pipes.hpp>
-#include <pentad/comm/node/shared_memory.hpp>
 #include <pentad/comm/node/ways.hpp>
-#include <pentad/mesh/number.hpp>
+#include <pentad/memory/shared_memory.hpp>
 
 #include <mpi.h>
 #include <sys/stat.h>
@@ -41,7 +41,7 @@ struct Notice {
     std::int64_t root = -1;
     std::uint64_t bytes = 0; ///< of the unscattered side; all ones where counts are given
     // What follows is the rank's own.
-    Place buffer;                 ///< what the others read (all-reduce: and write), where it lies in a segment
+    memory::Place buffer;         ///< what the others read (all-reduce: and write), where it lies in a segment
     std::uint64_t address = 0;    ///< of the same in its process, where the kernel is to read it
     std::uint64_t longest = 0;    ///< of the pieces that this rank sends
     bool lends = false;           ///< the kernel is to read it from this rank's pipes
@@ -98,9 +98,10 @@ class Group {
         pieces_at_ = sizeof(Failure) + slots * sizeof(Slot);
         pipes_at_ = pieces_at_ + slots * sizeof(Piece) * static_cast<std::size_t>(ranks);
         mail_at_ = (pipes_at_ + sizeof(std::int32_t) * static_cast<std::size_t>(ranks) + 4095) / 4096 * 4096;
-        auto& memory = shared_memory();
-        void* const block = memory.allocate(mail_at_ + slots * box + lanes * depth * chunk);
-        auto const own = block == nullptr ? Place{} : memory.locate(block, 1);
+        auto& segments = memory::shared_memory();
+        if (auto const limit = environment::shared_memory_limit()) segments.limit(*limit);
+        void* const block = segments.allocate(mail_at_ + slots * box + lanes * depth * chunk);
+        auto const own = block == nullptr ? memory::Place{} : segments.locate(block, 1);
         auto const cards = gathered(comm, Card{kernel(), isolation(), simulated_node(), sysconf(_SC_NPROCESSORS_ONLN),
                                                own, reinterpret_cast<std::uintptr_t>(block)});
 
@@ -116,14 +117,14 @@ class Group {
             members_.push_back(rank);
             processors_ = std::min(processors_, static_cast<std::size_t>(card.processors));
             places_.push_back(card.block);
-            blocks.push_back(rank == mine ? static_cast<std::byte*>(block) : memory.at(card.block, /*pinned=*/true));
+            blocks.push_back(rank == mine ? static_cast<std::byte*>(block) : segments.at(card.block, /*pinned=*/true));
             all_mapped = all_mapped && blocks.back() != nullptr;
             all_read = all_read && (rank == mine || can_read(card));
             if (blocks.back() == nullptr && card.block.is_shared()) unmapped = rank;
         }
         Verdict verdict{all_mapped, all_read, {}};
         if (!own.is_shared())
-            memory.complaint().copy(verdict.why.data(), verdict.why.size() - 1);
+            segments.complaint().copy(verdict.why.data(), verdict.why.size() - 1);
         else if (unmapped >= 0)
             std::snprintf(verdict.why.data(), verdict.why.size(), "rank %d cannot map what rank %d shares", mine,
                           unmapped);
@@ -139,23 +140,23 @@ class Group {
             blocks_ = std::move(blocks);
             reads_processes_ = all_read;
             if (all_read) tiles_ = std::make_unique<Line[]>(size() * tile_bytes() / sizeof(Line));
-            memory.found_peers();
+            segments.found_peers();
             return;
         }
         if (!all_mapped && rank_ == 0 && members_.size() > 1) complain(verdict.why.data());
         for (std::size_t p = 0; p < blocks.size(); ++p)
-            if (p != rank_) memory.forget(places_[p]);
+            if (p != rank_) segments.forget(places_[p]);
         members_ = {mine};
         rank_ = 0;
-        memory.free(block);
+        segments.free(block);
     }
     Group(Group const&) = delete;
     Group& operator=(Group const&) = delete;
     ~Group() {
         for (std::size_t p = 0; p < blocks_.size(); ++p)
-            if (p != rank_) shared_memory().forget(places_[p]);
-        if (!blocks_.empty()) shared_memory().free(blocks_[rank_]);
-        shared_memory().forget_freed();
+            if (p != rank_) memory::shared_memory().forget(places_[p]);
+        if (!blocks_.empty()) memory::shared_memory().free(blocks_[rank_]);
+        memory::shared_memory().forget_freed();
     }
 
     [[nodiscard]] std::size_t size() const { return members_.size(); }
@@ -300,7 +301,7 @@ class Group {
         std::uint64_t kernel, isolation;
         std::int64_t node;
         std::int64_t processors;
-        Place block;
+        memory::Place block;
         std::uint64_t address; ///< of the block, in that process
     };
     struct Verdict {
@@ -365,13 +366,10 @@ class Group {
     }
     /// PENTAD_RANKS_PER_NODE=k: every k ranks of the world are taken for a node of their own.
     static std::int64_t simulated_node() {
-        char const* const text = std::getenv("PENTAD_RANKS_PER_NODE");
-        if (text == nullptr) return 0;
+        auto const ranks_per_node = environment::ranks_per_node();
+        if (!ranks_per_node) return 0;
         int rank = 0;
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-        auto const ranks_per_node = number_in<int>(text);
-        if (!ranks_per_node || *ranks_per_node < 1)
-            throw Error("PENTAD_RANKS_PER_NODE=" + std::string(text) + ": it is a number of ranks, 1 or more");
         return rank / *ranks_per_node;
     }
     static void complain(char const* why) {
@@ -386,7 +384,7 @@ class Group {
     std::size_t pieces_at_ = 0, pipes_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, ranks_of_machine_ = 0;
     std::size_t processors_ = SIZE_MAX;
     std::vector<int> members_, node_of_;
-    std::vector<Place> places_;
+    std::vector<memory::Place> places_;
     std::vector<std::byte*> blocks_;
     std::uint64_t next_ = 0, next_lane_ = 0;
     std::array<std::uint64_t, lanes> lane_users_{never, never};

@@ -1,4 +1,4 @@
-// Room: comm. What an exchange sends through mailboxes, a chunk at a time, so that it stays in cache: chunks are filled
+// What an exchange sends through mailboxes, a chunk at a time, so that it stays in cache: chunks are filled
 // by their owner, (reduced,) drained by all, then filled again.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: comm. Pipes through which a rank lends pages of its memory to the others of a node (vmsplice): the kernel
+// Pipes through which a rank lends pages of its memory to the others of a node (vmsplice): the kernel
 // copies once, and finds the pages faster than when it looks them up in another process.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: comm. Sums (maxima, log-sum-exps) of several arrays, element by element in the order in which they are given,
+// Sums (maxima, log-sum-exps) of several arrays, element by element in the order in which they are given,
 // in accumulators, rounded once at the end: what ranks of a node do with each other's memory.
 #pragma once
 

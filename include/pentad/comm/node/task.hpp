@@ -1,4 +1,4 @@
-// Room: comm. What a node's ranks do together: which bytes each gives and gets, and how far they are.
+// What a node's ranks do together: which bytes each gives and gets, and how far they are.
 #pragma once
 
 #include <pentad/comm/node/group.hpp>

@@ -1,4 +1,4 @@
-// Room: comm. Which way of copying ranks of a node take: through the caches or past them, through mailboxes or by the
+// Which way of copying ranks of a node take: through the caches or past them, through mailboxes or by the
 // kernel. What is fastest depends on the processor, on the kernel and on who else uses the caches, so it is learnt from
 // the exchanges themselves.
 #pragma once

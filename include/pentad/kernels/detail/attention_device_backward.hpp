@@ -1,4 +1,4 @@
-// Room: kernels. The backward pass of attention on a device, in two kernels so that each sum has one owner: a team for
+// The backward pass of attention on a device, in two kernels so that each sum has one owner: a team for
 // each tile of queries adds to dq, a team for each tile of keys (for all query heads that share it) to dk and dv.
 #pragma once
 

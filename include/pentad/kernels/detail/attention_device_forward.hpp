@@ -1,4 +1,4 @@
-// Room: kernels. The forward pass of attention on a device: a team for each tile of queries, one pass over the tiles
+// The forward pass of attention on a device: a team for each tile of queries, one pass over the tiles
 // of keys with an online softmax. A warp has a row of the tile, its lanes along keys or along head_dim.
 #pragma once
 

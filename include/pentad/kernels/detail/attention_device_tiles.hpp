@@ -1,4 +1,4 @@
-// Room: kernels. What the passes of attention on a device share: tiles in team scratch, and a warp for each row of a
+// What the passes of attention on a device share: tiles in team scratch, and a warp for each row of a
 // tile: coalesced, free of bank conflicts, and no sum that depends on the order in which teams run. The same code
 // runs with teams of one host thread, which is how it is tested without a device.
 #pragma once

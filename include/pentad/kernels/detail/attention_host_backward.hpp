@@ -1,4 +1,4 @@
-// Room: kernels. The backward pass of attention on the host. For a tile of queries and a tile of keys it recomputes
+// The backward pass of attention on the host. For a tile of queries and a tile of keys it recomputes
 // the probabilities and adds five products. One thread owns whatever it adds to: no atomics, the same bits each run.
 #pragma once
 

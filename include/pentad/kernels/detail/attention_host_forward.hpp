@@ -1,4 +1,4 @@
-// Room: kernels. The forward pass of attention on the host: for one tile of queries, one pass over the tiles of keys
+// The forward pass of attention on the host: for one tile of queries, one pass over the tiles of keys
 // with an online softmax. Queries lie along the vector's lanes (S^T = K Q^T, O^T = V^T P^T), so that maximum, sum and
 // rescaling need no horizontal step and K and V are used as they come, without a transpose.
 #pragma once

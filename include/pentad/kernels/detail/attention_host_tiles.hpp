@@ -1,4 +1,4 @@
-// Room: kernels. What the forward and the backward pass of attention on the host share: the tiles of one thread in
+// What the forward and the backward pass of attention on the host share: the tiles of one thread in
 // team scratch, filled from rows in memory, and the launch of one work item for each thread.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: kernels. What attention works on once shapes are checked: sizes, pointers and strides, and which key a query
+// What attention works on once shapes are checked: sizes, pointers and strides, and which key a query
 // sees. Shared by the host and the device kernels, which then know nothing of Views.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: kernels. The parts of attention that are one short pass over the queries: clearing the running state, the
+// The parts of attention that are one short pass over the queries: clearing the running state, the
 // division at its end, and the sums of o * d_o that the backward pass needs.
 #pragma once
 

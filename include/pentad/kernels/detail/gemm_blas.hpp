@@ -1,4 +1,4 @@
-// Room: kernels. The matrix product through a host BLAS (the CBLAS interface): f64 and f32 directly; bf16, which a
+// The matrix product through a host BLAS (the CBLAS interface): f64 and f32 directly; bf16, which a
 // BLAS does not know, block by block in f32.
 #pragma once
 

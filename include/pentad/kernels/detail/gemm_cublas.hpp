@@ -1,4 +1,4 @@
-// Room: kernels. The matrix product through cuBLAS, on the stream of the execution space instance: f64, f32 (full
+// The matrix product through cuBLAS, on the stream of the execution space instance: f64, f32 (full
 // precision, no TF32) and bf16 (sums in f32).
 #pragma once
 

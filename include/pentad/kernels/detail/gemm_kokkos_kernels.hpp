@@ -1,4 +1,4 @@
-// Room: kernels. The matrix product through Kokkos Kernels (which calls the vendor's BLAS): f64 and f32.
+// The matrix product through Kokkos Kernels (which calls the vendor's BLAS): f64 and f32.
 #pragma once
 
 #include <pentad/kernels/detail/gemm_plain.hpp>

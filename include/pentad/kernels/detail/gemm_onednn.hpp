@@ -1,4 +1,4 @@
-// Room: kernels. The matrix product through oneDNN on the host: bf16 on the matrix units of the CPU where it has
+// The matrix product through oneDNN on the host: bf16 on the matrix units of the CPU where it has
 // them, and f32 where oneDNN beats the BLAS.
 #pragma once
 
@@ -27,8 +27,14 @@ struct OneDnn {
     using Key = std::array<i64, 11>; // all that a primitive is compiled for
     dnnl::engine engine{dnnl::engine::kind::cpu, 0};
     dnnl::stream stream{engine};
+    /// A compiled primitive, and the descriptions of the matrices of its last call: the next one mostly has the same.
+    struct Product {
+        dnnl::primitive primitive;
+        std::array<i64, 6> described{}; // m, n, k and the strides
+        std::array<dnnl::memory, 3> matrices{};
+    };
     // Primitives are compiled when first met, which takes milliseconds; a model needs some tens of them.
-    std::map<Key, dnnl::primitive> primitives;
+    std::map<Key, Product> products;
 
     static OneDnn& instance() {
         thread_local OneDnn library;
@@ -72,8 +78,8 @@ bool gemm_onednn(GemmProblem<bf16, Out> const& p) {
                                  c_stride,
                                  std::bit_cast<i64>(p.alpha),
                                  std::bit_cast<i64>(p.beta)};
-    auto found = library.primitives.find(key);
-    if (found == library.primitives.end()) {
+    auto found = library.products.find(key);
+    if (found == library.products.end()) {
         dnnl::post_ops then;
         if (p.alpha != 1.0) then.append_eltwise(dnnl::algorithm::eltwise_linear, static_cast<f32>(p.alpha), 0.0f);
         if (p.beta != 0.0) then.append_sum(static_cast<f32>(p.beta));
@@ -83,17 +89,31 @@ bool gemm_onednn(GemmProblem<bf16, Out> const& p) {
             library.engine, memory::desc({m, k}, in_type, strides(p.transpose_a, a_stride)),
             memory::desc({k, n}, in_type, strides(p.transpose_b, b_stride)),
             memory::desc({m, n}, out_type, strides(false, c_stride)), attributes, /* allow_empty = */ true);
-        found = library.primitives.emplace(key, descriptor ? dnnl::matmul(descriptor) : dnnl::primitive()).first;
+        found =
+            library.products.emplace(key, OneDnn::Product{descriptor ? dnnl::matmul(descriptor) : dnnl::primitive()})
+                .first;
     }
-    if (!found->second) return false;
-    auto const matrix = [&](i64 rows, i64 columns, memory::data_type type, memory::dims const& stride,
-                            void const* data) {
-        return memory({{rows, columns}, type, stride}, library.engine, const_cast<void*>(data));
-    };
-    found->second.execute(library.stream,
-                          {{DNNL_ARG_SRC, matrix(p.m, p.k, in_type, strides(p.transpose_a, p.a_stride), p.a)},
-                           {DNNL_ARG_WEIGHTS, matrix(p.k, p.n, in_type, strides(p.transpose_b, p.b_stride), p.b)},
-                           {DNNL_ARG_DST, matrix(p.m, p.n, out_type, strides(false, p.c_stride), p.c)}});
+    auto& product = found->second;
+    if (!product.primitive) return false;
+    auto& [a, b, c] = product.matrices;
+    if (std::array const extents{p.m, p.n, p.k, p.a_stride, p.b_stride, p.c_stride}; product.described != extents) {
+        auto const matrix = [&](i64 rows, i64 columns, memory::data_type type, memory::dims const& stride) {
+            return memory({{rows, columns}, type, stride}, library.engine, DNNL_MEMORY_NONE);
+        };
+        a = matrix(p.m, p.k, in_type, strides(p.transpose_a, p.a_stride));
+        b = matrix(p.k, p.n, in_type, strides(p.transpose_b, p.b_stride));
+        c = matrix(p.m, p.n, out_type, strides(false, p.c_stride));
+        product.described = extents;
+    }
+    a.set_data_handle(const_cast<bf16*>(p.a));
+    b.set_data_handle(const_cast<bf16*>(p.b));
+    c.set_data_handle(p.c);
+    // Not primitive::execute(), which allocates.
+    std::array const arguments{dnnl_exec_arg_t{DNNL_ARG_SRC, a.get()}, dnnl_exec_arg_t{DNNL_ARG_WEIGHTS, b.get()},
+                               dnnl_exec_arg_t{DNNL_ARG_DST, c.get()}};
+    dnnl::error::wrap_c_api(dnnl_primitive_execute(product.primitive.get(), library.stream.get(),
+                                                   static_cast<int>(arguments.size()), arguments.data()),
+                            "gemm: dnnl_primitive_execute failed");
     library.stream.wait();
     return true;
 }

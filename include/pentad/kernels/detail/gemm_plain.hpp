@@ -1,4 +1,4 @@
-// Room: kernels. The matrix product where no library is at hand: tiles in team scratch, sums in the accumulator
+// The matrix product where no library is at hand: tiles in team scratch, sums in the accumulator
 // type. Correct on every Kokkos backend, and simple; nobody trains with it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: kernels. What one matrix product is once shapes are checked: plain numbers and pointers, so that each
+// What one matrix product is once shapes are checked: plain numbers and pointers, so that each
 // backend (gemm_*.hpp beside this file) is a handful of overloads that know nothing of Views.
 #pragma once
 

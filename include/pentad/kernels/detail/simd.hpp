@@ -1,4 +1,4 @@
-// Room: kernels. Vectors of the host's registers, as the GNU vector extension gives them (GCC, Clang, nvcc's host
+// Vectors of the host's registers, as the GNU vector extension gives them (GCC, Clang, nvcc's host
 // side): what the register-blocked host kernels are written in. Wide if compiled for a machine with wide registers.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: kernels. Products of small tiles that lie in cache, on one host thread: what attention on the host is made of.
+// Products of small tiles that lie in cache, on one host thread: what attention on the host is made of.
 // Blocks of C stay in registers while the inner dimension passes; close to the peak of the machine.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). Schedules of several stages a rank, dealt out in rounds, as the order of each rank's
+// Schedules of several stages a rank, dealt out in rounds, as the order of each rank's
 // computes: interleaved 1F1B and looped breadth-first.
 #pragma once
 

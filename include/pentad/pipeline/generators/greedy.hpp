@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). Schedules that are made by letting ranks choose in unit times, as the order of each
+// Schedules that are made by letting ranks choose in unit times, as the order of each
 // rank's computes: Chimera and Hanayo.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). Schedules of one stage a rank, as the order of each rank's computes: GPipe, TeraPipe,
+// Schedules of one stage a rank, as the order of each rank's computes: GPipe, TeraPipe,
 // 1F1B, eager 1F1B, PipeDream, PipeDream-2BW, ZB-H1, ZB-H2.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). Schedules in which each rank has a stage of the first and one of the second half of
+// Schedules in which each rank has a stage of the first and one of the second half of
 // the way of its micro-batches, as the order of each rank's computes: DualPipe, where micro-batches enter at both ends
 // and each stage is on two ranks, and DualPipeV and ZB-V, where one V-shaped pipeline returns to the rank that it left
 // from.
@@ -40,23 +40,24 @@ class TwoStreams {
     void backward_data(int s) {
         int const i = backwards_[at(s)]++;
         add(Operation::backward_data, s, i);
-        owed_.push_back({s, i});
+        owed_[at(s)].push_back({debts_++, i});
     }
+    /// Pays what is owed longest, of both streams or of one.
     void weight() {
-        add(Operation::backward_weight, owed_.front().stream, owed_.front().micro_batch);
-        owed_.pop_front();
+        bool const first_is_older =
+            owed_[1].empty() || (!owed_[0].empty() && owed_[0].front().since < owed_[1].front().since);
+        weight(first_is_older ? 0 : 1);
     }
     void weight(int s) {
-        auto const mine = std::find_if(owed_.begin(), owed_.end(), [&](Owed const& owed) { return owed.stream == s; });
-        add(Operation::backward_weight, s, mine->micro_batch);
-        owed_.erase(mine);
+        add(Operation::backward_weight, s, owed_[at(s)].front().micro_batch);
+        owed_[at(s)].pop_front();
     }
     [[nodiscard]] int forwards(int s) const { return forwards_[at(s)]; }
-    [[nodiscard]] std::size_t owed() const { return owed_.size(); }
+    [[nodiscard]] std::size_t owed() const { return owed_[0].size() + owed_[1].size(); }
 
   private:
     struct Owed {
-        int stream;
+        int since;
         int micro_batch;
     };
     static std::size_t at(int s) { return static_cast<std::size_t>(s); }
@@ -70,7 +71,8 @@ class TwoStreams {
     std::array<int, 2> stages_, first_;
     int stride_;
     std::array<int, 2> forwards_{}, backwards_{};
-    std::deque<Owed> owed_;
+    std::array<std::deque<Owed>, 2> owed_;
+    int debts_ = 0; ///< made so far
 };
 
 /// DeepSeek-AI 2025: what the rank that is `outer` ranks from its end does, `half` being half the way; its streams have

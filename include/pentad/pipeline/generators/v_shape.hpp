@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). V-Half and V-Min, as the order of each rank's computes: a V-shaped pipeline in which
+// V-Half and V-Min, as the order of each rank's computes: a V-shaped pipeline in which
 // one pattern, repeated every six units for the next micro-batch, decides how long activations live.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). The walk of a search: all states that may be good are taken one compute further at a
+// The walk of a search: all states that may be good are taken one compute further at a
 // time, and where there are too many, the most promising.
 #pragma once
 
@@ -30,8 +30,10 @@ struct Walk {
     bool complete = false;         ///< nothing was left out that could be faster
 };
 
-/// Looks for orders of computes that take less time than `limit`, keeping at most `width` states of each length.
-inline Walk walk(Problem const& problem, Guide guide, std::size_t width, Time limit) {
+/// Looks for orders of computes that take less time than `limit`, keeping at most `width` states of each length. Calls
+/// progress(part) before each length.
+template <class Progress>
+Walk walk(Problem const& problem, Guide guide, std::size_t width, Time limit, Progress const& progress) {
     struct Step { ///< and those before it
         std::size_t before;
         std::size_t stage;
@@ -49,6 +51,7 @@ inline Walk walk(Problem const& problem, Guide guide, std::size_t width, Time li
     Walk result{.order = std::nullopt, .makespan = limit, .complete = true};
     Outlook here, there;
     for (std::size_t length = 0; length < layers.size(); ++length) {
+        progress(static_cast<double>(length) / static_cast<double>(layers.size()));
         auto layer = std::move(layers[length]);
         std::stable_sort(layer.begin(), layer.end(), [](Candidate const& a, Candidate const& b) {
             return std::pair(a.bound, a.promise) < std::pair(b.bound, b.promise);

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). What may come next in a search: the moves of the rank whose turn it is, the states
+// What may come next in a search: the moves of the rank whose turn it is, the states
 // that they lead to, and the schedule that they make in the end.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -86,6 +87,7 @@ inline bool can_end(Problem const& problem, State const& state) {
     for (std::size_t at = 0; at < problem.stages.size(); ++at)
         room[problem.stages[at].rank] -=
             problem.stages[at].kept * (problem.done(state, at, forwards) - problem.done(state, at, data_parts));
+    if (std::equal(room.begin(), room.end(), problem.largest.begin(), std::greater_equal<>())) return true;
     auto const length = static_cast<std::size_t>(problem.empty.stages());
     std::vector<Time> ended; // of each placement, as its first stage does the last backward
     for (std::size_t first = 0; first < problem.stages.size(); first += length)

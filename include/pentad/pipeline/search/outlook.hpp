@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). What a search expects of a state: when its next computes can start, and how long the
+// What a search expects of a state: when its next computes can start, and how long the
 // rest takes at least.
 #pragma once
 
@@ -35,9 +35,13 @@ inline Time next_gradient(Problem const& problem, State const& state, Outlook co
 /// When a rank that waits for such an input may go on.
 inline Time next_message(Problem const& problem, State const& state, Outlook const& look, std::size_t rank) {
     Time next = never;
-    for (std::size_t const at : problem.of_rank[rank])
-        next = std::min({next, next_activation(problem, state, look, at),
-                         next_gradient(problem, state, look, at) - problem.stages[at].recompute});
+    for (std::size_t const at : problem.of_rank[rank]) {
+        Time const gradient = next_gradient(problem, state, look, at);
+        next = std::min(next, next_activation(problem, state, look, at));
+        // A recomputation may begin before its gradient comes, but never for one that never does: ranks that wait for
+        // each other would come earlier and earlier.
+        if (gradient < never) next = std::min(next, gradient - problem.stages[at].recompute);
+    }
     return std::max(next, problem.free(state, rank));
 }
 inline bool has_activation(Outlook const& look, std::size_t at) {
@@ -75,8 +79,12 @@ inline void find_earliest(Problem const& problem, State const& state, Outlook& l
             time = to;
             earlier = true;
         };
+        auto const wake = [&](std::size_t rank) { // before each of its stages: a sweep goes along a chain of ranks
+            if (problem.waits(state, rank) != 0) lower(look.turn[rank], next_message(problem, state, look, rank));
+        };
         for (std::size_t at = 0; at < problem.stages.size(); ++at) {
             Stage const& s = problem.stages[at];
+            wake(s.rank);
             if (problem.left(state, at, forwards) == 0) continue;
             Time input = 0;
             if (!s.first)
@@ -88,6 +96,7 @@ inline void find_earliest(Problem const& problem, State const& state, Outlook& l
         }
         for (std::size_t at = problem.stages.size(); at-- > 0;) {
             Stage const& s = problem.stages[at];
+            wake(s.rank);
             if (problem.owed(state, at) > 0) lower(look.release[s.rank], look.turn[s.rank] + s.weight);
             if (problem.left(state, at, data_parts) == 0) continue;
             Time input = 0;
@@ -99,8 +108,6 @@ inline void find_earliest(Problem const& problem, State const& state, Outlook& l
             lower(look.data[at], std::max(look.turn[s.rank] + s.recompute, input));
             lower(look.release[s.rank], look.data[at] + s.least_data);
         }
-        for (std::size_t rank = 0; rank < problem.ranks(); ++rank)
-            if (problem.waits(state, rank) != 0) lower(look.turn[rank], next_message(problem, state, look, rank));
     }
 }
 

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). What a search for a schedule is given, as it needs it, and what it walks through: how
+// What a search for a schedule is given, as it needs it, and what it walks through: how
 // far every stage has come, and when its rank is free again.
 #pragma once
 
@@ -51,7 +51,8 @@ struct Problem {
 
     /// `beginning` is a schedule in which nobody does anything yet; memory: the limit of each rank.
     Problem(Schedule beginning, Costs const& costs, std::vector<std::int64_t> memory)
-        : empty(std::move(beginning)), limits(std::move(memory)), of_rank(limits.size()), by_tail(limits.size()) {
+        : empty(std::move(beginning)), limits(std::move(memory)), largest(limits.size()), of_rank(limits.size()),
+          by_tail(limits.size()) {
         int const placements = static_cast<int>(empty.placements.size());
         for (int placement = 0; placement < placements; ++placement)
             for (int number = 0; number < empty.stages(); ++number) {
@@ -96,6 +97,8 @@ struct Problem {
             by_tail[s.rank].push_back({s.after_forward, at, forwards});
             by_tail[s.rank].push_back({s.after_data, at, data_parts});
         }
+        for (std::size_t rank = 0; rank < ranks(); ++rank)
+            for (std::size_t const at : of_rank[rank]) largest[rank] += std::max(stages[at].kept, stages[at].whole);
         for (auto& tails : by_tail)
             std::stable_sort(tails.begin(), tails.end(), [](Tail const& a, Tail const& b) { return a.time > b.time; });
     }
@@ -123,7 +126,8 @@ struct Problem {
 
     Schedule empty;
     std::vector<std::int64_t> limits;
-    std::vector<Stage> stages; ///< of all placements, one after the other
+    std::vector<std::int64_t> largest; ///< for each rank, what one micro-batch needs at most
+    std::vector<Stage> stages;         ///< of all placements, one after the other
     std::vector<std::vector<std::size_t>> of_rank;
     std::vector<std::vector<Tail>> by_tail; ///< for each rank, the longest first
     std::size_t length = 0; ///< of the way to the end, in computes; the parts of a backward are one each

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). The part of the proof that looks at one rank at a time: everything is done exactly
+// The part of the proof that looks at one rank at a time: everything is done exactly
 // once, where it belongs, after what it needs, and with the right weights.
 #pragma once
 
@@ -47,6 +47,11 @@ inline std::string malformed(Schedule const& s) {
     if (s.updates < 0 || s.micro_batches % s.rounds() != 0)
         return std::to_string(s.micro_batches) + " micro-batches cannot be shared out equally to " +
                std::to_string(s.updates) + " updates";
+    // The proof takes memory for each update of each copy, and each is one instruction or more.
+    if (static_cast<double>(s.placements.size()) * s.stages() * s.rounds() > 4.0 * static_cast<double>(instructions))
+        return std::to_string(instructions) + " instructions are too few for " + std::to_string(s.placements.size()) +
+               " placements of " + std::to_string(s.stages()) + " stages and " + std::to_string(s.rounds()) +
+               " updates";
     if (s.weight_versions < 1) return "a stage keeps at least one version of its weights";
     if (!s.delay.empty() && s.delay.size() != s.placements[0].size()) return "each stage has a delay, or none";
     if (std::any_of(s.delay.begin(), s.delay.end(), [](int delay) { return delay < 0; }))

@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). The part of the proof that looks at all ranks together: each receive takes the send
+// The part of the proof that looks at all ranks together: each receive takes the send
 // that is meant for it, and nobody waits for ever.
 #pragma once
 

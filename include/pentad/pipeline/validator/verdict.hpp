@@ -1,4 +1,4 @@
-// Room: pipeline (pure host C++). What the validator finds: what is wrong with a schedule, or what it needs.
+// What the validator finds: what is wrong with a schedule, or what it needs.
 #pragma once
 
 #include <pentad/pipeline/instruction.hpp>

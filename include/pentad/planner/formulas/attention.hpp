@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). Grouped-query attention, a layer of it: floating-point operations, weights, what is
+// Grouped-query attention, a layer of it: floating-point operations, weights, what is
 // kept for the backward pass, the cache of keys and values. One rank's part; with BlockRanks{} the whole.
 // What context parallelism sends is in context.hpp, what tensor parallelism sends is tensor_parallel_bytes.
 #pragma once

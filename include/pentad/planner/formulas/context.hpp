@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). Attention over cp: the steps, buffers and bytes of a ring, of gathered keys and
+// Attention over cp: the steps, buffers and bytes of a ring, of gathered keys and
 // values, and of an exchange of sequence for heads (Ulysses); and which rank of a causal ring computes how much.
 #pragma once
 

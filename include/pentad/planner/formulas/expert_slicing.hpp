@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). Expert slicing: each rank holds a slice of every expert (tensor parallelism within the
+// Expert slicing: each rank holds a slice of every expert (tensor parallelism within the
 // experts) instead of a few whole ones. It evens out the load and sends more; this says which wins.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). Mixture of experts over ep: rows that are dispatched, capacity and what exceeds it,
+// Mixture of experts over ep: rows that are dispatched, capacity and what exceeds it,
 // the imbalance of a routing, and how many ranks or nodes the experts of a token lie on.
 #pragma once
 
@@ -19,7 +19,9 @@ struct DispatchSizes {
     std::int64_t tokens = 1; ///< of all ranks of ep
     std::int64_t hidden = 1;
     std::int64_t top_k = 1;
-    std::int64_t ranks = 1; ///< extent of ep
+    std::int64_t ranks = 1;   ///< extent of ep
+    std::int64_t experts = 0; ///< of which each rank holds as many
+    std::int64_t nodes = 1;   ///< of as many ranks, where a token goes once to each; 1: in one hop
 };
 
 /// Rows that a rank sends in one dispatch, or one combine, when a row goes for each choice of a token and choices fall
@@ -58,6 +60,44 @@ constexpr double mean_groups_of_a_token(ExpertGroups const& of) {
     for (std::int64_t i = 0; i < of.top_k; ++i)
         missed *= static_cast<double>(std::max<std::int64_t>(open - in_group - i, 0)) / static_cast<double>(open - i);
     return static_cast<double>(groups) * (1 - missed);
+}
+
+/// Rows that a rank sends to others in one dispatch, or one combine.
+struct SentRows {
+    double across = 0; ///< to other nodes, where a token goes once to each
+    double inside = 0; ///< to other ranks of its node; in one hop, of all of ep
+};
+
+/// In two hops: first over the ranks of the same number on all nodes, a row for each node that a token chose; then
+/// within the node, a row for each choice. In the mean a rank has as many choices to pass on as its own tokens have.
+constexpr SentRows sent_rows(DispatchSizes const& of) {
+    if (of.nodes == 1) return {.inside = dispatched_rows(of)};
+    auto const own = static_cast<double>(per_rank("tokens", of.tokens, "ep", of.ranks));
+    double const nodes_of_a_token =
+        mean_groups_of_a_token({.experts = of.experts, .groups = of.nodes, .top_k = of.top_k});
+    return {.across = all_to_all_bytes(own * nodes_of_a_token, of.nodes),
+            .inside =
+                all_to_all_bytes(own * static_cast<double>(of.top_k), per_rank("ep", of.ranks, "nodes", of.nodes))};
+}
+
+/// Bytes that a rank sends by hop.
+struct DispatchBytes {
+    SentBytes across, inside;
+};
+
+/// All that a rank sends for a layer: before rows go their numbers do, 8 bytes for each expert (across nodes: for each
+/// node). Each row goes there and back, forward and backward. A row for another node has with it, in accumulators, the
+/// top_k choices and their weights; the gradients of the weights come back.
+constexpr DispatchBytes dispatch_bytes(DispatchSizes const& of, double element_bytes, double accumulator_bytes) {
+    auto const rows = sent_rows(of);
+    double const there_and_back = 2 * static_cast<double>(of.hidden) * element_bytes;
+    double const weights = static_cast<double>(of.top_k) * accumulator_bytes;
+    double const across = rows.across * there_and_back, inside = rows.inside * there_and_back;
+    return {
+        .across = {all_to_all_bytes(8 * static_cast<double>(of.nodes), of.nodes) + across + rows.across * 2 * weights,
+                   across + rows.across * weights},
+        .inside = {all_to_all_bytes(8 * static_cast<double>(of.experts / of.nodes), of.ranks / of.nodes) + inside,
+                   inside}};
 }
 
 /// Rows that an expert takes: factor x the mean, rounded down. `rows` counts each choice of a token: tokens x top_k.

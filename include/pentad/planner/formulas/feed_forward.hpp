@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). The feed-forward block, gated (SwiGLU) or not: floating-point operations, weights and
+// The feed-forward block, gated (SwiGLU) or not: floating-point operations, weights and
 // what is kept for the backward pass. One rank's part; with BlockRanks{} the whole. What it sends over tp is
 // tensor_parallel_bytes (volume.hpp); over cp and dp it sends nothing but gradients of weights (memory.hpp).
 #pragma once

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). The Mamba-2 block (Dao & Gu 2024, arXiv 2405.21060), its scan in chunks (SSD):
+// The Mamba-2 block (Dao & Gu 2024, arXiv 2405.21060), its scan in chunks (SSD):
 // floating-point operations, weights, memory, and what context parallelism sends. The short convolution, the norm and
 // other elementwise work are left out. One rank's part; with BlockRanks{} the whole.
 #pragma once
@@ -64,10 +64,12 @@ constexpr MambaFlops mamba_flops(MambaSizes const& of, BlockRanks const& on = {}
             .out_projection = 2 * own.tokens * own.width * hidden};
 }
 
-/// State passing as the listing does it: one product of all chunks' states with the (c+1) x c matrix of decays.
+/// State passing as the listing does it: the initial state and all chunks' states, multiplied by the (c+1) x (c+1)
+/// matrix of decays from each to each boundary of chunks.
 constexpr double mamba_dense_state_passing_flops(MambaSizes const& of, BlockRanks const& on = {}) {
     MambaShare const own(of, on);
-    return mamba_flops(of, on).state_passing * (own.chunks / own.sequences + 1);
+    double const boundaries = own.chunks / own.sequences + 1;
+    return 2 * own.sequences * boundaries * boundaries * own.width * static_cast<double>(of.state);
 }
 
 /// Elements of a rank's weights: the two projections.
@@ -94,7 +96,7 @@ struct MambaTraffic {
 
 constexpr MambaTraffic mamba_traffic(MambaSizes const& of, BlockRanks const& on = {}) {
     MambaShare const own(of, on);
-    double const chunks = own.chunks / own.sequences; // of a sequence
+    double const boundaries = own.chunks / own.sequences + 1; // of a sequence's chunks
     double const b_or_c = own.tokens * own.groups * static_cast<double>(of.state);
     double const x = own.tokens * own.width;
     double const scores = own.tokens * static_cast<double>(of.chunk);
@@ -103,7 +105,7 @@ constexpr MambaTraffic mamba_traffic(MambaSizes const& of, BlockRanks const& on 
             .diagonal = scores * own.heads + 2 * x, // the scores of a head: a group's times the decays
             .states = x + b_or_c + states,
             .state_passing =
-                own.sequences * own.heads * (chunks + 1) * chunks + states + states * (chunks + 1) / chunks,
+                own.sequences * boundaries * (own.heads * boundaries + 2 * own.width * static_cast<double>(of.state)),
             .state_output = states + b_or_c + x};
 }
 

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). Memory of a rank: parameters, gradients and optimizer state under ZeRO, and what a GPT
+// Memory of a rank: parameters, gradients and optimizer state under ZeRO, and what a GPT
 // layer keeps for its backward pass; and what ZeRO sends for that.
 #pragma once
 
@@ -19,7 +19,8 @@ struct ParameterBytes {
 };
 
 /// Parameters of a rank: layers are shared out over pp, matrices over tp, experts over ep. Over dp and cp, and for what
-/// is no expert over ep, they are whole: gradients are summed over these.
+/// is no expert over ep, they are whole: gradients are summed over these. Small parts are left out: tp does not share
+/// out norms and routers, and the projections to k and v only up to a kv head for each rank (attention_weights).
 constexpr double parameters_of_a_rank(double dense, double of_experts, std::int64_t pp, std::int64_t tp,
                                       std::int64_t ep = 1) {
     double const model = static_cast<double>(pp * tp);

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). From heads sharded over tp, as attention leaves them, to tokens sharded over tp, as a
+// From heads sharded over tp, as attention leaves them, to tokens sharded over tp, as a
 // layer of experts takes them, through the output projection: three ways, what each sends, holds and computes.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Room: planner (pure host C++). What a rank sends: in a collective, and in a redistribution together with its adjoint;
+// What a rank sends: in a collective, and in a redistribution together with its adjoint;
 // and over how many ranks a block of a layer is spread. Bytes are counted one way: what a rank sends, it also receives.
 #pragma once
 

@@ -1,0 +1,156 @@
+// Temporary files do not stay. Most have no name until they are complete. Of those that have one, because the
+// file system knows no others, a process that a signal ends removes its own, and who writes the same file next removes
+// those whose process is gone: as long as it lives they are locked (flock).
+#pragma once
+
+#include <pentad/io/file.hpp>
+
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace pentad::io {
+
+namespace detail {
+
+/// Tests set it to false, to see what happens where file systems have no files without names.
+inline bool may_be_unnamed = true;
+
+/// What a signal handler may look at: fixed places, each taken and left by an atomic state.
+struct ListedFile {
+    enum State : int { unused, being_filled, listed };
+    std::atomic<int> state{unused};
+    std::array<char, PATH_MAX> path{};
+};
+inline constinit std::array<ListedFile, 16> listed_files;
+static_assert(std::atomic<int>::is_always_lock_free);
+
+/// Puts a path on the list for as long as it lives. One that is too long, or finds the list full, is left to the next
+/// writer.
+class Listed {
+  public:
+    explicit Listed(std::filesystem::path const& path) {
+        std::error_code error;
+        std::string const whole = std::filesystem::absolute(path, error).string();
+        for (auto& place : listed_files) {
+            int state = ListedFile::unused;
+            if (error || whole.size() >= place.path.size()) return;
+            if (!place.state.compare_exchange_strong(state, ListedFile::being_filled)) continue;
+            std::memcpy(place.path.data(), whole.c_str(), whole.size() + 1);
+            place.state = ListedFile::listed;
+            place_ = &place;
+            return;
+        }
+    }
+    Listed(Listed const&) = delete;
+    Listed& operator=(Listed const&) = delete;
+    ~Listed() {
+        if (place_ != nullptr) place_->state = ListedFile::unused;
+    }
+
+  private:
+    ListedFile* place_ = nullptr;
+};
+
+inline constexpr std::array ending_signals{SIGINT, SIGTERM, SIGHUP};
+inline std::array<struct sigaction, ending_signals.size()> former_actions{};
+inline constinit std::atomic<int> publishing{0}, late_signal{0};
+
+extern "C" inline void pentad_remove_temporaries(int signal) {
+    late_signal = signal;
+    if (publishing > 0) return; // for milliseconds
+    late_signal = 0;
+    int const error = errno;
+    for (auto const& file : listed_files)
+        if (file.state == ListedFile::listed) ::unlink(file.path.data());
+    for (std::size_t i = 0; i < ending_signals.size(); ++i)
+        if (ending_signals[i] == signal) ::sigaction(signal, &former_actions[i], nullptr);
+    ::raise(signal); // comes when this handler has returned
+    errno = error;
+}
+
+/// As long as it lives, a signal that ends the process waits.
+class SignalsWait {
+  public:
+    SignalsWait() { ++publishing; }
+    SignalsWait(SignalsWait const&) = delete;
+    SignalsWait& operator=(SignalsWait const&) = delete;
+    ~SignalsWait() {
+        if (--publishing > 0) return;
+        if (int const signal = late_signal.exchange(0)) ::raise(signal);
+    }
+};
+
+/// Whether an open file is still the one of that name.
+inline bool has_name(File const& file, std::filesystem::path const& path) {
+    struct stat opened{}, named{};
+    return ::fstat(file.descriptor(), &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+/// False where another has locked it; true where files cannot be locked.
+inline bool lock(File const& file) {
+    return ::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+/// Locks a file that was made under this name. False when a writer that clears up took it for one that was left behind:
+/// it was not locked yet.
+inline bool lock_own(File const& file, std::filesystem::path const& path) { return lock(file) && has_name(file, path); }
+
+/// ".NAME.": what the names of its temporary files begin with; of a long name only so much that they are no longer than
+/// a file system allows.
+inline std::string temporary_prefix(std::filesystem::path const& path) {
+    return "." + path.filename().string().substr(0, 200) + ".";
+}
+
+/// Removes the temporary files of `path` whose process is gone.
+inline void remove_left_behind(std::filesystem::path const& path) {
+    auto const folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+    std::string const prefix = temporary_prefix(path);
+    std::error_code ignored;
+    for (std::filesystem::directory_iterator at(folder, ignored), end; at != end; at.increment(ignored)) {
+        std::string const name = at->path().filename().string();
+        std::string_view middle = name; // PID.ATTEMPT
+        if (!middle.starts_with(prefix) || !middle.ends_with(".tmp") || middle.size() < prefix.size() + 4) continue;
+        middle.remove_prefix(prefix.size());
+        middle.remove_suffix(4);
+        if (middle.empty() || middle.find_first_not_of("0123456789.") != middle.npos) continue;
+        if (!at->is_regular_file(ignored)) continue;
+        auto const file = File::open_to_lock(at->path());
+        if (file.is_open() && ::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0 && has_name(file, at->path()))
+            ::unlink(at->path().c_str());
+    }
+}
+
+} // namespace detail
+
+/// From here on SIGINT, SIGTERM and SIGHUP remove the temporary files of this process, then do what they did before. A
+/// signal that is ignored stays so. For programs, at their start.
+inline void remove_temporaries_on_signals() {
+    struct sigaction action{};
+    action.sa_handler = detail::pentad_remove_temporaries;
+    action.sa_flags = SA_RESTART;
+    for (int const signal : detail::ending_signals) ::sigaddset(&action.sa_mask, signal);
+    for (std::size_t i = 0; i < detail::ending_signals.size(); ++i) {
+        struct sigaction former{};
+        int const signal = detail::ending_signals[i];
+        if (::sigaction(signal, nullptr, &former) != 0 || former.sa_handler == SIG_IGN ||
+            former.sa_handler == action.sa_handler)
+            continue;
+        detail::former_actions[i] = former;
+        ::sigaction(signal, &action, nullptr);
+    }
+}
+
+} // namespace pentad::io

@@ -1,0 +1,48 @@
+// Copies of contiguous memory, by bytes: one instantiation each, whatever the elements.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+
+namespace pentad::memory {
+
+namespace detail {
+template <class MemorySpace>
+using Bytes = Kokkos::View<std::byte*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+template <class MemorySpace>
+Bytes<MemorySpace> bytes(void const* data, std::size_t count) {
+    return Bytes<MemorySpace>(static_cast<std::byte*>(const_cast<void*>(data)), count);
+}
+} // namespace detail
+
+/// Within the memory of an execution space, in order with the work of `exec`.
+template <class Exec>
+void copy(Exec const& exec, void* to, void const* from, std::size_t bytes) {
+    using Space = typename Exec::memory_space;
+    if (bytes > 0 && to != from)
+        Kokkos::deep_copy(exec, detail::bytes<Space>(to, bytes), detail::bytes<Space>(from, bytes));
+}
+/// Zeros, in order with the work of `exec`.
+template <class Exec>
+void clear(Exec const& exec, void* data, std::size_t bytes) {
+    if (bytes > 0) Kokkos::deep_copy(exec, detail::bytes<typename Exec::memory_space>(data, bytes), std::byte{0});
+}
+/// To the host. Waits for `exec`, and for the copy.
+template <class Exec>
+void copy_to_host(Exec const& exec, void* host, void const* from, std::size_t bytes) {
+    exec.fence("pentad: copy to the host");
+    if (bytes > 0)
+        Kokkos::deep_copy(detail::bytes<Kokkos::HostSpace>(host, bytes),
+                          detail::bytes<typename Exec::memory_space>(from, bytes));
+}
+/// From the host. Waits for `exec`, which may still read what is overwritten, and for the copy.
+template <class Exec>
+void copy_from_host(Exec const& exec, void* to, void const* host, std::size_t bytes) {
+    exec.fence("pentad: copy from the host");
+    if (bytes > 0)
+        Kokkos::deep_copy(detail::bytes<typename Exec::memory_space>(to, bytes),
+                          detail::bytes<Kokkos::HostSpace>(host, bytes));
+}
+
+} // namespace pentad::memory

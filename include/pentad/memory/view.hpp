@@ -1,0 +1,27 @@
+// The one way local data is named: an unmanaged, row-major Kokkos View.
+// Kernels take these; a Tensor (tensor.hpp) hands them out and owns what they point at.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+
+namespace pentad {
+
+namespace detail {
+template <class T, int Rank>
+struct PointerChain {
+    using type = typename PointerChain<T, Rank - 1>::type*;
+};
+template <class T>
+struct PointerChain<T, 0> {
+    using type = T;
+};
+} // namespace detail
+
+/// Local data of a tensor: rank `Rank`, row-major, not owning. `Space` is an execution space (Kokkos::OpenMP, ...).
+template <class T, int Rank, class Space = Kokkos::DefaultExecutionSpace>
+using View = Kokkos::View<typename detail::PointerChain<T, Rank>::type, Kokkos::LayoutRight,
+                          Kokkos::Device<Space, typename Space::memory_space>, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+} // namespace pentad

@@ -1,0 +1,94 @@
+// How the ranks along an axis lie on nodes, or on whatever joins as many neighbours.
+#pragma once
+
+#include <pentad/planner/configuration.hpp>
+#include <pentad/planner/hardware.hpp>
+#include <pentad/planner/model.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+namespace pentad::planner {
+
+/// Ranks of a mesh that differ by multiples of `stride` below stride x extent: the groups along an axis.
+struct AxisGroups {
+    std::int64_t stride = 1, extent = 1, devices = 1; ///< of all groups
+};
+inline AxisGroups groups_along(Configuration const& c, std::string_view axis) {
+    std::int64_t stride = 1;
+    for (std::size_t i = c.order.size(); i-- > 0 && !is_same_axis(c.order[i], axis);) stride *= c.extent(c.order[i]);
+    return {.stride = stride, .extent = c.extent(axis), .devices = c.devices()};
+}
+
+struct NodesOfGroups {
+    std::int64_t most = 1; ///< nodes that a group lies on
+    std::int64_t each = 0; ///< ranks of a group on a node, where all groups have as many on all of their nodes; else 0
+};
+
+/// The groups on nodes of as many neighbours.
+inline NodesOfGroups nodes_of(AxisGroups const& groups, std::int64_t per_node) {
+    auto const [stride, extent, devices] = groups;
+    std::int64_t const span = stride * extent;
+    if (extent == 1 || devices <= per_node || per_node % span == 0) return {.most = 1, .each = extent};
+    if (stride >= per_node) return {.most = extent, .each = 1};
+    if (span % per_node == 0 && per_node % stride == 0) return {.most = span / per_node, .each = per_node / stride};
+    // Nodes end elsewhere in each group, but repeat.
+    NodesOfGroups result{.most = 1, .each = -1};
+    std::int64_t const different = std::min(devices / span, per_node / std::gcd(span, per_node));
+    for (std::int64_t group = 0; group < different; ++group)
+        for (std::int64_t offset = 0; offset < stride; ++offset) {
+            std::int64_t const last = group * span + offset + (extent - 1) * stride;
+            std::int64_t nodes = 0;
+            for (std::int64_t rank = group * span + offset; rank <= last; ++nodes) {
+                std::int64_t const left = std::min((rank / per_node + 1) * per_node - 1, last) - rank;
+                std::int64_t const here = left / stride + 1;
+                if (result.each == -1) result.each = here;
+                if (result.each != here) result.each = 0;
+                rank += here * stride;
+            }
+            result.most = std::max(result.most, nodes);
+        }
+    return result;
+}
+inline NodesOfGroups nodes_of(Configuration const& c, std::string_view axis, std::int64_t per_node) {
+    return nodes_of(groups_along(c, axis), per_node);
+}
+
+/// The nodes to which dispatch takes a token once each; 1: it goes in one hop over ep, as on one node, for tokens of
+/// one choice, and where nodes have different numbers of the ranks of a group (experts/dispatch.hpp). Training decides
+/// for each group; where groups differ, all are planned in one hop.
+inline std::int64_t dispatch_nodes(Model const& model, AxisGroups const& groups, std::int64_t per_node) {
+    if (groups.extent == 1 || model.experts.top_k < 2) return 1;
+    auto const each = nodes_of(groups, per_node).each;
+    return each == 0 ? 1 : groups.extent / each;
+}
+inline std::int64_t dispatch_nodes(Model const& model, Configuration const& c, std::int64_t per_node) {
+    return dispatch_nodes(model, groups_along(c, ep::name), per_node);
+}
+/// Those of all orders of the axes.
+inline std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model, Configuration const& c,
+                                                             std::int64_t per_node) {
+    std::vector<std::int64_t> strides{1};
+    for (auto const axis : axis_order) {
+        if (is_same_axis(axis, ep::name)) continue;
+        for (std::size_t i = strides.size(); i-- > 0;) strides.push_back(strides[i] * c.extent(axis));
+    }
+    std::vector<std::int64_t> found;
+    for (auto const stride : strides)
+        found.push_back(dispatch_nodes(model, {.stride = stride, .extent = c.ep, .devices = c.devices()}, per_node));
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
+}
+
+/// Rows that a rank sends for one of its tokens in one dispatch to so many nodes, where all experts are as likely.
+inline SentRows sent_rows_of_a_token(Model const& model, Configuration const& c, std::int64_t nodes) {
+    return model.experts.sent.value_or(sent_rows(
+        {.tokens = c.ep, .top_k = model.experts.top_k, .ranks = c.ep, .experts = model.experts.count, .nodes = nodes}));
+}
+
+} // namespace pentad::planner

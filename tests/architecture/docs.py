@@ -1,0 +1,51 @@
+"""What the pages say is there: docs.py CHECKOUT. README.md's program is examples/thirty_lines, links lead to files, and
+docs/silent-bugs.md names tests that exist: `module/file.cpp` with its "cases", and programs of tests/must_not_compile.
+docs/formulas.md names every function of include/pentad/planner/formulas, and in its tables' last columns no other."""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(sys.argv[1])
+problems = []
+pages = {page: page.read_text() for page in (*root.glob("*.md"), *root.glob("docs/*.md"))}
+
+program = re.search(r"```cpp\n(.*?)```", pages[root / "README.md"], re.S)[1]
+example = (root / "examples/thirty_lines/thirty_lines.cpp").read_text()
+if example.split("\n", 1)[1] != program:
+    problems.append("README.md: its program is not examples/thirty_lines/thirty_lines.cpp without the first line")
+
+for page, text in pages.items():
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        if not (page.parent / target).exists():
+            problems.append(f"{page.relative_to(root)}: links to {target}, which is not there")
+
+cited = 0
+held_by = pages[root / "docs/silent-bugs.md"]
+for row in held_by.splitlines():
+    names = ""  # of the cases of the last file that the row's last column names
+    held = row.split("|")[-2] if row.startswith("|") else ""
+    for file, program, case in re.findall(r'`(\w+/\w+\.cpp)`|`(\w+)`|"([^"]+)"', held):
+        cited += 1
+        if file:
+            path = root / "tests" / file
+            names = " ".join(re.findall(r"TEST_CASE\(([^\n]*)", path.read_text())) if path.exists() else ""
+            if not names:
+                problems.append(f"docs/silent-bugs.md: there is no test {file}")
+        elif program and not (root / f"tests/must_not_compile/{program}.cpp").exists():
+            problems.append(f"docs/silent-bugs.md: there is no program {program}")
+        elif case and case not in names:
+            problems.append(f'docs/silent-bugs.md: no case there has "{case}" in its name')
+if not cited:
+    problems.append("docs/silent-bugs.md: no test is named")
+
+functions = set()
+for header in (root / "include/pentad/planner/formulas").glob("*.hpp"):
+    public = re.sub(r"namespace detail \{.*?\} // namespace detail", "", header.read_text(), flags=re.S)
+    functions |= set(re.findall(r"^(?:constexpr|inline)[^=(;{]*?\b(\w+)\(", public, re.M))
+formulas = pages[root / "docs/formulas.md"]
+named = {name for row in formulas.splitlines() if row.startswith("|") for name in re.findall(r"`(\w+)`", row.split("|")[-2])}
+problems += [f"docs/formulas.md: no word of {name}" for name in sorted(functions) if f"`{name}`" not in formulas]
+problems += [f"docs/formulas.md: there is no function {name}" for name in sorted(named - functions)]
+
+print("\n".join(problems) if problems else f"{len(pages)} pages, {cited} citations")
+sys.exit(1 if problems else 0)

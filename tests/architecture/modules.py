@@ -1,0 +1,79 @@
+"""Which module includes which: modules.py include/pentad. The modules are the folders there; a header includes its own
+module and those that the graph below allows, directly or through others. Also: every header begins with a comment, has
+`#pragma once` and is short enough to be read in one sitting; pentad.hpp includes every one."""
+import pathlib
+import re
+import sys
+
+# What each module builds on. Whoever adds an edge says why it does not make a module harder to use alone.
+GRAPH = {
+    "mesh": "",  # without MPI and Kokkos, as all up to io
+    "layout": "mesh",
+    "pipeline": "mesh",
+    "planner": "layout pipeline",
+    "observe": "layout",
+    "io": "layout pipeline planner",
+    "memory": "observe",
+    "comm": "memory layout observe io",
+    "kernels": "memory layout observe",  # no comm: what goes on beside a kernel is told by observe
+    "tensor": "comm memory layout",
+    "layers": "tensor kernels",
+    "context": "layers",
+    "experts": "layers",
+    "zero": "layers",
+    "train": "layers context experts zero pipeline planner io",
+    "report": "planner pipeline observe io",
+    "program": "comm io",
+}
+PURE = "mesh layout pipeline planner observe io".split()
+LONGEST = 600
+
+
+def reachable(module):
+    below = GRAPH[module].split()
+    return {module, *below, *(one for name in below for one in reachable(name))}
+
+
+root = pathlib.Path(sys.argv[1])
+problems = []
+headers = sorted(root.rglob("*.hpp"))
+if not headers:
+    problems.append(f"no headers under {root}")
+for header in headers:
+    name = header.relative_to(root.parent)
+    lines = header.read_text().splitlines()
+    if len(lines) > LONGEST:
+        problems.append(f"{name}: {len(lines)} lines; {LONGEST} at most")
+    if "#pragma once" not in lines:
+        problems.append(f"{name}: no #pragma once")
+    if not lines or not lines[0].startswith("// "):
+        problems.append(f"{name}:1: does not begin with a comment that says what it is for")
+    if header.parent == root:
+        continue  # pentad.hpp includes all
+    module = header.relative_to(root).parts[0]
+    if module not in GRAPH:
+        problems.append(f"{name}: {module} is no module; those are {' '.join(GRAPH)}")
+        continue
+    for number, line in enumerate(lines, 1):
+        include = re.match(r'\s*#\s*include\s*([<"])([^>"]+)', line)
+        if not include:
+            continue
+        if include[1] == '"' and not include[2].startswith("pentad/"):
+            problems.append(f'{name}:{number}: includes "{include[2]}" by a relative name; use <pentad/...>')
+        elif include[2].startswith("pentad/"):
+            parts = include[2].split("/")
+            if len(parts) < 3 or parts[1] not in GRAPH:
+                problems.append(f"{name}:{number}: includes <{include[2]}>, which is in no module")
+            elif parts[1] not in reachable(module):
+                problems.append(f"{name}:{number}: {module} may not include <{include[2]}>: it builds on {GRAPH[module] or 'nothing'}")
+        elif module in PURE and re.match(r"mpi\.h|Kokkos|omp\.h|cuda", include[2]):
+            problems.append(f"{name}:{number}: {module} is used without MPI and Kokkos, and includes <{include[2]}>")
+
+everything = (root / "pentad.hpp").read_text()
+for header in headers:
+    name = header.relative_to(root.parent)
+    if header.parent != root and "detail" not in name.parts and f"#include <{name}>" not in everything:
+        problems.append(f"pentad/pentad.hpp: does not include <{name}>")
+
+print("\n".join(problems) if problems else f"{len(headers)} headers in {len(GRAPH)} modules, every include is in the graph")
+sys.exit(1 if problems else 0)

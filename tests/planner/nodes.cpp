@@ -1,0 +1,187 @@
+// Where the ranks along an axis lie, and what dispatch sends between nodes, beside what is found rank by rank.
+#include <doctest/doctest.h>
+
+#include <pentad/planner/account.hpp>
+#include <pentad/planner/hardware_presets.hpp>
+#include <pentad/planner/model_presets.hpp>
+#include <pentad/planner/nodes.hpp>
+#include <pentad/planner/search.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string_view>
+#include <vector>
+
+using namespace pentad;
+using namespace pentad::planner;
+using doctest::Approx;
+
+namespace {
+
+/// The ranks of each group along an axis, by their coordinates on all other axes.
+std::vector<std::vector<std::int64_t>> groups_by_force(Configuration const& c, std::string_view axis) {
+    std::map<std::array<std::int64_t, 5>, std::vector<std::int64_t>> groups;
+    for (std::int64_t rank = 0; rank < c.devices(); ++rank) {
+        std::array<std::int64_t, 5> others{};
+        std::int64_t rest = rank;
+        for (std::size_t i = c.order.size(); i-- > 0;) {
+            others[i] = c.order[i] == axis ? 0 : rest % c.extent(c.order[i]);
+            rest /= c.extent(c.order[i]);
+        }
+        groups[others].push_back(rank);
+    }
+    std::vector<std::vector<std::int64_t>> list;
+    for (auto& [others, ranks] : groups) list.push_back(std::move(ranks));
+    return list;
+}
+
+void check_against_ranks(Configuration const& c, std::int64_t per_node) {
+    for (auto const axis : axis_order) {
+        std::size_t most = 0;
+        std::set<std::int64_t> numbers; // of ranks that a group has on a node
+        for (auto const& ranks : groups_by_force(c, axis)) {
+            std::map<std::int64_t, std::int64_t> on_node;
+            for (auto const rank : ranks) ++on_node[rank / per_node];
+            most = std::max(most, on_node.size());
+            for (auto const& [node, count] : on_node) numbers.insert(count);
+        }
+        auto const found = nodes_of(c, axis, per_node);
+        CAPTURE(axis);
+        CAPTURE(per_node);
+        CHECK(found.most == static_cast<std::int64_t>(most));
+        CHECK(found.each == (numbers.size() == 1 ? *numbers.begin() : 0));
+    }
+}
+
+/// What a part of the model sends over an axis.
+SentBytes sent_over(PartAccount const& part, std::string_view axis) {
+    SentBytes sent;
+    for (auto const& x : part.operations)
+        if (x.axis == axis) (x.direction == Direction::forward ? sent.forward : sent.backward) += x.bytes;
+    return sent;
+}
+
+} // namespace
+
+TEST_CASE("nodes of groups, rank by rank, in every order of the axes") {
+    for (auto const& extents : {std::array{2, 3, 2, 1, 4}, std::array{3, 1, 6, 2, 2}, std::array{1, 5, 3, 1, 2},
+                                std::array{4, 2, 2, 2, 1}, std::array{1, 1, 1, 1, 12}}) {
+        Configuration c;
+        c.dp = extents[0], c.pp = extents[1], c.ep = extents[2], c.cp = extents[3], c.tp = extents[4];
+        std::sort(c.order.begin(), c.order.end());
+        do
+            for (std::int64_t const per_node : {1, 2, 3, 4, 6, 8, 12, 64}) check_against_ranks(c, per_node);
+        while (std::next_permutation(c.order.begin(), c.order.end()));
+    }
+    // 16 ranks from one to the next, of 8 on a node: 8 nodes, though 16 lie between the first and the last.
+    Configuration c{.dp = 8, .pp = 16, .ep = 4, .cp = 4, .tp = 8, .order = {"dp", "pp", "tp", "cp", "ep"}};
+    CHECK(nodes_of(c, "tp", 8).most == 8);
+    check_against_ranks(c, 8);
+}
+
+TEST_CASE("dispatch goes by node where every group has as many ranks on each of its nodes, and a token has choices") {
+    auto model = find_model("deepseek-v3");
+    auto const nodes = [&](Configuration const& c, std::int64_t per_node) {
+        return dispatch_nodes(model, c, per_node);
+    };
+    CHECK(nodes({.ep = 64}, 8) == 8);
+    CHECK(nodes({.dp = 4, .ep = 8}, 8) == 1);
+    CHECK(nodes({.dp = 4, .ep = 8, .tp = 2}, 8) == 2);
+    CHECK(nodes({.dp = 4, .ep = 8, .tp = 8}, 8) == 8);
+    CHECK(nodes({.dp = 3, .ep = 8}, 6) == 1);          // 6 and 2
+    CHECK(nodes({.dp = 2, .ep = 2, .tp = 3}, 4) == 1); // some groups lie on one node, others on two
+    CHECK(nodes({.ep = 4}, 64) == 1);
+    model.experts.top_k = 1;
+    CHECK(nodes({.ep = 64}, 8) == 1);
+    // All that some order of the axes has.
+    model = find_model("deepseek-v3");
+    Configuration c{.dp = 4, .pp = 3, .ep = 8, .cp = 1, .tp = 2};
+    std::set<std::int64_t> found;
+    std::sort(c.order.begin(), c.order.end());
+    do found.insert(nodes(c, 8));
+    while (std::next_permutation(c.order.begin(), c.order.end()));
+    auto const any = dispatch_nodes_in_any_order(model, c, 8);
+    CHECK(std::vector<std::int64_t>(found.begin(), found.end()) == any);
+    CHECK(any.size() > 2);
+}
+
+TEST_CASE("DeepSeek-V3 on 8 nodes: a token crosses to 4.63 of the 7 others, not once for each of its experts") {
+    auto const& model = find_model("deepseek-v3");
+    Configuration const c{.ep = 64, .seq = 4096, .global_batch = 64};
+    auto const rows = sent_rows_of_a_token(model, c, dispatch_nodes(model, c, 8));
+    CHECK(rows.across == Approx(4.63).epsilon(0.001));
+    CHECK(rows.inside == Approx(7.0)); // of 8 choices an eighth falls on the rank that has the row
+    CHECK(sent_rows_of_a_token(model, c, 1).inside == Approx(7.875)); // in one hop
+}
+
+TEST_CASE("what is planned over the parts of ep is the closed form") {
+    auto model = find_model("deepseek-v3");
+    for (std::int64_t const nodes : {1, 2, 4, 8}) {
+        Configuration c{.dp = 2, .ep = 8, .cp = 2, .seq = 4096, .global_batch = 64, .micro_batch = 2};
+        Account const account(model, c, 1, nodes);
+        DispatchSizes const of{.tokens = 8 * 2 * 4096 / 2,
+                               .hidden = model.hidden,
+                               .top_k = model.experts.top_k,
+                               .ranks = 8,
+                               .experts = model.experts.count,
+                               .nodes = nodes};
+        auto const expected = dispatch_bytes(of, 2, 4);
+        auto const& layer = *account.parts()[2];
+        auto const across = sent_over(layer, outer<ep>::name), inside = sent_over(layer, inner<ep>::name);
+        CHECK(across.forward == Approx(expected.across.forward));
+        CHECK(across.backward == Approx(expected.across.backward));
+        CHECK((across.forward > 0) == (nodes > 1));
+        if (nodes > 1) {
+            CHECK(inside.forward == Approx(expected.inside.forward));
+            CHECK(inside.backward == Approx(expected.inside.backward));
+            // Both count on ep, with the router's sums.
+            CHECK(layer.sent["ep"] >= across.total() + inside.total());
+        } else {
+            CHECK(inside.total() == 0);
+            CHECK(sent_over(layer, "ep").backward == Approx(expected.inside.backward));
+        }
+    }
+}
+
+TEST_CASE("dispatch by node takes the network's time for what crosses it, and the node's for the rest") {
+    auto const& model = find_model("deepseek-v3");
+    auto const machine = with_devices(find_hardware("h800"), 64);
+    Configuration const c{.ep = 64, .seq = 4096, .global_batch = 64};
+    Rates const rates(machine, c);
+    Account const account(model, c, 1, 8);
+    for (auto const& x : account.parts()[2]->operations) {
+        if (x.name != "dispatch" && x.name != "dispatch across nodes") continue;
+        bool const crosses = x.name != "dispatch";
+        auto const& link = machine.links[crosses ? 1 : 0];
+        CHECK(x.axis == (crosses ? outer<ep>::name : inner<ep>::name));
+        CHECK(rates.seconds(x) ==
+              Approx(x.bytes / (link.bandwidth * machine.bandwidth_efficiency) + 7 * link.latency_s));
+    }
+    // An axis whose groups do not all end where nodes end uses the network.
+    auto const three = with_devices(find_hardware("h100"), 24);
+    CHECK(Rates(three, {.dp = 4, .tp = 6}).collective("tp", 1e9, 0) == Approx(1e9 / (0.78 * 50e9)));
+    CHECK(Rates(three, {.dp = 3, .tp = 8}).collective("tp", 1e9, 0) == Approx(1e9 / (0.78 * 450e9)));
+}
+
+TEST_CASE("the orders that are searched have the times and bytes of all orders") {
+    auto model = find_model("deepseek-v3");
+    model.layers = 9;
+    // In the last mesh both axes span nodes, whichever joins neighbours.
+    for (auto const& extents : {std::array{2, 1, 8, 1, 2}, std::array{2, 2, 4, 2, 1}, std::array{1, 1, 16, 16, 1}}) {
+        Configuration c{.seq = 4096, .global_batch = 64};
+        c.dp = extents[0], c.pp = extents[1], c.ep = extents[2], c.cp = extents[3], c.tp = extents[4];
+        auto const machine = with_devices(find_hardware("h800"), c.devices());
+        auto const seconds = [&](Configuration const& order) { return estimate(model, machine, order).step_s; };
+        std::set<double> searched, all;
+        for (auto const& order : planner::detail::orders_of(c, machine)) searched.insert(seconds(order));
+        std::sort(c.order.begin(), c.order.end());
+        do all.insert(seconds(c));
+        while (std::next_permutation(c.order.begin(), c.order.end()));
+        CHECK(searched == all);
+        CHECK(all.size() > 1);
+    }
+}
