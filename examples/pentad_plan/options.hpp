@@ -56,8 +56,8 @@ struct Options {
 /// @param measured what --measure has measured
 Options parse(int argc, char const* const* argv, std::optional<planner::Hardware> const& measured);
 
-/// What the tasks print; files are written last, and `writing` says when that begins.
-std::string search(Options const& o, bool& writing);
+/// What the tasks print; files are written last.
+std::string search(Options const& o);
 std::string evaluate(Options const& o);
 std::string explain(Options const& o);
 std::string serve(Options const& o);

@@ -1,24 +1,20 @@
 // Plans how a model is trained, or served, on a machine: the best meshes with their memory, time and bytes, the account
 // of one, pictures, and C++ types to paste. See --help and docs/planner.md.
 // Exit status: 0 done, 2 bad input (or nothing fits), 3 a file cannot be written or memory is short, 1 anything else.
-#include "command_line.hpp"
+#include "measured_machine.hpp"
 #include "options.hpp"
-#include "ranks.hpp"
 
-#include <pentad/io/file.hpp>
 #include <pentad/io/hardware_file.hpp>
-#include <pentad/io/temporaries.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/hardware_presets.hpp>
 #include <pentad/planner/model_presets.hpp>
-#include <pentad/program/exit_status.hpp>
+#include <pentad/program/ranks.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
-#include <exception>
-#include <new>
+#include <cstdlib>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -36,13 +32,12 @@ std::string presets() {
     return text + "\n";
 }
 
-std::string answer(Options const& o, bool& writing) {
+std::string answer(Options const& o) {
     if (!o.help.empty()) return o.help;
     switch (o.task) {
     case Options::Task::list:
         return presets();
     case Options::Task::write_hardware:
-        writing = true;
         io::write_hardware(o.hardware_out, o.hardware);
         return "";
     case Options::Task::evaluate:
@@ -52,67 +47,44 @@ std::string answer(Options const& o, bool& writing) {
     case Options::Task::serve:
         return serve(o);
     default:
-        return search(o, writing);
+        return search(o);
     }
 }
 
-/// Calls f(writing), which says when it begins to write. The exit status, with a sentence where it is not 0.
-template <class F>
-int status_of(F const& f) {
-    constexpr int bad_input = 2, outside_failure = 3, internal_error = 1;
-    auto const complain = [](char const* what, int status) {
-        std::fprintf(stderr, "pentad_plan: %s\n", command_line::one_line(what).c_str());
-        return status;
-    };
-    bool writing = false;
-    try {
-        f(writing);
-        return 0;
-    } catch (std::invalid_argument const& error) {
-        return complain(error.what(), bad_input);
-    } catch (io::FileError const& error) {
-        return complain(error.what(), writing ? outside_failure : bad_input);
-    } catch (std::bad_alloc const&) {
-        return complain("there is not enough memory for it", outside_failure);
-    } catch (std::exception const& error) {
-        return complain(error.what(), internal_error);
-    }
-}
-
-/// One rank answers, and all end with its status; the arguments of the others are not looked at.
-int run(int argc, char** argv) {
-    bool measures = std::find(argv, argv + argc, std::string_view("--measure")) != argv + argc;
-    std::optional<Ranks> ranks;
-    if (measures || Ranks::are_launched()) ranks.emplace(argc, argv);
-    bool const is_first = !ranks || ranks->is_first();
-
-    std::optional<planner::Hardware> measured;
-    if (ranks && ranks->of_first(measures ? 1 : 0) != 0) {
-        // What is wrong is said before the measurement, and help needs none.
-        int status = is_first ? status_of([&](bool&) { measures = parse(argc, argv, ranks->any()).help.empty(); }) : 0;
-        if (status = ranks->of_first(status); status != 0) return status;
-        if (ranks->of_first(measures ? 1 : 0) != 0) measured = ranks->machine();
-    }
-    int status = 0;
-    if (is_first)
-        status = status_of([&](bool& writing) {
-            auto const options = parse(argc, argv, measured);
-            std::fputs(answer(options, writing).c_str(), stdout);
-            writing = true;
-            command_line::flush_output();
-        });
-    return ranks ? ranks->of_first(status) : status;
+/// Whether a launcher of MPI programs has started this one, by what it leaves in the environment: of MPICH and what
+/// follows its PMI, Open MPI and PMIx, and Cray's PALS.
+bool is_launched() {
+    constexpr std::array names{"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PALS_RANKID"};
+    return std::any_of(names.begin(), names.end(), [](char const* name) { return std::getenv(name) != nullptr; });
 }
 
 } // namespace
 
+// MPI is started where --measure needs it or a launcher has started several ranks, and nowhere else: on the login node
+// of a cluster it may not be.
 int main(int argc, char** argv) {
-    program::ignore_file_size_signal();
-    io::remove_temporaries_on_signals();
-    try {
-        return run(argc, argv);
-    } catch (std::exception const& error) {
-        std::fprintf(stderr, "pentad_plan: %s\n", command_line::one_line(error.what()).c_str());
-        return 1;
-    }
+    auto const parsed = [&](std::optional<planner::Hardware> const& measured) {
+        return program::with_files_of_user([&] { return parse(argc, argv, measured); });
+    };
+    auto const print_answer = [&](std::optional<planner::Hardware> const& measured) {
+        std::fputs(answer(parsed(measured)).c_str(), stdout);
+    };
+    bool const measures = std::find(argv, argv + argc, std::string_view("--measure")) != argv + argc;
+    if (!measures && !is_launched())
+        return program::run_alone("pentad_plan", [&] {
+            print_answer({});
+            return program::done;
+        });
+    return program::run_on_ranks("pentad_plan", argc, argv, [&](program::Ranks const& ranks) {
+        std::optional<planner::Hardware> measured;
+        if (measures) {
+            // What is wrong is said before the measurement, and help needs none.
+            planner::Hardware const any{.name = "any", .devices = ranks.size(), .devices_per_node = ranks.size()};
+            bool is_needed = true;
+            ranks.on_all([&] { is_needed = parsed(any).help.empty(); });
+            if (is_needed) measured = measured_machine();
+        }
+        ranks.on_first([&] { print_answer(measured); });
+        return program::done;
+    });
 }

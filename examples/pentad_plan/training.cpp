@@ -122,12 +122,11 @@ std::string plan_text(Configuration const& c) { return report::mesh_text(c) + " 
 
 } // namespace
 
-std::string search(Options const& o, bool& writing) {
+std::string search(Options const& o) {
     auto findings = planner::search(request_of(o), o.top);
     if (findings.best.empty()) refuse_all(o, findings);
     if (findings.near_misses.size() > o.top) findings.near_misses.resize(o.top);
     auto const& winner = findings.best.front().configuration;
-    writing = true;
     if (!o.svg.empty()) io::write_file(o.svg, report::plan_svg(findings, o.hardware));
     if (o.json)
         return Json{{"plans", plans_json(findings.best)},

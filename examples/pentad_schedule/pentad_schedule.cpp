@@ -29,7 +29,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <exception>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -289,7 +288,7 @@ void write_by_ranks(std::string const& path, WriteAll const& write_all) {
 }
 
 /// What the program says about a schedule; files are written last.
-void show(Options const& o, Schedule const& schedule, report::Activity& activity, bool& writing) {
+void show(Options const& o, Schedule const& schedule, report::Activity& activity) {
     Size const size = size_of(schedule);
     activity.now("proving " + report::count(size.instructions) + " instructions");
     auto const verdict = validate(schedule);
@@ -300,7 +299,8 @@ void show(Options const& o, Schedule const& schedule, report::Activity& activity
     Costs costs = make_costs(o, schedule.stages());
     double unit = 0; // of time, in seconds
     if (!o.ran.empty()) {
-        charts.push_back(report::measured_chart(o.ran, report::planned_chart(schedule, {}, ""), o.ran_ranks));
+        charts.push_back(program::with_files_of_user(
+            [&] { return report::measured_chart(o.ran, report::planned_chart(schedule, {}, ""), o.ran_ranks); }));
         bool const timed =
             std::any_of(o.costs.begin(), o.costs.begin() + times, [](auto const& x) { return !x.empty(); });
         if (!timed) {
@@ -328,7 +328,6 @@ void show(Options const& o, Schedule const& schedule, report::Activity& activity
     activity.hide();
     std::fputs(shown.c_str(), stdout);
 
-    writing = true;
     auto const write = [&](std::string const& path, auto const& to_file) {
         if (path.empty()) return;
         activity.now("writing " + path);
@@ -343,15 +342,7 @@ void show(Options const& o, Schedule const& schedule, report::Activity& activity
 } // namespace
 
 int main(int argc, char** argv) {
-    constexpr int bad_input = 2, outside_failure = 3, internal_error = 1;
-    auto const complain = [](char const* what, int status) {
-        std::fprintf(stderr, "pentad_schedule: %s\n", command_line::one_line(what).c_str());
-        return status;
-    };
-    bool writing = false;
-    try {
-        program::ignore_file_size_signal();
-        io::remove_temporaries_on_signals();
+    return program::run_alone("pentad_schedule", [&] {
         Options options;
         CLI::App app("Shows a pipeline schedule, and beside it what a run of it did.", "pentad_schedule");
         add_flags(app, options);
@@ -359,35 +350,25 @@ int main(int argc, char** argv) {
             app.parse(argc, argv);
         } catch (CLI::CallForHelp const&) {
             std::fputs(app.help().c_str(), stdout);
-            writing = true;
-            command_line::flush_output();
-            return 0;
+            return program::done;
+        } catch (CLI::ParseError const& error) {
+            refuse(error.what());
         }
-        check_files(app, options);
+        program::with_files_of_user([&] { check_files(app, options); });
         if (app.count("--docs") > 0) {
             for (auto const* option : app.get_options())
                 if (option->count() > 0 && option->get_name() != "--docs")
                     refuse("--docs is alone, without " + option->get_name() + ": the page has every schedule");
-            writing = true;
             write_page(options.docs);
-        } else {
-            report::Activity activity;
-            auto const schedule = make_schedule(options, activity);
-            show(options, schedule, activity, writing);
+            return program::done;
         }
-        writing = true;
-        command_line::flush_output();
-        return 0;
-    } catch (CLI::ParseError const& error) {
-        return complain(error.what(), bad_input);
-    } catch (std::invalid_argument const& error) {
-        return complain(error.what(), bad_input);
-    } catch (io::FileError const& error) {
-        return complain(error.what(), writing ? outside_failure : bad_input);
-    } catch (std::bad_alloc const&) {
-        return complain("there is not enough memory for it: ask for fewer --stages or --micro-batches",
-                        outside_failure);
-    } catch (std::exception const& error) {
-        return complain(error.what(), internal_error);
-    }
+        try {
+            report::Activity activity;
+            auto const schedule = program::with_files_of_user([&] { return make_schedule(options, activity); });
+            show(options, schedule, activity);
+        } catch (std::bad_alloc const&) {
+            throw program::OutsideFailure("there is not enough memory: ask for fewer --stages or --micro-batches");
+        }
+        return program::done;
+    });
 }

@@ -30,7 +30,9 @@ int main(int argc, char** argv) {
         }
         if (!parsed.options) throw program::BadInput(parsed.error);
         auto const& options = *parsed.options;
-        ranks.require_none(ranks.is_first() ? train_lm::check_files(options).value_or("") : "");
+        ranks.on_first([&] {
+            if (auto const refusal = train_lm::check_files(options)) throw program::BadInput(*refusal);
+        });
         ranks.require_same(train_lm::input_facts(options));
         start_kokkos();
         return train_lm::run(options, ranks) ? program::done : program::outside_failure;

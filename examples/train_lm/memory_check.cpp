@@ -112,54 +112,42 @@ std::string cheapest_that_fit(Options const& asked, int ranks, double room, doub
 
 } // namespace
 
-std::string memory_refusal(Options const& options, pentad::pipeline::Schedule const& schedule, Mesh const& mesh,
-                           pentad::program::Ranks& ranks) {
+void check_memory(Options const& options, pentad::pipeline::Schedule const& schedule, Mesh const& mesh,
+                  pentad::program::Ranks const& ranks) {
     namespace report = pentad::report;
     auto const bytes = needs(options, schedule);
     auto const of_rank = [&](int rank) {
         int const at = pentad::train::pipeline_rank(schedule, mesh.coordinate<pentad::pp>(rank));
         return bytes[static_cast<std::size_t>(at)];
     };
-    // What this machine and this process are short of; the worst of all ranks is told.
-    auto const& here = ranks.board().ranks();
-    double together = 0;
-    for (int const rank : here) together += of_rank(rank);
-    auto const host = pentad::program::memory_of_host(), own = pentad::program::memory_of_process();
-    struct Shortage {
-        double bytes;
-        int rank;
-    } worst{std::max(together - host.bytes, of_rank(ranks.rank()) - own.bytes), ranks.rank()};
-    pentad::comm::check(MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD),
-                        "MPI_Allreduce");
-    if (worst.bytes <= 0) return "";
-    // That rank knows its numbers; the first one says them.
-    struct Numbers {
-        double host, process, together, ranks;
-        std::array<char, 64> host_bound, process_bound;
-    } numbers{host.bytes, own.bytes, together, static_cast<double>(here.size()), {}, {}};
-    host.bound.copy(numbers.host_bound.data(), numbers.host_bound.size() - 1);
-    own.bound.copy(numbers.process_bound.data(), numbers.process_bound.size() - 1);
-    pentad::comm::check(MPI_Bcast(&numbers, sizeof numbers, MPI_BYTE, worst.rank, MPI_COMM_WORLD), "MPI_Bcast");
-    if (!ranks.is_first()) return "";
+    ranks.on_all([&] {
+        auto const& here = ranks.board().ranks();
+        double together = 0;
+        for (int const rank : here) together += of_rank(rank);
+        auto const host = pentad::program::memory_of_host(), own = pentad::program::memory_of_process();
+        bool const process_is_short = of_rank(ranks.rank()) > own.bytes;
+        if (together <= host.bytes && !process_is_short) return;
 
-    bool const is_of_process = of_rank(worst.rank) - numbers.process >= numbers.together - numbers.host;
-    double const fullest = *std::max_element(bytes.begin(), bytes.end());
-    std::string sentence = "the run needs " + report::bytes(fullest) + " on its fullest rank";
-    if (is_of_process)
-        sentence += ", and rank " + std::to_string(worst.rank) + " can have " + report::bytes(numbers.process) + " (" +
-                    numbers.process_bound.data() + ")";
-    else
-        sentence += (numbers.ranks > 1 ? " and " + report::bytes(numbers.together) + " on the " +
-                                             std::to_string(static_cast<int>(numbers.ranks)) + " ranks of a host"
-                                       : "") +
-                    ", and the host of rank " + std::to_string(worst.rank) + " has " + report::bytes(numbers.host) +
-                    " (" + numbers.host_bound.data() + ")";
-    double const room = std::min(numbers.process, numbers.host / numbers.ranks);
-    double least = 0;
-    auto const flags = cheapest_that_fit(options, ranks.size(), room, least);
-    if (!flags.empty()) return sentence + ": try" + flags;
-    return sentence + "; with --zero 1, --recompute, more micro-batches or more tp or pp it still needs " +
-           report::bytes(least) + " a rank: take more hosts or a smaller model";
+        std::string sentence =
+            "the run needs " + report::bytes(*std::max_element(bytes.begin(), bytes.end())) + " on its fullest rank";
+        std::string const rank = "rank " + std::to_string(ranks.rank());
+        auto const bound = [](auto const& memory) { return report::bytes(memory.bytes) + " (" + memory.bound + ")"; };
+        if (process_is_short)
+            sentence += ", and " + rank + " can have " + bound(own);
+        else
+            sentence += (here.size() > 1 ? " and " + report::bytes(together) + " on the " +
+                                               std::to_string(here.size()) + " ranks of a host"
+                                         : "") +
+                        ", and the host of " + rank + " has " + bound(host);
+        double const room = std::min(own.bytes, host.bytes / static_cast<double>(here.size()));
+        double least = 0;
+        auto const flags = cheapest_that_fit(options, ranks.size(), room, least);
+        throw pentad::program::BadInput(
+            flags.empty()
+                ? sentence + "; with --zero 1, --recompute, more micro-batches or more tp or pp it still needs " +
+                      report::bytes(least) + " a rank: take more hosts or a smaller model"
+                : sentence + ": try" + flags);
+    });
 }
 
 } // namespace train_lm

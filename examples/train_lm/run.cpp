@@ -328,7 +328,7 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
     auto const settings = make_settings(options);
     pentad::train::ProvenSchedules const schedules(make_schedule(options));
     auto const mesh = make_mesh(options, schedules.training());
-    ranks.require_none(memory_refusal(options, schedules.training(), mesh, ranks));
+    check_memory(options, schedules.training(), mesh, ranks);
     pentad::comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     std::vector<std::filesystem::path> const files(options.data.begin(), options.data.end());
     auto const seed = static_cast<std::uint64_t>(options.seed);

@@ -71,10 +71,11 @@ def bad_input(folder):
 
 def outside_failures(folder):
     done = run(2, f"--out /dev/full {SHORT}")
-    expect(done.returncode == 3 and done.stderr == "pentad_tune: cannot write /dev/full: No space left on device\n", done)
+    sentences = [line for line in done.stderr.splitlines() if not re.search(r"\(\d+ of \d+\)", line)]  # on a slow machine it says how far it is
+    expect(done.returncode == 3 and sentences == ["pentad_tune: cannot write /dev/full: No space left on device"], done)
     with open("/dev/full", "w") as full:  # mpiexec would not pass it on
         done = subprocess.run([PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
-    expect(done.returncode == 3 and done.stderr == "pentad_tune: cannot write all of standard output: is its disk full?\n", done)
+    expect(done.returncode == 3 and done.stderr == "pentad_tune: cannot write to standard output: No space left on device\n", done)
     refuses(3, "not enough memory for 4 buffers of --largest 1073741824", 2, f"--out {folder}/x --largest 1073741824", limit=3 << 30)
 
 

@@ -4,6 +4,7 @@
 
 #include <pentad/io/file.hpp>
 #include <pentad/io/temporaries.hpp>
+#include <pentad/mesh/one_line.hpp>
 
 #include <unistd.h>
 
@@ -66,8 +67,19 @@ inline Ending ending_of_current_exception() {
     }
 }
 
-inline void say(std::string_view program, std::string const& sentence) {
-    std::fprintf(stderr, "%s: %s\n", std::string(program).c_str(), sentence.c_str());
+/// The result of `f`, which looks at what the user has named: a file that it cannot use is bad input.
+template <class F>
+decltype(auto) with_files_of_user(F&& f) {
+    try {
+        return f();
+    } catch (io::FileError const& error) {
+        throw BadInput(error.what());
+    }
+}
+
+/// Prints the sentence on one line, whatever it quotes.
+inline void say(std::string_view program, std::string_view sentence) {
+    std::fprintf(stderr, "%s: %s\n", std::string(program).c_str(), one_line(sentence, 2000).c_str());
 }
 
 /// What the program has printed reaches its reader, or the status says that it has not.

@@ -13,7 +13,9 @@
 #include <mpi.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,6 +44,7 @@ class Ranks {
     [[nodiscard]] bool is_first() const { return rank_ == 0; }
     LostRank& watch() { return *watch_; }
     MachineBoard& board() { return *board_; }
+    [[nodiscard]] MachineBoard const& board() const { return *board_; }
 
     /// @throws BadInput on all ranks where they were started differently, or their environment makes no sense
     void require_alike() const {
@@ -57,14 +60,50 @@ class Ranks {
         if (auto const sentence = comm::disagreement(MPI_COMM_WORLD, facts); !sentence.empty())
             throw BadInput(sentence);
     }
-    /// What rank 0 alone has found to refuse, if anything, is refused by all ranks. Collective. @throws BadInput
-    static void require_none(std::string const& refusal_of_first) {
-        int refused = refusal_of_first.empty() ? 0 : 1;
-        comm::check(MPI_Bcast(&refused, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
-        if (refused != 0) throw BadInput(refusal_of_first);
+    /// Runs `f` on all ranks; where it throws on some of them, all throw the Ending of the first of those. A rank that
+    /// waits leaves its processor to the others. Collective.
+    template <class F>
+    void on_all(F&& f) const {
+        std::optional<Ending> own;
+        try {
+            f();
+        } catch (...) {
+            own = ending_of_current_exception();
+        }
+        struct Failure {
+            int rank, status, length;
+        } failure{own ? rank_ : size_, own ? own->status() : done,
+                  own ? static_cast<int>(std::strlen(own->what())) : 0};
+        wait([&](MPI_Request* request) {
+            return MPI_Iallreduce(MPI_IN_PLACE, &failure.rank, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, request);
+        });
+        if (failure.rank == size_) return;
+        comm::check(MPI_Bcast(&failure, sizeof failure, MPI_BYTE, failure.rank, MPI_COMM_WORLD), "MPI_Bcast");
+        std::string sentence(failure.rank == rank_ ? own->what() : "");
+        sentence.resize(static_cast<std::size_t>(failure.length));
+        comm::check(MPI_Bcast(sentence.data(), failure.length, MPI_CHAR, failure.rank, MPI_COMM_WORLD), "MPI_Bcast");
+        throw Ending(static_cast<ExitStatus>(failure.status), sentence);
+    }
+    /// The same for `f` on the first rank alone.
+    template <class F>
+    void on_first(F&& f) const {
+        on_all([&] {
+            if (is_first()) f();
+        });
     }
 
   private:
+    template <class Start>
+    static void wait(Start&& start) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        comm::check(start(&request), "MPI_Iallreduce");
+        for (int done = 0;;) {
+            comm::check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+            if (done != 0) return;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
+
     std::vector<comm::Fact> facts_; // before MPI starts, which may take arguments of its own out
     comm::Environment mpi_;
     int rank_ = 0, size_ = 1;
