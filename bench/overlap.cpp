@@ -110,16 +110,12 @@ using Query = Layout<f32, Dims<Dim<batch>, Dim<seq, dynamic, cp>, Dim<heads>, Di
 using Key = Layout<f32, Dims<Dim<batch>, Dim<seq, dynamic, cp>, Dim<kv_heads>, Dim<head_dim>>>;
 
 void measure_ring_attention(Context<Exec> const& context) {
-    Setup<Exec> const setup{.context = context,
-                            .shape = {.hidden = width, .heads = heads_count, .kv_heads = kv_heads_count},
-                            .batch = 1,
-                            .seq = length,
-                            .order = Order::zigzag};
+    Setup<Exec> const setup{.context = context, .hidden = width, .batch = 1, .seq = length, .order = Order::zigzag};
     using Overlapped = context::Ring<Overlap<2>>::on<Query, Key, Exec>;
     using Blocked = context::Ring<Blocking>::on<Query, Key, Exec>;
     Overlapped const overlapped(setup);
     Blocked const blocking(setup);
-    std::size_t const dim = setup.shape.head_dim();
+    std::size_t const dim = width / heads_count;
     std::array<std::size_t, 4> const q{1, length, heads_count, dim}, k{1, length, kv_heads_count, dim};
     auto const& comm = context.communicators().along(AxisNames(cp::name));
     auto const query = filled<Query>(context, q);

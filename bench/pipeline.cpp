@@ -182,7 +182,7 @@ Candidate training(Named const& what, int micro_batches, io::TextData const& dat
     candidate.schedule =
         pipeline::generate(what.name, {.ranks = ranks, .micro_batches = micro_batches, .chunks = what.chunks});
     train::RunSettings settings{
-        .shape = {.layers = 16, .hidden = 256, .heads = 4, .kv_heads = 4, .ffn = 704, .vocab = 256},
+        .model = model::decoder({.layers = 16, .hidden = 256, .heads = 4, .kv_heads = 4, .ffn = 704, .vocab = 256}),
         .batch = static_cast<std::size_t>(2 * micro_batches),
         .micro_batches = static_cast<std::size_t>(micro_batches),
         .seq = 256,

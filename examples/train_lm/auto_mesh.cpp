@@ -20,7 +20,7 @@ std::string planned_mesh(Options const& options) {
     namespace planner = pentad::planner;
     int ranks = 1;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    planner::Request request{.model = pentad::train::planned_model(make_shape(options)),
+    planner::Request request{.model = pentad::train::planned_model(make_model(options)),
                              .hardware = {.name = "any",
                                           .devices = ranks,
                                           .devices_per_node = ranks,

@@ -414,7 +414,7 @@ std::optional<std::string> check_schedule_file(O const& o) {
         if (auto const verdict = pentad::pipeline::validate(schedule); verdict.refusal)
             return flag + ": " + verdict.refusal->message();
         pentad::train::RunSettings settings;
-        settings.shape.tie_embeddings = o.tie_embeddings;
+        settings.model.ties_embeddings = o.tie_embeddings;
         settings.micro_batches = static_cast<std::size_t>(o.micro_batches);
         settings.seq = static_cast<std::size_t>(o.seq);
         settings.clip = o.clip;

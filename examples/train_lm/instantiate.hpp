@@ -7,14 +7,17 @@
 #include <pentad/train/sampler.hpp>
 #include <pentad/train/trainer.hpp>
 
-// The models are units of their own (model_*.cpp): they are half of what there is to compile.
-extern template class pentad::train::LanguageModel<pentad::InvariantStream<pentad::f64>, Kokkos::DefaultExecutionSpace>;
-extern template class pentad::train::LanguageModel<pentad::SequenceStream<pentad::f64>, Kokkos::DefaultExecutionSpace>;
-extern template class pentad::train::LanguageModel<pentad::InvariantStream<pentad::f32>, Kokkos::DefaultExecutionSpace>;
-extern template class pentad::train::LanguageModel<pentad::SequenceStream<pentad::f32>, Kokkos::DefaultExecutionSpace>;
-extern template class pentad::train::LanguageModel<pentad::InvariantStream<pentad::bf16>,
-                                                   Kokkos::DefaultExecutionSpace>;
-extern template class pentad::train::LanguageModel<pentad::SequenceStream<pentad::bf16>, Kokkos::DefaultExecutionSpace>;
+// The layers are units of their own (layers_*.cpp): they are half of what there is to compile.
+template <class T>
+using InvariantLayers = pentad::LayerRegistry<pentad::InvariantStream<T>, Kokkos::DefaultExecutionSpace>;
+template <class T>
+using SequenceLayers = pentad::LayerRegistry<pentad::SequenceStream<T>, Kokkos::DefaultExecutionSpace>;
+extern template InvariantLayers<pentad::f64> pentad::train::decoder_layers();
+extern template SequenceLayers<pentad::f64> pentad::train::decoder_layers();
+extern template InvariantLayers<pentad::f32> pentad::train::decoder_layers();
+extern template SequenceLayers<pentad::f32> pentad::train::decoder_layers();
+extern template InvariantLayers<pentad::bf16> pentad::train::decoder_layers();
+extern template SequenceLayers<pentad::bf16> pentad::train::decoder_layers();
 
 namespace train_lm {
 

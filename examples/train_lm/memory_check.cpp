@@ -34,7 +34,7 @@ constexpr double certain = 0.93;
 
 /// Bytes of each rank of the pipeline.
 std::vector<double> needs(Options const& o, pentad::pipeline::Schedule const& schedule) {
-    auto const model = pentad::train::planned_model(make_shape(o));
+    auto const model = pentad::train::planned_model(make_model(o));
     planner::Configuration c{
         .dp = o.extent("dp"), .pp = o.extent("pp"), .ep = o.extent("ep"), .cp = o.extent("cp"), .tp = o.extent("tp")};
     c.sequence_parallel = o.sequence_parallel;

@@ -72,22 +72,22 @@ constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n);
 
 } // namespace
 
-pentad::ModelShape make_shape(Options const& o) {
-    return {.layers = size(o.layers),
-            .hidden = size(o.hidden),
-            .heads = size(o.heads),
-            .kv_heads = size(o.kv_heads),
-            .ffn = size(o.ffn),
-            .vocab = size(o.vocab),
-            .experts = size(o.experts),
-            .top_k = size(o.top_k),
-            .moe_every = size(o.moe_every),
-            .tie_embeddings = o.tie_embeddings};
+pentad::model::Model make_model(Options const& o) {
+    return pentad::model::decoder({.layers = size(o.layers),
+                                   .hidden = size(o.hidden),
+                                   .heads = size(o.heads),
+                                   .kv_heads = size(o.kv_heads),
+                                   .ffn = size(o.ffn),
+                                   .vocab = size(o.vocab),
+                                   .experts = size(o.experts),
+                                   .top_k = size(o.top_k),
+                                   .moe_every = size(o.moe_every),
+                                   .ties_embeddings = o.tie_embeddings});
 }
 
 pentad::train::RunSettings make_settings(Options const& o) {
     pentad::train::RunSettings s;
-    s.shape = make_shape(o);
+    s.model = make_model(o);
     s.batch = size(o.batch);
     s.micro_batches = size(o.micro_batches);
     s.seq = size(o.seq);
@@ -274,7 +274,7 @@ void print_summary(Options const& options, Mesh const& mesh, double gemm_speed, 
     if (rank != 0) return;
     double const tokens = static_cast<double>(options.steps * options.batch * options.seq);
     double const rate = tokens / steps.seconds;
-    double const flops = rate * pentad::train::model_flops_per_token(make_shape(options), size(options.seq));
+    double const flops = rate * pentad::train::model_flops_per_token(make_model(options), size(options.seq));
     std::printf("%s tokens/s; model FLOPs %s, %.1f%% of the GEMM speed of %s (%s); peak memory of a rank %s\n",
                 report::count(rate).c_str(), report::flop_rate(flops).c_str(), 100 * flops / gemm_speed,
                 mesh.size() == 1 ? "one rank" : ("all " + std::to_string(mesh.size()) + " ranks").c_str(),

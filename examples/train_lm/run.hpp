@@ -3,8 +3,8 @@
 
 #include "options.hpp"
 
-#include <pentad/layers/model_shape.hpp>
 #include <pentad/mesh/mesh.hpp>
+#include <pentad/model/model.hpp>
 #include <pentad/program/ranks.hpp>
 #include <pentad/train/run_settings.hpp>
 
@@ -13,8 +13,7 @@ namespace train_lm {
 using Mesh = pentad::Mesh<pentad::Axis<pentad::dp>, pentad::Axis<pentad::pp>, pentad::Axis<pentad::ep>,
                           pentad::Axis<pentad::cp>, pentad::Axis<pentad::tp>>;
 
-/// The sizes of the model.
-[[nodiscard]] pentad::ModelShape make_shape(Options const& options);
+[[nodiscard]] pentad::model::Model make_model(Options const& options);
 [[nodiscard]] pentad::train::RunSettings make_settings(Options const& options);
 
 /// False when the outside world failed (a full disk): rank 0 has said so, and all ranks end together.

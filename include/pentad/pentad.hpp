@@ -1,4 +1,4 @@
-// Everything, floor by floor.
+// All of the library.
 #pragma once
 
 #include <pentad/comm/agreement.hpp>
@@ -65,15 +65,17 @@
 #include <pentad/kernels/router.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/layers/attention.hpp>
-#include <pentad/layers/composition.hpp>
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/linear.hpp>
-#include <pentad/layers/model_shape.hpp>
 #include <pentad/layers/parameter.hpp>
 #include <pentad/layers/projection.hpp>
+#include <pentad/layers/registry.hpp>
 #include <pentad/layers/rms_norm.hpp>
+#include <pentad/layers/sequential.hpp>
+#include <pentad/layers/stack.hpp>
+#include <pentad/layers/stream_layer.hpp>
 #include <pentad/layers/vocabulary.hpp>
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/cost.hpp>
@@ -96,6 +98,10 @@
 #include <pentad/mesh/nearest_word.hpp>
 #include <pentad/mesh/number.hpp>
 #include <pentad/mesh/one_line.hpp>
+#include <pentad/model/decoder.hpp>
+#include <pentad/model/model.hpp>
+#include <pentad/model/part.hpp>
+#include <pentad/model/parts.hpp>
 #include <pentad/observe/counters.hpp>
 #include <pentad/observe/host_work.hpp>
 #include <pentad/observe/ledger.hpp>
@@ -178,6 +184,7 @@
 #include <pentad/tensor/tensor.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
+#include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/executor.hpp>
 #include <pentad/train/export.hpp>
 #include <pentad/train/language_model.hpp>
@@ -187,8 +194,9 @@
 #include <pentad/train/sampler.hpp>
 #include <pentad/train/schedules.hpp>
 #include <pentad/train/stages.hpp>
+#include <pentad/train/totals.hpp>
 #include <pentad/train/trainer.hpp>
 #include <pentad/zero/bucket.hpp>
+#include <pentad/zero/layouts.hpp>
 #include <pentad/zero/optimizer.hpp>
-#include <pentad/zero/stage.hpp>
 #include <pentad/zero/store.hpp>

@@ -10,6 +10,7 @@ GRAPH = {
     "mesh": "",  # without MPI and Kokkos, as all up to io
     "layout": "mesh",
     "pipeline": "mesh",
+    "model": "mesh",
     "planner": "layout pipeline",
     "observe": "layout",
     "io": "layout pipeline planner",
@@ -17,7 +18,7 @@ GRAPH = {
     "comm": "memory layout observe io",
     "kernels": "memory layout observe",  # no comm: what goes on beside a kernel is told by observe
     "tensor": "comm memory layout",
-    "layers": "tensor kernels",
+    "layers": "tensor kernels model",
     "context": "layers",
     "experts": "layers",
     "zero": "layers",
@@ -25,7 +26,7 @@ GRAPH = {
     "report": "planner pipeline observe io",
     "program": "comm io",
 }
-PURE = "mesh layout pipeline planner observe io".split()
+PURE = "mesh layout model pipeline planner observe io".split()
 LONGEST = 600
 
 

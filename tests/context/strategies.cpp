@@ -38,11 +38,7 @@ Result attend(OnMesh const& mesh, Order order, Arrays const& arrays) {
     using Layer = typename Attention<Strategy>::template on<InvariantStream<T>, Exec>;
     using Query = typename Layer::Query;
     using Key = typename Layer::Key;
-    Setup<Exec> const setup{.context = mesh.context,
-                            .shape = {.heads = query_heads, .kv_heads = key_heads},
-                            .batch = sequences,
-                            .seq = length,
-                            .order = order};
+    Setup<Exec> const setup{.context = mesh.context, .batch = sequences, .seq = length, .order = order};
     typename Layer::StrategyOn const strategy(setup);
     typename Layer::StrategyOn::Saved saved;
     saved.query = shard<Query>(mesh, arrays.at("query"), order);

@@ -18,16 +18,18 @@ constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 2;
 bool fits(MeshShape const& m) { return m.pp == 1 && 12 % (m.dp * m.ep) == 0 && 4 % m.cp == 0 && 12 % m.tp == 0; }
 bool fits_sequence_parallel(MeshShape const& m) { return fits(m) && 4 % (m.cp * m.tp) == 0; }
 
-Setup<Exec> setup_on(OnMesh const& mesh, std::size_t choices = top_k) {
+Setup<Exec> setup_on(OnMesh const& mesh) {
     return {.context = mesh.context,
-            .shape = {.hidden = size, .ffn = width, .experts = expert_count, .top_k = choices},
+            .hidden = size,
             .batch = 12,
             .seq = 4,
             .order = 2 % mesh.shape.cp == 0 ? Order::zigzag : Order::contiguous};
 }
 template <class Stream>
-auto make() {
-    return [](Setup<Exec> const& s) { return LayerOn<Stream>(s, "moe"); };
+auto make(std::size_t choices = top_k) {
+    return [choices](Setup<Exec> const& s) {
+        return LayerOn<Stream>(s, {.count = expert_count, .top_k = choices, .width = width}, "moe");
+    };
 }
 
 constexpr double balance = 0.7, z = 0.05;
@@ -116,11 +118,11 @@ TEST_CASE("all tokens to one expert: it computes them all, the others get gradie
         for (auto const& m : meshes(fits)) {
             INFO(m.text(), " expert ", chosen);
             OnMesh const mesh(m);
-            auto const setup = setup_on(mesh, 1);
-            check_layer(mesh, setup, make<Invariant>(), on_one_rank(setup, make<Invariant>(), arrays), 1e-11);
+            auto const setup = setup_on(mesh);
+            check_layer(mesh, setup, make<Invariant>(1), on_one_rank(setup, make<Invariant>(1), arrays), 1e-11);
             Trial<LayerOn<Invariant>> trial{.mesh = mesh,
                                             .order = setup.order,
-                                            .layer = make<Invariant>()(setup),
+                                            .layer = make<Invariant>(1)(setup),
                                             .arrays = arrays,
                                             .pass = {.context = mesh.context}};
             (void)trial.forward(shard<Invariant>(mesh, arrays.at("x"), setup.order));
@@ -130,7 +132,7 @@ TEST_CASE("all tokens to one expert: it computes them all, the others get gradie
             CHECK(trial.pass.balance_sum ==
                   doctest::Approx(expert_count).epsilon(1e-6)); // f = P = 1 for one, 0 for all others
             trial.layer.for_each_parameter([&](auto const& parameter) {
-                auto const gradient = gather(reduced_gradient(parameter), Order::contiguous);
+                auto const gradient = reduced_gradient(parameter);
                 if (parameter.name() == "moe.gate.weight") return;
                 for (std::size_t e = 0; e < expert_count; ++e)
                     CHECK_MESSAGE(is_zero(gradient, e) == (e != chosen), parameter.name(), " of expert ", e);
@@ -160,7 +162,7 @@ TEST_CASE("a tie goes to the experts of the lowest numbers, wherever they live")
         trial.layer.backward_weight(trial.pass, trial.saved);
         trial.layer.for_each_parameter([&](auto const& parameter) {
             if (parameter.name() == "moe.gate.weight") return;
-            auto const gradient = gather(reduced_gradient(parameter), Order::contiguous);
+            auto const gradient = reduced_gradient(parameter);
             for (std::size_t e = 0; e < expert_count; ++e)
                 CHECK_MESSAGE(is_zero(gradient, e) == (e >= top_k), parameter.name(), " of expert ", e);
         });

@@ -20,14 +20,12 @@ using LayerHere = experts::Layer::on<Stream, Exec>;
 
 constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 4, tokens = 48;
 
-Setup<Exec> setup_on(OnMesh const& mesh, std::size_t choices = top_k) {
-    return {.context = mesh.context,
-            .shape = {.hidden = size, .ffn = width, .experts = expert_count, .top_k = choices},
-            .batch = 12,
-            .seq = 4,
-            .order = Order::contiguous};
+Setup<Exec> setup_on(OnMesh const& mesh) {
+    return {.context = mesh.context, .hidden = size, .batch = 12, .seq = 4, .order = Order::contiguous};
 }
-LayerHere make(Setup<Exec> const& setup) { return LayerHere(setup, "moe"); }
+LayerHere make(Setup<Exec> const& setup, std::size_t choices = top_k) {
+    return LayerHere(setup, {.count = expert_count, .top_k = choices, .width = width}, "moe");
+}
 
 Arrays drawn_arrays() {
     return {{"x", drawn({12, 4, size}, "x")},
@@ -59,8 +57,9 @@ TEST_CASE("whatever the nodes, the experts are those of one rank") {
             INFO(m.text(), " ", ranks_per_node, " ranks a node");
             OnMesh const mesh(m);
             for (std::size_t const choices : {std::size_t{1}, top_k, expert_count}) {
-                auto const setup = setup_on(mesh, choices);
-                check_layer(mesh, setup, make, on_one_rank(setup, make, arrays), 1e-11);
+                auto const setup = setup_on(mesh);
+                auto const made = [choices](Setup<Exec> const& s) { return make(s, choices); };
+                check_layer(mesh, setup, made, on_one_rank(setup, made, arrays), 1e-11);
             }
         }
     }
@@ -145,7 +144,7 @@ TEST_CASE("nodes of different sizes and tokens of one choice go the straight way
         OnMesh const mesh({.ep = 4});
         Trial<LayerHere> trial{.mesh = mesh,
                                .order = Order::contiguous,
-                               .layer = make(setup_on(mesh, choices)),
+                               .layer = make(setup_on(mesh), choices),
                                .arrays = arrays,
                                .pass = {.context = mesh.context}};
         observe::ledger().clear();

@@ -29,12 +29,17 @@ void check_attention(std::string const& file, std::size_t kv_heads) {
                 INFO("by ", std::string(strategy == ContextStrategy::ring ? "ring" : "all-gather"));
                 OnMesh const mesh(m, kv_heads);
                 Setup<Exec> const setup{.context = mesh.context,
-                                        .shape = {.hidden = 24, .heads = 6, .kv_heads = kv_heads},
+                                        .hidden = 24,
                                         .batch = 2,
                                         .seq = 24,
                                         .order = order,
                                         .context_strategy = strategy};
-                check_layer(mesh, setup, [](Setup<Exec> const& s) { return Layer(s, "self_attn"); }, arrays);
+                check_layer(
+                    mesh, setup,
+                    [kv_heads](Setup<Exec> const& s) {
+                        return Layer(s, {.heads = 6, .kv_heads = kv_heads, .head_dim = 4}, "self_attn");
+                    },
+                    arrays);
             }
 }
 

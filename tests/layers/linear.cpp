@@ -56,7 +56,7 @@ void check_linear(std::vector<MeshShape> const& on, Arrays arrays) {
     Whole const plain = arrays.at("y");
     for (auto const& m : on) {
         OnMesh const mesh(m);
-        Setup<Exec> const setup{.context = mesh.context, .shape = {}, .batch = 4, .seq = 12};
+        Setup<Exec> const setup{.context = mesh.context, .batch = 4, .seq = 12};
         if (!arrays.contains("dx")) arrays = on_one_rank(setup, make, arrays);
         arrays["y"] = plain;
         check_layer(mesh, setup, make, arrays);
@@ -111,22 +111,29 @@ Arrays feed_forward(std::string const& name) {
     return arrays;
 }
 
-template <class FeedForward>
+template <class FeedForward, class Described>
 void check_feed_forward(Arrays const& arrays) {
     for (auto const& m : meshes(fits)) {
         OnMesh const mesh(m);
         Setup<Exec> const setup{.context = mesh.context,
-                                .shape = {.hidden = 8, .ffn = 12},
+                                .hidden = 8,
                                 .batch = 4,
                                 .seq = 12,
                                 .order = 6 % m.cp == 0 ? Order::zigzag : Order::contiguous};
         check_layer(
             mesh, setup,
-            [](Setup<Exec> const& s) { return typename FeedForward::template on<Invariant, Exec>(s, "mlp"); }, arrays);
+            [](Setup<Exec> const& s) {
+                return typename FeedForward::template on<Invariant, Exec>(s, Described{12}, "mlp");
+            },
+            arrays);
     }
 }
 
 } // namespace
 
-TEST_CASE("SwiGLU is PyTorch's on any mesh") { check_feed_forward<SwiGlu<>>(feed_forward("swiglu")); }
-TEST_CASE("the GELU block is PyTorch's on any mesh") { check_feed_forward<Gelu<>>(feed_forward("gelu")); }
+TEST_CASE("SwiGLU is PyTorch's on any mesh") {
+    check_feed_forward<GatedMlp<>, model::GatedMlp>(feed_forward("swiglu"));
+}
+TEST_CASE("the GELU block is PyTorch's on any mesh") {
+    check_feed_forward<PlainMlp<>, model::PlainMlp>(feed_forward("gelu"));
+}

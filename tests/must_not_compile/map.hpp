@@ -1,7 +1,7 @@
 // A layer that maps the last dimension of a stream from one to another: what programs here put together.
 #pragma once
 
-#include <pentad/layers/composition.hpp>
+#include <pentad/layers/sequential.hpp>
 
 using namespace pentad;
 

@@ -1,14 +1,13 @@
 // expect: pentad: a gradient that is still partial cannot be given to the optimizer
 // expect: from f32\[flat:\?\]\{dp\.cp: partial\} to f32\[flat@dp\.cp:\?\]
 #include <pentad/zero/optimizer.hpp>
-#include <pentad/zero/stage.hpp>
 
 using namespace pentad;
 
 using Exec = Kokkos::DefaultHostExecutionSpace;
-using State = zero::Stage<1>::state<f32, AxisSet<dp, cp>>;
+using State = Layout<f32, Dims<Dim<flat, dynamic, dp, cp>>>;
 #ifdef PENTAD_WRONG
-using Gradient = zero::gradient_t<f32, AxisSet<dp, cp>>;
+using Gradient = Layout<f32, Dims<Dim<flat>>, Partial<dp, cp>>;
 #else
 using Gradient = State;
 #endif

@@ -1,12 +1,12 @@
 // expect: pentad: the gradient does not have the layout of the optimizer state
 // expect: f32\[flat:\?\] is not f32\[flat@dp\.cp:\?\]
+#include <pentad/zero/layouts.hpp>
 #include <pentad/zero/optimizer.hpp>
-#include <pentad/zero/stage.hpp>
 
 using namespace pentad;
 
 using Exec = Kokkos::DefaultHostExecutionSpace;
-using State = zero::Stage<1>::state<f32, AxisSet<dp, cp>>;
+using State = Layout<f32, Dims<Dim<flat, dynamic, dp, cp>>>;
 #ifdef PENTAD_WRONG
 using Gradient = zero::Whole<f32>;
 #else

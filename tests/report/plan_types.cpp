@@ -9,7 +9,6 @@
 #include <pentad/planner/model_presets.hpp>
 #include <pentad/report/plan_types.hpp>
 #include <pentad/train/run_settings.hpp>
-#include <pentad/zero/stage.hpp>
 
 #include "../reference/golden/plan.inc"
 
@@ -41,7 +40,6 @@ TEST_CASE("a pasted plan is what is written now, and says the same") {
           io::read_file(PENTAD_GOLDEN_DIR "/plan.inc", 1 << 20));
     static_assert(std::is_same_v<plan::Stream, SequenceStream<bf16>>);
     static_assert(std::is_same_v<plan::Attention, context::Ring<>>);
-    static_assert(std::is_same_v<plan::Zero, zero::Stage<1>>);
     constexpr plan::Mesh mesh;
     static_assert(mesh.size() == 32 && mesh.extent<dp>() == 4 && mesh.extent<pp>() == 2 && mesh.extent<tp>() == 2);
     CHECK(pipeline::generate(plan::schedule, plan::schedule_options).micro_batches == 8);
@@ -62,7 +60,6 @@ TEST_CASE("what the trainer does not do is said, and not made a type") {
     for (auto const* const what :
          {"ZeRO-3", "selective recomputation", "latent attention", "shared experts", "dense layers"})
         CHECK(text.find(std::string("// The trainer does not do this yet: ") + what) != std::string::npos);
-    CHECK(text.find("zero::Stage") == std::string::npos);
     CHECK(report::not_in_trainer(planner::find_model("llama-3-8b"), pasted()).empty());
     CHECK(report::not_in_trainer(planner::find_model("mixtral-8x7b"), pasted()).empty());
     CHECK(report::not_in_trainer(planner::find_model("gpt-3-175b"), pasted()).size() == 3);

@@ -7,6 +7,7 @@
 #include <pentad/layout/random.hpp>
 
 #include <support/on_mesh.hpp>
+#include <support/parameters.hpp>
 
 #include <deque>
 #include <filesystem>
@@ -54,11 +55,10 @@ class Parameters {
     template <class Model, class Source>
     Parameters(Model& model, Source&& source) {
         model.for_each_parameter([&](auto& parameter) {
-            std::size_t const size = parameter.value().size();
-            auto const& value = values_.emplace_back("value", size);
-            auto const& gradient = gradients_.emplace_back("gradient", size);
+            auto const& value = values_.emplace_back("value", parameter.size());
+            auto const& gradient = gradients_.emplace_back("gradient", parameter.size());
             parameter.place(value.data(), gradient.data());
-            fill(parameter.value(), source(parameter.name()), Order::contiguous);
+            fill(parameter, source(parameter.name()));
         });
     }
     void clear_gradients() const {
@@ -70,29 +70,22 @@ class Parameters {
     std::deque<Kokkos::View<accumulator_t<T>*, typename Exec::memory_space>> gradients_;
 };
 
-/// The gradient of a parameter as the optimizer would see it: in the layout in which the parameter is stored.
-template <class P>
-auto reduced_gradient(P const& parameter) {
-    return redistribute<with_element_t<typename P::stored, typename P::accumulator>>(parameter.gradient());
-}
-
-/// Holds `gradient` against differences of the objective along a random direction in the memory of `value`. f64.
-template <class Value, class Gradient, class Objective>
-void check_differences(std::string const& what, Tensor<Value, Exec> const& value,
-                       Tensor<Gradient, Exec> const& gradient, Order order, Objective&& objective) {
-    std::vector<std::size_t> const extents(value.extents().begin(), value.extents().end());
-    Whole const direction = drawn(extents, "direction of " + what);
-    Whole const start = gather(value, order);
+/// Holds `gradient` against differences of the objective along a random direction from `start`; set(whole) moves there.
+/// f64.
+template <class Set, class Objective>
+void check_differences(std::string const& what, Whole const& start, Whole const& gradient, Set&& set,
+                       Objective&& objective) {
+    Whole const direction = drawn(start.extents, "direction of " + what);
     auto const at = [&](double step) {
         Whole moved = start;
         for (std::size_t i = 0; i < moved.values.size(); ++i) moved.values[i] += step * direction.values[i];
-        fill(value, moved, order);
+        set(moved);
         return objective();
     };
     double const h = 5e-5; // of fourth order: what is cut off is h^4 of the fifth derivative
     double const slope = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
-    fill(value, start, order);
-    double const exact = dot(gather(gradient, order), direction);
+    set(start);
+    double const exact = dot(gradient, direction);
     CHECK_MESSAGE(std::abs(slope - exact) <= 1e-8 * std::max(1.0, std::abs(exact)), what, ": the slope is ", slope,
                   " and the gradient says ", exact);
 }
@@ -135,16 +128,20 @@ struct Trial {
             auto const dx = layer.backward_data(pass, dy, saved);
             CHECK_MESSAGE(distance(dx, arrays.at("dx"), order) < tolerance, "dx");
             layer.backward_weight(pass, saved);
-            if (round == 0 && differences) check_differences("x", x, dx, order, [&] { return objective(x); });
+            if (round == 0 && differences)
+                check_differences(
+                    "x", gather(x, order), gather(dx, order), [&](Whole const& at) { fill(x, at, order); },
+                    [&] { return objective(x); });
         }
         layer.for_each_parameter([&](auto const& parameter) {
             auto const gradient = reduced_gradient(parameter);
             Whole twice = arrays.at("d" + parameter.name());
             for (auto& value : twice.values) value *= 2;
-            CHECK_MESSAGE(distance(gradient, twice, order) < tolerance, "the gradient of ", parameter.name());
+            CHECK_MESSAGE(distance(gradient, twice) < tolerance, "the gradient of ", parameter.name());
             if (differences)
-                check_differences(parameter.name() + ", twice", parameter.value(), gradient, order,
-                                  [&] { return 2 * objective(x); });
+                check_differences(
+                    parameter.name() + ", twice", gather(parameter), gradient,
+                    [&](Whole const& at) { fill(parameter, at); }, [&] { return 2 * objective(x); });
         });
     }
 };
@@ -167,7 +164,8 @@ template <class Make>
 Arrays on_one_rank(Setup<Exec> const& setup, Make&& make, Arrays const& arrays) {
     using Layer = std::remove_cvref_t<decltype(make(setup))>;
     Alone const alone;
-    Setup<Exec> const own{alone.context, setup.shape, setup.batch, setup.seq, setup.order, setup.context_strategy};
+    Setup<Exec> const own{alone.context, setup.hidden, setup.norm_epsilon,    setup.batch,
+                          setup.seq,     setup.order,  setup.context_strategy};
     Trial<Layer> trial{.mesh = alone,
                        .order = Order::contiguous,
                        .layer = make(own),
@@ -180,9 +178,8 @@ Arrays on_one_rank(Setup<Exec> const& setup, Make&& make, Arrays const& arrays) 
     Arrays result = arrays;
     result["y"] = gather(y, trial.order);
     result["dx"] = gather(dx, trial.order);
-    trial.layer.for_each_parameter([&](auto const& parameter) {
-        result["d" + parameter.name()] = gather(reduced_gradient(parameter), trial.order);
-    });
+    trial.layer.for_each_parameter(
+        [&](auto const& parameter) { result["d" + parameter.name()] = reduced_gradient(parameter); });
     return result;
 }
 

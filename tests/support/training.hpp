@@ -19,6 +19,39 @@ inline std::string varied_text() {
     return text;
 }
 
+/// The sizes of a model that model::decoder() has made, with as many experts and blocks of each kind.
+inline model::DecoderSizes sizes(model::Model const& model) {
+    model::DecoderSizes sizes{.layers = model.blocks.size(),
+                              .hidden = model.hidden,
+                              .vocab = model.vocab,
+                              .ties_embeddings = model.ties_embeddings,
+                              .norm_epsilon = model.norm_epsilon};
+    for (std::size_t i = model.blocks.size(); i-- > 0;) {
+        auto const& attention = *model.find<model::Attention>(i);
+        sizes.heads = attention.heads;
+        sizes.kv_heads = attention.kv_heads;
+        sizes.head_dim = attention.head_dim;
+        sizes.rope_theta = attention.rope_theta;
+        if (auto const* mlp = model.find<model::GatedMlp>(i)) sizes.ffn = mlp->width;
+        if (auto const* experts = model.find<model::Experts>(i)) {
+            sizes.ffn = experts->width;
+            sizes.experts = experts->count;
+            sizes.top_k = experts->top_k;
+            sizes.moe_every = i + 1;
+        }
+    }
+    return sizes;
+}
+/// The same run of a model with other sizes: change(run, [](auto& sizes) { sizes.experts = 4; }).
+template <class Change>
+void change(train::RunSettings& run, Change const& f) {
+    auto changed = sizes(run.model);
+    auto const before = changed;
+    f(changed);
+    if (changed.hidden != before.hidden || changed.heads != before.heads) changed.head_dim = 0;
+    run.model = model::decoder(changed);
+}
+
 /// A trainer on a mesh, and the text that it reads.
 template <class Stream>
 struct Training {

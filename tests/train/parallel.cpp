@@ -31,7 +31,7 @@ constexpr double L = 4, H = 32, heads = 8, kv = 16, F = 64, V = 64, E = 4, K = 2
 constexpr double attention_weights = 2 * H * H + 2 * kv * H, ffn_weights = 3 * H * F;
 
 train::RunSettings dense() {
-    return {.shape = {.layers = 4, .hidden = 32, .heads = 8, .kv_heads = 4, .ffn = 64, .vocab = 64},
+    return {.model = model::decoder({.layers = 4, .hidden = 32, .heads = 8, .kv_heads = 4, .ffn = 64, .vocab = 64}),
             .batch = 8,
             .micro_batches = 2,
             .seq = 64,
@@ -63,7 +63,7 @@ template <class Stream>
 Counted count(MeshShape const& m, train::RunSettings const& settings) {
     auto held = [](observe::Memory kind) { return static_cast<double>(observe::counters()[kind].bytes); };
     double const nothing[] = {held(observe::Memory::parameters), held(observe::Memory::optimizer)};
-    OnMesh const mesh(m, settings.shape.kv_heads);
+    OnMesh const mesh(m, sizes(settings.model).kv_heads);
     Training<Stream> training(mesh, settings);
     auto& trainer = training.trainer;
     Counted result{};
@@ -97,10 +97,10 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
                                                                  received[static_cast<std::size_t>(r * each + e)]);
     }
 
-    result.bytes_through_memory = settings.shape.experts == 0 ? bytes_of_step(3) : result.bytes;
+    result.bytes_through_memory = sizes(settings.model).experts == 0 ? bytes_of_step(3) : result.bytes;
 
     // What the forward pass of one micro-batch keeps for its backward pass, what came from the stage before included.
-    train::Batch<Exec> batch(trainer.setup(), settings.micro_batches, {});
+    train::Batch<Stream, Exec> batch(trainer.setup(), settings.micro_batches, {});
     batch.load(training.data, 3);
     Pass<Exec> pass{.context = mesh.context, .tokens = batch.tokens(0, 0), .targets = batch.targets(0, 0)};
     int const stage = trainer.model().stages().front();
@@ -108,7 +108,7 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
     double const before = held(observe::Memory::activations);
     Tensor<Stream, Exec> x;
     if (stage > 0) {
-        x = {mesh.context, {trainer.setup().batch, settings.seq, settings.shape.hidden}};
+        x = {mesh.context, {trainer.setup().batch, settings.seq, sizes(settings.model).hidden}};
         x.clear();
     }
     auto y = trainer.model().forward(stage, pass, std::move(x), saved);
@@ -237,7 +237,7 @@ TEST_CASE("1F1B holds micro-batches for the stages behind, however many a step h
         auto run = dense();
         run.batch = 4 * micro_batches;
         run.micro_batches = micro_batches;
-        OnMesh const mesh({.pp = world_size()}, run.shape.kv_heads);
+        OnMesh const mesh({.pp = world_size()}, sizes(run.model).kv_heads);
         Training<Invariant> training(mesh, run);
         auto& activations = observe::counters()[observe::Memory::activations];
         activations.peak = activations.bytes;
@@ -252,7 +252,7 @@ TEST_CASE("1F1B holds micro-batches for the stages behind, however many a step h
 TEST_CASE("ep shares out the experts; what it sends are the tokens that chose them") {
     double const n = world_size();
     auto run = dense();
-    run.shape.experts = 4;
+    change(run, [&](auto& sizes) { sizes.experts = 4; });
     auto const counted = count<Invariant>({.ep = world_size()}, run);
     double const others = L * (attention_weights + E * H) + 2 * V * H;
     double const of_experts = L * E * ffn_weights;
@@ -274,7 +274,7 @@ TEST_CASE("ep shares out the experts; what it sends are the tokens that chose th
 
 TEST_CASE("gradients are reduced while the backward pass goes on; the numbers do not depend on the buckets") {
     if (world_size() == 1) return;
-    OnMesh const mesh({.dp = world_size()}, dense().shape.kv_heads);
+    OnMesh const mesh({.dp = world_size()}, sizes(dense().model).kv_heads);
     auto const parameters = static_cast<std::size_t>(9 * L + 3);
     for (int const stage : {0, 1}) {
         auto run = dense();
@@ -292,11 +292,11 @@ TEST_CASE("gradients are reduced while the backward pass goes on; the numbers do
 
         std::vector<std::vector<float>> weights;
         whole.trainer.model().for_each_parameter(
-            [&](auto const& p) { weights.emplace_back(p.value().data(), p.value().data() + p.value().size()); });
+            [&](auto const& p) { weights.emplace_back(p.flat_value().data(), p.flat_value().data() + p.size()); });
         std::size_t at = 0;
         cut.trainer.model().for_each_parameter([&](auto const& p) {
             auto const& expected = weights[at++];
-            CHECK(std::equal(expected.begin(), expected.end(), p.value().data()));
+            CHECK(std::equal(expected.begin(), expected.end(), p.flat_value().data()));
         });
         CHECK(at == parameters);
 

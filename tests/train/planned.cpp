@@ -99,7 +99,8 @@ template <class Stream>
 void compare(MeshShape const& m, train::RunSettings const& settings, Case const& how) {
     auto const schedule = pipeline::generate(
         how.schedule, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = how.chunks});
-    OnMesh const mesh(m, train::for_schedule(OnMesh::mesh(m, static_cast<int>(settings.shape.kv_heads)), schedule));
+    OnMesh const mesh(m,
+                      train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), schedule));
     std::array<observe::MemoryCount, observe::memory_names.size()> before{};
     for (std::size_t i = 0; i < before.size(); ++i) before[i] = observe::counters().memory[i];
     Training<Stream> training(mesh, settings, schedule);
@@ -111,9 +112,9 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
     training.trainer.step(2);
     comm::forced_algorithm() = comm::Algorithm::automatic;
 
-    auto model = train::planned_model(settings.shape);
+    auto model = train::planned_model(settings.model);
     auto const& group = mesh.context.communicators().along(AxisNames(ep::name));
-    int const nodes = m.ep > 1 ? dispatch_nodes(mesh, settings.shape.top_k) : 1;
+    int const nodes = m.ep > 1 ? dispatch_nodes(mesh, sizes(settings.model).top_k) : 1;
     if (m.ep > 1) model.experts.sent = sent_rows(mesh, settings, nodes > 1);
     planner::Configuration c{.dp = m.dp, .pp = m.pp, .ep = m.ep, .cp = m.cp, .tp = m.tp};
     if (m.inside_out) std::reverse(c.order.begin(), c.order.end());
@@ -169,7 +170,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case how = 
 
 /// A model whose sizes are not small against the rounding of the allocator.
 train::RunSettings dense() {
-    return {.shape = {.layers = 8, .hidden = 128, .heads = 8, .kv_heads = 4, .ffn = 352, .vocab = 512},
+    return {.model = model::decoder({.layers = 8, .hidden = 128, .heads = 8, .kv_heads = 4, .ffn = 352, .vocab = 512}),
             .batch = 16,
             .micro_batches = 4,
             .seq = 64,
@@ -208,8 +209,8 @@ TEST_CASE("experts, with the rows that were exchanged") {
     int const n = world_size();
     if (n > 4) return;
     auto run = dense();
-    run.shape.experts = 4;
-    run.shape.moe_every = 2;
+    change(run, [&](auto& sizes) { sizes.experts = 4; });
+    change(run, [&](auto& sizes) { sizes.moe_every = 2; });
     compare({.ep = n}, run);
     if (n == 1) return;
     compare({.dp = n / 2, .ep = 2}, run);
@@ -224,15 +225,15 @@ TEST_CASE("experts on several nodes") {
     auto run = dense();
     run.micro_batches = 2;
     run.seq = 32;
-    run.shape.experts = 16;
-    run.shape.top_k = 3;
-    run.shape.moe_every = 2;
+    change(run, [&](auto& sizes) { sizes.experts = 16; });
+    change(run, [&](auto& sizes) { sizes.top_k = 3; });
+    change(run, [&](auto& sizes) { sizes.moe_every = 2; });
     compare({.ep = n}, run);
     compare({.ep = n / 2, .tp = 2}, run, {.sequence_parallel = true}); // with two ranks on a node: one of a group
     compare({.pp = 2, .ep = n / 2}, run);
     run.recompute = true;
     compare({.dp = 2, .ep = n / 2, .inside_out = true}, run);
-    run.shape.top_k = 1; // the straight way
+    change(run, [&](auto& sizes) { sizes.top_k = 1; }); // the straight way
     compare({.ep = n}, run);
 }
 
@@ -246,7 +247,7 @@ TEST_CASE("axes together") {
     compare({.dp = n / 4, .pp = 4}, run, {.schedule = "dualpipe"});
     compare({.dp = n / 4, .pp = 4}, run, {.schedule = "zb-h1"});
     run.zero_stage = 1;
-    run.shape.tie_embeddings = true;
+    change(run, [&](auto& sizes) { sizes.ties_embeddings = true; });
     compare({.dp = n / 2, .pp = 2}, run);
     compare({.pp = n / 4, .cp = 2, .tp = 2}, run, {.schedule = "gpipe", .sequence_parallel = true});
 }

@@ -10,6 +10,7 @@
 
 #include <pipeline/mutator.hpp>
 #include <support/on_mesh.hpp>
+#include <support/parameters.hpp>
 #include <support/training.hpp>
 
 #include <map>
@@ -24,7 +25,7 @@ using Stream = InvariantStream<f64>;
 using Sequence = SequenceStream<f64>;
 
 train::RunSettings of_dense() {
-    return {.shape = {.layers = 8, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 32, .vocab = 48},
+    return {.model = model::decoder({.layers = 8, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 32, .vocab = 48}),
             .batch = 16,
             .micro_batches = 8,
             .seq = 16,
@@ -33,13 +34,13 @@ train::RunSettings of_dense() {
 }
 train::RunSettings of_experts() {
     auto settings = of_dense();
-    settings.shape.experts = 4;
-    settings.shape.moe_every = 2;
+    change(settings, [&](auto& sizes) { sizes.experts = 4; });
+    change(settings, [&](auto& sizes) { sizes.moe_every = 2; });
     return settings;
 }
 train::RunSettings of_tied() {
     auto settings = of_dense();
-    settings.shape.tie_embeddings = true;
+    change(settings, [&](auto& sizes) { sizes.ties_embeddings = true; });
     return settings;
 }
 
@@ -67,17 +68,16 @@ std::vector<double> losses_of(Training<S>& training, std::int64_t steps) {
 /// What one rank does; each is computed once.
 Outcome const& alone(train::RunSettings const& settings) {
     static std::map<std::vector<double>, Outcome> known;
-    std::vector<double> const key{static_cast<double>(settings.shape.experts),
-                                  static_cast<double>(settings.shape.tie_embeddings),
-                                  static_cast<double>(settings.shape.layers),
+    std::vector<double> const key{static_cast<double>(sizes(settings.model).experts),
+                                  static_cast<double>(sizes(settings.model).ties_embeddings),
+                                  static_cast<double>(sizes(settings.model).layers),
                                   static_cast<double>(settings.micro_batches), static_cast<double>(settings.batch)};
     auto const [at, is_new] = known.try_emplace(key);
     if (!is_new) return at->second;
     Alone const mesh;
     Training<Stream> training(mesh, settings);
     at->second.losses = losses_of(training, settings.steps);
-    training.trainer.model().for_each_parameter(
-        [&](auto const& p) { at->second.weights[p.name()] = gather(p.value(), Order::contiguous); });
+    training.trainer.model().for_each_parameter([&](auto const& p) { at->second.weights[p.name()] = gather(p); });
     return at->second;
 }
 
@@ -104,9 +104,8 @@ struct Variant {
 template <class S>
 void check_outcome(train::RunSettings const& settings, Training<S>& training, Outcome const& expected) {
     CHECK(worst(losses_of(training, settings.steps), expected.losses) < 1e-11);
-    training.trainer.model().for_each_parameter([&](auto const& p) {
-        CHECK_MESSAGE(distance(p.value(), expected.weights.at(p.name()), Order::contiguous) < 1e-11, p.name());
-    });
+    training.trainer.model().for_each_parameter(
+        [&](auto const& p) { CHECK_MESSAGE(distance(gather(p), expected.weights.at(p.name())) < 1e-11, p.name()); });
 }
 
 template <class S>
@@ -114,11 +113,12 @@ void same_as_alone(train::RunSettings settings, Variant const& how, pipeline::Sc
     auto const& expected = alone(settings);
     MeshShape m = how.rest;
     m.pp = schedule.ranks();
-    OnMesh const mesh(m, train::for_schedule(OnMesh::mesh(m, static_cast<int>(settings.shape.kv_heads)), schedule));
+    OnMesh const mesh(m,
+                      train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), schedule));
     settings.zero_stage = how.zero_stage;
     settings.order = how.order;
     settings.context_strategy = how.strategy;
-    settings.stage_layers = uneven_layers(settings.shape.layers, schedule.stages());
+    settings.stage_layers = uneven_layers(sizes(settings.model).layers, schedule.stages());
     Training<S> training(mesh, settings, std::move(schedule));
     check_outcome(settings, training, expected);
 }
@@ -144,28 +144,28 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
     auto const text = varied_text();
     io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
     Setup<Exec> const setup{.context = mesh.context,
-                            .shape = settings.shape,
+                            .hidden = settings.model.hidden,
                             .batch = settings.batch / settings.micro_batches,
                             .seq = settings.seq};
     pipeline::Schedule here; // all stages on one rank
     here.placements = {std::vector<int>(static_cast<std::size_t>(stages), 0)};
     using Model = train::LanguageModel<Stream, Exec>;
-    Model model(setup, train::stages_of(here, 0, uneven_layers(settings.shape.layers, stages), settings.shape.layers),
-                false);
+    Model model(
+        setup, settings.model, train::decoder_layers<Stream, Exec>(),
+        train::stages_of(here, 0, uneven_layers(sizes(settings.model).layers, stages), sizes(settings.model).layers),
+        false);
     zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, 0, 1 << 20);
-    train::Batch<Exec> batch(setup, settings.micro_batches, {});
+    train::Batch<Stream, Exec> batch(setup, settings.micro_batches, {});
 
     using Weights = std::map<std::string, Whole>;
     std::vector<std::vector<Weights>> kept(static_cast<std::size_t>(stages)); // [stage][updates so far]
     auto const keep = [&](int stage) {
         auto& weights = kept[static_cast<std::size_t>(stage)].emplace_back();
-        model.for_each_parameter_of(stage,
-                                    [&](auto const& p) { weights[p.name()] = gather(p.value(), Order::contiguous); });
+        model.for_each_parameter_of(stage, [&](auto const& p) { weights[p.name()] = gather(p); });
     };
     auto const load = [&](int stage, int number) {
         auto const& weights = kept[static_cast<std::size_t>(stage)].at(static_cast<std::size_t>(number));
-        model.for_each_parameter_of(stage,
-                                    [&](auto const& p) { fill(p.value(), weights.at(p.name()), Order::contiguous); });
+        model.for_each_parameter_of(stage, [&](auto const& p) { fill(p, weights.at(p.name())); });
     };
     for (int stage = 0; stage < stages; ++stage) keep(stage);
 
@@ -236,8 +236,8 @@ void check_asynchronous(std::string const& name, int dp, int zero_stage, int upd
     INFO(name, " of ", updates, " updates, pp = ", p, " dp = ", dp);
     CHECK(schedule.updates == updates);
     auto const expected = emulate(settings, p, updates, version);
-    settings.stage_layers = uneven_layers(settings.shape.layers, p);
-    OnMesh const mesh({.dp = dp, .pp = p}, settings.shape.kv_heads);
+    settings.stage_layers = uneven_layers(sizes(settings.model).layers, p);
+    OnMesh const mesh({.dp = dp, .pp = p}, sizes(settings.model).kv_heads);
     Training<Stream> training(mesh, settings, schedule);
     check_outcome(settings, training, expected);
 }
@@ -294,7 +294,7 @@ TEST_CASE(
     if (world_size() == 8)
         for (auto& how : synchronous(4)) variants.push_back(how);
     for (auto how : variants) {
-        settings.shape.tie_embeddings = number / 2 % 2 == 0;
+        change(settings, [&](auto& sizes) { sizes.ties_embeddings = number / 2 % 2 == 0; });
         how.rest = world_size() == 8 && number < with_pp_2 ? inside[number % inside.size()] : one[number % one.size()];
         ++number;
         how.options.recompute = number % 5 == 0 || how.options.recompute;
@@ -372,27 +372,27 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
         auto settings = of_dense();
         settings.micro_batches = 4;
         settings.batch = 4;
-        settings.shape.layers = 4;
-        settings.shape.hidden = 8;
-        settings.shape.ffn = 8;
+        change(settings, [&](auto& sizes) { sizes.layers = 4; });
+        change(settings, [&](auto& sizes) { sizes.hidden = 8; });
+        change(settings, [&](auto& sizes) { sizes.ffn = 8; });
         Setup<Exec> const setup{.context = mesh.context,
-                                .shape = settings.shape,
+                                .hidden = settings.model.hidden,
                                 .batch = 1,
                                 .seq = settings.seq / static_cast<std::size_t>(original.slices),
                                 .slices = static_cast<std::size_t>(original.slices)};
-        auto const layers = uneven_layers(settings.shape.layers, original.stages());
+        auto const layers = uneven_layers(sizes(settings.model).layers, original.stages());
         using Model = train::LanguageModel<Stream, Exec>;
-        Model model(
-            setup,
-            train::stages_of(original, train::pipeline_rank(original, world_rank()), layers, settings.shape.layers),
-            false);
+        Model model(setup, settings.model, train::decoder_layers<Stream, Exec>(),
+                    train::stages_of(original, train::pipeline_rank(original, world_rank()), layers,
+                                     sizes(settings.model).layers),
+                    false);
         zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, 0, 1 << 20);
-        train::Batch<Exec> batch(setup, 4, {});
+        train::Batch<Stream, Exec> batch(setup, 4, {});
         auto const text = varied_text();
         io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
         batch.load(data, 1);
         train::Executor<Model, Stream, Exec> executor(mesh.context, model,
-                                                      {setup.batch, setup.seq, settings.shape.hidden});
+                                                      {setup.batch, setup.seq, sizes(settings.model).hidden});
         // Copies of a stage each have the gradients of their micro-batches.
         auto const gradients = [&](pipeline::Schedule const& schedule) {
             store.clear_gradients();
@@ -406,7 +406,7 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
             executor.run(schedule, passes);
             std::vector<double> all;
             model.for_each_parameter([&](auto const& parameter) {
-                auto const host = on_host(parameter.gradient());
+                auto const host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), parameter.flat_gradient());
                 all.insert(all.end(), host.data(), host.data() + host.size());
             });
             return all;

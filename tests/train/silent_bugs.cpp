@@ -27,7 +27,7 @@ Steps train_on(OnMesh const& mesh, train::RunSettings const& settings, std::stri
 
 /// 2 layers, 12 sequences of 12 tokens. What a test is about is set by the test.
 train::RunSettings small_run() {
-    return {.shape = {.layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 40},
+    return {.model = model::decoder({.layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 40}),
             .batch = 12,
             .micro_batches = 2,
             .seq = 12,
@@ -40,8 +40,8 @@ bool fits(train::RunSettings const& s, MeshShape const& m) {
     std::size_t const batch_ranks = static_cast<std::size_t>(m.dp * m.ep),
                       tensor_ranks = static_cast<std::size_t>(m.tp);
     return s.batch / s.micro_batches % batch_ranks == 0 && m.pp <= 2 &&
-           s.seq % static_cast<std::size_t>(2 * m.cp) == 0 && s.shape.heads % tensor_ranks == 0 &&
-           s.shape.experts % static_cast<std::size_t>(m.ep) == 0;
+           s.seq % static_cast<std::size_t>(2 * m.cp) == 0 && sizes(s.model).heads % tensor_ranks == 0 &&
+           sizes(s.model).experts % static_cast<std::size_t>(m.ep) == 0;
 }
 
 void same(Steps const& found, Steps const& expected) {
@@ -64,7 +64,7 @@ Steps same_on_every_mesh(train::RunSettings settings, std::string const& text) {
         settings.order = (zigzag = !zigzag) ? Order::zigzag : Order::contiguous;
         settings.recompute = zigzag;
         settings.zero_stage = 0;
-        OnMesh const mesh(m, settings.shape.kv_heads);
+        OnMesh const mesh(m, sizes(settings.model).kv_heads);
         same(train_on<InvariantStream<f64>>(mesh, settings, text), alone);
         bool const divides = settings.seq % static_cast<std::size_t>(m.cp * m.tp) == 0;
         settings.zero_stage = 1;
@@ -81,13 +81,13 @@ TEST_CASE("all gradients, norm weights among them, are whole under sequence para
 
 TEST_CASE("the norm of the gradient counts each element once, over ep x tp too") {
     auto run = small_run();
-    run.shape.experts = 12;
+    change(run, [&](auto& sizes) { sizes.experts = 12; });
     same_on_every_mesh(run, varied_text());
 }
 
 TEST_CASE("the gradient of the auxiliary losses does not depend on tp, cp or sequence parallelism") {
     auto run = small_run();
-    run.shape.experts = 12;
+    change(run, [&](auto& sizes) { sizes.experts = 12; });
     run.ignored = 7;
     run.balance_coefficient = 1;
     run.z_coefficient = 1;
@@ -118,19 +118,19 @@ TEST_CASE("valid tokens in unequal numbers on the ranks and in the micro-batches
 
 TEST_CASE("tied embeddings: both ends of the pipeline add to one gradient, which counts once") {
     auto run = small_run();
-    run.shape.tie_embeddings = true;
+    change(run, [&](auto& sizes) { sizes.ties_embeddings = true; });
     same_on_every_mesh(run, varied_text());
 }
 
 TEST_CASE("kv heads that tp exceeds: the ranks that share one sum its gradient, and the norm counts it once") {
     auto run = small_run();
-    run.shape.kv_heads = 1;
+    change(run, [&](auto& sizes) { sizes.kv_heads = 1; });
     same_on_every_mesh(run, varied_text());
 }
 
 TEST_CASE("experts without a token: all the same tokens go to the same experts, and nobody waits for the others") {
     auto run = small_run();
-    run.shape.experts = 12;
+    change(run, [&](auto& sizes) { sizes.experts = 12; });
     auto const alone = same_on_every_mesh(run, std::string(run.seq + 1, 3));
     CHECK(alone[0].balance_loss > 4); // two layers, 2 each where all experts have their share
 }

@@ -105,7 +105,7 @@ void nothing_is_allocated(MeshShape const& m, train::RunSettings settings) {
     INFO(m.text());
     // The same window and the same weights in every step: experts get as many tokens as before.
     auto const text = varied_text().substr(0, settings.seq + 1);
-    OnMesh const mesh(m, settings.shape.kv_heads);
+    OnMesh const mesh(m, sizes(settings.model).kv_heads);
     settings.learning_rate = 0;
     Kokkos::Tools::Experimental::set_allocate_data_callback(
         [](Kokkos::Tools::SpaceHandle, char const*, void const*, std::uint64_t) { ++kokkos_allocations; });
@@ -131,7 +131,7 @@ void nothing_is_allocated(MeshShape const& m, train::RunSettings settings) {
 }
 
 train::RunSettings run() {
-    return {.shape = {.layers = 2, .hidden = 32, .heads = 4, .kv_heads = 2, .ffn = 64, .vocab = 64},
+    return {.model = model::decoder({.layers = 2, .hidden = 32, .heads = 4, .kv_heads = 2, .ffn = 64, .vocab = 64}),
             .batch = 16,
             .micro_batches = 2,
             .seq = 16,
@@ -162,7 +162,7 @@ TEST_CASE("a dense model") {
 }
 TEST_CASE("experts, recomputation, ZeRO-1 and sequence parallelism") {
     auto settings = run();
-    settings.shape.experts = 4;
+    change(settings, [&](auto& sizes) { sizes.experts = 4; });
     settings.recompute = true;
     settings.zero_stage = 1;
     on_some_meshes([&](MeshShape const& m) { nothing_is_allocated<SequenceStream<bf16>>(m, settings); });

@@ -12,10 +12,26 @@
 
 namespace pentad::experts {
 
+namespace detail {
+template <class T, class Set>
+struct OfRows;
+template <class T, class... Axes>
+struct OfRows<T, AxisSet<Axes...>> {
+    using type = Layout<T, Dims<Dim<token, dynamic, Axes...>, Dim<hidden>>, Replicated<tp>>;
+    using by_expert =
+        Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<token, dynamic, Axes...>, Dim<hidden>>, Replicated<tp>>;
+};
+template <class Stream>
+using RowLayouts = OfRows<typename Stream::element, minus_t<sharded_axes_t<gathered_stream_t<Stream>>, AxisSet<ep>>>;
+} // namespace detail
+
 /// Rows in the order of their experts, as the experts' products see them: sharded over ep by expert, over the axes that
 /// share out the tokens otherwise, and replicated over tp, which shards the experts' width.
-template <class T>
-using Dispatched = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<token, dynamic, dp, cp>, Dim<hidden>>, Replicated<tp>>;
+template <class Stream>
+using dispatched_t = typename detail::RowLayouts<Stream>::by_expert;
+/// The rows of one expert.
+template <class Stream>
+using expert_rows_t = typename detail::RowLayouts<Stream>::type;
 
 /// For the tokens of one micro-batch in one layer: y = D' w E(D x), where D copies rows, E are the experts and w weighs
 /// what they give. Filled by `route`; kept until the backward pass.

@@ -24,15 +24,16 @@ struct Layer {
         using T = typename Stream::element;
         using A = accumulator_t<T>;
         using takes = Stream;
-        using gives = PartialStream<T>;
-        using Row = Dispatched<T>;
+        using gives = partial_stream_t<Stream>;
+        using Tokens = gathered_stream_t<Stream>;
+        using Row = dispatched_t<Stream>;
         using Up = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<ffn, dynamic, tp>, Dim<hidden>>>;
         using Down = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<hidden>, Dim<ffn, dynamic, tp>>>;
         using RouterType = Router<Stream, Exec>;
         /// Every rank of tp weighs its part of each expert's output: the weights are replicated, their gradient
         /// partial.
         template <class E>
-        using Gathered = with_element_t<with_last_dim_t<GatheredStream<T>, Dim<slot>>, E>;
+        using Gathered = with_element_t<with_last_dim_t<Tokens, Dim<slot>>, E>;
 
         struct Saved {
             typename RouterType::Saved router;
@@ -42,14 +43,12 @@ struct Layer {
             Rows<T, Exec> doutput;
         };
 
-        on(Setup<Exec> const& setup, std::string const& name)
-            : router_(setup, name + ".gate"), gate_(setup.context, name + ".experts.{}.w1.weight",
-                                                    {setup.shape.experts, setup.shape.ffn, setup.shape.hidden}),
-              up_(setup.context, name + ".experts.{}.w3.weight",
-                  {setup.shape.experts, setup.shape.ffn, setup.shape.hidden}),
-              down_(setup.context, name + ".experts.{}.w2.weight",
-                    {setup.shape.experts, setup.shape.hidden, setup.shape.ffn}) {
-            (void)Dispatch<T, Exec>::goes_by_node(setup.context, setup.shape.top_k); // makes communicators
+        on(Setup<Exec> const& setup, model::Experts const& part, std::string const& name)
+            : router_(setup, part, name + ".gate"),
+              gate_(setup.context, name + ".experts.{}.w1.weight", {part.count, part.width, setup.hidden}),
+              up_(setup.context, name + ".experts.{}.w3.weight", {part.count, part.width, setup.hidden}),
+              down_(setup.context, name + ".experts.{}.w2.weight", {part.count, setup.hidden, part.width}) {
+            (void)Dispatch<T, Exec>::goes_by_node(setup.context, part.top_k); // makes communicators
         }
 
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
@@ -59,7 +58,7 @@ struct Layer {
             router_.forward(pass, x, saved.router);
             auto const choice = redistribute<Gathered<i32>>(saved.router.choice);
             saved.weight = redistribute<Gathered<A>>(saved.router.weight);
-            auto const tokens = redistribute<GatheredStream<T>>(std::move(x));
+            auto const tokens = redistribute<Tokens>(std::move(x));
             saved.dispatch.route(context, choice.rows(), saved.weight.rows(), gate_.value().extents()[0]);
             saved.x = saved.dispatch.forward(context, tokens.rows());
 
@@ -103,7 +102,7 @@ struct Layer {
                                   drows.view());
             kernels::grouped_gemm(exec, plain, 1.0, saved.up.view(), up_.value().view(), offsets, 1.0, drows.view());
 
-            Tensor<dual_t<GatheredStream<T>>, Exec> dtokens(context, dy.extents());
+            Tensor<dual_t<Tokens>, Exec> dtokens(context, dy.extents());
             saved.dispatch.backward(context, std::move(drows), dtokens.rows());
             auto dx = router_.backward_data(
                 pass, redistribute<dual_t<typename RouterType::ChoiceWeight>>(std::move(dweight)), saved.router);
@@ -136,7 +135,7 @@ struct Layer {
 
       private:
         // One expert's products, as the algebra sees them: the layouts without the expert dimension must fit.
-        using OneRow = Layout<T, Dims<Dim<token, dynamic, dp, cp>, Dim<hidden>>, Replicated<tp>>;
+        using OneRow = expert_rows_t<Stream>;
         using OneUp = Layout<T, Dims<Dim<ffn, dynamic, tp>, Dim<hidden>>>;
         using OneDown = Layout<T, Dims<Dim<hidden>, Dim<ffn, dynamic, tp>>>;
         static_assert((require_multipliable<OneRow, OneUp, 1>(), true));

@@ -7,6 +7,7 @@
 #include <pentad/kernels/router.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/model/parts.hpp>
 
 #include <cstddef>
 #include <string>
@@ -54,11 +55,11 @@ class Router {
         memory::Buffer<typename Exec::memory_space> lse, balance_gradient;
     };
 
-    Router(Setup<Exec> const& setup, std::string const& name)
-        : weight_(setup.context, name + ".weight", {setup.shape.experts, setup.shape.hidden}),
-          top_k_(setup.shape.top_k), experts_(setup.shape.experts), slices_(setup.slices),
-          tokens_(static_cast<double>(setup.batch * setup.seq * setup.slices)), sums_(2 * setup.shape.experts + 1),
-          gradient_(setup.shape.experts) {
+    Router(Setup<Exec> const& setup, model::Experts const& part, std::string const& name)
+        : weight_(setup.context, name + ".weight", {part.count, setup.hidden}), top_k_(part.top_k),
+          experts_(part.count), slices_(setup.slices),
+          tokens_(static_cast<double>(setup.batch * setup.seq * setup.slices)), sums_(2 * part.count + 1),
+          gradient_(part.count) {
         prepare_redistribution<Sums, invariant_t<Sums>>(setup.context);
     }
 

@@ -6,6 +6,7 @@
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/rope.hpp>
 #include <pentad/layers/projection.hpp>
+#include <pentad/model/parts.hpp>
 
 #include <cstddef>
 #include <span>
@@ -27,13 +28,13 @@ struct Attention {
       public:
         using T = typename Stream::element;
         using A = accumulator_t<T>;
-        using takes = typename Communication::template boundary<Stream, GatheredStream<T>>;
-        using gives = typename Communication::template boundary<Stream, PartialStream<T>>;
+        using takes = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
+        using gives = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
         using QueryWeight = Layout<T, Dims<Dim<heads, dynamic, tp>, Dim<head_dim>, Dim<hidden>>>;
         using KeyWeight = Layout<T, Dims<Dim<kv_heads, dynamic, outer<tp>>, Dim<head_dim>, Dim<hidden>>>;
         using OutputWeight = Layout<T, Dims<Dim<hidden>, Dim<heads, dynamic, tp>, Dim<head_dim>>>;
-        using QueryMap = Linear<GatheredStream<T>, QueryWeight, 2, Exec>;
-        using KeyMap = Linear<GatheredStream<T>, KeyWeight, 2, Exec>;
+        using QueryMap = Linear<gathered_stream_t<Stream>, QueryWeight, 2, Exec>;
+        using KeyMap = Linear<gathered_stream_t<Stream>, KeyWeight, 2, Exec>;
         using Query = typename QueryMap::gives;
         using Key = typename KeyMap::gives;
         using Input = InputProjection<Communication, takes, QueryMap, KeyMap, KeyMap>;
@@ -50,21 +51,16 @@ struct Attention {
             typename StrategyOn::Saved attention;
         };
 
-        on(Setup<Exec> const& setup, std::string const& name)
-            : input_(QueryMap(setup.context, name + ".q_proj.weight",
-                              {setup.shape.heads, setup.shape.head_dim(), setup.shape.hidden}),
-                     KeyMap(setup.context, name + ".k_proj.weight",
-                            {setup.shape.kv_heads, setup.shape.head_dim(), setup.shape.hidden}),
-                     KeyMap(setup.context, name + ".v_proj.weight",
-                            {setup.shape.kv_heads, setup.shape.head_dim(), setup.shape.hidden})),
-              output_({setup.context,
-                       name + ".o_proj.weight",
-                       {setup.shape.hidden, setup.shape.heads, setup.shape.head_dim()}}),
+        on(Setup<Exec> const& setup, model::Attention const& part, std::string const& name)
+            : input_(QueryMap(setup.context, name + ".q_proj.weight", {part.heads, part.head_dim, setup.hidden}),
+                     KeyMap(setup.context, name + ".k_proj.weight", {part.kv_heads, part.head_dim, setup.hidden}),
+                     KeyMap(setup.context, name + ".v_proj.weight", {part.kv_heads, part.head_dim, setup.hidden})),
+              output_({setup.context, name + ".o_proj.weight", {setup.hidden, part.heads, part.head_dim}}),
               strategy_(setup), slices_(setup.slices) {
             auto const partition = setup.partition();
             auto const mine = setup.context.communicators().shard_index(AxisNames(cp::name));
             std::size_t const length = partition.local_extent(), all = slices_ * length;
-            std::size_t const half = setup.shape.head_dim() / 2;
+            std::size_t const half = part.head_dim / 2;
             cosine_ = Table(setup.context, {all, half});
             sine_ = Table(setup.context, {all, half});
             std::vector<i64> host(all);
@@ -72,7 +68,7 @@ struct Attention {
                 host[i] = static_cast<i64>(i / length * setup.seq + partition.global_index(mine, i % length));
             Tensor<Layout<i64, Dims<Dim<seq>>>, Exec> const positions(setup.context, {all});
             positions.set(host.data());
-            kernels::rope_tables<A>(setup.context.exec(), positions.view(), setup.shape.rope_theta, cosine_.view(),
+            kernels::rope_tables<A>(setup.context.exec(), positions.view(), part.rope_theta, cosine_.view(),
                                     sine_.view());
             setup.context.exec().fence("pentad: rope tables");
         }

@@ -1,8 +1,9 @@
-// The feed-forward block, its width sharded over tp: SwiGLU as in LLaMA, or GELU.
+// The MLP of a block, its width sharded over tp: gated (SwiGLU, as in LLaMA) or plain (GELU).
 #pragma once
 
 #include <pentad/kernels/activation.hpp>
 #include <pentad/layers/projection.hpp>
+#include <pentad/model/parts.hpp>
 
 #include <string>
 #include <tuple>
@@ -12,14 +13,14 @@ namespace pentad {
 
 /// y = (silu(x gate^T) * (x up^T)) down^T (Shazeer 2020, eq. 6).
 template <class Communication = Blocking>
-struct SwiGlu {
+struct GatedMlp {
     template <class Stream, class Exec>
     class on {
       public:
         using T = typename Stream::element;
-        using takes = typename Communication::template boundary<Stream, GatheredStream<T>>;
-        using gives = typename Communication::template boundary<Stream, PartialStream<T>>;
-        using Up = ColumnParallel<ffn, hidden, GatheredStream<T>, Exec>;
+        using takes = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
+        using gives = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
+        using Up = ColumnParallel<ffn, hidden, gathered_stream_t<Stream>, Exec>;
         using Inner = typename Up::gives;
         using Input = InputProjection<Communication, takes, Up, Up>;
         using Output = OutputProjection<Communication, RowParallel<hidden, ffn, Inner, Exec>, gives>;
@@ -30,10 +31,10 @@ struct SwiGlu {
             Tensor<Inner, Exec> gate, up;
         };
 
-        on(Setup<Exec> const& setup, std::string const& name)
-            : input_(Up(setup.context, name + ".gate_proj.weight", {setup.shape.ffn, setup.shape.hidden}),
-                     Up(setup.context, name + ".up_proj.weight", {setup.shape.ffn, setup.shape.hidden})),
-              output_({setup.context, name + ".down_proj.weight", {setup.shape.hidden, setup.shape.ffn}}) {}
+        on(Setup<Exec> const& setup, model::GatedMlp const& part, std::string const& name)
+            : input_(Up(setup.context, name + ".gate_proj.weight", {part.width, setup.hidden}),
+                     Up(setup.context, name + ".up_proj.weight", {part.width, setup.hidden})),
+              output_({setup.context, name + ".down_proj.weight", {setup.hidden, part.width}}) {}
 
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");
@@ -71,14 +72,14 @@ struct SwiGlu {
 
 /// y = gelu(x up^T) down^T, with the exact GELU (Hendrycks and Gimpel 2016, eq. 1).
 template <class Communication = Blocking>
-struct Gelu {
+struct PlainMlp {
     template <class Stream, class Exec>
     class on {
       public:
         using T = typename Stream::element;
-        using takes = typename Communication::template boundary<Stream, GatheredStream<T>>;
-        using gives = typename Communication::template boundary<Stream, PartialStream<T>>;
-        using Up = ColumnParallel<ffn, hidden, GatheredStream<T>, Exec>;
+        using takes = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
+        using gives = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
+        using Up = ColumnParallel<ffn, hidden, gathered_stream_t<Stream>, Exec>;
         using Inner = typename Up::gives;
         using Input = InputProjection<Communication, takes, Up>;
         using Output = OutputProjection<Communication, RowParallel<hidden, ffn, Inner, Exec>, gives>;
@@ -89,9 +90,9 @@ struct Gelu {
             Tensor<Inner, Exec> up;
         };
 
-        on(Setup<Exec> const& setup, std::string const& name)
-            : input_({setup.context, name + ".up_proj.weight", {setup.shape.ffn, setup.shape.hidden}}),
-              output_({setup.context, name + ".down_proj.weight", {setup.shape.hidden, setup.shape.ffn}}) {}
+        on(Setup<Exec> const& setup, model::PlainMlp const& part, std::string const& name)
+            : input_({setup.context, name + ".up_proj.weight", {part.width, setup.hidden}}),
+              output_({setup.context, name + ".down_proj.weight", {setup.hidden, part.width}}) {}
 
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");

@@ -1,18 +1,18 @@
-// What a layer is (the protocol), and what it is told: the shapes of the model, and what belongs to the
+// What a layer is (the protocol), and what it is told: the shapes of the stream, and what belongs to the
 // micro-batch it works on.
 //
 // A layer is a description, e.g. RmsNorm; `Layer::on<Stream, Exec>` is the layer for a stream of activations of that
 // layout. It has
 //   takes, gives                         the layouts of its input and output
 //   Saved                                what forward keeps for backward
-//   on(Setup const&, std::string name)   makes its parameters; `name` is their published prefix
+//   on(Setup const&, part, std::string name)   makes its parameters: `part` describes it (model/parts.hpp), where there
+//                                        is anything to say; `name` is their published prefix
 //   forward(Pass&, Tensor<takes>, Saved&) -> Tensor<gives>
 //   backward_data(Pass&, Tensor<dual_t<gives>>, Saved&) -> Tensor<dual_t<takes>>   what the previous stage waits for
 //   backward_weight(Pass&, Saved&)       adds to the gradients; may come later, and frees what was saved
 //   for_each_parameter(f)                f(Parameter&), in an order that is the same on every rank
 #pragma once
 
-#include <pentad/layers/model_shape.hpp>
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/streams.hpp>
@@ -28,11 +28,12 @@
 
 namespace pentad {
 
-/// What layers are made from. It outlives them.
+/// What layers are made from, beside the description of each. It outlives them.
 template <class Exec>
 struct Setup {
     Context<Exec> const& context;
-    ModelShape shape;
+    std::size_t hidden = 128; ///< width of the residual stream
+    double norm_epsilon = 1e-5;
     std::size_t batch = 1;           ///< sequences in a micro-batch, on all ranks together
     std::size_t seq = 128;           ///< tokens of each in a pass
     Order order = Order::contiguous; ///< how these are dealt over cp

@@ -33,17 +33,17 @@ class GradientOwner {
 
 namespace detail {
 /// Element i of a shard, drawn by its global index; rows from `valid_rows` on (padding) are zero.
-template <class T, std::size_t Rank>
+template <class T>
 struct DrawElement {
     T* data;
-    std::array<std::size_t, Rank> global, local, first;
-    std::size_t valid_rows;
+    std::array<std::size_t, max_dimensions> global, local, first;
+    std::size_t rank, valid_rows;
     std::uint64_t seed, stream;
     double deviation;
 
     KOKKOS_FUNCTION void operator()(std::size_t i) const {
         std::size_t index = 0, stride = 1, rest = i, row = 0;
-        for (std::size_t d = Rank; d-- > 0;) {
+        for (std::size_t d = rank; d-- > 0;) {
             std::size_t const coordinate = first[d] + rest % local[d];
             rest /= local[d];
             index += coordinate * stride;
@@ -61,10 +61,93 @@ consteval void require_storable() {
 }
 } // namespace detail
 
+/// A parameter with elements T, whatever its layouts: what whoever holds, draws, updates or writes it sees. The memory
+/// of the value and of the gradient belongs to a sharder (zero/).
+template <class T, class Exec>
+class AnyParameter {
+  public:
+    using element = T;
+    using accumulator = accumulator_t<T>;
+    virtual ~AnyParameter() = default;
+
+    [[nodiscard]] Context<Exec> const& context() const { return *context_; }
+    [[nodiscard]] std::string const& name() const { return name_; }
+    [[nodiscard]] bool exists() const { return !name_.empty(); }
+    /// How it lies on the mesh: invariant over every axis that does not shard it.
+    [[nodiscard]] LayoutValue const& stored_layout() const { return *stored_; }
+    /// The axes over which its gradient is partial, since it is used as replicated over them.
+    [[nodiscard]] AxisNames const& synchronised_axes() const { return *synchronised_; }
+    /// The global extents, of which the first stored_layout().rank count, and those of this rank's shard.
+    [[nodiscard]] std::array<std::size_t, max_dimensions> const& global_extents() const { return global_; }
+    [[nodiscard]] std::array<std::size_t, max_dimensions> const& local_extents() const { return local_; }
+    /// Elements of this rank's shard.
+    [[nodiscard]] std::size_t size() const { return size_; }
+    /// Rows of the first dimension that exist; the rest is padding and stays zero.
+    [[nodiscard]] std::size_t valid_rows() const { return valid_rows_; }
+    /// Matrices are subject to weight decay, vectors (norm weights, biases) are not.
+    [[nodiscard]] bool decays() const { return decays_; }
+    /// How many layers here use it: its gradient is complete when each has said so.
+    [[nodiscard]] std::size_t users() const { return users_; }
+    void set_users(std::size_t users) { users_ = users; }
+
+    /// This rank's shards as lists of elements.
+    [[nodiscard]] View<T, 1, Exec> flat_value() const { return View<T, 1, Exec>(value_data_, size_); }
+    [[nodiscard]] View<accumulator, 1, Exec> flat_gradient() const {
+        return View<accumulator, 1, Exec>(gradient_data_, size_);
+    }
+    /// This rank's shard of the value from the host and to it, row-major. Both wait.
+    void set(T const* host) const { memory::copy_from_host(context_->exec(), value_data_, host, size_ * sizeof(T)); }
+    void get(T* host) const { memory::copy_to_host(context_->exec(), host, value_data_, size_ * sizeof(T)); }
+    /// Tells the parameter where its value and gradient live, and whose they are.
+    virtual void place(T* value, accumulator* gradient, GradientOwner* owner = nullptr) {
+        value_data_ = value;
+        gradient_data_ = gradient;
+        owner_ = owner;
+    }
+    /// One of its users adds nothing more to the gradient before an update.
+    void complete_gradient() const {
+        if (owner_ != nullptr) owner_->gradient_is_complete();
+    }
+    /// Draws this rank's shard in accumulators, into `data`: the same global tensor on every mesh.
+    void draw(std::uint64_t seed, accumulator* data) const {
+        auto const& exec = context_->exec();
+        if (initialiser_.ones) {
+            kernels::fill<accumulator, Exec>(exec, View<accumulator, 1, Exec>(data, size_), accumulator(1));
+            return;
+        }
+        detail::DrawElement<accumulator> drawn{
+            data, global_, local_, {}, stored_->rank, valid_rows_, seed, random::stream(name_), initialiser_.deviation};
+        for (std::size_t d = 0; d < stored_->rank; ++d)
+            drawn.first[d] = context_->communicators().shard_index(stored_->dimensions[d].axes) * drawn.local[d];
+        Kokkos::parallel_for("pentad::draw", Kokkos::RangePolicy<Exec>(exec, 0, size_), drawn);
+    }
+
+  protected:
+    AnyParameter() = default;
+    AnyParameter(AnyParameter const&) = default;
+    AnyParameter(AnyParameter&&) = default;
+    AnyParameter& operator=(AnyParameter const&) = default;
+    AnyParameter& operator=(AnyParameter&&) = default;
+
+    Context<Exec> const* context_ = nullptr;
+    std::string name_;
+    Initialiser initialiser_;
+    LayoutValue const* stored_ = nullptr;
+    AxisNames const* synchronised_ = nullptr;
+    std::array<std::size_t, max_dimensions> global_{}, local_{};
+    std::size_t size_ = 0, valid_rows_ = 0, users_ = 1;
+    bool decays_ = false;
+
+  private:
+    T* value_data_ = nullptr;
+    accumulator* gradient_data_ = nullptr;
+    GradientOwner* owner_ = nullptr;
+};
+
 /// A parameter of a layer. `Stored` is how it lies on the mesh, invariant over every axis that does not shard it;
-/// `Used` is used_t<Stored, activations...>. The memory of the value and of the gradient belongs to a sharder (zero/).
+/// `Used` is used_t<Stored, activations...>.
 template <class Stored, class Used, class Exec>
-class Parameter {
+class Parameter final : public AnyParameter<typename Stored::element, Exec> {
   public:
     using stored = Stored;
     using used = Used;
@@ -82,56 +165,35 @@ class Parameter {
     /// @param valid_rows rows of the first dimension that exist; the rest is padding and stays zero (0: all exist)
     Parameter(Context<Exec> const& context, std::string name, extents_type const& global, Initialiser initialiser = {},
               std::size_t valid_rows = 0)
-        : name_(std::move(name)), initialiser_(initialiser), valid_rows_(valid_rows == 0 ? global[0] : valid_rows),
-          value_(context, global, {}, nullptr), gradient_(context, global, {}, nullptr) {}
+        : value_(context, global, {}, nullptr), gradient_(context, global, {}, nullptr) {
+        this->context_ = &context;
+        this->name_ = std::move(name);
+        this->initialiser_ = initialiser;
+        this->stored_ = &Stored::value;
+        this->synchronised_ = &Used::value.replicated;
+        for (std::size_t d = 0; d < Stored::rank; ++d) {
+            this->global_[d] = global[d];
+            this->local_[d] = value_.local()[d];
+        }
+        this->size_ = value_.size();
+        this->valid_rows_ = valid_rows == 0 ? global[0] : valid_rows;
+        this->decays_ = Stored::rank > 1;
+    }
 
-    [[nodiscard]] std::string const& name() const { return name_; }
     [[nodiscard]] value_type const& value() const { return value_; }
     [[nodiscard]] gradient_type const& gradient() const { return gradient_; }
-    [[nodiscard]] std::size_t valid_rows() const { return valid_rows_; }
-    [[nodiscard]] bool exists() const { return !name_.empty(); }
-    /// How many layers here use it: its gradient is complete when each has said so.
-    [[nodiscard]] std::size_t users() const { return users_; }
-    void set_users(std::size_t users) { users_ = users; }
-    /// Matrices are subject to weight decay, vectors (norm weights) are not.
-    static constexpr bool decays = Stored::rank > 1;
 
-    /// Tells the parameter where its value and gradient live, and whose they are.
-    void place(element* value, accumulator* gradient, GradientOwner* owner = nullptr) {
+    void place(element* value, accumulator* gradient, GradientOwner* owner = nullptr) override {
+        AnyParameter<element, Exec>::place(value, gradient, owner);
         auto const& context = value_.context();
         auto const global = value_.extents();
         value_ = value_type(context, global, {}, value);
         gradient_ = gradient_type(context, global, {}, gradient);
-        owner_ = owner;
-    }
-    /// One of its users adds nothing more to the gradient before an update.
-    void complete_gradient() const {
-        if (owner_ != nullptr) owner_->gradient_is_complete();
-    }
-    /// Draws this rank's shard in accumulators, into `data`: the same global tensor on every mesh.
-    void draw(std::uint64_t seed, accumulator* data) const {
-        auto const& context = value_.context();
-        if (initialiser_.ones) {
-            kernels::fill<accumulator, Exec>(context.exec(), View<accumulator, 1, Exec>(data, value_.size()),
-                                             accumulator(1));
-            return;
-        }
-        detail::DrawElement<accumulator, Stored::rank> drawn{
-            data, value_.extents(),      value_.local(),        {}, valid_rows_,
-            seed, random::stream(name_), initialiser_.deviation};
-        for (std::size_t d = 0; d < Stored::rank; ++d)
-            drawn.first[d] = context.communicators().shard_index(Stored::value.dimensions[d].axes) * drawn.local[d];
-        Kokkos::parallel_for("pentad::draw", Kokkos::RangePolicy<Exec>(context.exec(), 0, value_.size()), drawn);
     }
 
   private:
-    std::string name_;
-    Initialiser initialiser_;
-    std::size_t valid_rows_ = 0;
     value_type value_;
     gradient_type gradient_;
-    GradientOwner* owner_ = nullptr;
-    std::size_t users_ = 1;
 };
 
 } // namespace pentad

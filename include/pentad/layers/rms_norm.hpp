@@ -29,8 +29,7 @@ struct RmsNorm {
         };
 
         on(Setup<Exec> const& setup, std::string const& name)
-            : weight_(setup.context, name + ".weight", {setup.shape.hidden}, {.ones = true}),
-              epsilon_(setup.shape.norm_epsilon) {}
+            : weight_(setup.context, name + ".weight", {setup.hidden}, {.ones = true}), epsilon_(setup.norm_epsilon) {}
 
         Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
             Tensor<Stream, Exec> y(pass.context, x.extents());

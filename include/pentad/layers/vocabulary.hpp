@@ -31,21 +31,24 @@ double sum(Exec const& exec, View<A const, 1, Exec> x) {
 
 /// The table [vocab, hidden] of an embedding or a head. Tied, it is held by both ends of the pipeline and used for
 /// different work there: its gradient is partial over them too.
-template <class T, class Exec>
+template <class Stream, class Exec>
 class VocabTable {
   public:
+    using T = typename Stream::element;
     using Stored = Layout<T, Dims<Dim<vocab, dynamic, tp>, Dim<hidden>>>;
-    using Untied = Parameter<Stored, used_t<Stored, GatheredStream<T>>, Exec>;
-    using Tied = Parameter<Stored, used_t<Stored, GatheredStream<T>, Layout<T, Dims<>, Replicated<ends<pp>>>>, Exec>;
+    using Gathered = gathered_stream_t<Stream>;
+    using Untied = Parameter<Stored, used_t<Stored, Gathered>, Exec>;
+    using Tied = Parameter<Stored, used_t<Stored, Gathered, Layout<T, Dims<>, Replicated<ends<pp>>>>, Exec>;
     using A = accumulator_t<T>;
 
-    VocabTable(Setup<Exec> const& setup, std::string const& name, bool is_tied) : valid_(setup.shape.vocab) {
+    /// @param tokens of the vocabulary
+    VocabTable(Setup<Exec> const& setup, std::size_t tokens, std::string const& name, bool is_tied) : valid_(tokens) {
         auto const shards = static_cast<std::size_t>(setup.context.communicators().extent("tp"));
         std::size_t const padded = (valid_ + shards - 1) / shards * shards;
         if (is_tied)
-            tied_ = Tied(setup.context, name, {padded, setup.shape.hidden}, {}, valid_);
+            tied_ = Tied(setup.context, name, {padded, setup.hidden}, {}, valid_);
         else
-            untied_ = Untied(setup.context, name, {padded, setup.shape.hidden}, {}, valid_);
+            untied_ = Untied(setup.context, name, {padded, setup.hidden}, {}, valid_);
     }
 
     /// A layer that uses the table says so when it is made.
@@ -90,15 +93,14 @@ struct VocabEmbedding {
     class on {
       public:
         using T = typename Stream::element;
-        using gives = PartialStream<T>;
-        using Table = VocabTable<T, Exec>;
+        using gives = partial_stream_t<Stream>;
+        using Table = VocabTable<Stream, Exec>;
 
         struct Saved {
             Tensor<dual_t<gives>, Exec> dy;
         };
 
-        on(Setup<Exec> const& setup, Table& table)
-            : table_(&table), extents_{setup.batch, setup.seq, setup.shape.hidden} {
+        on(Setup<Exec> const& setup, Table& table) : table_(&table), extents_{setup.batch, setup.seq, setup.hidden} {
             table.add_user();
         }
 
@@ -136,12 +138,12 @@ struct VocabHead {
       public:
         using T = typename Stream::element;
         using A = accumulator_t<T>;
-        using Table = VocabTable<T, Exec>;
-        using X = GatheredStream<T>;
+        using Table = VocabTable<Stream, Exec>;
+        using X = gathered_stream_t<Stream>;
         using takes = typename Communication::template boundary<Stream, X>;
         using Logits = product_t<X, typename Table::Stored, 1>;
         template <class... States>
-        using TokenValue = Layout<A, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>, States...>;
+        using TokenValue = token_values_t<Stream, A, States...>;
 
         struct Saved {
             Tensor<X, Exec> x;

@@ -160,11 +160,11 @@ struct WithoutAxis<Dim<Name, N, Before...>, A> {
     };
     using type = typename Build<typename MinusOf<AxisSet<Before...>, AxisSet<A>>::type>::type;
 };
-template <class L, class A>
+template <class L, class A, template <class...> class State>
 struct Unsharded;
-template <class T, class... D, class... States, class A>
-struct Unsharded<Layout<T, Dims<D...>, States...>, A> {
-    using type = Layout<T, Dims<typename WithoutAxis<D, A>::type...>, States..., Replicated<A>>;
+template <class T, class... D, class... States, class A, template <class...> class State>
+struct Unsharded<Layout<T, Dims<D...>, States...>, A, State> {
+    using type = Layout<T, Dims<typename WithoutAxis<D, A>::type...>, States..., State<A>>;
 };
 template <class T, class Dimensions, class Set>
 struct SummedOver;
@@ -219,7 +219,10 @@ template <class L, class NewDim>
 using with_last_dim_t = typename detail::WithLastDim<L, NewDim>::type;
 /// L with axis A no longer sharding a dimension: the ranks along it hold the same value and use it for different work.
 template <class L, class A>
-using unsharded_t = typename detail::Unsharded<L, A>::type;
+using unsharded_t = typename detail::Unsharded<L, A, Replicated>::type;
+/// The same where the ranks along A hold summands of the value.
+template <class L, class A>
+using summands_t = typename detail::Unsharded<L, A, Partial>::type;
 /// L invariant over every axis that does not shard it.
 template <class L>
 using invariant_t = typename detail::WithoutStates<L>::type;

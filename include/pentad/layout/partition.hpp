@@ -9,6 +9,9 @@
 
 namespace pentad {
 
+/// How context parallelism brings keys and values together.
+enum class ContextStrategy { ring, all_gather };
+
 /// The order in which the pieces of a dimension are dealt to the shards.
 enum class Order { contiguous, zigzag };
 

@@ -2,7 +2,7 @@
 // take and give.
 #pragma once
 
-#include <pentad/layout/layout.hpp>
+#include <pentad/layout/algebra.hpp>
 
 namespace pentad {
 
@@ -12,11 +12,31 @@ using InvariantStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dyn
 /// The residual stream under sequence parallelism: tp shards the sequence once more.
 template <class T>
 using SequenceStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp, tp>, Dim<hidden>>>;
-/// What tensor-parallel products take: every rank of tp holds the same activations and uses them for different work.
-template <class T>
-using GatheredStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>, Replicated<tp>>;
+
+/// What tensor-parallel products take of a stream: every rank of tp holds the same activations and uses them for
+/// different work.
+template <class Stream>
+using gathered_stream_t = unsharded_t<Stream, tp>;
 /// What tensor-parallel products give.
+template <class Stream>
+using partial_stream_t = summands_t<Stream, tp>;
 template <class T>
-using PartialStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>, Partial<tp>>;
+using GatheredStream = gathered_stream_t<InvariantStream<T>>;
+template <class T>
+using PartialStream = partial_stream_t<InvariantStream<T>>;
+
+namespace detail {
+template <class L, class T, class... States>
+struct OfTokens;
+template <class Old, class Batch, class Seq, class... Rest, class... OldStates, class T, class... States>
+struct OfTokens<Layout<Old, Dims<Batch, Seq, Rest...>, OldStates...>, T, States...> {
+    using type = Layout<T, Dims<Batch, Seq>, States...>;
+};
+} // namespace detail
+
+/// A value of type T for each token [batch, seq] of a stream: its batch and sequence are dealt as the tokens are, the
+/// same for all ranks of tp.
+template <class Stream, class T, class... States>
+using token_values_t = typename detail::OfTokens<gathered_stream_t<Stream>, T, States...>::type;
 
 } // namespace pentad

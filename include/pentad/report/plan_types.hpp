@@ -39,11 +39,10 @@ inline std::string plan_types(planner::Model const& model, planner::Configuratio
             "using Stream = " + (c.sequence_parallel ? "SequenceStream<" : "InvariantStream<") +
             std::string(name(c.element)) + ">; // the residual stream\n" +
             "using Attention = context::" + (c.context == planner::ContextStrategy::ring ? "Ring<>" : "AllGather") +
-            ";\n" + (c.zero <= 1 ? "using Zero = zero::Stage<" + number(c.zero) + ">;\n" : "") +
-            "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
+            ";\n" + "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
             "inline constexpr pipeline::GeneratorOptions schedule_options{.ranks = " + number(c.pp) +
             ", .micro_batches = " + number(c.micro_batches()) + ", .chunks = " + number(c.chunks) + "};\n" +
-            "inline train::RunSettings settings(ModelShape const& shape) {\n    return {.shape = shape,\n            "
+            "inline train::RunSettings settings(model::Model const& model) {\n    return {.model = model,\n            "
             ".batch = " +
             number(c.global_batch) + ",\n            .micro_batches = " + number(c.micro_batches()) +
             ",\n            .seq = " + number(c.seq) +

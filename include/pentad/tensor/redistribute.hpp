@@ -10,6 +10,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -19,33 +20,39 @@ namespace pentad {
 
 namespace detail {
 
+/// The most teams of a launch: as many as an int counts, and a power of two.
+inline constexpr std::size_t most_teams = std::size_t{1} << 30;
+
 /// out[j, i, :] = in[i, j, :] for in of extents [p, q, r].
 template <class Exec, class T>
-void swap_leading(Exec const& exec, T const* in, T* out, std::size_t p, std::size_t q, std::size_t r) {
+void swap_leading(Exec const& exec, T const* in, T* out, std::size_t p, std::size_t q, std::size_t r,
+                  std::size_t most = most_teams) {
     using Team = Kokkos::TeamPolicy<Exec>;
-    Kokkos::parallel_for(
-        "pentad::swap_leading", Team(exec, static_cast<int>(p * q), Kokkos::AUTO),
-        KOKKOS_LAMBDA(typename Team::member_type const& team) {
-            auto const row = static_cast<std::size_t>(team.league_rank());
-            T const* const from = in + row * r;
-            T* const to = out + ((row % q) * p + row / q) * r;
-            Kokkos::parallel_for(Kokkos::TeamVectorRange(team, r), [=](std::size_t k) { to[k] = from[k]; });
-        });
+    for (std::size_t first = 0; first < p * q; first += most)
+        Kokkos::parallel_for(
+            "pentad::swap_leading", Team(exec, static_cast<int>(std::min(p * q - first, most)), Kokkos::AUTO),
+            KOKKOS_LAMBDA(typename Team::member_type const& team) {
+                auto const row = first + static_cast<std::size_t>(team.league_rank());
+                T const* const from = in + row * r;
+                T* const to = out + ((row % q) * p + row / q) * r;
+                Kokkos::parallel_for(Kokkos::TeamVectorRange(team, r), [=](std::size_t k) { to[k] = from[k]; });
+            });
 }
 
 /// For rows i < p: out[i, :] = in[i, first : first + r] where the rows of `in` and `out` have the given strides.
 template <class Exec, class T>
 void copy_rows(Exec const& exec, T const* in, std::size_t in_stride, T* out, std::size_t out_stride, std::size_t p,
-               std::size_t r) {
+               std::size_t r, std::size_t most = most_teams) {
     using Team = Kokkos::TeamPolicy<Exec>;
-    Kokkos::parallel_for(
-        "pentad::copy_rows", Team(exec, static_cast<int>(p), Kokkos::AUTO),
-        KOKKOS_LAMBDA(typename Team::member_type const& team) {
-            auto const row = static_cast<std::size_t>(team.league_rank());
-            T const* const from = in + row * in_stride;
-            T* const to = out + row * out_stride;
-            Kokkos::parallel_for(Kokkos::TeamVectorRange(team, r), [=](std::size_t k) { to[k] = from[k]; });
-        });
+    for (std::size_t first = 0; first < p; first += most)
+        Kokkos::parallel_for(
+            "pentad::copy_rows", Team(exec, static_cast<int>(std::min(p - first, most)), Kokkos::AUTO),
+            KOKKOS_LAMBDA(typename Team::member_type const& team) {
+                auto const row = first + static_cast<std::size_t>(team.league_rank());
+                T const* const from = in + row * in_stride;
+                T* const to = out + row * out_stride;
+                Kokkos::parallel_for(Kokkos::TeamVectorRange(team, r), [=](std::size_t k) { to[k] = from[k]; });
+            });
 }
 
 /// A shard on its way through a plan.
@@ -188,6 +195,78 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Sh
     return shard;
 }
 
+/// A plan on a shard, into memory that exists: where it is one gather of the outermost dimension it is received in
+/// place, and the shard may be this rank's part of the target.
+template <class T, class Exec>
+void carry_out_into(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
+                    View<T, 1, Exec> const& target) {
+    auto const& exec = context.exec();
+    if (plan.count == 1 && plan.steps[0].kind == StepKind::all_gather && plan.steps[0].dimension == 0) {
+        comm::all_gather(exec, context.communicators().along(plan.steps[0].axes), shard.flat(), target);
+        return;
+    }
+    auto const result = carry_out(context, plan, std::move(shard));
+    if (result.data != target.data()) memory::copy(exec, target.data(), result.data, result.size() * sizeof(T));
+}
+
+/// A plan under way on a shard: where it begins with a reduction, of the whole or to shards of the outermost dimension,
+/// that goes on beside what is computed meanwhile. Everything else is done in `wait`.
+template <class T, class Exec>
+class StartedPlan {
+  public:
+    /// The shard is written over where it is its buffer's only handle.
+    StartedPlan(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard)
+        : context_(&context), plan_(plan), shard_(std::move(shard)) {
+        if (plan_.count == 0) return;
+        auto const& step = plan_.steps[0];
+        bool const scatters = step.kind == StepKind::reduce_scatter && step.dimension == 0;
+        if (step.kind != StepKind::all_reduce && !scatters) return;
+        auto const& exec = context_->exec();
+        auto const& comm = context_->communicators().along(step.axes);
+        if (comm.size() == 1) return;
+        if (scatters) {
+            result_ = shard_.with(*context_, 0, shard_.local[0] / static_cast<std::size_t>(comm.size()));
+            scatter_.emplace(comm::start_reduce_scatter(exec, comm, shard_.flat(), result_.flat()));
+        } else {
+            shard_ = own(*context_, std::move(shard_));
+            reduction_.emplace(comm::start_all_reduce(exec, comm, shard_.flat(), step.reduction));
+        }
+    }
+    StartedPlan(StartedPlan const&) = delete;
+    StartedPlan& operator=(StartedPlan const&) = delete;
+
+    /// Blocks until the result is there. To be called once.
+    [[nodiscard]] Shard<T, Exec> wait() {
+        std::size_t done = 0;
+        if (reduction_) {
+            reduction_->wait();
+            done = 1;
+        }
+        if (scatter_) {
+            scatter_->wait();
+            shard_ = std::move(result_);
+            done = 1;
+        }
+        return carry_out(*context_, plan_, std::move(shard_), done);
+    }
+
+  private:
+    using Buffer = comm::detail::Staged<View<T, 1, Exec>>;
+
+    Context<Exec> const* context_;
+    PlanValue plan_;
+    Shard<T, Exec> shard_, result_{}; // they outlive what is under way
+    std::optional<comm::Request<Buffer>> reduction_;
+    std::optional<comm::Request<Buffer, Buffer>> scatter_;
+};
+
+/// Makes the communicators of a plan. Collective as carrying it out is.
+template <class Exec>
+void prepare(Context<Exec> const& context, PlanValue const& plan) {
+    for (auto const& step : plan)
+        if (!is_local(step.kind)) (void)context.communicators().along(step.axes);
+}
+
 } // namespace detail
 
 /// The same value in layout To. Give the tensor away with std::move to have its buffer used again where that is
@@ -211,75 +290,34 @@ template <class To, class L, class Exec>
 template <class L, class To, class Exec>
 void redistribute_into(Tensor<L, Exec> tensor, Tensor<To, Exec> const& target) {
     require_redistributable<L, To>();
-    if constexpr (Redistributable<L, To>) {
-        constexpr auto plan = Plan<L, To>::value;
-        auto const& context = tensor.context();
-        if constexpr (plan.count == 1 && plan.steps[0].kind == StepKind::all_gather && plan.steps[0].dimension == 0) {
-            comm::all_gather(context.exec(), context.communicators().along(plan.steps[0].axes), tensor.flat(),
-                             target.flat());
-            return;
-        }
-        auto const result = redistribute<To>(std::move(tensor));
-        memory::copy(context.exec(), target.data(), result.data(), result.size() * sizeof(typename L::element));
-    }
+    auto const& context = tensor.context();
+    auto shard = detail::shard_of(tensor);
+    tensor = {};
+    detail::carry_out_into(context, Plan<L, To>::value, std::move(shard), target.flat());
 }
 
-/// A redistribution under way: where its plan begins with a reduction, of the whole or to shards of the outermost
-/// dimension, that goes on beside what is computed meanwhile. Everything else is done in `wait`.
+/// A redistribution under way: a reduction that it begins with goes on beside what is computed meanwhile.
 template <class To, class L, class Exec>
 class [[nodiscard]] Redistribution {
   public:
     /// Collective as `redistribute` is. The buffer is written over where this is its only handle.
-    explicit Redistribution(Tensor<L, Exec> tensor)
-        : context_(&tensor.context()), extents_(tensor.extents()), shard_(detail::shard_of(tensor)) {
+    explicit Redistribution(Tensor<L, Exec> tensor) : context_(&tensor.context()), extents_(tensor.extents()) {
         require_redistributable<L, To>();
+        auto shard = detail::shard_of(tensor);
         tensor = {};
-        if constexpr (!reduces && !scatters) return;
-        auto const& exec = context_->exec();
-        auto const& step = plan.steps[0];
-        auto const& comm = context_->communicators().along(step.axes);
-        if (comm.size() == 1) return;
-        if constexpr (reduces) {
-            shard_ = detail::own(*context_, std::move(shard_));
-            reduction_.emplace(comm::start_all_reduce(exec, comm, shard_.flat(), step.reduction));
-        }
-        if constexpr (scatters) {
-            result_ = shard_.with(*context_, 0, shard_.local[0] / static_cast<std::size_t>(comm.size()));
-            scatter_.emplace(comm::start_reduce_scatter(exec, comm, shard_.flat(), result_.flat()));
-        }
+        started_.emplace(*context_, Plan<L, To>::value, std::move(shard));
     }
-    Redistribution(Redistribution const&) = delete;
-    Redistribution& operator=(Redistribution const&) = delete;
 
     /// Blocks until the result is there. To be called once.
     [[nodiscard]] Tensor<To, Exec> wait() {
-        std::size_t done = 0;
-        if (reduction_) {
-            reduction_->wait();
-            done = 1;
-        }
-        if (scatter_) {
-            scatter_->wait();
-            shard_ = std::move(result_);
-            done = 1;
-        }
-        shard_ = detail::carry_out(*context_, plan, std::move(shard_), done);
-        return Tensor<To, Exec>(*context_, extents_, std::move(shard_.block), shard_.data);
+        auto shard = started_->wait();
+        return Tensor<To, Exec>(*context_, extents_, std::move(shard.block), shard.data);
     }
 
   private:
-    using T = typename L::element;
-    using Buffer = comm::detail::Staged<View<T, 1, Exec>>;
-    static constexpr auto plan = Plan<L, To>::value;
-    static constexpr bool reduces = plan.count > 0 && plan.steps[0].kind == StepKind::all_reduce;
-    static constexpr bool scatters =
-        plan.count > 0 && plan.steps[0].kind == StepKind::reduce_scatter&& plan.steps[0].dimension == 0;
-
     Context<Exec> const* context_;
     typename Tensor<L, Exec>::extents_type extents_;
-    detail::Shard<T, Exec> shard_, result_{}; // they outlive what is under way
-    std::optional<comm::Request<Buffer>> reduction_;
-    std::optional<comm::Request<Buffer, Buffer>> scatter_;
+    std::optional<detail::StartedPlan<typename L::element, Exec>> started_;
 };
 
 /// Makes the communicators of a redistribution from L to To, so that its first use does no more than later ones do.
@@ -287,8 +325,7 @@ class [[nodiscard]] Redistribution {
 template <class L, class To, class Exec>
 void prepare_redistribution(Context<Exec> const& context) {
     require_redistributable<L, To>();
-    for (auto const& step : Plan<L, To>::value)
-        if (!detail::is_local(step.kind)) (void)context.communicators().along(step.axes);
+    detail::prepare(context, Plan<L, To>::value);
 }
 
 } // namespace pentad

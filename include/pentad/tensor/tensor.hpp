@@ -8,8 +8,10 @@
 #include <pentad/memory/view.hpp>
 #include <pentad/tensor/context.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <initializer_list>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -29,6 +31,26 @@ class Tensor {
     using extents_type = std::array<std::size_t, rank>;
 
     Tensor() = default;
+    Tensor(Tensor const&) = default;
+    Tensor& operator=(Tensor const&) = default;
+    /// What was moved from is empty.
+    Tensor(Tensor&& other) noexcept
+        : context_(other.context_), global_(other.global_), local_(other.local_), block_(std::move(other.block_)),
+          data_(std::exchange(other.data_, nullptr)) {}
+    Tensor& operator=(Tensor&& other) noexcept {
+        if (this == &other) return *this;
+        context_ = other.context_;
+        global_ = other.global_;
+        local_ = other.local_;
+        block_ = std::move(other.block_);
+        data_ = std::exchange(other.data_, nullptr);
+        return *this;
+    }
+    /// The extents as a braced list. @throws std::invalid_argument when they are not as many as the layout has
+    /// dimensions
+    Tensor(context_type const& context, std::initializer_list<std::size_t> global,
+           observe::Memory kind = observe::Memory::activations)
+        : Tensor(context, extents_of(global), kind) {}
     /// A tensor of the given global extents, uninitialised.
     /// @throws std::invalid_argument when an extent differs from the static one, or its axes do not divide it.
     Tensor(context_type const& context, extents_type const& global, observe::Memory kind = observe::Memory::activations)
@@ -88,16 +110,34 @@ class Tensor {
     [[nodiscard]] std::string describe() const { return to_string(L::value, global_.data()); }
 
     /// The same memory under another layout of the same local shape: for the operations that change what it means.
+    /// @throws std::invalid_argument where the shards of that layout have another shape
     template <class To>
     [[nodiscard]] Tensor<To, Exec> as() const& {
-        return Tensor<To, Exec>(*context_, global_, block_, data_);
+        return of_this_shape(Tensor<To, Exec>(*context_, global_, block_, data_));
     }
     template <class To>
     [[nodiscard]] Tensor<To, Exec> as() && {
-        return Tensor<To, Exec>(*context_, global_, std::move(block_), data_);
+        return of_this_shape(Tensor<To, Exec>(*context_, global_, std::move(block_), std::exchange(data_, nullptr)));
     }
 
   private:
+    static extents_type extents_of(std::initializer_list<std::size_t> global) {
+        if (global.size() != rank)
+            throw std::invalid_argument(std::to_string(global.size()) + " extents for " +
+                                        std::string(layout_text<L>.view()) + ", which has " + std::to_string(rank) +
+                                        " dimensions");
+        extents_type extents{};
+        std::copy(global.begin(), global.end(), extents.begin());
+        return extents;
+    }
+    template <class To>
+    Tensor<To, Exec> of_this_shape(Tensor<To, Exec> other) const {
+        if (other.local() != local_)
+            throw std::invalid_argument(describe() + " cannot be taken as " + other.describe() +
+                                        ", whose shards have another shape: redistribute it");
+        return other;
+    }
+
     context_type const* context_ = nullptr;
     extents_type global_{};
     extents_type local_{};

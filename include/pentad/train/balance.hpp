@@ -1,9 +1,11 @@
-// How many layers each stage of the pipeline has: as measured here, so that the costliest stage is as
+// How many blocks each stage of the pipeline has: as measured here, so that the costliest stage is as
 // cheap as can be.
 #pragma once
 
 #include <pentad/train/batch.hpp>
 #include <pentad/train/language_model.hpp>
+#include <pentad/train/totals.hpp>
+#include <pentad/zero/store.hpp>
 
 #include <algorithm>
 #include <array>
@@ -46,35 +48,39 @@ inline std::vector<std::size_t> balanced_layers(std::span<double const> layers, 
     return dealt;
 }
 
-/// Times a forward and a backward pass of the embedding, of a layer of each kind and of the head on this mesh, and
-/// deals the layers by the times of the slowest rank. The same on every rank. Collective over all ranks.
-/// @tparam Store the parameter store of the trainer
-template <class Stream, class Store, class Exec>
-std::vector<std::size_t> measured_layers(Setup<Exec> const& setup, int stages, bool recompute) {
-    auto const& shape = setup.shape;
+/// Times a forward and a backward pass of the embedding, of a block of each kind and of the head on this mesh, and
+/// deals the blocks by the times of the slowest rank. The same on every rank. Collective over all ranks.
+template <class Stream, class Exec>
+std::vector<std::size_t> measured_layers(Setup<Exec> const& setup, model::Model const& model,
+                                         LayerRegistry<Stream, Exec> const& registry, int stages, bool recompute) {
     auto const& context = setup.context;
-    std::size_t dense = shape.layers, expert = shape.layers; // a layer of each kind, or none
-    for (std::size_t layer = shape.layers; layer-- > 0;) (shape.has_experts(layer) ? expert : dense) = layer;
-    std::vector<StageLayers> const parts{{.stage = 0, .first = 0, .count = 0, .is_first = true, .is_last = false},
-                                         {1, dense, dense < shape.layers ? 1u : 0u, false, false},
-                                         {2, expert, expert < shape.layers ? 1u : 0u, false, false},
-                                         {.stage = 3, .first = 0, .count = 0, .is_first = false, .is_last = true}};
+    model::Model kinds{.hidden = model.hidden, .vocab = model.vocab, .norm_epsilon = model.norm_epsilon};
+    std::vector<std::size_t> kind_of; // of each block
+    for (auto const& block : model.blocks) {
+        auto const found = std::find(kinds.blocks.begin(), kinds.blocks.end(), block);
+        kind_of.push_back(static_cast<std::size_t>(found - kinds.blocks.begin()));
+        if (found == kinds.blocks.end()) kinds.blocks.push_back(block);
+    }
+    std::size_t const parts = kinds.blocks.size() + 2;
+    std::vector<StageLayers> timed{{.stage = 0, .first = 0, .count = 0, .is_first = true, .is_last = false}};
+    for (std::size_t kind = 0; kind < kinds.blocks.size(); ++kind)
+        timed.push_back({static_cast<int>(kind) + 1, kind, 1, false, false});
+    timed.push_back({static_cast<int>(parts) - 1, 0, 0, false, true});
     auto one_pass = setup;
     one_pass.slices = 1;
-    one_pass.shape.tie_embeddings = false; // both ends are on every rank here
-    LanguageModel<Stream, Exec> model(one_pass, parts, recompute);
-    Store const store(context, model, 1, 0, std::size_t{1} << 22);
-    Tensor<typename Batch<Exec>::Tokens, Exec> const tokens(context, {setup.batch, setup.seq});
+    using Model = LanguageModel<Stream, Exec>;
+    Model layers(one_pass, kinds, registry, timed, recompute);
+    zero::ParameterStore<typename Stream::element, Exec> const store(context, layers, 1, 0, std::size_t{1} << 22);
+    Tensor<typename Batch<Stream, Exec>::Tokens, Exec> const tokens(context, {setup.batch, setup.seq});
     std::vector<i32> drawn(tokens.size()); // different ones, which go to different experts
-    for (std::size_t i = 0; i < drawn.size(); ++i) drawn[i] = static_cast<i32>(i * 7919 % shape.vocab);
+    for (std::size_t i = 0; i < drawn.size(); ++i) drawn[i] = static_cast<i32>(i * 7919 % model.vocab);
     tokens.set(drawn.data());
-    std::array<typename LanguageModel<Stream, Exec>::Saved, 4> saved;
-    using Slowest = Layout<f64, Dims<Dim<flat>>, PartialMax<dp, pp, ep, cp, tp>>;
-    std::array<double, 4> times{};
+    std::vector<typename Model::Saved> saved(parts);
+    std::vector<double> times(parts);
     for (int repeat = 0; repeat < 3; ++repeat) {
         Pass<Exec> pass{.context = context, .tokens = tokens.view(), .targets = tokens.view(), .loss_scale = 1};
-        std::array<double, 4> took{};
-        auto const timed = [&](std::size_t part, auto&& work) {
+        std::vector<double> took(parts);
+        auto const timed_part = [&](std::size_t part, auto&& work) {
             context.exec().fence("pentad: before a layer is timed");
             auto const start = std::chrono::steady_clock::now();
             auto result = work(static_cast<int>(part));
@@ -83,21 +89,18 @@ std::vector<std::size_t> measured_layers(Setup<Exec> const& setup, int stages, b
             return result;
         };
         Tensor<Stream, Exec> x;
-        for (std::size_t part = 0; part < 4; ++part)
-            x = timed(part, [&](int stage) { return model.forward(stage, pass, std::move(x), saved[part]); });
+        for (std::size_t part = 0; part < parts; ++part)
+            x = timed_part(part, [&](int stage) { return layers.forward(stage, pass, std::move(x), saved[part]); });
         Tensor<dual_t<Stream>, Exec> dy;
-        for (std::size_t part = 4; part-- > 0;)
-            dy = timed(part, [&](int stage) { return model.backward(stage, pass, std::move(dy), saved[part]); });
-        for (std::size_t part = 0; part < 4; ++part)
+        for (std::size_t part = parts; part-- > 0;)
+            dy = timed_part(part, [&](int stage) { return layers.backward(stage, pass, std::move(dy), saved[part]); });
+        for (std::size_t part = 0; part < parts; ++part)
             times[part] = repeat == 0 ? took[part] : std::min(times[part], took[part]);
     }
-    Tensor<Slowest, Exec> slowest(context, {times.size()});
-    slowest.set(times.data());
-    redistribute<invariant_t<Slowest>>(std::move(slowest)).get(times.data());
-    std::vector<double> layers;
-    for (std::size_t layer = 0; layer < shape.layers; ++layer)
-        layers.push_back(times[shape.has_experts(layer) ? 2 : 1]);
-    return balanced_layers(layers, times[0], times[3], stages);
+    total_over_mesh(context, Placement::partial_max, std::span(times));
+    std::vector<double> costs;
+    for (auto const kind : kind_of) costs.push_back(times[1 + kind]);
+    return balanced_layers(costs, times.front(), times.back(), stages);
 }
 
 } // namespace pentad::train

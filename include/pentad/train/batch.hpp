@@ -11,12 +11,12 @@
 
 namespace pentad::train {
 
-/// Micro-batch i of m is the global sequences i B/m to (i+1) B/m, sharded over dp x ep; each slice of a sequence is
-/// sharded over cp.
-template <class Exec>
+/// Micro-batch i of m is the global sequences i B/m to (i+1) B/m; these, and each slice of a sequence, are sharded as
+/// the stream's.
+template <class Stream, class Exec>
 class Batch {
   public:
-    using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
+    using Tokens = token_values_t<Stream, i32>;
     using Counts = summed_t<f64, Dims<Dim<flat>>, Tokens>;
 
     Batch(Setup<Exec> const& setup, std::size_t micro_batches, std::optional<std::uint8_t> ignored)
@@ -36,9 +36,9 @@ class Batch {
     void load(io::TextData const& data, std::int64_t step, int groups = 1) {
         auto const& communicators = setup_->context.communicators();
         auto const partition = setup_->partition();
-        std::size_t const shard = communicators.shard_index(AxisNames(cp::name));
+        std::size_t const shard = communicators.shard_index(Tokens::value.dimensions[1].axes);
         std::size_t const rows = tokens_[0].local()[0], columns = tokens_[0].local()[1];
-        std::size_t const first_row = rows * communicators.shard_index(AxisNames(dp::name, ep::name));
+        std::size_t const first_row = rows * communicators.shard_index(Tokens::value.dimensions[0].axes);
         valid_.assign(static_cast<std::size_t>(groups), 0);
         for (std::size_t i = 0; i < micro_batches_; ++i)
             for (std::size_t slice = 0; slice < setup_->slices; ++slice) {

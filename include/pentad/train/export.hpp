@@ -39,9 +39,10 @@ class WeightSink {
 namespace detail {
 
 /// The published tensors of a parameter: one, or one for each expert; matrices as [out, in], without padding.
-template <class P, class A>
-std::vector<TensorEntry> published(P const& parameter) {
-    auto const extents = parameter.value().extents();
+template <class T, class Exec>
+std::vector<TensorEntry> published(AnyParameter<T, Exec> const& parameter) {
+    auto const& layout = parameter.stored_layout();
+    auto const extents = std::span(parameter.global_extents()).first(layout.rank);
     std::size_t const mark = parameter.name().find("{}");
     bool const by_expert = mark != std::string::npos;
     std::vector<std::int64_t> shape;
@@ -49,7 +50,7 @@ std::vector<TensorEntry> published(P const& parameter) {
     for (std::size_t d = first; d < extents.size(); ++d) shape.push_back(static_cast<std::int64_t>(extents[d]));
     if (!by_expert) shape[0] = static_cast<std::int64_t>(parameter.valid_rows());
     if (shape.size() == 3) { // heads x head_dim are the rows of q, k and v, and the columns of o
-        bool const heads_first = P::stored::value.dimensions[1].name == head_dim::name;
+        bool const heads_first = layout.dimensions[1].name == head_dim::name;
         shape = heads_first ? std::vector{shape[0] * shape[1], shape[2]} : std::vector{shape[0], shape[1] * shape[2]};
     }
     if (!by_expert) return {{parameter.name(), shape}};
@@ -60,6 +61,14 @@ std::vector<TensorEntry> published(P const& parameter) {
         entries.push_back({name, shape});
     }
     return entries;
+}
+
+/// Whether this rank is the first along every axis but that of the stages.
+template <class Exec>
+bool is_first_along_all_but_stages(Context<Exec> const& context) {
+    for (auto const& axis : context.communicators().mesh())
+        if (axis.name != pp::name && context.communicators().coordinate(axis.name) != 0) return false;
+    return true;
 }
 
 inline std::size_t elements(TensorEntry const& entry) {
@@ -117,7 +126,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, We
     auto const& stages = communicators.along(AxisNames(pp::name));
     bool const has_first = !model.stages().empty() && model.stages().front() == 0;
     bool const is_first_holder = communicators.coordinate(inner<pp>::name) == 0;
-    bool const is_root = communicators.shard_index(AxisNames(dp::name, ep::name, cp::name, tp::name)) == 0;
+    bool const is_root = detail::is_first_along_all_but_stages(context);
     bool const is_writer = is_root && stages.rank() == 0;
     // Where two ranks hold the same stages the first writes them; a tied embedding is written with the first stage.
     auto const is_written = [&](auto const& parameter) {
@@ -126,9 +135,8 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, We
 
     std::vector<TensorEntry> own;
     model.for_each_parameter([&](auto const& parameter) {
-        using P = std::remove_cvref_t<decltype(parameter)>;
         if (!is_written(parameter)) return;
-        for (auto& entry : detail::published<P, A>(parameter)) own.push_back(std::move(entry));
+        for (auto& entry : detail::published(parameter)) own.push_back(std::move(entry));
     });
     std::vector<std::vector<TensorEntry>> entries;
     if (is_root) entries = detail::gather_entries(exec, stages, own);
@@ -150,21 +158,23 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, We
     std::vector<A> host;
     using Host = Kokkos::View<A*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
     model.for_each_parameter([&](auto const& parameter) {
-        using P = std::remove_cvref_t<decltype(parameter)>;
-        using Stored = with_element_t<typename P::stored, A>;
         if (!is_written(parameter)) return;
-        Tensor<Stored, Exec> const shard(context, parameter.value().extents(), {}, parameter.gradient().data());
-        auto const whole = redistribute<whole_t<Stored>>(shard);
+        auto const& stored = parameter.stored_layout();
+        auto whole_layout = stored;
+        for (std::size_t d = 0; d < stored.rank; ++d) whole_layout.dimensions[d].axes = {};
+        auto const whole = pentad::detail::carry_out(
+            context, make_plan(stored, whole_layout),
+            pentad::detail::Shard<A, Exec>{
+                {}, parameter.flat_gradient().data(), parameter.local_extents(), stored.rank});
         if (!is_root) return;
-        std::size_t const rows = whole.extents()[0];
-        host.resize(whole.size() / rows * parameter.valid_rows());
-        memory::copy_to_host(exec, host.data(), whole.data(), host.size() * sizeof(A));
+        host.resize(whole.size() / whole.local[0] * parameter.valid_rows());
+        memory::copy_to_host(exec, host.data(), whole.data, host.size() * sizeof(A));
         if (is_writer) {
             attempt([&] { sink.append(std::span<A const>(host)); });
             return;
         }
         std::size_t next = 0;
-        for (auto const& entry : detail::published<P, A>(parameter)) {
+        for (auto const& entry : detail::published(parameter)) {
             std::size_t const size = detail::elements(entry);
             comm::send(exec, stages, Host(host.data() + next, size), 0, 1);
             next += size;

@@ -1,14 +1,12 @@
-// The language model that train_lm trains, and this rank's stages of it: LLaMA where its feed-forward
-// blocks are dense, Mixtral where they are experts. A stage of the pipeline is a contiguous slice of the layers.
+// This rank's stages of a model: the embedding on the first, blocks on each, the last norm and the head on the last.
+// A stage of the pipeline is a contiguous slice of the blocks.
 #pragma once
 
-#include <pentad/context/selected.hpp>
-#include <pentad/experts/layer.hpp>
-#include <pentad/layers/attention.hpp>
-#include <pentad/layers/composition.hpp>
-#include <pentad/layers/feed_forward.hpp>
+#include <pentad/layers/registry.hpp>
 #include <pentad/layers/rms_norm.hpp>
+#include <pentad/layers/stack.hpp>
 #include <pentad/layers/vocabulary.hpp>
+#include <pentad/model/model.hpp>
 #include <pentad/train/stages.hpp>
 
 #include <algorithm>
@@ -21,10 +19,6 @@
 
 namespace pentad::train {
 
-/// A block: attention, then a feed-forward block or experts.
-using Block = Sequence<Residual<RmsNorm, Attention<context::Selected, Overlap<4>>>,
-                       Residual<RmsNorm, Either<SwiGlu<Overlap<4>>, experts::Layer>>>;
-
 /// The stages of a rank: the embedding on the first, the last norm and the head on the last, and blocks on each. Tied
 /// embeddings are held by both ends; where these are on one rank, by it once.
 template <class Stream, class Exec>
@@ -32,10 +26,11 @@ class LanguageModel {
   public:
     using T = typename Stream::element;
     using Embedding = VocabEmbedding::on<Stream, Exec>;
-    using Blocks = Repeat<Recompute<Block>>::on<Stream, Exec>;
+    using Blocks = Stack<Stream, Exec>;
+    using Registry = LayerRegistry<Stream, Exec>;
     using Norm = RmsNorm::on<Stream, Exec>;
     using Head = VocabHead<Overlap<4>>::on<Stream, Exec>;
-    using Table = VocabTable<T, Exec>;
+    using Table = VocabTable<Stream, Exec>;
     using Activation = Tensor<Stream, Exec>;
     using Gradient = Tensor<dual_t<Stream>, Exec>;
     using Logits = Tensor<typename Head::Logits, Exec>;
@@ -47,7 +42,10 @@ class LanguageModel {
         typename Head::Saved head;
     };
 
-    LanguageModel(Setup<Exec> const& setup, std::vector<StageLayers> const& stages, bool recompute);
+    /// Collective over all ranks.
+    /// @throws std::invalid_argument where the registry has no layer for a part
+    LanguageModel(Setup<Exec> const& setup, model::Model const& model, Registry const& registry,
+                  std::vector<StageLayers> const& stages, bool recompute);
     LanguageModel(LanguageModel const&) = delete;
     LanguageModel& operator=(LanguageModel const&) = delete;
 
@@ -73,7 +71,7 @@ class LanguageModel {
     /// Forgets what a forward pass saved.
     static void discard(Saved& saved) {
         saved.embedding = {};
-        for (auto& block : saved.blocks.of) block = {};
+        saved.blocks.clear();
         saved.norm = {};
         saved.head = {};
     }
@@ -129,28 +127,6 @@ class LanguageModel {
         complete_gradients(pass, *embedding_table_);
     }
 
-    static Blocks make_blocks(Setup<Exec> const& setup, StageLayers const& stage, bool recompute) {
-        using BlockLayer = Block::on<Stream, Exec>;
-        using AttentionPart = typename BlockLayer::template layer<0>;
-        using FeedForwardPart = typename BlockLayer::template layer<1>;
-        using Choice = typename FeedForwardPart::BodyLayer;
-        std::vector<typename Blocks::Inner> blocks;
-        for (std::size_t layer = stage.first; layer < stage.first + stage.count; ++layer) {
-            std::string const prefix = "model.layers." + std::to_string(layer) + ".";
-            auto choice = setup.shape.has_experts(layer)
-                              ? Choice(typename Choice::SecondLayer(setup, prefix + "block_sparse_moe"))
-                              : Choice(typename Choice::FirstLayer(setup, prefix + "mlp"));
-            blocks.emplace_back(
-                recompute,
-                BlockLayer(
-                    AttentionPart(typename AttentionPart::NormLayer(setup, prefix + "input_layernorm"),
-                                  typename AttentionPart::BodyLayer(setup, prefix + "self_attn")),
-                    FeedForwardPart(typename FeedForwardPart::NormLayer(setup, prefix + "post_attention_layernorm"),
-                                    std::move(choice))));
-        }
-        return Blocks(std::move(blocks));
-    }
-
     std::vector<int> numbers_;
     std::optional<Table> embedding_table_, head_table_;
     std::vector<std::unique_ptr<Part>> parts_;
@@ -159,17 +135,19 @@ class LanguageModel {
 // Outside of the class, so that they are not inline: a unit that sees `extern template` compiles none of them.
 
 template <class Stream, class Exec>
-LanguageModel<Stream, Exec>::LanguageModel(Setup<Exec> const& setup, std::vector<StageLayers> const& stages,
+LanguageModel<Stream, Exec>::LanguageModel(Setup<Exec> const& setup, model::Model const& model,
+                                           Registry const& registry, std::vector<StageLayers> const& stages,
                                            bool recompute) {
-    bool const tied = setup.shape.tie_embeddings;
+    bool const tied = model.ties_embeddings;
     for (auto const& stage : stages) {
         numbers_.push_back(stage.stage);
         if (stage.is_first || (stage.is_last && tied && !embedding_table_))
-            embedding_table_.emplace(setup, "model.embed_tokens.weight", tied);
-        if (stage.is_last && !tied) head_table_.emplace(setup, "lm_head.weight", false);
+            embedding_table_.emplace(setup, model.vocab, "model.embed_tokens.weight", tied);
+        if (stage.is_last && !tied) head_table_.emplace(setup, model.vocab, "lm_head.weight", false);
     }
     for (auto const& stage : stages) {
-        auto& part = *parts_.emplace_back(std::make_unique<Part>(make_blocks(setup, stage, recompute)));
+        auto& part = *parts_.emplace_back(
+            std::make_unique<Part>(Blocks(setup, model, registry, stage.first, stage.count, recompute)));
         if (stage.is_first) part.embedding.emplace(setup, *embedding_table_);
         if (!stage.is_last) continue;
         part.norm.emplace(setup, "model.norm");

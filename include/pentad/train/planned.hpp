@@ -10,27 +10,51 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace pentad::train {
 
-inline planner::Model planned_model(ModelShape const& shape) {
+/// A decoder as the planner describes it.
+/// @throws std::invalid_argument where its blocks are not attention and gated MLPs or experts of one size each, with
+/// experts in every n-th block
+inline planner::Model planned_model(model::Model const& model) {
     auto const number = [](std::size_t n) { return static_cast<std::int64_t>(n); };
-    planner::Model model{.name = "train_lm",
-                         .layers = number(shape.layers),
-                         .hidden = number(shape.hidden),
-                         .vocab = number(shape.vocab),
-                         .ffn = number(shape.ffn),
-                         .attention = {.heads = number(shape.heads),
-                                       .kv_heads = number(shape.kv_heads),
-                                       .head_dim = number(shape.head_dim())},
-                         .ties_embeddings = shape.tie_embeddings};
-    if (shape.experts > 0)
-        model.experts = {.count = number(shape.experts),
-                         .top_k = number(shape.top_k),
-                         .ffn = number(shape.ffn),
-                         .every = number(shape.moe_every)};
-    return model;
+    auto const refuse = [](std::string const& why) {
+        throw std::invalid_argument("the planner knows no model " + why);
+    };
+    planner::Model planned{.name = "train_lm",
+                           .layers = number(model.blocks.size()),
+                           .hidden = number(model.hidden),
+                           .vocab = number(model.vocab),
+                           .ties_embeddings = model.ties_embeddings};
+    for (std::size_t i = 0; i < model.blocks.size(); ++i) {
+        auto const* attention = model.find<model::Attention>(i);
+        auto const* mlp = model.find<model::GatedMlp>(i);
+        auto const* experts = model.find<model::Experts>(i);
+        if (attention == nullptr || (mlp == nullptr) == (experts == nullptr) || model.blocks[i].branches.size() != 2)
+            refuse("whose block " + std::to_string(i) + " is not attention with a gated MLP or experts");
+        planned.attention = {.heads = number(attention->heads),
+                             .kv_heads = number(attention->kv_heads),
+                             .head_dim = number(attention->head_dim)};
+        auto const every = static_cast<std::size_t>(planned.experts.every);
+        if (mlp != nullptr) {
+            if (planned.experts.count > 0 && (i + 1) % every == 0)
+                refuse("with experts in other blocks than every n-th");
+            planned.ffn = number(mlp->width);
+            continue;
+        }
+        if (planned.experts.count == 0)
+            planned.experts = {.count = number(experts->count),
+                               .top_k = number(experts->top_k),
+                               .ffn = number(experts->width),
+                               .every = number(i + 1)};
+        if ((i + 1) % static_cast<std::size_t>(planned.experts.every) != 0)
+            refuse("with experts in other blocks than every n-th");
+        if (planned.ffn == 0) planned.ffn = number(experts->width);
+    }
+    return planned;
 }
 
 /// The extents and their order are the mesh's, the schedule and its chunks the caller's.

@@ -1,8 +1,8 @@
 // What a run is made of beside its types, and the numbers of a step.
 #pragma once
 
-#include <pentad/layers/model_shape.hpp>
 #include <pentad/layout/partition.hpp>
+#include <pentad/model/decoder.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ namespace pentad::train {
 
 /// What a run is made of, beside the types.
 struct RunSettings {
-    ModelShape shape;
+    model::Model model = model::decoder({});
     std::size_t batch = 8; ///< sequences in a step
     std::size_t micro_batches = 1;
     std::size_t seq = 128;
@@ -70,17 +70,21 @@ class NotFinite : public std::runtime_error {
 };
 
 /// FLOPs of the model for a token, forward and backward: 6 for each weight of a product that the token meets, and the
-/// causal half of attention's 12 x hidden x seq a layer. Recomputation does not count.
-inline double model_flops_per_token(ModelShape const& shape, std::size_t seq) {
-    double const h = static_cast<double>(shape.hidden), f = static_cast<double>(shape.ffn);
-    double const kv = h * static_cast<double>(shape.kv_heads) / static_cast<double>(shape.heads);
-    double flops = 6 * h * static_cast<double>(shape.vocab);
-    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
-        flops += 6 * (2 * h * h + 2 * h * kv) + 6 * h * static_cast<double>(seq);
-        flops += shape.has_experts(layer)
-                     ? 6 * (3 * h * f * static_cast<double>(shape.top_k) + h * static_cast<double>(shape.experts))
-                     : 6 * 3 * h * f;
-    }
+/// causal half of attention's 12 x heads x head_dim x seq a layer. Recomputation does not count.
+inline double model_flops_per_token(model::Model const& model, std::size_t seq) {
+    auto const number = [](std::size_t n) { return static_cast<double>(n); };
+    double const h = number(model.hidden);
+    double flops = 6 * h * number(model.vocab);
+    for (auto const& block : model.blocks)
+        for (auto const& [part, name, norm] : block.branches) {
+            if (auto const* a = part.as<model::Attention>())
+                flops += 6 * number(a->head_dim) *
+                         (2 * h * number(a->heads) + 2 * h * number(a->kv_heads) + number(a->heads) * number(seq));
+            if (auto const* mlp = part.as<model::GatedMlp>()) flops += 6 * 3 * h * number(mlp->width);
+            if (auto const* mlp = part.as<model::PlainMlp>()) flops += 6 * 2 * h * number(mlp->width);
+            if (auto const* experts = part.as<model::Experts>())
+                flops += 6 * (3 * h * number(experts->width) * number(experts->top_k) + h * number(experts->count));
+        }
     return flops;
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,10 +23,7 @@ namespace detail {
 /// The largest over all ranks of the mesh.
 template <class Exec>
 double largest(Context<Exec> const& context, double own) {
-    using Largest = Layout<f64, Dims<>, PartialMax<dp, pp, ep, cp, tp>>;
-    Tensor<Largest, Exec> value(context, {});
-    value.set(&own);
-    redistribute<invariant_t<Largest>>(std::move(value)).get(&own);
+    total_over_mesh(context, Placement::partial_max, std::span(&own, 1));
     return own;
 }
 
@@ -41,7 +39,7 @@ std::string sample(Trainer<Stream, Exec>& trainer, std::string prompt, std::int6
     auto const& communicators = context.communicators();
     auto const partition = setup.partition();
     std::size_t const shard = communicators.shard_index(AxisNames(cp::name)), length = partition.local_extent();
-    using Tokens = typename Batch<Exec>::Tokens;
+    using Tokens = typename Batch<Stream, Exec>::Tokens;
     std::vector<Tensor<Tokens, Exec>> tokens; // of each slice
     for (std::size_t k = 0; k < setup.slices; ++k) tokens.push_back({context, {setup.batch, setup.seq}});
 
@@ -65,7 +63,7 @@ std::string sample(Trainer<Stream, Exec>& trainer, std::string prompt, std::int6
         // The ranks that hold the last position of the first sequence look at their part of the vocabulary, bytes only.
         double best = -std::numeric_limits<double>::infinity();
         double best_byte = -1;
-        bool const has_row = communicators.shard_index(AxisNames(dp::name, ep::name)) == 0;
+        bool const has_row = communicators.shard_index(Tokens::value.dimensions[0].axes) == 0;
         if (!logits.empty() && has_row && partition.shard_of(last) == shard) {
             std::size_t const at = partition.local_index(last), columns = logits.local()[2];
             std::size_t const first = columns * communicators.shard_index(AxisNames(tp::name));

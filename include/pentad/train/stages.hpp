@@ -61,7 +61,7 @@ inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const&
         if (rank + schedule.placements[1][at] + 1 != ranks || 2 * rank + 1 == ranks)
             return "has stage " + number(stage) + " on two ranks that are not opposite to each other";
     }
-    bool const tied = settings.shape.tie_embeddings;
+    bool const tied = settings.model.ties_embeddings;
     if (auto const [first, last] = ends_of(schedule);
         tied && first != last && (std::min(first, last) != 0 || std::max(first, last) + 1 != ranks / int(copies)))
         return "has its first and last stage neither on one rank nor on the first and the last, which a tied embedding "

@@ -6,10 +6,12 @@
 #include <pentad/layers/layer.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
+#include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/executor.hpp>
 #include <pentad/train/language_model.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/schedules.hpp>
+#include <pentad/train/totals.hpp>
 #include <pentad/zero/store.hpp>
 
 #include <algorithm>
@@ -18,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -32,26 +35,29 @@ class Trainer final : private StageOwner {
   public:
     using Model = LanguageModel<Stream, Exec>;
     using Logits = typename Model::Logits;
-    /// The ranks along inner(pp) hold the same stages, for different micro-batches.
-    using Store = zero::ParameterStore<typename Stream::element, Exec, AxisSet<inner<pp>>>;
+    using Registry = LayerRegistry<Stream, Exec>;
+    using Store = zero::ParameterStore<typename Stream::element, Exec>;
 
-    /// Collective over all ranks. @throws std::invalid_argument when settings, schedules and mesh do not fit
+    /// Collective over all ranks.
+    /// @param registry the layers of the model's parts
+    /// @throws std::invalid_argument when settings, schedules and mesh do not fit
     Trainer(Context<Exec> const& context, RunSettings const& settings, ProvenSchedules schedules,
-            io::TextData const& data)
+            io::TextData const& data, Registry const& registry = decoder_layers<Stream, Exec>())
         : context_(&context), settings_(settings), schedules_(std::move(schedules)), data_(&data),
           setup_{context,
-                 settings.shape,
+                 settings.model.hidden,
+                 settings.model.norm_epsilon,
                  settings.batch / settings.micro_batches,
                  settings.seq / static_cast<std::size_t>(training().slices),
                  settings.order,
                  settings.context_strategy,
                  static_cast<std::size_t>(training().slices)},
-          model_(setup_, held_stages(), settings.recompute),
+          model_(setup_, settings.model, registry, held_stages(registry), settings.recompute),
           store_(context, model_, settings.seed, settings.zero_stage, settings.bucket_elements,
-                 static_cast<std::size_t>(training().weight_versions)),
+                 static_cast<std::size_t>(training().weight_versions), {.copies = AxisNames(inner<pp>::name)}),
           batch_(setup_, settings.micro_batches, settings.ignored),
-          executor_(context, model_, {setup_.batch, setup_.seq, settings.shape.hidden}) {
-        prepare_redistribution<LossSum, invariant_t<LossSum>>(context);
+          executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}) {
+        pentad::detail::prepare(context, detail::total_plan(loss_axes(), Placement::partial));
     }
     Trainer(Trainer const&) = delete;
     Trainer& operator=(Trainer const&) = delete;
@@ -107,8 +113,13 @@ class Trainer final : private StageOwner {
   private:
     /// Token losses are summands over the ranks that share out the tokens, and over the stages, of which the last has
     /// them; a stage's auxiliary losses are the same on all its ranks, and summands over the stages.
-    using LossSum = Layout<f64, Dims<Dim<flat>>, Partial<dp, pp, ep, cp>>;
-    using StageSum = Layout<f64, Dims<Dim<flat>>, Partial<pp>>;
+    [[nodiscard]] AxisNames loss_axes() const {
+        AxisNames axes;
+        for (auto const& axis : context_->communicators().mesh())
+            if (axis.name == pp::name || Batch<Stream, Exec>::Tokens::value.axes().contains(axis.name))
+                axes.push(axis.name);
+        return axes;
+    }
 
     [[nodiscard]] pipeline::Schedule const& training() const { return schedules_.training(); }
     void check_fit() const {
@@ -120,15 +131,15 @@ class Trainer final : private StageOwner {
         if (!why.empty()) throw std::invalid_argument("the schedule " + training().name + " " + why);
     }
     /// Notes the layers of each stage in the settings. Collective over all ranks.
-    [[nodiscard]] std::vector<StageLayers> held_stages() {
+    [[nodiscard]] std::vector<StageLayers> held_stages(Registry const& registry) {
         check_fit();
         auto& layers = settings_.stage_layers;
         if (settings_.balances_stages)
-            layers = measured_layers<Stream, Store>(setup_, training().stages(), settings_.recompute);
+            layers = measured_layers(setup_, settings_.model, registry, training().stages(), settings_.recompute);
         else if (layers.empty())
-            layers = even_layers(settings_.shape.layers, training().stages());
+            layers = even_layers(settings_.model.blocks.size(), training().stages());
         return stages_of(training(), pipeline_rank(training(), context_->communicators().coordinate("pp")), layers,
-                         settings_.shape.layers);
+                         settings_.model.blocks.size());
     }
     [[nodiscard]] bool is_asynchronous() const { return training().updates > 1; }
     /// Copies of a stage come to what they do together in different orders: it waits for the end of the step.
@@ -159,11 +170,10 @@ class Trainer final : private StageOwner {
             if (auto const name = store_.not_finite(model_); !name.empty()) own = "the gradient of " + name;
         // Backward passes carry it to all stages before: of the last stage that has it, the first rank.
         auto const& world = context_->communicators().world();
-        using Last = Layout<f64, Dims<Dim<flat>>, PartialMax<dp, pp, ep, cp, tp>>;
-        std::array<double, 1> place{-1};
-        if (!own.empty())
-            place[0] = static_cast<double>((model_.stages().back() + 1) * world.size() - 1 - world.rank());
-        auto const found = static_cast<int>(total<Last, 1>(place)[0]);
+        double place = -1;
+        if (!own.empty()) place = static_cast<double>((model_.stages().back() + 1) * world.size() - 1 - world.rank());
+        total_over_mesh(*context_, Placement::partial_max, std::span(&place, 1));
+        auto const found = static_cast<int>(place);
         if (found < 0) return "the norm of the gradient"; // finite gradients with a sum of squares that is not
         int const rank = world.size() - 1 - found % world.size();
         for (int const stage : model_.stages())
@@ -213,21 +223,15 @@ class Trainer final : private StageOwner {
             balance += pass.balance_sum;
             z += pass.z_sum;
         }
-        auto const losses = total<LossSum, 1>({loss});
-        auto const auxiliary = total<StageSum, 2>({balance, z});
+        total_over(*context_, loss_axes(), Placement::partial, std::span(&loss, 1));
+        std::array<double, 2> auxiliary{balance, z};
+        total_over(*context_, AxisNames(pp::name), Placement::partial, std::span(auxiliary));
         double const all = std::accumulate(valid.begin(), valid.end(), 0.0);
         StepResult result;
-        result.loss = all > 0 ? losses[0] / all : 0;
+        result.loss = all > 0 ? loss / all : 0;
         result.balance_loss = auxiliary[0] / count;
         result.z_loss = auxiliary[1] / count;
         return result;
-    }
-    template <class L, std::size_t N>
-    std::array<double, N> total(std::array<double, N> own) const {
-        Tensor<L, Exec> sum(*context_, {N});
-        sum.set(own.data());
-        redistribute<invariant_t<L>>(std::move(sum)).get(own.data());
-        return own;
     }
 
     Context<Exec> const* context_;
@@ -237,7 +241,7 @@ class Trainer final : private StageOwner {
     Setup<Exec> setup_;
     Model model_;
     Store store_;
-    Batch<Exec> batch_;
+    Batch<Stream, Exec> batch_;
     Executor<Model, Stream, Exec> executor_;
     std::vector<Pass<Exec>> passes_;
     std::int64_t number_ = 0;    ///< of the step

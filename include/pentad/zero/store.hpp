@@ -1,5 +1,5 @@
 // The parameters of this rank: sorted into buckets by the axes over which their gradients are partial,
-// drawn, synchronised, clipped, updated. The axes come from the parameters' types; nothing here names one. A model of
+// drawn, synchronised, clipped, updated. The axes come from the parameters' layouts; nothing here names one. A model of
 // several stages has buckets for each of them.
 #pragma once
 
@@ -14,15 +14,12 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <tuple>
-#include <typeindex>
 #include <utility>
 #include <vector>
 
 namespace pentad::zero {
 
-/// @tparam Holders the axes along which ranks hold the same parameters and see other micro-batches
-template <class T, class Exec, class Holders = AxisSet<>>
+template <class T, class Exec>
 class ParameterStore {
   public:
     using A = accumulator_t<T>;
@@ -31,21 +28,23 @@ class ParameterStore {
     /// holds `bucket_elements` or more.
     /// @param zero_stage 0 or 1
     /// @param versions of the weights that are kept, the newest included
+    /// @param holders which ranks hold which stages
     /// @throws std::invalid_argument when there is no such stage of ZeRO
     template <class Model>
     ParameterStore(Context<Exec> const& context, Model& model, std::uint64_t seed, int zero_stage,
-                   std::size_t bucket_elements, std::size_t versions = 1)
-        : context_(&context), zero_stage_(zero_stage), versions_(versions), norm_(context, {}) {
+                   std::size_t bucket_elements, std::size_t versions = 1, Holders const& holders = {})
+        : context_(&context), zero_stage_(zero_stage), versions_(versions), holders_(holders), norm_(context, {}),
+          norm_plan_(plan_of_norm(context)) {
         if (zero_stage != 0 && zero_stage != 1)
             throw std::invalid_argument("ZeRO stage " + std::to_string(zero_stage) + ": stages 0 and 1 exist");
         struct Place {
-            BucketBase<T, Exec>* bucket;
+            Bucket<T, Exec>* bucket;
             std::size_t offset;
         };
         std::vector<Place> places;
         for_each_parameter(model, [&](int stage, auto& parameter) {
             auto& bucket = bucket_for(stage, parameter, bucket_elements);
-            places.push_back({&bucket, bucket.reserve(parameter.value().size(), parameter.users())});
+            places.push_back({&bucket, bucket.reserve(parameter.size(), parameter.users())});
         });
         for (auto const& entry : buckets_) entry.bucket->allocate(versions);
         place_ = [places, &model](int stage, std::size_t updates) {
@@ -57,9 +56,10 @@ class ParameterStore {
             });
         };
         place_newest();
-        for_each_parameter(model, [&](int, auto& parameter) { parameter.draw(seed, parameter.gradient().data()); });
+        for_each_parameter(model,
+                           [&](int, auto& parameter) { parameter.draw(seed, parameter.flat_gradient().data()); });
         for (auto const& entry : buckets_) entry.bucket->start_from_gradients();
-        prepare_redistribution<SquareSum, invariant_t<SquareSum>>(context);
+        pentad::detail::prepare(context, norm_plan_);
         context.exec().fence("pentad: parameters drawn");
     }
 
@@ -81,7 +81,7 @@ class ParameterStore {
     std::string not_finite(Model& model) const {
         std::string name;
         for_each_parameter(model, [&](int, auto const& parameter) {
-            if (!std::isfinite(kernels::sum_of_squares<A>(context_->exec(), parameter.gradient().flat())))
+            if (!std::isfinite(kernels::sum_of_squares<A>(context_->exec(), parameter.flat_gradient())))
                 name = parameter.name();
         });
         return name;
@@ -127,7 +127,10 @@ class ParameterStore {
     }
     /// The norm of the gradients of all updates since then, as of one vector. Collective.
     double norm() {
-        norm_ = redistribute<invariant_t<SquareSum>>(std::move(norm_)).template as<SquareSum>();
+        auto shard = pentad::detail::shard_of(norm_);
+        norm_ = {};
+        shard = pentad::detail::carry_out(*context_, norm_plan_, std::move(shard));
+        norm_ = Tensor<NormSquare, Exec>(*context_, {}, std::move(shard.block), shard.data);
         double squares = 0;
         norm_.get(&squares);
         return std::sqrt(squares);
@@ -142,9 +145,11 @@ class ParameterStore {
     static constexpr int every_stage = -1;
 
     struct Entry {
-        std::unique_ptr<BucketBase<T, Exec>> bucket;
-        std::tuple<int, std::type_index, bool> key; ///< the stage, the axes, whether it decays
-        bool is_open;
+        std::unique_ptr<Bucket<T, Exec>> bucket;
+        int stage;
+        LayoutValue stored; ///< of its parameters, of which the axes count
+        AxisNames synchronised;
+        bool decays, is_open;
     };
 
     /// f(stage, parameter) for a model of stages; any other is one.
@@ -160,32 +165,42 @@ class ParameterStore {
     template <class F>
     void for_each_bucket(int stage, F&& f) {
         for (auto const& entry : buckets_)
-            if (std::get<0>(entry.key) == stage) f(*entry.bucket);
+            if (entry.stage == stage) f(*entry.bucket);
     }
     /// Where all stages have had as many updates.
     void place_newest() {
         if (!buckets_.empty()) place_(every_stage, buckets_.front().bucket->updates());
     }
 
-    template <class P>
-    BucketBase<T, Exec>& bucket_for(int stage, P const&, std::size_t bucket_elements) {
-        using Sync = union_t<replicated_axes_t<typename P::used>, Holders>;
-        using Sharded = sharded_axes_t<typename P::stored>;
-        std::tuple<int, std::type_index, bool> const key(stage, typeid(std::pair<Sync, Sharded>), P::decays);
+    Bucket<T, Exec>& bucket_for(int stage, AnyParameter<T, Exec> const& parameter, std::size_t bucket_elements) {
+        auto const& stored = parameter.stored_layout();
         for (auto& entry : buckets_)
-            if (entry.key == key && entry.is_open) {
+            if (entry.is_open && entry.stage == stage && entry.decays == parameter.decays() &&
+                entry.synchronised == parameter.synchronised_axes() && is_sharded_alike(entry.stored, stored)) {
                 if (entry.bucket->size() < bucket_elements) return *entry.bucket;
                 entry.is_open = false;
             }
-        auto const add = [&]<class Zero>(Zero) {
-            buckets_.push_back(
-                {std::make_unique<Bucket<T, Exec, Zero, Sync, Sharded>>(*context_, P::decays), key, true});
-        };
-        if (zero_stage_ == 0)
-            add(Stage<0>());
-        else
-            add(Stage<1>());
+        auto const layouts =
+            bucket_layouts<A>(context_->communicators(), stored, parameter.synchronised_axes(), holders_, zero_stage_);
+        buckets_.push_back({std::make_unique<Bucket<T, Exec>>(*context_, layouts, parameter.decays()), stage, stored,
+                            parameter.synchronised_axes(), parameter.decays(), true});
         return *buckets_.back().bucket;
+    }
+    /// Whether the same axes shard both, in the same order.
+    static bool is_sharded_alike(LayoutValue const& a, LayoutValue const& b) {
+        auto const shards = [](LayoutValue const& layout) {
+            AxisNames axes;
+            for (std::size_t d = 0; d < layout.rank; ++d)
+                for (auto const axis : layout.dimensions[d].axes) axes.push(axis);
+            return axes;
+        };
+        return shards(a) == shards(b);
+    }
+    /// From summands on all ranks to their sum.
+    static PlanValue plan_of_norm(Context<Exec> const& context) {
+        LayoutValue summands = NormSquare::value;
+        for (auto const& axis : context.communicators().mesh()) summands.partial.push(axis.name);
+        return make_plan(summands, NormSquare::value);
     }
 
     Context<Exec> const* context_;
@@ -193,7 +208,9 @@ class ParameterStore {
     std::size_t versions_, first_version_ = 0;
     std::vector<Entry> buckets_;
     std::function<void(int, std::size_t)> place_; ///< where the parameters of a stage are after so many updates
-    Tensor<SquareSum, Exec> norm_;
+    Holders holders_;
+    Tensor<NormSquare, Exec> norm_; ///< of which the ranks hold summands
+    PlanValue norm_plan_;
 };
 
 } // namespace pentad::zero

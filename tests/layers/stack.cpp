@@ -1,9 +1,10 @@
 // ranks: 1 2 3 4 6
 #include <doctest/extensions/doctest_mpi.h>
 
-#include <pentad/layers/composition.hpp>
 #include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/rms_norm.hpp>
+#include <pentad/layers/sequential.hpp>
+#include <pentad/layers/stack.hpp>
 
 #include <support/layer_check.hpp>
 
@@ -11,31 +12,43 @@ using namespace support;
 
 namespace {
 
-/// Everything at once: a norm and a feed-forward block one after the other, then a residual around one of two.
-using Block =
-    Sequence<Residual<RmsNorm, SwiGlu<>>, Sequence<RmsNorm, Gelu<>>, Residual<RmsNorm, Either<SwiGlu<>, Gelu<>>>>;
+/// A part of a user's own: a norm and an MLP one after the other.
+struct NormedMlp {
+    static constexpr std::string_view kind = "normed MLP";
+    std::size_t width;
+    friend bool operator==(NormedMlp const&, NormedMlp const&) = default;
+    [[nodiscard]] std::string text() const { return "width " + std::to_string(width); }
+};
+struct NormedMlpLayer {
+    template <class Stream, class Exec>
+    struct on : Sequential<RmsNorm, PlainMlp<>>::on<Stream, Exec> {
+        using Layers = Sequential<RmsNorm, PlainMlp<>>::on<Stream, Exec>;
+        on(Setup<Exec> const& setup, NormedMlp const& part, std::string const& name)
+            : Layers(typename Layers::template layer<0>(setup, name + ".norm"),
+                     typename Layers::template layer<1>(setup, {part.width}, name)) {}
+    };
+};
+
+/// Blocks that differ: three branches each, of which the last is gated in every second one.
+model::Model described(std::size_t count) {
+    model::Model model{.hidden = 8};
+    for (std::size_t i = 0; i < count; ++i) {
+        model::Part const last = i % 2 == 0 ? model::Part(model::PlainMlp{12}) : model::Part(model::GatedMlp{12});
+        model.blocks.push_back({{{model::GatedMlp{12}, "first", "norm0"},
+                                 {NormedMlp{12}, "second", "norm1"},
+                                 {last, i % 2 == 0 ? "gelu" : "swiglu", "norm2"}}});
+    }
+    return model;
+}
 
 template <class Stream>
 auto make_blocks(bool recompute, std::size_t count) {
-    return [recompute, count](Setup<Exec> const& s) {
-        using BlockLayer = Block::on<Stream, Exec>;
-        using First = typename BlockLayer::template layer<0>;
-        using Second = typename BlockLayer::template layer<1>;
-        using Third = typename BlockLayer::template layer<2>;
-        using Choice = typename Third::BodyLayer;
-        std::vector<typename Recompute<Block>::template on<Stream, Exec>> blocks;
-        for (std::size_t i = 0; i < count; ++i) {
-            std::string const name = "block" + std::to_string(i);
-            auto choice = i % 2 == 0 ? Choice(typename Choice::SecondLayer(s, name + ".gelu"))
-                                     : Choice(typename Choice::FirstLayer(s, name + ".swiglu"));
-            blocks.emplace_back(recompute,
-                                BlockLayer(First(typename First::NormLayer(s, name + ".norm0"),
-                                                 typename First::BodyLayer(s, name + ".first")),
-                                           Second(typename Second::template layer<0>(s, name + ".norm1"),
-                                                  typename Second::template layer<1>(s, name + ".second")),
-                                           Third(typename Third::NormLayer(s, name + ".norm2"), std::move(choice))));
-        }
-        return typename Repeat<Recompute<Block>>::template on<Stream, Exec>(std::move(blocks));
+    return [recompute, count](Setup<Exec> const& setup) {
+        LayerRegistry<Stream, Exec> registry;
+        registry.template add<model::GatedMlp, GatedMlp<>>()
+            .template add<model::PlainMlp, PlainMlp<>>()
+            .template add<NormedMlp, NormedMlpLayer>();
+        return Stack<Stream, Exec>(setup, described(count), registry, 0, count, recompute);
     };
 }
 
@@ -47,7 +60,7 @@ void check_blocks(std::vector<MeshShape> const& on) {
             INFO("recompute: ", recompute);
             OnMesh const mesh(m);
             Setup<Exec> const setup{.context = mesh.context,
-                                    .shape = {.hidden = 8, .ffn = 12},
+                                    .hidden = 8,
                                     .batch = 4,
                                     .seq = 12,
                                     .order = 6 % m.cp == 0 ? Order::zigzag : Order::contiguous};
@@ -55,9 +68,10 @@ void check_blocks(std::vector<MeshShape> const& on) {
                 arrays = {{"x", drawn({4, 12, 8}, "x")}, {"dy", drawn({4, 12, 8}, "dy")}};
                 auto layer = make_blocks<Stream>(false, 2)(setup);
                 layer.for_each_parameter([&](auto const& p) {
-                    arrays[p.name()] = drawn({p.value().extents().begin(), p.value().extents().end()}, p.name());
+                    auto const& extents = p.global_extents();
+                    arrays[p.name()] = drawn({extents.begin(), extents.begin() + p.stored_layout().rank}, p.name());
                     for (auto& value : arrays[p.name()].values)
-                        value = 0.3 * value + (p.decays ? 0 : 1); // norms: about 1
+                        value = 0.3 * value + (p.decays() ? 0 : 1); // norms: about 1
                 });
                 arrays = on_one_rank(setup, make_blocks<Stream>(false, 2), arrays);
             }
@@ -69,7 +83,7 @@ bool fits(MeshShape const& m) { return m.pp == 1 && 4 % (m.dp * m.ep) == 0 && 12
 
 } // namespace
 
-TEST_CASE("residuals, sequences, choices and repetition on a stream that is invariant over tp") {
+TEST_CASE("blocks that differ, a part of the user's own among them, on a stream that is invariant over tp") {
     check_blocks<InvariantStream<f64>>(meshes(fits));
 }
 TEST_CASE("the same layers on a stream that tp shards give the same: the redistributions follow from the stream") {
@@ -80,7 +94,7 @@ TEST_CASE("recomputation gives the same bits") {
     using Stream = SequenceStream<f64>;
     for (auto const& m : meshes([](MeshShape const& m) { return fits(m) && m.cp == 1 && m.dp * m.ep == 1; })) {
         OnMesh const mesh(m);
-        Setup<Exec> const setup{.context = mesh.context, .shape = {.hidden = 8, .ffn = 12}, .batch = 4, .seq = 12};
+        Setup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
         std::vector<Arrays> runs;
         for (bool const recompute : {false, true}) {
             auto layer = make_blocks<Stream>(recompute, 2)(setup);
@@ -94,17 +108,16 @@ TEST_CASE("recomputation gives the same bits") {
                               setup.order);
             run["dx"] = gather(layer.backward(pass, shard<Stream>(mesh, drawn({4, 12, 8}, "dy"), setup.order), saved),
                                setup.order);
-            layer.for_each_parameter(
-                [&](auto const& p) { run[p.name()] = gather(reduced_gradient(p), Order::contiguous); });
+            layer.for_each_parameter([&](auto const& p) { run[p.name()] = reduced_gradient(p); });
             CHECK(pass.is_replay == false);
         }
         for (auto const& [name, whole] : runs[0]) CHECK_MESSAGE(whole.values == runs[1].at(name).values, name);
     }
 }
 
-TEST_CASE("a layer repeated no times changes nothing") {
+TEST_CASE("no blocks change nothing") {
     OnMesh const mesh({.tp = world_size()});
-    Setup<Exec> const setup{.context = mesh.context, .shape = {.hidden = 8, .ffn = 12}, .batch = 4, .seq = 12};
+    Setup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
     auto none = make_blocks<SequenceStream<f64>>(true, 0)(setup);
     decltype(none)::Saved saved;
     Pass<Exec> pass{.context = mesh.context};
@@ -112,4 +125,16 @@ TEST_CASE("a layer repeated no times changes nothing") {
     auto const y = none.forward(pass, shard<SequenceStream<f64>>(mesh, x, setup.order), saved);
     CHECK(distance(y, x, setup.order) == 0);
     CHECK(distance(none.backward(pass, y, saved), x, setup.order) == 0);
+}
+
+TEST_CASE("a part that the registry has no layer for is refused by name") {
+    OnMesh const mesh({.tp = world_size()});
+    Setup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
+    auto const make = [&] {
+        return Stack<SequenceStream<f64>, Exec>(setup, described(1), LayerRegistry<SequenceStream<f64>, Exec>(), 0, 1,
+                                                false);
+    };
+    CHECK_THROWS_WITH_AS(make(),
+                         "there is no layer for the part 'gated MLP' of model.layers.0.first: add one to the registry",
+                         std::invalid_argument);
 }

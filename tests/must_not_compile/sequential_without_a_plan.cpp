@@ -3,7 +3,7 @@
 #include "map.hpp"
 
 #ifdef PENTAD_WRONG
-constexpr auto size = bytes<Sequence<Map<hidden, ffn>, Map<vocab, hidden>, Map<ffn, hidden>>>;
+constexpr auto size = bytes<Sequential<Map<hidden, ffn>, Map<vocab, hidden>, Map<ffn, hidden>>>;
 #else
-constexpr auto size = bytes<Sequence<Map<hidden, ffn>, Map<ffn, hidden>, Map<hidden, vocab>>>;
+constexpr auto size = bytes<Sequential<Map<hidden, ffn>, Map<ffn, hidden>, Map<hidden, vocab>>>;
 #endif

@@ -1,3 +1,0 @@
-#include <pentad/train/language_model.hpp>
-
-template class pentad::train::LanguageModel<pentad::InvariantStream<pentad::f32>, Kokkos::DefaultExecutionSpace>;

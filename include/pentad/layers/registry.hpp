@@ -1,0 +1,60 @@
+// Which layer computes which described part: a table from the type of the description to a maker. It is a value that a
+// model is given, so that a user's own parts stand beside those of the library.
+#pragma once
+
+#include <pentad/layers/rms_norm.hpp>
+#include <pentad/layers/stream_layer.hpp>
+#include <pentad/model/part.hpp>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <typeindex>
+
+namespace pentad {
+
+template <class Stream, class Exec>
+class LayerRegistry {
+  public:
+    using Made = std::unique_ptr<StreamLayer<Stream, Exec>>;
+    using Maker = std::function<Made(Setup<Exec> const&, model::Part const&, std::string const& name)>;
+
+    /// Parts described by a `Described` are computed by Layer::on<Stream, Exec>(setup, described, name).
+    template <model::Describes Described, class Layer>
+    LayerRegistry& add() {
+        return add<Described>(&make_layer<Layer, Described>);
+    }
+    /// The same with a maker, which may be compiled in another unit.
+    template <model::Describes Described>
+    LayerRegistry& add(Maker maker) {
+        makers_[typeid(Described)] = std::move(maker);
+        return *this;
+    }
+    /// What add<Described, Layer>() registers, as a function that a unit can instantiate by itself.
+    template <class Layer, class Described>
+    static Made make_layer(Setup<Exec> const& setup, model::Part const& part, std::string const& name) {
+        using Of = typename Layer::template on<Stream, Exec>;
+        return std::make_unique<AsStreamLayer<Of, Stream, Exec>>(Of(setup, *part.as<Described>(), name));
+    }
+
+    /// The layer for a part. May be collective, over the groups of the axes that the layer communicates along.
+    /// @throws std::invalid_argument where no layer for it was added
+    [[nodiscard]] Made make(Setup<Exec> const& setup, model::Part const& part, std::string const& name) const {
+        auto const found = makers_.find(part.type());
+        if (found == makers_.end())
+            throw std::invalid_argument("there is no layer for the part '" + std::string(part.kind()) + "' of " + name +
+                                        ": add one to the registry");
+        return found->second(setup, part, name);
+    }
+    [[nodiscard]] Made make_norm(Setup<Exec> const& setup, std::string const& name) const {
+        using Norm = RmsNorm::on<Stream, Exec>;
+        return std::make_unique<AsStreamLayer<Norm, Stream, Exec>>(Norm(setup, name));
+    }
+
+  private:
+    std::map<std::type_index, Maker> makers_;
+};
+
+} // namespace pentad

@@ -1,0 +1,84 @@
+// A layer between the residual stream and itself, whatever it is inside: what a model's list of blocks is made of.
+// A layer type is checked by the compiler with its own layouts; the stack of them is a list made at run time, so that a
+// new kind of layer is compiled once, in a unit of its own.
+#pragma once
+
+#include <pentad/layers/layer.hpp>
+#include <pentad/layers/parameter.hpp>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace pentad {
+
+/// Called with each parameter, in an order that is the same on every rank.
+template <class T, class Exec>
+using ParameterVisitor = std::function<void(AnyParameter<T, Exec>&)>;
+
+/// What a layer keeps from forward for backward.
+class SavedState {
+  public:
+    SavedState() = default;
+    SavedState(SavedState const&) = delete;
+    SavedState& operator=(SavedState const&) = delete;
+    virtual ~SavedState() = default;
+    /// Forgets it: the memory goes back to its pool.
+    virtual void clear() = 0;
+};
+
+/// The protocol of layer.hpp, between streams. Inputs and gradients are consumed.
+template <class Stream, class Exec>
+class StreamLayer {
+  public:
+    using T = typename Stream::element;
+    StreamLayer() = default;
+    StreamLayer(StreamLayer const&) = delete;
+    StreamLayer& operator=(StreamLayer const&) = delete;
+    virtual ~StreamLayer() = default;
+
+    [[nodiscard]] virtual std::unique_ptr<SavedState> make_saved() const = 0;
+    virtual Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, SavedState& saved) const = 0;
+    virtual Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
+                                                       SavedState& saved) const = 0;
+    virtual void backward_weight(Pass<Exec>& pass, SavedState& saved) const = 0;
+    virtual void for_each_parameter(ParameterVisitor<T, Exec> const& visit) = 0;
+};
+
+/// A layer of the compile-time protocol as a StreamLayer: the redistributions between the stream and what the layer
+/// takes and gives are inserted. It does not compile where there is no such redistribution.
+template <class Layer, class Stream, class Exec>
+class AsStreamLayer final : public StreamLayer<Stream, Exec> {
+    static_assert((require_redistributable<Stream, typename Layer::takes>(), true));
+    static_assert((require_redistributable<typename Layer::gives, Stream>(), true));
+
+  public:
+    explicit AsStreamLayer(Layer layer) : layer_(std::move(layer)) {}
+
+    [[nodiscard]] std::unique_ptr<SavedState> make_saved() const override { return std::make_unique<Saved>(); }
+    Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, SavedState& saved) const override {
+        return redistribute<Stream>(layer_.forward(pass, redistribute<typename Layer::takes>(std::move(x)), of(saved)));
+    }
+    Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
+                                               SavedState& saved) const override {
+        return redistribute<dual_t<Stream>>(
+            layer_.backward_data(pass, redistribute<dual_t<typename Layer::gives>>(std::move(dy)), of(saved)));
+    }
+    void backward_weight(Pass<Exec>& pass, SavedState& saved) const override {
+        layer_.backward_weight(pass, of(saved));
+    }
+    void for_each_parameter(ParameterVisitor<typename Stream::element, Exec> const& visit) override {
+        layer_.for_each_parameter(visit);
+    }
+
+  private:
+    struct Saved final : SavedState {
+        typename Layer::Saved of{};
+        void clear() override { of = {}; }
+    };
+    static typename Layer::Saved& of(SavedState& saved) { return static_cast<Saved&>(saved).of; }
+
+    Layer layer_;
+};
+
+} // namespace pentad

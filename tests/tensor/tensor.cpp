@@ -1,0 +1,81 @@
+// ranks: 1 2
+#include <doctest/extensions/doctest_mpi.h>
+
+#include <pentad/tensor/redistribute.hpp>
+
+#include <support/on_mesh.hpp>
+
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+using namespace support;
+
+namespace {
+
+using Sharded = Layout<f64, Dims<Dim<batch, dynamic, dp>, Dim<hidden>>>;
+using Summands = Layout<f64, Dims<Dim<batch>, Dim<hidden>>, Partial<dp>>;
+using Invariant = Layout<f64, Dims<Dim<batch>, Dim<hidden>>>;
+
+} // namespace
+
+TEST_CASE("a tensor that was moved from is empty, and its buffer is not written through it") {
+    OnMesh const mesh({.dp = world_size()});
+    Tensor<Summands, Exec> x(mesh.context, {2, 3});
+    Kokkos::deep_copy(x.flat(), 1.0);
+    auto const moved = std::move(x);
+    CHECK(x.empty()); // NOLINT: that is what is tested
+    CHECK_FALSE(moved.empty());
+    Tensor<Summands, Exec> y(mesh.context, {2, 3});
+    Kokkos::deep_copy(y.flat(), 1.0);
+    auto const sum = redistribute<Invariant>(std::move(y));
+    CHECK(y.empty()); // NOLINT
+    CHECK(on_host(sum)(0) == world_size());
+    auto z = moved;
+    CHECK(z.data() == moved.data());
+    auto const taken = std::move(z).template as<Invariant>();
+    CHECK(z.empty()); // NOLINT
+    CHECK(taken.data() == moved.data());
+}
+
+TEST_CASE("a tensor is taken as another layout only where the shards have the same shape") {
+    OnMesh const mesh({.dp = world_size()});
+    Tensor<Sharded, Exec> const x(mesh.context, {4, 3});
+    if (world_size() == 1) {
+        CHECK(x.as<Invariant>().data() == x.data());
+    } else {
+        CHECK_THROWS_WITH_AS((void)x.as<Invariant>(),
+                             "f64[batch@dp:4, hidden:3] cannot be taken as f64[batch:4, hidden:3], whose shards have "
+                             "another shape: redistribute it",
+                             std::invalid_argument);
+    }
+}
+
+TEST_CASE("a tensor has an extent for each dimension") {
+    OnMesh const mesh({.dp = world_size()});
+    CHECK_THROWS_WITH_AS((Tensor<Invariant, Exec>(mesh.context, {8})),
+                         "1 extents for f64[batch:?, hidden:?], which has 2 dimensions", std::invalid_argument);
+    CHECK_THROWS_AS((Tensor<Invariant, Exec>(mesh.context, {8, 1, 1})), std::invalid_argument);
+    CHECK(Tensor<Invariant, Exec>(mesh.context, {8, 2}).size() == 16);
+}
+
+TEST_CASE("more rows than a launch has teams are copied in several launches") {
+    Exec const exec;
+    Kokkos::View<int*, Exec> const in("in", 2 * 3 * 5 * 7), out("out", in.size()), cut("cut", 2 * 3 * 5);
+    std::vector<int> numbers(in.size());
+    std::iota(numbers.begin(), numbers.end(), 0);
+    auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), in);
+    std::copy(numbers.begin(), numbers.end(), host.data());
+    Kokkos::deep_copy(in, host);
+    pentad::detail::swap_leading(exec, in.data(), out.data(), 6, 5, 7, 4); // 30 rows, 4 at once
+    pentad::detail::copy_rows(exec, in.data() + 2, 7, cut.data(), 1, 30, 1, 7);
+    exec.fence();
+    auto const swapped = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), out);
+    auto const column = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), cut);
+    for (int i = 0; i < 6; ++i)
+        for (int j = 0; j < 5; ++j) {
+            for (int k = 0; k < 7; ++k) CHECK(swapped((j * 6 + i) * 7 + k) == (i * 5 + j) * 7 + k);
+            CHECK(column(i * 5 + j) == (i * 5 + j) * 7 + 2);
+        }
+}
