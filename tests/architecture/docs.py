@@ -1,4 +1,4 @@
-"""What the pages say is there: docs.py CHECKOUT. README.md's program is examples/thirty_lines, links lead to files, and
+"""What the pages say is there: docs.py CHECKOUT. README.md's program is examples/thirty_lines, small examples are small, links lead to files, and
 docs/silent-bugs.md names tests that exist: `module/file.cpp` with its "cases", and programs of tests/must_not_compile.
 docs/formulas.md names every function of include/pentad/planner/formulas, and in its tables' last columns no other."""
 import pathlib
@@ -13,6 +13,11 @@ program = re.search(r"```cpp\n(.*?)```", pages[root / "README.md"], re.S)[1]
 example = (root / "examples/thirty_lines/thirty_lines.cpp").read_text()
 if example.split("\n", 1)[1] != program:
     problems.append("README.md: its program is not examples/thirty_lines/thirty_lines.cpp without the first line")
+
+for small in (root / "examples/small").glob("*.cpp"):
+    lines = len(small.read_text().splitlines())
+    if lines > 80:
+        problems.append(f"{small.relative_to(root)}: {lines} lines; a small example has at most 80")
 
 for page, text in pages.items():
     for target in re.findall(r"\]\(([^)#:]+)\)", text):

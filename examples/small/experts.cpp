@@ -1,0 +1,45 @@
+// A layer of experts by itself: 8 experts over 4 ranks, each token goes to the ranks of its 2 and comes back. What
+// comes out does not depend on where the experts are. ranks: 4
+#include <pentad/experts/layer.hpp>
+#include <pentad/layout/random.hpp>
+#include <pentad/observe/ledger.hpp>
+#include <pentad/zero/store.hpp>
+
+#include <cmath>
+#include <cstdio>
+
+using namespace pentad;
+using Exec = Kokkos::DefaultHostExecutionSpace;
+using Stream = InvariantStream<f64>;
+
+/// The first token's output, of 16 sequences of 4 tokens, on a mesh.
+template <class M>
+double first_output(MPI_Comm ranks, M const& mesh) {
+    comm::Communicators communicators(ranks, mesh);
+    Context<Exec> const context(communicators);
+    experts::Layer::on<Stream, Exec> layer({.context = context, .hidden = 32, .batch = 16, .seq = 4},
+                                           {.count = 8, .top_k = 2, .width = 64}, "experts");
+    zero::ParameterStore<f64, Exec> const store(context, layer, 1, 0, 1 << 20);
+    Tensor<Stream, Exec> x(context, {16, 4, 32});
+    std::size_t const first = x.size() * communicators.shard_index(AxisNames("dp", "ep"));
+    for (std::size_t i = 0; i < x.size(); ++i) x.flat()(i) = random::normal(1, random::stream("x"), first + i);
+    Pass<Exec> pass{.context = context};
+    experts::Layer::on<Stream, Exec>::Saved saved;
+    auto const y = redistribute<Stream>(layer.forward(pass, std::move(x), saved));
+    if (communicators.world().size() > 1)
+        std::printf("rank %d: its experts got %zu rows, it sent %g bytes along ep\n", communicators.world().rank(),
+                    saved.x.count, observe::ledger().bytes("ep"));
+    return y.flat()(0);
+}
+
+int main(int argc, char** argv) {
+    comm::Environment const mpi(argc, argv);
+    Kokkos::ScopeGuard const kokkos(argc, argv);
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    using FourAxes = Mesh<Axis<dp>, Axis<ep>, Axis<cp>, Axis<tp>>;
+    double const together = first_output(MPI_COMM_WORLD, FourAxes(1, 4, 1, 1));
+    if (rank != 0) return 0;
+    double const alone = first_output(MPI_COMM_SELF, FourAxes(1, 1, 1, 1));
+    return std::abs(together - alone) < 1e-14 ? 0 : 1;
+}

@@ -1,0 +1,54 @@
+// Attention over a sequence that the ranks share: keys and values go round the ring of cp, or are gathered. Both give
+// the same, and the ring never holds more than two blocks.
+// ranks: 4
+#include <pentad/context/all_gather.hpp>
+#include <pentad/context/ring.hpp>
+#include <pentad/layout/random.hpp>
+
+#include <cmath>
+#include <cstdio>
+
+using namespace pentad;
+using Exec = Kokkos::DefaultHostExecutionSpace;
+using Query = Layout<f64, Dims<Dim<batch>, Dim<seq, dynamic, cp>, Dim<heads>, Dim<head_dim>>>;
+using Key = Layout<f64, Dims<Dim<batch>, Dim<seq, dynamic, cp>, Dim<kv_heads>, Dim<head_dim>>>;
+
+template <class L>
+Tensor<L, Exec> drawn(Context<Exec> const& context, std::array<std::size_t, 4> const& extents, std::string_view name) {
+    Tensor<L, Exec> tensor(context, extents);
+    auto const first = tensor.size() * static_cast<std::size_t>(context.communicators().coordinate("cp"));
+    for (std::size_t i = 0; i < tensor.size(); ++i)
+        tensor.flat()(i) = random::normal(1, random::stream(name), first + i);
+    return tensor;
+}
+
+int main(int argc, char** argv) {
+    comm::Environment const mpi(argc, argv);
+    Kokkos::ScopeGuard const kokkos(argc, argv);
+    Mesh<Axis<cp>> const mesh([] {
+        int ranks = 1;
+        MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+        return ranks;
+    }());
+    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    Context<Exec> const context(communicators);
+
+    // 2 sequences of 64 tokens; 4 heads of queries share 2 of keys and values. Causal, so that ranks are dealt pieces
+    // from both ends of the sequence.
+    Setup<Exec> const setup{.context = context, .batch = 2, .seq = 64, .order = Order::zigzag};
+    auto const attend = [&](auto const& strategy) {
+        typename std::remove_cvref_t<decltype(strategy)>::Saved saved;
+        saved.query = drawn<Query>(context, {2, 64, 4, 16}, "query");
+        saved.key = drawn<Key>(context, {2, 64, 2, 16}, "key");
+        saved.value = drawn<Key>(context, {2, 64, 2, 16}, "value");
+        return strategy.forward(saved);
+    };
+    auto const ring = attend(context::Ring<>::on<Query, Key, Exec>(setup));
+    auto const gathered = attend(context::AllGather::on<Query, Key, Exec>(setup));
+    double difference = 0;
+    for (std::size_t i = 0; i < ring.size(); ++i)
+        difference = std::max(difference, std::abs(ring.flat()(i) - gathered.flat()(i)));
+    if (communicators.world().rank() == 0)
+        std::printf("%s: the two strategies differ by %.1e\n", ring.describe().c_str(), difference);
+    return difference < 1e-14 ? 0 : 1;
+}
