@@ -135,7 +135,8 @@ void rope(benchmark::State& state) {
     i64 const rows = state.range(0), hidden = state.range(1);
     auto const x = matrix<T>(rows, hidden);
     auto const c = matrix<A>(512, 32), s = matrix<A>(512, 32);
-    kernels::rope_tables<A>(Exec(), Vector<i64>("positions", 512), 1e4, c, s); // position 0: in place, again and again
+    // Position 0: in place, again and again.
+    kernels::rope_tables<A>(Exec(), Vector<i64>("positions", 512), Vector<f64>("frequencies", 32), c, s);
     measure(state, 2 * rows * hidden * sizeof(T), [&] { kernels::rope_forward<T>(Exec(), x, c, s); });
 }
 template <class T>

@@ -52,6 +52,7 @@
 #include <pentad/kernels/activation.hpp>
 #include <pentad/kernels/adamw.hpp>
 #include <pentad/kernels/attention.hpp>
+#include <pentad/kernels/bias.hpp>
 #include <pentad/kernels/choices.hpp>
 #include <pentad/kernels/column_sums.hpp>
 #include <pentad/kernels/cross_entropy.hpp>
@@ -102,6 +103,7 @@
 #include <pentad/model/model.hpp>
 #include <pentad/model/part.hpp>
 #include <pentad/model/parts.hpp>
+#include <pentad/model/rotary.hpp>
 #include <pentad/observe/counters.hpp>
 #include <pentad/observe/host_work.hpp>
 #include <pentad/observe/ledger.hpp>

@@ -1,4 +1,5 @@
 #include <pentad/kernels/rope.hpp>
+#include <pentad/model/rotary.hpp>
 
 #include "arrays.hpp"
 
@@ -30,7 +31,10 @@ struct Tables {
     Matrix<accumulator_t<T>> cosine, sine;
     Tables(std::vector<double> const& positions, int head_dim)
         : cosine(static_cast<int>(positions.size()), head_dim / 2), sine(cosine.rows(), head_dim / 2) {
-        kernels::rope_tables<accumulator_t<T>>(Exec(), Vector<i64>(positions).view(), 1e4, cosine.view(), sine.view());
+        kernels::rope_tables<accumulator_t<T>>(
+            Exec(), Vector<i64>(positions).view(),
+            Vector<f64>(model::Rotary{}.frequencies(static_cast<std::size_t>(head_dim))).view(), cosine.view(),
+            sine.view());
     }
 };
 

@@ -16,7 +16,7 @@ struct Routed {
 };
 
 /// By a stable sort: descending probability, the lower index first among equals.
-Routed reference(std::vector<double> const& logits, int experts, int top_k) {
+Routed reference(std::vector<double> const& logits, int experts, int top_k, bool renormalised) {
     Routed result;
     for (std::size_t begin = 0; begin < logits.size(); begin += experts) {
         double total = 0;
@@ -33,7 +33,7 @@ Routed reference(std::vector<double> const& logits, int experts, int top_k) {
         for (int k = 0; k < top_k; ++k) sum += p[order[k]];
         for (int k = 0; k < top_k; ++k) {
             result.index.push_back(order[k]);
-            result.weight.push_back(p[order[k]] / sum);
+            result.weight.push_back(p[order[k]] / (renormalised ? sum : 1));
         }
         result.probabilities.insert(result.probabilities.end(), p.begin(), p.end());
     }
@@ -46,23 +46,24 @@ struct Case {
     Matrix<A> logits, probabilities, weight, dlogits;
     Matrix<i32> index;
     Vector<A> lse;
-    Case(Matrix<A> const& given, int top_k_)
+    Case(Matrix<A> const& given, int top_k_, bool renormalised = true)
         : rows(given.rows()), experts(given.columns()), top_k(top_k_), logits(given), probabilities(rows, experts, 1),
           weight(rows, top_k), dlogits(rows, experts, 2), index(rows, top_k), lse(rows) {
-        kernels::router_forward<A>(Exec(), logits.view(), probabilities.view(), lse.view(), index.view(),
-                                   weight.view());
+        kernels::router_forward<A>(Exec(), logits.view(), probabilities.view(), lse.view(), index.view(), weight.view(),
+                                   renormalised);
     }
 };
 
 } // namespace
 
-TEST_CASE_TEMPLATE("the router takes the most probable experts and renormalises their weights", A, f64, f32) {
+TEST_CASE_TEMPLATE("the router takes the most probable experts and renormalises their weights, or not", A, f64, f32) {
     for (int const experts : {1, 2, 7, 8, 65})
         for (int const top_k : {1, 2, 7})
             for (int const rows : {0, 1, 33}) {
                 if (top_k > experts) continue;
-                Case<A> const c(Matrix<A>::random(rows, experts, experts, 3, 4), top_k);
-                auto const expected = reference(c.logits.get(), experts, top_k);
+                bool const renormalised = rows != 1;
+                Case<A> const c(Matrix<A>::random(rows, experts, experts, 3, 4), top_k, renormalised);
+                auto const expected = reference(c.logits.get(), experts, top_k, renormalised);
                 CHECK(c.index.get() == expected.index);
                 CHECK(difference(c.probabilities.get(), expected.probabilities) <= tolerance<A>);
                 CHECK(difference(c.weight.get(), expected.weight) <= tolerance<A>);
@@ -88,17 +89,18 @@ TEST_CASE_TEMPLATE("the router's gradient has the parts of its weights, of the b
     double const z_scale = 0.3;
     for (int const experts : {1, 2, 7, 65})
         for (int const top_k : {1, 2})
-            for (bool const balanced : {false, true}) {
+            for (int const variant : {0, 1, 2, 3}) {
                 if (top_k > experts) continue;
-                Case<A> const c(Matrix<A>::random(5, experts, 3, 1, 2), top_k);
+                bool const balanced = variant % 2 == 1, renormalised = variant < 2;
+                Case<A> const c(Matrix<A>::random(5, experts, 3, 1, 2), top_k, renormalised);
                 auto const dweight = Matrix<A>::random(5, top_k, 4);
                 auto const dprobability = Vector<A>::random(balanced ? experts : 0, 5);
                 kernels::router_backward<A>(Exec(), c.probabilities.view(), c.lse.view(), c.index.view(),
                                             c.weight.view(), dweight.view(), dprobability.view(), A(z_scale),
-                                            c.dlogits.view());
+                                            c.dlogits.view(), renormalised);
                 auto const dw = dweight.get(), dp = dprobability.get();
                 auto const expected = finite_differences(c.logits.get(), {1.0}, [&](auto const& logits) {
-                    Routed const routed = reference(logits, experts, top_k);
+                    Routed const routed = reference(logits, experts, top_k, renormalised);
                     double loss = 0;
                     for (std::size_t i = 0; i < dw.size(); ++i) loss += dw[i] * routed.weight[i];
                     for (std::size_t i = 0; balanced && i < routed.probabilities.size(); ++i)

@@ -55,3 +55,35 @@ TEST_CASE("attention with grouped heads is PyTorch's on any mesh") {
 TEST_CASE("one kv head, replicated over all of tp: its weights' gradients are summed over tp") {
     check_attention("attention_one_kv_head", 1);
 }
+
+TEST_CASE(
+    "biases, and norms of queries and keys head by head: any mesh gives what one rank gives, with the right slopes") {
+    constexpr std::size_t query_heads = 6, key_heads = 2, dim = 4, width = 24;
+    Arrays arrays{{"x", drawn({2, 24, width}, "x")}, {"dy", drawn({2, 24, width}, "dy")}};
+    for (std::string const name : {"q", "k", "v"}) {
+        std::size_t const count = name == "q" ? query_heads : key_heads;
+        arrays["self_attn." + name + "_proj.weight"] = drawn({count, dim, width}, name);
+        arrays["self_attn." + name + "_proj.bias"] = drawn({count, dim}, name + " bias");
+        arrays["self_attn." + name + "_norm.weight"] = drawn({dim}, name + " norm");
+    }
+    arrays["self_attn.o_proj.weight"] = drawn({width, query_heads, dim}, "o");
+    auto const make = [](Setup<Exec> const& s) {
+        return Layer(s,
+                     {.heads = query_heads,
+                      .kv_heads = key_heads,
+                      .head_dim = dim,
+                      .has_bias = true,
+                      .norms_queries_and_keys = true},
+                     "self_attn");
+    };
+    for (auto const& m : meshes([](MeshShape const& m) {
+             return m.pp == 1 && 2 % (m.dp * m.ep) == 0 && 6 % m.tp == 0 && (2 % m.tp == 0 || m.tp % 2 == 0);
+         })) {
+        INFO(m.text());
+        OnMesh const mesh(m, key_heads);
+        Setup<Exec> const setup{.context = mesh.context, .hidden = width, .batch = 2, .seq = 24};
+        if (!arrays.contains("y")) arrays = on_one_rank(setup, make, arrays);
+        check_layer(mesh, setup, make, arrays, 1e-11);
+    }
+    CHECK(layout_text<used_t<Layer::KeyNorm::Weight, Layer::Key>>.view().find("tp") != std::string_view::npos);
+}

@@ -54,11 +54,37 @@ void check_linear(std::vector<MeshShape> const& on, Arrays arrays) {
         return Layer{{s.context, "w", {out, in}}};
     };
     Whole const plain = arrays.at("y");
+    arrays["w.weight"] = arrays.at("w");
     for (auto const& m : on) {
         OnMesh const mesh(m);
         Setup<Exec> const setup{.context = mesh.context, .batch = 4, .seq = 12};
         if (!arrays.contains("dx")) arrays = on_one_rank(setup, make, arrays);
         arrays["y"] = plain;
+        check_layer(mesh, setup, make, arrays);
+    }
+}
+
+/// x W^T + b on every mesh is what one rank gives, and its gradients are the slopes.
+template <class Layer>
+void check_bias(std::vector<MeshShape> const& on, std::size_t in, std::size_t out) {
+    auto const make = [&](Setup<Exec> const& s) { return Layer{{s.context, "w", {out, in}, true}}; };
+    Arrays arrays{{"x", drawn({4, 12, in}, "x")},
+                  {"dy", drawn({4, 12, out}, "dy")},
+                  {"w.weight", drawn({out, in}, "w")},
+                  {"w.bias", drawn({out}, "b")}};
+    for (auto const& m : on) {
+        OnMesh const mesh(m);
+        Setup<Exec> const setup{.context = mesh.context, .batch = 4, .seq = 12};
+        if (!arrays.contains("y")) {
+            arrays = on_one_rank(setup, make, arrays);
+            for (std::size_t i = 0; i < 48; ++i) // by hand
+                for (std::size_t o = 0; o < out; ++o) {
+                    double sum = arrays["w.bias"].values[o];
+                    for (std::size_t k = 0; k < in; ++k)
+                        sum += arrays["x"].values[i * in + k] * arrays["w.weight"].values[o * in + k];
+                    CHECK(arrays["y"].values[i * out + o] == doctest::Approx(sum).epsilon(1e-12));
+                }
+        }
         check_layer(mesh, setup, make, arrays);
     }
 }
@@ -88,6 +114,21 @@ TEST_CASE("a row-parallel product gives partial sums, reduced to the stream or s
     check_linear<Between<Column::gives, Row, Sharded>>(meshes(fits_sequence_parallel), product(12, 8));
     CHECK(text<Row::gives>() == "f64[batch@dp.ep:?, seq@cp:?, hidden:?]{tp: partial}");
     CHECK(text<Row::parameter_type::gradient_layout>() == "f64[hidden:?, ffn@tp:?]{dp.ep.cp: partial}");
+}
+
+TEST_CASE("a bias lies as the outputs do, and its gradient is summed over the same axes as theirs") {
+    check_bias<Between<Invariant, Column, Column::gives>>(meshes(fits), 8, 12);
+    using OnSharded = Linear<Sharded, Unsharded, 1, Exec>;
+    check_bias<Between<Sharded, OnSharded, OnSharded::gives>>(meshes(fits_sequence_parallel), 8, 12);
+    CHECK(text<Column::bias_type::gradient_layout>() == "f64[ffn@tp:?]{dp.ep.cp: partial}");
+    CHECK(text<OnSharded::bias_type::gradient_layout>() == "f64[ffn:?]{dp.ep.cp.tp: partial}");
+}
+
+TEST_CASE("a map that gives summands has no bias") {
+    OnMesh const mesh({.tp = world_size()});
+    CHECK_THROWS_WITH_AS((Row(mesh.context, "down_proj", {8, 12}, true)),
+                         "down_proj: a bias is added to whole values, and this map gives summands",
+                         std::invalid_argument);
 }
 
 TEST_CASE(

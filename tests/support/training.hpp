@@ -31,7 +31,7 @@ inline model::DecoderSizes sizes(model::Model const& model) {
         sizes.heads = attention.heads;
         sizes.kv_heads = attention.kv_heads;
         sizes.head_dim = attention.head_dim;
-        sizes.rope_theta = attention.rope_theta;
+        sizes.rope_theta = attention.rotary.theta;
         if (auto const* mlp = model.find<model::GatedMlp>(i)) sizes.ffn = mlp->width;
         if (auto const* experts = model.find<model::Experts>(i)) {
             sizes.ffn = experts->width;

@@ -57,7 +57,7 @@ class Router {
 
     Router(Setup<Exec> const& setup, model::Experts const& part, std::string const& name)
         : weight_(setup.context, name + ".weight", {part.count, setup.hidden}), top_k_(part.top_k),
-          experts_(part.count), slices_(setup.slices),
+          renormalises_(part.renormalises), experts_(part.count), slices_(setup.slices),
           tokens_(static_cast<double>(setup.batch * setup.seq * setup.slices)), sums_(2 * part.count + 1),
           gradient_(part.count) {
         prepare_redistribution<Sums, invariant_t<Sums>>(setup.context);
@@ -76,7 +76,7 @@ class Router {
         saved.lse = context.take(p.extent(0) * sizeof(A));
         kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::yes, 1.0, x.rows(), weight_.value().view(), 0.0,
                       p);
-        kernels::router_forward<A>(exec, p, p, lse(saved), saved.choice.rows(), saved.weight.rows());
+        kernels::router_forward<A>(exec, p, p, lse(saved), saved.choice.rows(), saved.weight.rows(), renormalises_);
         balance(pass, saved);
         saved.x = x;
     }
@@ -89,7 +89,7 @@ class Router {
         saved.dlogits = Tensor<Scores, Exec>(pass.context, saved.probabilities.extents());
         kernels::router_backward<A>(exec, saved.probabilities.rows(), lse(saved), saved.choice.rows(),
                                     saved.weight.rows(), dweight.rows(), balance_gradient(saved),
-                                    static_cast<A>(pass.z_scale / tokens_), saved.dlogits.rows());
+                                    static_cast<A>(pass.z_scale / tokens_), saved.dlogits.rows(), renormalises_);
         Tensor<dual_t<Stream>, Exec> dx(pass.context, saved.x.extents());
         with_logits_gradient(pass, saved, [&](auto const& d) {
             kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::no, 1.0, d, weight_.value().view(), 0.0,
@@ -168,7 +168,9 @@ class Router {
     }
 
     Parameter<Weight, used_t<Weight, Stream>, Exec> weight_;
-    std::size_t top_k_, experts_, slices_;
+    std::size_t top_k_;
+    bool renormalises_;
+    std::size_t experts_, slices_;
     double tokens_;                    ///< in whole sequences
     mutable std::vector<double> sums_; // host copies, kept so that a step allocates nothing
     mutable std::vector<A> gradient_;

@@ -1,5 +1,5 @@
 // Rotary position embedding in the Hugging Face Llama convention: element i of a head turns together
-// with element i + head_dim / 2, by position * theta^(-2 i / head_dim). In place, on slices of a fused qkv buffer too.
+// with element i + head_dim / 2, by position * frequency i. In place, on slices of a fused qkv buffer too.
 #pragma once
 
 #include <pentad/kernels/rows.hpp>
@@ -9,11 +9,13 @@
 
 namespace pentad::kernels {
 
-/// Fills the tables [seq, head_dim / 2] for the global positions of the local sequence. The angles are formed in f64:
-/// in f32 a position of 10^5 would leave three digits of the fastest ones.
+/// Fills the tables [seq, head_dim / 2] for the global positions of the local sequence; frequencies [head_dim / 2] are
+/// angles from one position to the next. The angles are formed in f64: in f32 a position of 10^5 would leave three
+/// digits of the fastest ones.
 template <class A, class Exec>
-void rope_tables(Exec const& exec, In<i64, 1, Exec> positions, f64 theta, Out<A, 2, Exec> cosine,
+void rope_tables(Exec const& exec, In<i64, 1, Exec> positions, In<f64, 1, Exec> frequencies, Out<A, 2, Exec> cosine,
                  Out<A, 2, Exec> sine) {
+    detail::require_extent("rope_tables", "frequencies", frequencies.extent(0), cosine.extent(1), "columns of cosine");
     detail::require_extent("rope_tables", "cosine, dimension 0,", cosine.extent(0), positions.extent(0), "positions");
     detail::require_same_shape("rope_tables", "sine", sine, "cosine", cosine);
     int const half = static_cast<int>(cosine.extent(1));
@@ -23,7 +25,7 @@ void rope_tables(Exec const& exec, In<i64, 1, Exec> positions, f64 theta, Out<A,
             A* const c = row.of(cosine);
             A* const s = row.of(sine);
             row.each(half, [&](int i) {
-                f64 const angle = position * Kokkos::pow(theta, -f64(i) / half);
+                f64 const angle = position * frequencies(i);
                 c[i] = static_cast<A>(Kokkos::cos(angle));
                 s[i] = static_cast<A>(Kokkos::sin(angle));
             });

@@ -1,6 +1,6 @@
-// The softmax router of a mixture of experts: probabilities, the top k with renormalised weights (as
-// Mixtral), their gradient, and the sums over tokens that the balance loss is made of (the z loss needs sum_of_squares
-// of lse, in elementwise.hpp).
+// The softmax router of a mixture of experts: probabilities, the top k, with weights that are renormalised (as
+// Mixtral) or not, their gradient, and the sums over tokens that the balance loss is made of (the z loss needs
+// sum_of_squares of lse, in elementwise.hpp).
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
@@ -14,10 +14,10 @@
 namespace pentad::kernels {
 
 /// probabilities = softmax(logits), lse = log-sum-exp(logits); index[r, :] = the top k experts in descending order of
-/// probability, the lower index first among equals; weight = their probabilities, renormalised to sum to 1.
+/// probability, the lower index first among equals; weight = their probabilities, `renormalised` to sum to 1.
 template <class A, class Exec>
 void router_forward(Exec const& exec, In<A, 2, Exec> logits, Out<A, 2, Exec> probabilities, Out<A, 1, Exec> lse,
-                    Out<i32, 2, Exec> index, Out<A, 2, Exec> weight) {
+                    Out<i32, 2, Exec> index, Out<A, 2, Exec> weight, bool renormalised = true) {
     detail::require_same_shape("router_forward", "probabilities", probabilities, "logits", logits);
     detail::require_same_shape("router_forward", "weight", weight, "index", index);
     detail::require_extent("router_forward", "lse", lse.extent(0), logits.extent(0), "rows of logits");
@@ -54,17 +54,18 @@ void router_forward(Exec const& exec, In<A, 2, Exec> logits, Out<A, 2, Exec> pro
                 row.once([&] { chosen[k] = last_index; });
             }
             row.sync();
-            row.each(top_k, [&](int k) { w[k] = p[chosen[k]] / sum; });
+            A const whole = renormalised ? sum : A(1);
+            row.each(top_k, [&](int k) { w[k] = p[chosen[k]] / whole; });
             row.once([&] { lse(row.index()) = largest + Kokkos::log(total); });
         });
 }
 
-/// dlogits from dweight (the gradient of the renormalised weights), dprobability (of the balance loss: the same for
-/// every row; extent 0 for none) and z_scale (of the z loss: the factor of sum of lse^2).
+/// dlogits from dweight (the gradient of the weights, `renormalised` or not), dprobability (of the balance loss: the
+/// same for every row; extent 0 for none) and z_scale (of the z loss: the factor of sum of lse^2).
 template <class A, class Exec>
 void router_backward(Exec const& exec, In<A, 2, Exec> probabilities, In<A, 1, Exec> lse, In<i32, 2, Exec> index,
                      In<A, 2, Exec> weight, In<A, 2, Exec> dweight, In<A, 1, Exec> dprobability, A z_scale,
-                     Out<A, 2, Exec> dlogits) {
+                     Out<A, 2, Exec> dlogits, bool renormalised = true) {
     detail::require_same_shape("router_backward", "dlogits", dlogits, "probabilities", probabilities);
     detail::require_same_shape("router_backward", "weight", weight, "index", index);
     detail::require_same_shape("router_backward", "dweight", dweight, "index", index);
@@ -87,15 +88,16 @@ void router_backward(Exec const& exec, In<A, 2, Exec> probabilities, In<A, 1, Ex
             A* const out = row.of(dlogits);
             int const terms = balanced ? experts : 0;
             A const mean = row.template sum<A>(terms, [&](int e) { return p[e] * dp[e]; });
-            A const constant = A(2) * z_scale * lse(row.index()) - mean;
+            // w is p of the choices: a softmax over the chosen logits alone where it is renormalised, else over all.
+            A const centre = row.template sum<A>(top_k, [&](int k) { return w[k] * dw[k]; });
+            A const constant = A(2) * z_scale * lse(row.index()) - mean - (renormalised ? A(0) : centre);
             if (balanced)
                 row.each(experts, [&](int e) { out[e] = p[e] * (dp[e] + constant); });
             else
                 row.each(experts, [&](int e) { out[e] = p[e] * constant; });
             row.sync();
-            // Renormalised weights are a softmax over the chosen logits alone, and so is their gradient.
-            A const centre = row.template sum<A>(top_k, [&](int k) { return w[k] * dw[k]; });
-            row.each(top_k, [&](int k) { out[chosen[k]] += w[k] * (dw[k] - centre); });
+            A const pull = renormalised ? centre : A(0);
+            row.each(top_k, [&](int k) { out[chosen[k]] += w[k] * (dw[k] - pull); });
         });
 }
 

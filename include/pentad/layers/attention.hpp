@@ -6,9 +6,11 @@
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/rope.hpp>
 #include <pentad/layers/projection.hpp>
+#include <pentad/layers/rms_norm.hpp>
 #include <pentad/model/parts.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -45,18 +47,24 @@ struct Attention {
         using Slices = std::vector<Slice>;                                    ///< of the sequences of a micro-batch
         using Table = Tensor<Layout<A, Dims<Dim<seq>, Dim<head_dim>>>, Exec>; ///< this rank's part of the rotary tables
 
+        using QueryNorm = RmsNorm::on<Query, Exec>; // of each head by itself
+        using KeyNorm = RmsNorm::on<Key, Exec>;
+
         struct Saved {
             typename Input::Saved input;
             typename Output::Saved output;
             typename StrategyOn::Saved attention;
+            typename QueryNorm::Saved query_norm;
+            typename KeyNorm::Saved key_norm;
         };
 
         on(Setup<Exec> const& setup, model::Attention const& part, std::string const& name)
-            : input_(QueryMap(setup.context, name + ".q_proj.weight", {part.heads, part.head_dim, setup.hidden}),
-                     KeyMap(setup.context, name + ".k_proj.weight", {part.kv_heads, part.head_dim, setup.hidden}),
-                     KeyMap(setup.context, name + ".v_proj.weight", {part.kv_heads, part.head_dim, setup.hidden})),
-              output_({setup.context, name + ".o_proj.weight", {setup.hidden, part.heads, part.head_dim}}),
-              strategy_(setup), slices_(setup.slices) {
+            : input_(
+                  QueryMap(setup.context, name + ".q_proj", {part.heads, part.head_dim, setup.hidden}, part.has_bias),
+                  KeyMap(setup.context, name + ".k_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias),
+                  KeyMap(setup.context, name + ".v_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias)),
+              output_({setup.context, name + ".o_proj", {setup.hidden, part.heads, part.head_dim}}), strategy_(setup),
+              slices_(setup.slices) {
             auto const partition = setup.partition();
             auto const mine = setup.context.communicators().shard_index(AxisNames(cp::name));
             std::size_t const length = partition.local_extent(), all = slices_ * length;
@@ -68,8 +76,14 @@ struct Attention {
                 host[i] = static_cast<i64>(i / length * setup.seq + partition.global_index(mine, i % length));
             Tensor<Layout<i64, Dims<Dim<seq>>>, Exec> const positions(setup.context, {all});
             positions.set(host.data());
-            kernels::rope_tables<A>(setup.context.exec(), positions.view(), part.rope_theta, cosine_.view(),
+            Tensor<Layout<f64, Dims<Dim<head_dim>>>, Exec> const frequencies(setup.context, {half});
+            frequencies.set(part.rotary.frequencies(part.head_dim).data());
+            kernels::rope_tables<A>(setup.context.exec(), positions.view(), frequencies.view(), cosine_.view(),
                                     sine_.view());
+            if (part.norms_queries_and_keys) {
+                query_norm_.emplace(setup, name + ".q_norm", part.head_dim);
+                key_norm_.emplace(setup, name + ".k_norm", part.head_dim);
+            }
             setup.context.exec().fence("pentad: rope tables");
         }
 
@@ -77,6 +91,10 @@ struct Attention {
             observe::Scope const scope("attention forward", "compute");
             auto& a = saved.attention;
             std::tie(a.query, a.key, a.value) = input_.forward(std::move(x), saved.input);
+            if (query_norm_) {
+                a.query = query_norm_->forward(pass, std::move(a.query), saved.query_norm);
+                a.key = key_norm_->forward(pass, std::move(a.key), saved.key_norm);
+            }
             auto const& exec = pass.context.exec();
             auto const cosine = of_slice(cosine_, pass), sine = of_slice(sine_, pass);
             kernels::rope_forward<T>(exec, a.query.template rows<2>(), cosine, sine);
@@ -104,6 +122,10 @@ struct Attention {
                 auto dk = rounded<dual_t<Key>>(std::move(dkey));
                 kernels::rope_backward<T>(exec, dq.template rows<2>(), cosine, sine);
                 kernels::rope_backward<T>(exec, dk.template rows<2>(), cosine, sine);
+                if (query_norm_) {
+                    dq = query_norm_->backward_data(pass, std::move(dq), saved.query_norm);
+                    dk = key_norm_->backward_data(pass, std::move(dk), saved.key_norm);
+                }
                 dx = input_.backward_data(std::move(dq), std::move(dk), rounded<dual_t<Key>>(std::move(dvalue)),
                                           saved.input);
             };
@@ -115,14 +137,22 @@ struct Attention {
             return dx;
         }
 
-        void backward_weight(Pass<Exec>&, Saved& saved) const {
+        void backward_weight(Pass<Exec>& pass, Saved& saved) const {
             observe::Scope const scope("attention weights", "compute");
             output_.backward_weight(saved.output);
+            if (query_norm_) {
+                query_norm_->backward_weight(pass, saved.query_norm);
+                key_norm_->backward_weight(pass, saved.key_norm);
+            }
             input_.backward_weight(saved.input);
         }
         template <class F>
         void for_each_parameter(F&& f) {
             input_.for_each_parameter(f);
+            if (query_norm_) {
+                query_norm_->for_each_parameter(f);
+                key_norm_->for_each_parameter(f);
+            }
             output_.for_each_parameter(f);
         }
 
@@ -158,6 +188,8 @@ struct Attention {
 
         Input input_;
         Output output_;
+        std::optional<QueryNorm> query_norm_;
+        std::optional<KeyNorm> key_norm_;
         StrategyOn strategy_;
         std::size_t slices_;
         Table cosine_, sine_;

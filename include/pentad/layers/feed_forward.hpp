@@ -32,9 +32,9 @@ struct GatedMlp {
         };
 
         on(Setup<Exec> const& setup, model::GatedMlp const& part, std::string const& name)
-            : input_(Up(setup.context, name + ".gate_proj.weight", {part.width, setup.hidden}),
-                     Up(setup.context, name + ".up_proj.weight", {part.width, setup.hidden})),
-              output_({setup.context, name + ".down_proj.weight", {setup.hidden, part.width}}) {}
+            : input_(Up(setup.context, name + ".gate_proj", {part.width, setup.hidden}),
+                     Up(setup.context, name + ".up_proj", {part.width, setup.hidden})),
+              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}) {}
 
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");
@@ -91,8 +91,8 @@ struct PlainMlp {
         };
 
         on(Setup<Exec> const& setup, model::PlainMlp const& part, std::string const& name)
-            : input_({setup.context, name + ".up_proj.weight", {part.width, setup.hidden}}),
-              output_({setup.context, name + ".down_proj.weight", {setup.hidden, part.width}}) {}
+            : input_({setup.context, name + ".up_proj", {part.width, setup.hidden}}),
+              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}) {}
 
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");

@@ -2,21 +2,38 @@
 // layout says. What it gives and how its weight's gradient is synchronised follow from the two layouts it is given.
 #pragma once
 
+#include <pentad/kernels/bias.hpp>
 #include <pentad/kernels/gemm.hpp>
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
 #include <pentad/tensor/overlap.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 namespace pentad {
 
-/// y[rows, out...] = sum over in of x[rows, in...] W[out..., in...]. `W` is the weight's layout, whose first `Out`
-/// dimensions are the output's; `X` is the layout of x. Refused with a sentence when the two do not fit.
+namespace detail {
+/// The first `Out` dimensions of a weight, by themselves.
+template <class W, std::size_t Out>
+struct OutputDimensions {
+    template <class List>
+    struct Of;
+    template <class... D>
+    struct Of<DimList<D...>> {
+        using type = Layout<typename W::element, Dims<D...>>;
+    };
+    using type = typename Of<typename SplitAt<Out, DimList<>, typename LayoutDims<W>::type>::head>::type;
+};
+} // namespace detail
+
+/// y[rows, out...] = sum over in of x[rows, in...] W[out..., in...] (+ bias[out...]). `W` is the weight's layout, whose
+/// first `Out` dimensions are the output's; `X` is the layout of x. Refused with a sentence when the two do not fit.
 template <class X, class W, std::size_t Out, class Exec>
 class Linear {
     static_assert((require_multipliable<X, W, Out>(), true));
@@ -25,6 +42,8 @@ class Linear {
     using takes = X;
     using gives = product_t<X, W, Out>;
     using parameter_type = Parameter<W, used_t<W, X, gives>, Exec>;
+    using Bias = typename detail::OutputDimensions<W, Out>::type;
+    using bias_type = Parameter<Bias, used_t<Bias, gives>, Exec>;
     using T = typename X::element;
     using execution_space = Exec;
     static constexpr std::size_t in_dimensions = W::rank - Out;
@@ -36,9 +55,19 @@ class Linear {
     };
 
     Linear() = default;
-    Linear(Context<Exec> const& context, std::string name, typename parameter_type::extents_type const& extents,
-           Initialiser initialiser = {})
-        : weight_(context, std::move(name), extents, initialiser) {}
+    /// @param name of the map: its weight is name.weight, its bias name.bias
+    Linear(Context<Exec> const& context, std::string const& name, typename parameter_type::extents_type const& extents,
+           bool has_bias = false)
+        : weight_(context, name + ".weight", extents) {
+        if (!has_bias) return;
+        if constexpr (is_partial<gives>) {
+            throw std::invalid_argument(name + ": a bias is added to whole values, and this map gives summands");
+        } else {
+            typename bias_type::extents_type outputs{};
+            std::copy_n(extents.begin(), Out, outputs.begin());
+            bias_ = bias_type(context, name + ".bias", outputs, {.deviation = 0}, 0, false);
+        }
+    }
 
     /// The global extents of the product of x, given those of x.
     [[nodiscard]] std::array<std::size_t, gives::rank> extents(std::array<std::size_t, X::rank> const& x) const {
@@ -50,8 +79,10 @@ class Linear {
     }
     /// y = x W^T for some rows.
     void multiply(Tensor<X, Exec> const& x, Rows rows, Tensor<gives, Exec> const& y) const {
+        auto const out = detail::rows_of<Out>(y, rows);
         kernels::gemm(x.context().exec(), kernels::Transpose::no, kernels::Transpose::yes, 1.0,
-                      detail::rows_of<in_dimensions>(x, rows), matrix(), 0.0, detail::rows_of<Out>(y, rows));
+                      detail::rows_of<in_dimensions>(x, rows), matrix(), 0.0, out);
+        if (bias_.exists()) kernels::add_bias<T>(x.context().exec(), bias_.value().flat(), out);
     }
     /// dx = dy W for some rows, added to dx when `add`: several maps of one input share its gradient.
     void multiply_back(Tensor<dual_t<gives>, Exec> const& dy, Rows rows, Tensor<dual_t<X>, Exec> const& dx,
@@ -67,6 +98,8 @@ class Linear {
         View<typename parameter_type::accumulator, 2, Exec> const gradient(g.data(), g.size() / columns, columns);
         kernels::gemm(g.context().exec(), kernels::Transpose::yes, kernels::Transpose::no, 1.0, dy.template rows<Out>(),
                       x.template rows<in_dimensions>(), 1.0, gradient);
+        if (bias_.exists())
+            kernels::add_bias_gradient<T>(g.context().exec(), dy.template rows<Out>(), bias_.gradient().flat());
     }
 
     /// [rows, in] -> [rows, out]
@@ -89,6 +122,7 @@ class Linear {
     template <class F>
     void for_each_parameter(F&& f) {
         f(weight_);
+        if (bias_.exists()) f(bias_);
     }
     [[nodiscard]] parameter_type const& weight() const { return weight_; }
 
@@ -104,6 +138,7 @@ class Linear {
     }
 
     parameter_type weight_;
+    bias_type bias_; ///< where there is one
 };
 
 /// A weight [out, in] whose output dimension is sharded over tp, on an input replicated over tp.

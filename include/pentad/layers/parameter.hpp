@@ -16,7 +16,7 @@
 
 namespace pentad {
 
-/// How the elements of a parameter start: all ones, or normal with mean 0.
+/// How the elements of a parameter start: normal with mean 0 (deviation 0: zeros), or all ones.
 struct Initialiser {
     double deviation = 0.02;
     bool ones = false;
@@ -163,8 +163,9 @@ class Parameter final : public AnyParameter<typename Stored::element, Exec> {
     Parameter() = default;
     /// @param name the published name; a "{}" in it stands for the number of the expert (the first dimension)
     /// @param valid_rows rows of the first dimension that exist; the rest is padding and stays zero (0: all exist)
+    /// @param decays whether it is subject to weight decay
     Parameter(Context<Exec> const& context, std::string name, extents_type const& global, Initialiser initialiser = {},
-              std::size_t valid_rows = 0)
+              std::size_t valid_rows = 0, bool decays = Stored::rank > 1)
         : value_(context, global, {}, nullptr), gradient_(context, global, {}, nullptr) {
         this->context_ = &context;
         this->name_ = std::move(name);
@@ -177,7 +178,7 @@ class Parameter final : public AnyParameter<typename Stored::element, Exec> {
         }
         this->size_ = value_.size();
         this->valid_rows_ = valid_rows == 0 ? global[0] : valid_rows;
-        this->decays_ = Stored::rank > 1;
+        this->decays_ = decays;
     }
 
     [[nodiscard]] value_type const& value() const { return value_; }

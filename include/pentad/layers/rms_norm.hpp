@@ -1,4 +1,4 @@
-// RMSNorm on the residual stream, whatever its layout; under sequence parallelism its weight is used by
+// RMSNorm over the last dimension of a stream, whatever its layout; under sequence parallelism its weight is used by
 // different ranks of tp for different tokens, and its gradient is partial over tp, because the layout says so.
 #pragma once
 
@@ -20,7 +20,7 @@ struct RmsNorm {
         using gives = Stream;
         using T = typename Stream::element;
         using A = accumulator_t<T>;
-        using Weight = Layout<T, Dims<Dim<hidden>>>;
+        using Weight = last_dimension_t<Stream>;
 
         struct Saved {
             Tensor<Stream, Exec> x;
@@ -28,8 +28,10 @@ struct RmsNorm {
             memory::Buffer<typename Exec::memory_space> rstd;
         };
 
-        on(Setup<Exec> const& setup, std::string const& name)
-            : weight_(setup.context, name + ".weight", {setup.hidden}, {.ones = true}), epsilon_(setup.norm_epsilon) {}
+        on(Setup<Exec> const& setup, std::string const& name) : on(setup, name, setup.hidden) {}
+        /// @param width of what is normalised: the stream's last dimension
+        on(Setup<Exec> const& setup, std::string const& name, std::size_t width)
+            : weight_(setup.context, name + ".weight", {width}, {.ones = true}), epsilon_(setup.norm_epsilon) {}
 
         Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
             Tensor<Stream, Exec> y(pass.context, x.extents());

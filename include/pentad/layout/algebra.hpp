@@ -145,6 +145,15 @@ struct WithLastDim<Layout<T, Dims<First, Second, D...>, States...>, NewDim> {
     using dims = typename Prepend<typename WithLastDim<Layout<T, Dims<Second, D...>, States...>, NewDim>::dims>::type;
     using type = Layout<T, dims, States...>;
 };
+template <class L>
+struct LastDimension;
+template <class T, class D, class... States>
+struct LastDimension<Layout<T, Dims<D>, States...>> {
+    using type = Layout<T, Dims<D>>;
+};
+template <class T, class First, class Second, class... D, class... States>
+struct LastDimension<Layout<T, Dims<First, Second, D...>, States...>>
+    : LastDimension<Layout<T, Dims<Second, D...>, States...>> {};
 template <class D, class A>
 struct WithoutAxis {
     using type = D;
@@ -217,6 +226,9 @@ using with_element_t = typename detail::WithElement<L, T>::type;
 /// L with its last dimension replaced.
 template <class L, class NewDim>
 using with_last_dim_t = typename detail::WithLastDim<L, NewDim>::type;
+/// The last dimension of L alone, invariant over every axis that does not shard it.
+template <class L>
+using last_dimension_t = typename detail::LastDimension<L>::type;
 /// L with axis A no longer sharding a dimension: the ranks along it hold the same value and use it for different work.
 template <class L, class A>
 using unsharded_t = typename detail::Unsharded<L, A, Replicated>::type;

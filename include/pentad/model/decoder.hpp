@@ -44,7 +44,7 @@ inline Model decoder(DecoderSizes const& sizes) {
     Branch const attention{Attention{.heads = sizes.heads,
                                      .kv_heads = sizes.kv_heads,
                                      .head_dim = sizes.head_dim > 0 ? sizes.head_dim : sizes.hidden / sizes.heads,
-                                     .rope_theta = sizes.rope_theta},
+                                     .rotary = {.theta = sizes.rope_theta}},
                            "self_attn", "input_layernorm"};
     Branch const mlp{GatedMlp{sizes.ffn}, "mlp", "post_attention_layernorm"};
     Branch const experts{Experts{.count = sizes.experts, .top_k = sizes.top_k, .width = sizes.ffn}, "block_sparse_moe",

@@ -1,24 +1,30 @@
 // The parts of blocks that the library has layers for, as plain numbers.
 #pragma once
 
+#include <pentad/model/rotary.hpp>
+
 #include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace pentad::model {
 
-/// Causal grouped-query self-attention with rotary embedding (Ainslie et al. 2023; Su et al. 2021).
+/// Causal grouped-query self-attention with rotary embedding (Ainslie et al. 2023; Su et al. 2021). Queries and keys
+/// may be normalised head by head before they are turned (RMSNorm with one weight for all heads, as in Qwen3).
 struct Attention {
     static constexpr std::string_view kind = "attention";
     std::size_t heads = 4;
     std::size_t kv_heads = 4; ///< a divisor of heads
     std::size_t head_dim = 32;
-    double rope_theta = 1e4;
+    Rotary rotary{};
+    bool has_bias = false; ///< of queries, keys and values, as in Qwen2
+    bool norms_queries_and_keys = false;
 
     friend bool operator==(Attention const&, Attention const&) = default;
     [[nodiscard]] std::string text() const {
         return std::to_string(heads) + " heads, " + std::to_string(kv_heads) + " of keys and values, of " +
-               std::to_string(head_dim);
+               std::to_string(head_dim) + (has_bias ? ", biases" : "") +
+               (norms_queries_and_keys ? ", norms of queries and keys" : "");
     }
 };
 
@@ -40,12 +46,13 @@ struct PlainMlp {
     [[nodiscard]] std::string text() const { return "width " + std::to_string(width); }
 };
 
-/// Gated MLPs as experts behind a softmax router that renormalises its top k (Jiang et al. 2024, section 2.1).
+/// Gated MLPs as experts behind a softmax router (Jiang et al. 2024, section 2.1).
 struct Experts {
     static constexpr std::string_view kind = "experts";
     std::size_t count = 8;
     std::size_t top_k = 2;
     std::size_t width = 384;
+    bool renormalises = true; ///< the weights of the top k sum to 1
 
     friend bool operator==(Experts const&, Experts const&) = default;
     [[nodiscard]] std::string text() const {

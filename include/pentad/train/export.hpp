@@ -47,11 +47,14 @@ std::vector<TensorEntry> published(AnyParameter<T, Exec> const& parameter) {
     bool const by_expert = mark != std::string::npos;
     std::vector<std::int64_t> shape;
     std::size_t const first = by_expert ? 1 : 0;
-    for (std::size_t d = first; d < extents.size(); ++d) shape.push_back(static_cast<std::int64_t>(extents[d]));
-    if (!by_expert) shape[0] = static_cast<std::int64_t>(parameter.valid_rows());
-    if (shape.size() == 3) { // heads x head_dim are the rows of q, k and v, and the columns of o
-        bool const heads_first = layout.dimensions[1].name == head_dim::name;
-        shape = heads_first ? std::vector{shape[0] * shape[1], shape[2]} : std::vector{shape[0], shape[1] * shape[2]};
+    for (std::size_t d = first; d < extents.size(); ++d) {
+        auto const extent = static_cast<std::int64_t>(d == 0 ? parameter.valid_rows() : extents[d]);
+        // heads x head_dim are the rows of q, k and v, and the columns of o
+        bool const is_in_a_head = d > first && layout.dimensions[d].name == head_dim::name;
+        if (is_in_a_head)
+            shape.back() *= extent;
+        else
+            shape.push_back(extent);
     }
     if (!by_expert) return {{parameter.name(), shape}};
     std::vector<TensorEntry> entries;
