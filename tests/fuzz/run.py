@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-TARGETS = "hardware model_config safetensors schedule_json schedule_text text_data trace tuning".split()
+TARGETS = "checkpoint checkpoint_index hardware model_config npy safetensors schedule_json schedule_text token_data trace tuning".split()
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("bin", type=pathlib.Path)
@@ -34,7 +34,7 @@ def run(target, seeds, corpus):
                f"-artifact_prefix=fuzz_{target}.", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1", "-max_len=8192"]
     symbols = {"ASAN_OPTIONS": "allow_addr2line=1", "UBSAN_OPTIONS": "print_stacktrace=1:allow_addr2line=1"}
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=os.environ | symbols)
-    print(f"{target:13}  {figure(r'number_of_executed_units: *([0-9]+)', done.stderr):>11}  {figure(r'cov: ([0-9]+)', done.stderr):>8}  "
+    print(f"{target:16}  {figure(r'number_of_executed_units: *([0-9]+)', done.stderr):>11}  {figure(r'cov: ([0-9]+)', done.stderr):>8}  "
           f"{figure(r'ft: ([0-9]+)', done.stderr):>8}  {figure(r'corp: ([0-9]+)', done.stderr):>6}  "
           f"{figure(r'peak_rss_mb: *([0-9]+)', done.stderr):>6}  {'none' if done.returncode == 0 else 'FOUND'}", flush=True)
     if done.returncode != 0:
@@ -46,6 +46,6 @@ with tempfile.TemporaryDirectory() as scratch:
     seeds = pathlib.Path(scratch) / "seeds"
     subprocess.run([options.bin / "fuzz_seeds", seeds], check=True)
     print(f"{options.seconds} s for each target, seed {options.seed}")
-    print("target          executions  coverage  features  corpus     MB  findings")
+    print("target             executions  coverage  features  corpus     MB  findings")
     results = [run(target, seeds, (options.corpus or pathlib.Path(scratch)) / target) for target in options.targets]
 sys.exit(0 if all(results) else 1)

@@ -8,6 +8,8 @@
 #include <pentad/report/timeline.hpp>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <utility>
@@ -69,6 +71,20 @@ void tensors(std::filesystem::path const& folder) {
     writer.close();
 }
 
+/// The files that tests/reference/io_files.py has written.
+void checkpoints_and_tokens(std::filesystem::path const& folder) {
+    std::filesystem::path const golden(PENTAD_GOLDEN_DIR "/io");
+    auto const text_of = [&](std::string const& name) {
+        std::ifstream file(golden / name, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    for (std::string const name : {"single/model.safetensors", "sharded/model-00001-of-00002.safetensors"})
+        io::write_file(place(folder, "checkpoint", name.substr(0, 5)), text_of(name));
+    io::write_file(place(folder, "checkpoint_index", "golden"), text_of("sharded/model.safetensors.index.json"));
+    for (std::string const name : {"u2", "u4", "i4", "i8", "rows"})
+        io::write_file(place(folder, "npy", name), "\x05\x01\x03" + text_of("tokens_" + name + ".npy"));
+}
+
 void trace(std::filesystem::path const& folder) {
     std::vector<std::string> parts;
     for (int rank = 0; rank < 2; ++rank) {
@@ -95,6 +111,7 @@ int main(int count, char** arguments) {
     schedules(folder);
     configs(folder);
     tensors(folder);
+    checkpoints_and_tokens(folder);
     trace(folder);
     for (auto const& machine : planner::machines())
         io::write_file(place(folder, "hardware", machine.name), io::to_json(machine));
@@ -102,7 +119,7 @@ int main(int count, char** arguments) {
                    "pentad tuning 1\nmachine here, 2 processors\ngroup 2 ranks 1 nodes\nmpi all_reduce 0 100\n"
                    "group 16 ranks 4 nodes\nmpi all_to_all 16 32\nmpi reduce_scatter 500 18446744073709551615\n");
     for (char const* const start : {"\x04\x01\x01\x07", "\x01\x03\x02\x00", "\x08\x02\x01\x63"})
-        io::write_file(place(folder, "text_data", std::to_string(start[0])),
+        io::write_file(place(folder, "token_data", std::to_string(start[0])),
                        std::string(start, 4) +
                            "a text from which windows of a few bytes are drawn, in up to four files");
 }

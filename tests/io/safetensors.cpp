@@ -2,7 +2,7 @@
 
 #include <pentad/io/safetensors.hpp>
 
-#include "scratch.hpp"
+#include "safetensors_bytes.hpp"
 
 #include <cstdint>
 #include <cstring>
@@ -12,15 +12,9 @@
 #include <vector>
 
 using namespace pentad;
+using test::entry, test::file_of;
 
 namespace {
-
-std::string file_of(std::string header, std::string const& data) {
-    std::uint64_t const length = header.size();
-    std::string text(sizeof length, '\0');
-    std::memcpy(text.data(), &length, sizeof length);
-    return text + header + data;
-}
 
 /// The reason for which a file with these bytes is refused, "" if it is not.
 std::string refusal_of(std::string const& bytes) {
@@ -36,11 +30,6 @@ std::string refusal_of(std::string const& bytes) {
         return message.substr(std::min(start.size(), message.size()));
     }
     return "";
-}
-
-std::string entry(std::string const& name, std::string const& type, std::string const& shape,
-                  std::string const& offsets) {
-    return "\"" + name + R"(":{"dtype":")" + type + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
 }
 
 } // namespace

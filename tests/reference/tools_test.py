@@ -14,6 +14,7 @@ FOLDER = pathlib.Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
 import check_equivalence
 import equivalence
+import io_files
 import text_windows
 
 # Its numbers depend on the model alone; FAULT in its name of the moment spoils the runs over more than one rank.
@@ -173,9 +174,20 @@ class TextWindows(unittest.TestCase):
                          (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1))
 
     def test_the_windows_are_those_of_the_library(self):
-        # The same numbers stand in tests/io/text_data.cpp.
+        # The same numbers stand in tests/io/token_data.cpp.
         texts = [bytes(range(100)), bytes(range(100, 150))]
         self.assertEqual([row[0] for row in text_windows.batch(texts, 9, 12345678901234, 8, 3)], [81, 108, 69, 8, 60, 87, 69, 43])
+
+
+class IoFiles(unittest.TestCase):
+    def test_the_golden_files_are_what_the_formats_say(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            io_files.write(scratch)
+            for root in FOLDER / "golden" / "io", pathlib.Path(scratch):
+                names = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
+                self.assertEqual(len(names), 11)
+                for name in names:
+                    self.assertEqual((FOLDER / "golden" / "io" / name).read_bytes(), (pathlib.Path(scratch) / name).read_bytes(), name)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,7 +59,8 @@ class AtomicFile {
     [[nodiscard]] std::filesystem::path const& path() const { return path_; }
 
   private:
-    friend void publish(std::initializer_list<AtomicFile*> files, AtomicFile& description);
+    friend void publish(std::vector<AtomicFile*> const& files, AtomicFile& description,
+                        std::vector<std::filesystem::path> const& obsolete);
 
     /// A link stays a link: what it points at is replaced.
     static std::filesystem::path target_of(std::filesystem::path const& path) {
@@ -122,20 +122,28 @@ class AtomicFile {
     bool in_place_ = false;
 };
 
-/// Puts files in place that are useless without the last, their description: weights and their config.json. Whenever
-/// the process is killed, the old files are there, or the new ones, or there is no description, so that no reader takes
-/// new files for what the old description says. A signal of remove_temporaries_on_signals() waits for the end.
-inline void publish(std::initializer_list<AtomicFile*> files, AtomicFile& description) {
-    std::vector<AtomicFile*> changed(files);
+/// Puts files in place that are useless without the last, their description: weights and their config.json; then
+/// removes `obsolete` ones, which belong to the files that were there before. Whenever the process is killed, the old
+/// files are there, or the new ones, or there is no description, so that no reader takes new files for what the old
+/// description says. A signal of remove_temporaries_on_signals() waits for the end.
+inline void publish(std::vector<AtomicFile*> const& files, AtomicFile& description,
+                    std::vector<std::filesystem::path> const& obsolete = {}) {
     // One rename is atomic by itself.
-    bool const is_one = files.size() == 1 && description.is_in_place_already();
-    if (!is_one) changed.push_back(&description);
-    for (auto* const file : changed) file->file_.flush_to_disk();
+    bool const is_one = files.size() == 1 && obsolete.empty() && description.is_in_place_already();
+    for (auto* const file : files) file->file_.flush_to_disk();
+    if (!is_one) description.file_.flush_to_disk();
     detail::SignalsWait const wait;
-    for (auto* const file : changed) file->name();
-    if (!is_one) description.remove_old();
-    for (auto* const file : changed) file->put_in_place();
-    for (auto* const file : changed) file->finish();
+    for (auto* const file : files) file->name();
+    if (!is_one) {
+        description.name();
+        description.remove_old();
+    }
+    for (auto* const file : files) file->put_in_place();
+    for (auto const& path : obsolete)
+        if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw FileError("remove", path, errno);
+    if (!is_one) description.put_in_place();
+    for (auto* const file : files) file->finish();
+    if (!is_one) description.finish();
 }
 
 /// Writes a whole file, atomically.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -164,6 +165,15 @@ class File {
     std::filesystem::path path_;
     int descriptor_ = -1;
 };
+
+/// Lets the process have so many more files open, where it may: usually it is limited to 1024, and may raise that.
+inline void allow_open_files(std::size_t more) {
+    constexpr std::size_t others = 512;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= more + others) return;
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, more + others);
+    (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 /// "812 bytes, 3f2a...": what tells the contents of two files apart, at the cost of 64 reads however large they are;
 /// for a file that cannot be read, why.

@@ -5,6 +5,8 @@
 #include <pentad/io/atomic_file.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/io/json.hpp>
+#include <pentad/io/tensor_box.hpp>
+#include <pentad/layout/element.hpp>
 #include <pentad/mesh/one_line.hpp>
 
 #include <algorithm>
@@ -15,6 +17,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -22,6 +25,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -43,6 +47,8 @@ template <>
 inline constexpr std::string_view safetensors_type<double> = "F64";
 template <>
 inline constexpr std::string_view safetensors_type<float> = "F32";
+template <>
+inline constexpr std::string_view safetensors_type<bf16> = "BF16";
 template <>
 inline constexpr std::string_view safetensors_type<std::int64_t> = "I64";
 
@@ -82,6 +88,18 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view type, std::spa
     return bytes;
 }
 
+/// Throws std::invalid_argument where a file cannot hold these tensors.
+inline void check_writable(std::span<TensorEntry const> tensors) {
+    std::set<std::string_view> names;
+    for (auto const& [name, type, shape] : tensors) {
+        auto const refuse = [&](char const* why) { throw std::invalid_argument("tensor " + one_line(name) + why); };
+        if (!tensor_bytes(type, shape)) refuse(" has a type or a shape that safetensors cannot hold");
+        if (name == "__metadata__" || !names.insert(name).second)
+            refuse(" is given twice, or has the name that the format keeps for itself");
+        if (!is_printable(name)) refuse(" has a name that is not UTF-8, or has control characters");
+    }
+}
+
 } // namespace detail
 
 /// Writes a file whose tensors are known before their data: the header at once, then the data in the header's order, in
@@ -94,19 +112,10 @@ class SafetensorsWriter {
         using detail::OrderedJson, detail::dump;
         std::string text; // tensor by tensor: an ordered_json would compare each name with all before it
         if (!metadata.empty()) text = ",\"__metadata__\":" + dump(metadata);
-        std::set<std::string_view> names;
+        detail::check_writable(tensors_);
         std::uint64_t offset = 0;
         for (auto const& [name, type, shape] : tensors_) {
             auto const bytes = detail::tensor_bytes(type, shape);
-            if (!bytes)
-                throw std::invalid_argument("tensor " + one_line(name) +
-                                            " has a type or a shape that safetensors cannot hold");
-            if (name == "__metadata__" || !names.insert(name).second)
-                throw std::invalid_argument("tensor " + one_line(name) +
-                                            " is given twice, or has the name that the format keeps for itself");
-            if (!is_printable(name))
-                throw std::invalid_argument("tensor " + one_line(name) +
-                                            " has a name that is not UTF-8, or has control characters");
             OrderedJson const place{{"dtype", type}, {"shape", shape}, {"data_offsets", {offset, offset + *bytes}}};
             text += "," + dump(name) + ":" + dump(place);
             offset += *bytes;
@@ -191,6 +200,7 @@ class SafetensorsReader {
         place(std::move(placed), size - data_);
     }
 
+    [[nodiscard]] std::filesystem::path const& path() const { return file_.path(); }
     /// In the order of their data.
     [[nodiscard]] std::vector<TensorEntry> const& tensors() const { return tensors_; }
     [[nodiscard]] std::map<std::string, std::string> const& metadata() const { return metadata_; }
@@ -203,12 +213,12 @@ class SafetensorsReader {
     void read(std::string_view name, std::span<T> into, std::uint64_t first = 0) const {
         std::size_t const at = position(name);
         if (tensors_[at].type != safetensors_type<T>)
-            refuse("tensor " + std::string(name) + " holds " + tensors_[at].type + ", not " +
+            refuse("tensor " + one_line(name) + " holds " + tensors_[at].type + ", not " +
                    std::string(safetensors_type<T>));
         auto const [begin, end] = places_[at];
         std::uint64_t const count = (end - begin) / sizeof(T);
         if (first > count || into.size() > count - first)
-            refuse("tensor " + std::string(name) + " has " + std::to_string(count) + " elements; " +
+            refuse("tensor " + one_line(name) + " has " + std::to_string(count) + " elements; " +
                    std::to_string(into.size()) + " from the " + std::to_string(first) + "th on were asked for");
         file_.read_at(data_ + begin + first * sizeof(T), into.data(), into.size_bytes());
     }
@@ -220,6 +230,28 @@ class SafetensorsReader {
         return values;
     }
 
+    /// Reads the box of a tensor of F64, F32, BF16 or F16, row-major, as f64, f32 or bf16 (rounded to nearest even; f64
+    /// to bf16 by way of f32). Of the file it reads what the box holds, and gaps of less than a page. @throws
+    /// std::invalid_argument where the box is not inside, or `into` of another size.
+    template <class T>
+    void read_box(std::string_view name, Box const& box, std::span<T> into) const {
+        static_assert(std::is_same_v<T, f64> || std::is_same_v<T, f32> || std::is_same_v<T, bf16>,
+                      "weights are read as f64, f32 or bf16");
+        std::size_t const at = position(name);
+        auto const& [tensor_name, type, shape] = tensors_[at];
+        std::string const tensor = "tensor " + one_line(tensor_name);
+        if (!detail::is_inside(box, shape))
+            throw std::invalid_argument(tensor + " is " + detail::shape_text(shape) + ": it has no box of " +
+                                        detail::shape_text(box.extents) + " at " + detail::shape_text(box.offsets));
+        if (into.size() != detail::elements(box))
+            throw std::invalid_argument("a box of " + detail::shape_text(box.extents) + " of " + tensor + " has " +
+                                        std::to_string(detail::elements(box)) + " elements, and there is room for " +
+                                        std::to_string(into.size()));
+        bool const is_real = detail::with_real_type(
+            type, [&](auto element) { read_pieces<decltype(element)>(places_[at], shape, box, into.data()); });
+        if (!is_real) refuse(tensor + " holds " + one_line(type) + "; what is read is F64, F32, BF16 and F16");
+    }
+
   private:
     [[noreturn]] void refuse(std::string const& why) const {
         throw FileError("cannot read " + file_.path().string() + " as safetensors: " + why);
@@ -227,8 +259,33 @@ class SafetensorsReader {
 
     [[nodiscard]] std::size_t position(std::string_view name) const {
         auto const found = index_.find(name);
-        if (found == index_.end()) refuse("it has no tensor " + std::string(name));
+        if (found == index_.end()) refuse("it has no tensor " + one_line(name));
         return found->second;
+    }
+
+    /// @param place of the tensor in the data, from and to
+    template <class Stored, class T>
+    void read_pieces(std::pair<std::uint64_t, std::uint64_t> place, std::span<std::int64_t const> shape, Box const& box,
+                     T* into) const {
+        auto const [begin, end] = place;
+        auto const bytes =
+            std::make_unique_for_overwrite<std::byte[]>(std::min(detail::Piece::most_bytes, end - begin));
+        detail::Piece piece(sizeof(Stored));
+        auto const read_piece = [&] {
+            if (piece.runs().empty()) return;
+            file_.read_at(data_ + begin + piece.begin() * sizeof(Stored), bytes.get(),
+                          (piece.end() - piece.begin()) * sizeof(Stored));
+            for (auto const& [first, count] : piece.runs()) {
+                detail::convert<Stored>(bytes.get() + (first - piece.begin()) * sizeof(Stored), into, count);
+                into += count;
+            }
+            piece.clear();
+        };
+        detail::for_each_run(box, shape, [&](std::uint64_t first, std::uint64_t count) {
+            for (detail::Piece::Run run{first, count}; run.count > 0;)
+                if (!piece.takes(run)) read_piece();
+        });
+        read_piece();
     }
 
     void read_metadata(detail::Json const& value) {

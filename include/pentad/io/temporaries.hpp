@@ -34,7 +34,7 @@ struct ListedFile {
     std::atomic<int> state{unused};
     std::array<char, PATH_MAX> path{};
 };
-inline constinit std::array<ListedFile, 16> listed_files;
+inline constinit std::array<ListedFile, 128> listed_files; // a dump may have as many shards
 static_assert(std::atomic<int>::is_always_lock_free);
 
 /// Puts a path on the list for as long as it lives. One that is too long, or finds the list full, is left to the next

@@ -2,7 +2,7 @@
 // may become shorter while it is used.
 #include "input.hpp"
 
-#include <pentad/io/text_data.hpp>
+#include <pentad/io/token_data.hpp>
 
 #include <memory>
 #include <vector>
@@ -23,10 +23,10 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
         paths.push_back(parts.back()->path());
     }
     try {
-        io::TextData const from_files(paths, seq, seed);
-        fuzz::check(from_files.bytes() == bytes.size(), "all bytes are counted");
+        io::TokenData const from_files(paths, seq, seed);
+        fuzz::check(from_files.tokens() == bytes.size(), "all bytes are counted");
         std::vector<unsigned char> window(static_cast<std::size_t>(seq) + 1), same = window;
-        io::TextData const from_memory(bytes, "the input", seq, seed);
+        io::TokenData const from_memory(bytes, "the input", seq, seed);
         if (cuts) std::filesystem::resize_file(paths[0], static_cast<std::uintmax_t>(seq) / 2);
         for (std::int64_t sequence = 0; sequence < 8; ++sequence) {
             from_files.read(sequence, window);

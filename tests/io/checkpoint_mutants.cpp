@@ -1,0 +1,172 @@
+// Damaged checkpoints: each is refused in one sentence, or what is read is what its bytes say.
+#include <doctest/doctest.h>
+
+#include <pentad/io/checkpoint.hpp>
+#include <pentad/layout/random.hpp>
+
+#include "safetensors_bytes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace pentad;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Numbers below a bound, the same in every run.
+class Draws {
+  public:
+    explicit Draws(std::uint64_t seed) : seed_(seed) {}
+    std::size_t below(std::size_t bound) {
+        return static_cast<std::size_t>(random::uniform_below(seed_, random::stream("mutants"), next_++, bound));
+    }
+
+  private:
+    std::uint64_t seed_, next_ = 0;
+};
+
+/// Changes one to three places among the first `bytes` of a text; where it keeps the length, single bytes.
+std::string mutant(std::string text, std::size_t bytes, bool keeps_length, Draws& draws) {
+    std::string const digits = "0123456789";
+    for (std::size_t change = draws.below(3) + 1; change > 0; --change) {
+        std::size_t const end = std::min(bytes, text.size());
+        if (end == 0) return text;
+        std::size_t const at = draws.below(end), length = std::min(draws.below(40) + 1, text.size() - at);
+        switch (draws.below(keeps_length ? 2 : 7)) {
+        case 0:
+            text[at] = static_cast<char>(draws.below(256));
+            break;
+        case 1:
+            text[at] = static_cast<char>(text[at] ^ 1 << draws.below(8));
+            break;
+        case 2:
+            text.erase(at, length);
+            break;
+        case 3:
+            text.insert(at, text.substr(draws.below(text.size()), length));
+            break;
+        case 4:
+            text.resize(at);
+            break;
+        case 5: { // another digit
+            auto const digit = text.find_first_of(digits, at);
+            if (digit < end) text[digit] = digits[draws.below(10)];
+            break;
+        }
+        default: { // a number that is far too large, or none
+            auto const digit = text.find_first_of(digits, at);
+            if (digit < end)
+                text.replace(
+                    digit, 1,
+                    std::array{"18446744073709551615", "9223372036854775807", "-1", "1e3", "\"\""}[draws.below(5)]);
+        }
+        }
+    }
+    return text;
+}
+
+double number_at(char const* bytes, std::string const& type) {
+    auto const as = [&]<class T>(T value) {
+        std::memcpy(&value, bytes, sizeof value);
+        return value;
+    };
+    if (type == "F64") return as(double());
+    if (type == "F32") return as(float());
+    if (type == "BF16") return static_cast<float>(as(bf16()));
+    return static_cast<float>(as(io::detail::Half()));
+}
+
+/// Whether all tensors of an accepted file are those that its bytes say: one after the other, to the end.
+bool is_right(io::SafetensorsReader const& reader, std::string const& file) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, file.data(), sizeof length);
+    std::uint64_t at = sizeof length + length;
+    for (auto const& [name, type, shape] : reader.tensors()) {
+        auto const bytes = io::detail::tensor_bytes(type, shape);
+        if (!bytes || at + *bytes > file.size() || !reader.contains(name)) return false;
+        auto const box = io::Box::whole(shape);
+        std::vector<double> values(io::detail::elements(box));
+        if (io::detail::with_real_type(type, [](auto) {})) {
+            reader.read_box<double>(name, box, values);
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                double const expected = number_at(file.data() + at + i * io::detail::element_bytes(type), type);
+                if (values[i] != expected && (values[i] == values[i] || expected == expected)) return false;
+            }
+        }
+        at += *bytes;
+    }
+    return at == file.size();
+}
+
+std::string golden(std::string const& name) { return test::text_of(fs::path(PENTAD_GOLDEN_DIR) / "io" / name); }
+
+} // namespace
+
+TEST_CASE("of 300 damaged files of tensors each is refused in one sentence, or read as it is") {
+    test::Scratch const scratch;
+    std::string const good = golden("single/model.safetensors");
+    std::uint64_t header = 0;
+    std::memcpy(&header, good.data(), sizeof header);
+    Draws draws(1);
+    int refused = 0, read = 0;
+    for (int i = 0; i < 300; ++i) {
+        bool const is_anywhere = i % 3 == 0; // otherwise in the header
+        std::string const text = mutant(good, is_anywhere ? good.size() : 8 + header, is_anywhere, draws);
+        test::write_text(scratch / "t", text);
+        CAPTURE(i);
+        auto const sentence = test::file_error([&] {
+            io::Checkpoint const checkpoint(scratch / "t");
+            CHECK(is_right(io::SafetensorsReader(scratch / "t"), text));
+        });
+        CHECK((sentence.empty() || sentence.starts_with("cannot read ")));
+        ++(sentence.empty() ? read : refused);
+    }
+    MESSAGE(refused << " refused, " << read << " read");
+    CHECK(refused >= 100);
+    CHECK(read >= 30);
+}
+
+TEST_CASE("of 300 damaged indices each is refused in one sentence, or the tensors are those of the files") {
+    test::Scratch const scratch;
+    auto const& folder = scratch.path();
+    for (std::string const name : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"})
+        test::write_text(folder / name, golden("sharded/" + name));
+    test::write_text(folder / "model-00003-of-00002.safetensors", golden("sharded/model-00001-of-00002.safetensors"));
+    std::string const good = golden("sharded/model.safetensors.index.json");
+    Draws draws(2);
+    int refused = 0, read = 0;
+    for (int i = 0; i < 300; ++i) {
+        test::write_text(folder / "model.safetensors.index.json", mutant(good, good.size(), i % 3 == 0, draws));
+        CAPTURE(i);
+        auto const sentence = test::file_error([&] {
+            io::Checkpoint const checkpoint(folder);
+            CHECK(checkpoint.files().size() == 3);
+            std::size_t count = 0;
+            for (std::size_t file = 1; file < checkpoint.files().size(); ++file) {
+                CHECK(checkpoint.files()[file].parent_path() == folder);
+                io::SafetensorsReader const shard(checkpoint.files()[file]);
+                CHECK(is_right(shard, test::text_of(checkpoint.files()[file])));
+                for (auto const& tensor : shard.tensors()) {
+                    ++count;
+                    CHECK(checkpoint.contains(tensor.name));
+                    CHECK(checkpoint.tensor(tensor.name).shape == tensor.shape);
+                }
+            }
+            CHECK(checkpoint.tensors().size() == count);
+            CHECK(count == 9);
+        });
+        CHECK((sentence.empty() || sentence.starts_with("cannot read ")));
+        ++(sentence.empty() ? read : refused);
+    }
+    MESSAGE(refused << " refused, " << read << " read");
+    CHECK(refused >= 100);
+    CHECK(read >= 10);
+}
