@@ -42,7 +42,8 @@ class TrainingOf final : public Training {
     pentad::train::StepResult evaluate(std::int64_t number) override { return trainer_.evaluate(number); }
     void export_weights(std::filesystem::path const& folder, std::string const& config) override {
         auto const sink = make_sink<pentad::accumulator_t<T>>(folder, config);
-        pentad::train::export_weights<T>(context_, trainer_.model(), trainer_.store(), *sink);
+        pentad::train::export_weights<T>(context_, trainer_.model(), trainer_.store(),
+                                         pentad::model::family_of(trainer_.settings().model), *sink);
     }
     std::string sample(std::string const& prompt, std::int64_t bytes) override {
         return pentad::train::sample(trainer_, prompt, bytes, trainer_.settings().seed);

@@ -5,6 +5,7 @@
 #include "training.hpp"
 
 #include <pentad/io/line_file.hpp>
+#include <pentad/io/model_family.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/report/format.hpp>
 #include <pentad/report/progress.hpp>
@@ -117,40 +118,6 @@ std::unique_ptr<Training> make_training(Options const& options, TrainingSetup co
     if (options.dtype == "f64") return options.sequence_parallel ? make_f64_sequence_parallel(setup) : make_f64(setup);
     if (options.dtype == "f32") return options.sequence_parallel ? make_f32_sequence_parallel(setup) : make_f32(setup);
     return options.sequence_parallel ? make_bf16_sequence_parallel(setup) : make_bf16(setup);
-}
-
-/// The configuration that Hugging Face's LlamaForCausalLM or MixtralForCausalLM reads.
-nlohmann::ordered_json config_json(Options const& o) {
-    bool const moe = o.experts > 0;
-    nlohmann::ordered_json config{
-        {"architectures", {moe ? "MixtralForCausalLM" : "LlamaForCausalLM"}},
-        {"model_type", moe ? "mixtral" : "llama"},
-        {"vocab_size", o.vocab},
-        {"hidden_size", o.hidden},
-        {"intermediate_size", o.ffn},
-        {"num_hidden_layers", o.layers},
-        {"num_attention_heads", o.heads},
-        {"num_key_value_heads", o.kv_heads},
-        {"head_dim", o.hidden / o.heads},
-        {"hidden_act", "silu"},
-        {"max_position_embeddings", o.seq},
-        {"rms_norm_eps", 1e-5},
-        {"rope_theta", 10000.0},
-        {"attention_bias", false},
-        {"mlp_bias", false},
-        {"tie_word_embeddings", o.tie_embeddings},
-        {"sliding_window", nullptr},
-        {"bos_token_id", nullptr},
-        {"eos_token_id", nullptr},
-        {"torch_dtype", o.dtype == "f64" ? "float64" : "float32"},
-    };
-    if (moe) {
-        config["num_local_experts"] = o.experts;
-        config["num_experts_per_tok"] = o.top_k;
-        config["router_aux_loss_coef"] = o.aux_coef;
-        if (o.moe_every > 1) config["moe_every"] = o.moe_every;
-    }
-    return config;
 }
 
 /// As JSON, which has neither NaN nor infinity.
@@ -371,8 +338,14 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
     }
     if (ok) {
         if (!options.dump_weights.empty())
-            outcome.write_together(
-                [&] { training->export_weights(options.dump_weights, config_json(options).dump(2) + "\n"); });
+            outcome.write_together([&] {
+                training->export_weights(options.dump_weights,
+                                         pentad::io::family_config(make_model(options), size(options.seq),
+                                                                   options.dtype == "f64" ? "float64" : "float32",
+                                                                   options.aux_coef)
+                                                 .dump(2) +
+                                             "\n");
+            });
         if (!options.trace.empty()) write_timeline(options.trace, outcome, rank, mesh.size());
         if (options.sample > 0) {
             auto const text = training->sample(options.prompt, options.sample);

@@ -196,6 +196,7 @@
 #include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/executor.hpp>
 #include <pentad/train/export.hpp>
+#include <pentad/train/import.hpp>
 #include <pentad/train/language_model.hpp>
 #include <pentad/train/machine.hpp>
 #include <pentad/train/planned.hpp>

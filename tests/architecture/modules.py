@@ -13,7 +13,7 @@ GRAPH = {
     "model": "mesh",
     "planner": "layout pipeline",
     "observe": "layout",
-    "io": "layout pipeline planner",
+    "io": "layout model pipeline planner",
     "memory": "observe",
     "comm": "memory layout observe io",
     "kernels": "memory layout observe",  # no comm: what goes on beside a kernel is told by observe

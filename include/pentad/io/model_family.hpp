@@ -227,16 +227,16 @@ inline model::Model read_model_of_family(std::filesystem::path path) {
     }
 }
 
-/// The config.json with which transformers reads what this model's weights are written as.
+/// The config.json with which transformers reads what this model's weights are written as. Where no family has such a
+/// model the type is "pentad", which no other program takes for one that it knows.
 /// @param positions that the model was trained for
 /// @param element "float32", "float64"
-/// @throws std::invalid_argument where no family has such a model
 inline nlohmann::ordered_json family_config(model::Model const& model, std::size_t positions,
                                             std::string const& element, double balance_coefficient) {
     using model::Family;
     auto const family = model::family_of(model);
     auto const& attention = *model.find<model::Attention>(0);
-    std::size_t dense_width = 0;
+    std::size_t dense_width = 0; // of MLPs
     model::Experts const* experts = nullptr;
     auto dense_layers = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < model.blocks.size(); ++i) {
@@ -246,11 +246,11 @@ inline nlohmann::ordered_json family_config(model::Model const& model, std::size
         }
         if (auto const* part = model.find<model::Experts>(i)) experts = part;
     }
-    bool const is_mixtral = family == Family::mixtral;
+    bool const is_mixtral = family != Family::qwen3_moe;
     std::size_t const width = dense_width > 0 ? dense_width : experts->width;
     nlohmann::ordered_json config{
-        {"architectures", {model::architecture(family)}},
-        {"model_type", model::name(family)},
+        {"architectures", {family ? model::architecture(*family) : "PentadForCausalLM"}},
+        {"model_type", family ? model::name(*family) : "pentad"},
         {"vocab_size", model.vocab},
         {"hidden_size", model.hidden},
         {"intermediate_size", width},
@@ -279,6 +279,7 @@ inline nlohmann::ordered_json family_config(model::Model const& model, std::size
     } else {
         config["sliding_window"] = nullptr;
     }
+    if (!family) config["pentad_blocks"] = model.text();
     if (experts != nullptr) {
         config[is_mixtral ? "num_local_experts" : "num_experts"] = experts->count;
         config["num_experts_per_tok"] = experts->top_k;

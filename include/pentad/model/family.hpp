@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,39 +24,29 @@ constexpr std::string_view name(Family family) { return family_names[static_cast
 constexpr std::string_view architecture(Family family) { return architecture_names[static_cast<std::size_t>(family)]; }
 constexpr bool has_experts(Family family) { return family == Family::mixtral || family == Family::qwen3_moe; }
 
-/// The family whose checkpoints a model can be written as. Which parts a block has decides, not their sizes.
-/// @throws std::invalid_argument with the reason where there is none
-inline Family family_of(Model const& model) {
-    auto const refuse = [](std::string const& why) {
-        throw std::invalid_argument("no published family of checkpoints has " + why);
-    };
-    if (model.blocks.empty()) refuse("no blocks");
+/// The family whose checkpoints a model can be written as; none where published ones have no such model. Which parts a
+/// block has decides, not their sizes.
+inline std::optional<Family> family_of(Model const& model) {
+    if (model.blocks.empty()) return std::nullopt;
     auto const* first = model.find<Attention>(0);
     bool dense = false, experts = false, renormalises = true;
-    for (std::size_t i = 0; i < model.blocks.size(); ++i) {
-        std::string const block = "block " + std::to_string(i);
-        auto const& branches = model.blocks[i].branches;
-        auto const* attention = branches.empty() ? nullptr : branches[0].part.as<Attention>();
-        if (branches.size() != 2 || attention == nullptr)
-            refuse(block + ": attention and an MLP or experts are expected");
-        if (!(*attention == *first)) refuse("attention that differs from block to block: " + block);
-        bool const is_dense = branches[1].part.as<GatedMlp>() != nullptr;
-        auto const* part = branches[1].part.as<Experts>();
-        if (!is_dense && part == nullptr) refuse(block + ": " + std::string(branches[1].part.kind()));
+    for (auto const& block : model.blocks) {
+        if (block.branches.size() != 2) return std::nullopt;
+        auto const* attention = block.branches[0].part.as<Attention>();
+        auto const* part = block.branches[1].part.as<Experts>();
+        bool const is_dense = block.branches[1].part.as<GatedMlp>() != nullptr;
+        if (attention == nullptr || !(*attention == *first) || (!is_dense && part == nullptr)) return std::nullopt;
         (is_dense ? dense : experts) = true;
         if (part != nullptr) renormalises = renormalises && part->renormalises;
     }
-    if (first->has_bias && (first->norms_queries_and_keys || experts))
-        refuse("biases with norms of queries and keys, or with experts");
-    if (first->has_bias) return Family::qwen2;
+    if (first->has_bias) return first->norms_queries_and_keys || experts ? std::nullopt : std::optional(Family::qwen2);
     if (first->norms_queries_and_keys) return experts ? Family::qwen3_moe : Family::qwen3;
-    if (experts && dense) refuse("dense blocks and blocks with experts without norms of queries and keys");
-    if (experts && !renormalises) refuse("experts whose weights do not sum to 1 without norms of queries and keys");
+    if (experts && (dense || !renormalises)) return std::nullopt;
     return experts ? Family::mixtral : Family::llama;
 }
 
 /// The name of a parameter in the checkpoints of a family. The library's own names are those of LLaMA and Mixtral.
-inline std::string published_name(Family family, std::string name) {
+inline std::string published_name(std::optional<Family> family, std::string name) {
     if (family != Family::qwen3_moe) return name;
     static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> parts{
         {{".block_sparse_moe.", ".mlp."}, {".w1.", ".gate_proj."}, {".w2.", ".down_proj."}, {".w3.", ".up_proj."}}};

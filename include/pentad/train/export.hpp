@@ -5,6 +5,7 @@
 
 #include <pentad/comm/rooted.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/model/family.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <string>
@@ -40,7 +42,7 @@ namespace detail {
 
 /// The published tensors of a parameter: one, or one for each expert; matrices as [out, in], without padding.
 template <class T, class Exec>
-std::vector<TensorEntry> published(AnyParameter<T, Exec> const& parameter) {
+std::vector<TensorEntry> published(AnyParameter<T, Exec> const& parameter, std::optional<model::Family> family) {
     auto const& layout = parameter.stored_layout();
     auto const extents = std::span(parameter.global_extents()).first(layout.rank);
     std::size_t const mark = parameter.name().find("{}");
@@ -56,12 +58,12 @@ std::vector<TensorEntry> published(AnyParameter<T, Exec> const& parameter) {
         else
             shape.push_back(extent);
     }
-    if (!by_expert) return {{parameter.name(), shape}};
+    if (!by_expert) return {{model::published_name(family, parameter.name()), shape}};
     std::vector<TensorEntry> entries;
     for (std::size_t e = 0; e < extents[0]; ++e) {
         std::string name = parameter.name();
         name.replace(mark, 2, std::to_string(e));
-        entries.push_back({name, shape});
+        entries.push_back({model::published_name(family, name), shape});
     }
     return entries;
 }
@@ -119,9 +121,11 @@ std::vector<std::vector<TensorEntry>> gather_entries(Exec const& exec, comm::Com
 } // namespace detail
 
 /// Collective over all ranks; only rank 0 uses its sink. The gradients' memory is used for it: call it between steps.
+/// @param family whose names the tensors get
 /// @throws on rank 0 what the sink throws: after all ranks have done their part, so that none hangs.
 template <class T, class Exec, class Model, class Store>
-void export_weights(Context<Exec> const& context, Model& model, Store& store, WeightSink<accumulator_t<T>>& sink) {
+void export_weights(Context<Exec> const& context, Model& model, Store& store, std::optional<model::Family> family,
+                    WeightSink<accumulator_t<T>>& sink) {
     using A = accumulator_t<T>;
     auto& communicators = context.communicators();
     auto const& exec = context.exec();
@@ -139,7 +143,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, We
     std::vector<TensorEntry> own;
     model.for_each_parameter([&](auto const& parameter) {
         if (!is_written(parameter)) return;
-        for (auto& entry : detail::published(parameter)) own.push_back(std::move(entry));
+        for (auto& entry : detail::published(parameter, family)) own.push_back(std::move(entry));
     });
     std::vector<std::vector<TensorEntry>> entries;
     if (is_root) entries = detail::gather_entries(exec, stages, own);
@@ -177,7 +181,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, We
             return;
         }
         std::size_t next = 0;
-        for (auto const& entry : detail::published(parameter)) {
+        for (auto const& entry : detail::published(parameter, family)) {
             std::size_t const size = detail::elements(entry);
             comm::send(exec, stages, Host(host.data() + next, size), 0, 1);
             next += size;

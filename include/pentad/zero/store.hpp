@@ -135,6 +135,11 @@ class ParameterStore {
         norm_.get(&squares);
         return std::sqrt(squares);
     }
+    /// Takes what lies in the gradients' memory, in accumulators, for the weights (and their masters). Clears it.
+    void import_weights() {
+        for (auto const& entry : buckets_) entry.bucket->start_from_gradients();
+        context_->exec().fence("pentad: weights imported");
+    }
     /// Puts the weights (bf16: their masters) into the gradients' memory, in accumulators. Collective.
     void export_weights() {
         for (auto const& entry : buckets_) entry.bucket->export_to_gradients();

@@ -1,0 +1,117 @@
+// Weights from a checkpoint: each rank reads the parts that it holds, whatever the mesh on which they were trained.
+#pragma once
+
+#include <pentad/comm/collectives.hpp>
+#include <pentad/comm/rooted.hpp>
+#include <pentad/io/checkpoint.hpp>
+#include <pentad/layers/parameter.hpp>
+#include <pentad/model/family.hpp>
+#include <pentad/train/export.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pentad::train {
+
+namespace detail {
+
+/// The part of a published tensor that this rank holds: of an expert's, that of the first one here. Padding is left
+/// out.
+template <class T, class Exec>
+io::Box held_box(AnyParameter<T, Exec> const& parameter) {
+    auto const& layout = parameter.stored_layout();
+    auto const& communicators = parameter.context().communicators();
+    std::size_t const begin = parameter.name().find("{}") == std::string::npos ? 0 : 1;
+    io::Box box;
+    for (std::size_t d = begin; d < layout.rank; ++d) {
+        auto const extent = static_cast<std::int64_t>(parameter.local_extents()[d]);
+        auto const offset = extent * static_cast<std::int64_t>(communicators.shard_index(layout.dimensions[d].axes));
+        auto const whole = static_cast<std::int64_t>(d == 0 ? parameter.valid_rows() : parameter.global_extents()[d]);
+        if (d > begin && layout.dimensions[d].name == head_dim::name) {
+            box.offsets.back() = box.offsets.back() * whole + offset;
+            box.extents.back() *= extent;
+        } else {
+            box.offsets.push_back(std::min(offset, whole));
+            box.extents.push_back(std::min(extent, whole - box.offsets.back()));
+        }
+    }
+    return box;
+}
+
+/// The same sentence on all ranks of the mesh: that of its first rank.
+template <class Exec>
+std::string from_first_rank(Context<Exec> const& context, std::string sentence) {
+    auto const& world = context.communicators().world();
+    using Host = Kokkos::DefaultHostExecutionSpace;
+    auto const send = [&](auto* data, std::size_t count) {
+        using E = std::remove_pointer_t<decltype(data)>;
+        comm::broadcast(Host(), world,
+                        Kokkos::View<E*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(data, count), 0);
+    };
+    auto size = static_cast<i64>(sentence.size());
+    send(&size, 1);
+    sentence.resize(static_cast<std::size_t>(size));
+    if (size > 0) send(sentence.data(), sentence.size());
+    return sentence;
+}
+
+} // namespace detail
+
+/// Replaces the weights of a model by those of a checkpoint. Call it before the first step: optimizer moments stay as
+/// they are. The gradients' memory is used for it. Collective over all ranks.
+/// @param family whose names the checkpoint uses
+/// @throws std::invalid_argument on all ranks where tensors are missing, left over or of another shape, which it names;
+/// io::FileError where a file cannot be read
+template <class T, class Exec, class Model, class Store>
+void import_weights(Context<Exec> const& context, Model& model, Store& store, std::optional<model::Family> family,
+                    io::Checkpoint const& checkpoint) {
+    using A = accumulator_t<T>;
+    auto& communicators = context.communicators();
+    bool const is_root = detail::is_first_along_all_but_stages(context);
+    std::vector<TensorEntry> own;
+    model.for_each_parameter([&](auto const& parameter) {
+        for (auto& entry : detail::published(parameter, family)) own.push_back(std::move(entry));
+    });
+    std::string refusal;
+    if (is_root) {
+        auto const stages = detail::gather_entries(context.exec(), communicators.along(AxisNames(pp::name)), own);
+        std::vector<io::ExpectedTensor> expected;
+        for (auto const& entries : stages)
+            for (auto const& [name, shape] : entries) expected.push_back({name, shape});
+        // Older files have the rotary frequencies too, which are computed.
+        refusal =
+            checkpoint.refusal(expected, [](std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); })
+                .value_or("");
+    }
+    refusal = detail::from_first_rank(context, refusal);
+    if (!refusal.empty()) throw std::invalid_argument(refusal);
+
+    std::vector<A> host;
+    model.for_each_parameter([&](auto const& parameter) {
+        auto const box = detail::held_box(parameter);
+        auto const entries = detail::published(parameter, family);
+        auto const& layout = parameter.stored_layout();
+        bool const by_expert = entries.size() > 1 || parameter.name().find("{}") != std::string::npos;
+        std::size_t const here = by_expert ? parameter.local_extents()[0] : 1;
+        std::size_t const first = by_expert ? here * communicators.shard_index(layout.dimensions[0].axes) : 0;
+        host.assign(parameter.size(), A(0));
+        std::size_t count = 1;
+        for (auto const extent : box.extents) count *= static_cast<std::size_t>(extent);
+        for (std::size_t i = 0; i < here; ++i)
+            checkpoint.read(entries[first + i].name, box,
+                            std::span(host).subspan(i * (parameter.size() / here), count));
+        memory::copy_from_host(context.exec(), parameter.flat_gradient().data(), host.data(), host.size() * sizeof(A));
+    });
+    store.import_weights();
+}
+
+} // namespace pentad::train

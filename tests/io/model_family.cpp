@@ -1,0 +1,146 @@
+#include <doctest/doctest.h>
+
+#include <pentad/io/model_family.hpp>
+
+#include <stdexcept>
+#include <string>
+
+using namespace pentad;
+using model::Family;
+
+namespace {
+
+/// A config.json of a family, with some fields replaced or added.
+std::string config(std::string const& type, io::Json const& changes = io::Json::object()) {
+    io::Json json{{"model_type", type},          {"hidden_size", 64},         {"num_hidden_layers", 4},
+                  {"num_attention_heads", 4},    {"num_key_value_heads", 2},  {"intermediate_size", 96},
+                  {"vocab_size", 100},           {"hidden_act", "silu"},      {"rms_norm_eps", 1e-6},
+                  {"tie_word_embeddings", true}, {"sliding_window", nullptr}, {"torch_dtype", "bfloat16"},
+                  {"attention_dropout", 0.0},    {"initializer_range", 0.02}};
+    if (type == "mixtral") json.update({{"num_local_experts", 8}, {"num_experts_per_tok", 2}});
+    if (type == "qwen3_moe")
+        json.update({{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}, {"head_dim", 32}});
+    json.update(changes);
+    return json.dump();
+}
+model::Model read(std::string const& type, io::Json const& changes = io::Json::object()) {
+    return io::model_from_family_config(config(type, changes));
+}
+
+} // namespace
+
+TEST_CASE("each family is read, and written so that it is read again as the same model") {
+    for (auto const name : model::family_names) {
+        CAPTURE(name);
+        auto const read_once = read(std::string(name));
+        auto const family = model::family_of(read_once);
+        CHECK(model::name(family.value()) == (name == "mistral" ? "llama" : name));
+        auto const written = io::family_config(read_once, 4096, "float32", 0.01).dump();
+        auto const again = io::model_from_family_config(written);
+        CHECK(again.blocks == read_once.blocks);
+        CHECK(again.text() == read_once.text());
+        CHECK(again.norm_epsilon == read_once.norm_epsilon);
+        CHECK(again.ties_embeddings);
+    }
+}
+
+TEST_CASE("what families differ in") {
+    CHECK(read("llama").find<model::Attention>(0)->head_dim == 16);
+    CHECK(read("llama").find<model::GatedMlp>(3)->width == 96);
+    CHECK(read("llama", {{"num_key_value_heads", nullptr}}).find<model::Attention>(0)->kv_heads == 4);
+    CHECK(read("qwen2").find<model::Attention>(0)->has_bias);
+    CHECK(read("qwen3").find<model::Attention>(0)->norms_queries_and_keys);
+    CHECK(read("qwen3").find<model::Attention>(0)->head_dim == 128);
+    CHECK(read("mixtral").find<model::Experts>(0)->renormalises);
+    CHECK(read("mixtral").find<model::Attention>(0)->rotary.theta == 1e6);
+    auto const moe = read("qwen3_moe", {{"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}});
+    CHECK(moe.find<model::GatedMlp>(0)->width == 96);
+    CHECK(moe.find<model::Experts>(1)->width == 24);
+    CHECK_FALSE(moe.find<model::Experts>(1)->renormalises);
+    CHECK(moe.find<model::Experts>(3) == nullptr);
+}
+
+TEST_CASE("the scaling of rotary embedding is read in both forms") {
+    io::Json const scaling{{"rope_type", "llama3"},
+                           {"factor", 8.0},
+                           {"low_freq_factor", 1.0},
+                           {"high_freq_factor", 4.0},
+                           {"original_max_position_embeddings", 8192}};
+    auto with_theta = scaling;
+    with_theta["rope_theta"] = 5e5;
+    auto const old_form = read("llama", {{"rope_theta", 5e5}, {"rope_scaling", scaling}});
+    auto const new_form = read("llama", {{"rope_parameters", with_theta}});
+    CHECK(old_form.blocks == new_form.blocks);
+    CHECK(old_form.find<model::Attention>(0)->rotary.scaling.factor == 8);
+    CHECK(old_form.find<model::Attention>(0)->rotary.theta == 5e5);
+}
+
+TEST_CASE("nothing is ignored in silence: what would make another model, and what is not known, is refused by name") {
+    struct Refused {
+        std::string type;
+        io::Json changes;
+        std::string message;
+    };
+    for (auto const& [type, changes, message] :
+         {Refused{"llama", {{"quantization_config", {{"bits", 4}}}}, "the field 'quantization_config' is not known"},
+          Refused{"llama", {{"attention_bias", true}}, "attention_bias: expected false"},
+          Refused{"llama", {{"hidden_act", "gelu"}}, "hidden_act: expected \"silu\""},
+          Refused{"llama",
+                  {{"rope_scaling", {{"rope_type", "yarn"}}}},
+                  "rope_scaling.rope_type: expected default or llama3"},
+          Refused{
+              "llama", {{"rope_scaling", {{"rope_type", "llama3"}, {"beta", 1}}}}, "'rope_scaling.beta' is not known"},
+          Refused{"llama", {{"num_key_value_heads", 3}}, "num_key_value_heads: expected a divisor"},
+          Refused{"llama",
+                  {{"num_attention_heads", 6}, {"num_key_value_heads", 6}},
+                  "num_attention_heads: expected a divisor of hidden_size"},
+          Refused{"mistral", {{"sliding_window", 4096}}, "sliding_window: expected null"},
+          Refused{"qwen2", {{"use_sliding_window", true}, {"sliding_window", 64}}, "sliding_window: expected null"},
+          Refused{"qwen3",
+                  {{"layer_types", {"full_attention", "sliding_attention"}}},
+                  "layer_types: expected \"full_attention\""},
+          Refused{"qwen3", {{"head_dim", 15}}, "head_dim: expected an even number"},
+          Refused{
+              "qwen3_moe", {{"num_experts_per_tok", 9}}, "num_experts_per_tok: expected a whole number from 1 to 8"},
+          Refused{"qwen3_moe", {{"mlp_only_layers", {4}}}, "mlp_only_layers: expected a whole number from 0 to 3"},
+          Refused{"mixtral", {{"router_jitter_noise", 0.1}}, "router_jitter_noise: expected 0"},
+          Refused{"gpt2",
+                  {},
+                  "model_type: expected one of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, not \"gpt2\""}}) {
+        std::string said;
+        try {
+            (void)read(type, changes.is_null() ? io::Json::object() : changes);
+        } catch (std::invalid_argument const& error) {
+            said = error.what();
+        }
+        CHECK_MESSAGE(said.find(message) != said.npos, "wanted: ", message, ", said: ", said);
+    }
+    io::Json without = io::Json::parse(config("mistral"));
+    without.erase("sliding_window");
+    CHECK_THROWS_WITH_AS(
+        (void)io::model_from_family_config(without.dump()),
+        "sliding_window: expected null, as windows of attention are not built, and there is none, which means 4096",
+        std::invalid_argument);
+}
+
+TEST_CASE("a model that no family has is written under a name that no other program knows") {
+    auto const mixed = model::decoder({.layers = 2, .experts = 4, .moe_every = 2});
+    CHECK_FALSE(model::family_of(mixed).has_value());
+    auto const json = io::family_config(mixed, 128, "float32", 0.01);
+    CHECK(json["architectures"][0] == "PentadForCausalLM");
+    CHECK(json["model_type"] == "pentad");
+}
+
+TEST_CASE("parameters of Qwen3's experts have their own names") {
+    std::string const own = "model.layers.3.block_sparse_moe.";
+    CHECK(model::published_name(Family::qwen3_moe, own + "gate.weight") == "model.layers.3.mlp.gate.weight");
+    CHECK(model::published_name(Family::qwen3_moe, own + "experts.7.w1.weight") ==
+          "model.layers.3.mlp.experts.7.gate_proj.weight");
+    CHECK(model::published_name(Family::qwen3_moe, own + "experts.7.w3.weight") ==
+          "model.layers.3.mlp.experts.7.up_proj.weight");
+    CHECK(model::published_name(Family::qwen3_moe, own + "experts.7.w2.weight") ==
+          "model.layers.3.mlp.experts.7.down_proj.weight");
+    CHECK(model::published_name(Family::mixtral, own + "gate.weight") == own + "gate.weight");
+    CHECK(model::published_name(Family::qwen3_moe, "model.layers.3.mlp.down_proj.weight") ==
+          "model.layers.3.mlp.down_proj.weight");
+}
