@@ -11,19 +11,19 @@ using model::Family;
 namespace {
 
 /// A config.json of a family, with some fields replaced or added.
-std::string config(std::string const& type, io::Json const& changes = io::Json::object()) {
-    io::Json json{{"model_type", type},          {"hidden_size", 64},         {"num_hidden_layers", 4},
-                  {"num_attention_heads", 4},    {"num_key_value_heads", 2},  {"intermediate_size", 96},
-                  {"vocab_size", 100},           {"hidden_act", "silu"},      {"rms_norm_eps", 1e-6},
-                  {"tie_word_embeddings", true}, {"sliding_window", nullptr}, {"torch_dtype", "bfloat16"},
-                  {"attention_dropout", 0.0},    {"initializer_range", 0.02}};
+std::string config(std::string const& type, io::detail::Json const& changes = io::detail::Json::object()) {
+    io::detail::Json json{{"model_type", type},          {"hidden_size", 64},         {"num_hidden_layers", 4},
+                          {"num_attention_heads", 4},    {"num_key_value_heads", 2},  {"intermediate_size", 96},
+                          {"vocab_size", 100},           {"hidden_act", "silu"},      {"rms_norm_eps", 1e-6},
+                          {"tie_word_embeddings", true}, {"sliding_window", nullptr}, {"torch_dtype", "bfloat16"},
+                          {"attention_dropout", 0.0},    {"initializer_range", 0.02}};
     if (type == "mixtral") json.update({{"num_local_experts", 8}, {"num_experts_per_tok", 2}});
     if (type == "qwen3_moe")
         json.update({{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}, {"head_dim", 32}});
     json.update(changes);
     return json.dump();
 }
-model::Model read(std::string const& type, io::Json const& changes = io::Json::object()) {
+model::Model read(std::string const& type, io::detail::Json const& changes = io::detail::Json::object()) {
     return io::model_from_family_config(config(type, changes));
 }
 
@@ -61,11 +61,11 @@ TEST_CASE("what families differ in") {
 }
 
 TEST_CASE("the scaling of rotary embedding is read in both forms") {
-    io::Json const scaling{{"rope_type", "llama3"},
-                           {"factor", 8.0},
-                           {"low_freq_factor", 1.0},
-                           {"high_freq_factor", 4.0},
-                           {"original_max_position_embeddings", 8192}};
+    io::detail::Json const scaling{{"rope_type", "llama3"},
+                                   {"factor", 8.0},
+                                   {"low_freq_factor", 1.0},
+                                   {"high_freq_factor", 4.0},
+                                   {"original_max_position_embeddings", 8192}};
     auto with_theta = scaling;
     with_theta["rope_theta"] = 5e5;
     auto const old_form = read("llama", {{"rope_theta", 5e5}, {"rope_scaling", scaling}});
@@ -78,7 +78,7 @@ TEST_CASE("the scaling of rotary embedding is read in both forms") {
 TEST_CASE("nothing is ignored in silence: what would make another model, and what is not known, is refused by name") {
     struct Refused {
         std::string type;
-        io::Json changes;
+        io::detail::Json changes;
         std::string message;
     };
     for (auto const& [type, changes, message] :
@@ -109,13 +109,13 @@ TEST_CASE("nothing is ignored in silence: what would make another model, and wha
                   "model_type: expected one of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, not \"gpt2\""}}) {
         std::string said;
         try {
-            (void)read(type, changes.is_null() ? io::Json::object() : changes);
+            (void)read(type, changes.is_null() ? io::detail::Json::object() : changes);
         } catch (std::invalid_argument const& error) {
             said = error.what();
         }
         CHECK_MESSAGE(said.find(message) != said.npos, "wanted: ", message, ", said: ", said);
     }
-    io::Json without = io::Json::parse(config("mistral"));
+    io::detail::Json without = io::detail::Json::parse(config("mistral"));
     without.erase("sliding_window");
     CHECK_THROWS_WITH_AS(
         (void)io::model_from_family_config(without.dump()),

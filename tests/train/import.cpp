@@ -10,9 +10,11 @@
 
 #include <support/training.hpp>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,7 +59,11 @@ class Sink final : public train::WeightSink<f64> {
         writer_.emplace(folder_, std::move(tensors), 20'000);
     }
     void append(std::span<f64 const> piece) override { writer_->append(piece); }
-    void end() override { writer_->publish("{}"); }
+    void end() override {
+        io::AtomicFile config(folder_ / "config.json");
+        config.write("{}");
+        writer_->publish(config);
+    }
 
   private:
     std::filesystem::path folder_;
