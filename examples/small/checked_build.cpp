@@ -1,5 +1,6 @@
 // A checked build finds ranks that call different collectives: all of them are told who calls what, and go on. This is
 // what -DPENTAD_CHECKED=ON does; without it the same program hangs or gives nonsense in other libraries.
+//
 // ranks: 3
 #define PENTAD_CHECKED 1
 #include <pentad/comm/collectives.hpp>

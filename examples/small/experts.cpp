@@ -1,5 +1,7 @@
 // A layer of experts by itself: 8 experts over 4 ranks, each token goes to the ranks of its 2 and comes back. What
-// comes out does not depend on where the experts are. ranks: 4
+// comes out does not depend on where the experts are.
+//
+// ranks: 4
 #include <pentad/experts/layer.hpp>
 #include <pentad/layout/random.hpp>
 #include <pentad/observe/ledger.hpp>

@@ -1,5 +1,5 @@
-// A layer of one's own, y = scale * x, whose gradient is synchronised over exactly the axes that its activations vary
-// over: nobody says so, the layouts do.
+// A layer of one's own, y = scale * x. Its gradient is synchronised over the axes that its activations vary over.
+//
 // ranks: 4
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>

@@ -1,5 +1,6 @@
 // A pipeline schedule of one's own, as text: proven before it runs, timed, drawn; and a wrong one, which is refused
 // with the instruction that is wrong.
+//
 // ranks: 1
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/simulator.hpp>

@@ -1,5 +1,7 @@
 // Planning as a library: the fastest meshes for a model on a machine, and what one of them sends and holds. Nothing
-// runs. ranks: 1
+// runs.
+//
+// ranks: 1
 #include <pentad/planner/hardware_presets.hpp>
 #include <pentad/planner/model_presets.hpp>
 #include <pentad/planner/search.hpp>

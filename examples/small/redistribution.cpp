@@ -1,5 +1,6 @@
 // Redistribution with axes of one's own: the transposes of a three-dimensional array that a parallel FFT needs. The
 // compiler finds each collective from the two layouts, and says what it sends before it runs.
+//
 // ranks: 6
 #include <pentad/layout/cost.hpp>
 #include <pentad/tensor/redistribute.hpp>

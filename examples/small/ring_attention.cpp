@@ -1,5 +1,6 @@
 // Attention over a sequence that the ranks share: keys and values go round the ring of cp, or are gathered. Both give
 // the same, and the ring never holds more than two blocks.
+//
 // ranks: 4
 #include <pentad/context/all_gather.hpp>
 #include <pentad/context/ring.hpp>

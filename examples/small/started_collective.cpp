@@ -1,4 +1,5 @@
 // A collective that goes on beside a computation: started, and waited for when its result is needed.
+//
 // ranks: 2
 #include <pentad/comm/collectives.hpp>
 #include <pentad/kernels/gemm.hpp>

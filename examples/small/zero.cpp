@@ -1,5 +1,6 @@
 // ZeRO by itself, for parameters of one's own: with stage 1 a rank holds a part of the optimizer state, and the weights
 // after three updates are those of stage 0.
+//
 // ranks: 4
 #include <pentad/observe/counters.hpp>
 #include <pentad/zero/store.hpp>
