@@ -5,11 +5,11 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shlex
 import subprocess
 import sys
 import tempfile
-import time
 import xml.etree.ElementTree
 
 PROGRAM, CHECKOUT, MPIEXEC = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
@@ -18,6 +18,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 SMALL = "--model llama-3-8b --hardware h100 --devices 16 --seq 4096 --global-batch 256"
 SERVE = "--model llama-3-70b --hardware h100 --serve --prompt 2000 --output 300"
 CONTRACT = ["step_s", "tokens_per_s", "mfu", "memory_peak_bytes", "memory_mean_bytes", "fits", "bytes"]
+
+
+def busy():
+    """Seconds of processor time of all runs so far: what a busy machine does not stretch."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def expect(condition, what):
@@ -201,11 +207,11 @@ def hostile_files(folder):
         for path, message in [(deep, "the file: expected lists and objects at most 64 deep"),
                               (large, f"it has 1000000000 bytes, and at most {most} are allowed"),
                               (pipe, "it is no regular file"), ("/dev/zero", "it is no regular file")]:
-            start = time.monotonic()
+            start = busy()
             done = run(f"{flag} {path} {rest} --seq 4096 --global-batch 256")
             expect(done.returncode == 2 and re.fullmatch(r"pentad_plan: [^\n]{1,300}\n", done.stderr) and message in done.stderr,
                    f"{flag} {path}: {done.returncode}, {done.stderr[:1000]}")
-            expect(time.monotonic() - start < 5, f"{flag} {path}: {time.monotonic() - start} s")
+            expect(busy() - start < 5, f"{flag} {path}: {busy() - start} s")
     nameless, written = folder / os.fsdecode(b"\xff.json"), folder / "written.json"
     nameless.write_text(json.dumps({key: value for key, value in json.loads(machine(folder).read_text()).items() if key != "name"}))
     output_of(f"--hardware-json {nameless} --hardware-out {written}")
