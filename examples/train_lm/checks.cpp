@@ -5,6 +5,7 @@
 #include <pentad/io/distinct_files.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/io/schedule_file.hpp>
+#include <pentad/model/parts.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/validator.hpp>
 #include <pentad/train/stages.hpp>
@@ -102,6 +103,22 @@ double parameters(O const& o) {
 constexpr double most_parameters = 0x1p42;
 constexpr std::int64_t most_tokens = std::int64_t{1} << 36;
 
+/// The width of dense blocks beside blocks with experts, which have that of --ffn; else that.
+std::int64_t other_width(O const& o) {
+    if (!o.described || o.experts == 0) return o.ffn;
+    for (std::size_t i = 0; i < o.described->blocks.size(); ++i)
+        if (auto const* mlp = o.described->find<pentad::model::GatedMlp>(i))
+            return static_cast<std::int64_t>(mlp->width);
+    return o.ffn;
+}
+/// Whether a flag is a size that --model says.
+bool is_of_model(Integer flag) {
+    for (Integer const size :
+         {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts, &O::top_k, &O::moe_every})
+        if (flag == size) return true;
+    return false;
+}
+
 constexpr std::array rules{
     Rule{&O::layers, [](O const& o) { return has_own_stages(o) || divides(o.stage_count(), o.layers); },
          [](O const& o) {
@@ -118,16 +135,22 @@ constexpr std::array rules{
     Rule{&O::kv_heads,
          [](O const& o) { return divides(o.extent("tp"), o.kv_heads) || divides(o.kv_heads, o.extent("tp")); },
          [](O const& o) { return given(&O::kv_heads, o) + " and " + axis("tp", o) + ": neither divides the other"; }},
-    Rule{&O::hidden, [](O const& o) { return divides(o.heads, o.hidden); },
+    Rule{&O::hidden, [](O const& o) { return o.described || divides(o.heads, o.hidden); },
          [](O const& o) { return indivisible(&O::hidden, o, given(&O::heads, o)); }},
     Rule{&O::hidden,
-         [](O const& o) { return o.heads < 1 || !divides(o.heads, o.hidden) || o.hidden / o.heads % 2 == 0; },
+         [](O const& o) {
+             return o.described || o.heads < 1 || !divides(o.heads, o.hidden) || o.hidden / o.heads % 2 == 0;
+         },
          [](O const& o) {
              return given(&O::hidden, o) + " over " + given(&O::heads, o) + " gives heads of " +
                     text(o.hidden / o.heads) + ", and rotary embedding turns pairs";
          }},
     Rule{&O::ffn, [](O const& o) { return divides(o.extent("tp"), o.ffn); },
          [](O const& o) { return indivisible(&O::ffn, o, axis("tp", o)); }},
+    Rule{&O::ffn, [](O const& o) { return divides(o.extent("tp"), other_width(o)); },
+         [](O const& o) {
+             return "intermediate_size " + text(other_width(o)) + " is not divisible by " + axis("tp", o);
+         }},
     Rule{&O::experts, [](O const& o) { return o.experts < 1 || divides(o.extent("ep"), o.experts); },
          [](O const& o) { return indivisible(&O::experts, o, axis("ep", o)); }},
     Rule{&O::top_k, [](O const& o) { return o.experts < 1 || o.top_k <= o.experts; },
@@ -534,6 +557,12 @@ std::string conclude(Options options, Complaint complaint, int ranks) {
     // Each round mends a fault, and may make one of a flag that is checked later.
     auto fault = first_fault(options);
     for (int round = 0; fault && round < 32; ++round, fault = first_fault(options)) {
+        if (options.described && is_of_model(fault->flag)) { // another mesh, if any
+            complaint.add("--model " + options.model + ": " + fault->reason, "--mesh");
+            options = nearest_mesh(options, ranks);
+            fault = first_fault(options);
+            break;
+        }
         complaint.add(fault->reason, flag_of(fault->flag).name);
         mend(options, *fault);
     }
@@ -580,6 +609,35 @@ std::optional<std::string> check(Options const& options, int ranks) {
     return sentence;
 }
 
+namespace {
+
+/// The files of --model and --weights, as far as names tell.
+std::vector<std::string> model_files(Options const& options) {
+    std::vector<std::string> files;
+    std::error_code ignored;
+    auto const add = [&](std::filesystem::path const& path) {
+        if (std::filesystem::is_regular_file(path, ignored)) files.push_back(path.string());
+    };
+    if (!options.model.empty()) {
+        std::filesystem::path const path = options.model;
+        add(std::filesystem::is_directory(path, ignored) ? path / "config.json" : path);
+    }
+    if (!options.weights.empty()) {
+        std::filesystem::path const path = options.weights;
+        if (!std::filesystem::is_directory(path, ignored)) add(path);
+        for (auto const& entry : std::filesystem::directory_iterator(
+                 std::filesystem::is_directory(path, ignored) ? path : path.parent_path(), ignored))
+            if (auto const name = entry.path().filename().string();
+                name.ends_with(".safetensors") || name == "model.safetensors.index.json")
+                add(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    files.erase(std::unique(files.begin(), files.end()), files.end());
+    return files;
+}
+
+} // namespace
+
 std::vector<pentad::comm::Fact> input_facts(Options const& options) {
     std::vector<pentad::comm::Fact> facts;
     auto const add = [&](std::string const& path) {
@@ -587,6 +645,7 @@ std::vector<pentad::comm::Fact> input_facts(Options const& options) {
     };
     for (auto const& path : options.data) add(path);
     if (!options.schedule_file.empty()) add(options.schedule_file);
+    for (auto const& path : model_files(options)) add(path);
     return facts;
 }
 
@@ -597,6 +656,7 @@ std::optional<std::string> check_files(Options const& options) {
     };
     for (auto const& path : options.data) add("--data", path, false);
     add("--schedule-file", options.schedule_file, false);
+    for (auto const& path : model_files(options)) add("--weights", path, false);
     if (auto const* const tuning = pentad::comm::environment::tuning()) add("PENTAD_TUNING", tuning, false);
     add("--log", options.log, true);
     add("--trace", options.trace, true);

@@ -4,6 +4,7 @@
 #include "training.hpp"
 
 #include <pentad/train/export.hpp>
+#include <pentad/train/import.hpp>
 #include <pentad/train/sampler.hpp>
 #include <pentad/train/trainer.hpp>
 
@@ -44,6 +45,10 @@ class TrainingOf final : public Training {
         auto const sink = make_sink<pentad::accumulator_t<T>>(folder, config);
         pentad::train::export_weights<T>(context_, trainer_.model(), trainer_.store(),
                                          pentad::model::family_of(trainer_.settings().model), *sink);
+    }
+    void import_weights(pentad::io::Checkpoint const& checkpoint) override {
+        pentad::train::import_weights<T>(context_, trainer_.model(), trainer_.store(),
+                                         pentad::model::family_of(trainer_.settings().model), checkpoint);
     }
     std::string sample(std::string const& prompt, std::int64_t bytes) override {
         return pentad::train::sample(trainer_, prompt, bytes, trainer_.settings().seed);

@@ -115,7 +115,12 @@ std::string cheapest_that_fit(Options const& asked, int ranks, double room, doub
 void check_memory(Options const& options, pentad::pipeline::Schedule const& schedule, Mesh const& mesh,
                   pentad::program::Ranks const& ranks) {
     namespace report = pentad::report;
-    auto const bytes = needs(options, schedule);
+    std::vector<double> bytes;
+    try {
+        bytes = needs(options, schedule);
+    } catch (std::invalid_argument const&) { // a model that the planner cannot describe: nothing is known
+        return;
+    }
     auto const of_rank = [&](int rank) {
         int const at = pentad::train::pipeline_rank(schedule, mesh.coordinate<pentad::pp>(rank));
         return bytes[static_cast<std::size_t>(at)];

@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include "flags.hpp"
+#include "model_file.hpp"
 
 #include <pentad/mesh/nearest_word.hpp>
 
@@ -81,7 +82,12 @@ std::vector<FlagGroup> make_flag_groups() {
            IntegerValue{&O::batch, 1, 1 << 24}},
           {"--micro-batches", "N", "micro-batches in a step", IntegerValue{&O::micro_batches, 1, 1 << 16}}}},
         {"the model",
-         {{"--layers", "N", "transformer layers", IntegerValue{&O::layers, 1, 1 << 16}},
+         {{"--model", "PATH",
+           "a config.json (or its folder) of llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe: all of the model",
+           TextValue{&O::model}},
+          {"--weights", "PATH", "a checkpoint to begin with: a folder, a safetensors file, or an index of several",
+           TextValue{&O::weights}},
+          {"--layers", "N", "transformer layers", IntegerValue{&O::layers, 1, 1 << 16}},
           {"--hidden", "N", "width of the residual stream", IntegerValue{&O::hidden, 2, 1 << 20}},
           {"--heads", "N", "attention heads", IntegerValue{&O::heads, 1, 1 << 14}},
           {"--kv-heads", "N", "heads of keys and values (default: as many as heads)",
@@ -170,6 +176,8 @@ class Parser {
         options_.batch_given = app.count("--batch") > 0;
         options_.kv_heads_given = app.count("--kv-heads") > 0;
         options_.schedule_given = app.count("--schedule") > 0 || app.count("--chunks") > 0 || app.count("--slices") > 0;
+        if (!options_.model.empty())
+            if (auto sentence = use_model(app); !sentence.empty()) return {{}, {}, std::move(sentence)};
         if (mesh_ == "auto") plan_mesh();
         complete_mesh();
         follow(options_);
@@ -179,6 +187,15 @@ class Parser {
     }
 
   private:
+    /// Takes the model from its file. Why that cannot be, or nothing.
+    std::string use_model(CLI::App const& app) {
+        for (auto const* const name : {"--layers", "--hidden", "--heads", "--kv-heads", "--ffn", "--vocab", "--experts",
+                                       "--top-k", "--moe-every", "--tie-embeddings"})
+            if (app.count(name) > 0)
+                return std::string(name) + " and --model: the file says all of the model; leave out " + name;
+        return read_model(options_);
+    }
+
     static std::string help(Flag const& flag) {
         auto const value = value_text(flag, Options{});
         bool const said = value.empty() || flag.help.find("(default: ") != flag.help.npos;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pentad/comm/agreement.hpp>
+#include <pentad/model/model.hpp>
 #include <pentad/pipeline/schedule.hpp>
 
 #include <cstddef>
@@ -30,6 +31,9 @@ struct Options {
     std::int64_t vocab = 256;
     std::optional<std::int64_t> ignore_byte; ///< targets equal to it carry no loss
 
+    std::string model;                             ///< a config.json, or its folder; empty: the sizes below
+    std::optional<pentad::model::Model> described; ///< what it says; then the sizes below follow it
+    std::string weights;                           ///< a checkpoint; empty: drawn
     std::int64_t layers = 4;
     std::int64_t hidden = 192;
     std::int64_t heads = 12;

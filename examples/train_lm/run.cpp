@@ -4,6 +4,7 @@
 #include "sample_text.hpp"
 #include "training.hpp"
 
+#include <pentad/io/checkpoint.hpp>
 #include <pentad/io/line_file.hpp>
 #include <pentad/io/model_family.hpp>
 #include <pentad/observe/ledger.hpp>
@@ -74,6 +75,7 @@ constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n);
 } // namespace
 
 pentad::model::Model make_model(Options const& o) {
+    if (o.described) return *o.described;
     return pentad::model::decoder({.layers = size(o.layers),
                                    .hidden = size(o.hidden),
                                    .heads = size(o.heads),
@@ -302,7 +304,11 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
     auto const data = files.empty() ? pentad::io::TextData(sample_text, "the built-in text", options.seq, seed)
                                     : pentad::io::TextData(files, options.seq, seed);
     describe_neighbour(options, schedules.training(), mesh, ranks);
+    std::optional<pentad::io::Checkpoint> checkpoint;
+    if (!options.weights.empty())
+        ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });
     auto const training = make_training(options, {communicators, data, settings, schedules});
+    if (checkpoint) training->import_weights(*checkpoint);
 
     Outcome outcome(rank);
     std::optional<pentad::io::LineFile> log;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/comm/communicator.hpp>
+#include <pentad/io/checkpoint.hpp>
 #include <pentad/io/text_data.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/schedules.hpp>
@@ -21,6 +22,9 @@ class Training {
     virtual pentad::train::StepResult evaluate(std::int64_t number) = 0;
     /// The weights and the text of their config.json, in place together or not at all. Collective; rank 0 writes.
     virtual void export_weights(std::filesystem::path const& folder, std::string const& config) = 0;
+    /// Weights to begin with. Collective; each rank reads its part.
+    /// @throws std::invalid_argument where the checkpoint does not fit the model
+    virtual void import_weights(pentad::io::Checkpoint const& checkpoint) = 0;
     /// Text that the model goes on with, the same on every rank.
     virtual std::string sample(std::string const& prompt, std::int64_t bytes) = 0;
     /// Collective: FLOP/s of this rank's GEMM, in the element type of the run, while all ranks measure.

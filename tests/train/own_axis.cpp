@@ -1,7 +1,7 @@
 // ranks: 4 8
 //
-// An axis of the user's own, replica, beside dp: gradients, their norm, ZeRO and the ledger take it from the layout of the
-// stream and the mesh. Training on replica x dp is training on one dp of as many ranks.
+// An axis of the user's own, replica, beside dp: gradients, their norm, ZeRO and the ledger take it from the layout of
+// the stream and the mesh. Training on replica x dp is training on one dp of as many ranks.
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/observe/ledger.hpp>
@@ -19,8 +19,7 @@ namespace {
 struct replica {
     static constexpr std::string_view name = "replica";
 };
-using OwnStream =
-    Layout<f64, Dims<Dim<batch, dynamic, replica, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>>;
+using OwnStream = Layout<f64, Dims<Dim<batch, dynamic, replica, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>>;
 using OwnMesh = Mesh<Axis<replica>, Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>;
 
 struct Run {
@@ -34,8 +33,8 @@ Run run(M const& mesh, train::RunSettings const& settings) {
     Context<Exec> const context(communicators);
     std::string const text = varied_text();
     io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
-    auto schedule = pipeline::generate("1f1b", {.ranks = communicators.extent("pp"),
-                                                .micro_batches = static_cast<int>(settings.micro_batches)});
+    auto schedule = pipeline::generate(
+        "1f1b", {.ranks = communicators.extent("pp"), .micro_batches = static_cast<int>(settings.micro_batches)});
     train::Trainer<Stream, Exec> trainer(context, settings, train::ProvenSchedules(std::move(schedule)), data);
     observe::ledger().clear();
     Run result{};
