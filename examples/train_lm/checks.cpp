@@ -661,7 +661,8 @@ std::optional<std::string> check_files(Options const& options) {
     add("--log", options.log, true);
     add("--trace", options.trace, true);
     if (std::filesystem::path const folder = options.dump_weights; !folder.empty())
-        for (auto const* const name : {"model.safetensors", "config.json"}) add("--dump-weights", folder / name, true);
+        for (auto const* const name : {"model.safetensors", "model.safetensors.index.json", "config.json"})
+            add("--dump-weights", folder / name, true);
     if (auto refusal = pentad::io::refusal_of(files)) return refusal;
     if (auto refusal = check_data(options)) return refusal;
     if (auto refusal = check_schedule_file(options)) return refusal;

@@ -22,7 +22,7 @@ extern template SequenceLayers<pentad::bf16> pentad::train::decoder_layers();
 
 namespace train_lm {
 
-/// A safetensors file and a config.json (weights_file.cpp).
+/// A checkpoint with its config.json (weights_file.cpp).
 template <class A>
 std::unique_ptr<pentad::train::WeightSink<A>> make_sink(std::filesystem::path const& folder, std::string const& config);
 extern template std::unique_ptr<pentad::train::WeightSink<double>> make_sink(std::filesystem::path const&,

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""train_lm with models and weights from files: train_lm_models.py TRAIN_LM MPIEXEC. Each family trains from its config.json, is dumped, and
+goes on from the dump on another mesh with the same numbers; what does not fit is refused in one sentence."""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+TRAIN_LM, MPIEXEC = sys.argv[1:]
+RUN = "--seq 16 --batch 8 --micro-batches 2 --dtype f64 --quiet --warmup 0 --lr 0.01".split()
+COMMON = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 257,
+          "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32"}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
+EXPERTS = {"num_experts_per_tok": 2, "router_aux_loss_coef": 0.01}
+FAMILIES = {
+    "llama": {"rope_theta": 500000.0, "rope_scaling": LLAMA3, "head_dim": 16, "tie_word_embeddings": True},
+    "mistral": {"sliding_window": None},
+    "mixtral": {**EXPERTS, "num_local_experts": 4, "sliding_window": None},
+    "qwen2": {"use_sliding_window": False, "sliding_window": 4096},
+    "qwen3": {"head_dim": 16},
+    "qwen3_moe": {**EXPERTS, "num_experts": 4, "moe_intermediate_size": 24, "norm_topk_prob": False, "mlp_only_layers": [1], "decoder_sparse_step": 1},
+}
+
+
+def expect(condition, what):
+    if not condition:
+        raise SystemExit(what)
+
+
+def train(ranks, *flags):
+    return subprocess.run([MPIEXEC, "-n", str(ranks), TRAIN_LM, *RUN, *map(str, flags)], capture_output=True, text=True, timeout=120)
+
+
+def losses(ranks, log, *flags):
+    done = train(ranks, "--log", log, *flags)
+    expect(done.returncode == 0 and not done.stderr, f"{ranks} ranks, {flags}: {done}")
+    return [step["loss"] for step in map(json.loads, log.read_text().splitlines()) if step["event"] == "step"]
+
+
+def refuses(message, ranks, *flags):
+    done = train(ranks, *flags)
+    expect(done.returncode == 2 and re.fullmatch(r"train_lm: [^\n]+\n", done.stderr) and re.search(message, done.stderr) and not done.stdout,
+           f"{flags}: wanted {message}, got {done}")
+
+
+def family(name, folder):
+    config, dump, log = folder / "config.json", folder / "dump", folder / "log"
+    config.write_text(json.dumps({"model_type": name, **COMMON, **FAMILIES[name]}))
+    dump.mkdir()
+    drawn = losses(1, log, "--model", config, "--steps", 2, "--dump-weights", dump, "--seed", 3)
+    expect(drawn[1] < drawn[0], f"{name} does not learn: {drawn}")
+    written = json.loads((dump / "config.json").read_text())
+    expect(written["model_type"] == ("llama" if name == "mistral" else name), written)
+    # On from there, with other data, on one rank and on a mesh: another loss than with drawn weights, and the same one.
+    go_on = ["--model", dump, "--weights", dump, "--steps", 3, "--seed", 4]
+    alone = losses(1, log, *go_on)
+    fresh = losses(1, log, "--model", dump, "--steps", 1, "--seed", 4)
+    expect(abs(alone[0] - fresh[0]) > 1e-3, f"{name}: the weights were not read: {alone[0]}, {fresh[0]}")
+    mesh = "pp=2,ep=2,tp=2" if "experts" in str(FAMILIES[name]) else "pp=2,cp=2,tp=2"
+    spread = losses(8, log, *go_on, "--mesh", mesh, "--zero", 1)
+    expect(max(abs(a - b) for a, b in zip(alone, spread)) < 1e-10, f"{name} on {mesh}: {spread}, alone {alone}")
+    return config, dump
+
+
+def bad_input(config, dump):
+    folder = config.parent
+    other = folder / "other.json"
+    other.write_text(json.dumps({**json.loads(config.read_text()), "quantization_config": {"bits": 4}}))
+    refuses("--model .*other.json: .* the field 'quantization_config' is not known", 2, "--model", other)
+    refuses("--hidden and --model: the file says all of the model; leave out --hidden", 1, "--model", config, "--hidden", 64)
+    refuses("No such file", 2, "--model", folder / "none.json")
+    refuses(r"--model .*: --heads 4 is not divisible by tp = 8: try --mesh", 8, "--model", config, "--mesh", "tp=8")
+    wider = folder / "wider.json"
+    wider.write_text(json.dumps({**json.loads(config.read_text()), "intermediate_size": 64}))
+    refuses(r"dump does not fit the model: it has 12 tensors of another shape \(model.layers.0.mlp.gate_proj.weight", 2, "--model", wider, "--weights", dump)
+    shards = dump / "model.safetensors"
+    whole = shards.read_bytes()
+    shards.write_bytes(whole[:len(whole) // 2])
+    refuses("cannot read", 2, "--model", config, "--weights", dump)
+    shards.write_bytes(whole)
+    refuses("--dump-weights .* would overwrite --weights", 1, "--model", config, "--weights", dump, "--dump-weights", dump)
+
+
+with tempfile.TemporaryDirectory() as name:
+    made = {}
+    for one in FAMILIES:
+        folder = pathlib.Path(name) / one
+        folder.mkdir()
+        made[one] = family(one, folder)
+        print(f"{one}: ok", flush=True)
+    bad_input(*made["qwen2"])
+    print("bad_input: ok", flush=True)
