@@ -8,7 +8,8 @@ import harness
 import programs
 
 NOBODY = 65534
-REPLACES = {"--model-json": ["--model"], "--hardware-json": ["--hardware"], "--schedule-file": ["--schedule", "--stages", "--micro-batches"]}
+REPLACES = {"--model-json": ["--model"], "--hardware-json": ["--hardware"], "--schedule-file": ["--schedule", "--stages", "--micro-batches"],
+            "--model": ["--layers", "--hidden", "--heads", "--kv-heads", "--ffn"]}
 TEXT = ("Pentad trains language models over a mesh of ranks; this text is what the trials read. " * 250).encode()
 
 
@@ -82,6 +83,8 @@ class World:
             "--schedule-file": ["schedule.txt", "schedule.json", "zb-v.txt", "zb-v.json"],
             "--ran": ["trace.json"],
             "--model-json": ["weights/config.json"],
+            ("train_lm", "--model"): ["weights/config.json"],
+            "--weights": ["weights/model.safetensors"],
             "--hardware-json": ["machine.json"],
             "PENTAD_TUNING": ["tuning"],
         }
