@@ -168,13 +168,13 @@ Candidate sleeping(Named const& what, int micro_batches, double milliseconds) {
     return candidate;
 }
 
-Candidate training(Named const& what, int micro_batches, io::TextData const& data) {
+Candidate training(Named const& what, int micro_batches, io::TokenData const& data) {
     struct Run {
         comm::Communicators communicators;
         Context<Exec> context{communicators};
         train::Trainer<Stream, Exec> trainer;
 
-        Run(train::RunSettings const& settings, pipeline::Schedule const& schedule, io::TextData const& text)
+        Run(train::RunSettings const& settings, pipeline::Schedule const& schedule, io::TokenData const& text)
             : communicators(MPI_COMM_WORLD, train::for_schedule(FiveAxes(1, ranks, 1, 1, 1), schedule)),
               trainer(context, settings, train::ProvenSchedules(schedule), text) {}
     };
@@ -205,7 +205,7 @@ int main(int argc, char** argv) {
 
     std::string text;
     for (int i = 0; i < 100'000; ++i) text += static_cast<char>((i * i / 3 + 7 * i) % 250 + 1);
-    io::TextData const data(text, "the text", 256, 1);
+    io::TokenData const data(text, "the text", 256, 1);
     std::vector<Candidate> candidates;
     for (Named const& what : {Named{"1f1b"},
                               {"gpipe"},

@@ -160,6 +160,8 @@ constexpr std::array rules{
              return given(&O::moe_every, o) + " is more than " + given(&O::layers, o) +
                     ", so that no layer has experts";
          }},
+    Rule{&O::vocab, [](O const& o) { return !o.tokens.empty() || o.vocab >= 256; },
+         [](O const& o) { return given(&O::vocab, o) + " is less than the 256 bytes of text"; }},
     Rule{&O::batch, [](O const& o) { return divides(o.batch_divisor(), o.batch); },
          [](O const& o) {
              return indivisible(&O::batch, o,
@@ -519,6 +521,18 @@ std::string refuse_output(std::string const& flag, std::filesystem::path const& 
 }
 
 std::optional<std::string> check_data(O const& o) {
+    if (!o.tokens.empty()) {
+        if (!o.data.empty()) return "--tokens and --data: give files of tokens or of text";
+        if (o.sample > 0) return "--sample " + text(o.sample) + " is for text: leave it out with --tokens";
+        try {
+            (void)pentad::io::TokenData(token_files(o), o.vocab, o.seq, 1);
+        } catch (pentad::io::FileError const& error) {
+            return std::string("--tokens: ") + error.what();
+        } catch (std::invalid_argument const& error) {
+            return std::string("--tokens: ") + error.what();
+        }
+        return std::nullopt;
+    }
     std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
     std::string which;
     auto const add = [&](std::string name, std::int64_t bytes) {
@@ -597,6 +611,14 @@ pentad::pipeline::Schedule make_schedule(Options const& options) {
                                          : pentad::io::read_schedule(options.schedule_file);
 }
 
+std::vector<pentad::io::TokenFile> token_files(Options const& options) {
+    using pentad::io::TokenFormat;
+    auto const other = options.token_type == "uint32" ? TokenFormat::uint32 : TokenFormat::uint16;
+    std::vector<pentad::io::TokenFile> files;
+    for (auto const& path : options.tokens) files.push_back({path, pentad::io::token_format(path, other)});
+    return files;
+}
+
 std::optional<std::string> check(Options const& options, int ranks) {
     Options completed = options;
     for (auto const name : axis_names)
@@ -644,6 +666,7 @@ std::vector<pentad::comm::Fact> input_facts(Options const& options) {
         facts.push_back({"input files", path + " (" + pentad::io::fingerprint(path) + ")"});
     };
     for (auto const& path : options.data) add(path);
+    for (auto const& path : options.tokens) add(path);
     if (!options.schedule_file.empty()) add(options.schedule_file);
     for (auto const& path : model_files(options)) add(path);
     return facts;
@@ -655,6 +678,7 @@ std::optional<std::string> check_files(Options const& options) {
         if (!path.empty()) files.push_back({flag, path, is_output});
     };
     for (auto const& path : options.data) add("--data", path, false);
+    for (auto const& path : options.tokens) add("--tokens", path, false);
     add("--schedule-file", options.schedule_file, false);
     for (auto const& path : model_files(options)) add("--weights", path, false);
     if (auto const* const tuning = pentad::comm::environment::tuning()) add("PENTAD_TUNING", tuning, false);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pentad/comm/agreement.hpp>
+#include <pentad/io/token_data.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/pipeline/schedule.hpp>
 
@@ -27,9 +28,11 @@ struct Options {
     /// Outermost first; after parse() all five axes are here, those not named with extent 1.
     std::vector<MeshAxis> mesh;
 
-    std::vector<std::string> data; ///< files; none: the text that the program carries
+    std::vector<std::string> data;     ///< files; none: the text that the program carries
+    std::vector<std::string> tokens;   ///< files of tokens, instead of text
+    std::string token_type = "uint16"; ///< of files that do not say: uint16, uint32
     std::int64_t vocab = 256;
-    std::optional<std::int64_t> ignore_byte; ///< targets equal to it carry no loss
+    std::optional<std::int64_t> ignore_token; ///< a target that carries no loss
 
     std::string model;                             ///< a config.json, or its folder; empty: the sizes below
     std::optional<pentad::model::Model> described; ///< what it says; then the sizes below follow it
@@ -49,6 +52,8 @@ struct Options {
     std::int64_t micro_batches = 1; ///< in a step
     std::int64_t seq = 192;
     double lr = 1e-3;
+    double min_lr = -1; ///< negative: a tenth of lr
+    double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
     std::int64_t warmup = 10; ///< steps
     double weight_decay = 0.1;
     double clip = 1; ///< largest global norm of the gradient; 0: any
@@ -92,6 +97,8 @@ struct Options {
 
 /// "3,5,4,4" as numbers; none where it is anything else.
 [[nodiscard]] std::optional<std::vector<std::size_t>> stage_layers(std::string_view text);
+/// The files of --tokens with their formats.
+[[nodiscard]] std::vector<pentad::io::TokenFile> token_files(Options const& options);
 /// The schedule that the options name, of a file or by name. @throws std::invalid_argument, io::FileError
 [[nodiscard]] pentad::pipeline::Schedule make_schedule(Options const& options);
 

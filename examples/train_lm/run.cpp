@@ -101,10 +101,14 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.recompute = o.recompute;
     s.zero_stage = static_cast<int>(o.zero);
     s.bucket_elements = size(o.bucket_elements);
-    if (o.ignore_byte) s.ignored = static_cast<std::uint8_t>(*o.ignore_byte);
+    if (o.ignore_token) s.ignored = static_cast<std::int32_t>(*o.ignore_token);
     s.steps = o.steps;
     s.learning_rate = o.lr;
+    if (o.min_lr >= 0) s.min_learning_rate = o.min_lr;
     s.warmup = o.warmup;
+    s.beta1 = o.beta1;
+    s.beta2 = o.beta2;
+    s.epsilon = o.epsilon;
     s.weight_decay = o.weight_decay;
     s.clip = o.clip;
     s.max_bad_steps = o.max_bad_steps;
@@ -301,8 +305,10 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
     pentad::comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     std::vector<std::filesystem::path> const files(options.data.begin(), options.data.end());
     auto const seed = static_cast<std::uint64_t>(options.seed);
-    auto const data = files.empty() ? pentad::io::TextData(sample_text, "the built-in text", options.seq, seed)
-                                    : pentad::io::TextData(files, options.seq, seed);
+    auto const data = !options.tokens.empty()
+                          ? pentad::io::TokenData(token_files(options), options.vocab, options.seq, seed)
+                      : files.empty() ? pentad::io::TokenData(sample_text, "the built-in text", options.seq, seed)
+                                      : pentad::io::TokenData(files, options.seq, seed);
     describe_neighbour(options, schedules.training(), mesh, ranks);
     std::optional<pentad::io::Checkpoint> checkpoint;
     if (!options.weights.empty())

@@ -4,7 +4,7 @@
 
 #include <pentad/comm/communicator.hpp>
 #include <pentad/io/checkpoint.hpp>
-#include <pentad/io/text_data.hpp>
+#include <pentad/io/token_data.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/schedules.hpp>
 
@@ -33,7 +33,7 @@ class Training {
 
 struct TrainingSetup {
     pentad::comm::Communicators& communicators;
-    pentad::io::TextData const& data;
+    pentad::io::TokenData const& data;
     pentad::train::RunSettings settings;
     pentad::train::ProvenSchedules schedules;
 };

@@ -53,7 +53,6 @@
 #include <pentad/io/schedule_file.hpp>
 #include <pentad/io/temporaries.hpp>
 #include <pentad/io/tensor_box.hpp>
-#include <pentad/io/text_data.hpp>
 #include <pentad/io/token_data.hpp>
 #include <pentad/kernels/activation.hpp>
 #include <pentad/kernels/adamw.hpp>

@@ -90,7 +90,7 @@ TEST_CASE("without flags, everything has a value that works on any number of ran
 
 TEST_CASE("every flag reaches its option") {
     auto const o = options_of(
-        "--mesh tp=2,dp=3,cp=1 --data a --data b --vocab 300 --ignore-byte 10 --steps 7 --batch 12 --micro-batches 2 "
+        "--mesh tp=2,dp=3,cp=1 --data a --data b --vocab 300 --ignore-token 10 --steps 7 --batch 12 --micro-batches 2 "
         "--seq 64 "
         "--layers 6 --hidden 96 --heads 6 --kv-heads 2 --ffn 128 --experts 4 --top-k 3 --moe-every 2 --tie-embeddings "
         "--sequence-parallel on --schedule gpipe --cp allgather --zigzag --zero 1 --bucket-elements 1000 --recompute "
@@ -106,7 +106,7 @@ TEST_CASE("every flag reaches its option") {
     CHECK(o.extent("ep") == 1);
     CHECK(o.data == std::vector<std::string>{"a", "b"});
     CHECK(o.vocab == 300);
-    CHECK(o.ignore_byte == 10);
+    CHECK(o.ignore_token == 10);
     CHECK(o.steps == 7);
     CHECK(o.batch == 12);
     CHECK(o.micro_batches == 2);
@@ -195,10 +195,12 @@ TEST_CASE("a value that cannot be read is refused with one that works") {
     CHECK(mended("--sequence-parallel yes") ==
           "--sequence-parallel yes is none of on, off: try --sequence-parallel off");
     CHECK(mended("--zero 2") == "--zero 2 is not between 0 and 1: try --zero 0");
-    CHECK(mended("--ignore-byte 256") == "--ignore-byte 256 is not between 0 and 255: try --ignore-byte 255");
-    CHECK(mended("--ignore-byte x") == "--ignore-byte x is not a whole number: try --ignore-byte 0");
-    CHECK(mended("--ignore-byte") == "--ignore-byte needs a value, B: try --ignore-byte 0");
-    CHECK(mended("--vocab 100") == "--vocab 100 is not between 256 and 16777216: try --vocab 256");
+    CHECK(mended("--ignore-token 16777217") ==
+          "--ignore-token 16777217 is not between 0 and 16777216: try --ignore-token 16777216");
+    CHECK(mended("--ignore-token x") == "--ignore-token x is not a whole number: try --ignore-token 0");
+    CHECK(mended("--ignore-token") == "--ignore-token needs a value, N: try --ignore-token 0");
+    CHECK(mended("--vocab 100") == "--vocab 100 is less than the 256 bytes of text: try --vocab 256");
+    CHECK(mended("--vocab 1") == "--vocab 1 is not between 2 and 16777216: try --vocab 256");
     CHECK(mended("--steps 3 --steps 4") == "--steps is given twice: try --steps 3");
     CHECK(error_of("--log") == "--log needs a value, FILE");
     CHECK(parse_words({"--prompt", ""}, 1).error.empty());

@@ -4,6 +4,7 @@ goes on from the dump on another mesh with the same numbers; what does not fit i
 import json
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,25 @@ def family(name, folder):
     return config, dump
 
 
+def tokens(config, folder):
+    """Tokens of any vocabulary, in the three forms: the same numbers."""
+    numbers = [(i * i + 3 * i) % 1000 for i in range(2000)]
+    large = folder / "large.json"
+    large.write_text(json.dumps({**json.loads(config.read_text()), "vocab_size": 1000}))
+    (folder / "u16").write_bytes(struct.pack(f"<{len(numbers)}H", *numbers))
+    (folder / "u32").write_bytes(struct.pack(f"<{len(numbers)}I", *numbers))
+    head = "{'descr': '<i4', 'fortran_order': False, 'shape': (2000,), }".ljust(117) + "\n"
+    (folder / "t.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + struct.pack(f"<{len(numbers)}i", *numbers))
+    usual = ["--model", large, "--steps", 2, "--min-lr", 0.001, "--beta1", 0.8, "--beta2", 0.99, "--epsilon", 1e-6]
+    found = [losses(ranks, folder / "log", *usual, *flags) for ranks, flags in (
+        (1, ["--tokens", folder / "u16"]), (2, ["--tokens", folder / "u32", "--token-type", "uint32"]), (4, ["--tokens", folder / "t.npy"]))]
+    expect(all(abs(a - b) < 1e-12 for one in found[1:] for a, b in zip(found[0], one)), f"tokens: {found}")
+    other = losses(1, folder / "log", "--model", large, "--steps", 2, "--tokens", folder / "u16")
+    expect(other[0] == found[0][0] and other[1] != found[0][1], f"the optimizer's flags change nothing: {other}, {found[0]}")
+    refuses("--tokens and --data: give files of tokens or of text", 1, "--model", large, "--tokens", folder / "u16", "--data", folder / "u16")
+    refuses("--sample 3 is for text", 1, "--model", large, "--tokens", folder / "u16", "--sample", 3)
+
+
 def bad_input(config, dump):
     folder = config.parent
     other = folder / "other.json"
@@ -90,5 +110,7 @@ with tempfile.TemporaryDirectory() as name:
         folder.mkdir()
         made[one] = family(one, folder)
         print(f"{one}: ok", flush=True)
+    tokens(made["llama"][0], pathlib.Path(name))
+    print("tokens: ok", flush=True)
     bad_input(*made["qwen2"])
     print("bad_input: ok", flush=True)

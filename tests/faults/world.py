@@ -69,6 +69,7 @@ class World:
 
     def make_corpus(self):
         (self.corpus / "text").write_bytes(TEXT)
+        (self.corpus / "tokens").write_bytes(b"".join(bytes([byte, 0]) for byte in TEXT))
         (self.corpus / "weights").mkdir()
         self.run("pentad_schedule", [*self.baseline("pentad_schedule"), ("--text", "schedule.txt"), ("--json", "schedule.json")])
         self.run("pentad_schedule", [("--schedule", "zb-v"), ("--stages", "2"), ("--micro-batches", "4"), ("--text", "zb-v.txt"), ("--json", "zb-v.json")])
@@ -79,6 +80,7 @@ class World:
         self.run("pentad_schedule", [("--schedule", "1f1b"), ("--stages", "1"), ("--micro-batches", "1"), ("--text", "one.txt"), ("--json", "one.json")])
         self.good = {
             "--data": ["text"],
+            "--tokens": ["tokens"],
             ("train_lm", "--schedule-file"): ["one.txt", "one.json"],
             "--schedule-file": ["schedule.txt", "schedule.json", "zb-v.txt", "zb-v.json"],
             "--ran": ["trace.json"],

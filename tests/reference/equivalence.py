@@ -22,7 +22,7 @@ import check_equivalence
 import launch
 import text_windows
 
-IGNORED = 10  # the byte of --ignore-byte
+IGNORED = 10  # the byte of --ignore-token
 MODEL = {"layers": 2, "hidden": 32, "heads": 4, "kv-heads": 2, "ffn": 48, "vocab": 260, "seq": 16, "batch": 8,
          "micro-batches": 2, "steps": 5, "lr": 0.003, "warmup": 2, "clip": 0.5, "seed": 7, "dtype": "f64"}
 MOE = {"experts": 4, "top-k": 2, "aux-coef": 0.02, "z-coef": 0.002}
@@ -91,16 +91,16 @@ FIXED = [
     Case("dp=2,tp=2", "--zero 1 --sequence-parallel on", {"dtype": "f32"}),
     Case("dp=2,pp=2,ep=2", "--zero 1", {**MOE, "dtype": "f32"}), Case("cp=2,tp=2", "--zigzag", {"dtype": "f32"}),
     # targets that carry no loss
-    Case("dp=2,cp=2", "--zero 1", {"ignore-byte": 101}), Case("pp=2,tp=2", "", {**MOE, "ignore-byte": 101}),
-    Case("cp=2", "", {"ignore-byte": IGNORED}, "one cp rank"), Case("cp=4,tp=2", "--sequence-parallel on", {**MOE, "ignore-byte": IGNORED}, "one cp rank"),
-    Case("cp=2,dp=2", "--zigzag --zero 1", {"ignore-byte": IGNORED}, "one cp rank"),
-    Case("pp=2", "", {"ignore-byte": IGNORED, "batch": 4, "micro-batches": 4}, "one sequence"),
-    Case("pp=2,cp=2", "--schedule gpipe", {**MOE, "ignore-byte": IGNORED, "batch": 4, "micro-batches": 4}, "one sequence"),
-    Case("dp=4", "--zero 1", {"ignore-byte": IGNORED, "batch": 4, "micro-batches": 1}, "one sequence"),
-    Case("dp=2,ep=2", "", {**MOE, "ignore-byte": IGNORED, "batch": 4, "micro-batches": 1}, "one sequence"),
-    Case("dp=2,tp=2", "--zero 1 --sequence-parallel on", {"ignore-byte": IGNORED}, "none", valid=False),
-    Case("pp=2,cp=2", "--zigzag", {**MOE, "ignore-byte": IGNORED}, "none", valid=False),
-    Case("dp=1", "", {"ignore-byte": IGNORED}, "none", valid=False),
+    Case("dp=2,cp=2", "--zero 1", {"ignore-token": 101}), Case("pp=2,tp=2", "", {**MOE, "ignore-token": 101}),
+    Case("cp=2", "", {"ignore-token": IGNORED}, "one cp rank"), Case("cp=4,tp=2", "--sequence-parallel on", {**MOE, "ignore-token": IGNORED}, "one cp rank"),
+    Case("cp=2,dp=2", "--zigzag --zero 1", {"ignore-token": IGNORED}, "one cp rank"),
+    Case("pp=2", "", {"ignore-token": IGNORED, "batch": 4, "micro-batches": 4}, "one sequence"),
+    Case("pp=2,cp=2", "--schedule gpipe", {**MOE, "ignore-token": IGNORED, "batch": 4, "micro-batches": 4}, "one sequence"),
+    Case("dp=4", "--zero 1", {"ignore-token": IGNORED, "batch": 4, "micro-batches": 1}, "one sequence"),
+    Case("dp=2,ep=2", "", {**MOE, "ignore-token": IGNORED, "batch": 4, "micro-batches": 1}, "one sequence"),
+    Case("dp=2,tp=2", "--zero 1 --sequence-parallel on", {"ignore-token": IGNORED}, "none", valid=False),
+    Case("pp=2,cp=2", "--zigzag", {**MOE, "ignore-token": IGNORED}, "none", valid=False),
+    Case("dp=1", "", {"ignore-token": IGNORED}, "none", valid=False),
 ]
 
 
@@ -157,7 +157,7 @@ def random_case(draw, max_ranks):
     if draw.random() < 0.4:
         model["tie-embeddings"] = True
     if draw.random() < 0.3:
-        model["ignore-byte"] = draw.choice(b" et")
+        model["ignore-token"] = draw.choice(b" et")
     axes = [f"{axis}={size}" for axis, size in extent.items() if size > 1 or draw.random() < 0.3]
     draw.shuffle(axes)
     name, chunks = draw.choice([(name, chunks) for name, numbers in SCHEDULES.items() for chunks in numbers

@@ -2,8 +2,8 @@
 """LlamaForCausalLM and MixtralForCausalLM in plain PyTorch, following Hugging Face's modeling_llama.py and
 modeling_mixtral.py function by function, for checkpoints that train_lm has dumped.
 
-    llama_mixtral.py FOLDER --data FILE... --seq N --batch B [--seed S] [--step K] [--ignore-byte B]
-    llama_mixtral.py FOLDER --windows FILE [--ignore-byte B]
+    llama_mixtral.py FOLDER --data FILE... --seq N --batch B [--seed S] [--step K] [--ignore-token B]
+    llama_mixtral.py FOLDER --windows FILE [--ignore-token B]
 
 prints the cross-entropy (with --log, compares it) of the model in FOLDER (config.json, model.safetensors): on the batch that train_lm draws at step
 K, counted from 0 (after `train_lm --steps K`, its final_loss); or on windows of tokens, a JSON list of lists.
@@ -208,7 +208,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--windows", metavar="FILE")
-    parser.add_argument("--ignore-byte", type=int, metavar="B")
+    parser.add_argument("--ignore-token", type=int, metavar="B")
     parser.add_argument("--transformers", action="store_true")
     parser.add_argument("--log", type=pathlib.Path, help="of the run: its final_loss must be the same within 1e-5")
     text_windows.add_arguments(parser)
@@ -230,7 +230,7 @@ def main():
             logits = transformers_logits(tokens, arguments.folder, weights["model.norm.weight"].dtype)
         else:
             logits, _ = causal_lm(tokens, weights, config)
-    loss = cross_entropy(logits, windows, arguments.ignore_byte).item()
+    loss = cross_entropy(logits, windows, arguments.ignore_token).item()
     if not arguments.log:
         print(f"{loss:.17g}")
         return

@@ -56,7 +56,7 @@ void change(train::RunSettings& run, Change const& f) {
 template <class Stream>
 struct Training {
     std::string text;
-    io::TextData data;
+    io::TokenData data;
     train::Trainer<Stream, Exec> trainer;
 
     /// By 1F1B.

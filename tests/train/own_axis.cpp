@@ -32,7 +32,7 @@ Run run(M const& mesh, train::RunSettings const& settings) {
     comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     Context<Exec> const context(communicators);
     std::string const text = varied_text();
-    io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
     auto schedule = pipeline::generate(
         "1f1b", {.ranks = communicators.extent("pp"), .micro_batches = static_cast<int>(settings.micro_batches)});
     train::Trainer<Stream, Exec> trainer(context, settings, train::ProvenSchedules(std::move(schedule)), data);

@@ -142,7 +142,7 @@ void check(train::RunSettings const& settings, Variant how) {
 Outcome emulate(train::RunSettings const& settings, int stages, int updates, auto version) {
     Alone const mesh;
     auto const text = varied_text();
-    io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
     Setup<Exec> const setup{.context = mesh.context,
                             .hidden = settings.model.hidden,
                             .batch = settings.batch / settings.micro_batches,
@@ -389,7 +389,7 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
         zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, 0, 1 << 20);
         train::Batch<Stream, Exec> batch(setup, 4, {});
         auto const text = varied_text();
-        io::TextData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+        io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
         batch.load(data, 1);
         train::Executor<Model, Stream, Exec> executor(mesh.context, model,
                                                       {setup.batch, setup.seq, sizes(settings.model).hidden});

@@ -1,7 +1,7 @@
 // The tokens and targets of a step: this rank's part of the global batch, the same batch on every mesh.
 #pragma once
 
-#include <pentad/io/text_data.hpp>
+#include <pentad/io/token_data.hpp>
 #include <pentad/layers/layer.hpp>
 
 #include <cstddef>
@@ -19,7 +19,8 @@ class Batch {
     using Tokens = token_values_t<Stream, i32>;
     using Counts = summed_t<f64, Dims<Dim<flat>>, Tokens>;
 
-    Batch(Setup<Exec> const& setup, std::size_t micro_batches, std::optional<std::uint8_t> ignored)
+    /// @param ignored a target that carries no loss
+    Batch(Setup<Exec> const& setup, std::size_t micro_batches, std::optional<i32> ignored)
         : setup_(&setup), micro_batches_(micro_batches), ignored_(ignored) {
         for (std::size_t i = 0; i < micro_batches * setup.slices; ++i) {
             tokens_.emplace_back(setup.context, extents());
@@ -33,7 +34,7 @@ class Batch {
 
     /// Fills in the batch of a step (from 1), and counts the valid targets, over all ranks, in each of `groups` groups
     /// of its micro-batches. Collective.
-    void load(io::TextData const& data, std::int64_t step, int groups = 1) {
+    void load(io::TokenData const& data, std::int64_t step, int groups = 1) {
         auto const& communicators = setup_->context.communicators();
         auto const partition = setup_->partition();
         std::size_t const shard = communicators.shard_index(Tokens::value.dimensions[1].axes);
@@ -48,9 +49,9 @@ class Batch {
                     data.read(static_cast<std::int64_t>(sequence), window_);
                     for (std::size_t column = 0; column < columns; ++column) {
                         std::size_t const position = slice * setup_->seq + partition.global_index(shard, column);
-                        auto const target = static_cast<std::uint8_t>(window_[position + 1]);
+                        i32 const target = window_[position + 1];
                         bool const counts = !ignored_ || target != *ignored_;
-                        host_tokens_[row * columns + column] = static_cast<std::uint8_t>(window_[position]);
+                        host_tokens_[row * columns + column] = window_[position];
                         host_targets_[row * columns + column] = counts ? target : -1;
                         if (counts) ++valid_[i * valid_.size() / micro_batches_];
                     }
@@ -77,10 +78,10 @@ class Batch {
 
     Setup<Exec> const* setup_;
     std::size_t micro_batches_;
-    std::optional<std::uint8_t> ignored_;
+    std::optional<i32> ignored_;
     std::vector<Tensor<Tokens, Exec>> tokens_, targets_;
     std::vector<i32> host_tokens_, host_targets_;
-    std::vector<unsigned char> window_; ///< a sequence, in all its slices, and the byte after it
+    std::vector<i32> window_; ///< a sequence, in all its slices, and the token after it
     std::vector<double> valid_;
 };
 

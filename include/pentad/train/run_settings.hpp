@@ -31,10 +31,12 @@ struct RunSettings {
     /// A bucket of parameters is closed when it holds as many. Its gradients are reduced while the backward pass of the
     /// layers before goes on.
     std::size_t bucket_elements = std::size_t{1} << 22;
-    std::optional<std::uint8_t> ignored = std::nullopt; ///< targets of this byte carry no loss
+    std::optional<std::int32_t> ignored = std::nullopt; ///< a target that carries no loss
     std::int64_t steps = 100;                           ///< of the learning rate's schedule
-    double learning_rate = 1e-3;
+    double learning_rate = 1e-3;                        ///< after the warm-up
+    std::optional<double> min_learning_rate = {};       ///< after the last step; none: a tenth of that
     std::int64_t warmup = 10;
+    double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8; ///< of AdamW
     double weight_decay = 0.1;
     double clip = 1; ///< largest global norm of the gradient; 0: any
     /// Steps in a row whose loss or gradient is not finite, none of which changes a weight, before step() gives up.
@@ -44,13 +46,14 @@ struct RunSettings {
     std::uint64_t seed = 1;
 };
 
-/// Linear warm-up, then a cosine to a tenth of the peak at the last step. `step` counts from 1.
+/// Linear warm-up, then a cosine to the least at the last step. `step` counts from 1.
 inline double learning_rate(RunSettings const& settings, std::int64_t step) {
     if (step <= settings.warmup)
         return settings.learning_rate * static_cast<double>(step) / static_cast<double>(settings.warmup);
     double const length = static_cast<double>(std::max<std::int64_t>(settings.steps - settings.warmup, 1));
     double const progress = std::min(static_cast<double>(step - settings.warmup) / length, 1.0);
-    return settings.learning_rate * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi * progress)));
+    double const peak = settings.learning_rate, least = settings.min_learning_rate.value_or(0.1 * peak);
+    return least + (peak - least) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
 }
 
 /// The numbers of a step, the same on every rank.

@@ -42,7 +42,7 @@ class Trainer final : private StageOwner {
     /// @param registry the layers of the model's parts
     /// @throws std::invalid_argument when settings, schedules and mesh do not fit
     Trainer(Context<Exec> const& context, RunSettings const& settings, ProvenSchedules schedules,
-            io::TextData const& data, Registry const& registry = decoder_layers<Stream, Exec>())
+            io::TokenData const& data, Registry const& registry = decoder_layers<Stream, Exec>())
         : context_(&context), settings_(settings), schedules_(std::move(schedules)), data_(&data),
           setup_{context,
                  settings.model.hidden,
@@ -146,9 +146,9 @@ class Trainer final : private StageOwner {
     [[nodiscard]] bool has_copies() const { return training().placements.size() > 1; }
     [[nodiscard]] kernels::AdamWSettings optimizer_settings() const {
         return {.learning_rate = train::learning_rate(settings_, number_),
-                .beta1 = 0.9,
-                .beta2 = 0.95,
-                .epsilon = 1e-8,
+                .beta1 = settings_.beta1,
+                .beta2 = settings_.beta2,
+                .epsilon = settings_.epsilon,
                 .weight_decay = settings_.weight_decay};
     }
 
@@ -237,7 +237,7 @@ class Trainer final : private StageOwner {
     Context<Exec> const* context_;
     RunSettings settings_;
     ProvenSchedules schedules_;
-    io::TextData const* data_;
+    io::TokenData const* data_;
     Setup<Exec> setup_;
     Model model_;
     Store store_;

@@ -26,7 +26,7 @@ def trial(t):
         settings |= {"--lr": rng.choice(("1e6", "1e5")), "--clip": "0", "--warmup": "0"}
     t.label = f"train_lm {settings.get('--dtype', 'f32')}: extreme numbers"
     if t.chance(0.1):
-        settings |= {"--ignore-byte": "32", "--data": "spaces"}
+        settings |= {"--ignore-token": "32", "--data": "spaces"}
         (t.folder / "spaces").write_bytes(b" " * 1000)
         t.label = "train_lm: no target carries a loss"
     dump = t.folder / "dump"
