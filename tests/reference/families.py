@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Public models against Hugging Face's transformers (PyPI: transformers, safetensors, and a CPU torch):
+
+    families.py --train-lm TRAIN_LM --mpiexec MPIEXEC [FAMILY...]
+
+For each family a small random model is made by transformers and saved in shards. train_lm loads it on 1 rank and on 8; its first loss, its loss after 10
+steps of AdamW, and the weights that it dumps are those of PyTorch on the same batches. In f64 transformers' own casts to f32 are turned off.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import subprocess
+import tempfile
+
+import torch
+import torch.nn.functional as F
+
+import text_windows
+
+SEQ, BATCH, STEPS, SEED, RATE = 24, 8, 10, 3, 3e-3
+SIZES = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "max_position_embeddings": 64}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 5e5}
+FAMILIES = {
+    "llama": ("LlamaConfig", {"rope_parameters": LLAMA3, "head_dim": 16, "tie_word_embeddings": True}, "pp=2,cp=2,tp=2"),
+    "mistral": ("MistralConfig", {"sliding_window": None}, "dp=2,pp=2,tp=2"),
+    "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}, "pp=2,ep=2,tp=2"),
+    "qwen2": ("Qwen2Config", {"use_sliding_window": False}, "pp=2,cp=2,tp=2"),
+    "qwen3": ("Qwen3Config", {"head_dim": 16}, "pp=2,dp=2,tp=2"),
+    "qwen3_moe": ("Qwen3MoeConfig", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": False, "head_dim": 16,
+                                     "mlp_only_layers": [1], "decoder_sparse_step": 1}, "pp=2,ep=2,tp=2"),
+}
+EXACT = {torch.float64: 1e-9, torch.float32: 1e-5}
+
+
+def everything_in_f64():
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+
+
+def loss_of(model, windows):
+    logits = model(windows[:, :-1]).logits
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), windows[:, 1:].reshape(-1))
+
+
+def batch(text, step):
+    return torch.tensor([list(row) for row in text_windows.batch([text], SEQ, SEED, BATCH, step)])
+
+
+def train(model, text):
+    """The losses before each of the steps and after them."""
+    decayed, others = [], []
+    for parameter in model.parameters():
+        (decayed if parameter.ndim > 1 else others).append(parameter)
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=RATE, betas=(0.9, 0.95), eps=1e-8)
+    losses = []
+    for step in range(STEPS):
+        loss = loss_of(model, batch(text, step))
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.sqrt(sum((p.grad ** 2).sum() for p in model.parameters()))
+        for parameter in model.parameters():
+            parameter.grad *= min(1.0, 1 / (norm.item() + 1e-6))
+        optimizer.step()
+    with torch.no_grad():
+        losses.append(loss_of(model, batch(text, STEPS)).item())
+    return losses
+
+
+def run(arguments, ranks, mesh, dtype, folder, data, log, *more):
+    command = [arguments.mpiexec, "-n", str(ranks), arguments.train_lm, "--model", folder, "--weights", folder, "--data", data, "--seq", SEQ, "--batch", BATCH,
+               "--seed", SEED, "--steps", STEPS, "--lr", RATE, "--min-lr", RATE, "--warmup", 0, "--aux-coef", 0, "--z-coef", 0, "--dtype", dtype, "--log", log,
+               "--quiet", *(["--mesh", mesh] if ranks > 1 else []), *more]
+    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))}: {done.stderr}")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    return [line["loss"] for line in lines if "step" in line] + [line["final_loss"] for line in lines if "final_loss" in line]
+
+
+def check(name, arguments, folder, element):
+    import transformers
+    config_class, more, mesh = FAMILIES[name]
+    torch.manual_seed(7)
+    config = getattr(transformers, config_class)(**SIZES, **more, attn_implementation="eager")
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(element)
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    model.save_pretrained(folder / "model", max_shard_size="60KB")
+    shards = len(list((folder / "model").glob("*.safetensors")))
+    text = bytes(random.Random(5).randrange(256) for _ in range(4000))
+    (folder / "data").write_bytes(text)
+    expected = train(model, text)
+    dtype = {torch.float64: "f64", torch.float32: "f32"}[element]
+    worst_first = worst_last = 0.0
+    for ranks in (1, 8):
+        dump = folder / f"dump{ranks}"
+        dump.mkdir()
+        found = run(arguments, ranks, mesh, dtype, folder / "model", folder / "data", folder / "log", "--dump-weights", dump)
+        worst_first = max(worst_first, abs(found[0] - expected[0]))
+        worst_last = max(worst_last, abs(found[-1] - expected[-1]))
+        again = transformers.AutoModelForCausalLM.from_pretrained(dump, dtype=element, attn_implementation="eager")
+        if hasattr(again, "set_experts_implementation"):
+            again.set_experts_implementation("eager")
+        with torch.no_grad():
+            loaded = abs(loss_of(again, batch(text, STEPS)).item() - found[-1])
+        weights = max((a - b).abs().max().item() for a, b in zip(model.state_dict().values(), again.state_dict().values()))
+        print(f"{name} {dtype} on {ranks}: {shards} shards, first loss {found[0]:.12f} ({found[0] - expected[0]:+.1e}), after {STEPS} steps "
+              f"{found[-1] - expected[-1]:+.1e}, weights {weights:.1e}, loaded back {loaded:.1e}", flush=True)
+        if loaded > 10 * EXACT[element]:
+            raise SystemExit(f"{name}: what was dumped gives another loss")
+    if worst_first > EXACT[element] or worst_last > 10 * EXACT[element]:
+        raise SystemExit(f"{name} {dtype}: not PyTorch's numbers")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train-lm", required=True)
+    parser.add_argument("--mpiexec", required=True)
+    parser.add_argument("--f32", action="store_true", help="in f32, as transformers computes")
+    parser.add_argument("families", nargs="*", default=list(FAMILIES))
+    arguments = parser.parse_args()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if not arguments.f32:
+        everything_in_f64()
+    for name in arguments.families:
+        with tempfile.TemporaryDirectory() as folder:
+            check(name, arguments, pathlib.Path(folder), torch.float64 if not arguments.f32 else torch.float32)
+
+
+if __name__ == "__main__":
+    main()
