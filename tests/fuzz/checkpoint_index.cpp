@@ -1,7 +1,6 @@
 // An index of shards, beside two good ones: what is accepted names just their tensors, and no file elsewhere.
 #include "input.hpp"
 
-#include <pentad/io/atomic_file.hpp>
 #include <pentad/io/checkpoint.hpp>
 
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace {
@@ -17,22 +17,32 @@ namespace fs = std::filesystem;
 using namespace pentad;
 
 /// A folder with the golden shards, links to files and a folder, and tensors that no index may reach.
-fs::path folder() {
-    static fs::path const path = [] {
-        fs::path const outer = "/dev/shm/pentad-fuzz-index." + std::to_string(::getpid()), made = outer / "inner";
-        fs::create_directories(made / "folder");
+class Folder {
+  public:
+    Folder() {
         fs::path const golden = PENTAD_GOLDEN_DIR "/io/sharded";
-        for (char const* const name : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}) {
-            fs::copy_file(golden / name, made / name, fs::copy_options::overwrite_existing);
-            fs::copy_file(golden / name, made / "folder" / name, fs::copy_options::overwrite_existing);
-            fs::copy_file(golden / name, outer / name, fs::copy_options::overwrite_existing);
-        }
-        std::error_code is_there;
-        fs::create_symlink("/dev/zero", made / "zero", is_there);
-        fs::create_symlink("model-00001-of-00002.safetensors", made / "link", is_there);
-        return made;
-    }();
-    return path;
+        fs::create_directories(path() / "folder");
+        for (char const* const name : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"})
+            for (fs::path const& folder : {path(), path() / "folder", outer_})
+                fs::copy_file(golden / name, folder / name);
+        fs::create_symlink("/dev/zero", path() / "zero");
+        fs::create_symlink("model-00001-of-00002.safetensors", path() / "link");
+    }
+    Folder(Folder const&) = delete;
+    Folder& operator=(Folder const&) = delete;
+    ~Folder() {
+        std::error_code ignored;
+        fs::remove_all(outer_, ignored);
+    }
+    [[nodiscard]] fs::path path() const { return outer_ / "inner"; }
+
+  private:
+    fs::path outer_ = "/dev/shm/pentad-fuzz-index." + std::to_string(::getpid());
+};
+
+fs::path folder() {
+    static Folder const folder;
+    return folder.path();
 }
 
 } // namespace

@@ -117,6 +117,22 @@ TEST_CASE("golden checkpoints, of one file and of shards, have the tensors that 
     }
 }
 
+TEST_CASE("the tensors of a checkpoint outlive one that is a temporary object") {
+    std::size_t names = 0;
+    for (auto const& tensor : io::Checkpoint(golden("sharded")).tensors()) names += tensor.name.size();
+    CHECK(names == 93);
+    for (auto const& tensor : io::SafetensorsReader(golden("single/model.safetensors")).tensors())
+        names -= tensor.name.size();
+    CHECK(names == 0);
+}
+
+TEST_CASE("long names are shown whole") {
+    test::Scratch const scratch;
+    std::string const name = "model.layers.61.mlp.shared_experts.gate_proj.weight_scale_inverse";
+    test::write_text(scratch / "t", shard({name}));
+    CHECK(io::Checkpoint(scratch / "t").refusal({}).value_or("").ends_with("(" + name + ")"));
+}
+
 TEST_CASE("what does not fit a model is named in one sentence") {
     io::Checkpoint const checkpoint(golden("sharded"));
     using Expected = std::vector<io::ExpectedTensor>;

@@ -73,8 +73,8 @@ class Checkpoint {
             for (auto const& tensor : shards_[shard].tensors()) {
                 auto const [place, is_new] = index_.try_emplace(tensor.name, Place{shard, tensors_.size()});
                 if (!is_new)
-                    refuse("tensor " + one_line(tensor.name) + " is in both " + name_of(place->second.shard) + " and " +
-                           name_of(shard));
+                    refuse("tensor " + detail::shown(tensor.name) + " is in both " + name_of(place->second.shard) +
+                           " and " + name_of(shard));
                 tensors_.push_back(tensor);
             }
         if (!by_index.empty()) compare_with(by_index);
@@ -86,7 +86,10 @@ class Checkpoint {
     [[nodiscard]] std::vector<std::filesystem::path> const& files() const { return files_; }
 
     /// File by file, in the order of their data.
-    [[nodiscard]] std::vector<TensorEntry> const& tensors() const { return tensors_; }
+    [[nodiscard]] std::vector<TensorEntry> const& tensors() const& { return tensors_; }
+    [[nodiscard]] std::vector<TensorEntry> tensors() && {
+        return std::move(tensors_);
+    } // outlives a temporary checkpoint
     [[nodiscard]] bool contains(std::string_view name) const { return index_.contains(name); }
     [[nodiscard]] TensorEntry const& tensor(std::string_view name) const { return tensors_[place_of(name).tensor]; }
 
@@ -109,7 +112,7 @@ class Checkpoint {
         std::set<std::string_view> known;
         for (auto const& [name, shape] : expected) {
             known.insert(name);
-            std::string const shown = one_line(name);
+            std::string const shown = detail::shown(name);
             if (!contains(name)) {
                 missing.add(shown);
                 continue;
@@ -121,7 +124,7 @@ class Checkpoint {
                 unreadable.add(shown + " holds " + one_line(found.type));
         }
         for (auto const& [name, type, shape] : tensors_)
-            if (!known.contains(name) && !(is_ignored && is_ignored(name))) left_over.add(one_line(name));
+            if (!known.contains(name) && !(is_ignored && is_ignored(name))) left_over.add(detail::shown(name));
 
         std::string reasons;
         auto const add = [&reasons](detail::SomeNames const& names, std::string const& before,
@@ -181,7 +184,7 @@ class Checkpoint {
             if (!names.is_object() || names.empty())
                 detail::refuse_json("weight_map", "an object of tensors and their files", names);
             for (auto const& [tensor, file] : names.items()) {
-                std::string const where = "weight_map." + one_line(tensor);
+                std::string const where = "weight_map." + detail::shown(tensor);
                 auto name = detail::text(file, where);
                 if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos)
                     detail::refuse_json(where, "the name of a file in the folder of the index", file);
@@ -201,17 +204,18 @@ class Checkpoint {
         for (auto const& [tensor, file] : by_index) {
             auto const found = index_.find(tensor);
             if (found != index_.end() && shards_[found->second.shard].path().filename() == file) continue;
-            refuse("the index puts tensor " + one_line(tensor) + " into " + one_line(file) +
+            refuse("the index puts tensor " + detail::shown(tensor) + " into " + one_line(file) +
                    (found == index_.end() ? ", which lacks it" : ", and it is in " + name_of(found->second.shard)));
         }
         for (auto const& [tensor, place] : index_)
             if (!by_index.contains(tensor))
-                refuse(name_of(place.shard) + " has tensor " + one_line(tensor) + ", which the index does not name");
+                refuse(name_of(place.shard) + " has tensor " + detail::shown(tensor) +
+                       ", which the index does not name");
     }
 
     [[nodiscard]] Place place_of(std::string_view name) const {
         auto const found = index_.find(name);
-        if (found == index_.end()) refuse("it has no tensor " + one_line(name));
+        if (found == index_.end()) refuse("it has no tensor " + detail::shown(name));
         return found->second;
     }
 

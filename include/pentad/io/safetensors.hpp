@@ -54,9 +54,12 @@ inline constexpr std::string_view safetensors_type<std::int64_t> = "I64";
 
 namespace detail {
 
+/// The name of a tensor in a message: published names have up to 80 letters.
+inline std::string shown(std::string_view name) { return one_line(name, 120); }
+
 /// Bytes of an element; 0 where the format knows no such type.
 inline std::uint64_t element_bytes(std::string_view type) {
-    static constexpr std::array<std::pair<std::string_view, int>, 14> known{{{"F64", 8},
+    static constexpr std::array<std::pair<std::string_view, int>, 17> known{{{"F64", 8},
                                                                              {"F32", 4},
                                                                              {"F16", 2},
                                                                              {"BF16", 2},
@@ -69,7 +72,10 @@ inline std::uint64_t element_bytes(std::string_view type) {
                                                                              {"U16", 2},
                                                                              {"U8", 1},
                                                                              {"BOOL", 1},
-                                                                             {"F8_E4M3", 1}}};
+                                                                             {"C64", 8},
+                                                                             {"F8_E4M3", 1},
+                                                                             {"F8_E5M2", 1},
+                                                                             {"F8_E8M0", 1}}};
     for (auto const& [name, bytes] : known)
         if (name == type) return static_cast<std::uint64_t>(bytes);
     return 0;
@@ -91,12 +97,12 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view type, std::spa
 /// Throws std::invalid_argument where a file cannot hold these tensors.
 inline void check_writable(std::span<TensorEntry const> tensors) {
     std::set<std::string_view> names;
-    for (auto const& [name, type, shape] : tensors) {
-        auto const refuse = [&](char const* why) { throw std::invalid_argument("tensor " + one_line(name) + why); };
-        if (!tensor_bytes(type, shape)) refuse(" has a type or a shape that safetensors cannot hold");
-        if (name == "__metadata__" || !names.insert(name).second)
+    for (auto const& tensor : tensors) {
+        auto const refuse = [&](char const* why) { throw std::invalid_argument("tensor " + shown(tensor.name) + why); };
+        if (!tensor_bytes(tensor.type, tensor.shape)) refuse(" has a type or a shape that safetensors cannot hold");
+        if (tensor.name == "__metadata__" || !names.insert(tensor.name).second)
             refuse(" is given twice, or has the name that the format keeps for itself");
-        if (!is_printable(name)) refuse(" has a name that is not UTF-8, or has control characters");
+        if (!is_printable(tensor.name)) refuse(" has a name that is not UTF-8, or has control characters");
     }
 }
 
@@ -202,7 +208,8 @@ class SafetensorsReader {
 
     [[nodiscard]] std::filesystem::path const& path() const { return file_.path(); }
     /// In the order of their data.
-    [[nodiscard]] std::vector<TensorEntry> const& tensors() const { return tensors_; }
+    [[nodiscard]] std::vector<TensorEntry> const& tensors() const& { return tensors_; }
+    [[nodiscard]] std::vector<TensorEntry> tensors() && { return std::move(tensors_); } // outlives a temporary reader
     [[nodiscard]] std::map<std::string, std::string> const& metadata() const { return metadata_; }
 
     [[nodiscard]] bool contains(std::string_view name) const { return index_.contains(name); }
@@ -213,12 +220,12 @@ class SafetensorsReader {
     void read(std::string_view name, std::span<T> into, std::uint64_t first = 0) const {
         std::size_t const at = position(name);
         if (tensors_[at].type != safetensors_type<T>)
-            refuse("tensor " + one_line(name) + " holds " + tensors_[at].type + ", not " +
+            refuse("tensor " + detail::shown(name) + " holds " + tensors_[at].type + ", not " +
                    std::string(safetensors_type<T>));
         auto const [begin, end] = places_[at];
         std::uint64_t const count = (end - begin) / sizeof(T);
         if (first > count || into.size() > count - first)
-            refuse("tensor " + one_line(name) + " has " + std::to_string(count) + " elements; " +
+            refuse("tensor " + detail::shown(name) + " has " + std::to_string(count) + " elements; " +
                    std::to_string(into.size()) + " from the " + std::to_string(first) + "th on were asked for");
         file_.read_at(data_ + begin + first * sizeof(T), into.data(), into.size_bytes());
     }
@@ -238,8 +245,8 @@ class SafetensorsReader {
         static_assert(std::is_same_v<T, f64> || std::is_same_v<T, f32> || std::is_same_v<T, bf16>,
                       "weights are read as f64, f32 or bf16");
         std::size_t const at = position(name);
-        auto const& [tensor_name, type, shape] = tensors_[at];
-        std::string const tensor = "tensor " + one_line(tensor_name);
+        auto const& shape = tensors_[at].shape;
+        std::string const tensor = "tensor " + detail::shown(name);
         if (!detail::is_inside(box, shape))
             throw std::invalid_argument(tensor + " is " + detail::shape_text(shape) + ": it has no box of " +
                                         detail::shape_text(box.extents) + " at " + detail::shape_text(box.offsets));
@@ -247,9 +254,11 @@ class SafetensorsReader {
             throw std::invalid_argument("a box of " + detail::shape_text(box.extents) + " of " + tensor + " has " +
                                         std::to_string(detail::elements(box)) + " elements, and there is room for " +
                                         std::to_string(into.size()));
-        bool const is_real = detail::with_real_type(
-            type, [&](auto element) { read_pieces<decltype(element)>(places_[at], shape, box, into.data()); });
-        if (!is_real) refuse(tensor + " holds " + one_line(type) + "; what is read is F64, F32, BF16 and F16");
+        bool const is_real = detail::with_real_type(tensors_[at].type, [&](auto element) {
+            read_pieces<decltype(element)>(places_[at], shape, box, into.data());
+        });
+        if (!is_real)
+            refuse(tensor + " holds " + one_line(tensors_[at].type) + "; what is read is F64, F32, BF16 and F16");
     }
 
   private:
@@ -259,7 +268,7 @@ class SafetensorsReader {
 
     [[nodiscard]] std::size_t position(std::string_view name) const {
         auto const found = index_.find(name);
-        if (found == index_.end()) refuse("it has no tensor " + one_line(name));
+        if (found == index_.end()) refuse("it has no tensor " + detail::shown(name));
         return found->second;
     }
 
@@ -267,13 +276,12 @@ class SafetensorsReader {
     template <class Stored, class T>
     void read_pieces(std::pair<std::uint64_t, std::uint64_t> place, std::span<std::int64_t const> shape, Box const& box,
                      T* into) const {
-        auto const [begin, end] = place;
-        auto const bytes =
-            std::make_unique_for_overwrite<std::byte[]>(std::min(detail::Piece::most_bytes, end - begin));
+        std::uint64_t const size = place.second - place.first;
+        auto const bytes = std::make_unique_for_overwrite<std::byte[]>(std::min(detail::Piece::most_bytes, size));
         detail::Piece piece(sizeof(Stored));
         auto const read_piece = [&] {
             if (piece.runs().empty()) return;
-            file_.read_at(data_ + begin + piece.begin() * sizeof(Stored), bytes.get(),
+            file_.read_at(data_ + place.first + piece.begin() * sizeof(Stored), bytes.get(),
                           (piece.end() - piece.begin()) * sizeof(Stored));
             for (auto const& [first, count] : piece.runs()) {
                 detail::convert<Stored>(bytes.get() + (first - piece.begin()) * sizeof(Stored), into, count);
@@ -291,7 +299,7 @@ class SafetensorsReader {
     void read_metadata(detail::Json const& value) {
         if (!value.is_object()) refuse("its __metadata__ is not an object");
         for (auto const& [key, text] : value.items()) {
-            if (!text.is_string()) refuse("its __metadata__ has a value that is not a text: " + one_line(key));
+            if (!text.is_string()) refuse("its __metadata__ has a value that is not a text: " + detail::shown(key));
             metadata_[key] = text.template get<std::string>();
         }
     }
@@ -310,7 +318,7 @@ class SafetensorsReader {
             return value.contains(key) && value[key].is_array() &&
                    std::all_of(value[key].begin(), value[key].end(), is_size);
         };
-        std::string const tensor = "tensor " + one_line(name);
+        std::string const tensor = "tensor " + detail::shown(name);
         if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() || !is_sizes("shape") ||
             !is_sizes("data_offsets") || value["data_offsets"].size() != 2)
             refuse(tensor + " is not described by dtype, shape and data_offsets");
@@ -334,7 +342,7 @@ class SafetensorsReader {
         std::uint64_t last = 0;
         for (auto& [begin, end, tensor] : placed) {
             if (begin != last)
-                refuse("tensor " + one_line(tensor.name) + " begins at " + std::to_string(begin) +
+                refuse("tensor " + detail::shown(tensor.name) + " begins at " + std::to_string(begin) +
                        ", where the one before it ends at " + std::to_string(last));
             last = end;
             index_.emplace(tensor.name, tensors_.size());
