@@ -314,7 +314,7 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
     if (!options.weights.empty())
         ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });
     auto const training = make_training(options, {communicators, data, settings, schedules});
-    if (checkpoint) training->import_weights(*checkpoint);
+    if (checkpoint) ranks.on_all([&] { training->import_weights(*checkpoint); });
 
     Outcome outcome(rank);
     std::optional<pentad::io::LineFile> log;
