@@ -58,6 +58,8 @@ TEST_CASE("what families differ in") {
     CHECK(moe.find<model::Experts>(1)->width == 24);
     CHECK_FALSE(moe.find<model::Experts>(1)->renormalises);
     CHECK(moe.find<model::Experts>(3) == nullptr);
+    auto const renamed = read("qwen3_moe", {{"num_experts", nullptr}, {"num_local_experts", 6}});
+    CHECK(renamed.find<model::Experts>(0)->count == 6);
 }
 
 TEST_CASE("the scaling of rotary embedding is read in both forms") {

@@ -32,12 +32,15 @@ FAMILIES = {
     "qwen3_moe": ("Qwen3MoeConfig", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": False, "head_dim": 16,
                                      "mlp_only_layers": [1], "decoder_sparse_step": 1}, "pp=2,ep=2,tp=2"),
 }
-EXACT = {torch.float64: 1e-9, torch.float32: 1e-5}
+EXACT = {torch.float64: 1e-9, torch.float32: 1e-5}  # of losses
 
 
-def everything_in_f64():
-    torch.float32 = torch.float = torch.float64
-    torch.Tensor.float = torch.Tensor.double
+USUAL = torch.float32, torch.Tensor.float
+
+
+def everything_in_f64(on=True):
+    torch.float32 = torch.float = torch.float64 if on else USUAL[0]
+    torch.Tensor.float = torch.Tensor.double if on else USUAL[1]
 
 
 def loss_of(model, windows):
@@ -97,7 +100,7 @@ def check(name, arguments, folder, element):
     text = bytes(random.Random(5).randrange(256) for _ in range(4000))
     (folder / "data").write_bytes(text)
     expected = train(model, text)
-    dtype = {torch.float64: "f64", torch.float32: "f32"}[element]
+    dtype = "f64" if element == torch.float64 else "f32"
     worst_first = worst_last = 0.0
     for ranks in (1, 8):
         dump = folder / f"dump{ranks}"
@@ -105,7 +108,9 @@ def check(name, arguments, folder, element):
         found = run(arguments, ranks, mesh, dtype, folder / "model", folder / "data", folder / "log", "--dump-weights", dump)
         worst_first = max(worst_first, abs(found[0] - expected[0]))
         worst_last = max(worst_last, abs(found[-1] - expected[-1]))
+        everything_in_f64(False)  # files are read as they say
         again = transformers.AutoModelForCausalLM.from_pretrained(dump, dtype=element, attn_implementation="eager")
+        everything_in_f64(element == torch.float64)
         if hasattr(again, "set_experts_implementation"):
             again.set_experts_implementation("eager")
         with torch.no_grad():
@@ -127,11 +132,10 @@ def main():
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
     arguments = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    if not arguments.f32:
-        everything_in_f64()
+    everything_in_f64(not arguments.f32)
     for name in arguments.families:
         with tempfile.TemporaryDirectory() as folder:
-            check(name, arguments, pathlib.Path(folder), torch.float64 if not arguments.f32 else torch.float32)
+            check(name, arguments, pathlib.Path(folder), torch.float64 if not arguments.f32 else USUAL[0])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -193,7 +194,8 @@ inline model::Model model_from_family_config(std::string_view text) {
     std::set<std::size_t> dense;
     if (model::has_experts(family)) {
         bool const is_mixtral = family == Family::mixtral;
-        experts.count = fields.size(is_mixtral ? "num_local_experts" : "num_experts");
+        // transformers 5 calls them local everywhere.
+        experts.count = fields.size(is_mixtral || !fields.has("num_experts") ? "num_local_experts" : "num_experts");
         experts.top_k = fields.size("num_experts_per_tok", static_cast<std::int64_t>(experts.count));
         experts.width = is_mixtral ? sizes.ffn : fields.size("moe_intermediate_size");
         experts.renormalises = is_mixtral || fields.flag_or("norm_topk_prob", false);
@@ -272,7 +274,7 @@ inline nlohmann::ordered_json family_config(model::Model const& model, std::size
                                   {"factor", s.factor},
                                   {"low_freq_factor", s.low_frequency_factor},
                                   {"high_freq_factor", s.high_frequency_factor},
-                                  {"original_max_position_embeddings", s.original_positions}};
+                                  {"original_max_position_embeddings", std::llround(s.original_positions)}};
     if (family == Family::llama) {
         config["attention_bias"] = false;
         config["mlp_bias"] = false;
