@@ -131,7 +131,7 @@ TEST_CASE("of 300 damaged files of tensors each is refused in one sentence, or r
     }
     MESSAGE(refused << " refused, " << read << " read");
     CHECK(refused >= 100);
-    CHECK(read >= 30);
+    CHECK(read >= 20);
 }
 
 TEST_CASE("of 300 damaged indices each is refused in one sentence, or the tensors are those of the files") {
@@ -144,7 +144,9 @@ TEST_CASE("of 300 damaged indices each is refused in one sentence, or the tensor
     Draws draws(2);
     int refused = 0, read = 0;
     for (int i = 0; i < 300; ++i) {
-        test::write_text(folder / "model.safetensors.index.json", mutant(good, good.size(), i % 3 == 0, draws));
+        bool const is_in_metadata = i % 3 == 0; // which say nothing that is needed
+        test::write_text(folder / "model.safetensors.index.json",
+                         mutant(good, is_in_metadata ? 48 : good.size(), is_in_metadata, draws));
         CAPTURE(i);
         auto const sentence = test::file_error([&] {
             io::Checkpoint const checkpoint(folder);
@@ -168,5 +170,5 @@ TEST_CASE("of 300 damaged indices each is refused in one sentence, or the tensor
     }
     MESSAGE(refused << " refused, " << read << " read");
     CHECK(refused >= 100);
-    CHECK(read >= 10);
+    CHECK(read >= 5);
 }
