@@ -10,9 +10,9 @@
 
 #include "scratch.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -22,7 +22,7 @@ using namespace pentad;
 namespace {
 
 std::string refusal(auto const& read) {
-    auto const start = std::chrono::steady_clock::now();
+    auto const start = std::clock(); // of the processor: a busy machine does not stretch it
     std::string sentence = "none";
     try {
         read();
@@ -34,7 +34,7 @@ std::string refusal(auto const& read) {
     }
     CHECK(sentence.size() < 300);
     CHECK(is_printable(sentence));
-    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
+    CHECK(std::clock() - start < 5 * CLOCKS_PER_SEC);
     return sentence;
 }
 

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
+#include <ctime>
 #include <filesystem>
 #include <sstream>
 #include <string>
@@ -253,14 +253,14 @@ TEST_CASE("a file that is no timeline is refused soon, with a sentence") {
     auto const path = scratch / "trace.json";
     auto const planned = chart_of("gpipe", {.ranks = 1, .micro_batches = 1});
     auto const of_file = [&] {
-        auto const start = std::chrono::steady_clock::now();
+        auto const start = std::clock(); // of the processor: a busy machine does not stretch it
         std::string what = "none";
         try {
             report::measured_chart(path, planned);
         } catch (io::FileError const& error) {
             what = error.what();
         }
-        CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+        CHECK(std::clock() - start < 2 * CLOCKS_PER_SEC);
         CHECK(what.size() < 400);
         return what;
     };
