@@ -633,43 +633,54 @@ std::optional<std::string> check(Options const& options, int ranks) {
 
 namespace {
 
-/// The files of --model and --weights, as far as names tell.
-std::vector<std::string> model_files(Options const& options) {
-    std::vector<std::string> files;
+/// The config.json of --model, which may name its folder.
+std::string config_of(std::filesystem::path const& model) {
     std::error_code ignored;
-    auto const add = [&](std::filesystem::path const& path) {
-        if (std::filesystem::is_regular_file(path, ignored)) files.push_back(path.string());
-    };
-    if (!options.model.empty()) {
-        std::filesystem::path const path = options.model;
-        add(std::filesystem::is_directory(path, ignored) ? path / "config.json" : path);
-    }
-    if (!options.weights.empty()) {
-        std::filesystem::path const path = options.weights;
-        if (!std::filesystem::is_directory(path, ignored)) add(path);
-        for (auto const& entry : std::filesystem::directory_iterator(
-                 std::filesystem::is_directory(path, ignored) ? path : path.parent_path(), ignored))
-            if (auto const name = entry.path().filename().string();
-                name.ends_with(".safetensors") || name == "model.safetensors.index.json")
-                add(entry.path());
-    }
+    return (std::filesystem::is_directory(model, ignored) ? model / "config.json" : model).string();
+}
+/// The files of --weights, as far as names tell.
+std::vector<std::string> weight_files(Options const& options) {
+    std::vector<std::string> files;
+    if (options.weights.empty()) return files;
+    std::error_code ignored;
+    std::filesystem::path const path = options.weights;
+    bool const is_folder = std::filesystem::is_directory(path, ignored);
+    if (!is_folder) files.push_back(path.string());
+    if (!is_folder && path.extension() != ".json") return files;
+    auto const folder = is_folder ? path : path.parent_path();
+    for (auto const& entry : std::filesystem::directory_iterator(folder.empty() ? "." : folder, ignored))
+        if (auto const name = entry.path().filename().string();
+            name.ends_with(".safetensors") || name == "model.safetensors.index.json")
+            files.push_back(entry.path().string());
     std::sort(files.begin(), files.end());
-    files.erase(std::unique(files.begin(), files.end()), files.end());
     return files;
 }
 
 } // namespace
 
-std::vector<pentad::comm::Fact> input_facts(Options const& options) {
+std::string model_file(int argc, char const* const* argv) {
+    std::string file;
+    for (int i = 1; i < argc; ++i) {
+        std::string_view const text = argv[i];
+        if (text == "--model" && i + 1 < argc) file = argv[i + 1];
+        if (text.starts_with("--model=")) file = text.substr(8);
+    }
+    return file.empty() ? file : config_of(file);
+}
+
+std::vector<pentad::comm::Fact> file_facts(std::vector<std::string> const& files) {
     std::vector<pentad::comm::Fact> facts;
-    auto const add = [&](std::string const& path) {
-        facts.push_back({"input files", path + " (" + pentad::io::fingerprint(path) + ")"});
-    };
-    for (auto const& path : options.data) add(path);
-    for (auto const& path : options.tokens) add(path);
-    if (!options.schedule_file.empty()) add(options.schedule_file);
-    for (auto const& path : model_files(options)) add(path);
+    for (auto const& path : files) facts.push_back({"input files", path + " (" + pentad::io::fingerprint(path) + ")"});
     return facts;
+}
+
+std::vector<pentad::comm::Fact> input_facts(Options const& options) {
+    auto files = options.data;
+    files.insert(files.end(), options.tokens.begin(), options.tokens.end());
+    if (!options.schedule_file.empty()) files.push_back(options.schedule_file);
+    auto const weights = weight_files(options);
+    files.insert(files.end(), weights.begin(), weights.end());
+    return file_facts(files);
 }
 
 std::optional<std::string> check_files(Options const& options) {
@@ -680,7 +691,8 @@ std::optional<std::string> check_files(Options const& options) {
     for (auto const& path : options.data) add("--data", path, false);
     for (auto const& path : options.tokens) add("--tokens", path, false);
     add("--schedule-file", options.schedule_file, false);
-    for (auto const& path : model_files(options)) add("--weights", path, false);
+    if (!options.model.empty()) add("--model", config_of(options.model), false);
+    for (auto const& path : weight_files(options)) add("--weights", path, false);
     if (auto const* const tuning = pentad::comm::environment::tuning()) add("PENTAD_TUNING", tuning, false);
     add("--log", options.log, true);
     add("--trace", options.trace, true);

@@ -1,5 +1,6 @@
-// Trains a LLaMA or Mixtral shaped language model on text over a mesh of dp, pp, ep, cp and tp. See --help.
-// Exit status: 0 done, 2 bad input (refused before the first step), 3 a failure of the outside world, 1 anything else.
+// Trains a LLaMA, Mistral, Mixtral or Qwen shaped language model on text over a mesh of dp, pp, ep, cp and tp. See
+// --help. Exit status: 0 done, 2 bad input (refused before the first step), 3 a failure of the outside world, 1
+// anything else.
 #include "auto_mesh.hpp"
 #include "options.hpp"
 #include "run.hpp"
@@ -20,6 +21,9 @@ int main(int argc, char** argv) {
         auto const start_kokkos = [&] {
             if (!guard) guard.emplace(pentad::comm::kokkos_settings());
         };
+        // What the command line means depends on this file: all ranks must see the same one before they go on.
+        if (auto const file = train_lm::model_file(argc, argv); !file.empty())
+            ranks.require_same(train_lm::file_facts({file}));
         auto const parsed = train_lm::parse(argc, argv, ranks.size(), [&](train_lm::Options const& options) {
             start_kokkos(); // the machine is measured
             return train_lm::planned_mesh(options);

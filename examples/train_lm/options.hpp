@@ -1,6 +1,6 @@
 // The command line of train_lm: what can be asked for, and what is refused before the first step.
-// All of it is a pure function of the arguments and the number of ranks, so every rank comes to the same answer alone;
-// only check_files looks at the machine.
+// All of it is a pure function of the arguments, the file of --model and the number of ranks, so every rank comes to
+// the same answer alone; only check_files looks at anything else.
 #pragma once
 
 #include <pentad/comm/agreement.hpp>
@@ -120,6 +120,10 @@ using MeshPlanner = std::function<std::string(Options const&)>;
 /// flags that would work, found by search: "--heads 6 is not divisible by tp = 4: try --heads 8 --hidden 192".
 [[nodiscard]] std::optional<std::string> check(Options const& options, int ranks);
 
+/// The config.json that --model names, if it is given.
+[[nodiscard]] std::string model_file(int argc, char const* const* argv);
+/// What these files hold, for ranks to compare.
+[[nodiscard]] std::vector<pentad::comm::Fact> file_facts(std::vector<std::string> const& files);
 /// What all ranks must find in the files that each of them reads.
 [[nodiscard]] std::vector<pentad::comm::Fact> input_facts(Options const& options);
 

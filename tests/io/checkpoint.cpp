@@ -146,8 +146,8 @@ TEST_CASE("what does not fit a model is named in one sentence") {
         CHECK(sentence.starts_with(golden("sharded").string() + " does not fit the model: "));
         return sentence.substr(std::min(sentence.size(), golden("sharded").string().size() + 25));
     };
-    CHECK(refusal(all) == "it has 1 tensor that the model has not (steps.i64)");
-    CHECK(refusal({}) == "it has 9 tensors that the model has not (matrix.f32, steps.i64, cube.f16 and 6 more)");
+    CHECK(refusal(all) == "it has 1 tensor that the model does not have (steps.i64)");
+    CHECK(refusal({}) == "it has 9 tensors that the model does not have (matrix.f32, steps.i64, cube.f16 and 6 more)");
     Expected wrong = all;
     wrong.push_back({"steps.i64", {2}});
     CHECK(refusal(wrong) == "it has 1 tensor not of F64, F32, BF16 or F16 (steps.i64 holds I64)");

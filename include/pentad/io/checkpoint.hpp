@@ -136,7 +136,7 @@ class Checkpoint {
         add(missing, "it lacks ", "");
         add(others, "it has ", " of another shape");
         add(unreadable, "it has ", " not of F64, F32, BF16 or F16");
-        add(left_over, "it has ", " that the model has not");
+        add(left_over, "it has ", " that the model does not have");
         if (reasons.empty()) return std::nullopt;
         return path_.string() + " does not fit the model: " + reasons;
     }

@@ -58,7 +58,8 @@ class FamilyFields {
     /// A field of which only this value makes a model that the library has.
     template <class T>
     void require(std::string const& key, T const& only, std::string const& shown) {
-        if (has(key) && json_[key] != Json(only)) refuse_json(key, shown + ", the only one that is built", json_[key]);
+        if (has(key) && json_[key] != Json(only))
+            refuse_json(key, shown + ", the only value that is supported", json_[key]);
     }
     /// Fields that change nothing of the model: how it was made, is stored, or generates text.
     void neutral(std::initializer_list<char const*> keys) { known_.insert(keys.begin(), keys.end()); }
@@ -67,7 +68,7 @@ class FamilyFields {
         for (auto const& [key, value] : json_.items())
             if (!known_.contains(key) && !value.is_null())
                 throw std::invalid_argument("the field " + quoted_key("", key) +
-                                            " is not known: what it means for the model cannot be taken into account");
+                                            " is not known, and may change the model: remove it if it does not");
     }
 
     static double number(Json const& value, std::string const& where, double least, double most) {
@@ -94,7 +95,9 @@ inline model::Rotary read_rotary(FamilyFields& fields, double default_theta) {
         std::set<std::string> known;
         auto const number = [&](std::string const& name, double fallback, double least) {
             known.insert(name);
-            return json.contains(name) ? FamilyFields::number(json[name], key + "." + name, least, 1e12) : fallback;
+            return json.contains(name) && !json[name].is_null()
+                       ? FamilyFields::number(json[name], key + "." + name, least, 1e12)
+                       : fallback;
         };
         known.insert({"rope_type", "type"});
         auto const type_key = json.contains("rope_type") ? "rope_type" : "type";
@@ -102,6 +105,9 @@ inline model::Rotary read_rotary(FamilyFields& fields, double default_theta) {
         rotary.theta = number("rope_theta", rotary.theta, 1);
         if (type == "llama3") {
             auto& s = rotary.scaling;
+            for (auto const* const needed :
+                 {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
+                (void)member(json, needed, key + "." + needed);
             s.factor = number("factor", s.factor, 1);
             s.low_frequency_factor = number("low_freq_factor", s.low_frequency_factor, 1e-6);
             s.high_frequency_factor = number("high_freq_factor", s.high_frequency_factor, 1e-6);
@@ -109,8 +115,7 @@ inline model::Rotary read_rotary(FamilyFields& fields, double default_theta) {
             if (s.high_frequency_factor <= s.low_frequency_factor)
                 refuse_json(key + ".high_freq_factor", "more than low_freq_factor");
         } else if (type != "default") {
-            refuse_json(key + "." + type_key,
-                        "default or llama3, the ones that are built, not \"" + one_line(type) + "\"");
+            refuse_json(key + "." + type_key, "default or llama3, which are supported, not \"" + one_line(type) + "\"");
         }
         for (auto const& [name, value] : json.items())
             if (!known.contains(name))
@@ -122,15 +127,15 @@ inline model::Rotary read_rotary(FamilyFields& fields, double default_theta) {
 /// That no layer has a window of attention.
 /// @param is_default whether the family has one where the file says nothing
 inline void refuse_windows(FamilyFields& fields, bool is_used, bool is_default) {
-    std::string const wanted = "null, as windows of attention are not built";
+    std::string const wanted = "null, as sliding-window attention is not supported";
     if (is_used && fields.has("sliding_window")) refuse_json("sliding_window", wanted, fields.at("sliding_window"));
     if (is_default && !fields.is_there("sliding_window"))
-        refuse_json("sliding_window", wanted + ", and there is none, which means 4096");
+        refuse_json("sliding_window", wanted + "; without the field the window is 4096");
     fields.neutral({"sliding_window", "max_window_layers"});
     if (!fields.has("layer_types")) return;
     for (auto const& type : fields.at("layer_types"))
         if (type != "full_attention")
-            refuse_json("layer_types", "\"full_attention\" alone, the only one that is built", type);
+            refuse_json("layer_types", "\"full_attention\" alone, the only value that is supported", type);
 }
 
 } // namespace detail
@@ -151,19 +156,38 @@ inline model::Model model_from_family_config(std::string_view text) {
     }
     auto const family = static_cast<Family>(found - model::family_names.begin());
     bool const is_qwen = family == Family::qwen2 || family == Family::qwen3 || family == Family::qwen3_moe;
-    fields.neutral({"architectures", "torch_dtype", "dtype", "transformers_version", "_name_or_path", "use_cache",
-                    "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id", "max_position_embeddings",
-                    "output_router_logits", "router_aux_loss_coef", "return_dict", "output_attentions",
-                    "output_hidden_states", "tokenizer_class", "attn_implementation", "_attn_implementation"});
+    fields.neutral({"architectures",
+                    "torch_dtype",
+                    "dtype",
+                    "transformers_version",
+                    "_name_or_path",
+                    "use_cache",
+                    "initializer_range",
+                    "bos_token_id",
+                    "eos_token_id",
+                    "pad_token_id",
+                    "max_position_embeddings",
+                    "output_router_logits",
+                    "router_aux_loss_coef",
+                    "return_dict",
+                    "output_attentions",
+                    "output_hidden_states",
+                    "tokenizer_class",
+                    "attn_implementation",
+                    "_attn_implementation",
+                    "_attn_implementation_autoset"});
     fields.require("hidden_act", "silu", "\"silu\"");
     fields.require("attention_dropout", 0.0, "0");
     fields.require("router_jitter_noise", 0.0, "0");
     fields.require("pretraining_tp", 1, "1");
     fields.require("attention_bias", false, "false");
     fields.require("mlp_bias", false, "false");
+    fields.require("use_mrope", false, "false");
+    fields.require("rope_interleaved", false, "false");
     fields.require("is_encoder_decoder", false, "false");
     fields.require("tie_encoder_decoder", false, "false");
-    detail::refuse_windows(fields, !is_qwen || fields.flag_or("use_sliding_window", false), family == Family::mistral);
+    bool const slides = is_qwen && fields.flag_or("use_sliding_window", false);
+    detail::refuse_windows(fields, !is_qwen || slides, family == Family::mistral || slides);
 
     model::DecoderSizes sizes{.layers = fields.size("num_hidden_layers", 10000),
                               .hidden = fields.size("hidden_size"),
@@ -237,11 +261,12 @@ inline nlohmann::ordered_json family_config(model::Model const& model, std::size
                                             std::string const& element, double balance_coefficient) {
     using model::Family;
     auto const family = model::family_of(model);
-    auto const& attention = *model.find<model::Attention>(0);
     std::size_t dense_width = 0; // of MLPs
+    model::Attention attention;
     model::Experts const* experts = nullptr;
     auto dense_layers = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < model.blocks.size(); ++i) {
+        if (auto const* part = model.find<model::Attention>(i)) attention = *part;
         if (auto const* mlp = model.find<model::GatedMlp>(i)) {
             dense_width = mlp->width;
             dense_layers.push_back(i);
@@ -249,7 +274,7 @@ inline nlohmann::ordered_json family_config(model::Model const& model, std::size
         if (auto const* part = model.find<model::Experts>(i)) experts = part;
     }
     bool const is_mixtral = family != Family::qwen3_moe;
-    std::size_t const width = dense_width > 0 ? dense_width : experts->width;
+    std::size_t const width = dense_width > 0 || experts == nullptr ? dense_width : experts->width;
     nlohmann::ordered_json config{
         {"architectures", {family ? model::architecture(*family) : "PentadForCausalLM"}},
         {"model_type", family ? model::name(*family) : "pentad"},

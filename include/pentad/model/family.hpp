@@ -29,19 +29,22 @@ constexpr bool has_experts(Family family) { return family == Family::mixtral || 
 inline std::optional<Family> family_of(Model const& model) {
     if (model.blocks.empty()) return std::nullopt;
     auto const* first = model.find<Attention>(0);
-    bool dense = false, experts = false, renormalises = true;
+    std::optional<Part> mlp, experts; // of all blocks that have them
     for (auto const& block : model.blocks) {
-        if (block.branches.size() != 2) return std::nullopt;
-        auto const* attention = block.branches[0].part.as<Attention>();
-        auto const* part = block.branches[1].part.as<Experts>();
-        bool const is_dense = block.branches[1].part.as<GatedMlp>() != nullptr;
-        if (attention == nullptr || !(*attention == *first) || (!is_dense && part == nullptr)) return std::nullopt;
-        (is_dense ? dense : experts) = true;
-        if (part != nullptr) renormalises = renormalises && part->renormalises;
+        if (first == nullptr || block.branches.size() != 2) return std::nullopt;
+        auto const& [mixer, other] = std::pair(block.branches[0], block.branches[1]);
+        bool const is_dense = other.part.as<GatedMlp>() != nullptr;
+        if (!(mixer == Branch{*first, "self_attn", "input_layernorm"})) return std::nullopt;
+        auto& seen = is_dense ? mlp : experts;
+        if (!seen) seen = other.part;
+        if (!is_dense && other.part.as<Experts>() == nullptr) return std::nullopt;
+        if (!(other == Branch{*seen, is_dense ? "mlp" : "block_sparse_moe", "post_attention_layernorm"}))
+            return std::nullopt;
     }
+    bool const renormalises = !experts || experts->as<Experts>()->renormalises;
     if (first->has_bias) return first->norms_queries_and_keys || experts ? std::nullopt : std::optional(Family::qwen2);
     if (first->norms_queries_and_keys) return experts ? Family::qwen3_moe : Family::qwen3;
-    if (experts && (dense || !renormalises)) return std::nullopt;
+    if (experts && (mlp || !renormalises)) return std::nullopt;
     return experts ? Family::mixtral : Family::llama;
 }
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -85,8 +86,10 @@ void import_weights(Context<Exec> const& context, Model& model, Store& store, st
     if (is_root) {
         auto const stages = detail::gather_entries(context.exec(), communicators.along(AxisNames(pp::name)), own);
         std::vector<io::ExpectedTensor> expected;
+        std::set<std::string> names;
         for (auto const& entries : stages)
-            for (auto const& [name, shape] : entries) expected.push_back({name, shape});
+            for (auto const& [name, shape] : entries)
+                if (names.insert(name).second) expected.push_back({name, shape}); // a tied table is on two stages
         // Older files have the rotary frequencies too, which are computed.
         refusal =
             checkpoint.refusal(expected, [](std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); })

@@ -74,7 +74,8 @@ class Trainer final : private StageOwner {
         if (is_asynchronous()) {
             result.gradient_norm = store_.norm() / std::sqrt(static_cast<double>(training().updates));
             if (!is_finite(result)) // the schedule has updated the weights by now
-                give_up(result, "which has changed the weights, as " + training().name + " updates each stage at once");
+                give_up(result,
+                        "and the weights have changed: " + training().name + " updates each stage during the step");
             store_.gather();
             return result;
         }

@@ -75,11 +75,16 @@ class Bucket final : public GradientOwner {
         memory::copy(context_->exec(), gradient_.data() + first_, master.data(), shard_size_ * sizeof(A));
         gather_into(gradient_);
     }
-    void clear_gradients() { gradient_.clear(); }
+    void clear_gradients() {
+        if (reduction_) reduce(); // it owns the memory; nobody wants what comes of it
+        reduced_ = {};
+        gradient_.clear();
+    }
 
     /// Begins to reduce the gradients, if that has not begun.
     void start_reduction() {
         if (reduction_) return;
+        reduced_ = {}; // of a reduction that nobody has used
         auto shard = pentad::detail::shard_of(gradient_);
         // An all-reduce works in place, which wants the only handle of the memory; a reduce-scatter leaves it behind.
         if (!scatters()) gradient_ = {};

@@ -6,6 +6,7 @@
 #include <pentad/mesh/mesh.hpp>
 
 #include <cstddef>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -86,6 +87,10 @@ BucketLayouts bucket_layouts(Communicators const& communicators, LayoutValue con
     result.state.dimensions[0].axes = shards;
     result.reduction = make_plan(result.gradient, result.state);
     result.gathering = make_plan(result.state, whole);
+    for (auto const* plan : {&result.reduction, &result.gathering})
+        if (!plan->valid())
+            throw std::invalid_argument(std::string(plan_error_texts[static_cast<std::size_t>(plan->error)]) + ": " +
+                                        to_string(result.gradient) + " and " + to_string(result.state));
 
     AxisNames different = shards;
     for (std::size_t d = 0; d < stored.rank; ++d) different = detail::joined(different, stored.dimensions[d].axes);
