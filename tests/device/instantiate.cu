@@ -5,8 +5,8 @@
 
 static_assert(std::is_same_v<Kokkos::DefaultExecutionSpace, Kokkos::Cuda>);
 
-// What training does not use: the GELU block, and views that lie otherwise than they travel.
-template class pentad::Gelu<>::on<pentad::SequenceStream<pentad::f32>, Kokkos::Cuda>;
+// What training does not use: the plain MLP, and views that lie otherwise than they travel.
+template class pentad::PlainMlp<>::on<pentad::SequenceStream<pentad::f32>, Kokkos::Cuda>;
 template void pentad::comm::all_reduce(Kokkos::Cuda const&, pentad::comm::Communicator const&,
                                        Kokkos::View<float**, Kokkos::LayoutStride, Kokkos::Cuda> const&,
                                        pentad::Placement);
