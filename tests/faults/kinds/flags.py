@@ -30,8 +30,8 @@ def drawn(t, name, ranks):
         settings["--mesh"] = programs.axes_text(t.random, ranks)
     for _ in range(t.random.choice((0, 1, 1, 2, 3, 4, 6))):
         flag = t.random.choice(program.flags)
-        if flag.name in ("--measure", "--docs"):
-            continue  # seconds of measuring; a page of everything
+        if flag.name in ("--measure", "--docs", "--weights"):
+            continue  # seconds of measuring; a page of everything; a checkpoint is for one model, whatever else is drawn
         settings[flag.name] = programs.good_value(t.random, program, flag, t.world, ranks)
     pairs = list(settings.items())
     t.random.shuffle(pairs)
@@ -71,7 +71,7 @@ def wrong(t, name):
     elif what == "word":
         arguments = ["junk", *programs.as_arguments(pairs)]
     elif what == "twice":
-        flag = rng.choice([flag for flag in program.flags if flag.shown and not flag.repeats])
+        flag = rng.choice([flag for flag in program.flags if flag.shown and not flag.repeats and flag.name != "--weights"])
         value = programs.good_value(rng, program, flag, t.world)
         arguments = programs.as_arguments([*pairs, (flag.name, value), (rng.choice(flag.names), value)])
     elif what == "missing":
