@@ -87,7 +87,7 @@ void measure(std::size_t smallest, std::size_t largest) {
                         std::string(observe::name(operation)).c_str(), ranks, bytes,
                         traffic(operation, static_cast<double>(bytes)) / bandwidth);
             print_and_end_line(variants);
-            std::fflush(stdout); // who waits sees where it is
+            std::fflush(stdout); // shows progress where the output is piped
         }
 }
 

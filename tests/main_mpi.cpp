@@ -7,6 +7,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <pentad/comm/end_job.hpp>
 #include <support/world.hpp>
 
 #include <algorithm>
@@ -56,7 +57,7 @@ struct EarlyExit final : doctest::IReporter {
         std::cerr << line.str() << std::flush;
     }
     static void end() {
-        if (world_size() > 1) MPI_Abort(MPI_COMM_WORLD, 1);
+        if (world_size() > 1) pentad::comm::end_job(1);
     }
 
     std::string name_;

@@ -5,6 +5,7 @@
 #include "command_line.hpp"
 #include "progress_lines.hpp"
 
+#include <pentad/comm/environment.hpp>
 #include <pentad/comm/threads.hpp>
 #include <pentad/io/atomic_file.hpp>
 #include <pentad/io/distinct_files.hpp>
@@ -23,7 +24,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <sstream>
@@ -148,7 +148,7 @@ std::string tune(Group& group, MPI_Comm world, Settings const& settings, Progres
 /// @throws program::BadInput where the file is one that is read, io::FileError where it cannot be written
 void check_file(Settings const& settings) {
     std::vector<io::FlagFile> files{{"--out", settings.out, true}};
-    if (char const* tuning = std::getenv("PENTAD_TUNING"); tuning != nullptr && *tuning != 0)
+    if (char const* const tuning = comm::environment::tuning(); tuning != nullptr && *tuning != 0)
         files.push_back({"PENTAD_TUNING", tuning, false});
     if (auto const why = io::refusal_of(files)) throw program::BadInput(*why);
     io::check_writable(settings.out);

@@ -1,31 +1,22 @@
+// What the command line says of sizes, mesh and pipeline: rules, and the search for flags that would keep them.
 #include "flags.hpp"
 #include "options.hpp"
-#include "sample_text.hpp"
 
-#include <pentad/io/distinct_files.hpp>
-#include <pentad/io/file.hpp>
 #include <pentad/io/schedule_file.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/validator.hpp>
 #include <pentad/train/stages.hpp>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -49,11 +40,6 @@ using O = Options;
 
 std::string text(std::int64_t number) { return std::to_string(number); }
 
-/// "--heads 6"
-std::string given(Integer member, O const& o) {
-    Flag const& flag = flag_of(member);
-    return std::string(flag.name) + " " + value_text(flag, o);
-}
 std::string indivisible(Integer member, O const& o, std::string const& by) {
     return given(member, o) + " is not divisible by " + by;
 }
@@ -338,7 +324,7 @@ O nearest_mesh(O const& asked, int ranks) {
             double const weight = o.mesh[i].name == "dp" ? 0.5 : old > 1 ? 1 : 2;
             distance += weight * std::abs(std::log2(static_cast<double>(o.mesh[i].extent) / old));
         }
-        bool const works = broken_rules(o) == 0;
+        bool const works = obeys_rules(o);
         if (std::pair(!works, distance) < std::pair(!best.works, best.distance - 1e-9)) best = {works, distance, o};
     });
     return best.options;
@@ -430,7 +416,15 @@ void mend_stages(O& o, std::int64_t count, Complaint& complaint) {
     o.stages = list_text(even);
 }
 
-/// What a schedule in a file says against the rest of the command line.
+} // namespace
+
+std::string given(Integer member, Options const& options) {
+    Flag const& flag = flag_of(member);
+    return std::string(flag.name) + " " + value_text(flag, options);
+}
+
+bool obeys_rules(Options const& options) { return broken_rules(options) == 0; }
+
 std::optional<std::string> check_schedule_file(O const& o) {
     if (o.schedule_file.empty()) return std::nullopt;
     std::string const flag = "--schedule-file " + o.schedule_file;
@@ -464,103 +458,6 @@ std::optional<std::string> check_schedule_file(O const& o) {
     }
     return std::nullopt;
 }
-
-// --- files
-// ------------------------------------------------------------------------------------------------------------
-
-std::string why(int error) { return std::generic_category().message(error); }
-
-/// Whether a file can be made in a folder, found out by making one: a read-only mount refuses even root.
-std::optional<std::string> unwritable(std::filesystem::path const& folder) {
-    struct stat status{};
-    if (::stat(folder.c_str(), &status) != 0) return "the folder " + folder.string() + " cannot be used: " + why(errno);
-    if (!S_ISDIR(status.st_mode)) return folder.string() + " is not a folder";
-    std::string name = (folder / ".pentad-XXXXXX").string();
-    int const descriptor = ::mkstemp(name.data());
-    if (descriptor < 0) return "no file can be made in the folder " + folder.string() + ": " + why(errno);
-    ::close(descriptor);
-    ::unlink(name.c_str());
-    return std::nullopt;
-}
-
-std::optional<std::string> unwritable_file(std::filesystem::path const& path, bool replaced) {
-    struct stat status{};
-    if (::stat(path.c_str(), &status) != 0 && errno == ENAMETOOLONG) return why(errno);
-    if (::stat(path.c_str(), &status) == 0) {
-        if (S_ISDIR(status.st_mode)) return path.string() + " is a folder, and a file is needed";
-        if (::access(path.c_str(), W_OK) != 0) return path.string() + " cannot be written: " + why(errno);
-        if (!replaced || !S_ISREG(status.st_mode)) return std::nullopt;
-    }
-    auto const folder = path.parent_path();
-    return unwritable(folder.empty() ? "." : folder);
-}
-
-/// The nearest folder to this one in which a file can be made: itself, one around it (but for the root), the present
-/// one, the one for temporary files.
-std::optional<std::filesystem::path> writable_near(std::filesystem::path const& folder) {
-    std::error_code ignored;
-    std::vector<std::filesystem::path> candidates;
-    for (auto around = folder; around.has_relative_path(); around = around.parent_path()) candidates.push_back(around);
-    candidates.push_back(".");
-    candidates.push_back(std::filesystem::temp_directory_path(ignored));
-    for (auto const& candidate : candidates)
-        if (!unwritable(candidate)) return candidate;
-    return std::nullopt;
-}
-
-/// "--log a/b: why: try --log ./b"
-std::string refuse_output(std::string const& flag, std::filesystem::path const& path, std::string const& reason,
-                          bool wants_folder) {
-    std::string sentence = flag + " " + path.string() + ": " + reason;
-    std::error_code ignored;
-    bool const is_folder = std::filesystem::is_directory(path, ignored) || path.filename().empty();
-    auto const folder = writable_near(wants_folder || is_folder ? path : path.parent_path());
-    if (!folder) return sentence;
-    auto const name = is_folder ? std::filesystem::path(flag.substr(2)) : path.filename();
-    return sentence + ": try " + flag + " " + (wants_folder ? *folder : *folder / name).string();
-}
-
-std::optional<std::string> check_data(O const& o) {
-    if (!o.tokens.empty()) {
-        if (!o.data.empty()) return "--tokens and --data: give files of tokens or of text";
-        if (o.sample > 0) return "--sample " + text(o.sample) + " is for text: leave it out with --tokens";
-        try {
-            (void)pentad::io::TokenData(token_files(o), o.vocab, o.seq, 1);
-        } catch (pentad::io::FileError const& error) {
-            return std::string("--tokens: ") + error.what();
-        } catch (std::invalid_argument const& error) {
-            return std::string("--tokens: ") + error.what();
-        }
-        return std::nullopt;
-    }
-    std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
-    std::string which;
-    auto const add = [&](std::string name, std::int64_t bytes) {
-        if (bytes < shortest) {
-            shortest = bytes;
-            which = std::move(name);
-        }
-    };
-    if (o.data.empty()) add("the program's own text", static_cast<std::int64_t>(sample_text.size()));
-    for (auto const& path : o.data) {
-        try {
-            add("--data " + path, static_cast<std::int64_t>(pentad::io::File::open_for_reading(path).size()));
-        } catch (pentad::io::FileError const& error) {
-            return "--data " + path + ": " + error.what() + "; without --data, a text of the program's own is used";
-        }
-    }
-    if (shortest == 0) return which + " is empty, and a text of at least " + text(o.seq + 1) + " bytes is needed";
-    if (shortest > o.seq) return std::nullopt;
-    std::string const reason =
-        which + " has " + text(shortest) + " bytes, and " + given(&O::seq, o) + " needs " + text(o.seq + 1);
-    // The longest sequence that fits the text and the mesh.
-    O shorter = o;
-    for (shorter.seq = shortest - 1; shorter.seq >= 1; --shorter.seq)
-        if (broken_rules(shorter) == 0) return reason + ": try " + given(&O::seq, shorter);
-    return reason + "; no sequence fits it";
-}
-
-} // namespace
 
 std::string conclude(Options options, Complaint complaint, int ranks) {
     if (auto const fault = mesh_fault(options, ranks)) {
@@ -611,14 +508,6 @@ pentad::pipeline::Schedule make_schedule(Options const& options) {
                                          : pentad::io::read_schedule(options.schedule_file);
 }
 
-std::vector<pentad::io::TokenFile> token_files(Options const& options) {
-    using pentad::io::TokenFormat;
-    auto const other = options.token_type == "uint32" ? TokenFormat::uint32 : TokenFormat::uint16;
-    std::vector<pentad::io::TokenFile> files;
-    for (auto const& path : options.tokens) files.push_back({path, pentad::io::token_format(path, other)});
-    return files;
-}
-
 std::optional<std::string> check(Options const& options, int ranks) {
     Options completed = options;
     for (auto const name : axis_names)
@@ -629,89 +518,6 @@ std::optional<std::string> check(Options const& options, int ranks) {
     auto sentence = conclude(std::move(completed), {}, ranks);
     if (sentence.empty()) return std::nullopt;
     return sentence;
-}
-
-namespace {
-
-/// The config.json of --model, which may name its folder.
-std::string config_of(std::filesystem::path const& model) {
-    std::error_code ignored;
-    return (std::filesystem::is_directory(model, ignored) ? model / "config.json" : model).string();
-}
-/// The files of --weights, as far as names tell.
-std::vector<std::string> weight_files(Options const& options) {
-    std::vector<std::string> files;
-    if (options.weights.empty()) return files;
-    std::error_code ignored;
-    std::filesystem::path const path = options.weights;
-    bool const is_folder = std::filesystem::is_directory(path, ignored);
-    if (!is_folder) files.push_back(path.string());
-    if (!is_folder && path.extension() != ".json") return files;
-    auto const folder = is_folder ? path : path.parent_path();
-    for (auto const& entry : std::filesystem::directory_iterator(folder.empty() ? "." : folder, ignored))
-        if (auto const name = entry.path().filename().string();
-            name.ends_with(".safetensors") || name == "model.safetensors.index.json")
-            files.push_back(entry.path().string());
-    std::sort(files.begin(), files.end());
-    return files;
-}
-
-} // namespace
-
-std::string model_file(int argc, char const* const* argv) {
-    std::string file;
-    for (int i = 1; i < argc; ++i) {
-        std::string_view const text = argv[i];
-        if (text == "--model" && i + 1 < argc) file = argv[i + 1];
-        if (text.starts_with("--model=")) file = text.substr(8);
-    }
-    return file.empty() ? file : config_of(file);
-}
-
-std::vector<pentad::comm::Fact> file_facts(std::vector<std::string> const& files) {
-    std::vector<pentad::comm::Fact> facts;
-    for (auto const& path : files) facts.push_back({"input files", path + " (" + pentad::io::fingerprint(path) + ")"});
-    return facts;
-}
-
-std::vector<pentad::comm::Fact> input_facts(Options const& options) {
-    auto files = options.data;
-    files.insert(files.end(), options.tokens.begin(), options.tokens.end());
-    if (!options.schedule_file.empty()) files.push_back(options.schedule_file);
-    auto const weights = weight_files(options);
-    files.insert(files.end(), weights.begin(), weights.end());
-    return file_facts(files);
-}
-
-std::optional<std::string> check_files(Options const& options) {
-    std::vector<pentad::io::FlagFile> files;
-    auto const add = [&](char const* flag, std::filesystem::path const& path, bool is_output) {
-        if (!path.empty()) files.push_back({flag, path, is_output});
-    };
-    for (auto const& path : options.data) add("--data", path, false);
-    for (auto const& path : options.tokens) add("--tokens", path, false);
-    add("--schedule-file", options.schedule_file, false);
-    if (!options.model.empty()) add("--model", config_of(options.model), false);
-    for (auto const& path : weight_files(options)) add("--weights", path, false);
-    if (auto const* const tuning = pentad::comm::environment::tuning()) add("PENTAD_TUNING", tuning, false);
-    add("--log", options.log, true);
-    add("--trace", options.trace, true);
-    if (std::filesystem::path const folder = options.dump_weights; !folder.empty())
-        for (auto const* const name : {"model.safetensors", "model.safetensors.index.json", "config.json"})
-            add("--dump-weights", folder / name, true);
-    if (auto refusal = pentad::io::refusal_of(files)) return refusal;
-    if (auto refusal = check_data(options)) return refusal;
-    if (auto refusal = check_schedule_file(options)) return refusal;
-    if (!options.log.empty())
-        if (auto const reason = unwritable_file(options.log, false))
-            return refuse_output("--log", options.log, *reason, false);
-    if (!options.trace.empty())
-        if (auto const reason = unwritable_file(options.trace, true))
-            return refuse_output("--trace", options.trace, *reason, false);
-    if (!options.dump_weights.empty())
-        if (auto const reason = unwritable(options.dump_weights))
-            return refuse_output("--dump-weights", options.dump_weights, *reason, true);
-    return std::nullopt;
 }
 
 } // namespace train_lm

@@ -1,5 +1,5 @@
 // The flags of train_lm as one table: the parser, the help, the checks and the suggestions all read it.
-// Private to options.cpp and checks.cpp.
+// Private to options.cpp, checks.cpp and file_checks.cpp.
 #pragma once
 
 #include "options.hpp"
@@ -70,6 +70,8 @@ Flag const* find_flag(std::string_view name);
 Flag const& flag_of(Integer member);
 /// Its value as one would write it.
 std::string value_text(Flag const& flag, Options const& options);
+/// "--heads 6"
+std::string given(Integer member, Options const& options);
 
 /// "dp=2,tp=4"; axes of extent 1 are left out.
 std::string mesh_text(std::span<MeshAxis const> mesh);
@@ -99,6 +101,11 @@ struct Complaint {
 };
 /// Checks and repairs the options, and makes the sentence: empty if nothing was wrong.
 std::string conclude(Options options, Complaint complaint, int ranks);
+
+/// Whether the numbers break no rule.
+bool obeys_rules(Options const& options);
+/// What a schedule in a file says against the rest of the command line.
+std::optional<std::string> check_schedule_file(Options const& options);
 
 /// What --schedule can name.
 std::vector<std::string_view> schedule_names();

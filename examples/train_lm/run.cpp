@@ -234,7 +234,8 @@ struct Steps {
 };
 
 /// Collective.
-void print_summary(Options const& options, Mesh const& mesh, double gemm_speed, Steps const& steps) {
+void print_summary(Options const& options, pentad::model::Model const& model, Mesh const& mesh, double gemm_speed,
+                   Steps const& steps) {
     namespace report = pentad::report;
     std::array<double, axes.size() + 1> slowest{};
     for (std::size_t i = 0; i < axes.size(); ++i) slowest[i] = pentad::observe::ledger().seconds(axes[i]);
@@ -247,7 +248,7 @@ void print_summary(Options const& options, Mesh const& mesh, double gemm_speed, 
     if (rank != 0) return;
     double const tokens = static_cast<double>(options.steps * options.batch * options.seq);
     double const rate = tokens / steps.seconds;
-    double const flops = rate * pentad::train::model_flops_per_token(make_model(options), size(options.seq));
+    double const flops = rate * pentad::train::model_flops_per_token(model, size(options.seq));
     std::printf("%s tokens/s; model FLOPs %s, %.1f%% of the GEMM speed of %s (%s); peak memory of a rank %s\n",
                 report::count(rate).c_str(), report::flop_rate(flops).c_str(), 100 * flops / gemm_speed,
                 mesh.size() == 1 ? "one rank" : ("all " + std::to_string(mesh.size()) + " ranks").c_str(),
@@ -345,14 +346,14 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
                 log->write("{\"event\":\"end\",\"final_loss\":" + number(last.loss) + "}");
                 log->close();
             });
-        if (summary) print_summary(options, mesh, gemm_speed, *steps);
+        if (summary) print_summary(options, settings.model, mesh, gemm_speed, *steps);
         ok = outcome.exchange();
     }
     if (ok) {
         if (!options.dump_weights.empty())
             outcome.write_together([&] {
                 training->export_weights(options.dump_weights,
-                                         pentad::io::family_config(make_model(options), size(options.seq),
+                                         pentad::io::family_config(settings.model, size(options.seq),
                                                                    options.dtype == "f64" ? "float64" : "float32",
                                                                    options.aux_coef)
                                                  .dump(2) +

@@ -16,7 +16,7 @@ class CheckpointSink final : public pentad::train::WeightSink<A> {
   public:
     CheckpointSink(std::filesystem::path folder, std::string config)
         : folder_(std::move(folder)), config_(std::move(config)) {}
-    void begin(std::vector<pentad::train::TensorEntry> const& entries) override {
+    void begin(std::vector<pentad::io::NamedShape> const& entries) override {
         std::vector<pentad::io::TensorEntry> tensors;
         for (auto const& entry : entries)
             tensors.push_back({entry.name, std::string(pentad::io::safetensors_type<A>), entry.shape});

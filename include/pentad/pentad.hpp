@@ -2,12 +2,14 @@
 #pragma once
 
 #include <pentad/comm/agreement.hpp>
+#include <pentad/comm/broadcast_text.hpp>
 #include <pentad/comm/call.hpp>
 #include <pentad/comm/checked.hpp>
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/communicator.hpp>
 #include <pentad/comm/datatype.hpp>
+#include <pentad/comm/end_job.hpp>
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/mpi_operation.hpp>
@@ -100,6 +102,7 @@
 #include <pentad/memory/shared_memory.hpp>
 #include <pentad/memory/view.hpp>
 #include <pentad/mesh/axis.hpp>
+#include <pentad/mesh/hash.hpp>
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/mesh/nearest_word.hpp>
 #include <pentad/mesh/number.hpp>

@@ -8,13 +8,10 @@ import subprocess
 import sys
 import tempfile
 
+from common import expect
+
 PENTAD_PLAN, TRAIN_LM, MPIEXEC = sys.argv[1:]
 TINY = ["--layers", "2", "--hidden", "32", "--heads", "2", "--ffn", "48", "--seq", "16", "--batch", "8", "--steps", "2"]
-
-
-def expect(condition, what):
-    if not condition:
-        raise SystemExit(what)
 
 
 def run(ranks, program, *flags):

@@ -5,12 +5,13 @@ import json
 import os
 import pathlib
 import re
-import resource
 import shlex
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
+
+from common import busy, expect
 
 PROGRAM, CHECKOUT, MPIEXEC = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
 UPDATE = sys.argv[4:] == ["update"]
@@ -18,17 +19,6 @@ SVG = "{http://www.w3.org/2000/svg}"
 SMALL = "--model llama-3-8b --hardware h100 --devices 16 --seq 4096 --global-batch 256"
 SERVE = "--model llama-3-70b --hardware h100 --serve --prompt 2000 --output 300"
 CONTRACT = ["step_s", "tokens_per_s", "mfu", "memory_peak_bytes", "memory_mean_bytes", "fits", "bytes"]
-
-
-def busy():
-    """Seconds of processor time of all runs so far: what a busy machine does not stretch."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def expect(condition, what):
-    if not condition:
-        raise SystemExit(what)
 
 
 def run(line):

@@ -17,21 +17,12 @@ import tempfile
 import time
 import xml.etree.ElementTree
 
+from common import busy, expect
+
 PROGRAM, DOCS = sys.argv[1], pathlib.Path(sys.argv[2])
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = ("gpipe terapipe 1f1b eager-1f1b pipedream pipedream-2bw zb-h1 zb-h2 interleaved-1f1b looped-bfs zb-v v-half v-min dualpipe-v "
          "hanayo dualpipe chimera").split()
-
-
-def busy():
-    """Seconds of processor time of all runs so far: what a busy machine does not stretch."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def expect(condition, what):
-    if not condition:
-        raise SystemExit(what)
 
 
 def run(line):

@@ -12,13 +12,10 @@ import sys
 import tempfile
 import time
 
+from common import expect
+
 PROGRAM, MPIEXEC = sys.argv[1:]
 SHORT = "--largest 4096 --repeats 1"
-
-
-def expect(condition, what):
-    if not condition:
-        raise SystemExit(what)
 
 
 def run(ranks, line, limit=None, **environment):

@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 
+from common import busy, expect
+
 TRAIN_LM, MPIEXEC = sys.argv[1:]
 T = "--hidden 32 --heads 2 --kv-heads 2 --ffn 64 --seq 32 --layers 2 --batch 8 --steps 2 --quiet".split()
 MPI_NOISE = re.compile(r"^(Abort\(|application called MPI_Abort|\s*$|=+$|=\s|YOUR APPLICATION|This typically|Please see)")
@@ -43,17 +45,6 @@ def apart(*commands, **how):
             line += ["-env", name, value]
         line += ["-n", "1", TRAIN_LM, *arguments]
     return run(line, **how)
-
-
-def busy():
-    """Seconds of processor time of all runs so far: what a busy machine does not stretch."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def expect(condition, what):
-    if not condition:
-        raise SystemExit(what)
 
 
 def says(done, status, *sentences):

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+from common import expect
+
 TRAIN_LM, MPIEXEC = sys.argv[1:]
 RUN = "--seq 16 --batch 8 --micro-batches 2 --dtype f64 --quiet --warmup 0 --lr 0.01".split()
 COMMON = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 257,
@@ -23,11 +25,6 @@ FAMILIES = {
     "qwen3": {"head_dim": 16},
     "qwen3_moe": {**EXPERTS, "num_experts": 4, "moe_intermediate_size": 24, "norm_topk_prob": False, "mlp_only_layers": [1], "decoder_sparse_step": 1},
 }
-
-
-def expect(condition, what):
-    if not condition:
-        raise SystemExit(what)
 
 
 def train(ranks, *flags):

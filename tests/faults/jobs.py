@@ -180,3 +180,13 @@ def signalling(t, job, number, target):
             harness.send(rank, number)
         return True
     return act
+
+
+def at_a_random_moment(t, job, act, writing):
+    """The files that were there before, those that the job writes when nothing happens to it, and `act` as a disturbance at any moment of the run,
+    or while it writes."""
+    new = reference(t, job) if job.same else None
+    old = put_old_files(t, job)
+    sees = while_writing(t, job) if writing else None
+    most = t.random.choice((0.02, 0.002)) if writing else 0.05 if job.program == "pentad_schedule" else 0.9
+    return old, new, Disturbance(t, act, sees=sees, after=t.random.uniform(0, most))

@@ -64,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
     fuzz::MemoryFile const file(fuzz::text(data, size));
     try {
         io::Checkpoint const checkpoint(file.path());
-        std::vector<io::ExpectedTensor> expected;
+        std::vector<io::NamedShape> expected;
         for (auto const& tensor : checkpoint.tensors()) {
             expected.push_back({tensor.name, tensor.shape});
             if (!io::detail::with_real_type(tensor.type, [](auto) {})) continue;

@@ -135,7 +135,7 @@ TEST_CASE("long names are shown whole") {
 
 TEST_CASE("what does not fit a model is named in one sentence") {
     io::Checkpoint const checkpoint(golden("sharded"));
-    using Expected = std::vector<io::ExpectedTensor>;
+    using Expected = std::vector<io::NamedShape>;
     Expected all;
     for (auto const& [name, type, shape] : checkpoint.tensors())
         if (type != "I64") all.push_back({name, shape});

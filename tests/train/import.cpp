@@ -53,7 +53,7 @@ class Folder {
 class Sink final : public train::WeightSink<f64> {
   public:
     explicit Sink(std::filesystem::path folder) : folder_(std::move(folder)) {}
-    void begin(std::vector<train::TensorEntry> const& entries) override {
+    void begin(std::vector<io::NamedShape> const& entries) override {
         std::vector<io::TensorEntry> tensors;
         for (auto const& entry : entries) tensors.push_back({entry.name, "F64", entry.shape});
         writer_.emplace(folder_, std::move(tensors), 20'000);

@@ -2,8 +2,10 @@
 // arguments, environment, build or input files would hang, or train to other losses.
 #pragma once
 
+#include <pentad/comm/broadcast_text.hpp>
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/mesh/hash.hpp>
 
 #include <link.h>
 #include <mpi.h>
@@ -15,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pentad::comm {
@@ -26,12 +29,6 @@ struct Fact {
 };
 
 namespace detail {
-
-/// FNV-1a.
-inline std::uint64_t hash_of(std::string_view text, std::uint64_t hash = 0xcbf29ce484222325) {
-    for (char const c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    return hash;
-}
 
 /// The first value of a kind that one has and the other has not.
 inline std::string only_in(std::span<Fact const> one, std::span<Fact const> other, std::string_view kind) {
@@ -75,7 +72,7 @@ inline std::string difference(std::vector<std::vector<Fact>> const& facts) {
 inline std::string disagreement(MPI_Comm world, std::span<Fact const> facts) {
     std::string text;
     for (auto const& [kind, value] : facts) text += kind + '\0' + value + '\0';
-    auto const hash = detail::hash_of(text);
+    auto const hash = fnv1a(text);
     std::array<std::uint64_t, 2> extremes{hash, ~hash};
     check(MPI_Allreduce(MPI_IN_PLACE, extremes.data(), 2, MPI_UINT64_T, MPI_MAX, world), "MPI_Allreduce");
     if (extremes[0] == ~extremes[1]) return "";
@@ -109,11 +106,7 @@ inline std::string disagreement(MPI_Comm world, std::span<Fact const> facts) {
         }
         sentence = detail::difference(known);
     }
-    size = static_cast<int>(sentence.size());
-    check(MPI_Bcast(&size, 1, MPI_INT, 0, world), "MPI_Bcast");
-    sentence.resize(static_cast<std::size_t>(size));
-    check(MPI_Bcast(sentence.data(), size, MPI_CHAR, 0, world), "MPI_Bcast");
-    return sentence;
+    return broadcast_text(world, std::move(sentence), 0);
 }
 
 /// What the linker wrote into this program to tell builds apart, in hexadecimal; empty where it wrote nothing.

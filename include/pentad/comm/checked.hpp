@@ -12,6 +12,7 @@
 
 #if PENTAD_CHECKED
 
+#include <pentad/comm/end_job.hpp>
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/mpi_operation.hpp>
@@ -20,7 +21,6 @@
 #include <pentad/memory/shared_memory.hpp>
 
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -28,7 +28,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -228,10 +227,7 @@ class Checker {
                                       : ", and of all " + anywhere + "\n");
         }
         std::fputs(text.c_str(), stderr);
-        std::fflush(stderr);
-        usleep(300'000); // mpiexec drops what it has not read when the job ends
-        MPI_Abort(MPI_COMM_WORLD, 1);
-        std::_Exit(1); // that of MPICH returns
+        end_job(1);
     }
 
     MPI_Comm comm_ = MPI_COMM_NULL;

@@ -2,6 +2,7 @@
 // library's own is taken but where the MPI library's is faster, which pentad_tune measures for a machine.
 #pragma once
 
+#include <pentad/comm/broadcast_text.hpp>
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/io/file.hpp>
@@ -23,6 +24,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pentad::comm {
@@ -157,12 +159,8 @@ inline Tuning read_tuning(MPI_Comm world) {
             text.clear();
         }
     }
-    auto size = static_cast<int>(text.size());
-    check(MPI_Bcast(&size, 1, MPI_INT, 0, world), "MPI_Bcast");
-    if (size == 0) return {};
-    text.resize(static_cast<std::size_t>(size));
-    check(MPI_Bcast(text.data(), size, MPI_CHAR, 0, world), "MPI_Bcast");
-    return {text, {}};
+    text = broadcast_text(world, std::move(text), 0);
+    return text.empty() ? Tuning() : Tuning(text, {});
 }
 
 } // namespace pentad::comm

@@ -24,12 +24,6 @@
 
 namespace pentad::io {
 
-/// A tensor that a model has, under its name in checkpoints.
-struct ExpectedTensor {
-    std::string name;
-    std::vector<std::int64_t> shape;
-};
-
 namespace detail {
 
 /// The file with all tensors; or, where they are in several, the one that says in which.
@@ -106,8 +100,7 @@ class Checkpoint {
     /// elements that are not real numbers, or left over, but for those of which `is_ignored` says that they may be.
     /// Nothing where the checkpoint fits.
     [[nodiscard]] std::optional<std::string>
-    refusal(std::span<ExpectedTensor const> expected,
-            std::function<bool(std::string_view)> const& is_ignored = {}) const {
+    refusal(std::span<NamedShape const> expected, std::function<bool(std::string_view)> const& is_ignored = {}) const {
         detail::SomeNames missing, others, left_over, unreadable;
         std::set<std::string_view> known;
         for (auto const& [name, shape] : expected) {

@@ -2,6 +2,8 @@
 // folder use it; POSIX.
 #pragma once
 
+#include <pentad/mesh/hash.hpp>
+
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -183,14 +185,13 @@ inline std::string fingerprint(std::filesystem::path const& path) {
         std::uint64_t const size = file.size();
         constexpr std::uint64_t samples = 64;
         std::array<char, 4096> sample{};
-        std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+        std::uint64_t hash = fnv1a("");
         for (std::uint64_t i = 0; i < samples; ++i) {
             std::uint64_t const from = size <= samples * sample.size() ? i * sample.size() : size / samples * i;
             if (from >= size) break;
             auto const bytes = static_cast<std::size_t>(std::min<std::uint64_t>(sample.size(), size - from));
             file.read_at(from, sample.data(), bytes);
-            for (std::size_t k = 0; k < bytes; ++k)
-                hash = (hash ^ static_cast<unsigned char>(sample[k])) * 0x100000001b3;
+            hash = fnv1a({sample.data(), bytes}, hash);
         }
         std::array<char, 20> digits{};
         std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));

@@ -19,6 +19,12 @@
 
 namespace pentad::io {
 
+/// A tensor as models and checkpoints name it.
+struct NamedShape {
+    std::string name;
+    std::vector<std::int64_t> shape;
+};
+
 /// In each dimension `extents` elements from `offsets` on.
 struct Box {
     std::vector<std::int64_t> offsets;
@@ -95,12 +101,13 @@ inline bool is_inside(Box const& box, std::span<std::int64_t const> shape) {
     return true;
 }
 
-/// Elements of a box of a tensor.
-inline std::uint64_t elements(Box const& box) {
+/// Elements of a tensor or a box of these extents.
+inline std::uint64_t elements(std::span<std::int64_t const> extents) {
     std::uint64_t count = 1;
-    for (auto const extent : box.extents) count *= static_cast<std::uint64_t>(extent);
+    for (auto const extent : extents) count *= static_cast<std::uint64_t>(extent);
     return count;
 }
+inline std::uint64_t elements(Box const& box) { return elements(box.extents); }
 
 /// Calls `use` with (first, count) of each run of neighbouring elements, row-major, in order. The box is inside.
 template <class Use>

@@ -124,9 +124,7 @@ class Stack {
             layers[at - 1]->backward_weight(pass, *saved.layers[at - 1]);
             layers[at - 2]->backward_weight(pass, *saved.layers[at - 2]);
         }
-        if (pass.completes_gradients)
-            for (auto const& layer : layers)
-                layer->for_each_parameter([](auto const& parameter) { parameter.complete_gradient(); });
+        for (auto const& layer : layers) complete_gradients(pass, *layer);
     }
 
     bool recomputes_;

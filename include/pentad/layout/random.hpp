@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pentad/layout/element.hpp>
+#include <pentad/mesh/hash.hpp>
 
 // Random123 marks its functions for the device only; ours are called on both sides.
 #if (defined(__CUDACC__) || defined(__HIPCC__)) && !defined(R123_CUDA_DEVICE)
@@ -18,12 +19,8 @@
 
 namespace pentad::random {
 
-/// The stream of a name (of a parameter, of the data): FNV-1a, the same on every machine and in every version.
-constexpr std::uint64_t stream(std::string_view name) {
-    std::uint64_t hash = 0xcbf29ce484222325u;
-    for (char const letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
-    return hash;
-}
+/// The stream of a name (of a parameter, of the data), the same on every machine and in every version.
+constexpr std::uint64_t stream(std::string_view name) { return fnv1a(name); }
 
 /// 128 random bits.
 struct Bits {

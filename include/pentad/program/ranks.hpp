@@ -3,6 +3,8 @@
 #pragma once
 
 #include <pentad/comm/agreement.hpp>
+#include <pentad/comm/broadcast_text.hpp>
+#include <pentad/comm/end_job.hpp>
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/io/temporaries.hpp>
@@ -13,9 +15,6 @@
 #include <mpi.h>
 
 #include <chrono>
-#include <cstddef>
-#include <cstdio>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -70,19 +69,15 @@ class Ranks {
         } catch (...) {
             own = ending_of_current_exception();
         }
-        struct Failure {
-            int rank, status, length;
-        } failure{own ? rank_ : size_, own ? own->status() : done,
-                  own ? static_cast<int>(std::strlen(own->what())) : 0};
+        int failed = own ? rank_ : size_;
         wait([&](MPI_Request* request) {
-            return MPI_Iallreduce(MPI_IN_PLACE, &failure.rank, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, request);
+            return MPI_Iallreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, request);
         });
-        if (failure.rank == size_) return;
-        comm::check(MPI_Bcast(&failure, sizeof failure, MPI_BYTE, failure.rank, MPI_COMM_WORLD), "MPI_Bcast");
-        std::string sentence(failure.rank == rank_ ? own->what() : "");
-        sentence.resize(static_cast<std::size_t>(failure.length));
-        comm::check(MPI_Bcast(sentence.data(), failure.length, MPI_CHAR, failure.rank, MPI_COMM_WORLD), "MPI_Bcast");
-        throw Ending(static_cast<ExitStatus>(failure.status), sentence);
+        if (failed == size_) return;
+        int status = own ? own->status() : done;
+        comm::check(MPI_Bcast(&status, 1, MPI_INT, failed, MPI_COMM_WORLD), "MPI_Bcast");
+        throw Ending(static_cast<ExitStatus>(status),
+                     comm::broadcast_text(MPI_COMM_WORLD, own ? own->what() : "", failed));
     }
     /// The same for `f` on the first rank alone.
     template <class F>
@@ -139,9 +134,7 @@ int run_on_ranks(std::string_view program, int argc, char** argv, Body&& body) {
         board.leave(true);
         if (!speaks || board.ranks().front() != 0) std::this_thread::sleep_for(std::chrono::seconds(1));
         if (speaks) say(program, "rank " + std::to_string(ranks->rank()) + ": " + ending.what());
-        std::fflush(nullptr);
-        MPI_Abort(MPI_COMM_WORLD, ending.status());
-        return ending.status();
+        comm::end_job(ending.status());
     }
 }
 

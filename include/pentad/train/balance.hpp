@@ -8,7 +8,6 @@
 #include <pentad/zero/store.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <limits>

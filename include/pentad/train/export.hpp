@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pentad/comm/rooted.hpp>
+#include <pentad/io/tensor_box.hpp>
 #include <pentad/layers/parameter.hpp>
 #include <pentad/model/family.hpp>
 #include <pentad/tensor/redistribute.hpp>
@@ -22,18 +23,13 @@
 
 namespace pentad::train {
 
-/// A published tensor: matrices are [out, in].
-struct TensorEntry {
-    std::string name;
-    std::vector<std::int64_t> shape;
-};
-
-/// Where rank 0 puts the weights: all descriptions first, then the elements in their order, in pieces of any size.
+/// Where rank 0 puts the weights: the names and shapes ([out, in] of a matrix) of all tensors first, then the elements
+/// in their order, in pieces of any size.
 template <class A>
 class WeightSink {
   public:
     virtual ~WeightSink() = default;
-    virtual void begin(std::vector<TensorEntry> const& entries) = 0;
+    virtual void begin(std::vector<io::NamedShape> const& entries) = 0;
     virtual void append(std::span<A const> piece) = 0;
     virtual void end() = 0;
 };
@@ -42,7 +38,7 @@ namespace detail {
 
 /// The published tensors of a parameter: one, or one for each expert; matrices as [out, in], without padding.
 template <class T, class Exec>
-std::vector<TensorEntry> published(AnyParameter<T, Exec> const& parameter, std::optional<model::Family> family) {
+std::vector<io::NamedShape> published(AnyParameter<T, Exec> const& parameter, std::optional<model::Family> family) {
     auto const& layout = parameter.stored_layout();
     auto const extents = std::span(parameter.global_extents()).first(layout.rank);
     std::size_t const mark = parameter.name().find("{}");
@@ -59,7 +55,7 @@ std::vector<TensorEntry> published(AnyParameter<T, Exec> const& parameter, std::
             shape.push_back(extent);
     }
     if (!by_expert) return {{model::published_name(family, parameter.name()), shape}};
-    std::vector<TensorEntry> entries;
+    std::vector<io::NamedShape> entries;
     for (std::size_t e = 0; e < extents[0]; ++e) {
         std::string name = parameter.name();
         name.replace(mark, 2, std::to_string(e));
@@ -76,17 +72,11 @@ bool is_first_along_all_but_stages(Context<Exec> const& context) {
     return true;
 }
 
-inline std::size_t elements(TensorEntry const& entry) {
-    std::size_t product = 1;
-    for (auto const extent : entry.shape) product *= static_cast<std::size_t>(extent);
-    return product;
-}
-
 /// The descriptions of all tensors, on the first rank along pp: the others send their own as text.
 template <class Exec>
-std::vector<std::vector<TensorEntry>> gather_entries(Exec const& exec, comm::Communicator const& comm,
-                                                     std::vector<TensorEntry> const& own) {
-    std::vector<std::vector<TensorEntry>> all{own};
+std::vector<std::vector<io::NamedShape>> gather_entries(Exec const& exec, comm::Communicator const& comm,
+                                                        std::vector<io::NamedShape> const& own) {
+    std::vector<std::vector<io::NamedShape>> all{own};
     using Text = Kokkos::View<char*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
     using Size = Kokkos::View<i64*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
     if (comm.rank() > 0) {
@@ -108,7 +98,7 @@ std::vector<std::vector<TensorEntry>> gather_entries(Exec const& exec, comm::Com
         comm::receive(exec, comm, Text(text.data(), text.size()), stage);
         std::istringstream in(text);
         auto& entries = all.emplace_back();
-        TensorEntry entry;
+        io::NamedShape entry;
         for (std::size_t rank = 0; in >> entry.name >> rank;) {
             entry.shape.resize(rank);
             for (auto& extent : entry.shape) in >> extent;
@@ -140,12 +130,12 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
         return is_first_holder && (has_first || parameter.name() != "model.embed_tokens.weight");
     };
 
-    std::vector<TensorEntry> own;
+    std::vector<io::NamedShape> own;
     model.for_each_parameter([&](auto const& parameter) {
         if (!is_written(parameter)) return;
         for (auto& entry : detail::published(parameter, family)) own.push_back(std::move(entry));
     });
-    std::vector<std::vector<TensorEntry>> entries;
+    std::vector<std::vector<io::NamedShape>> entries;
     if (is_root) entries = detail::gather_entries(exec, stages, own);
     std::exception_ptr failure;
     auto const attempt = [&failure](auto&& write) {
@@ -157,7 +147,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
         }
     };
     if (is_writer) {
-        std::vector<TensorEntry> all;
+        std::vector<io::NamedShape> all;
         for (auto const& stage : entries) all.insert(all.end(), stage.begin(), stage.end());
         attempt([&] { sink.begin(all); });
     }
@@ -182,7 +172,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
         }
         std::size_t next = 0;
         for (auto const& entry : detail::published(parameter, family)) {
-            std::size_t const size = detail::elements(entry);
+            std::size_t const size = io::detail::elements(entry.shape);
             comm::send(exec, stages, Host(host.data() + next, size), 0, 1);
             next += size;
         }
@@ -190,7 +180,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
     if (!is_writer) return;
     for (int stage = 1; stage < stages.size(); ++stage)
         for (auto const& entry : entries[static_cast<std::size_t>(stage)]) {
-            host.resize(detail::elements(entry));
+            host.resize(io::detail::elements(entry.shape));
             comm::receive(exec, stages, Host(host.data(), host.size()), stage, 1);
             attempt([&] { sink.append(std::span<A const>(host)); });
         }

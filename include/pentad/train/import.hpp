@@ -1,14 +1,12 @@
 // Weights from a checkpoint: each rank reads the parts that it holds, whatever the mesh on which they were trained.
 #pragma once
 
-#include <pentad/comm/collectives.hpp>
 #include <pentad/comm/rooted.hpp>
 #include <pentad/io/checkpoint.hpp>
+#include <pentad/io/tensor_box.hpp>
 #include <pentad/layers/parameter.hpp>
 #include <pentad/model/family.hpp>
 #include <pentad/train/export.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -19,6 +17,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pentad::train {
@@ -48,23 +47,6 @@ io::Box held_box(AnyParameter<T, Exec> const& parameter) {
     return box;
 }
 
-/// The same sentence on all ranks of the mesh: that of its first rank.
-template <class Exec>
-std::string from_first_rank(Context<Exec> const& context, std::string sentence) {
-    auto const& world = context.communicators().world();
-    using Host = Kokkos::DefaultHostExecutionSpace;
-    auto const send = [&](auto* data, std::size_t count) {
-        using E = std::remove_pointer_t<decltype(data)>;
-        comm::broadcast(Host(), world,
-                        Kokkos::View<E*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(data, count), 0);
-    };
-    auto size = static_cast<i64>(sentence.size());
-    send(&size, 1);
-    sentence.resize(static_cast<std::size_t>(size));
-    if (size > 0) send(sentence.data(), sentence.size());
-    return sentence;
-}
-
 } // namespace detail
 
 /// Replaces the weights of a model by those of a checkpoint. Call it before the first step: optimizer moments stay as
@@ -78,24 +60,24 @@ void import_weights(Context<Exec> const& context, Model& model, Store& store, st
     using A = accumulator_t<T>;
     auto& communicators = context.communicators();
     bool const is_root = detail::is_first_along_all_but_stages(context);
-    std::vector<TensorEntry> own;
+    std::vector<io::NamedShape> own;
     model.for_each_parameter([&](auto const& parameter) {
         for (auto& entry : detail::published(parameter, family)) own.push_back(std::move(entry));
     });
     std::string refusal;
     if (is_root) {
         auto const stages = detail::gather_entries(context.exec(), communicators.along(AxisNames(pp::name)), own);
-        std::vector<io::ExpectedTensor> expected;
+        std::vector<io::NamedShape> expected;
         std::set<std::string> names;
         for (auto const& entries : stages)
-            for (auto const& [name, shape] : entries)
-                if (names.insert(name).second) expected.push_back({name, shape}); // a tied table is on two stages
+            for (auto const& entry : entries)
+                if (names.insert(entry.name).second) expected.push_back(entry); // a tied table is on two stages
         // Older files have the rotary frequencies too, which are computed.
         refusal =
             checkpoint.refusal(expected, [](std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); })
                 .value_or("");
     }
-    refusal = detail::from_first_rank(context, refusal);
+    refusal = comm::broadcast(communicators.world(), std::move(refusal), 0);
     if (!refusal.empty()) throw std::invalid_argument(refusal);
 
     std::vector<A> host;
@@ -107,8 +89,7 @@ void import_weights(Context<Exec> const& context, Model& model, Store& store, st
         std::size_t const here = by_expert ? parameter.local_extents()[0] : 1;
         std::size_t const first = by_expert ? here * communicators.shard_index(layout.dimensions[0].axes) : 0;
         host.assign(parameter.size(), A(0));
-        std::size_t count = 1;
-        for (auto const extent : box.extents) count *= static_cast<std::size_t>(extent);
+        std::size_t const count = io::detail::elements(box.extents);
         for (std::size_t i = 0; i < here; ++i)
             checkpoint.read(entries[first + i].name, box,
                             std::span(host).subspan(i * (parameter.size() / here), count));

@@ -38,21 +38,17 @@ inline planner::Model planned_model(model::Model const& model) {
         planned.attention = {.heads = number(attention->heads),
                              .kv_heads = number(attention->kv_heads),
                              .head_dim = number(attention->head_dim)};
-        auto const every = static_cast<std::size_t>(planned.experts.every);
-        if (mlp != nullptr) {
-            if (planned.experts.count > 0 && (i + 1) % every == 0)
-                refuse("with experts in other blocks than every n-th");
-            planned.ffn = number(mlp->width);
-            continue;
-        }
-        if (planned.experts.count == 0)
+        if (experts != nullptr && planned.experts.count == 0)
             planned.experts = {.count = number(experts->count),
                                .top_k = number(experts->top_k),
                                .ffn = number(experts->width),
                                .every = number(i + 1)};
-        if ((i + 1) % static_cast<std::size_t>(planned.experts.every) != 0)
-            refuse("with experts in other blocks than every n-th");
-        if (planned.ffn == 0) planned.ffn = number(experts->width);
+        bool const wants_experts = planned.experts.count > 0 && number(i + 1) % planned.experts.every == 0;
+        if (wants_experts != (experts != nullptr)) refuse("with experts in other blocks than every n-th");
+        if (mlp != nullptr)
+            planned.ffn = number(mlp->width);
+        else if (planned.ffn == 0)
+            planned.ffn = number(experts->width);
     }
     return planned;
 }

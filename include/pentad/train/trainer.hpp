@@ -181,13 +181,7 @@ class Trainer final : private StageOwner {
             own += (stage == model_.stages().front() ? " on rank " + std::to_string(rank) + " (stage " : ", ") +
                    std::to_string(stage);
         own += ")";
-        std::array<char, 256> text{};
-        own.copy(text.data(), text.size() - 1);
-        comm::broadcast(
-            Kokkos::DefaultHostExecutionSpace(), world,
-            Kokkos::View<char*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(text.data(), text.size()),
-            rank);
-        return text.data();
+        return comm::broadcast(world, std::move(own), rank);
     }
 
     void use_version(int stage, int version) override { store_.use_version(stage, static_cast<std::size_t>(version)); }

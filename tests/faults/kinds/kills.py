@@ -15,11 +15,7 @@ def trial(t):
     target = rng.choice(("rank", "rank", "all"))
     writing = ends and t.chance(0.7)
     t.label = f"{job.program}: kill {target}{' while it writes' if writing else ''}"
-    new = jobs.reference(t, job) if job.same else None
-    old = jobs.put_old_files(t, job)
-    sees = jobs.while_writing(t, job) if writing else None
-    most = rng.choice((0.02, 0.002)) if writing else 0.05 if job.program == "pentad_schedule" else 0.9
-    kill = jobs.Disturbance(t, jobs.signalling(t, job, signal.SIGKILL, target), sees=sees, after=rng.uniform(0, most))
+    old, new, kill = jobs.at_a_random_moment(t, job, jobs.signalling(t, job, signal.SIGKILL, target), writing)
     ended = t.run(job.program, job.arguments, job.ranks, meddle=kill, limit_after=SOON)
     outcome = t.judge(ended, job.program, {KILLED, PASSES} if ends else {KILLED}, sent=signal.SIGKILL, spoken=False)
     jobs.check_files(t, job, old, new, outcome == PASSES)

@@ -18,11 +18,7 @@ def trial(t):
     target = rng.choice(("rank", "launcher", "group", "all"))
     writing = ends and t.chance(0.5)
     t.label = f"{job.program}{'' if job.ranks == 1 else ' on ranks'}: {number.name} to {'it' if job.ranks == 1 else target}{' while it writes' if writing else ''}"
-    new = jobs.reference(t, job) if job.same else None
-    old = jobs.put_old_files(t, job)
-    sees = jobs.while_writing(t, job) if writing else None
-    most = rng.choice((0.02, 0.002)) if writing else 0.05 if job.program == "pentad_schedule" else 0.9
-    disturbance = jobs.Disturbance(t, jobs.signalling(t, job, number, target), sees=sees, after=rng.uniform(0, most))
+    old, new, disturbance = jobs.at_a_random_moment(t, job, jobs.signalling(t, job, number, target), writing)
     ended = t.run(job.program, job.arguments, job.ranks, meddle=disturbance, limit_after=40 if may_be_ignored else SOON)
     outcome = t.judge(ended, job.program, {KILLED, PASSES} if ends else {KILLED}, sent=number, spoken=False)
     jobs.check_files(t, job, old, new, outcome == PASSES)
