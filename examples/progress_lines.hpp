@@ -2,10 +2,10 @@
 // takes. For one rank. mpiexec's standard error is no terminal, on which a line could be kept up to date.
 #pragma once
 
+#include <pentad/mesh/one_line.hpp>
 #include <pentad/report/format.hpp>
 
 #include <chrono>
-#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -26,7 +26,7 @@ class ProgressLines {
             double const passed = std::chrono::duration<double>(now - begin_).count();
             line += ", about " + pentad::report::duration(passed * (steps_ - step_ + 1) / (step_ - 1)) + " left";
         }
-        std::fprintf(stderr, "%s\n", line.c_str());
+        pentad::print_error(std::move(line));
     }
 
   private:

@@ -7,6 +7,7 @@
 #include <pentad/io/checkpoint.hpp>
 #include <pentad/io/line_file.hpp>
 #include <pentad/io/model_family.hpp>
+#include <pentad/mesh/one_line.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/report/format.hpp>
 #include <pentad/report/progress.hpp>
@@ -279,8 +280,8 @@ std::optional<Steps> train(Options const& options, Training& training, int rank,
         auto const result = training.step(step);
         if (rank == 0 && !result.not_finite.empty()) {
             progress.finish();
-            std::fprintf(stderr, "train_lm: step %lld is not applied: %s is not finite\n", static_cast<long long>(step),
-                         result.not_finite.c_str());
+            pentad::print_error("train_lm: step " + std::to_string(step) + " is not applied: " + result.not_finite +
+                        " is not finite");
         }
         std::chrono::duration<double> const seconds = Clock::now() - step_start;
         auto bytes = traffic.since_last();
@@ -366,7 +367,7 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
         }
         ok = outcome.exchange();
     }
-    if (!outcome.failure().empty()) std::fprintf(stderr, "train_lm: %s\n", outcome.failure().c_str());
+    if (!outcome.failure().empty()) pentad::program::say("train_lm", outcome.failure());
     return ok;
 }
 

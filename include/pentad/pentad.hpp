@@ -63,6 +63,7 @@
 #include <pentad/kernels/choices.hpp>
 #include <pentad/kernels/column_sums.hpp>
 #include <pentad/kernels/cross_entropy.hpp>
+#include <pentad/kernels/dry.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/embedding.hpp>
 #include <pentad/kernels/gemm.hpp>
@@ -114,6 +115,7 @@
 #include <pentad/model/parts.hpp>
 #include <pentad/model/rotary.hpp>
 #include <pentad/observe/counters.hpp>
+#include <pentad/observe/dry_run.hpp>
 #include <pentad/observe/host_work.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/observe/trace.hpp>

@@ -16,7 +16,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -155,7 +154,7 @@ inline Tuning read_tuning(MPI_Comm world) {
             text = io::read_file(path, std::size_t{1} << 20);
             (void)Tuning(text, Tuning::machine());
         } catch (std::runtime_error const& error) { // of the file, or of what is in it
-            std::fprintf(stderr, "pentad: PENTAD_TUNING=%s is ignored: %s\n", path, error.what());
+            print_error("pentad: PENTAD_TUNING=" + one_line(path, 300) + " is ignored: " + error.what());
             text.clear();
         }
     }

@@ -15,6 +15,7 @@
 #include <pentad/comm/datatype.hpp>
 #include <pentad/comm/request.hpp>
 #include <pentad/comm/staging.hpp>
+#include <pentad/observe/dry_run.hpp>
 #include <pentad/observe/ledger.hpp>
 
 #include <algorithm>
@@ -69,6 +70,7 @@ void require_disjoint(Communicator const& comm, Operation operation, A const& in
 template <class Exec, class In, class Out>
 void copy_locally(Exec const& exec, In const& in, Out const& out, std::size_t count) {
     using T = typename Out::non_const_value_type;
+    if (auto* const dry = observe::dry_run()) return dry->pass("copy", 2.0 * static_cast<double>(count * sizeof(T)));
     Staged<In> from(exec, in, Use::send);
     Staged<Out> to(exec, out, count == out.size() ? Use::receive : Use::both);
     if (Staged<Out>::on_host || !gpu_aware()) // both are on the host
@@ -109,6 +111,8 @@ inline NetworkBytes network_of(Communicator const& comm, node::Task const& task,
 template <class... Buffers, class Mpi>
 void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm, node::Task const& task,
                MPI_Datatype type, MPI_Op sum, Cost const& cost, bool modelled, std::string_view call, Mpi const& mpi) {
+    if (auto* const dry = observe::dry_run())
+        return dry->exchange(task.operation, cost, comm.size(), form == Form::start);
     bool const is_reachable = ((Buffers::on_host || !gpu_aware()) && ...);
     bool const by_mpi = !is_reachable || is_for_mpi(comm, task);
     request.run(

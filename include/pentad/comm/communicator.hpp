@@ -18,9 +18,11 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace pentad::comm {
@@ -38,9 +40,7 @@ class Communicator {
         check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
         check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-        for (auto const axis : axes_) label_ += (label_.empty() ? "" : ".") + std::string(axis);
-        where_ = "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
-        add_scatter_cost(shares_, mesh_, axes_, 1.0);
+        describe();
         if (size_ == 1) return;
         node_ = std::make_unique<node::Group>(handle_);
         if (node_->shares_cores()) progress().share_cores();
@@ -52,6 +52,12 @@ class Communicator {
 #if PENTAD_CHECKED
         checker_ = std::make_unique<checked::Checker>(handle_, label_, where_);
 #endif
+    }
+    /// That of rank `rank` in a dry run, without MPI: ranks of the group with one number in `node_of` share a node.
+    Communicator(std::vector<int> node_of, int rank, AxisNames axes, std::span<MeshAxisValue const> mesh)
+        : axes_(axes), mesh_(mesh), size_(static_cast<int>(node_of.size())), rank_(rank) {
+        describe();
+        if (size_ > 1) nodes_ = Nodes(std::move(node_of), rank_);
     }
     Communicator(Communicator&& other) noexcept { swap(other); }
     Communicator& operator=(Communicator&& other) noexcept {
@@ -70,7 +76,10 @@ class Communicator {
         return node_ && node_->size() == static_cast<std::size_t>(size_) ? node_.get() : nullptr;
     }
     /// True where some ranks of the group share no memory.
-    [[nodiscard]] bool crosses_network() const { return size_ > 1 && node() == nullptr; }
+    [[nodiscard]] bool crosses_network() const {
+        bool const is_dry = handle_ == MPI_COMM_NULL;
+        return size_ > 1 && (is_dry ? nodes_.count() > 1 : node() == nullptr);
+    }
     /// The two levels of a group on several nodes, of which each has as many of its ranks, two or more; else null.
     [[nodiscard]] Levels* levels() const { return levels_.get(); }
     /// Who is on which node, whether they share its memory or not.
@@ -97,6 +106,11 @@ class Communicator {
     [[nodiscard]] std::string const& where() const { return where_; }
 
   private:
+    void describe() {
+        for (auto const axis : axes_) label_ += (label_.empty() ? "" : ".") + std::string(axis);
+        where_ = "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
+        add_scatter_cost(shares_, mesh_, axes_, 1.0);
+    }
     void swap(Communicator& other) noexcept {
         std::swap(handle_, other.handle_);
         std::swap(axes_, other.axes_);
@@ -142,18 +156,31 @@ class Communicators {
         : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(read_tuning(world)) {
         MPI_Comm copy = MPI_COMM_NULL;
         check(MPI_Comm_dup(world, &copy), "MPI_Comm_dup");
-        AxisNames all;
-        for (auto const& axis : axes_) all.push(axis.name);
-        world_ = Communicator(copy, all, axes_, tuning_);
+        world_ = Communicator(copy, all_axes(), axes_, tuning_);
         if (world_.size() != mesh.size())
             throw std::invalid_argument("the mesh has " + std::to_string(mesh.size()) + " ranks and the communicator " +
                                         std::to_string(world_.size()));
         check(MPI_Comm_dup(world, &meeting_place_), "MPI_Comm_dup");
         for (auto const& axis : axes_) (void)along(AxisNames(axis.name));
     }
+    /// Those of one rank of any mesh in a dry run, where `ranks_per_node` ranks of the mesh that follow each other share
+    /// a node. MPI need not have been started.
+    template <class... Axes>
+    Communicators(Mesh<Axes...> const& mesh, int rank, int ranks_per_node)
+        : axes_(mesh.axes().begin(), mesh.axes().end()), ranks_per_node_(ranks_per_node) {
+        if (rank < 0 || rank >= mesh.size() || ranks_per_node < 1)
+            throw std::invalid_argument("rank " + std::to_string(rank) + " of a mesh of " +
+                                        std::to_string(mesh.size()) + ", with " + std::to_string(ranks_per_node) +
+                                        " ranks on a node: there is none");
+        std::vector<int> all(static_cast<std::size_t>(mesh.size()));
+        std::iota(all.begin(), all.end(), 0);
+        world_ = Communicator(nodes_of(all), rank, all_axes(), axes_);
+    }
     Communicators(Communicators const&) = delete;
     Communicators& operator=(Communicators const&) = delete;
-    ~Communicators() { MPI_Comm_free(&meeting_place_); }
+    ~Communicators() {
+        if (meeting_place_ != MPI_COMM_NULL) MPI_Comm_free(&meeting_place_);
+    }
 
     [[nodiscard]] Communicator const& world() const { return world_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return axes_; }
@@ -185,6 +212,10 @@ class Communicators {
                     more.push_back(member + (i - axis.coordinate(member)) * axis.stride);
             members = more;
         }
+        if (ranks_per_node_ > 0) { // a dry run
+            auto const mine = std::find(members.begin(), members.end(), world_.rank()) - members.begin();
+            return made_.emplace_back(nodes_of(members), static_cast<int>(mine), key, axes_);
+        }
         meet(members);
         MPI_Group world_group = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
         MPI_Comm handle = MPI_COMM_NULL;
@@ -209,6 +240,19 @@ class Communicators {
     }
 
   private:
+    [[nodiscard]] AxisNames all_axes() const {
+        AxisNames all;
+        for (auto const& axis : axes_) all.push(axis.name);
+        return all;
+    }
+    /// Of a dry run: the node of each of these ranks of the mesh, numbered in the order of their first ranks.
+    [[nodiscard]] std::vector<int> nodes_of(std::vector<int> const& members) const {
+        std::vector<int> nodes;
+        std::unordered_map<int, int> number;
+        for (int const member : members)
+            nodes.push_back(number.try_emplace(member / ranks_per_node_, static_cast<int>(number.size())).first->second);
+        return nodes;
+    }
     /// Axes of extent 1 connect nobody; a part that is the whole axis is the axis.
     [[nodiscard]] AxisNames canonical(AxisNames const& axes) const {
         AxisNames key;
@@ -253,6 +297,7 @@ class Communicators {
 
     std::vector<MeshAxisValue> axes_;
     Tuning tuning_;
+    int ranks_per_node_ = 0; ///< of a dry run
     MPI_Comm meeting_place_ = MPI_COMM_NULL;
     Communicator world_;
     Communicator self_;

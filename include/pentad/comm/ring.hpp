@@ -67,6 +67,8 @@ void combine(Exec const& exec, Y const& y, X const& x, bool add) {
     using A = accumulator_t<T>;
     std::size_t const columns = y.extent(1), depth = y.extent(2);
     if (y.size() == 0) return;
+    if (auto* const dry = observe::dry_run())
+        return dry->pass("ring", (add ? 3.0 : 2.0) * static_cast<double>(y.size() * sizeof(T)));
     Kokkos::parallel_for(
         "pentad::ring", Team(exec, static_cast<int>(y.extent(0) * columns), Kokkos::AUTO),
         KOKKOS_LAMBDA(typename Team::member_type const& team) {

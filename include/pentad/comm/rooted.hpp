@@ -75,13 +75,18 @@ Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& co
     std::size_t const bytes = view.size() * sizeof(T);
     auto const count = static_cast<MPI_Count>(view.size());
     auto const operation = reduction<T>(placement);
+    auto const cost = detail::cost_of(comm, static_cast<double>(bytes));
+    if (auto* const dry = observe::dry_run()) {
+        dry->exchange(detail::Operation::reduce, cost, comm.size(), true);
+        return request;
+    }
     request.start(
         {.operation = detail::Operation::reduce, .type = type_code<T>(placement), .count = view.size(), .root = root},
         bytes, "MPI_Ireduce", [=, &comm](MPI_Request* handle) {
             return MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr, count,
                                  datatype<T>(), operation, root, comm.handle(), handle);
         });
-    observe::ledger().record(detail::Operation::reduce, detail::cost_of(comm, static_cast<double>(bytes)), true,
+    observe::ledger().record(detail::Operation::reduce, cost, true,
                              comm.nodes().leads() && !comm.nodes().is_here(root) ? static_cast<double>(bytes) : 0,
                              comm.nodes().count() > 1); // once from each node
     return request;
@@ -112,6 +117,12 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
     std::size_t const bytes = in.size() * sizeof(T);
     void const* const from = request.template buffer<0>().data();
     void* const to = request.template buffer<1>().data();
+    // (n-1)/n of n pieces is booked by the n-1 ranks that send
+    auto const cost = detail::cost_of(comm, static_cast<double>(bytes) * comm.size() / (comm.size() - 1));
+    if (auto* const dry = observe::dry_run()) {
+        if (!is_root) dry->exchange(detail::Operation::gather, cost, comm.size(), true);
+        return request;
+    }
     request.start({.operation = detail::Operation::gather,
                    .type = type_code<T>(),
                    .count = in.size() * static_cast<std::size_t>(comm.size()),
@@ -120,11 +131,9 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
                       return MPI_Igather_c(from, count, datatype<T>(), to, count, datatype<T>(), root, comm.handle(),
                                            handle);
                   });
-    if (!is_root) // (n-1)/n of n pieces is booked by the n-1 ranks that send
-        observe::ledger().record(detail::Operation::gather,
-                                 detail::cost_of(comm, static_cast<double>(bytes) * comm.size() / (comm.size() - 1)),
-                                 true, comm.nodes().is_here(root) ? 0 : static_cast<double>(bytes),
-                                 comm.nodes().count() > 1);
+    if (!is_root)
+        observe::ledger().record(detail::Operation::gather, cost, true,
+                                 comm.nodes().is_here(root) ? 0 : static_cast<double>(bytes), comm.nodes().count() > 1);
     return request;
 }
 template <class Exec, class In, class Out>
@@ -145,15 +154,19 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
     using T = typename V::non_const_value_type;
     detail::require_somebody(comm);
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::send));
+    double const bytes = static_cast<double>(view.size() * sizeof(T));
+    auto const cost = detail::cost_of(comm, bytes * comm.size() / (comm.size() - 1));
+    if (auto* const dry = observe::dry_run()) {
+        if (to != comm.rank()) dry->exchange(detail::Operation::send, cost, comm.size(), true);
+        return request;
+    }
     request.start(observe::name(detail::Operation::send), view.size() * sizeof(T), "MPI_Isend",
                   [&](MPI_Request* handle) {
                       return MPI_Isend_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()),
                                          datatype<T>(), to, tag, comm.handle(), handle);
                   });
     if (to == comm.rank()) return request; // nothing leaves this rank
-    double const bytes = static_cast<double>(view.size() * sizeof(T));
-    observe::ledger().record(detail::Operation::send, detail::cost_of(comm, bytes * comm.size() / (comm.size() - 1)),
-                             false, comm.nodes().is_here(to) ? 0 : bytes, false);
+    observe::ledger().record(detail::Operation::send, cost, false, comm.nodes().is_here(to) ? 0 : bytes, false);
     return request;
 }
 template <class Exec, class V>
@@ -168,6 +181,7 @@ Request<detail::Staged<V>> start_receive(Exec const& exec, Communicator const& c
     using T = typename V::non_const_value_type;
     detail::require_somebody(comm);
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::receive));
+    if (observe::dry_run() != nullptr) return request;
     request.start("receive", view.size() * sizeof(T), "MPI_Irecv", [&](MPI_Request* handle) {
         return MPI_Irecv_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(),
                            from, tag, comm.handle(), handle);

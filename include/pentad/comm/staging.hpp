@@ -5,6 +5,7 @@
 #include <pentad/comm/environment.hpp>
 #include <pentad/memory/copy.hpp>
 #include <pentad/memory/pool.hpp>
+#include <pentad/observe/dry_run.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
@@ -61,6 +62,7 @@ class Staged {
     template <class Exec>
     Staged(Exec const& exec, V const& view, Use use)
         : view_(view), pointer_(const_cast<T*>(view.data())), is_received_(use != Use::send) {
+        if (observe::dry_run() != nullptr) return;
         if constexpr (std::is_same_v<Exec, Own>) exec_.emplace(exec);
         bool const is_sent = use != Use::receive;
         if constexpr (!always_contiguous)

@@ -21,6 +21,15 @@ struct OfRows<T, AxisSet<Axes...>> {
     using by_expert =
         Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<token, dynamic, Axes...>, Dim<hidden>>, Replicated<tp>>;
 };
+/// How many of the nodes hold one of the `top_k` different experts of a token, of which each has as many: the mean over
+/// all choices. What a dry run takes tokens to do.
+inline double expected_nodes(std::size_t experts, std::size_t nodes, std::size_t top_k) {
+    double none_here = 1;
+    for (std::size_t i = 0; i < top_k; ++i)
+        none_here *= std::max(0.0, static_cast<double>(experts - experts / nodes) - static_cast<double>(i)) /
+                     static_cast<double>(experts - i);
+    return static_cast<double>(nodes) * (1 - none_here);
+}
 template <class Stream>
 using RowLayouts = OfRows<typename Stream::element, minus_t<sharded_axes_t<gathered_stream_t<Stream>>, AxisSet<ep>>>;
 } // namespace detail
@@ -70,7 +79,9 @@ class Dispatch {
         std::size_t const tokens = choice.extent(0), top_k = choice.extent(1), on_a_node = experts / nodes;
         Rows<i32, Exec> const node(context, tokens, std::min(top_k, nodes));
         kernels::nodes_of_choices(exec, choice, static_cast<int>(on_a_node), node.view());
-        across_.template route<kernels::Chosen::sometimes>(context, across, node.view(), nodes);
+        double const visited = detail::expected_nodes(experts, nodes, top_k);
+        across_.template route<kernels::Chosen::sometimes>(context, across, node.view(), nodes,
+                                                           visited / static_cast<double>(node.columns));
 
         Rows<A, Exec> told(context, across_.leaving(), 2 * top_k);
         place_ = Rows<i32, Exec>(context, tokens, top_k);
@@ -81,7 +92,7 @@ class Dispatch {
         weight_ = Rows<A, Exec>(context, heard.count, top_k);
         kernels::hear_choices<A>(exec, heard.view(), chosen_here.view(), weight_.view());
         inside_.template route<kernels::Chosen::sometimes>(context, communicators.along(AxisNames(inner<ep>::name)),
-                                                           chosen_here.view(), on_a_node);
+                                                           chosen_here.view(), on_a_node, 1 / visited);
     }
 
     /// Offsets of the local experts' rows: local experts + 1 numbers.

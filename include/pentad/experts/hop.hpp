@@ -10,6 +10,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <span>
 
@@ -39,9 +40,10 @@ class Hop {
     /// Sorts the choices index [tokens, top_k] by expert and exchanges the counts over `comm`, which shards the
     /// experts. A token's choices end with its first that is negative. Waits for the counts: the sizes of what follows
     /// depend on them.
+    /// @param chosen_part of the slots that name an expert: what a dry run takes them to be, evenly dealt
     template <kernels::Chosen chosen = kernels::Chosen::always>
     void route(Context<Exec> const& context, comm::Communicator const& comm, View<i32 const, 2, Exec> index,
-               std::size_t expert_count) {
+               std::size_t expert_count, double chosen_part = 1) {
         auto const& exec = context.exec();
         comm_ = &comm;
         auto const ranks = static_cast<std::size_t>(comm_->size());
@@ -60,6 +62,7 @@ class Hop {
         arriving_counts_ = Numbers<i64>(expert_count);
         memory::copy_to_host(exec, sent_counts_.data(), counts.flat().data(), expert_count * sizeof(i64));
         memory::copy_to_host(exec, arriving_counts_.data(), arriving.flat().data(), expert_count * sizeof(i64));
+        if (observe::dry_run() != nullptr) deal_evenly(static_cast<double>(slots) * chosen_part, local);
         sent_ = Numbers<i64>(ranks, 0);
         received_ = Numbers<i64>(ranks, 0);
         offsets_ = Numbers<i64>(local + 1, 0);
@@ -129,6 +132,17 @@ class Hop {
   private:
     template <class T>
     using Numbers = memory::HostArray<T>;
+
+    /// The counts of a dry run: every rank has so many choices, and none of the experts more than its share.
+    void deal_evenly(double choices, std::size_t local) {
+        std::size_t const experts = sent_counts_.size();
+        auto const before = [&](std::size_t expert) {
+            return static_cast<i64>(std::llround(choices * static_cast<double>(expert) / static_cast<double>(experts)));
+        };
+        for (std::size_t e = 0; e < experts; ++e) sent_counts_[e] = before(e + 1) - before(e);
+        auto const first = static_cast<std::size_t>(comm_->rank()) * local;
+        for (std::size_t i = 0; i < experts; ++i) arriving_counts_[i] = sent_counts_[first + i % local];
+    }
 
     template <class T>
     void exchange(Context<Exec> const& context, Rows<T, Exec> const& from, Numbers<i64> const& sent,

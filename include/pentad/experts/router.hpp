@@ -21,6 +21,7 @@ namespace detail {
 template <class A, class Exec>
 void gather_sums(Exec const& exec, View<i64 const, 1, Exec> counts, View<A const, 1, Exec> probability_sums,
                  View<A const, 1, Exec> lse, View<f64, 1, Exec> sums) {
+    if (kernels::dry("router_sums", counts, probability_sums, lse, sums)) return;
     std::size_t const n = counts.extent(0);
     Kokkos::parallel_for(
         "pentad::router_sums", Kokkos::RangePolicy<Exec>(exec, 0, n), KOKKOS_LAMBDA(std::size_t e) {

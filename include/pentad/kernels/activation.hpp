@@ -14,6 +14,7 @@ void swiglu_forward(Exec const& exec, In<T, 2, Exec> gate, In<T, 2, Exec> up, Ou
     int const ffn = static_cast<int>(y.extent(1));
     detail::require_same_shape("swiglu_forward", "gate", gate, "y", y);
     detail::require_same_shape("swiglu_forward", "up", up, "y", y);
+    if (dry("swiglu_forward", gate, up, y)) return;
     for_each_row(
         "pentad::swiglu_forward", exec, y.extent(0), ffn, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T const* const g = row.of(gate);
@@ -33,6 +34,7 @@ void swiglu_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> gate, I
     detail::require_same_shape("swiglu_backward", "up", up, "dy", dy);
     detail::require_same_shape("swiglu_backward", "dgate", dgate, "dy", dy);
     detail::require_same_shape("swiglu_backward", "dup", dup, "dy", dy);
+    if (dry("swiglu_backward", dy, gate, up, dgate, dup)) return;
     for_each_row(
         "pentad::swiglu_backward", exec, dy.extent(0), ffn, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T const* const d = row.of(dy);
@@ -69,6 +71,7 @@ void gelu_forward(Exec const& exec, In<T, 2, Exec> x, Out<T, 2, Exec> y) {
     using A = accumulator_t<T>;
     int const ffn = static_cast<int>(x.extent(1));
     detail::require_same_shape("gelu_forward", "y", y, "x", x);
+    if (dry("gelu_forward", x, y)) return;
     for_each_row(
         "pentad::gelu_forward", exec, x.extent(0), ffn, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T const* const in = row.of(x);
@@ -84,6 +87,7 @@ void gelu_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, Out<T,
     int const ffn = static_cast<int>(x.extent(1));
     detail::require_same_shape("gelu_backward", "dy", dy, "x", x);
     detail::require_same_shape("gelu_backward", "dx", dx, "x", x);
+    if (dry("gelu_backward", dy, x, dx)) return;
     for_each_row(
         "pentad::gelu_backward", exec, x.extent(0), ffn, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T const* const in = row.of(x);

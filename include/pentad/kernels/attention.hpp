@@ -12,10 +12,12 @@
 #include <pentad/kernels/rows.hpp>
 #include <pentad/layout/element.hpp>
 #include <pentad/memory/view.hpp>
+#include <pentad/observe/dry_run.hpp>
 #include <pentad/observe/host_work.hpp>
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <stdexcept>
@@ -116,6 +118,31 @@ AttentionSizes query_sizes(View const& view) {
             static_cast<i64>(view.extent(3))};
 }
 
+/// Pairs of a query and a key that it sees, of one head.
+inline double visible_pairs(CausalOffset const& mask, AttentionSizes const& sizes) {
+    double const queries = static_cast<double>(sizes.seq_q), keys = static_cast<double>(sizes.seq_k);
+    if (!mask.causal) return queries * keys;
+    auto const up_to = [keys](double last) { // queries that see 1, 2, ... keys, as many as there are
+        double const rising = std::clamp(last, 0.0, keys);
+        return rising * (rising + 1) / 2 + std::max(last - keys, 0.0) * keys;
+    };
+    double const first = static_cast<double>(mask.query_start - mask.key_start + 1);
+    return up_to(first + queries - 1) - up_to(first - 1);
+}
+/// True in a dry run, which records attention of so many products a pair, over memory that holds these views.
+template <class... Views>
+bool dry_attention(char const* name, CausalOffset const& mask, AttentionSizes const& sizes, double products,
+                   Views const&... views) {
+    auto* const run = observe::dry_run();
+    if (run == nullptr) return false;
+    double const bytes = (0.0 + ... + static_cast<double>(views.size() * sizeof(typename Views::value_type)));
+    run->attention(name,
+                   2 * products * visible_pairs(mask, sizes) *
+                       static_cast<double>(sizes.batch * sizes.heads * sizes.head_dim),
+                   bytes);
+    return true;
+}
+
 template <class Exec, class T, class End>
 void attention_forward_end(Exec const& exec, AttentionProblem<T> const& problem, End const& end) {
     if (problem.sizes.batch * problem.sizes.heads * problem.sizes.seq_q == 0) return;
@@ -137,6 +164,7 @@ void attention_forward(Exec const& exec, Q const& q, K const& k, V const& v, dou
     auto const& sizes = problem.sizes;
     using T = typename O::value_type;
     detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    if (detail::dry_attention("attention_forward", mask, sizes, 2, q, k, v, o, lse)) return;
     detail::attention_forward_end(
         exec, problem, detail::WriteResult<T>{detail::heads_of("o", o), detail::rows_pointer("lse", lse, sizes)});
 }
@@ -145,6 +173,7 @@ void attention_forward(Exec const& exec, Q const& q, K const& k, V const& v, dou
 template <class Exec, class Acc>
 void attention_start(Exec const& exec, AttentionState<Acc, Exec> const& state) {
     auto const sizes = detail::query_sizes(state.output);
+    if (dry("attention_start", state.max, state.sum, state.output)) return;
     detail::start_queries(exec, sizes, detail::merge_state<Acc>(state, sizes));
 }
 
@@ -156,6 +185,8 @@ void attention_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, 
     auto const problem = detail::attention_problem(q, k, v, scale, mask);
     using T = typename Q::non_const_value_type;
     static_assert(std::is_same_v<Acc, accumulator_t<T>>, "the state of attention is in accumulator_t of q's elements");
+    if (detail::dry_attention("attention_accumulate", mask, problem.sizes, 2, q, k, v, state.output, state.output))
+        return;
     detail::attention_forward_end(exec, problem, detail::merge_state<T>(state, problem.sizes));
 }
 
@@ -166,6 +197,7 @@ void attention_finish(Exec const& exec, AttentionState<Acc, Exec> const& state, 
     static_assert(std::is_same_v<Acc, accumulator_t<T>>, "the state of attention is in accumulator_t of o's elements");
     auto const sizes = detail::query_sizes(state.output);
     detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    if (dry("attention_finish", state.max, state.sum, state.output, o, lse)) return;
     detail::finish_queries(exec, sizes, detail::merge_state<T>(state, sizes),
                            detail::WriteResult<T>{detail::heads_of("o", o), detail::rows_pointer("lse", lse, sizes)});
 }
@@ -177,6 +209,7 @@ void attention_backward_start(Exec const& exec, O const& o, DO const& d_o, Delta
     static_assert(std::is_same_v<T, typename DO::non_const_value_type>, "o and d_o differ in their element type");
     auto const sizes = detail::query_sizes(o);
     detail::check_extents("d_o", d_o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    if (dry("attention_backward_start", o, d_o, delta)) return;
     detail::sum_queries(exec, sizes, detail::constant<T>(detail::heads_of("o", o)),
                         detail::constant<T>(detail::heads_of("d_o", d_o)), detail::rows_pointer("delta", delta, sizes));
 }
@@ -206,6 +239,9 @@ void attention_backward_accumulate(Exec const& exec, Q const& q, K const& k, V c
                                                 detail::heads_of("dk", dk),
                                                 detail::heads_of("dv", dv)};
     if (sizes.batch * sizes.heads * sizes.seq_q * sizes.seq_k == 0) return;
+    // 5 products: the scores again, and those of dv, dp, dq and dk.
+    if (detail::dry_attention("attention_backward", mask, sizes, 5, q, k, v, d_o, lse, delta, dq, dq, dk, dk, dv, dv))
+        return;
     if constexpr (runs_on_host<Exec>) {
         observe::HostWork const work("attention");
         detail::attention_backward_host(exec, problem, gradient);

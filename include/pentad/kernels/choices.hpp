@@ -12,6 +12,7 @@ template <class Exec>
 void nodes_of_choices(Exec const& exec, In<i32, 2, Exec> choice, int experts_per_node, Out<i32, 2, Exec> node) {
     detail::require_extent("nodes_of_choices", "choice", choice.extent(0), node.extent(0), "rows of node");
     int const top_k = static_cast<int>(choice.extent(1)), most = static_cast<int>(node.extent(1));
+    if (dry("nodes_of_choices", choice, node)) return;
     Kokkos::parallel_for(
         "pentad::nodes_of_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
         KOKKOS_LAMBDA(i64 t) {
@@ -37,6 +38,7 @@ void tell_choices(Exec const& exec, In<i32, 2, Exec> choice, In<A, 2, Exec> weig
     detail::require_same_shape("tell_choices", "position", position, "node", node);
     detail::require_extent("tell_choices", "told, dimension 1,", told.extent(1), 2 * choice.extent(1), "2 top_k");
     int const top_k = static_cast<int>(choice.extent(1)), most = static_cast<int>(node.extent(1));
+    if (dry("tell_choices", choice, weight, node, position, told, place)) return;
     Kokkos::parallel_for(
         "pentad::tell_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
         KOKKOS_LAMBDA(i64 t) {
@@ -63,6 +65,7 @@ void hear_choices(Exec const& exec, In<A, 2, Exec> told, Out<i32, 2, Exec> choic
     detail::require_same_shape("hear_choices", "weight", weight, "choice", choice);
     detail::require_extent("hear_choices", "told, dimension 1,", told.extent(1), 2 * choice.extent(1), "2 top_k");
     int const top_k = static_cast<int>(choice.extent(1));
+    if (dry("hear_choices", told, choice, weight)) return;
     Kokkos::parallel_for(
         "pentad::hear_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
         KOKKOS_LAMBDA(i64 r) {
@@ -77,6 +80,7 @@ void hear_choices(Exec const& exec, In<A, 2, Exec> told, Out<i32, 2, Exec> choic
 template <class A, class Exec>
 void take_places(Exec const& exec, In<A, 1, Exec> x, In<i32, 1, Exec> place, Out<A, 1, Exec> y) {
     detail::require_extent("take_places", "place", place.extent(0), y.extent(0), "extent of y");
+    if (dry("take_places", x, place, y)) return;
     for_each_element("pentad::take_places", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { y(i) = x(place(i)); });
 }
 

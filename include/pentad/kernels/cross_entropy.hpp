@@ -35,6 +35,7 @@ void cross_entropy_partial(Exec const& exec, In<T, 2, Exec> logits, In<i32, 1, E
     detail::require_extent("cross_entropy_partial", "target_logit", target_logit.extent(0), logits.extent(0),
                            "rows of logits");
     int const valid = static_cast<int>(valid_vocab_local);
+    if (dry("cross_entropy_partial", logits, targets, lse, target_logit)) return;
     for_each_row(
         "pentad::cross_entropy_partial", exec, logits.extent(0), valid, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T const* const in = row.of(logits);
@@ -58,6 +59,7 @@ void cross_entropy_token_loss(Exec const& exec, In<A, 1, Exec> lse, In<A, 1, Exe
     detail::require_extent("cross_entropy_token_loss", "target_logit", target_logit.extent(0), loss.extent(0),
                            "as loss");
     detail::require_extent("cross_entropy_token_loss", "targets", targets.extent(0), loss.extent(0), "as loss");
+    if (dry("cross_entropy_token_loss", lse, target_logit, targets, loss)) return;
     for_each_element(
         "pentad::cross_entropy_token_loss", exec, loss.extent(0),
         KOKKOS_LAMBDA(i64 r) { loss(r) = targets(r) < 0 ? A(0) : lse(r) - target_logit(r); });
@@ -73,6 +75,7 @@ void cross_entropy_backward(Exec const& exec, Out<T, 2, Exec> logits, In<accumul
     detail::require_extent("cross_entropy_backward", "lse", lse.extent(0), logits.extent(0), "rows of logits");
     int const valid = static_cast<int>(valid_vocab_local);
     int const width = static_cast<int>(logits.extent(1));
+    if (dry("cross_entropy_backward", logits, logits, lse, targets)) return;
     for_each_row(
         "pentad::cross_entropy_backward", exec, logits.extent(0), width, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T* const values = row.of(logits);

@@ -13,6 +13,7 @@ void add(Exec const& exec, In<T, 1, Exec> x, Out<T, 1, Exec> y) {
     detail::require_extent("add", "x", x.extent(0), y.extent(0), "as y");
     T const* const in = x.data();
     T* const out = y.data();
+    if (dry("add", x, y, y)) return;
     for_each_element("pentad::add", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { out[i] = T(A(out[i]) + A(in[i])); });
 }
 
@@ -21,6 +22,7 @@ template <class T, class Exec>
 void scale(Exec const& exec, Out<T, 1, Exec> y, accumulator_t<T> factor) {
     using A = accumulator_t<T>;
     T* const out = y.data();
+    if (dry("scale", y, y)) return;
     for_each_element("pentad::scale", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { out[i] = T(A(out[i]) * factor); });
 }
 
@@ -29,6 +31,7 @@ template <class T, class Exec>
 void fill(Exec const& exec, Out<T, 1, Exec> y, T value) {
     T* const out = y.data();
     auto const number = static_cast<accumulator_t<T>>(value); // GCC does not vectorise copies of a struct such as bf16
+    if (dry("fill", y)) return;
     for_each_element("pentad::fill", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { out[i] = static_cast<T>(number); });
 }
 
@@ -36,6 +39,7 @@ void fill(Exec const& exec, Out<T, 1, Exec> y, T value) {
 template <class From, class To, class Exec>
 void convert(Exec const& exec, In<From, 1, Exec> x, Out<To, 1, Exec> y) {
     detail::require_extent("convert", "x", x.extent(0), y.extent(0), "as y");
+    if (dry("convert", x, y)) return;
     if constexpr (std::is_same_v<From, To>) return Kokkos::deep_copy(exec, y, x);
     From const* const in = x.data();
     To* const out = y.data();
@@ -74,6 +78,7 @@ struct SquaresOfChunk {
 
 template <class T, class Exec, class Result>
 void sum_of_squares_into(Exec const& exec, In<T, 1, Exec> x, Result& result) {
+    if (dry("sum_of_squares", x)) return;
     i64 const n = static_cast<i64>(x.extent(0));
     i64 const chunk = runs_on_host<Exec> ? host_chunk : 32; // on a device, a chunk a thread
     Kokkos::parallel_reduce("pentad::sum_of_squares",

@@ -15,6 +15,7 @@ void embedding_forward(Exec const& exec, In<i32, 1, Exec> tokens, In<T, 2, Exec>
     detail::require_extent("embedding_forward", "table, dimension 1,", table.extent(1), y.extent(1), "hidden of y");
     int const hidden = static_cast<int>(y.extent(1));
     i64 const vocab = static_cast<i64>(table.extent(0));
+    if (dry("embedding_forward", tokens, y, y)) return;
     for_each_row(
         "pentad::embedding_forward", exec, y.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
             i64 const entry = tokens(row.index()) - vocab_begin;
@@ -80,7 +81,7 @@ void embedding_backward(Exec const& exec, In<i32, 1, Exec> tokens, In<T, 2, Exec
     detail::require_extent("embedding_backward", "tokens", tokens.extent(0), dy.extent(0), "rows of dy");
     detail::require_extent("embedding_backward", "dtable, dimension 1,", dtable.extent(1), dy.extent(1),
                            "hidden of dy");
-    if (dy.extent(0) == 0 || dy.extent(1) == 0) return;
+    if (dy.extent(0) == 0 || dy.extent(1) == 0 || dry("embedding_backward", tokens, dy, dy, dy)) return;
     detail::EmbeddingColumns<T> columns{tokens.data(),
                                         dy.data(),
                                         dtable.data(),

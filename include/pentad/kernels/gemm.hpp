@@ -7,6 +7,7 @@
 #include <pentad/kernels/rows.hpp>
 #include <pentad/layout/element.hpp>
 #include <pentad/observe/counters.hpp>
+#include <pentad/observe/dry_run.hpp>
 #include <pentad/observe/host_work.hpp>
 
 #if defined(PENTAD_HAVE_KOKKOS_KERNELS)
@@ -26,6 +27,7 @@
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <span>
@@ -150,8 +152,16 @@ void gemm(Exec const& exec, Transpose transpose_a, Transpose transpose_b, double
                                                       c.data(),
                                                       detail::row_stride("C", c)};
     if (m == 0 || n == 0) return;
-    if (k == 0 || alpha == 0.0) return detail::gemm_scale(exec, m, n, beta, problem.c, problem.c_stride);
-    observe::counters().gemm_flops += 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    if (k == 0 || alpha == 0.0) {
+        if (!dry("gemm_scale", c, c)) detail::gemm_scale(exec, m, n, beta, problem.c, problem.c_stride);
+        return;
+    }
+    auto const sizes = std::array{static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)};
+    observe::counters().gemm_flops += 2.0 * sizes[0] * sizes[1] * sizes[2];
+    if (auto* const run = observe::dry_run())
+        return run->product(sizes[0], sizes[1], sizes[2],
+                            sizeof(In) * (sizes[0] + sizes[1]) * sizes[2] +
+                                sizeof(Out) * (beta == 0 ? 1 : 2) * sizes[0] * sizes[1]);
     Kokkos::Profiling::ScopedRegion const region("pentad::gemm");
     std::optional<observe::HostWork> work;
     if constexpr (runs_on_host<Exec>) work.emplace("gemm");

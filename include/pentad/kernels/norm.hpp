@@ -16,6 +16,7 @@ void rms_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weight,
     detail::require_extent("rms_norm_forward", "weight", weight.extent(0), x.extent(1), "hidden of x");
     detail::require_same_shape("rms_norm_forward", "y", y, "x", x);
     detail::require_extent("rms_norm_forward", "rstd", rstd.extent(0), x.extent(0), "rows of x");
+    if (dry("rms_norm_forward", x, weight, y, rstd)) return;
     for_each_row(
         "pentad::rms_norm_forward", exec, x.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T const* const in = row.of(x);
@@ -39,6 +40,9 @@ void rms_norm_backward_data(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> 
     detail::require_same_shape("rms_norm_backward_data", "dy", dy, "x", x);
     detail::require_same_shape("rms_norm_backward_data", "dx", dx, "x", x);
     detail::require_extent("rms_norm_backward_data", "rstd", rstd.extent(0), x.extent(0), "rows of x");
+    if (add ? dry("rms_norm_backward_data", dy, x, weight, rstd, dx, dx)
+            : dry("rms_norm_backward_data", dy, x, weight, rstd, dx))
+        return;
     for_each_row(
         "pentad::rms_norm_backward_data", exec, x.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T const* const in = row.of(x);
@@ -64,6 +68,7 @@ void rms_norm_backward_weight(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec
     detail::require_extent("rms_norm_backward_weight", "dweight", dweight.extent(0), x.extent(1), "hidden of x");
     detail::require_same_shape("rms_norm_backward_weight", "dy", dy, "x", x);
     detail::require_extent("rms_norm_backward_weight", "rstd", rstd.extent(0), x.extent(0), "rows of x");
+    if (dry("rms_norm_backward_weight", dy, x, rstd, dweight, dweight)) return;
     sum_over_rows<A>(
         "pentad::rms_norm_backward_weight", exec, x.extent(0), x.extent(1),
         KOKKOS_LAMBDA(i64 r, int j) { return A(dy(r, j)) * A(x(r, j)) * rstd(r); },

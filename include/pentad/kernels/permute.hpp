@@ -106,6 +106,7 @@ void sort_by_expert(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> 
     if (index.stride(0) != index.extent(1) || position.stride(0) != position.extent(1))
         throw std::invalid_argument(
             "sort_by_expert: the rows of index and position must follow each other without gaps");
+    if (dry("sort_by_expert", index, index, counts, position, source, scratch, scratch)) return;
     i64 const blocks = static_cast<i64>(scratch.extent(0));
     detail::CountingSort<Exec, chosen>{index.data(),
                                        slots,
@@ -125,6 +126,7 @@ void gather_rows(Exec const& exec, In<T, 2, Exec> x, In<i32, 1, Exec> index, Out
     detail::require_extent("gather_rows", "index", index.extent(0), y.extent(0), "rows of y");
     detail::require_extent("gather_rows", "x, dimension 1,", x.extent(1), y.extent(1), "hidden of y");
     int const hidden = static_cast<int>(y.extent(1));
+    if (dry("gather_rows", y, index, y)) return;
     for_each_row(
         "pentad::gather_rows", exec, y.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
             i32 const from = index(row.index());
@@ -143,6 +145,7 @@ void scatter_rows(Exec const& exec, In<T, 2, Exec> x, In<i32, 1, Exec> index, Ou
     detail::require_extent("scatter_rows", "index", index.extent(0), x.extent(0), "rows of x");
     detail::require_extent("scatter_rows", "x, dimension 1,", x.extent(1), y.extent(1), "hidden of y");
     int const hidden = static_cast<int>(y.extent(1));
+    if (dry("scatter_rows", x, index, x)) return;
     for_each_row(
         "pentad::scatter_rows", exec, x.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
             i32 const to = index(row.index());
@@ -169,6 +172,7 @@ void permute_backward(Exec const& exec, In<T, 2, Exec> dpermuted, In<i32, 2, Exe
                            "hidden of dx");
     int const hidden = static_cast<int>(dx.extent(1));
     int const top_k = static_cast<int>(position.extent(1));
+    if (dry("permute_backward", dpermuted, position, dx)) return;
     for_each_row(
         "pentad::permute_backward", exec, dx.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
             i32 const* const at = row.of(position);
@@ -190,6 +194,7 @@ void combine_forward(Exec const& exec, In<T, 2, Exec> expert_out, In<i32, 2, Exe
                            "hidden of y");
     int const hidden = static_cast<int>(y.extent(1));
     int const top_k = static_cast<int>(position.extent(1));
+    if (dry("combine_forward", expert_out, position, weight, y)) return;
     for_each_row(
         "pentad::combine_forward", exec, y.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
             i32 const* const at = row.of(position);
@@ -217,6 +222,7 @@ void combine_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> expert
                            "hidden of dy");
     int const hidden = static_cast<int>(dy.extent(1));
     int const top_k = static_cast<int>(position.extent(1));
+    if (dry("combine_backward", dy, expert_out, position, weight, dexpert_out, dweight)) return;
     for_each_row(
         "pentad::combine_backward", exec, dy.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T const* const d = row.of(dy);

@@ -19,6 +19,7 @@ void rope_tables(Exec const& exec, In<i64, 1, Exec> positions, In<f64, 1, Exec> 
     detail::require_extent("rope_tables", "cosine, dimension 0,", cosine.extent(0), positions.extent(0), "positions");
     detail::require_same_shape("rope_tables", "sine", sine, "cosine", cosine);
     int const half = static_cast<int>(cosine.extent(1));
+    if (dry("rope_tables", positions, frequencies, cosine, sine)) return;
     for_each_row(
         "pentad::rope_tables", exec, cosine.extent(0), half, KOKKOS_LAMBDA(Row<Exec> const& row) {
             f64 const position = static_cast<f64>(positions(row.index()));
@@ -47,6 +48,7 @@ void rotate(char const* label, Exec const& exec, Out<T, 2, Exec> x, In<accumulat
                                     std::to_string(x.extent(1)) + "], it must be [batch * " + std::to_string(seq) +
                                     ", heads * " + std::to_string(2 * half) + "] for tables of [" +
                                     std::to_string(seq) + ", " + std::to_string(half) + "]");
+    if (dry(label, x, x, cosine, sine)) return;
     int const heads = static_cast<int>(x.extent(1)) / (2 * half);
     for_each_row(
         label, exec, x.extent(0), x.extent(1) / 2, KOKKOS_LAMBDA(Row<Exec> const& row) {

@@ -28,6 +28,7 @@ void router_forward(Exec const& exec, In<A, 2, Exec> logits, Out<A, 2, Exec> pro
     if (top_k > experts)
         throw std::invalid_argument("router_forward: top_k is " + std::to_string(top_k) + ", it must be at most " +
                                     std::to_string(experts) + ", the number of experts");
+    if (dry("router_forward", logits, probabilities, lse, index, weight)) return;
     for_each_row(
         "pentad::router_forward", exec, logits.extent(0), experts, KOKKOS_LAMBDA(Row<Exec> const& row) {
             A const* const in = row.of(logits);
@@ -78,6 +79,7 @@ void router_backward(Exec const& exec, In<A, 2, Exec> probabilities, In<A, 1, Ex
                                "experts, or 0 for none");
     int const experts = static_cast<int>(probabilities.extent(1));
     int const top_k = static_cast<int>(index.extent(1));
+    if (dry("router_backward", probabilities, lse, index, weight, dweight, dprobability, dlogits)) return;
     for_each_row(
         "pentad::router_backward", exec, probabilities.extent(0), experts, KOKKOS_LAMBDA(Row<Exec> const& row) {
             A const* const p = row.of(probabilities);
@@ -105,6 +107,7 @@ void router_backward(Exec const& exec, In<A, 2, Exec> probabilities, In<A, 1, Ex
 template <class A, class Exec>
 void router_probability_sums(Exec const& exec, In<A, 2, Exec> probabilities, Out<A, 1, Exec> sums) {
     detail::require_extent("router_probability_sums", "sums", sums.extent(0), probabilities.extent(1), "experts");
+    if (dry("router_probability_sums", probabilities, sums)) return;
     sum_over_rows<A>(
         "pentad::router_probability_sums", exec, probabilities.extent(0), probabilities.extent(1),
         KOKKOS_LAMBDA(i64 r, int e) { return probabilities(r, e); },
@@ -140,7 +143,7 @@ struct CountChoices {
 /// counts[e] = how many slots of index chose expert e.
 template <class Exec>
 void router_counts(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> counts) {
-    if (counts.extent(0) == 0) return;
+    if (counts.extent(0) == 0 || dry("router_counts", index, counts)) return;
     i64 const slots = static_cast<i64>(index.extent(0) * index.extent(1));
     i64 const shares = std::min(static_cast<i64>(exec.concurrency()), static_cast<i64>(counts.extent(0)));
     if constexpr (!runs_on_host<Exec>) Kokkos::deep_copy(exec, counts, i64(0));

@@ -3,6 +3,7 @@
 // once, as a function of a Row. Every sum has a fixed order, so that the same run gives the same bits.
 #pragma once
 
+#include <pentad/kernels/dry.hpp>
 #include <pentad/layout/element.hpp>
 #include <pentad/memory/view.hpp>
 

@@ -11,6 +11,7 @@
 //   backward_data(Pass&, Tensor<dual_t<gives>>, Saved&) -> Tensor<dual_t<takes>>   what the previous stage waits for
 //   backward_weight(Pass&, Saved&)       adds to the gradients; may come later, and frees what was saved
 //   for_each_parameter(f)                f(Parameter&), in an order that is the same on every rank
+// Kernels of its own begin with kernels::dry (kernels/dry.hpp), so that it can be run dry.
 #pragma once
 
 #include <pentad/layout/algebra.hpp>

@@ -111,6 +111,7 @@ class AnyParameter {
     /// Draws this rank's shard in accumulators, into `data`: the same global tensor on every mesh.
     void draw(std::uint64_t seed, accumulator* data) const {
         auto const& exec = context_->exec();
+        if (kernels::dry("draw", flat_gradient())) return;
         if (initialiser_.ones) {
             kernels::fill<accumulator, Exec>(exec, View<accumulator, 1, Exec>(data, size_), accumulator(1));
             return;

@@ -1,9 +1,12 @@
 // Copies of contiguous memory, by bytes: one instantiation each, whatever the elements.
 #pragma once
 
+#include <pentad/observe/dry_run.hpp>
+
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
+#include <cstring>
 
 namespace pentad::memory {
 
@@ -14,23 +17,35 @@ template <class MemorySpace>
 Bytes<MemorySpace> bytes(void const* data, std::size_t count) {
     return Bytes<MemorySpace>(static_cast<std::byte*>(const_cast<void*>(data)), count);
 }
+/// True in a dry run, which records a pass over `bytes` bytes instead.
+inline bool dry(char const* name, std::size_t bytes) {
+    auto* const run = observe::dry_run();
+    if (run != nullptr && bytes > 0) run->pass(name, static_cast<double>(bytes));
+    return run != nullptr;
+}
 } // namespace detail
 
 /// Within the memory of an execution space, in order with the work of `exec`.
 template <class Exec>
 void copy(Exec const& exec, void* to, void const* from, std::size_t bytes) {
     using Space = typename Exec::memory_space;
-    if (bytes > 0 && to != from)
+    if (to == from || detail::dry("copy", 2 * bytes)) return;
+    if (bytes > 0)
         Kokkos::deep_copy(exec, detail::bytes<Space>(to, bytes), detail::bytes<Space>(from, bytes));
 }
 /// Zeros, in order with the work of `exec`.
 template <class Exec>
 void clear(Exec const& exec, void* data, std::size_t bytes) {
+    if (detail::dry("clear", bytes)) return;
     if (bytes > 0) Kokkos::deep_copy(exec, detail::bytes<typename Exec::memory_space>(data, bytes), std::byte{0});
 }
-/// To the host. Waits for `exec`, and for the copy.
+/// To the host. Waits for `exec`, and for the copy. In a dry run the host gets zeros.
 template <class Exec>
 void copy_to_host(Exec const& exec, void* host, void const* from, std::size_t bytes) {
+    if (detail::dry("copy to the host", bytes)) {
+        if (bytes > 0) std::memset(host, 0, bytes);
+        return;
+    }
     exec.fence("pentad: copy to the host");
     if (bytes > 0)
         Kokkos::deep_copy(detail::bytes<Kokkos::HostSpace>(host, bytes),
@@ -39,6 +54,7 @@ void copy_to_host(Exec const& exec, void* host, void const* from, std::size_t by
 /// From the host. Waits for `exec`, which may still read what is overwritten, and for the copy.
 template <class Exec>
 void copy_from_host(Exec const& exec, void* to, void const* host, std::size_t bytes) {
+    if (detail::dry("copy from the host", bytes)) return;
     exec.fence("pentad: copy from the host");
     if (bytes > 0)
         Kokkos::deep_copy(detail::bytes<typename Exec::memory_space>(to, bytes),

@@ -5,6 +5,7 @@
 
 #include <pentad/memory/shared_memory.hpp>
 #include <pentad/observe/counters.hpp>
+#include <pentad/observe/dry_run.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -55,11 +56,13 @@ class Buffer {
 template <class MemorySpace>
 class Pool {
   public:
-    explicit Pool(observe::Memory kind) : kind_(kind) {}
+    /// Made in a dry run, it gives addresses without memory.
+    explicit Pool(observe::Memory kind, bool is_dry = observe::dry_run() != nullptr) : kind_(kind), is_dry_(is_dry) {}
     Pool(Pool const&) = delete;
     Pool& operator=(Pool const&) = delete;
     ~Pool() {
         for (auto const& slab : slabs_) {
+            if (is_dry_) continue;
             if (slab.is_shared)
                 shared_memory().free(slab.data);
             else
@@ -114,17 +117,19 @@ class Pool {
 
     typename std::vector<Range>::iterator grow(std::size_t size) {
         std::size_t const slab_size = std::max(size, std::max(smallest_slab, total_ / 4) / alignment * alignment);
-        void* shared = nullptr;
-        if constexpr (std::is_same_v<MemorySpace, Kokkos::HostSpace>)
-            if (shared_memory().has_peers()) shared = shared_memory().allocate(slab_size + alignment);
-        void* const data =
-            shared != nullptr ? shared : Kokkos::kokkos_malloc<MemorySpace>("pentad::Pool", slab_size + alignment);
-        slabs_.push_back({static_cast<std::byte*>(data), shared != nullptr});
+        slabs_.push_back(is_dry_ ? Slab{observe::dry_run()->address(slab_size + alignment), false}
+                                 : allocate(slab_size + alignment));
         total_ += slab_size;
         observe::counters().allocated(kind_);
         free_.reserve(nodes_.capacity() + slabs_.size() + 1);
         free_.push_back({slabs_.size() - 1, 0, slab_size});
         return free_.end() - 1;
+    }
+    static Slab allocate(std::size_t bytes) {
+        if constexpr (std::is_same_v<MemorySpace, Kokkos::HostSpace>)
+            if (shared_memory().has_peers())
+                if (void* const data = shared_memory().allocate(bytes)) return {static_cast<std::byte*>(data), true};
+        return {static_cast<std::byte*>(Kokkos::kokkos_malloc<MemorySpace>("pentad::Pool", bytes)), false};
     }
     void* address(std::size_t node) const {
         return static_cast<std::byte*>(slabs_[nodes_[node].slab].begin()) + nodes_[node].offset;
@@ -154,6 +159,7 @@ class Pool {
     }
 
     observe::Memory kind_;
+    bool is_dry_;
     std::vector<Slab> slabs_;
     std::vector<Range> free_; ///< sorted by slab and offset, no two adjacent
     std::vector<Node> nodes_;
@@ -166,7 +172,7 @@ template <class MemorySpace>
 Pool<MemorySpace>& staging_pool() {
     static auto* pool = [] {
         static std::unique_ptr<Pool<MemorySpace>> owned =
-            std::make_unique<Pool<MemorySpace>>(observe::Memory::communication);
+            std::make_unique<Pool<MemorySpace>>(observe::Memory::communication, false);
         Kokkos::push_finalize_hook([] { owned.reset(); });
         return owned.get();
     }();

@@ -1,7 +1,8 @@
-// Text from outside, such as a name in a file, in messages: on one line, short, UTF-8.
+// Messages of one line: how they quote text from outside, such as a name in a file, and how they are printed.
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -45,6 +46,13 @@ inline std::string one_line(std::string_view text, std::size_t most = 60) {
         text.remove_prefix(length > 0 ? length : 1);
     }
     return line.size() <= most ? line : line.substr(0, fits) + "...";
+}
+
+/// Prints a line on standard error in one piece. std::fprintf writes long lines in parts there, between which the output
+/// of other processes may come.
+inline void print_error(std::string line) {
+    line += '\n';
+    std::fputs(line.c_str(), stderr);
 }
 
 } // namespace pentad

@@ -39,10 +39,13 @@ struct Counters {
     void allocated(Memory kind) { ++(*this)[kind].allocations; }
 };
 
-/// The counters of this process.
-inline Counters& counters() {
-    static Counters instance;
-    return instance;
+/// Those that counters() gives: of the process, or of a dry run.
+inline Counters*& current_counters() {
+    static Counters of_process;
+    static Counters* current = &of_process;
+    return current;
 }
+/// The counters of this process.
+inline Counters& counters() { return *current_counters(); }
 
 } // namespace pentad::observe

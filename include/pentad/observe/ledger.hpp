@@ -102,10 +102,13 @@ class Ledger {
     std::size_t count_ = 0;
 };
 
-/// The ledger of this process.
-inline Ledger& ledger() {
-    static Ledger instance;
-    return instance;
+/// The one that ledger() gives: of the process, or of a dry run.
+inline Ledger*& current_ledger() {
+    static Ledger of_process;
+    static Ledger* current = &of_process;
+    return current;
 }
+/// The ledger of this process.
+inline Ledger& ledger() { return *current_ledger(); }
 
 } // namespace pentad::observe

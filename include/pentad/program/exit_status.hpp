@@ -79,7 +79,7 @@ decltype(auto) with_files_of_user(F&& f) {
 
 /// Prints the sentence on one line, whatever it quotes.
 inline void say(std::string_view program, std::string_view sentence) {
-    std::fprintf(stderr, "%s: %s\n", std::string(program).c_str(), one_line(sentence, 2000).c_str());
+    print_error(std::string(program) + ": " + one_line(sentence, 2000));
 }
 
 /// What the program has printed reaches its reader, or the status says that it has not.

@@ -7,12 +7,12 @@
 #include <pentad/comm/node/reduction.hpp>
 #include <pentad/comm/node/task.hpp>
 #include <pentad/comm/node/ways.hpp>
+#include <pentad/mesh/one_line.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -87,8 +87,9 @@ class Direct {
             if (!buffer(p).is_shared() || memory::shared_memory().at(buffer(p)) != nullptr) continue;
             static bool has_complained = false;
             if (!std::exchange(has_complained, true))
-                std::fprintf(stderr, "pentad: rank %d cannot map the memory of rank %d (%s): it goes through copies\n",
-                             turn_.group->members()[me_], turn_.group->members()[p], std::strerror(errno));
+                print_error("pentad: rank " + std::to_string(turn_.group->members()[me_]) +
+                            " cannot map the memory of rank " + std::to_string(turn_.group->members()[p]) + " (" +
+                            std::strerror(errno) + "): it goes through copies");
             return false;
         }
         return true;

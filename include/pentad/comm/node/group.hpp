@@ -8,6 +8,7 @@
 #include <pentad/comm/node/pipes.hpp>
 #include <pentad/comm/node/ways.hpp>
 #include <pentad/memory/shared_memory.hpp>
+#include <pentad/mesh/one_line.hpp>
 
 #include <mpi.h>
 #include <sys/stat.h>
@@ -375,10 +376,8 @@ class Group {
     static void complain(char const* why) {
         static bool done = false;
         if (!std::exchange(done, true))
-            std::fprintf(stderr,
-                         "pentad: the memory of this node cannot be shared (%s): its ranks' collectives go through the "
-                         "MPI library\n",
-                         why);
+            print_error("pentad: the memory of this node cannot be shared (" + std::string(why) +
+                        "): its ranks' collectives go through the MPI library");
     }
 
     std::size_t pieces_at_ = 0, pipes_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, ranks_of_machine_ = 0;

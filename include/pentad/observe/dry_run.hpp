@@ -1,0 +1,107 @@
+// A dry run: the program's own code on tensors without memory and ranks without MPI. Every product, attention, pass over
+// memory and exchange is recorded where it would be carried out; bytes held and bytes sent are counted as always.
+#pragma once
+
+#include <pentad/layout/cost.hpp>
+#include <pentad/observe/counters.hpp>
+#include <pentad/observe/ledger.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace pentad::observe {
+
+enum class WorkKind : std::uint8_t { product, attention, pass, exchange };
+
+/// One thing that the program would do.
+struct Work {
+    WorkKind kind{};
+    std::string_view name;     ///< of the kernel, or of the operation in the ledger
+    double flops = 0;          ///< of products and attention
+    double bytes = 0;          ///< read and written in memory; of an exchange: sent by this rank
+    Operation operation{};     ///< of an exchange
+    Cost cost{};               ///< of an exchange: its bytes by axis
+    int ranks = 1;             ///< of an exchange: in the group
+    bool is_started = false;   ///< of an exchange: what follows may go on beside it
+};
+
+/// While one exists, kernels, copies and communication of this process record what they would do and return; buffers
+/// have addresses and no memory; counters() and ledger() are its own. Contexts and Communicators are made inside of its
+/// life, Communicators by the constructor that takes a rank. Numbers read back from tensors are zeros. There is one at a
+/// time, on the host thread that drives Pentad.
+class DryRun {
+  public:
+    /// @throws std::logic_error while there is another one
+    DryRun() {
+        if (current() != nullptr) throw std::logic_error("a dry run is under way: there is one at a time");
+        current() = this;
+        counters_before_ = std::exchange(current_counters(), &counters_);
+        ledger_before_ = std::exchange(current_ledger(), &ledger_);
+    }
+    DryRun(DryRun const&) = delete;
+    DryRun& operator=(DryRun const&) = delete;
+    ~DryRun() {
+        current() = nullptr;
+        current_counters() = counters_before_;
+        current_ledger() = ledger_before_;
+    }
+
+    [[nodiscard]] std::vector<Work> const& work() const { return work_; }
+    /// Forgets what was recorded; what is held stays counted.
+    void clear() {
+        work_.clear();
+        ledger_.clear();
+        counters_.gemm_flops = 0;
+    }
+
+    // For kernels, memory and communication.
+
+    void product(double m, double n, double k, double bytes) {
+        work_.push_back({.kind = WorkKind::product, .name = "gemm", .flops = 2 * m * n * k, .bytes = bytes});
+    }
+    void attention(std::string_view name, double flops, double bytes) {
+        work_.push_back({.kind = WorkKind::attention, .name = name, .flops = flops, .bytes = bytes});
+    }
+    void pass(std::string_view name, double bytes) {
+        work_.push_back({.kind = WorkKind::pass, .name = name, .bytes = bytes});
+    }
+    void exchange(Operation operation, Cost const& cost, int ranks, bool is_started) {
+        ledger_.record(operation, cost, false, 0, false);
+        work_.push_back({.kind = WorkKind::exchange,
+                         .name = observe::name(operation),
+                         .bytes = cost.total(),
+                         .operation = operation,
+                         .cost = cost,
+                         .ranks = ranks,
+                         .is_started = is_started});
+    }
+    /// The address of `bytes` bytes that do not exist. No two are the same, and none is given twice.
+    std::byte* address(std::size_t bytes) {
+        auto const at = next_;
+        next_ += (bytes + page - 1) / page * page + page;
+        return reinterpret_cast<std::byte*>(at); // never followed: whoever does ends with a segmentation fault
+    }
+
+    /// That of this process; null where none is under way.
+    static DryRun*& current() {
+        static DryRun* instance = nullptr;
+        return instance;
+    }
+
+  private:
+    static constexpr std::uintptr_t page = 4096;
+
+    std::vector<Work> work_;
+    Counters counters_, *counters_before_;
+    Ledger ledger_, *ledger_before_;
+    std::uintptr_t next_ = std::uintptr_t{1} << 44;
+};
+
+/// The dry run that is under way, or null.
+inline DryRun* dry_run() { return DryRun::current(); }
+
+} // namespace pentad::observe
