@@ -281,7 +281,7 @@ std::optional<Steps> train(Options const& options, Training& training, int rank,
         if (rank == 0 && !result.not_finite.empty()) {
             progress.finish();
             pentad::print_error("train_lm: step " + std::to_string(step) + " is not applied: " + result.not_finite +
-                        " is not finite");
+                                " is not finite");
         }
         std::chrono::duration<double> const seconds = Clock::now() - step_start;
         auto bytes = traffic.since_last();

@@ -197,6 +197,7 @@
 #include <pentad/tensor/tensor.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
+#include <pentad/train/checkpoint_sink.hpp>
 #include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/executor.hpp>
 #include <pentad/train/export.hpp>

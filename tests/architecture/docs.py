@@ -14,10 +14,10 @@ example = (root / "examples/thirty_lines/thirty_lines.cpp").read_text()
 if example.split("\n", 1)[1] != program:
     problems.append("README.md: its program is not examples/thirty_lines/thirty_lines.cpp without the first line")
 
-for small in (root / "examples/small").glob("*.cpp"):
-    lines = len(small.read_text().splitlines())
-    if lines > 80:
-        problems.append(f"{small.relative_to(root)}: {lines} lines; a small example has at most 80")
+for example, most in [*((small, 80) for small in (root / "examples/small").glob("*.cpp")), (root / "examples/own_block/convolution.hpp", 150)]:
+    lines = len(example.read_text().splitlines())
+    if lines > most:
+        problems.append(f"{example.relative_to(root)}: {lines} lines; {most} at most")
 
 for page, text in pages.items():
     for target in re.findall(r"\]\(([^)#:]+)\)", text):

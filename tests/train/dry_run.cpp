@@ -50,10 +50,10 @@ template <class Stream>
 void compare(MeshShape const& m, train::RunSettings const& settings, std::string const& name, int chunks) {
     auto const schedule = pipeline::generate(
         name, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = chunks});
-    auto const mesh =
-        train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), schedule);
+    auto const mesh = train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), schedule);
     OnMesh const on(m, mesh);
-    auto const real = step<Stream>([&] { return std::make_unique<Training<Stream>>(on, settings, schedule); }, settings);
+    auto const real =
+        step<Stream>([&] { return std::make_unique<Training<Stream>>(on, settings, schedule); }, settings);
 
     observe::DryRun const run;
     comm::Communicators communicators(mesh, world_rank(), world_size());
@@ -64,9 +64,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, std::string
         train::Trainer<Stream, Exec> trainer;
     };
     auto const dry = step<Stream>(
-        [&] {
-            return std::unique_ptr<Dry>(new Dry{{context, settings, train::ProvenSchedules(schedule), data}});
-        },
+        [&] { return std::unique_ptr<Dry>(new Dry{{context, settings, train::ProvenSchedules(schedule), data}}); },
         settings);
 
     INFO(m.text(), " ", name, " zero ", settings.zero_stage, " recompute ", settings.recompute);
@@ -170,16 +168,19 @@ TEST_CASE("a rank of a mesh of 4,096 ranks runs dry") {
     OnMesh::FiveAxes const mesh(16, 8, 1, 4, 8);
     comm::Communicators communicators(mesh, 1234, 8);
     Context<Exec> const context(communicators);
-    train::RunSettings settings{.model = model::decoder({.layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 8, .ffn = 14336, .vocab = 32000}),
-                                .batch = 512,
-                                .micro_batches = 16,
-                                .seq = 32768,
-                                .steps = 1};
+    train::RunSettings settings{
+        .model =
+            model::decoder({.layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 8, .ffn = 14336, .vocab = 32000}),
+        .batch = 512,
+        .micro_batches = 16,
+        .seq = 32768,
+        .steps = 1};
     settings.zero_stage = 1;
     std::string const text(1 << 20, 'a');
     io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
     auto schedule = pipeline::generate("1f1b", {.ranks = 8, .micro_batches = 16});
-    train::Trainer<SequenceStream<bf16>, Exec> trainer(context, settings, train::ProvenSchedules(std::move(schedule)), data);
+    train::Trainer<SequenceStream<bf16>, Exec> trainer(context, settings, train::ProvenSchedules(std::move(schedule)),
+                                                       data);
     trainer.step(1);
     CHECK(observe::ledger().bytes("tp") > 1e9);
     CHECK(observe::counters()[observe::Memory::parameters].peak > 200e6); // 7e9 parameters of 2 bytes over pp and tp

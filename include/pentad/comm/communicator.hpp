@@ -163,8 +163,8 @@ class Communicators {
         check(MPI_Comm_dup(world, &meeting_place_), "MPI_Comm_dup");
         for (auto const& axis : axes_) (void)along(AxisNames(axis.name));
     }
-    /// Those of one rank of any mesh in a dry run, where `ranks_per_node` ranks of the mesh that follow each other share
-    /// a node. MPI need not have been started.
+    /// Those of one rank of any mesh in a dry run, where `ranks_per_node` ranks of the mesh that follow each other
+    /// share a node. MPI need not have been started.
     template <class... Axes>
     Communicators(Mesh<Axes...> const& mesh, int rank, int ranks_per_node)
         : axes_(mesh.axes().begin(), mesh.axes().end()), ranks_per_node_(ranks_per_node) {
@@ -250,7 +250,8 @@ class Communicators {
         std::vector<int> nodes;
         std::unordered_map<int, int> number;
         for (int const member : members)
-            nodes.push_back(number.try_emplace(member / ranks_per_node_, static_cast<int>(number.size())).first->second);
+            nodes.push_back(
+                number.try_emplace(member / ranks_per_node_, static_cast<int>(number.size())).first->second);
         return nodes;
     }
     /// Axes of extent 1 connect nobody; a part that is the whole axis is the axis.

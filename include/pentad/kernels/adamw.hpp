@@ -48,7 +48,8 @@ void adamw(Exec const& exec, Out<T, 1, Exec> parameters, Out<accumulator_t<T>, 1
     A const* const gradient = gradients.data();
     A* const first = first_moment.data();
     A* const second = second_moment.data();
-    if (dry("adamw", parameters, master, master, gradients, first_moment, first_moment, second_moment, second_moment)) return;
+    if (dry("adamw", parameters, master, master, gradients, first_moment, first_moment, second_moment, second_moment))
+        return;
     for_each_element(
         "pentad::adamw", exec, n, KOKKOS_LAMBDA(i64 i) {
             A const g = gradient[i] * clip;

@@ -30,8 +30,7 @@ template <class Exec>
 void copy(Exec const& exec, void* to, void const* from, std::size_t bytes) {
     using Space = typename Exec::memory_space;
     if (to == from || detail::dry("copy", 2 * bytes)) return;
-    if (bytes > 0)
-        Kokkos::deep_copy(exec, detail::bytes<Space>(to, bytes), detail::bytes<Space>(from, bytes));
+    if (bytes > 0) Kokkos::deep_copy(exec, detail::bytes<Space>(to, bytes), detail::bytes<Space>(from, bytes));
 }
 /// Zeros, in order with the work of `exec`.
 template <class Exec>

@@ -48,8 +48,8 @@ inline std::string one_line(std::string_view text, std::size_t most = 60) {
     return line.size() <= most ? line : line.substr(0, fits) + "...";
 }
 
-/// Prints a line on standard error in one piece. std::fprintf writes long lines in parts there, between which the output
-/// of other processes may come.
+/// Prints a line on standard error in one piece. std::fprintf writes long lines in parts there, between which the
+/// output of other processes may come.
 inline void print_error(std::string line) {
     line += '\n';
     std::fputs(line.c_str(), stderr);

@@ -1,5 +1,5 @@
-// A dry run: the program's own code on tensors without memory and ranks without MPI. Every product, attention, pass over
-// memory and exchange is recorded where it would be carried out; bytes held and bytes sent are counted as always.
+// A dry run: the program's own code on tensors without memory and ranks without MPI. Every product, attention, pass
+// over memory and exchange is recorded where it would be carried out; bytes held and bytes sent are counted as always.
 #pragma once
 
 #include <pentad/layout/cost.hpp>
@@ -20,19 +20,19 @@ enum class WorkKind : std::uint8_t { product, attention, pass, exchange };
 /// One thing that the program would do.
 struct Work {
     WorkKind kind{};
-    std::string_view name;     ///< of the kernel, or of the operation in the ledger
-    double flops = 0;          ///< of products and attention
-    double bytes = 0;          ///< read and written in memory; of an exchange: sent by this rank
-    Operation operation{};     ///< of an exchange
-    Cost cost{};               ///< of an exchange: its bytes by axis
-    int ranks = 1;             ///< of an exchange: in the group
-    bool is_started = false;   ///< of an exchange: what follows may go on beside it
+    std::string_view name;   ///< of the kernel, or of the operation in the ledger
+    double flops = 0;        ///< of products and attention
+    double bytes = 0;        ///< read and written in memory; of an exchange: sent by this rank
+    Operation operation{};   ///< of an exchange
+    Cost cost{};             ///< of an exchange: its bytes by axis
+    int ranks = 1;           ///< of an exchange: in the group
+    bool is_started = false; ///< of an exchange: what follows may go on beside it
 };
 
 /// While one exists, kernels, copies and communication of this process record what they would do and return; buffers
 /// have addresses and no memory; counters() and ledger() are its own. Contexts and Communicators are made inside of its
-/// life, Communicators by the constructor that takes a rank. Numbers read back from tensors are zeros. There is one at a
-/// time, on the host thread that drives Pentad.
+/// life, Communicators by the constructor that takes a rank. Numbers read back from tensors are zeros. There is one at
+/// a time, on the host thread that drives Pentad.
 class DryRun {
   public:
     /// @throws std::logic_error while there is another one

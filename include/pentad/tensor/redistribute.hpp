@@ -46,7 +46,8 @@ template <class Exec, class T>
 void copy_rows(Exec const& exec, T const* in, std::size_t in_stride, T* out, std::size_t out_stride, std::size_t p,
                std::size_t r, std::size_t most = most_teams) {
     using Team = Kokkos::TeamPolicy<Exec>;
-    if (auto* const dry = observe::dry_run()) return dry->pass("copy_rows", 2.0 * static_cast<double>(p * r * sizeof(T)));
+    if (auto* const dry = observe::dry_run())
+        return dry->pass("copy_rows", 2.0 * static_cast<double>(p * r * sizeof(T)));
     for (std::size_t first = 0; first < p; first += most)
         Kokkos::parallel_for(
             "pentad::copy_rows", Team(exec, static_cast<int>(std::min(p - first, most)), Kokkos::AUTO),

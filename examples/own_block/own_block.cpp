@@ -1,0 +1,133 @@
+// A model whose mixer is the program's own (convolution.hpp), with the library's experts beside it, trained on a mesh
+// of five axes and on one rank: the numbers are the same. A dry run of each rank says what a step sends, computes and
+// holds. Then the weights are written as a checkpoint and a text is drawn.
+//
+// mpiexec -n 8 own_block DP PP EP CP TP FOLDER
+#include "convolution.hpp"
+
+#include <pentad/observe/dry_run.hpp>
+#include <pentad/pipeline/generators.hpp>
+#include <pentad/program/ranks.hpp>
+#include <pentad/train/checkpoint_sink.hpp>
+#include <pentad/train/sampler.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+using namespace pentad;
+using HostExec = Kokkos::DefaultHostExecutionSpace;
+using Stream = SequenceStream<f64>;
+using Trainer = train::Trainer<Stream, HostExec>;
+using FiveAxes = Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>;
+
+train::RunSettings settings() {
+    model::Model model{.hidden = 32, .vocab = 256};
+    model::Branch const mixer{Convolution{.width = 48, .taps = 4}, "convolution", "input_layernorm"};
+    // Every token goes to both experts: routing is even, as a dry run takes it to be.
+    model::Branch const experts{model::Experts{.count = 2, .top_k = 2, .width = 24}, "experts", "experts_norm"};
+    for (int block = 0; block < 4; ++block) model.blocks.push_back({{mixer, experts}});
+    return {.model = model, .batch = 8, .micro_batches = 2, .seq = 32};
+}
+
+/// The trainer of a rank, and the text that it reads.
+struct Run {
+    std::string text;
+    Context<HostExec> context;
+    io::TokenData data;
+    Trainer trainer;
+
+    explicit Run(comm::Communicators& communicators) : Run(communicators, settings()) {}
+    Run(comm::Communicators& communicators, train::RunSettings const& how)
+        : text(lines()), context(communicators), data(text, "the text", static_cast<std::int64_t>(how.seq), how.seed),
+          trainer(context, how, schedules(communicators.extent("pp"), how), data, registry()) {}
+    static std::string lines() {
+        std::string text;
+        for (int i = 0; i < 200; ++i) text += std::to_string(i * i) + " is the square of " + std::to_string(i) + "\n";
+        return text;
+    }
+    static train::ProvenSchedules schedules(int ranks, train::RunSettings const& how) {
+        return train::ProvenSchedules(pipeline::generate(
+            "1f1b", {.ranks = ranks, .micro_batches = static_cast<int>(how.micro_batches), .chunks = 0}));
+    }
+    static LayerRegistry<Stream, HostExec> registry() {
+        auto registry = train::decoder_layers<Stream, HostExec>();
+        registry.add<Convolution, GatedConvolution>();
+        return registry;
+    }
+};
+
+/// What the third step sends along each axis, computes and holds.
+std::array<double, 7> account(Trainer& trainer) {
+    for (int step = 1; step <= 2; ++step) trainer.step(step);
+    auto& counters = observe::counters();
+    for (auto& count : counters.memory) count.peak = count.bytes;
+    observe::ledger().clear();
+    double const flops = counters.gemm_flops;
+    trainer.step(3);
+    std::array<double, 7> numbers{};
+    for (std::size_t i = 0; auto const axis : {"dp", "pp", "ep", "cp", "tp"})
+        numbers[i++] = observe::ledger().bytes(axis);
+    numbers[5] = counters.gemm_flops - flops;
+    for (auto const& count : counters.memory) numbers[6] += static_cast<double>(count.peak);
+    return numbers;
+}
+
+int run(program::Ranks const& ranks, FiveAxes const& mesh, std::filesystem::path const& folder) {
+    bool same = true; // on this rank
+    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    {
+        comm::Communicators one(MPI_COMM_SELF, FiveAxes(1, 1, 1, 1, 1));
+        std::optional<Run> alone, together;
+        ranks.on_all([&] { // where the model does not fit the mesh, all ranks find so
+            alone.emplace(one);
+            together.emplace(communicators);
+        });
+        for (int step = 1; step <= 4; ++step) {
+            auto const a = alone->trainer.step(step), b = together->trainer.step(step);
+            same = same && std::abs(a.loss - b.loss) < 1e-10 && std::abs(a.gradient_norm - b.gradient_norm) < 1e-10;
+            if (ranks.is_first())
+                std::printf("step %d: loss %.12f, on one rank %.12f; norm of the gradient %.12f, on one rank %.12f\n",
+                            step, b.loss, a.loss, b.gradient_norm, a.gradient_norm);
+        }
+    }
+    auto const planned = [&] {
+        observe::DryRun const dry;
+        comm::Communicators dry_communicators(mesh, ranks.rank(), mesh.size());
+        Run run(dry_communicators);
+        return account(run.trainer);
+    }();
+    Run run(communicators);
+    auto const done = account(run.trainer);
+    std::array const names{"sent along dp", "pp", "ep", "cp", "tp", "FLOPs of products", "bytes held"};
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        same = same && planned[i] == done[i];
+        if (ranks.is_first()) std::printf("%-18s planned %12.0f, done %12.0f\n", names[i], planned[i], done[i]);
+    }
+    train::CheckpointSink<f64> sink(folder, "{\"architectures\": [\"OwnBlockForCausalLM\"]}\n");
+    train::export_weights<f64>(run.context, run.trainer.model(), run.trainer.store(), std::nullopt, sink);
+    auto const drawn = train::sample(run.trainer, "12 is", 16, 1);
+    if (ranks.is_first()) std::printf("12 is|%s\n", one_line(drawn).c_str());
+    ranks.on_all([&] {
+        if (!same) throw std::runtime_error("the mesh and one rank, or what was planned and done, differ");
+    });
+    return program::done;
+}
+
+int main(int argc, char** argv) {
+    return program::run_on_ranks("own_block", argc, argv, [&](program::Ranks& ranks) {
+        Kokkos::ScopeGuard const kokkos(argc, argv);
+        if (argc != 7) throw program::BadInput("it takes DP PP EP CP TP FOLDER, such as 1 2 2 1 2 /tmp");
+        auto const extent = [&](int i) { return std::atoi(argv[i]); };
+        FiveAxes const mesh(extent(1), extent(2), extent(3), extent(4), extent(5));
+        if (mesh.size() != ranks.size())
+            throw program::BadInput("a mesh of " + std::to_string(mesh.size()) + " ranks on " +
+                                    std::to_string(ranks.size()));
+        return run(ranks, mesh, argv[6]);
+    });
+}
