@@ -38,10 +38,10 @@ int main(int argc, char** argv) {
     Kokkos::ScopeGuard const kokkos(argc, argv);
     Mesh<Axis<rows, 2>, Axis<columns, 3>> const mesh;
     comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    Context<Kokkos::DefaultHostExecutionSpace> const context(communicators);
+    MeshContext const context(communicators, mesh, Kokkos::DefaultHostExecutionSpace());
 
     constexpr std::size_t n = 12;
-    Tensor<AlongX, Kokkos::DefaultHostExecutionSpace> array(context, {n, n, n});
+    auto array = make_tensor<AlongX>(context, {n, n, n}); // only where the mesh has the axes of the layout
     auto const [depth, height, width] = array.local();
     std::size_t const first_z = depth * communicators.shard_index(AxisNames("rows"));
     std::size_t const first_y = height * communicators.shard_index(AxisNames("columns"));

@@ -21,9 +21,9 @@ int main(int argc, char** argv) {
     Kokkos::ScopeGuard const kokkos(argc, argv);
     Mesh<Axis<dp>, Axis<tp, 2>> const mesh(2); // four ranks
     comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    Context<> const context(communicators);
+    MeshContext const context(communicators, mesh); // tensors that do not fit the mesh do not compile
 
-    Tensor<Z> partial(context, {8, 16});
+    auto partial = make_tensor<Z>(context, {8, 16});
     Kokkos::deep_copy(partial.view(), 1.0f);
     auto const whole = redistribute<Out>(std::move(partial)); // the collective follows from the types
     if (communicators.world().rank() == 0)

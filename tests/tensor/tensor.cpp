@@ -7,6 +7,7 @@
 
 #include <numeric>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,23 @@ TEST_CASE("a tensor has an extent for each dimension") {
                          "1 extents for f64[batch:?, hidden:?], which has 2 dimensions", std::invalid_argument);
     CHECK_THROWS_AS((Tensor<Invariant, Exec>(mesh.context, {8, 1, 1})), std::invalid_argument);
     CHECK(Tensor<Invariant, Exec>(mesh.context, {8, 2}).size() == 16);
+}
+
+TEST_CASE("a mesh that the compiler knows is in the type of tensors, and of what they become") {
+    if (world_size() != 2) return;
+    Mesh<Axis<dp, 2>> const mesh;
+    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    MeshContext<Mesh<Axis<dp, 2>>, Exec> const context(communicators, mesh);
+    auto x = make_tensor<Summands>(context, {2, 3});
+    Kokkos::deep_copy(x.flat(), 1.0);
+    auto const sum = redistribute<Invariant>(std::move(x));
+    static_assert(std::is_same_v<decltype(sum), Tensor<Invariant, Exec, Mesh<Axis<dp, 2>>> const>);
+    Tensor<Invariant, Exec> const anywhere = sum; // what layers take
+    CHECK(on_host(anywhere)(0) == 2);
+    CHECK(anywhere.data() == sum.data());
+    using Other = Mesh<Axis<tp, 2>>;
+    CHECK_THROWS_WITH_AS((MeshContext<Other, Exec>(communicators, Other())),
+                         "the context has another mesh than its communicators", std::invalid_argument);
 }
 
 TEST_CASE("more rows than a launch has teams are copied in several launches") {

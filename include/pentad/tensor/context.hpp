@@ -8,8 +8,11 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <stdexcept>
+#include <utility>
 
 namespace pentad {
 
@@ -42,6 +45,26 @@ class Context {
         memory::Pool<memory_space>(observe::Memory::optimizer),
         memory::Pool<memory_space>(observe::Memory::activations),
         memory::Pool<memory_space>(observe::Memory::communication)};
+};
+
+/// A mesh that the compiler does not know: what does not fit is found when a tensor is made.
+struct AnyMesh;
+
+/// A context whose mesh the compiler knows: a tensor made from it has the mesh in its type, and does not compile where
+/// its layout names an axis that the mesh lacks, or has a static extent that static axes do not divide.
+template <class M, class Exec = Kokkos::DefaultExecutionSpace>
+class MeshContext : public Context<Exec> {
+  public:
+    /// @throws std::invalid_argument when the communicators are not those of `mesh`
+    MeshContext(comm::Communicators& communicators, M const& mesh, Exec exec = Exec())
+        : Context<Exec>(communicators, std::move(exec)) {
+        auto const same = [](MeshAxisValue const& a, MeshAxisValue const& b) {
+            return a.name == b.name && a.extent == b.extent && a.stride == b.stride;
+        };
+        auto const made = communicators.mesh();
+        if (!std::equal(made.begin(), made.end(), mesh.axes().begin(), mesh.axes().end(), same))
+            throw std::invalid_argument("the context has another mesh than its communicators");
+    }
 };
 
 } // namespace pentad

@@ -85,8 +85,8 @@ struct Shard {
     [[nodiscard]] bool writable() const { return block.sole_owner(); }
 };
 
-template <class L, class Exec>
-Shard<typename L::element, Exec> shard_of(Tensor<L, Exec> const& tensor) {
+template <class L, class Exec, class M>
+Shard<typename L::element, Exec> shard_of(Tensor<L, Exec, M> const& tensor) {
     Shard<typename L::element, Exec> shard{tensor.block(), tensor.data(), {}, L::rank};
     for (std::size_t d = 0; d < L::rank; ++d) shard.local[d] = tensor.local()[d];
     return shard;
@@ -276,8 +276,8 @@ void prepare(Context<Exec> const& context, PlanValue const& plan) {
 /// The same value in layout To. Give the tensor away with std::move to have its buffer used again where that is
 /// possible. Collective over the groups of the plan's axes. Blocks until the result is there.
 /// @tparam To a layout of the same dimensions and elements, with a plan from L (else the program does not compile).
-template <class To, class L, class Exec>
-[[nodiscard]] Tensor<To, Exec> redistribute(Tensor<L, Exec> tensor) {
+template <class To, class L, class Exec, class M>
+[[nodiscard]] Tensor<To, Exec, M> redistribute(Tensor<L, Exec, M> tensor) {
     require_redistributable<L, To>();
     if constexpr (Redistributable<L, To>) {
         auto const& context = tensor.context();
@@ -285,14 +285,14 @@ template <class To, class L, class Exec>
         auto shard = detail::shard_of(tensor);
         tensor = {};
         shard = detail::carry_out(context, Plan<L, To>::value, std::move(shard));
-        return Tensor<To, Exec>(context, extents, std::move(shard.block), shard.data);
+        return Tensor<To, Exec, M>(context, extents, std::move(shard.block), shard.data);
     }
 }
 
 /// The same, into memory that exists: where it is one gather of the outermost dimension it is received in place, and
 /// `tensor` may be this rank's part of `target`.
-template <class L, class To, class Exec>
-void redistribute_into(Tensor<L, Exec> tensor, Tensor<To, Exec> const& target) {
+template <class L, class To, class Exec, class M>
+void redistribute_into(Tensor<L, Exec, M> tensor, Tensor<To, Exec, M> const& target) {
     require_redistributable<L, To>();
     auto const& context = tensor.context();
     auto shard = detail::shard_of(tensor);
@@ -301,11 +301,11 @@ void redistribute_into(Tensor<L, Exec> tensor, Tensor<To, Exec> const& target) {
 }
 
 /// A redistribution under way: a reduction that it begins with goes on beside what is computed meanwhile.
-template <class To, class L, class Exec>
+template <class To, class L, class Exec, class M = AnyMesh>
 class [[nodiscard]] Redistribution {
   public:
     /// Collective as `redistribute` is. The buffer is written over where this is its only handle.
-    explicit Redistribution(Tensor<L, Exec> tensor) : context_(&tensor.context()), extents_(tensor.extents()) {
+    explicit Redistribution(Tensor<L, Exec, M> tensor) : context_(&tensor.context()), extents_(tensor.extents()) {
         require_redistributable<L, To>();
         auto shard = detail::shard_of(tensor);
         tensor = {};
@@ -313,14 +313,14 @@ class [[nodiscard]] Redistribution {
     }
 
     /// Blocks until the result is there. To be called once.
-    [[nodiscard]] Tensor<To, Exec> wait() {
+    [[nodiscard]] Tensor<To, Exec, M> wait() {
         auto shard = started_->wait();
-        return Tensor<To, Exec>(*context_, extents_, std::move(shard.block), shard.data);
+        return Tensor<To, Exec, M>(*context_, extents_, std::move(shard.block), shard.data);
     }
 
   private:
     Context<Exec> const* context_;
-    typename Tensor<L, Exec>::extents_type extents_;
+    typename Tensor<L, Exec, M>::extents_type extents_;
     std::optional<detail::StartedPlan<typename L::element, Exec>> started_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/cost.hpp>
+#include <pentad/layout/validity.hpp>
 #include <pentad/memory/copy.hpp>
 #include <pentad/memory/view.hpp>
 #include <pentad/tensor/context.hpp>
@@ -15,13 +16,38 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace pentad {
 
+namespace detail {
+/// What a tensor of mesh M is made from, and whether layout L fits it as far as the compiler can see.
+template <class M, class Exec>
+struct Maker {
+    using type = MeshContext<M, Exec>;
+    template <class L>
+    static consteval bool takes() {
+        require_fits_on<L, M>();
+        return true;
+    }
+};
+template <class Exec>
+struct Maker<AnyMesh, Exec> {
+    using type = Context<Exec>;
+    template <class L>
+    static consteval bool takes() {
+        return true;
+    }
+};
+} // namespace detail
+
 /// A tensor of layout L whose local shard lies in the memory of execution space `Exec`, row-major.
-template <class L, class Exec = Kokkos::DefaultExecutionSpace>
+/// @tparam M the mesh, where the compiler knows it: then L must fit it
+template <class L, class Exec = Kokkos::DefaultExecutionSpace, class M = AnyMesh>
 class Tensor {
+    static_assert(detail::Maker<M, Exec>::template takes<L>());
+
   public:
     using layout = L;
     using element = typename L::element;
@@ -48,12 +74,13 @@ class Tensor {
     }
     /// The extents as a braced list. @throws std::invalid_argument when they are not as many as the layout has
     /// dimensions
-    Tensor(context_type const& context, std::initializer_list<std::size_t> global,
+    Tensor(typename detail::Maker<M, Exec>::type const& context, std::initializer_list<std::size_t> global,
            observe::Memory kind = observe::Memory::activations)
         : Tensor(context, extents_of(global), kind) {}
     /// A tensor of the given global extents, uninitialised.
     /// @throws std::invalid_argument when an extent differs from the static one, or its axes do not divide it.
-    Tensor(context_type const& context, extents_type const& global, observe::Memory kind = observe::Memory::activations)
+    Tensor(typename detail::Maker<M, Exec>::type const& context, extents_type const& global,
+           observe::Memory kind = observe::Memory::activations)
         : Tensor(context, global, block_type(), nullptr) {
         block_ = context.take(size() * sizeof(element), kind);
         data_ = static_cast<element*>(block_.data());
@@ -70,6 +97,13 @@ class Tensor {
         }
         auto const local = local_extents(L::value, global, context.communicators().mesh());
         for (std::size_t d = 0; d < rank; ++d) local_[d] = local[d];
+    }
+
+    /// The same for code that does not know the mesh, such as a layer.
+    operator Tensor<L, Exec>() const // NOLINT: nothing is lost
+        requires(!std::is_same_v<M, AnyMesh>)
+    {
+        return Tensor<L, Exec>(*context_, global_, block_, data_);
     }
 
     [[nodiscard]] context_type const& context() const { return *context_; }
@@ -112,12 +146,12 @@ class Tensor {
     /// The same memory under another layout of the same local shape: for the operations that change what it means.
     /// @throws std::invalid_argument where the shards of that layout have another shape
     template <class To>
-    [[nodiscard]] Tensor<To, Exec> as() const& {
-        return of_this_shape(Tensor<To, Exec>(*context_, global_, block_, data_));
+    [[nodiscard]] Tensor<To, Exec, M> as() const& {
+        return of_this_shape(Tensor<To, Exec, M>(*context_, global_, block_, data_));
     }
     template <class To>
-    [[nodiscard]] Tensor<To, Exec> as() && {
-        return of_this_shape(Tensor<To, Exec>(*context_, global_, std::move(block_), std::exchange(data_, nullptr)));
+    [[nodiscard]] Tensor<To, Exec, M> as() && {
+        return of_this_shape(Tensor<To, Exec, M>(*context_, global_, std::move(block_), std::exchange(data_, nullptr)));
     }
 
   private:
@@ -131,7 +165,7 @@ class Tensor {
         return extents;
     }
     template <class To>
-    Tensor<To, Exec> of_this_shape(Tensor<To, Exec> other) const {
+    Tensor<To, Exec, M> of_this_shape(Tensor<To, Exec, M> other) const {
         if (other.local() != local_)
             throw std::invalid_argument(describe() + " cannot be taken as " + other.describe() +
                                         ", whose shards have another shape: redistribute it");
@@ -144,5 +178,16 @@ class Tensor {
     block_type block_;
     element* data_ = nullptr;
 };
+
+/// A tensor on the mesh of the context, uninitialised: make_tensor<L>(context, {8, 16}).
+template <class L, class M, class Exec>
+[[nodiscard]] Tensor<L, Exec, M> make_tensor(MeshContext<M, Exec> const& context,
+                                             std::initializer_list<std::size_t> global) {
+    return Tensor<L, Exec, M>(context, global);
+}
+template <class L, class Exec>
+[[nodiscard]] Tensor<L, Exec> make_tensor(Context<Exec> const& context, std::initializer_list<std::size_t> global) {
+    return Tensor<L, Exec>(context, global);
+}
 
 } // namespace pentad
