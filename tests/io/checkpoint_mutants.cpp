@@ -2,12 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <pentad/io/checkpoint.hpp>
-#include <pentad/layout/random.hpp>
 
+#include "mutants.hpp"
 #include "safetensors_bytes.hpp"
 
-#include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -20,58 +18,6 @@ using namespace pentad;
 namespace fs = std::filesystem;
 
 namespace {
-
-/// Numbers below a bound, the same in every run.
-class Draws {
-  public:
-    explicit Draws(std::uint64_t seed) : seed_(seed) {}
-    std::size_t below(std::size_t bound) {
-        return static_cast<std::size_t>(random::uniform_below(seed_, random::stream("mutants"), next_++, bound));
-    }
-
-  private:
-    std::uint64_t seed_, next_ = 0;
-};
-
-/// Changes one to three places among the first `bytes` of a text; where it keeps the length, single bytes.
-std::string mutant(std::string text, std::size_t bytes, bool keeps_length, Draws& draws) {
-    std::string const digits = "0123456789";
-    for (std::size_t change = draws.below(3) + 1; change > 0; --change) {
-        std::size_t const end = std::min(bytes, text.size());
-        if (end == 0) return text;
-        std::size_t const at = draws.below(end), length = std::min(draws.below(40) + 1, text.size() - at);
-        switch (draws.below(keeps_length ? 2 : 7)) {
-        case 0:
-            text[at] = static_cast<char>(draws.below(256));
-            break;
-        case 1:
-            text[at] = static_cast<char>(text[at] ^ 1 << draws.below(8));
-            break;
-        case 2:
-            text.erase(at, length);
-            break;
-        case 3:
-            text.insert(at, text.substr(draws.below(text.size()), length));
-            break;
-        case 4:
-            text.resize(at);
-            break;
-        case 5: { // another digit
-            auto const digit = text.find_first_of(digits, at);
-            if (digit < end) text[digit] = digits[draws.below(10)];
-            break;
-        }
-        default: { // a number that is far too large, or none
-            auto const digit = text.find_first_of(digits, at);
-            if (digit < end)
-                text.replace(
-                    digit, 1,
-                    std::array{"18446744073709551615", "9223372036854775807", "-1", "1e3", "\"\""}[draws.below(5)]);
-        }
-        }
-    }
-    return text;
-}
 
 double number_at(char const* bytes, std::string const& type) {
     auto const as = [&]<class T>(T value) {
@@ -115,11 +61,11 @@ TEST_CASE("of 300 damaged files of tensors each is refused in one sentence, or r
     std::string const good = golden("single/model.safetensors");
     std::uint64_t header = 0;
     std::memcpy(&header, good.data(), sizeof header);
-    Draws draws(1);
+    test::Draws draws(1);
     int refused = 0, read = 0;
     for (int i = 0; i < 300; ++i) {
         bool const is_anywhere = i % 3 == 0; // otherwise in the header
-        std::string const text = mutant(good, is_anywhere ? good.size() : 8 + header, is_anywhere, draws);
+        std::string const text = test::mutant(good, is_anywhere ? good.size() : 8 + header, is_anywhere, draws);
         test::write_text(scratch / "t", text);
         CAPTURE(i);
         auto const sentence = test::file_error([&] {
@@ -141,12 +87,12 @@ TEST_CASE("of 300 damaged indices each is refused in one sentence, or the tensor
         test::write_text(folder / name, golden("sharded/" + name));
     test::write_text(folder / "model-00003-of-00002.safetensors", golden("sharded/model-00001-of-00002.safetensors"));
     std::string const good = golden("sharded/model.safetensors.index.json");
-    Draws draws(2);
+    test::Draws draws(2);
     int refused = 0, read = 0;
     for (int i = 0; i < 300; ++i) {
         bool const is_in_metadata = i % 3 == 0; // which say nothing that is needed
         test::write_text(folder / "model.safetensors.index.json",
-                         mutant(good, is_in_metadata ? 48 : good.size(), is_in_metadata, draws));
+                         test::mutant(good, is_in_metadata ? 48 : good.size(), is_in_metadata, draws));
         CAPTURE(i);
         auto const sentence = test::file_error([&] {
             io::Checkpoint const checkpoint(folder);

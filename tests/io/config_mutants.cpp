@@ -1,0 +1,68 @@
+// Damaged config.json files: each is refused in one sentence, or the model is what its fields say.
+#include <doctest/doctest.h>
+
+#include <pentad/io/model_family.hpp>
+#include <pentad/mesh/one_line.hpp>
+
+#include "mutants.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <stdexcept>
+#include <string>
+
+using namespace pentad;
+
+namespace {
+
+std::string config(std::string_view family) {
+    nlohmann::ordered_json json{{"model_type", family},      {"hidden_size", 64},           {"num_hidden_layers", 4},
+                                {"num_attention_heads", 4},  {"num_key_value_heads", 2},    {"head_dim", 16},
+                                {"intermediate_size", 96},   {"vocab_size", 1000},          {"rms_norm_eps", 1e-6},
+                                {"rope_theta", 50000.0},     {"tie_word_embeddings", true}, {"hidden_act", "silu"},
+                                {"sliding_window", nullptr}, {"torch_dtype", "bfloat16"}};
+    if (family == "mixtral") json.update({{"num_local_experts", 8}, {"num_experts_per_tok", 2}});
+    if (family == "qwen3_moe")
+        json.update(
+            {{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}, {"mlp_only_layers", {1}}});
+    return json.dump(2);
+}
+
+/// The field of an accepted file that the model does not have as the file says; empty: it is right.
+std::string wrong_field(std::string const& text, model::Model const& model) {
+    auto const json = nlohmann::json::parse(text);
+    auto const written = nlohmann::json(io::family_config(model, 128, "float32", 0.01));
+    for (std::string const field :
+         {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+          "intermediate_size", "vocab_size", "rms_norm_eps", "rope_theta", "tie_word_embeddings", "num_local_experts",
+          "num_experts", "num_experts_per_tok", "moe_intermediate_size"}) {
+        if (!json.contains(field) || json[field].is_null()) continue;
+        if (!written.contains(field) || written[field] != json[field]) return field;
+    }
+    return json["model_type"] == written["model_type"] || json["model_type"] == "mistral" ? "" : "model_type";
+}
+
+} // namespace
+
+TEST_CASE("of 300 damaged config.json files each is refused in one sentence, or the model is what it says") {
+    test::Draws draws(3);
+    int refused = 0, read = 0;
+    for (int i = 0; i < 300; ++i) {
+        auto const family = model::family_names[static_cast<std::size_t>(i) % model::family_names.size()];
+        std::string const good = config(family);
+        std::string const text = test::mutant(good, good.size(), i % 3 == 0, draws);
+        CAPTURE(text);
+        try {
+            auto const model = io::model_from_family_config(text);
+            CHECK(wrong_field(text, model) == "");
+            ++read;
+        } catch (std::invalid_argument const& error) {
+            CHECK(is_printable(error.what()));
+            CHECK(std::string(error.what()).size() < 400);
+            ++refused;
+        }
+    }
+    MESSAGE(refused << " refused, " << read << " read");
+    CHECK(refused >= 150);
+    CHECK(read >= 15);
+}
