@@ -1,7 +1,11 @@
 # What Pentad needs, and what it uses where it is found. Included by Pentad's CMakeLists.txt and, once installed, by
-# find_package(pentad). PENTAD_MISSING is then empty, or says what is missing and how to get it.
+# find_package(pentad), for the part of Pentad that PENTAD_PART names: layout, tensor or all of it. PENTAD_MISSING is then
+# empty, or says what is missing and how to get it.
 
 set(PENTAD_MISSING "")
+if(PENTAD_PART STREQUAL "layout")
+    return()
+endif()
 # SEEN: the version that CMake finds instead, or nothing.
 macro(pentad_missing WHAT SEEN DEBIAN SPACK HINT)
     string(APPEND PENTAD_MISSING "\nPentad needs ${WHAT}")
@@ -21,6 +25,9 @@ endif()
 find_package(MPI QUIET COMPONENTS CXX)
 if(NOT MPI_CXX_FOUND OR MPI_CXX_VERSION VERSION_LESS 4)
     pentad_missing("MPI >= 4" "${MPI_CXX_VERSION}" "libmpich-dev mpich" "mpich@4:" "-DMPI_HOME=<prefix>")
+endif()
+if(PENTAD_PART STREQUAL "tensor")
+    return()
 endif()
 find_package(nlohmann_json CONFIG QUIET)
 if(NOT nlohmann_json_FOUND)

@@ -3,8 +3,10 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(PENTAD_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/pentad)
-install(TARGETS pentad EXPORT pentad FILE_SET HEADERS)
-install(EXPORT pentad NAMESPACE pentad:: FILE pentadTargets.cmake DESTINATION ${PENTAD_PACKAGE_DIR})
+foreach(COMPONENT IN ITEMS pentad_layout pentad_tensor pentad)
+    install(TARGETS ${COMPONENT} EXPORT ${COMPONENT} FILE_SET HEADERS)
+    install(EXPORT ${COMPONENT} NAMESPACE pentad:: FILE ${COMPONENT}_targets.cmake DESTINATION ${PENTAD_PACKAGE_DIR})
+endforeach()
 list(JOIN PENTAD_SEAMS " " PENTAD_SEAMS)
 configure_package_config_file(cmake/pentadConfig.cmake.in pentadConfig.cmake INSTALL_DESTINATION ${PENTAD_PACKAGE_DIR}
     NO_CHECK_REQUIRED_COMPONENTS_MACRO)

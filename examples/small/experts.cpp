@@ -3,8 +3,8 @@
 //
 // ranks: 4
 #include <pentad/experts/layer.hpp>
-#include <pentad/layout/random.hpp>
 #include <pentad/observe/ledger.hpp>
+#include <pentad/random/philox.hpp>
 #include <pentad/zero/store.hpp>
 
 #include <cmath>

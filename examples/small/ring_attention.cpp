@@ -4,7 +4,7 @@
 // ranks: 4
 #include <pentad/context/all_gather.hpp>
 #include <pentad/context/ring.hpp>
-#include <pentad/layout/random.hpp>
+#include <pentad/random/philox.hpp>
 
 #include <cmath>
 #include <cstdio>

@@ -93,7 +93,6 @@
 #include <pentad/layout/layout.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/plan.hpp>
-#include <pentad/layout/random.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/layout/text.hpp>
 #include <pentad/layout/validity.hpp>
@@ -175,6 +174,7 @@
 #include <pentad/program/machine_board.hpp>
 #include <pentad/program/memory.hpp>
 #include <pentad/program/ranks.hpp>
+#include <pentad/random/philox.hpp>
 #include <pentad/report/activity.hpp>
 #include <pentad/report/chart_svg.hpp>
 #include <pentad/report/chart_text.hpp>

@@ -9,16 +9,17 @@ import sys
 GRAPH = {
     "mesh": "",  # without MPI and Kokkos, as all up to io
     "layout": "mesh",
+    "random": "layout",  # by itself, as it needs Random123
     "pipeline": "mesh",
     "model": "mesh",
     "planner": "layout pipeline",
     "observe": "layout",
-    "io": "layout model pipeline planner",
+    "io": "layout model pipeline planner random",
     "memory": "observe",
     "comm": "memory layout observe io",
     "kernels": "memory layout observe",  # no comm: what goes on beside a kernel is told by observe
     "tensor": "comm memory layout",
-    "layers": "tensor kernels model",
+    "layers": "tensor kernels model random",
     "context": "layers",
     "experts": "layers",
     "zero": "layers",
@@ -26,7 +27,7 @@ GRAPH = {
     "report": "planner pipeline observe io",
     "program": "comm io",
 }
-PURE = "mesh layout model pipeline planner observe io".split()
+PURE = "mesh layout random model pipeline planner observe io".split()
 LONGEST = 600
 
 

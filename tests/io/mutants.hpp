@@ -1,7 +1,7 @@
 // Damaged texts, the same in every run.
 #pragma once
 
-#include <pentad/layout/random.hpp>
+#include <pentad/random/philox.hpp>
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 
 #include <pentad/io/safetensors.hpp>
 #include <pentad/io/tensor_box.hpp>
-#include <pentad/layout/random.hpp>
+#include <pentad/random/philox.hpp>
 
 #include "safetensors_bytes.hpp"
 

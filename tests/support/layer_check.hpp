@@ -4,7 +4,7 @@
 
 #include <pentad/io/safetensors.hpp>
 #include <pentad/layers/layer.hpp>
-#include <pentad/layout/random.hpp>
+#include <pentad/random/philox.hpp>
 
 #include <support/on_mesh.hpp>
 #include <support/parameters.hpp>

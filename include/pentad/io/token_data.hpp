@@ -5,8 +5,8 @@
 
 #include <pentad/io/file.hpp>
 #include <pentad/io/npy.hpp>
-#include <pentad/layout/random.hpp>
 #include <pentad/mesh/one_line.hpp>
+#include <pentad/random/philox.hpp>
 
 #include <algorithm>
 #include <array>

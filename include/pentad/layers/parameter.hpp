@@ -5,7 +5,7 @@
 
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layout/algebra.hpp>
-#include <pentad/layout/random.hpp>
+#include <pentad/random/philox.hpp>
 #include <pentad/tensor/tensor.hpp>
 
 #include <array>

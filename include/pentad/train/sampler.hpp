@@ -3,7 +3,7 @@
 #pragma once
 
 #include <pentad/layers/layer.hpp>
-#include <pentad/layout/random.hpp>
+#include <pentad/random/philox.hpp>
 #include <pentad/train/trainer.hpp>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include <pentad/layout/random.hpp>
+#include <pentad/random/philox.hpp>
 
 #include <array>
 #include <cmath>
