@@ -8,18 +8,6 @@
 #include <pentad/train/sampler.hpp>
 #include <pentad/train/trainer.hpp>
 
-// The layers are units of their own (layers_*.cpp): they are half of what there is to compile.
-template <class T>
-using InvariantLayers = pentad::LayerRegistry<pentad::InvariantStream<T>, Kokkos::DefaultExecutionSpace>;
-template <class T>
-using SequenceLayers = pentad::LayerRegistry<pentad::SequenceStream<T>, Kokkos::DefaultExecutionSpace>;
-extern template InvariantLayers<pentad::f64> pentad::train::decoder_layers();
-extern template SequenceLayers<pentad::f64> pentad::train::decoder_layers();
-extern template InvariantLayers<pentad::f32> pentad::train::decoder_layers();
-extern template SequenceLayers<pentad::f32> pentad::train::decoder_layers();
-extern template InvariantLayers<pentad::bf16> pentad::train::decoder_layers();
-extern template SequenceLayers<pentad::bf16> pentad::train::decoder_layers();
-
 namespace train_lm {
 
 /// A checkpoint with its config.json (weights_file.cpp).

@@ -21,4 +21,19 @@ LayerRegistry<Stream, Exec> decoder_layers() {
     return registry;
 }
 
+#if PENTAD_COMPILED_DECODER_LAYERS // with the target pentad::decoder_layers, which has these compiled
+namespace detail {
+template <class T>
+using InvariantLayers = LayerRegistry<InvariantStream<T>, Kokkos::DefaultExecutionSpace>;
+template <class T>
+using SequenceLayers = LayerRegistry<SequenceStream<T>, Kokkos::DefaultExecutionSpace>;
+} // namespace detail
+extern template detail::InvariantLayers<f64> decoder_layers();
+extern template detail::SequenceLayers<f64> decoder_layers();
+extern template detail::InvariantLayers<f32> decoder_layers();
+extern template detail::SequenceLayers<f32> decoder_layers();
+extern template detail::InvariantLayers<bf16> decoder_layers();
+extern template detail::SequenceLayers<bf16> decoder_layers();
+#endif
+
 } // namespace pentad::train

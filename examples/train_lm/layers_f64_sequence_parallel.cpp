@@ -1,4 +1,0 @@
-#include <pentad/train/decoder_layers.hpp>
-
-template pentad::LayerRegistry<pentad::SequenceStream<pentad::f64>, Kokkos::DefaultExecutionSpace>
-pentad::train::decoder_layers();
