@@ -86,16 +86,17 @@ struct GatedConvolution {
             kernels::swiglu_forward<T>(exec, saved.gate.rows(), saved.v.rows(), z.rows());
             return output_.forward(std::move(z), saved.output);
         }
-        auto backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy, Saved& saved) const {
+        Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
+                                                  Saved& saved) const {
             auto const& exec = pass.context.exec();
             auto const dz = output_.backward_data(std::move(dy), saved.output);
             Tensor<dual_t<Inner>, Exec> dgate(pass.context, dz.extents()), du(pass.context, dz.extents());
             Tensor<dual_t<AllTails>, Exec> dtails(pass.context, saved.tails.extents());
-            auto const dv = (saved.dv = {pass.context, dz.extents()}).view(), w = taps_.value().view();
+            auto const dv = (saved.dv = {pass.context, dz.extents()}).view();
+            auto const w = taps_.value().view();
             kernels::swiglu_backward<T>(exec, dz.rows(), saved.gate.rows(), saved.v.rows(), dgate.rows(),
                                         saved.dv.rows());
-            du.clear();
-            dtails.clear();
+            du.clear(), dtails.clear();
             auto const past = past_of(du, dtails);
             auto const spread = KOKKOS_LAMBDA(i64 b, i64, i64 c) { // one thread for a channel of a sequence
                 for (i64 s = 0; s < static_cast<i64>(dv.extent(1)); ++s)
@@ -129,11 +130,7 @@ struct GatedConvolution {
             input_.backward_weight(saved.input);
             saved = {};
         }
-        void for_each_parameter(auto&& f) {
-            input_.for_each_parameter(f);
-            f(taps_);
-            output_.for_each_parameter(f);
-        }
+        void for_each_parameter(auto&& f) { input_.for_each_parameter(f), f(taps_), output_.for_each_parameter(f); }
 
       private:
         template <class L, class M>

@@ -72,6 +72,11 @@ class Tensor {
         data_ = std::exchange(other.data_, nullptr);
         return *this;
     }
+    /// The same tensor for code that does not know the mesh, such as a layer.
+    template <class Known>
+        requires(std::is_same_v<M, AnyMesh> && !std::is_same_v<Known, AnyMesh>)
+    Tensor(Tensor<L, Exec, Known> const& other) // NOLINT: nothing is lost
+        : Tensor(other.context(), other.extents(), other.block(), other.data()) {}
     /// The extents as a braced list. @throws std::invalid_argument when they are not as many as the layout has
     /// dimensions
     Tensor(typename detail::Maker<M, Exec>::type const& context, std::initializer_list<std::size_t> global,
@@ -97,13 +102,6 @@ class Tensor {
         }
         auto const local = local_extents(L::value, global, context.communicators().mesh());
         for (std::size_t d = 0; d < rank; ++d) local_[d] = local[d];
-    }
-
-    /// The same for code that does not know the mesh, such as a layer.
-    operator Tensor<L, Exec>() const // NOLINT: nothing is lost
-        requires(!std::is_same_v<M, AnyMesh>)
-    {
-        return Tensor<L, Exec>(*context_, global_, block_, data_);
     }
 
     [[nodiscard]] context_type const& context() const { return *context_; }
