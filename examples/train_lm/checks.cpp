@@ -389,6 +389,16 @@ void mend_schedule(O& o, Complaint& complaint) {
     if (o.tie_embeddings) o.schedule = "1f1b";
 }
 
+/// A value as a shell takes it.
+std::string as_argument(std::string const& value) {
+    constexpr std::string_view plain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+    if (!value.empty() && value.find_first_not_of(plain) == value.npos) return value;
+    std::string quoted = "'";
+    for (char const c : value) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
 std::string list_text(std::vector<std::size_t> const& numbers) {
     std::string list;
     for (auto const number : numbers) list += (list.empty() ? "" : ",") + std::to_string(number);
@@ -479,14 +489,17 @@ std::string conclude(Options options, Complaint complaint, int ranks) {
     }
     if (options.schedule_file.empty() && !fault) mend_stages(options, options.stage_count(), complaint);
     if (complaint.reason.empty() || fault) return complaint.reason;
+    if (check_schedule_file(options)) return complaint.reason; // what is suggested would be refused for its sake
     std::string suggestion;
     for (auto const name : complaint.changed) {
         Flag const& flag = *find_flag(name);
         auto const value = value_text(flag, options);
         if (flag.shown.empty())
             suggestion += " " + std::string(name);
-        else if (!value.empty()) // of a file, no name of ours would be right
-            suggestion += " " + std::string(name) + " " + value;
+        else if (!value.empty())
+            suggestion += " " + std::string(name) + " " + as_argument(value);
+        else // of a file, no name of ours would be right
+            return complaint.reason;
     }
     return complaint.reason + (suggestion.empty() ? "" : ": try" + suggestion);
 }

@@ -95,7 +95,7 @@ TEST_CASE("a signal that ends a writer removes what it has not finished") {
     }
 }
 
-TEST_CASE("handlers that were there before follow, and a signal that was ignored stays so") {
+TEST_CASE("handlers that were there before follow, one that returns ends the writer too, and a signal that was ignored stays so") {
     Unnamed const named(false);
     test::Scratch const scratch;
     Writer const ends(scratch / "a", [] {
@@ -106,6 +106,15 @@ TEST_CASE("handlers that were there before follow, and a signal that was ignored
     int const status = ends.after(SIGTERM);
     CHECK(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 7);
+    CHECK(entries(scratch.path()) == 0);
+
+    Writer const returns(scratch / "a", [] {
+        std::signal(SIGHUP, [](int) {}); // as a library's, which means something else by it
+        io::remove_temporaries_on_signals();
+    });
+    int const status_of_returned = returns.after(SIGHUP);
+    CHECK(WIFSIGNALED(status_of_returned));
+    CHECK(WTERMSIG(status_of_returned) == SIGHUP);
     CHECK(entries(scratch.path()) == 0);
 
     Writer const ignores(scratch / "a", [] {

@@ -77,7 +77,14 @@ extern "C" inline void pentad_remove_temporaries(int signal) {
         if (file.state == ListedFile::listed) ::unlink(file.path.data());
     for (std::size_t i = 0; i < ending_signals.size(); ++i)
         if (ending_signals[i] == signal) ::sigaction(signal, &former_actions[i], nullptr);
-    ::raise(signal); // comes when this handler has returned
+    sigset_t this_one;
+    ::sigemptyset(&this_one);
+    ::sigaddset(&this_one, signal);
+    ::sigprocmask(SIG_UNBLOCK, &this_one, nullptr);
+    ::raise(signal);
+    // A library's handler need not end the program: that of UCX, below MPI, turns on its log at SIGHUP.
+    (void)::signal(signal, SIG_DFL);
+    ::raise(signal);
     errno = error;
 }
 
@@ -135,8 +142,8 @@ inline void remove_left_behind(std::filesystem::path const& path) {
 
 } // namespace detail
 
-/// From here on SIGINT, SIGTERM and SIGHUP remove the temporary files of this process, then do what they did before. A
-/// signal that is ignored stays so. For programs, at their start.
+/// From here on SIGINT, SIGTERM and SIGHUP remove the temporary files of this process, do what they did before, and end
+/// it. A signal that is ignored stays so. For programs, at their start.
 inline void remove_temporaries_on_signals() {
     struct sigaction action{};
     action.sa_handler = detail::pentad_remove_temporaries;
