@@ -92,7 +92,8 @@ def started_differently(folder):
     for odd, what in [(["--seed", "2"], r"its arguments: --seed 2 where that has nothing"),
                       (["--bogus"], r"its arguments: --bogus where that has nothing"),
                       (["--help"], r"its arguments: --help where that has nothing"),
-                      (({"PENTAD_COLLECTIVES": "mpi"}, []), r"its environment: PENTAD_COLLECTIVES=mpi where that has nothing")]:
+                      (({"PENTAD_COLLECTIVES": "mpi"}, []), r"its environment: PENTAD_COLLECTIVES=mpi where that has nothing"),
+                      (({"OMP_NUM_THREADS": "3"}, []), r"its environment: OMP_NUM_THREADS=3 where that has .*")]:
         command = (odd[0], [*T, *odd[1]]) if isinstance(odd, tuple) else [*T, *odd]
         says(apart(T, T, command, T, timeout=20), 2, rf"rank 2 differs from rank 0 in {what}; start all ranks alike")
     # A file that is another one where one of the ranks runs: its host has the same name for it.
@@ -161,6 +162,9 @@ def edges(folder):
     done = on(1, *T, "--prompt", "", "--sample", "3")
     expect(done.status == 0 and done.output.startswith("\n|"), f"an empty prompt: {done.errors}{done.output}")
     says(on(1, *T, "--prompt"), 2, "--prompt needs a value, TEXT.*")
+    # What is suggested works, or nothing is.
+    says(on(1, *T, "--weights", "--kv-heads", "3"), 2, "--weights needs a value, FILE")
+    says(on(1, *T, "--log", "a", "--log", "it's b"), 2, r"--log is given twice: try --log 'it'\\''s b'")
     with open("/dev/full", "w") as full:
         done = subprocess.run([TRAIN_LM, *T[:-1]], stdout=full, stderr=subprocess.PIPE, text=True)
     says(Done(done.returncode, "", done.stderr), 3, "cannot write to standard output: No space left on device")
