@@ -204,6 +204,7 @@
 #include <pentad/train/import.hpp>
 #include <pentad/train/language_model.hpp>
 #include <pentad/train/machine.hpp>
+#include <pentad/train/part_account.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/sampler.hpp>
