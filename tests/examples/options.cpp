@@ -353,9 +353,12 @@ TEST_CASE("a schedule in a file is refused where it does not fit the rest of the
     CHECK(refusal("--mesh pp=2 --micro-batches 4").starts_with(flag + ": rank 1: "));
     test::write_text(path, "schedule: what\n");
     CHECK(refusal("--mesh pp=2 --micro-batches 4").starts_with("--schedule-file: "));
-    CHECK(error_of("--schedule gpipe --schedule-file own.txt") ==
-          "--schedule-file own.txt says all of the schedule: leave out --schedule, --chunks and --slices: try "
-          "--schedule-file own.txt");
+    std::string const whole = " says all of the schedule: leave out --schedule, --chunks and --slices";
+    // Of a file that would be refused, nothing is suggested.
+    CHECK(error_of("--schedule gpipe --schedule-file own.txt") == "--schedule-file own.txt" + whole);
+    test::write_text(path,
+                     pentad::pipeline::to_string(pentad::pipeline::generate("1f1b", {.ranks = 1, .micro_batches = 1})));
+    CHECK(error_of("--schedule gpipe " + flag) == flag + whole + ": try " + flag);
 }
 
 TEST_CASE("whatever is asked for works, or works as suggested") {

@@ -164,7 +164,7 @@ def edges(folder):
     says(on(1, *T, "--prompt"), 2, "--prompt needs a value, TEXT.*")
     # What is suggested works, or nothing is.
     says(on(1, *T, "--weights", "--kv-heads", "3"), 2, "--weights needs a value, FILE")
-    says(on(1, *T, "--log", "a", "--log", "it's b"), 2, r"--log is given twice: try --log 'it'\\''s b'")
+    says(on(1, *T, "--log", "it's b", "--log", "a"), 2, r"--log is given twice: try --log 'it'\\''s b'")
     with open("/dev/full", "w") as full:
         done = subprocess.run([TRAIN_LM, *T[:-1]], stdout=full, stderr=subprocess.PIPE, text=True)
     says(Done(done.returncode, "", done.stderr), 3, "cannot write to standard output: No space left on device")
