@@ -391,8 +391,7 @@ void mend_schedule(O& o, Complaint& complaint) {
 
 /// A value as a shell takes it.
 std::string as_argument(std::string const& value) {
-    constexpr std::string_view plain =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+    constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
     if (!value.empty() && value.find_first_not_of(plain) == value.npos) return value;
     std::string quoted = "'";
     for (char const c : value) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);

@@ -95,7 +95,8 @@ TEST_CASE("a signal that ends a writer removes what it has not finished") {
     }
 }
 
-TEST_CASE("handlers that were there before follow, one that returns ends the writer too, and a signal that was ignored stays so") {
+TEST_CASE("handlers that were there before follow, one that returns ends the writer too, and a signal that was ignored "
+          "stays so") {
     Unnamed const named(false);
     test::Scratch const scratch;
     Writer const ends(scratch / "a", [] {
