@@ -493,6 +493,8 @@ std::string conclude(Options options, Complaint complaint, int ranks) {
     for (auto const name : complaint.changed) {
         Flag const& flag = *find_flag(name);
         auto const value = value_text(flag, options);
+        auto const* const real = std::get_if<RealValue>(&flag.value);
+        if (real != nullptr && !(options.*real->member >= real->least)) return complaint.reason; // it has no default
         if (flag.shown.empty())
             suggestion += " " + std::string(name);
         else if (!value.empty())

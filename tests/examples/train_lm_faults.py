@@ -164,6 +164,7 @@ def edges(folder):
     says(on(1, *T, "--prompt"), 2, "--prompt needs a value, TEXT.*")
     # What is suggested works, or nothing is.
     says(on(1, *T, "--weights", "--kv-heads", "3"), 2, "--weights needs a value, FILE")
+    says(on(1, *T, "--min-lr", "-2"), 2, r"--min-lr -2 is not between 0 and [^:]*")
     says(on(1, *T, "--log", "it's b", "--log", "a"), 2, r"--log is given twice: try --log 'it'\\''s b'")
     with open("/dev/full", "w") as full:
         done = subprocess.run([TRAIN_LM, *T[:-1]], stdout=full, stderr=subprocess.PIPE, text=True)

@@ -115,8 +115,9 @@ int run_on_ranks(std::string_view program, int argc, char** argv, Body&& body) {
     ignore_file_size_signal();
     std::optional<Ranks> ranks;
     try {
+        io::remove_temporaries_on_signals(); // before MPI starts, as libraries below it have handlers that go on
         ranks.emplace(program, argc, argv);
-        io::remove_temporaries_on_signals(); // after MPI has started, which may have handlers of its own
+        io::remove_temporaries_on_signals(); // and after, as it may have set its own
         ranks->require_alike();
         return flushed(program, body(*ranks));
     } catch (Ending const& ending) {
