@@ -488,7 +488,7 @@ std::string conclude(Options options, Complaint complaint, int ranks) {
     }
     if (options.schedule_file.empty() && !fault) mend_stages(options, options.stage_count(), complaint);
     if (complaint.reason.empty() || fault) return complaint.reason;
-    if (check_schedule_file(options)) return complaint.reason; // what is suggested would be refused for its sake
+    if (check_schedule_file(options)) return complaint.reason; // it would refuse any suggestion
     std::string suggestion;
     for (auto const name : complaint.changed) {
         Flag const& flag = *find_flag(name);

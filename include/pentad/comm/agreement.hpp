@@ -150,7 +150,7 @@ inline std::vector<Fact> start_facts(int argc, char const* const* argv) {
         else
             facts.push_back({"arguments", argv[i]});
     }
-    // The number of threads is that of the parts of sums. What binds threads, or chooses a device, may differ.
+    // The number of threads decides how sums are split, and so how they round. Binding and devices may differ.
     for (auto const prefix : {"PENTAD_", "OPENBLAS_", "DNNL_", "ONEDNN_", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT",
                               "OMP_DYNAMIC", "OMP_SCHEDULE", "KOKKOS_NUM_THREADS"})
         for (auto& variable : environment::variables(prefix)) facts.push_back({"environment", std::move(variable)});

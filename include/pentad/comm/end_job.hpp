@@ -11,8 +11,8 @@
 
 namespace pentad::comm {
 
-/// Ends the job with this status. Launchers drop what they have not read of standard error by then, so a pipe is given
-/// up to a second to be read.
+/// Ends the job with this status. Launchers discard unread standard error when a job aborts, so where it is a pipe this
+/// waits up to a second until it has been read.
 [[noreturn]] inline void end_job(int status) {
     std::fflush(nullptr);
     struct stat file{};
