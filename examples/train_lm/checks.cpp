@@ -343,10 +343,12 @@ pentad::pipeline::GeneratorOptions generator_options(O const& o) {
 /// What is wrong with the choice of a schedule, mended by the nearest chunks, or slices, or by 1F1B.
 void mend_schedule(O& o, Complaint& complaint) {
     if (!o.schedule_file.empty()) {
-        if (o.schedule_given)
-            complaint.add("--schedule-file " + o.schedule_file +
-                              " says all of the schedule: leave out --schedule, --chunks and --slices",
-                          "--schedule-file");
+        if (!o.schedule_given) return;
+        complaint.must_leave_out = !complaint.reason.empty();
+        complaint.add("--schedule-file " + o.schedule_file +
+                          " says all of the schedule: leave out --schedule, --chunks and --slices",
+                      "--schedule-file");
+        o.schedule_given = false;
         return;
     }
     auto const why = pentad::pipeline::undefined(o.schedule, generator_options(o));
@@ -468,7 +470,7 @@ std::optional<std::string> check_schedule_file(O const& o) {
     return std::nullopt;
 }
 
-std::string conclude(Options options, Complaint complaint, int ranks) {
+Conclusion conclude(Options options, Complaint complaint, int ranks) {
     if (auto const fault = mesh_fault(options, ranks)) {
         complaint.add(*fault, "--mesh");
         options = nearest_mesh(options, ranks);
@@ -487,22 +489,23 @@ std::string conclude(Options options, Complaint complaint, int ranks) {
         mend(options, *fault);
     }
     if (options.schedule_file.empty() && !fault) mend_stages(options, options.stage_count(), complaint);
-    if (complaint.reason.empty() || fault) return complaint.reason;
-    if (check_schedule_file(options)) return complaint.reason; // it would refuse any suggestion
+    Conclusion const without{complaint.reason, {}, {}};
+    if (complaint.reason.empty() || fault || complaint.must_leave_out) return without;
+    if (check_schedule_file(options)) return without; // it would refuse any suggestion
     std::string suggestion;
     for (auto const name : complaint.changed) {
         Flag const& flag = *find_flag(name);
         auto const value = value_text(flag, options);
         auto const* const real = std::get_if<RealValue>(&flag.value);
-        if (real != nullptr && !(options.*real->member >= real->least)) return complaint.reason; // it has no default
+        if (real != nullptr && !(options.*real->member >= real->least)) return without; // it has no default
         if (flag.shown.empty())
             suggestion += " " + std::string(name);
         else if (!value.empty())
             suggestion += " " + std::string(name) + " " + as_argument(value);
         else // of a file, no name of ours would be right
-            return complaint.reason;
+            return without;
     }
-    return complaint.reason + (suggestion.empty() ? "" : ": try" + suggestion);
+    return {complaint.reason, std::move(suggestion), std::move(options)};
 }
 
 std::vector<std::string_view> schedule_names() {
@@ -529,9 +532,9 @@ std::optional<std::string> check(Options const& options, int ranks) {
                          [&](MeshAxis const& known) { return known.name == name; }))
             completed.mesh.push_back({std::string(name), completed.mesh.empty() ? ranks : 1});
     follow(completed);
-    auto sentence = conclude(std::move(completed), {}, ranks);
-    if (sentence.empty()) return std::nullopt;
-    return sentence;
+    auto const conclusion = conclude(std::move(completed), {}, ranks);
+    if (conclusion.reason.empty()) return std::nullopt;
+    return conclusion.reason + (conclusion.suggestion.empty() ? "" : ": try" + conclusion.suggestion);
 }
 
 } // namespace train_lm

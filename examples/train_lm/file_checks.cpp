@@ -71,15 +71,18 @@ std::optional<std::filesystem::path> writable_near(std::filesystem::path const& 
 }
 
 /// "--log a/b: why: try --log ./b"
-std::string refuse_output(std::string const& flag, std::filesystem::path const& path, std::string const& reason,
-                          bool wants_folder) {
+std::string refuse_output(std::string const& flag, std::string Options::* member, Options const& options,
+                          std::string const& reason, bool wants_folder = false) {
+    std::filesystem::path const path = options.*member;
     std::string sentence = flag + " " + path.string() + ": " + reason;
     std::error_code ignored;
     bool const is_folder = std::filesystem::is_directory(path, ignored) || path.filename().empty();
     auto const folder = writable_near(wants_folder || is_folder ? path : path.parent_path());
     if (!folder) return sentence;
     auto const name = is_folder ? std::filesystem::path(flag.substr(2)) : path.filename();
-    return sentence + ": try " + flag + " " + (wants_folder ? *folder : *folder / name).string();
+    Options elsewhere = options;
+    elsewhere.*member = (wants_folder ? *folder : *folder / name).string();
+    return check_files(elsewhere) ? sentence : sentence + ": try " + flag + " " + elsewhere.*member;
 }
 
 std::optional<std::string> check_data(Options const& o) {
@@ -114,12 +117,13 @@ std::optional<std::string> check_data(Options const& o) {
     if (shortest == 0)
         return which + " is empty, and a text of at least " + std::to_string(o.seq + 1) + " bytes is needed";
     if (shortest > o.seq) return std::nullopt;
-    std::string const reason = which + " has " + std::to_string(shortest) + " bytes, and " + given(&Options::seq, o) +
-                               " needs " + std::to_string(o.seq + 1);
+    std::string reason = which + " has " + std::to_string(shortest) + " bytes, and " + given(&Options::seq, o) +
+                         " needs " + std::to_string(o.seq + 1);
     // The longest sequence that fits the text and the mesh.
     Options shorter = o;
     for (shorter.seq = shortest - 1; shorter.seq >= 1; --shorter.seq)
-        if (obeys_rules(shorter)) return reason + ": try " + given(&Options::seq, shorter);
+        if (obeys_rules(shorter))
+            return check_files(shorter) ? reason : reason + ": try " + given(&Options::seq, shorter);
     return reason + "; no sequence fits it";
 }
 
@@ -181,6 +185,8 @@ std::vector<pentad::comm::Fact> input_facts(Options const& options) {
     return file_facts(files);
 }
 
+std::string ParseResult::sentence() const { return suggested && !check_files(*suggested) ? error + suggestion : error; }
+
 std::optional<std::string> check_files(Options const& options) {
     std::vector<pentad::io::FlagFile> files;
     auto const add = [&](char const* flag, std::filesystem::path const& path, bool is_output) {
@@ -202,13 +208,13 @@ std::optional<std::string> check_files(Options const& options) {
     if (auto refusal = check_schedule_file(options)) return refusal;
     if (!options.log.empty())
         if (auto const reason = unwritable_file(options.log, false))
-            return refuse_output("--log", options.log, *reason, false);
+            return refuse_output("--log", &Options::log, options, *reason);
     if (!options.trace.empty())
         if (auto const reason = unwritable_file(options.trace, true))
-            return refuse_output("--trace", options.trace, *reason, false);
+            return refuse_output("--trace", &Options::trace, options, *reason);
     if (!options.dump_weights.empty())
         if (auto const reason = unwritable(options.dump_weights))
-            return refuse_output("--dump-weights", options.dump_weights, *reason, true);
+            return refuse_output("--dump-weights", &Options::dump_weights, options, *reason, true);
     return std::nullopt;
 }
 

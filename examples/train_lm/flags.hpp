@@ -92,6 +92,7 @@ void follow(Options& options);
 struct Complaint {
     std::string reason; ///< empty: nothing is wrong yet
     std::vector<std::string_view> changed;
+    bool must_leave_out = false; ///< flags must go, beside what is wrong first: no change of others would work
 
     /// The first thing that is wrong is what will be said; all of it is mended in what will be suggested.
     void add(std::string const& why, std::string_view flag) {
@@ -99,8 +100,14 @@ struct Complaint {
         if (std::find(changed.begin(), changed.end(), flag) == changed.end()) changed.push_back(flag);
     }
 };
-/// Checks and repairs the options, and makes the sentence: empty if nothing was wrong.
-std::string conclude(Options options, Complaint complaint, int ranks);
+/// What is wrong with the options, and what would work. Both empty where nothing is wrong.
+struct Conclusion {
+    std::string reason;
+    std::string suggestion; ///< " --heads 8 --hidden 192", as far as numbers tell; empty where nothing was found
+    Options mended;         ///< with the suggestion
+};
+/// Checks and repairs the options.
+Conclusion conclude(Options options, Complaint complaint, int ranks);
 
 /// Whether the numbers break no rule.
 bool obeys_rules(Options const& options);

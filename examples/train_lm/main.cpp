@@ -32,7 +32,9 @@ int main(int argc, char** argv) {
             if (ranks.is_first()) std::fputs(parsed.help.c_str(), stdout);
             return program::done;
         }
-        if (!parsed.options) throw program::BadInput(parsed.error);
+        ranks.on_first([&] {
+            if (!parsed.options) throw program::BadInput(parsed.sentence());
+        });
         auto const& options = *parsed.options;
         ranks.on_first([&] {
             if (auto const refusal = train_lm::check_files(options)) throw program::BadInput(*refusal);

@@ -191,9 +191,14 @@ class Parser {
         if (mesh_ == "auto") plan_mesh();
         complete_mesh();
         follow(options_);
-        if (auto sentence = conclude(options_, complaint_, ranks_); !sentence.empty())
-            return {{}, {}, std::move(sentence)};
-        return {std::move(options_), {}, {}};
+        auto conclusion = conclude(options_, complaint_, ranks_);
+        if (conclusion.reason.empty()) return {std::move(options_), {}, {}};
+        ParseResult refused{{}, {}, std::move(conclusion.reason)};
+        if (!conclusion.suggestion.empty()) {
+            refused.suggestion = ": try" + conclusion.suggestion;
+            refused.suggested = std::move(conclusion.mended);
+        }
+        return refused;
     }
 
   private:

@@ -108,6 +108,12 @@ struct ParseResult {
     std::optional<Options> options;
     std::string help;
     std::string error;
+    /// ": try --heads 8" behind the error, and the options with it: as far as numbers tell.
+    std::string suggestion{};
+    std::optional<Options> suggested{};
+
+    /// The error with its suggestion, where check_files() has nothing against that. On one rank.
+    [[nodiscard]] std::string sentence() const;
 };
 
 /// Finds the mesh of `--mesh auto` for what else is asked: "dp=2,tp=2". @throws std::invalid_argument

@@ -34,7 +34,10 @@ ParseResult parse_words(Words const& words, int ranks) {
 }
 
 ParseResult parse_line(std::string const& line, int ranks) { return parse_words(words_of(line), ranks); }
-std::string error_of(std::string const& line, int ranks = 1) { return parse_line(line, ranks).error; }
+std::string error_of(std::string const& line, int ranks = 1) {
+    auto const result = parse_line(line, ranks);
+    return result.error + result.suggestion;
+}
 
 Options options_of(std::string const& line, int ranks = 1) {
     auto const result = parse_line(line, ranks);
@@ -461,4 +464,14 @@ TEST_CASE("output that cannot be written is refused by name, and finding out lea
           "--trace " + folder + "/x and --log " + folder + "/x are the same file: give each a file of its own");
     CHECK(refusal("--dump-weights /proc") == "--dump-weights /proc: no file can be made in the folder /proc: No such "
                                              "file or directory: try --dump-weights .");
+}
+
+TEST_CASE("nothing is suggested that the files would refuse, or flags that are to be left out") {
+    auto const bare = parse_words({"--batch", "x", "--seq", "65536"}, 1);
+    CHECK(bare.suggestion == ": try --batch 24");
+    CHECK(bare.sentence() == "--batch x is not a whole number"); // the program's own text is shorter
+    CHECK(parse_words({"--batch", "x"}, 1).sentence() == "--batch x is not a whole number: try --batch 24");
+    auto const twice = parse_words({"--seed", "1", "--seed", "1", "--chunks", "0", "--schedule-file", "s"}, 1);
+    CHECK(twice.error == "--seed is given twice");
+    CHECK(twice.suggestion.empty());
 }
