@@ -30,6 +30,11 @@ namespace train_lm {
 
 namespace {
 
+/// What check_files() says. @param suggests also what would work, where that is known
+std::optional<std::string> refusal_of(Options const& options, bool suggests);
+/// Whether the files allow what is going to be suggested.
+bool is_accepted(Options const& options) { return !refusal_of(options, false); }
+
 std::string why(int error) { return std::generic_category().message(error); }
 
 /// Whether a file can be made in a folder, found out by making one: a read-only mount refuses even root.
@@ -72,9 +77,10 @@ std::optional<std::filesystem::path> writable_near(std::filesystem::path const& 
 
 /// "--log a/b: why: try --log ./b"
 std::string refuse_output(std::string const& flag, std::string Options::* member, Options const& options,
-                          std::string const& reason, bool wants_folder = false) {
+                          std::string const& reason, bool suggests, bool wants_folder = false) {
     std::filesystem::path const path = options.*member;
     std::string sentence = flag + " " + path.string() + ": " + reason;
+    if (!suggests) return sentence;
     std::error_code ignored;
     bool const is_folder = std::filesystem::is_directory(path, ignored) || path.filename().empty();
     auto const folder = writable_near(wants_folder || is_folder ? path : path.parent_path());
@@ -82,10 +88,10 @@ std::string refuse_output(std::string const& flag, std::string Options::* member
     auto const name = is_folder ? std::filesystem::path(flag.substr(2)) : path.filename();
     Options elsewhere = options;
     elsewhere.*member = (wants_folder ? *folder : *folder / name).string();
-    return check_files(elsewhere) ? sentence : sentence + ": try " + flag + " " + elsewhere.*member;
+    return is_accepted(elsewhere) ? sentence + ": try " + flag + " " + elsewhere.*member : sentence;
 }
 
-std::optional<std::string> check_data(Options const& o) {
+std::optional<std::string> check_data(Options const& o, bool suggests) {
     if (!o.tokens.empty()) {
         if (!o.data.empty()) return "--tokens and --data: give files of tokens or of text";
         if (o.sample > 0) return "--sample " + std::to_string(o.sample) + " is for text: leave it out with --tokens";
@@ -119,11 +125,12 @@ std::optional<std::string> check_data(Options const& o) {
     if (shortest > o.seq) return std::nullopt;
     std::string reason = which + " has " + std::to_string(shortest) + " bytes, and " + given(&Options::seq, o) +
                          " needs " + std::to_string(o.seq + 1);
+    if (!suggests) return reason;
     // The longest sequence that fits the text and the mesh.
     Options shorter = o;
     for (shorter.seq = shortest - 1; shorter.seq >= 1; --shorter.seq)
         if (obeys_rules(shorter))
-            return check_files(shorter) ? reason : reason + ": try " + given(&Options::seq, shorter);
+            return is_accepted(shorter) ? reason + ": try " + given(&Options::seq, shorter) : reason;
     return reason + "; no sequence fits it";
 }
 
@@ -148,6 +155,37 @@ std::vector<std::string> weight_files(Options const& options) {
             files.push_back(entry.path().string());
     std::sort(files.begin(), files.end());
     return files;
+}
+
+std::optional<std::string> refusal_of(Options const& options, bool suggests) {
+    std::vector<pentad::io::FlagFile> files;
+    auto const add = [&](char const* flag, std::filesystem::path const& path, bool is_output) {
+        if (!path.empty()) files.push_back({flag, path, is_output});
+    };
+    for (auto const& path : options.data) add("--data", path, false);
+    for (auto const& path : options.tokens) add("--tokens", path, false);
+    add("--schedule-file", options.schedule_file, false);
+    if (!options.model.empty()) add("--model", config_of(options.model), false);
+    for (auto const& path : weight_files(options)) add("--weights", path, false);
+    if (auto const* const tuning = pentad::comm::environment::tuning()) add("PENTAD_TUNING", tuning, false);
+    add("--log", options.log, true);
+    add("--trace", options.trace, true);
+    if (std::filesystem::path const folder = options.dump_weights; !folder.empty())
+        for (auto const* const name : {"model.safetensors", "model.safetensors.index.json", "config.json"})
+            add("--dump-weights", folder / name, true);
+    if (auto refusal = pentad::io::refusal_of(files)) return refusal;
+    if (auto refusal = check_data(options, suggests)) return refusal;
+    if (auto refusal = check_schedule_file(options)) return refusal;
+    if (!options.log.empty())
+        if (auto const reason = unwritable_file(options.log, false))
+            return refuse_output("--log", &Options::log, options, *reason, suggests);
+    if (!options.trace.empty())
+        if (auto const reason = unwritable_file(options.trace, true))
+            return refuse_output("--trace", &Options::trace, options, *reason, suggests);
+    if (!options.dump_weights.empty())
+        if (auto const reason = unwritable(options.dump_weights))
+            return refuse_output("--dump-weights", &Options::dump_weights, options, *reason, suggests, true);
+    return std::nullopt;
 }
 
 } // namespace
@@ -185,37 +223,8 @@ std::vector<pentad::comm::Fact> input_facts(Options const& options) {
     return file_facts(files);
 }
 
-std::string ParseResult::sentence() const { return suggested && !check_files(*suggested) ? error + suggestion : error; }
+std::string ParseResult::sentence() const { return suggested && is_accepted(*suggested) ? error + suggestion : error; }
 
-std::optional<std::string> check_files(Options const& options) {
-    std::vector<pentad::io::FlagFile> files;
-    auto const add = [&](char const* flag, std::filesystem::path const& path, bool is_output) {
-        if (!path.empty()) files.push_back({flag, path, is_output});
-    };
-    for (auto const& path : options.data) add("--data", path, false);
-    for (auto const& path : options.tokens) add("--tokens", path, false);
-    add("--schedule-file", options.schedule_file, false);
-    if (!options.model.empty()) add("--model", config_of(options.model), false);
-    for (auto const& path : weight_files(options)) add("--weights", path, false);
-    if (auto const* const tuning = pentad::comm::environment::tuning()) add("PENTAD_TUNING", tuning, false);
-    add("--log", options.log, true);
-    add("--trace", options.trace, true);
-    if (std::filesystem::path const folder = options.dump_weights; !folder.empty())
-        for (auto const* const name : {"model.safetensors", "model.safetensors.index.json", "config.json"})
-            add("--dump-weights", folder / name, true);
-    if (auto refusal = pentad::io::refusal_of(files)) return refusal;
-    if (auto refusal = check_data(options)) return refusal;
-    if (auto refusal = check_schedule_file(options)) return refusal;
-    if (!options.log.empty())
-        if (auto const reason = unwritable_file(options.log, false))
-            return refuse_output("--log", &Options::log, options, *reason);
-    if (!options.trace.empty())
-        if (auto const reason = unwritable_file(options.trace, true))
-            return refuse_output("--trace", &Options::trace, options, *reason);
-    if (!options.dump_weights.empty())
-        if (auto const reason = unwritable(options.dump_weights))
-            return refuse_output("--dump-weights", &Options::dump_weights, options, *reason, true);
-    return std::nullopt;
-}
+std::optional<std::string> check_files(Options const& options) { return refusal_of(options, true); }
 
 } // namespace train_lm
