@@ -34,6 +34,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -194,7 +195,8 @@ void check_outputs(Options const& o, Size const& size) {
                " ranks: ask for " + std::to_string(std::llround(most)) + " columns or fewer");
 }
 
-Schedule make_schedule(Options const& o, report::Activity& activity) {
+/// @param said what a search says of its schedule, for show()
+Schedule make_schedule(Options const& o, report::Activity& activity, std::string& said) {
     bool const searches = o.schedule == "automatic";
     if (!searches && (!o.memory.empty() || o.two_copies))
         refuse("--memory and --two-copies are for --schedule automatic");
@@ -219,8 +221,8 @@ Schedule make_schedule(Options const& o, report::Activity& activity) {
         o.generator, make_costs(o, o.generator.ranks * std::max(o.generator.chunks, 1)),
         {.memory = o.memory, .two_copies = o.two_copies, .progress = [&](double part) { activity.done(part); }});
     activity.hide();
-    std::puts(found.optimal ? "automatic: no order of the computes is faster on the placements that were tried"
-                            : "automatic: the fastest that was found");
+    said = found.optimal ? "automatic: no order of the computes is faster on the placements that were tried\n"
+                         : "automatic: the fastest that was found\n";
     return std::move(found.schedule);
 }
 
@@ -288,7 +290,7 @@ void write_by_ranks(std::string const& path, WriteAll const& write_all) {
 }
 
 /// What the program says about a schedule; files are written last.
-void show(Options const& o, Schedule const& schedule, report::Activity& activity) {
+void show(Options const& o, Schedule const& schedule, report::Activity& activity, std::string shown) {
     Size const size = size_of(schedule);
     activity.now("proving " + report::count(size.instructions) + " instructions");
     auto const verdict = validate(schedule);
@@ -315,14 +317,13 @@ void show(Options const& o, Schedule const& schedule, report::Activity& activity
         charts.insert(charts.begin(), report::planned_chart(schedule, costs, title));
         charts[0].unit = unit;
     }
-    std::string shown;
     if (size.can_be_drawn()) {
         bool const colours = o.colour == "always" || (o.colour == "auto" && report::is_terminal(stdout));
         std::size_t const width = o.width > 0 ? o.width : report::columns_of(stdout);
-        shown = report::chart_text(charts, {.columns = width, .colours = colours});
+        shown += report::chart_text(charts, {.columns = width, .colours = colours});
     } else {
-        shown = title + "\nnot drawn: a chart shows at most " + std::to_string(most_drawn_ranks) + " ranks and " +
-                report::count(most_drawn_computes) + " computes\n";
+        shown += title + "\nnot drawn: a chart shows at most " + std::to_string(most_drawn_ranks) + " ranks and " +
+                 report::count(most_drawn_computes) + " computes\n";
     }
     shown += summary(schedule, facts, costs, unit);
     activity.hide();
@@ -364,8 +365,9 @@ int main(int argc, char** argv) {
         }
         try {
             report::Activity activity;
-            auto const schedule = program::with_files_of_user([&] { return make_schedule(options, activity); });
-            show(options, schedule, activity);
+            std::string said;
+            auto const schedule = program::with_files_of_user([&] { return make_schedule(options, activity, said); });
+            show(options, schedule, activity, std::move(said));
         } catch (std::bad_alloc const&) {
             throw program::OutsideFailure("there is not enough memory: ask for fewer --stages or --micro-batches");
         }

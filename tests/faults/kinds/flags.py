@@ -166,8 +166,8 @@ def judge(t, name, arguments, ranks, allowed, what, **more):
         before = len(t.faults)
         # More memory than there is here is no matter of flags.
         lacks_memory = re.search(r"needs [0-9.]+ .iB on its fullest rank, and", again.errors)
-        # Nor is it of flags what a wild --lr, which is accepted, makes of the numbers.
-        overflows = re.search(r"not finite, and so were|the loss .* is not finite", again.errors)
+        # Nor is it of flags what a wild --lr, which is accepted, makes of the numbers, or what is in a file of tokens.
+        overflows = re.search(r"not finite, and so were|the loss .* is not finite|is not in a vocabulary", again.errors)
         t.judge(again, name, {REFUSED} if lacks_memory else {FAILS} if overflows else {PASSES, STOPPED})
         if len(t.faults) > before:
             t.fault(t.faults.pop().what, f"{again.errors.strip()[:600]}\n    after the suggestion of: {ended.errors.strip()[:600]}")
