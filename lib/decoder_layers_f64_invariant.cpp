@@ -1,3 +1,14 @@
-#include <pentad/train/decoder_layers.hpp>
+#include <pentad/train/planned.hpp>
 
-template pentad::LayerRegistry<pentad::InvariantStream<pentad::f64>, Kokkos::DefaultExecutionSpace> pentad::train::decoder_layers();
+namespace pentad {
+
+using Stream = InvariantStream<f64>;
+using Exec = Kokkos::DefaultExecutionSpace;
+
+template LayerRegistry<Stream, Exec> train::decoder_layers();
+template LayerRegistry<Stream, Exec> train::planned_layers();
+template class train::LanguageModel<Stream, Exec>;
+template planner::PartAccounts train::dry_parts(model::Model const&, LayerRegistry<Stream, Exec> const&,
+                                                std::vector<std::size_t> const&, planner::PartShape const&);
+
+} // namespace pentad

@@ -108,7 +108,8 @@ struct GatedConvolution {
             auto const own = redistribute<dual_t<Tails>>(std::move(dtails));
             auto const mine = past_of(du, own);
             auto const add = KOKKOS_LAMBDA(i64 b, i64 i, i64 c) {
-                mine.here(b, mine.rest + i, c) += mine.tails(b, i, c);
+                T& x = mine.here(b, mine.rest + i, c);
+                x = T(A(x) + A(mine.tails(b, i, c)));
             };
             each("tails backward", exec, mine.tails, add, mine.tails, mine.tails);
             return input_.backward_data(std::move(dgate), std::move(du), saved.input);

@@ -1,14 +1,17 @@
 // A model whose mixer is the program's own (convolution.hpp), with the library's experts beside it, trained on a mesh
 // of five axes and on one rank: the numbers are the same. A dry run of each rank says what a step sends, computes and
-// holds. Then the weights are written as a checkpoint and a text is drawn.
+// holds, and the planner's estimate says it of all of them. Then the weights are written as a checkpoint and a text is
+// drawn.
 //
 // mpiexec -n 8 own_block DP PP EP CP TP FOLDER
 #include "convolution.hpp"
 
 #include <pentad/observe/dry_run.hpp>
 #include <pentad/pipeline/generators.hpp>
+#include <pentad/planner/estimate.hpp>
 #include <pentad/program/ranks.hpp>
 #include <pentad/train/checkpoint_sink.hpp>
+#include <pentad/train/planned.hpp>
 #include <pentad/train/sampler.hpp>
 
 #include <array>
@@ -35,6 +38,19 @@ train::RunSettings settings() {
     return {.model = model, .batch = 8, .micro_batches = 2, .seq = 32};
 }
 
+/// The library's layers and the one of convolution.hpp.
+struct Layers {
+    template <class S, class Exec>
+    static LayerRegistry<S, Exec> const& of() {
+        static auto const registry = [] {
+            auto all = train::decoder_layers<S, Exec>();
+            all.template add<Convolution, GatedConvolution>();
+            return all;
+        }();
+        return registry;
+    }
+};
+
 /// The trainer of a rank, and the text that it reads.
 struct Run {
     std::string text;
@@ -45,7 +61,7 @@ struct Run {
     explicit Run(comm::Communicators& communicators) : Run(communicators, settings()) {}
     Run(comm::Communicators& communicators, train::RunSettings const& how)
         : text(lines()), context(communicators), data(text, "the text", static_cast<std::int64_t>(how.seq), how.seed),
-          trainer(context, how, schedules(communicators.extent("pp"), how), data, registry()) {}
+          trainer(context, how, schedules(communicators.extent("pp"), how), data, Layers::of<Stream, HostExec>()) {}
     static std::string lines() {
         std::string text;
         for (int i = 0; i < 200; ++i) text += std::to_string(i * i) + " is the square of " + std::to_string(i) + "\n";
@@ -54,11 +70,6 @@ struct Run {
     static train::ProvenSchedules schedules(int ranks, train::RunSettings const& how) {
         return train::ProvenSchedules(pipeline::generate(
             "1f1b", {.ranks = ranks, .micro_batches = static_cast<int>(how.micro_batches), .chunks = 0}));
-    }
-    static LayerRegistry<Stream, HostExec> registry() {
-        auto registry = train::decoder_layers<Stream, HostExec>();
-        registry.add<Convolution, GatedConvolution>();
-        return registry;
     }
 };
 
@@ -75,6 +86,29 @@ std::array<double, 7> account(Trainer& trainer) {
         numbers[i++] = observe::ledger().bytes(axis);
     numbers[5] = counters.gemm_flops - flops;
     for (auto const& count : counters.memory) numbers[6] += static_cast<double>(count.peak);
+    return numbers;
+}
+
+/// The same as the planner estimates it: of all ranks together, and of the fullest.
+std::array<double, 7> estimate(FiveAxes const& mesh) {
+    planner::Configuration c{.dp = mesh.extent<dp>(),
+                             .pp = mesh.extent<pp>(),
+                             .ep = mesh.extent<ep>(),
+                             .cp = mesh.extent<cp>(),
+                             .tp = mesh.extent<tp>()};
+    c.sequence_parallel = true;
+    c.element = planner::Element::f64;
+    c = train::planned_configuration(settings(), c);
+    planner::Hardware const any{.devices = mesh.size(),
+                                .devices_per_node = mesh.size(),
+                                .peak_f32 = 1e12,
+                                .peak_bf16 = 1e12,
+                                .memory_bandwidth = 1e12};
+    auto const found = planner::estimate(train::planned_model<Layers, HostExec>(settings().model), any, c);
+    std::array<double, 7> numbers{};
+    for (std::size_t i = 0; auto const axis : {"dp", "pp", "ep", "cp", "tp"}) numbers[i++] = found.bytes[axis];
+    numbers[5] = found.flops;
+    numbers[6] = found.memory_peak;
     return numbers;
 }
 
@@ -102,12 +136,19 @@ int run(program::Ranks const& ranks, FiveAxes const& mesh, std::filesystem::path
         Run run(dry_communicators);
         return account(run.trainer);
     }();
+    auto const estimated = estimate(mesh);
     Run run(communicators);
     auto const done = account(run.trainer);
+    auto all = done; // of all ranks; the bytes held by the fullest
+    MPI_Allreduce(done.data(), all.data(), 6, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(&done[6], &all[6], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     std::array const names{"sent along dp", "pp", "ep", "cp", "tp", "FLOPs of products", "bytes held"};
+    if (ranks.is_first()) std::printf("%-18s %14s %14s %14s %14s\n", "", "dry run", "done", "estimate", "all ranks");
     for (std::size_t i = 0; i < names.size(); ++i) {
         same = same && planned[i] == done[i];
-        if (ranks.is_first()) std::printf("%-18s planned %12.0f, done %12.0f\n", names[i], planned[i], done[i]);
+        same = same && (i < 6 ? std::round(estimated[i]) == all[i] : std::abs(estimated[i] / all[i] - 1) < 0.1);
+        if (ranks.is_first())
+            std::printf("%-18s %14.0f %14.0f %14.0f %14.0f\n", names[i], planned[i], done[i], estimated[i], all[i]);
     }
     train::CheckpointSink<f64> sink(folder, "{\"architectures\": [\"OwnBlockForCausalLM\"]}\n");
     train::export_weights<f64>(run.context, run.trainer.model(), run.trainer.store(), std::nullopt, sink);

@@ -1,6 +1,5 @@
 #include "measured_machine.hpp"
 
-#include <pentad/comm/threads.hpp>
 #include <pentad/train/machine.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -8,7 +7,6 @@
 namespace pentad_plan {
 
 pentad::planner::Hardware measured_machine() {
-    Kokkos::ScopeGuard const kokkos(pentad::comm::kokkos_settings());
     return pentad::train::measured_machine(Kokkos::DefaultExecutionSpace());
 }
 

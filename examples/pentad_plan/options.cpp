@@ -6,10 +6,11 @@
 #include <pentad/mesh/nearest_word.hpp>
 #include <pentad/mesh/number.hpp>
 #include <pentad/mesh/one_line.hpp>
+#include <pentad/model/presets.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/hardware_presets.hpp>
-#include <pentad/planner/model_presets.hpp>
 #include <pentad/report/plan_text.hpp>
+#include <pentad/train/planned.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -232,13 +233,13 @@ class Parser {
     }
     void read_model(Options& o) {
         one_of("--model", "--model-json");
-        o.model = has("--model") ? preset("--model", text("--model"), planner::models())
-                                 : io::read_model(text("--model-json"));
-        if (o.model.name.empty()) o.model.name = text("--model-json");
+        auto const chosen = has("--model") ? preset("--model", text("--model"), model::presets())
+                                           : io::read_model(text("--model-json"));
+        o.model = train::planned_model(chosen.model, chosen.name.empty() ? text("--model-json") : chosen.name);
         if (!has("--expert-imbalance")) return;
-        if (o.model.experts.count == 0) refuse("--expert-imbalance: " + o.model.name + " has no experts");
-        o.model.experts.imbalance = real("--expert-imbalance", text("--expert-imbalance"));
-        if (o.model.experts.imbalance < 1)
+        if (o.model.experts() == nullptr) refuse("--expert-imbalance: " + o.model.name + " has no experts");
+        o.model.imbalance = real("--expert-imbalance", text("--expert-imbalance"));
+        if (o.model.imbalance < 1)
             refuse("--expert-imbalance " + text("--expert-imbalance") +
                    " is below 1: the fullest rank has the mean, or more");
     }

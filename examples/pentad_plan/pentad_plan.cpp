@@ -4,11 +4,14 @@
 #include "measured_machine.hpp"
 #include "options.hpp"
 
+#include <pentad/comm/threads.hpp>
 #include <pentad/io/hardware_file.hpp>
+#include <pentad/model/presets.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/hardware_presets.hpp>
-#include <pentad/planner/model_presets.hpp>
 #include <pentad/program/ranks.hpp>
+
+#include <Kokkos_Core.hpp>
 
 #include <algorithm>
 #include <array>
@@ -24,7 +27,7 @@ using namespace pentad_plan;
 
 std::string presets() {
     std::string text = "models:";
-    for (auto const& model : planner::models()) text += " " + model.name;
+    for (auto const& model : model::presets()) text += " " + model.name;
     text += "\nhardware:";
     for (auto const& machine : planner::machines()) text += " " + machine.name;
     text += "\nschedules:";
@@ -34,12 +37,15 @@ std::string presets() {
 
 std::string answer(Options const& o) {
     if (!o.help.empty()) return o.help;
-    switch (o.task) {
-    case Options::Task::list:
-        return presets();
-    case Options::Task::write_hardware:
+    if (o.task == Options::Task::list) return presets();
+    if (o.task == Options::Task::write_hardware) {
         io::write_hardware(o.hardware_out, o.hardware);
         return "";
+    }
+    std::optional<Kokkos::ScopeGuard> kokkos; // for dry runs, which need one thread
+    if (!Kokkos::is_initialized())
+        kokkos.emplace(Kokkos::InitializationSettings().set_num_threads(1).set_disable_warnings(true));
+    switch (o.task) {
     case Options::Task::evaluate:
         return evaluate(o);
     case Options::Task::explain:
@@ -77,12 +83,16 @@ int main(int argc, char** argv) {
         });
     return program::run_on_ranks("pentad_plan", argc, argv, [&](program::Ranks const& ranks) {
         std::optional<planner::Hardware> measured;
+        std::optional<Kokkos::ScopeGuard> kokkos;
         if (measures) {
             // What is wrong is said before the measurement, and help needs none.
             planner::Hardware const any{.name = "any", .devices = ranks.size(), .devices_per_node = ranks.size()};
             bool is_needed = true;
             ranks.on_all([&] { is_needed = parsed(any).help.empty(); });
-            if (is_needed) measured = measured_machine();
+            if (is_needed) {
+                kokkos.emplace(comm::kokkos_settings());
+                measured = measured_machine();
+            }
         }
         ranks.on_first([&] { print_answer(measured); });
         return program::done;

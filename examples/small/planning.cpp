@@ -3,16 +3,19 @@
 //
 // ranks: 1
 #include <pentad/planner/hardware_presets.hpp>
-#include <pentad/planner/model_presets.hpp>
 #include <pentad/planner/search.hpp>
 #include <pentad/report/format.hpp>
+#include <pentad/train/planned.hpp>
+
+#include <Kokkos_Core.hpp>
 
 #include <cstdio>
 
 using namespace pentad;
 
 int main() {
-    planner::Request request{.model = planner::find_model("llama-3-8b"),
+    Kokkos::ScopeGuard const kokkos;
+    planner::Request request{.model = train::planned_preset("llama-3-8b"),
                              .hardware = planner::find_hardware("h100"),
                              .seq = 4096,
                              .global_batch = 256};

@@ -40,7 +40,9 @@ std::string planned_mesh(Options const& options) {
     if (options.chunks > 0) request.chunks = options.chunks;
     request.zigzag = options.zigzag;
     request.zero = static_cast<int>(options.zero);
-    request.recompute = options.recompute ? planner::Recompute::full : planner::Recompute::none;
+    request.recompute = options.recompute               ? planner::Recompute::full
+                        : options.recompute_activations ? planner::Recompute::selective
+                                                        : planner::Recompute::none;
     request.sequence_parallel = options.sequence_parallel;
     request.wants_front = false;
     // Whether there is a mesh at all is known before the machine is measured, which takes seconds.

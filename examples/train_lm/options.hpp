@@ -72,7 +72,7 @@ struct Options {
     bool zigzag = false;
     std::int64_t zero = 0; ///< 0, 1
     std::int64_t bucket_elements = 1 << 22;
-    bool recompute = false;
+    bool recompute = false, recompute_activations = false;
     std::string dtype = "f32"; ///< f64, f32, bf16
 
     std::string log;          ///< empty: none

@@ -9,9 +9,11 @@
 #include <pentad/io/model_family.hpp>
 #include <pentad/mesh/one_line.hpp>
 #include <pentad/observe/ledger.hpp>
+#include <pentad/planner/estimate.hpp>
 #include <pentad/report/format.hpp>
 #include <pentad/report/progress.hpp>
 #include <pentad/report/timeline.hpp>
+#include <pentad/train/planned.hpp>
 #include <pentad/train/stages.hpp>
 
 #include <nlohmann/json.hpp>
@@ -100,6 +102,7 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
     s.recompute = o.recompute;
+    s.recomputes_activations = o.recompute_activations;
     s.zero_stage = static_cast<int>(o.zero);
     s.bucket_elements = size(o.bucket_elements);
     if (o.ignore_token) s.ignored = static_cast<std::int32_t>(*o.ignore_token);
@@ -249,7 +252,8 @@ void print_summary(Options const& options, pentad::model::Model const& model, Me
     if (rank != 0) return;
     double const tokens = static_cast<double>(options.steps * options.batch * options.seq);
     double const rate = tokens / steps.seconds;
-    double const flops = rate * pentad::train::model_flops_per_token(model, size(options.seq));
+    auto const planned = pentad::train::planned_model(model);
+    double const flops = rate * pentad::planner::model_flops_per_token(planned, options.seq).computed;
     std::printf("%s tokens/s; model FLOPs %s, %.1f%% of the GEMM speed of %s (%s); peak memory of a rank %s\n",
                 report::count(rate).c_str(), report::flop_rate(flops).c_str(), 100 * flops / gemm_speed,
                 mesh.size() == 1 ? "one rank" : ("all " + std::to_string(mesh.size()) + " ranks").c_str(),

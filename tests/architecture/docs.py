@@ -1,6 +1,6 @@
 """What the pages say is there: docs.py CHECKOUT. README.md's program is examples/thirty_lines, small examples are small, links lead to files, and
 docs/silent-bugs.md names tests that exist: `module/file.cpp` with its "cases", and programs of tests/must_not_compile.
-docs/formulas.md names every function of include/pentad/planner/formulas, and in its tables' last columns no other."""
+docs/formulas.md names every function of tests/formulas, and in its tables' last columns no other."""
 import pathlib
 import re
 import sys
@@ -44,7 +44,7 @@ if not cited:
     problems.append("docs/silent-bugs.md: no test is named")
 
 functions = set()
-for header in (root / "include/pentad/planner/formulas").glob("*.hpp"):
+for header in (root / "tests/formulas").glob("*.hpp"):
     public = re.sub(r"namespace detail \{.*?\} // namespace detail", "", header.read_text(), flags=re.S)
     functions |= set(re.findall(r"^(?:constexpr|inline)[^=(;{]*?\b(\w+)\(", public, re.M))
 formulas = pages[root / "docs/formulas.md"]

@@ -12,7 +12,7 @@ GRAPH = {
     "random": "layout",  # by itself, as it needs Random123
     "pipeline": "mesh",
     "model": "mesh",
-    "planner": "layout pipeline",
+    "planner": "layout model pipeline observe",
     "observe": "layout",
     "io": "layout model pipeline planner random",
     "memory": "observe",

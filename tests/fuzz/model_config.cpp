@@ -1,8 +1,7 @@
-// A config.json: what is read has sizes that the planner can count with.
+// A config.json: what is read has sizes with which nothing overflows.
 #include "input.hpp"
 
 #include <pentad/io/model_config.hpp>
-#include <pentad/planner/parameters.hpp>
 
 #include <stdexcept>
 
@@ -10,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
     using namespace pentad;
     try {
         auto const model = io::model_from_config(fuzz::text(data, size));
-        double const parameters = planner::parameters(model);
+        double const parameters = io::detail::about_parameters(model.model);
         fuzz::check(parameters > 0 && parameters <= 1e15, "a model has parameters");
         fuzz::check(!model.name.empty(), "a model has a name");
     } catch (std::invalid_argument const&) {

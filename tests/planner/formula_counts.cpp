@@ -2,15 +2,15 @@
 // messages that really pass round.
 #include <doctest/doctest.h>
 
-#include <pentad/planner/formulas/attention.hpp>
-#include <pentad/planner/formulas/context.hpp>
-#include <pentad/planner/formulas/expert_slicing.hpp>
-#include <pentad/planner/formulas/experts.hpp>
-#include <pentad/planner/formulas/feed_forward.hpp>
-#include <pentad/planner/formulas/mamba.hpp>
-#include <pentad/planner/formulas/memory.hpp>
-#include <pentad/planner/formulas/tensor_to_sequence.hpp>
-#include <pentad/planner/formulas/volume.hpp>
+#include <formulas/attention.hpp>
+#include <formulas/context.hpp>
+#include <formulas/expert_slicing.hpp>
+#include <formulas/experts.hpp>
+#include <formulas/feed_forward.hpp>
+#include <formulas/mamba.hpp>
+#include <formulas/memory.hpp>
+#include <formulas/tensor_to_sequence.hpp>
+#include <formulas/volume.hpp>
 
 #include <algorithm>
 #include <array>

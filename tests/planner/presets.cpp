@@ -1,17 +1,24 @@
 #include <doctest/doctest.h>
 
+#include <pentad/model/presets.hpp>
 #include <pentad/planner/hardware_presets.hpp>
-#include <pentad/planner/model_presets.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
+using namespace pentad;
 using namespace pentad::planner;
 
 namespace {
+
+model::Preset const& find_model(std::string_view name) {
+    static std::string const kind = "model";
+    return planner::detail::find_preset(model::presets(), name, kind);
+}
 
 std::string refusal(std::function<void()> const& call) {
     try {
@@ -30,7 +37,7 @@ TEST_CASE("a preset is found however its name is punctuated, and no two share a 
     CHECK(find_model("gpt3_175B").name == "gpt-3-175b");
     CHECK(find_model("mamba-2-1.3b").name == "mamba2-1.3b");
     CHECK(find_hardware("Ascend 910B").name == "ascend-910b");
-    for (auto const& model : models()) CHECK(&find_model(model.name) == &model);
+    for (auto const& preset : model::presets()) CHECK(&find_model(preset.name) == &preset);
     for (auto const& machine : machines()) CHECK(&find_hardware(machine.name) == &machine);
 }
 
@@ -43,17 +50,14 @@ TEST_CASE("a name that is none is refused with those that are") {
 }
 
 TEST_CASE("the sizes of a model fit each other") {
-    for (auto const& model : models()) {
-        CAPTURE(model.name);
-        CHECK((model.attention.heads > 0) != (model.mamba.heads > 0));
-        if (model.attention.heads > 0) {
-            CHECK(model.attention.heads % model.attention.kv_heads == 0);
-            if (!model.attention.is_latent()) CHECK(model.attention.heads * model.attention.head_dim == model.hidden);
-            CHECK((model.ffn > 0 || model.experts.count > 0));
-        } else {
-            CHECK(model.mamba.inner() == 2 * model.hidden);
+    for (auto const& [name, model] : model::presets()) {
+        CAPTURE(name);
+        if (auto const* attention = model.first<model::Attention>()) {
+            CHECK(attention->heads % attention->kv_heads == 0);
+            CHECK(attention->heads * attention->head_dim == model.hidden);
         }
-        CHECK(model.experts.top_k <= model.experts.count);
+        if (auto const* mixer = model.first<model::Mamba2>()) CHECK(mixer->inner() == 2 * model.hidden);
+        if (auto const* experts = model.first<model::Experts>()) CHECK(experts->top_k <= experts->count);
     }
 }
 

@@ -53,7 +53,7 @@ int dispatch_nodes(OnMesh const& mesh, std::size_t top_k) {
 
 /// Rows that a rank really sent for one of its tokens, counted behind the profiling interface: each hop exchanges the
 /// numbers of its rows, and hops take turns.
-planner::SentRows sent_rows(OnMesh const& mesh, train::RunSettings const& settings, bool goes_by_node) {
+planner::SentRowsOfToken sent_rows(OnMesh const& mesh, train::RunSettings const& settings, bool goes_by_node) {
     auto& communicators = mesh.context.communicators();
     struct Hop {
         comm::Communicator const* ranks;
@@ -82,16 +82,19 @@ planner::SentRows sent_rows(OnMesh const& mesh, train::RunSettings const& settin
 /// What all ranks send to other nodes in a step for dispatch, as planned.
 double planned_across(planner::Model const& model, planner::Configuration const& c, pipeline::Schedule const& schedule,
                       int nodes) {
-    planner::Account const account(model, c, static_cast<int>(schedule.placements.size()), nodes);
+    // Where each node has one rank, its part of ep is all of it.
+    auto const axis = nodes == c.ep ? std::string_view("ep") : std::string_view(outer<ep>::name);
+    double const tokens = static_cast<double>(c.micro_batch * c.seq) / static_cast<double>(c.cp);
+    auto const accounts = model.accounts(c, nodes);
     double sum = 0;
     for (auto const& shape : planner::stage_shapes(model, schedule.stages()))
-        account.for_each_part(shape, [&](planner::PartAccount const& part) {
-            for (auto const& x : part.operations)
-                if (x.axis == outer<ep>::name)
-                    sum += (c.recompute == planner::Recompute::full && x.direction == planner::Direction::forward ? 2
-                                                                                                                  : 1) *
-                           x.bytes;
-        });
+        for (std::size_t kind = 0; kind < shape.of_kind.size(); ++kind)
+            for (auto const* pass : {&accounts.blocks[kind].forward, &accounts.blocks[kind].backward_data})
+                for (auto const& x : pass->work)
+                    if (x.operation == observe::Operation::all_to_all && x.cost.axes.size() > 0 &&
+                        x.cost.axes[0] == axis)
+                        sum += shape.of_kind[kind] *
+                               (x.rows > 0 ? x.bytes / x.rows * model.sent->across * tokens : x.bytes);
     return sum * static_cast<double>(c.micro_batches() * (c.devices() / c.pp));
 }
 
@@ -115,7 +118,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
     auto model = train::planned_model(settings.model);
     auto const& group = mesh.context.communicators().along(AxisNames(ep::name));
     int const nodes = m.ep > 1 ? dispatch_nodes(mesh, sizes(settings.model).top_k) : 1;
-    if (m.ep > 1) model.experts.sent = sent_rows(mesh, settings, nodes > 1);
+    if (m.ep > 1) model.sent = sent_rows(mesh, settings, nodes > 1);
     planner::Configuration c{.dp = m.dp, .pp = m.pp, .ep = m.ep, .cp = m.cp, .tp = m.tp};
     if (m.inside_out) std::reverse(c.order.begin(), c.order.end());
     c.schedule = how.schedule;
@@ -203,6 +206,11 @@ TEST_CASE("ZeRO, recomputation, buckets") {
     run.context_strategy = ContextStrategy::all_gather;
     run.order = Order::zigzag;
     compare({.cp = n}, run);
+    run.recompute = false;
+    run.recomputes_activations = true;
+    compare({.tp = n}, run);
+    change(run, [](auto& sizes) { sizes.experts = 4; });
+    compare({.dp = n}, run);
 }
 
 TEST_CASE("experts, with the rows that were exchanged") {

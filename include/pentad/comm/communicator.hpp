@@ -17,12 +17,13 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace pentad::comm {
@@ -53,11 +54,12 @@ class Communicator {
         checker_ = std::make_unique<checked::Checker>(handle_, label_, where_);
 #endif
     }
-    /// That of rank `rank` in a dry run, without MPI: ranks of the group with one number in `node_of` share a node.
-    Communicator(std::vector<int> node_of, int rank, AxisNames axes, std::span<MeshAxisValue const> mesh)
-        : axes_(axes), mesh_(mesh), size_(static_cast<int>(node_of.size())), rank_(rank) {
+    /// That of rank `rank` of `size` in a dry run, without MPI. @param node_of gives the node of each rank, when
+    /// someone asks; null: all share one
+    Communicator(int size, int rank, AxisNames axes, std::span<MeshAxisValue const> mesh,
+                 std::function<std::vector<int>()> node_of)
+        : axes_(axes), mesh_(mesh), size_(size), rank_(rank), nodes_(size, rank), node_of_(std::move(node_of)) {
         describe();
-        if (size_ > 1) nodes_ = Nodes(std::move(node_of), rank_);
     }
     Communicator(Communicator&& other) noexcept { swap(other); }
     Communicator& operator=(Communicator&& other) noexcept {
@@ -78,12 +80,15 @@ class Communicator {
     /// True where some ranks of the group share no memory.
     [[nodiscard]] bool crosses_network() const {
         bool const is_dry = handle_ == MPI_COMM_NULL;
-        return size_ > 1 && (is_dry ? nodes_.count() > 1 : node() == nullptr);
+        return size_ > 1 && (is_dry ? nodes().count() > 1 : node() == nullptr);
     }
     /// The two levels of a group on several nodes, of which each has as many of its ranks, two or more; else null.
     [[nodiscard]] Levels* levels() const { return levels_.get(); }
     /// Who is on which node, whether they share its memory or not.
-    [[nodiscard]] Nodes const& nodes() const { return nodes_; }
+    [[nodiscard]] Nodes const& nodes() const {
+        if (node_of_) nodes_ = Nodes(std::exchange(node_of_, {})(), rank_);
+        return nodes_;
+    }
     /// Whether the MPI library's own algorithm is the faster, for `bytes` bytes of the unscattered side.
     [[nodiscard]] bool takes_mpi(observe::Operation operation, std::size_t bytes) const {
         return tuning_ != nullptr && tuning_->takes_mpi(operation, bytes);
@@ -122,6 +127,7 @@ class Communicator {
         std::swap(rank_, other.rank_);
         std::swap(node_, other.node_);
         std::swap(nodes_, other.nodes_);
+        std::swap(node_of_, other.node_of_);
         std::swap(levels_, other.levels_);
         std::swap(tuning_, other.tuning_);
         std::swap(may_block_, other.may_block_);
@@ -138,7 +144,8 @@ class Communicator {
     int size_ = 1;
     int rank_ = 0;
     std::unique_ptr<node::Group> node_;
-    Nodes nodes_;
+    mutable Nodes nodes_;
+    mutable std::function<std::vector<int>()> node_of_; ///< of a dry run, until it is asked
     std::unique_ptr<Levels> levels_;
     Tuning::Group const* tuning_ = nullptr;
     bool may_block_ = true;
@@ -172,9 +179,14 @@ class Communicators {
             throw std::invalid_argument("rank " + std::to_string(rank) + " of a mesh of " +
                                         std::to_string(mesh.size()) + ", with " + std::to_string(ranks_per_node) +
                                         " ranks on a node: there is none");
-        std::vector<int> all(static_cast<std::size_t>(mesh.size()));
-        std::iota(all.begin(), all.end(), 0);
-        world_ = Communicator(nodes_of(all), rank, all_axes(), axes_);
+        std::function<std::vector<int>()> node_of;
+        if (ranks_per_node < mesh.size())
+            node_of = [ranks = mesh.size(), ranks_per_node] {
+                std::vector<int> nodes;
+                for (int i = 0; i < ranks; ++i) nodes.push_back(i / ranks_per_node);
+                return nodes;
+            };
+        world_ = Communicator(mesh.size(), rank, all_axes(), axes_, std::move(node_of));
     }
     Communicators(Communicators const&) = delete;
     Communicators& operator=(Communicators const&) = delete;
@@ -203,19 +215,12 @@ class Communicators {
     Communicator const& along(AxisNames const& axes) {
         auto const key = canonical(axes);
         if (auto const* known = find(key)) return *known;
-        std::vector<int> members{world_.rank()};
-        for (auto const name : key) { // innermost last: each axis multiplies the members found so far
-            auto const axis = find_axis(axes_, name);
-            std::vector<int> more;
-            for (int const member : members)
-                for (int i = 0; i < axis.extent; ++i)
-                    more.push_back(member + (i - axis.coordinate(member)) * axis.stride);
-            members = more;
-        }
         if (ranks_per_node_ > 0) { // a dry run
-            auto const mine = std::find(members.begin(), members.end(), world_.rank()) - members.begin();
-            return made_.emplace_back(nodes_of(members), static_cast<int>(mine), key, axes_);
+            int size = 1;
+            for (auto const name : key) size *= extent(name);
+            return made_.emplace_back(size, static_cast<int>(shard_index(key)), key, axes_, nodes_along(key));
         }
+        auto const members = members_along(key);
         meet(members);
         MPI_Group world_group = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
         MPI_Comm handle = MPI_COMM_NULL;
@@ -245,14 +250,31 @@ class Communicators {
         for (auto const& axis : axes_) all.push(axis.name);
         return all;
     }
-    /// Of a dry run: the node of each of these ranks of the mesh, numbered in the order of their first ranks.
-    [[nodiscard]] std::vector<int> nodes_of(std::vector<int> const& members) const {
-        std::vector<int> nodes;
-        std::unordered_map<int, int> number;
-        for (int const member : members)
-            nodes.push_back(
-                number.try_emplace(member / ranks_per_node_, static_cast<int>(number.size())).first->second);
-        return nodes;
+    /// The ranks of the world in the group of this rank along axes.
+    [[nodiscard]] std::vector<int> members_along(AxisNames const& axes) const {
+        std::vector<int> members{world_.rank()};
+        for (auto const name : axes) { // innermost last: each axis multiplies the members found so far
+            auto const axis = find_axis(axes_, name);
+            std::vector<int> more;
+            for (int const member : members)
+                for (int i = 0; i < axis.extent; ++i)
+                    more.push_back(member + (i - axis.coordinate(member)) * axis.stride);
+            members = more;
+        }
+        return members;
+    }
+    /// Of a dry run: what finds the node of each rank of a group, numbered in the order of their first ranks; null
+    /// where all ranks of the mesh share one.
+    [[nodiscard]] std::function<std::vector<int>()> nodes_along(AxisNames const& axes) const {
+        if (ranks_per_node_ >= world_.size()) return {};
+        return [this, axes] {
+            std::vector<int> nodes;
+            std::unordered_map<int, int> number;
+            for (int const member : members_along(axes))
+                nodes.push_back(
+                    number.try_emplace(member / ranks_per_node_, static_cast<int>(number.size())).first->second);
+            return nodes;
+        };
     }
     /// Axes of extent 1 connect nobody; a part that is the whole axis is the axis.
     [[nodiscard]] AxisNames canonical(AxisNames const& axes) const {

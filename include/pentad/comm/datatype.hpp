@@ -5,6 +5,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/layout/element.hpp>
 #include <pentad/layout/layout.hpp>
+#include <pentad/observe/dry_run.hpp>
 
 #include <mpi.h>
 
@@ -88,6 +89,7 @@ void reduce_elements(void* in, void* in_out, MPI_Count* count, MPI_Datatype*) {
 /// An operation of our own lives as long as the process; MPI frees it at the end.
 template <class T, Placement Reduction>
 MPI_Op own_operation() {
+    if (observe::dry_run() != nullptr) return MPI_OP_NULL; // MPI need not have been started
     static MPI_Op const operation = [] {
         MPI_Op made = MPI_OP_NULL;
         check(MPI_Op_create_c(&reduce_elements<T, Reduction>, 1, &made), "MPI_Op_create_c");

@@ -18,6 +18,8 @@ namespace pentad::comm {
 class Nodes {
   public:
     Nodes() = default;
+    /// Of rank `rank` of so many on one node.
+    Nodes(int ranks, int rank) : each_(ranks), leads_(rank == 0) {}
     Nodes(std::vector<int> node_of, int rank) : node_of_(std::move(node_of)), mine_(node_of_[at(rank)]) {
         count_ = 1 + *std::max_element(node_of_.begin(), node_of_.end());
         elsewhere_ = node_of_.size() - at(static_cast<int>(std::count(node_of_.begin(), node_of_.end(), mine_)));

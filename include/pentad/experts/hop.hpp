@@ -62,7 +62,8 @@ class Hop {
         arriving_counts_ = Numbers<i64>(expert_count);
         memory::copy_to_host(exec, sent_counts_.data(), counts.flat().data(), expert_count * sizeof(i64));
         memory::copy_to_host(exec, arriving_counts_.data(), arriving.flat().data(), expert_count * sizeof(i64));
-        if (observe::dry_run() != nullptr) deal_evenly(static_cast<double>(slots) * chosen_part, local);
+        if (observe::dry_run() != nullptr)
+            deal_evenly(static_cast<double>(slots) * chosen_part, static_cast<double>(top_k_) * chosen_part, local);
         sent_ = Numbers<i64>(ranks, 0);
         received_ = Numbers<i64>(ranks, 0);
         offsets_ = Numbers<i64>(local + 1, 0);
@@ -133,15 +134,34 @@ class Hop {
     template <class T>
     using Numbers = memory::HostArray<T>;
 
-    /// The counts of a dry run: every rank has so many choices, and none of the experts more than its share.
-    void deal_evenly(double choices, std::size_t local) {
-        std::size_t const experts = sent_counts_.size();
-        auto const before = [&](std::size_t expert) {
-            return static_cast<i64>(std::llround(choices * static_cast<double>(expert) / static_cast<double>(experts)));
+    /// The counts of a dry run: every rank has so many choices, dealt evenly to those experts that any token of the
+    /// group is expected to choose, where each is as likely.
+    /// @param choices of this rank; @param each of a token
+    void deal_evenly(double choices, double each, std::size_t local) {
+        std::size_t const experts = sent_counts_.size(), ranks = experts / local;
+        double const tokens = choices / each * static_cast<double>(ranks);
+        double const chosen =
+            static_cast<double>(local) * (1 - std::pow(1 - each / static_cast<double>(experts), tokens));
+        auto const met = std::clamp<std::size_t>(static_cast<std::size_t>(std::llround(chosen)), 1, local);
+        // A rank's choices of the slot-th expert that is met, so many to each; where they are few, ranks choose others.
+        std::size_t const slots = met * ranks;
+        auto const chosen_by = [&](std::size_t rank, std::size_t slot) {
+            auto const before = [&](std::size_t i) {
+                return std::llround(choices * static_cast<double>(i) / static_cast<double>(slots));
+            };
+            std::size_t const place = (slot + rank) % slots;
+            return static_cast<i64>(before(place + 1) - before(place));
         };
-        for (std::size_t e = 0; e < experts; ++e) sent_counts_[e] = before(e + 1) - before(e);
-        auto const first = static_cast<std::size_t>(comm_->rank()) * local;
-        for (std::size_t i = 0; i < experts; ++i) arriving_counts_[i] = sent_counts_[first + i % local];
+        // What a rank sends to itself it also receives: the surplus comes from the others.
+        auto const me = static_cast<std::size_t>(comm_->rank());
+        auto const all = static_cast<double>(ranks);
+        double const surplus = ranks == 1 ? 1 : (observe::dry_run()->routing().imbalance * all - 1) / (all - 1);
+        for (std::size_t e = 0; e < experts; ++e) {
+            std::size_t const rank = e / local, own = e % local;
+            sent_counts_[e] = own < met ? chosen_by(me, rank * met + own) : 0;
+            auto const arriving = static_cast<double>(own < met ? chosen_by(rank, me * met + own) : 0);
+            arriving_counts_[e] = static_cast<i64>(std::llround((rank == me ? 1 : surplus) * arriving));
+        }
     }
 
     template <class T>
@@ -156,18 +176,25 @@ class Hop {
         }
         comm::all_to_all(context.exec(), *comm_, from.flat(), sent_elements.span(), to.flat(), received_elements.span(),
                          displacements.span());
+        if (auto* const dry = observe::dry_run()) {
+            double rows = 0;
+            for (std::size_t r = 0; r < ranks; ++r)
+                if (static_cast<int>(r) != comm_->rank()) rows += static_cast<double>(sent[r]);
+            dry->note_rows(rows);
+        }
     }
     /// Rows arrive by (source rank, expert); grouping_[p] is the arrived row that is row p by (expert, source rank).
     void group_by_expert(Context<Exec> const& context, std::size_t ranks, std::size_t local) {
+        grouping_ = Rows<i32, Exec>(context, rows(), 1);
         Numbers<i32> const order(rows());
         Numbers<i64> const next(local);
+        if (observe::dry_run() != nullptr) return;
         std::copy_n(offsets_.data(), local, next.data());
         std::size_t arrived = 0;
         for (std::size_t r = 0; r < ranks; ++r)
             for (std::size_t e = 0; e < local; ++e)
                 for (i64 i = 0; i < arriving_counts_[r * local + e]; ++i)
                     order[static_cast<std::size_t>(next[e]++)] = static_cast<i32>(arrived++);
-        grouping_ = Rows<i32, Exec>(context, rows(), 1);
         memory::copy_from_host(context.exec(), grouping_.flat().data(), order.data(), order.size() * sizeof(i32));
     }
 

@@ -7,9 +7,11 @@
 #include <pentad/kernels/activation.hpp>
 #include <pentad/kernels/gemm.hpp>
 #include <pentad/layers/contract.hpp>
+#include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/parameter.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -30,6 +32,7 @@ struct Layer {
         using Up = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<ffn, dynamic, tp>, Dim<hidden>>>;
         using Down = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<hidden>, Dim<ffn, dynamic, tp>>>;
         using RouterType = Router<Stream, Exec>;
+        using Shared = GatedMlp<Blocking>::template on<Stream, Exec>; ///< the experts that every token meets, as one
         /// Every rank of tp weighs its part of each expert's output: the weights are replicated, their gradient
         /// partial.
         template <class E>
@@ -41,6 +44,7 @@ struct Layer {
             Tensor<Gathered<A>, Exec> weight;
             Rows<T, Exec> x, gate, up, inner; ///< of the experts here
             Rows<T, Exec> doutput;
+            typename Shared::Saved shared;
         };
 
         on(Setup<Exec> const& setup, model::Experts const& part, std::string const& name)
@@ -49,6 +53,9 @@ struct Layer {
               up_(setup.context, name + ".experts.{}.w3.weight", {part.count, part.width, setup.hidden}),
               down_(setup.context, name + ".experts.{}.w2.weight", {part.count, setup.hidden, part.width}) {
             (void)Dispatch<T, Exec>::goes_by_node(setup.context, part.top_k); // makes communicators
+            if (part.shared > 0)
+                shared_.emplace(setup, model::GatedMlp{part.shared * part.width}, name + ".shared_experts");
+            recomputes_ = setup.recomputes_activations;
         }
 
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
@@ -65,7 +72,6 @@ struct Layer {
             std::size_t const rows = saved.x.count, width = gate_.value().local()[1];
             saved.gate = Rows<T, Exec>(context, rows, width);
             saved.up = Rows<T, Exec>(context, rows, width);
-            saved.inner = Rows<T, Exec>(context, rows, width);
             Rows<T, Exec> out(context, rows, saved.x.columns);
             auto const offsets = saved.dispatch.offsets();
             constexpr auto transposed = kernels::Transpose::yes;
@@ -73,12 +79,17 @@ struct Layer {
                                   saved.gate.view());
             kernels::grouped_gemm(exec, transposed, 1.0, saved.x.view(), up_.value().view(), offsets, 0.0,
                                   saved.up.view());
-            kernels::swiglu_forward<T>(exec, saved.gate.view(), saved.up.view(), saved.inner.view());
+            activate(context, saved);
             kernels::grouped_gemm(exec, transposed, 1.0, saved.inner.view(), down_.value().view(), offsets, 0.0,
                                   out.view());
 
             Tensor<gives, Exec> y(context, tokens.extents());
             saved.dispatch.combine(context, std::move(out), saved.weight.rows(), y.rows());
+            if (recomputes_) saved.inner = {};
+            if (shared_) {
+                auto const more = shared_->forward(pass, tokens, saved.shared);
+                kernels::add<T>(exec, more.flat(), y.flat());
+            }
             return y;
         }
 
@@ -90,6 +101,7 @@ struct Layer {
             Tensor<dual_t<Gathered<A>>, Exec> dweight(context, saved.weight.extents());
             saved.doutput = saved.dispatch.combine_backward(context, dy.rows(), saved.weight.rows(), dweight.rows());
 
+            if (recomputes_) activate(context, saved);
             auto const offsets = saved.dispatch.offsets();
             constexpr auto plain = kernels::Transpose::no;
             Rows<T, Exec> dinner(context, saved.inner.count, saved.inner.columns);
@@ -104,6 +116,10 @@ struct Layer {
 
             Tensor<dual_t<Tokens>, Exec> dtokens(context, dy.extents());
             saved.dispatch.backward(context, std::move(drows), dtokens.rows());
+            if (shared_) {
+                auto const more = shared_->backward_data(pass, std::move(dy), saved.shared);
+                kernels::add<T>(exec, more.flat(), dtokens.flat());
+            }
             auto dx = router_.backward_data(
                 pass, redistribute<dual_t<typename RouterType::ChoiceWeight>>(std::move(dweight)), saved.router);
             auto const through_experts = redistribute<dual_t<Stream>>(std::move(dtokens));
@@ -121,6 +137,7 @@ struct Layer {
                                          gate_.gradient().view());
             kernels::grouped_gemm_weight(exec, 1.0, saved.up.view(), saved.x.view(), offsets, 1.0,
                                          up_.gradient().view());
+            if (shared_) shared_->backward_weight(pass, saved.shared);
             router_.backward_weight(pass, saved.router);
             saved = {};
         }
@@ -131,9 +148,15 @@ struct Layer {
             f(gate_);
             f(up_);
             f(down_);
+            if (shared_) shared_->for_each_parameter(f);
         }
 
       private:
+        void activate(Context<Exec> const& context, Saved& saved) const {
+            saved.inner = Rows<T, Exec>(context, saved.gate.count, saved.gate.columns);
+            kernels::swiglu_forward<T>(context.exec(), saved.gate.view(), saved.up.view(), saved.inner.view());
+        }
+
         // One expert's products, as the algebra sees them: the layouts without the expert dimension must fit.
         using OneRow = expert_rows_t<Stream>;
         using OneUp = Layout<T, Dims<Dim<ffn, dynamic, tp>, Dim<hidden>>>;
@@ -142,6 +165,8 @@ struct Layer {
         static_assert((require_multipliable<product_t<OneRow, OneUp, 1>, OneDown, 1>(), true));
 
         RouterType router_;
+        std::optional<Shared> shared_;
+        bool recomputes_ = false;
         Parameter<Up, used_t<Up, Row>, Exec> gate_, up_;
         Parameter<Down, used_t<Down, Row>, Exec> down_;
     };

@@ -43,6 +43,7 @@ class Router {
     using T = typename Stream::element;
     using A = accumulator_t<T>;
     using Weight = Layout<T, Dims<Dim<expert>, Dim<hidden>>>;
+    using Bias = Layout<T, Dims<Dim<expert>>>;
     using Choice = with_element_t<with_last_dim_t<Stream, Dim<slot>>, i32>;
     using ChoiceWeight = with_element_t<with_last_dim_t<Stream, Dim<slot>>, A>;
     using Scores = with_element_t<with_last_dim_t<Stream, Dim<expert>>, A>;
@@ -61,6 +62,10 @@ class Router {
           renormalises_(part.renormalises), experts_(part.count), slices_(setup.slices),
           tokens_(static_cast<double>(setup.batch * setup.seq * setup.slices)), sums_(2 * part.count + 1),
           gradient_(part.count) {
+        if (part.has_balance_bias) {
+            observe::require_dry("a router whose experts have a bias for balance");
+            balance_bias_ = {setup.context, name + ".e_score_correction_bias", {part.count}, {.deviation = 0}};
+        }
         prepare_redistribution<Sums, invariant_t<Sums>>(setup.context);
     }
 
@@ -108,6 +113,7 @@ class Router {
     template <class F>
     void for_each_parameter(F&& f) {
         f(weight_);
+        if (balance_bias_.exists()) f(balance_bias_);
     }
 
   private:
@@ -169,6 +175,7 @@ class Router {
     }
 
     Parameter<Weight, used_t<Weight, Stream>, Exec> weight_;
+    Parameter<Bias, used_t<Bias, Stream>, Exec> balance_bias_;
     std::size_t top_k_;
     bool renormalises_;
     std::size_t experts_, slices_;

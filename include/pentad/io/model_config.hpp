@@ -4,8 +4,8 @@
 
 #include <pentad/io/file.hpp>
 #include <pentad/io/json.hpp>
-#include <pentad/planner/model.hpp>
-#include <pentad/planner/parameters.hpp>
+#include <pentad/model/decoder.hpp>
+#include <pentad/model/presets.hpp>
 
 #include <array>
 #include <cstddef>
@@ -14,7 +14,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace pentad::io {
 
@@ -83,99 +82,124 @@ class ConfigFields {
 };
 
 /// What the transformers whose names of fields follow LLaMA's have in common. `kv_heads`: where the file has none.
-inline planner::Model llama_sizes(ConfigFields const& fields, std::int64_t kv_heads = 0) {
+inline model::DecoderSizes llama_sizes(ConfigFields const& fields, std::int64_t kv_heads = 0) {
     std::string const heads = "num_attention_heads";
-    planner::Model model{.layers = fields.size("num_hidden_layers", 10000),
-                         .hidden = fields.size("hidden_size"),
-                         .vocab = fields.size("vocab_size"),
-                         .ffn = fields.size("intermediate_size")};
-    auto& attention = model.attention;
-    attention.heads = fields.size(heads);
-    if (!fields.has("head_dim")) (void)fields.divisor_or(heads, 0, "hidden_size", model.hidden);
-    attention.head_dim = fields.size_or("head_dim", model.hidden / attention.heads);
-    attention.kv_heads =
-        fields.divisor_or("num_key_value_heads", kv_heads == 0 ? attention.heads : kv_heads, heads, attention.heads);
-    model.ties_embeddings = fields.flag_or("tie_word_embeddings", false);
+    auto const number = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+    std::int64_t const layers = fields.size("num_hidden_layers", 10000), hidden = fields.size("hidden_size");
+    std::int64_t const vocab = fields.size("vocab_size"), ffn = fields.size("intermediate_size");
+    std::int64_t const count = fields.size(heads);
+    if (!fields.has("head_dim")) (void)fields.divisor_or(heads, 0, "hidden_size", hidden);
+    model::DecoderSizes const sizes{
+        .layers = number(layers),
+        .hidden = number(hidden),
+        .heads = number(count),
+        .kv_heads = number(fields.divisor_or("num_key_value_heads", kv_heads == 0 ? count : kv_heads, heads, count)),
+        .head_dim = number(fields.size_or("head_dim", hidden / count)),
+        .ffn = number(ffn),
+        .vocab = number(vocab),
+        .ties_embeddings = fields.flag_or("tie_word_embeddings", false)};
     fields.require("attention_bias", false);
     fields.require("mlp_bias", false);
-    return model;
+    return sizes;
 }
 
-inline planner::ExpertShape routed_experts(ConfigFields const& fields, std::string const& count_key, std::int64_t ffn) {
-    planner::ExpertShape experts{.count = fields.size(count_key), .ffn = ffn};
-    experts.top_k = fields.size("num_experts_per_tok", experts.count);
-    return experts;
+inline model::Experts routed_experts(ConfigFields const& fields, std::string const& count_key, std::size_t width) {
+    std::int64_t const count = fields.size(count_key);
+    return {.count = static_cast<std::size_t>(count),
+            .top_k = static_cast<std::size_t>(fields.size("num_experts_per_tok", count)),
+            .width = width};
 }
 
-inline planner::Model llama(ConfigFields const& fields) { return llama_sizes(fields); }
-inline planner::Model mistral(ConfigFields const& fields) {
+inline model::Model llama(ConfigFields const& fields) { return model::decoder(llama_sizes(fields)); }
+inline model::DecoderSizes mistral_sizes(ConfigFields const& fields) {
     return llama_sizes(fields, fields.is_absent("num_key_value_heads") ? 8 : 0);
 }
-inline planner::Model mixtral(ConfigFields const& fields) {
-    auto model = mistral(fields);
-    model.experts = routed_experts(fields, "num_local_experts", std::exchange(model.ffn, 0));
-    return model;
+inline model::Model mistral(ConfigFields const& fields) { return model::decoder(mistral_sizes(fields)); }
+inline model::Model mixtral(ConfigFields const& fields) {
+    auto sizes = mistral_sizes(fields);
+    auto const experts = routed_experts(fields, "num_local_experts", sizes.ffn);
+    sizes.experts = experts.count;
+    sizes.top_k = experts.top_k;
+    return model::decoder(sizes);
 }
 /// The main model: modules that predict further tokens (num_nextn_predict_layers) are left out.
-inline planner::Model deepseek_v3(ConfigFields const& fields) {
-    auto model = llama_sizes(fields);
-    model.attention = {.heads = model.attention.heads,
-                       .kv_heads = model.attention.heads,
-                       .head_dim = fields.size("qk_nope_head_dim"),
-                       .query_rank = fields.size_or("q_lora_rank", 0),
-                       .kv_rank = fields.size("kv_lora_rank"),
-                       .rope_dim = fields.size("qk_rope_head_dim"),
-                       .value_dim = fields.size("v_head_dim")};
-    model.experts = routed_experts(fields, "n_routed_experts", fields.size("moe_intermediate_size"));
-    model.experts.shared = fields.size_or("n_shared_experts", 0);
-    model.experts.first = fields.whole("first_k_dense_replace", model.layers);
-    model.experts.has_bias = true;
+inline model::Model deepseek_v3(ConfigFields const& fields) {
+    auto const number = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+    auto const sizes = llama_sizes(fields);
+    model::LatentAttention const attention{.heads = sizes.heads,
+                                           .head_dim = number(fields.size("qk_nope_head_dim")),
+                                           .rope_dim = number(fields.size("qk_rope_head_dim")),
+                                           .value_dim = number(fields.size("v_head_dim")),
+                                           .query_rank = number(fields.size_or("q_lora_rank", 0)),
+                                           .kv_rank = number(fields.size("kv_lora_rank"))};
+    auto experts = routed_experts(fields, "n_routed_experts", number(fields.size("moe_intermediate_size")));
+    experts.shared = number(fields.size_or("n_shared_experts", 0));
+    experts.has_balance_bias = true;
+    auto const dense = fields.whole("first_k_dense_replace", static_cast<std::int64_t>(sizes.layers));
     if (fields.size_or("moe_layer_freq", 1) != 1) // of DeepSeek's own files
         refuse_json("moe_layer_freq",
                     "1, the only one that the planner counts, not " + std::to_string(fields.size("moe_layer_freq")));
-    return model;
+    return model::deepseek(sizes.layers, sizes.hidden, sizes.vocab, attention, number(dense), sizes.ffn, experts);
 }
-inline planner::Model mamba2(ConfigFields const& fields) {
-    planner::Model model{.layers = fields.size("num_hidden_layers", 10000),
-                         .hidden = fields.size("hidden_size"),
-                         .vocab = fields.size("vocab_size")};
-    auto& mamba = model.mamba;
-    mamba.heads = fields.size("num_heads");
-    mamba.head_dim = fields.size_or("head_dim", 64);
-    mamba.state = fields.size("state_size");
-    mamba.groups = fields.divisor_or("n_groups", 8, "num_heads", mamba.heads);
-    mamba.convolution = fields.size_or("conv_kernel", 4);
-    mamba.chunk = fields.size_or("chunk_size", 256);
-    if (std::int64_t const inner = fields.size_or("expand", 2) * model.hidden; inner != mamba.inner())
+inline model::Model mamba2(ConfigFields const& fields) {
+    auto const number = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+    std::int64_t const layers = fields.size("num_hidden_layers", 10000), hidden = fields.size("hidden_size");
+    std::int64_t const vocab = fields.size("vocab_size"), heads = fields.size("num_heads");
+    model::Mamba2 const mixer{.heads = number(heads),
+                              .head_dim = number(fields.size_or("head_dim", 64)),
+                              .state = number(fields.size("state_size")),
+                              .groups = number(fields.divisor_or("n_groups", 8, "num_heads", heads)),
+                              .convolution = number(fields.size_or("conv_kernel", 4)),
+                              .chunk = number(fields.size_or("chunk_size", 256))};
+    if (auto const inner = number(fields.size_or("expand", 2) * hidden); inner != mixer.inner())
         refuse_json("num_heads", "heads that make up expand x hidden_size = " + std::to_string(inner) +
-                                     " elements, not num_heads x head_dim = " + std::to_string(mamba.inner()));
-    model.ties_embeddings = fields.flag_or("tie_word_embeddings", false);
+                                     " elements, not num_heads x head_dim = " + std::to_string(mixer.inner()));
+    bool const ties = fields.flag_or("tie_word_embeddings", false);
     fields.require("use_bias", false);
     fields.require("use_conv_bias", true);
+    return model::mamba2(number(layers), number(hidden), number(vocab), mixer, ties);
+}
+inline model::Model gpt2(ConfigFields const& fields) {
+    auto const number = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+    std::int64_t const layers = fields.size("n_layer", 10000), hidden = fields.size("n_embd");
+    std::int64_t const vocab = fields.size("vocab_size"), positions = fields.size("n_positions");
+    std::int64_t const ffn = fields.size_or("n_inner", 4 * hidden), heads = fields.size("n_head");
+    (void)fields.divisor_or("n_head", 0, "n_embd", hidden);
+    auto model =
+        model::gpt2(number(layers), number(hidden), number(heads), number(ffn), number(vocab), number(positions));
+    model.ties_embeddings = fields.flag_or("tie_word_embeddings", true);
     return model;
 }
-inline planner::Model gpt2(ConfigFields const& fields) {
-    planner::Model model{.layers = fields.size("n_layer", 10000),
-                         .hidden = fields.size("n_embd"),
-                         .vocab = fields.size("vocab_size"),
-                         .feed_forward = planner::FeedForward::gelu,
-                         .ties_embeddings = fields.flag_or("tie_word_embeddings", true),
-                         .has_biases = true,
-                         .positions = fields.size("n_positions")};
-    model.ffn = fields.size_or("n_inner", 4 * model.hidden);
-    model.attention.heads = fields.size("n_head");
-    (void)fields.divisor_or("n_head", 0, "n_embd", model.hidden);
-    model.attention.kv_heads = model.attention.heads;
-    model.attention.head_dim = model.hidden / model.attention.heads;
-    return model;
+
+/// About how many parameters a model has, so that products of its sizes stay far from overflowing.
+inline double about_parameters(model::Model const& model) {
+    auto const number = [](std::size_t n) { return static_cast<double>(n); };
+    double const hidden = number(model.hidden);
+    double sum = hidden * number(model.vocab + model.positions);
+    for (auto const& block : model.blocks)
+        for (auto const& branch : block.branches) {
+            if (auto const* a = branch.part.as<model::Attention>())
+                sum += 4 * hidden * number(a->heads) * number(a->head_dim);
+            if (auto const* a = branch.part.as<model::LatentAttention>())
+                sum += (number(a->query_rank) + number(a->kv_rank) + hidden) * number(a->heads) *
+                       (number(a->head_dim) + number(a->rope_dim) + number(a->value_dim));
+            if (auto const* m = branch.part.as<model::Mamba2>())
+                sum += hidden * (3 * number(m->heads) * number(m->head_dim) + number(m->groups) * number(m->state)) +
+                       number(m->heads) * number(m->head_dim) * number(m->state);
+            if (auto const* m = branch.part.as<model::GatedMlp>()) sum += 3 * hidden * number(m->width);
+            if (auto const* m = branch.part.as<model::PlainMlp>()) sum += 2 * hidden * number(m->width);
+            if (auto const* e = branch.part.as<model::Experts>())
+                sum += 3 * hidden * number(e->width) * (number(e->count) + number(e->shared));
+        }
+    return sum;
 }
 
 } // namespace detail
 
 /// Throws std::invalid_argument with the field and what is expected there. The sizes of a model must be in the file;
 /// other fields that are not there have the values that transformers gives them.
-inline planner::Model model_from_config(std::string_view text) {
-    using Reader = planner::Model (*)(detail::ConfigFields const&);
+inline model::Preset model_from_config(std::string_view text) {
+    using Reader = model::Model (*)(detail::ConfigFields const&);
     static constexpr std::array<std::pair<std::string_view, Reader>, 6> readers{{{"llama", detail::llama},
                                                                                  {"mistral", detail::mistral},
                                                                                  {"mixtral", detail::mixtral},
@@ -189,18 +213,18 @@ inline planner::Model model_from_config(std::string_view text) {
     for (auto const& [name, read] : readers) {
         known += (known.empty() ? "" : ", ") + std::string(name);
         if (name != type) continue;
-        auto model = read(fields);
-        model.name = fields.text_or("_name_or_path", "");
-        if (model.name.empty()) model.name = type;
-        if (planner::parameters(model) > 1e15) detail::refuse_json("its sizes", "at most 10^15 parameters from them");
-        return model;
+        model::Preset read_model{fields.text_or("_name_or_path", ""), read(fields)};
+        if (read_model.name.empty()) read_model.name = type;
+        if (detail::about_parameters(read_model.model) > 1e15)
+            detail::refuse_json("its sizes", "at most 10^15 parameters from them");
+        return read_model;
     }
     detail::refuse_json("model_type", "one of " + known +
                                           (type.empty() ? ", and there is none" : ", not \"" + one_line(type) + "\""));
 }
 
 /// Reads a config.json; FileError names the file, the field and what is expected there.
-inline planner::Model read_model(std::filesystem::path const& path) {
+inline model::Preset read_model(std::filesystem::path const& path) {
     std::string const text = read_file(path, std::uint64_t{16} << 20); // some list the names of thousands of labels
     try {
         return model_from_config(text);

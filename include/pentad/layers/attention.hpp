@@ -59,12 +59,16 @@ struct Attention {
         };
 
         on(Setup<Exec> const& setup, model::Attention const& part, std::string const& name)
-            : input_(
-                  QueryMap(setup.context, name + ".q_proj", {part.heads, part.head_dim, setup.hidden}, part.has_bias),
+            : input_{// in braces, so that heads are checked in this order
+                     QueryMap(setup.context, name + ".q_proj", {part.heads, part.head_dim, setup.hidden}, part.has_bias),
                   KeyMap(setup.context, name + ".k_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias),
-                  KeyMap(setup.context, name + ".v_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias)),
+                  KeyMap(setup.context, name + ".v_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias)},
               output_({setup.context, name + ".o_proj", {setup.hidden, part.heads, part.head_dim}}), strategy_(setup),
-              slices_(setup.slices) {
+              slices_(setup.slices), rotates_(part.rotates) {
+            auto const ranks = static_cast<double>(setup.context.communicators().extent("tp"));
+            auto const kv_ranks = static_cast<double>(setup.context.communicators().extent(outer<tp>::name));
+            state_ = {.token = 2 * static_cast<double>(part.kv_heads * part.head_dim * sizeof(T)) / kv_ranks,
+                      .flops = 4 * static_cast<double>(part.heads * part.head_dim) / ranks};
             auto const partition = setup.partition();
             auto const mine = setup.context.communicators().shard_index(AxisNames(cp::name));
             std::size_t const length = partition.local_extent(), all = slices_ * length;
@@ -87,6 +91,9 @@ struct Attention {
             setup.context.exec().fence("pentad: rope tables");
         }
 
+        /// Keys and values (Pope et al. 2022, section 3.3).
+        [[nodiscard]] observe::DecodingState decoding_state() const { return state_; }
+
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
             observe::Scope const scope("attention forward", "compute");
             auto& a = saved.attention;
@@ -97,8 +104,10 @@ struct Attention {
             }
             auto const& exec = pass.context.exec();
             auto const cosine = of_slice(cosine_, pass), sine = of_slice(sine_, pass);
-            kernels::rope_forward<T>(exec, a.query.template rows<2>(), cosine, sine);
-            kernels::rope_forward<T>(exec, a.key.template rows<2>(), cosine, sine);
+            if (rotates_) {
+                kernels::rope_forward<T>(exec, a.query.template rows<2>(), cosine, sine);
+                kernels::rope_forward<T>(exec, a.key.template rows<2>(), cosine, sine);
+            }
             std::span<Slice const> earlier;
             if (slices_ > 1) {
                 auto& slices = slices_of(pass);
@@ -120,8 +129,10 @@ struct Attention {
                 auto const cosine = of_slice(cosine_, pass), sine = of_slice(sine_, pass);
                 auto dq = rounded<dual_t<Query>>(std::move(dquery));
                 auto dk = rounded<dual_t<Key>>(std::move(dkey));
-                kernels::rope_backward<T>(exec, dq.template rows<2>(), cosine, sine);
-                kernels::rope_backward<T>(exec, dk.template rows<2>(), cosine, sine);
+                if (rotates_) {
+                    kernels::rope_backward<T>(exec, dq.template rows<2>(), cosine, sine);
+                    kernels::rope_backward<T>(exec, dk.template rows<2>(), cosine, sine);
+                }
                 if (query_norm_) {
                     dq = query_norm_->backward_data(pass, std::move(dq), saved.query_norm);
                     dk = key_norm_->backward_data(pass, std::move(dk), saved.key_norm);
@@ -192,6 +203,8 @@ struct Attention {
         std::optional<KeyNorm> key_norm_;
         StrategyOn strategy_;
         std::size_t slices_;
+        bool rotates_;
+        observe::DecodingState state_;
         Table cosine_, sine_;
     };
 };

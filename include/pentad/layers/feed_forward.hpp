@@ -34,18 +34,20 @@ struct GatedMlp {
         on(Setup<Exec> const& setup, model::GatedMlp const& part, std::string const& name)
             : input_(Up(setup.context, name + ".gate_proj", {part.width, setup.hidden}),
                      Up(setup.context, name + ".up_proj", {part.width, setup.hidden})),
-              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}) {}
+              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}),
+              recomputes_(setup.recomputes_activations) {}
 
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");
             std::tie(saved.gate, saved.up) = input_.forward(std::move(x), saved.input);
-            Tensor<Inner, Exec> y(pass.context, saved.gate.extents());
-            kernels::swiglu_forward<T>(pass.context.exec(), saved.gate.rows(), saved.up.rows(), y.rows());
-            return output_.forward(std::move(y), saved.output);
+            auto z = output_.forward(activated(pass, saved), saved.output);
+            if (recomputes_) saved.output.x = {};
+            return z;
         }
         Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
                                                   Saved& saved) const {
             observe::Scope const scope("feed-forward backward", "compute");
+            if (recomputes_) saved.output.x = activated(pass, saved);
             auto const d = output_.backward_data(std::move(dy), saved.output);
             kernels::swiglu_backward<T>(pass.context.exec(), d.rows(), saved.gate.rows(), saved.up.rows(),
                                         saved.gate.rows(), saved.up.rows());
@@ -65,8 +67,15 @@ struct GatedMlp {
         }
 
       private:
+        static Tensor<Inner, Exec> activated(Pass<Exec>& pass, Saved const& saved) {
+            Tensor<Inner, Exec> y(pass.context, saved.gate.extents());
+            kernels::swiglu_forward<T>(pass.context.exec(), saved.gate.rows(), saved.up.rows(), y.rows());
+            return y;
+        }
+
         Input input_;
         Output output_;
+        bool recomputes_;
     };
 };
 
@@ -91,19 +100,21 @@ struct PlainMlp {
         };
 
         on(Setup<Exec> const& setup, model::PlainMlp const& part, std::string const& name)
-            : input_({setup.context, name + ".up_proj", {part.width, setup.hidden}}),
-              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}) {}
+            : input_({setup.context, name + ".up_proj", {part.width, setup.hidden}, part.has_bias}),
+              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}),
+              recomputes_(setup.recomputes_activations) {}
 
         Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");
             std::tie(saved.up) = input_.forward(std::move(x), saved.input);
-            Tensor<Inner, Exec> y(pass.context, saved.up.extents());
-            kernels::gelu_forward<T>(pass.context.exec(), saved.up.rows(), y.rows());
-            return output_.forward(std::move(y), saved.output);
+            auto z = output_.forward(activated(pass, saved), saved.output);
+            if (recomputes_) saved.output.x = {};
+            return z;
         }
         Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
                                                   Saved& saved) const {
             observe::Scope const scope("feed-forward backward", "compute");
+            if (recomputes_) saved.output.x = activated(pass, saved);
             auto d = output_.backward_data(std::move(dy), saved.output);
             kernels::gelu_backward<T>(pass.context.exec(), d.rows(), saved.up.rows(), d.rows());
             saved.up = {};
@@ -122,8 +133,15 @@ struct PlainMlp {
         }
 
       private:
+        static Tensor<Inner, Exec> activated(Pass<Exec>& pass, Saved const& saved) {
+            Tensor<Inner, Exec> y(pass.context, saved.up.extents());
+            kernels::gelu_forward<T>(pass.context.exec(), saved.up.rows(), y.rows());
+            return y;
+        }
+
         Input input_;
         Output output_;
+        bool recomputes_;
     };
 };
 

@@ -40,6 +40,8 @@ struct Setup {
     Order order = Order::contiguous; ///< how these are dealt over cp
     ContextStrategy context_strategy = ContextStrategy::ring;
     std::size_t slices = 1; ///< passes over the slices of a sequence, one after the other
+    bool recomputes_activations =
+        false; ///< what lies between the products of an MLP is made again in the backward pass
 
     /// How the sequence lies over cp. One shard is contiguous, whatever the order.
     [[nodiscard]] Partition partition() const {

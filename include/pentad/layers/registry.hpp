@@ -2,8 +2,11 @@
 // model is given, so that a user's own parts stand beside those of the library.
 #pragma once
 
+#include <pentad/layers/bias.hpp>
+#include <pentad/layers/layer_norm.hpp>
 #include <pentad/layers/rms_norm.hpp>
 #include <pentad/layers/stream_layer.hpp>
+#include <pentad/model/model.hpp>
 #include <pentad/model/part.hpp>
 
 #include <functional>
@@ -12,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <typeindex>
+#include <utility>
 
 namespace pentad {
 
@@ -36,7 +40,12 @@ class LayerRegistry {
     template <class Layer, class Described>
     static Made make_layer(Setup<Exec> const& setup, model::Part const& part, std::string const& name) {
         using Of = typename Layer::template on<Stream, Exec>;
-        return std::make_unique<AsStreamLayer<Of, Stream, Exec>>(Of(setup, *part.as<Described>(), name));
+        auto const& described = *part.as<Described>();
+        Made made = std::make_unique<AsStreamLayer<Of, Stream, Exec>>(Of(setup, described, name));
+        if constexpr (requires { described.output_bias(); })
+            if (std::string const bias(described.output_bias()); !bias.empty())
+                made = std::make_unique<BiasedLayer<Stream, Exec>>(std::move(made), setup, name + bias);
+        return made;
     }
 
     /// The layer for a part. May be collective, over the groups of the axes that the layer communicates along.
@@ -48,9 +57,12 @@ class LayerRegistry {
                                         ": add one to the registry");
         return found->second(setup, part, name);
     }
-    [[nodiscard]] Made make_norm(Setup<Exec> const& setup, std::string const& name) const {
-        using Norm = RmsNorm::on<Stream, Exec>;
-        return std::make_unique<AsStreamLayer<Norm, Stream, Exec>>(Norm(setup, name));
+    [[nodiscard]] Made make_norm(Setup<Exec> const& setup, model::NormKind kind, std::string const& name) const {
+        using Rms = RmsNorm::on<Stream, Exec>;
+        using Centred = LayerNorm::on<Stream, Exec>;
+        if (kind == model::NormKind::layer)
+            return std::make_unique<AsStreamLayer<Centred, Stream, Exec>>(Centred(setup, name));
+        return std::make_unique<AsStreamLayer<Rms, Stream, Exec>>(Rms(setup, name));
     }
 
   private:

@@ -48,7 +48,7 @@ class Stack {
         for (std::size_t i = 0; i < count; ++i)
             for (auto const& branch : model.blocks.at(first + i).branches) {
                 std::string const prefix = model::Model::prefix(first + i);
-                blocks_[i].push_back(registry.make_norm(setup, prefix + branch.norm));
+                blocks_[i].push_back(registry.make_norm(setup, model.norm, prefix + branch.norm));
                 blocks_[i].push_back(registry.make(setup, branch.part, prefix + branch.name));
             }
     }
@@ -77,6 +77,16 @@ class Stack {
             backward_weight(i, pass, saved.blocks[i]);
         }
         return dy;
+    }
+    /// Of all blocks here.
+    [[nodiscard]] observe::DecodingState decoding_state() const {
+        observe::DecodingState sum;
+        for (auto const& block : blocks_)
+            for (auto const& layer : block) {
+                auto const one = layer->decoding_state();
+                sum = {sum.token + one.token, sum.sequence + one.sequence, sum.flops + one.flops};
+            }
+        return sum;
     }
     void for_each_parameter(ParameterVisitor<T, Exec> const& visit) {
         for (auto const& block : blocks_)

@@ -5,6 +5,7 @@
 
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/observe/dry_run.hpp>
 
 #include <functional>
 #include <memory>
@@ -43,6 +44,8 @@ class StreamLayer {
                                                        SavedState& saved) const = 0;
     virtual void backward_weight(Pass<Exec>& pass, SavedState& saved) const = 0;
     virtual void for_each_parameter(ParameterVisitor<T, Exec> const& visit) = 0;
+    /// What it would keep of each sequence that is being written: a layer that says nothing keeps nothing.
+    [[nodiscard]] virtual observe::DecodingState decoding_state() const { return {}; }
 };
 
 /// A layer of the compile-time protocol as a StreamLayer: the redistributions between the stream and what the layer
@@ -69,6 +72,10 @@ class AsStreamLayer final : public StreamLayer<Stream, Exec> {
     }
     void for_each_parameter(ParameterVisitor<typename Stream::element, Exec> const& visit) override {
         layer_.for_each_parameter(visit);
+    }
+    [[nodiscard]] observe::DecodingState decoding_state() const override {
+        if constexpr (requires { layer_.decoding_state(); }) return layer_.decoding_state();
+        return {};
     }
 
   private:

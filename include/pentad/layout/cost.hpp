@@ -62,7 +62,11 @@ local_extents(LayoutValue const& layout, std::span<std::size_t const> global, st
             shards *= static_cast<std::size_t>(find_axis(mesh, axis).extent);
         if (global[d] % shards != 0) {
             std::string axes;
-            for (auto const axis : layout.dimensions[d].axes) axes += (axes.empty() ? "" : " x ") + std::string(axis);
+            for (auto const axis : layout.dimensions[d].axes) {
+                auto const whole = whole_axis_name(axis); // of an axis that is not split there is no need to name parts
+                bool const is_whole = find_axis(mesh, axis).extent == find_axis(mesh, whole).extent;
+                axes += (axes.empty() ? "" : " x ") + std::string(is_whole ? whole : axis);
+            }
             throw std::invalid_argument(std::string(layout.dimensions[d].name) + " = " + std::to_string(global[d]) +
                                         " is not divisible by " + axes + " = " + std::to_string(shards));
         }

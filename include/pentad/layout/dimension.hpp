@@ -44,6 +44,12 @@ struct expert {
 struct slot {
     static constexpr std::string_view name = "slot";
 }; ///< one of the top-k choices of a token
+struct position {
+    static constexpr std::string_view name = "position";
+};
+struct latent {
+    static constexpr std::string_view name = "latent";
+}; ///< the vector that heads are made from in latent attention
 struct flat {
     static constexpr std::string_view name = "flat";
 }; ///< the elements of a bucket

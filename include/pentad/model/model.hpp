@@ -26,6 +26,9 @@ struct Block {
     friend bool operator==(Block const&, Block const&) = default;
 };
 
+/// RMSNorm, or LayerNorm with its bias (Ba et al. 2016).
+enum class NormKind { rms, layer };
+
 /// A causal language model. Blocks may differ.
 struct Model {
     std::size_t hidden = 128; ///< width of the residual stream
@@ -33,6 +36,8 @@ struct Model {
     std::vector<Block> blocks{};
     bool ties_embeddings = false; ///< the head multiplies by the table of the embedding
     double norm_epsilon = 1e-5;
+    NormKind norm = NormKind::rms;
+    std::size_t positions = 0; ///< learned embeddings of so many positions; 0: none
 
     /// What the names of a block's parameters begin with.
     [[nodiscard]] static std::string prefix(std::size_t block) { return "model.layers." + std::to_string(block) + "."; }
@@ -41,6 +46,13 @@ struct Model {
     [[nodiscard]] P const* find(std::size_t block) const {
         for (auto const& branch : blocks.at(block).branches)
             if (auto const* part = branch.part.as<P>()) return part;
+        return nullptr;
+    }
+    /// The same of any block.
+    template <Describes P>
+    [[nodiscard]] P const* first() const {
+        for (std::size_t i = 0; i < blocks.size(); ++i)
+            if (auto const* part = find<P>(i)) return part;
         return nullptr;
     }
     /// A line for the ends and for each run of blocks that are alike.

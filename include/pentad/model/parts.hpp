@@ -19,8 +19,12 @@ struct Attention {
     Rotary rotary{};
     bool has_bias = false; ///< of queries, keys and values, as in Qwen2
     bool norms_queries_and_keys = false;
+    bool has_output_bias = false; ///< as in GPT-2
+    bool rotates = true;          ///< rotary embedding; without it, positions are the model's (Model::positions)
 
     friend bool operator==(Attention const&, Attention const&) = default;
+    /// The name of the bias that is added behind the layer, or nothing.
+    [[nodiscard]] std::string_view output_bias() const { return has_output_bias ? ".o_proj.bias" : ""; }
     [[nodiscard]] std::string text() const {
         return std::to_string(heads) + " heads, " + std::to_string(kv_heads) + " of keys and values, of " +
                std::to_string(head_dim) + (has_bias ? ", biases" : "") +
@@ -41,9 +45,45 @@ struct GatedMlp {
 struct PlainMlp {
     static constexpr std::string_view kind = "plain MLP";
     std::size_t width = 384;
+    bool has_bias = false;
 
     friend bool operator==(PlainMlp const&, PlainMlp const&) = default;
+    [[nodiscard]] std::string_view output_bias() const { return has_bias ? ".down_proj.bias" : ""; }
     [[nodiscard]] std::string text() const { return "width " + std::to_string(width); }
+};
+
+/// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1): keys and values are made from a vector
+/// of kv_rank elements, queries from one of query_rank, both normalised. Of each head's queries and keys, head_dim
+/// elements have no position and rope_dim are turned; those of the key are shared by all heads.
+struct LatentAttention {
+    static constexpr std::string_view kind = "latent attention";
+    std::size_t heads = 4;
+    std::size_t head_dim = 32, rope_dim = 16, value_dim = 32;
+    std::size_t query_rank = 0; ///< 0: queries are made from the stream
+    std::size_t kv_rank = 64;
+
+    friend bool operator==(LatentAttention const&, LatentAttention const&) = default;
+    [[nodiscard]] std::string text() const {
+        return std::to_string(heads) + " heads of " + std::to_string(head_dim) + " + " + std::to_string(rope_dim) +
+               ", values of " + std::to_string(value_dim) + ", ranks " + std::to_string(query_rank) + " and " +
+               std::to_string(kv_rank);
+    }
+};
+
+/// Mamba-2 (Dao and Gu 2024, section 7): heads of head_dim elements with a state of head_dim x state each; groups of
+/// heads share B and C.
+struct Mamba2 {
+    static constexpr std::string_view kind = "Mamba-2";
+    std::size_t heads = 4, head_dim = 64, state = 128;
+    std::size_t groups = 1;
+    std::size_t convolution = 4; ///< tokens that the causal convolution sees
+    std::size_t chunk = 256;
+
+    [[nodiscard]] std::size_t inner() const { return heads * head_dim; }
+    friend bool operator==(Mamba2 const&, Mamba2 const&) = default;
+    [[nodiscard]] std::string text() const {
+        return std::to_string(heads) + " heads of " + std::to_string(head_dim) + ", state of " + std::to_string(state);
+    }
 };
 
 /// Gated MLPs as experts behind a softmax router (Jiang et al. 2024, section 2.1).
@@ -52,7 +92,9 @@ struct Experts {
     std::size_t count = 8;
     std::size_t top_k = 2;
     std::size_t width = 384;
-    bool renormalises = true; ///< the weights of the top k sum to 1
+    bool renormalises = true;      ///< the weights of the top k sum to 1
+    std::size_t shared = 0;        ///< experts that every token meets, as one MLP of their widths together
+    bool has_balance_bias = false; ///< of each expert, for its choice alone (DeepSeek-V3, section 2.1.2)
 
     friend bool operator==(Experts const&, Experts const&) = default;
     [[nodiscard]] std::string text() const {

@@ -5,28 +5,43 @@
 #include <pentad/layout/cost.hpp>
 #include <pentad/observe/counters.hpp>
 #include <pentad/observe/ledger.hpp>
+#include <pentad/observe/trace.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace pentad::observe {
 
-enum class WorkKind : std::uint8_t { product, attention, pass, exchange };
+enum class WorkKind : std::uint8_t { product, attention, scan, pass, exchange };
 
 /// One thing that the program would do.
 struct Work {
     WorkKind kind{};
-    std::string_view name;   ///< of the kernel, or of the operation in the ledger
-    double flops = 0;        ///< of products and attention
-    double bytes = 0;        ///< read and written in memory; of an exchange: sent by this rank
-    Operation operation{};   ///< of an exchange
-    Cost cost{};             ///< of an exchange: its bytes by axis
-    int ranks = 1;           ///< of an exchange: in the group
-    bool is_started = false; ///< of an exchange: what follows may go on beside it
+    std::string_view name;    ///< of the kernel, or of the operation in the ledger
+    std::string_view scope{}; ///< what it is part of, as the timeline shows it: "attention forward"
+    double flops = 0;         ///< of products, attention and scans
+    double bytes = 0;         ///< read and written in memory; of an exchange: sent by this rank
+    Operation operation{};    ///< of an exchange
+    Cost cost{};              ///< of an exchange: its bytes by axis
+    int ranks = 1;            ///< of an exchange: in the group
+    bool is_started = false;  ///< of an exchange: what follows may go on beside it
+    double rows = 0;          ///< of experts that it takes to other ranks: a run decides by its data how many
+};
+
+/// What a layer keeps of each sequence that is being written, on a rank, and what attention to it takes.
+struct DecodingState {
+    double token = 0, sequence = 0; ///< bytes, for each token that was there before; and once
+    double flops = 0;               ///< of a new token with one that was there before
+};
+
+/// How a dry run takes experts to be chosen.
+struct DryRouting {
+    double imbalance = 1; ///< rows that come to this rank over the mean
 };
 
 /// While one exists, kernels, copies and communication of this process record what they would do and return; buffers
@@ -41,11 +56,13 @@ class DryRun {
         current() = this;
         counters_before_ = std::exchange(current_counters(), &counters_);
         ledger_before_ = std::exchange(current_ledger(), &ledger_);
+        scope_of_dry_run() = &scope_;
     }
     DryRun(DryRun const&) = delete;
     DryRun& operator=(DryRun const&) = delete;
     ~DryRun() {
         current() = nullptr;
+        scope_of_dry_run() = nullptr;
         current_counters() = counters_before_;
         current_ledger() = ledger_before_;
     }
@@ -61,24 +78,31 @@ class DryRun {
     // For kernels, memory and communication.
 
     void product(double m, double n, double k, double bytes) {
-        work_.push_back({.kind = WorkKind::product, .name = "gemm", .flops = 2 * m * n * k, .bytes = bytes});
+        add({.kind = WorkKind::product, .name = "gemm", .flops = 2 * m * n * k, .bytes = bytes});
     }
     void attention(std::string_view name, double flops, double bytes) {
-        work_.push_back({.kind = WorkKind::attention, .name = name, .flops = flops, .bytes = bytes});
+        add({.kind = WorkKind::attention, .name = name, .flops = flops, .bytes = bytes});
     }
-    void pass(std::string_view name, double bytes) {
-        work_.push_back({.kind = WorkKind::pass, .name = name, .bytes = bytes});
+    void scan(std::string_view name, double flops, double bytes) {
+        add({.kind = WorkKind::scan, .name = name, .flops = flops, .bytes = bytes});
     }
+    void pass(std::string_view name, double bytes) { add({.kind = WorkKind::pass, .name = name, .bytes = bytes}); }
     void exchange(Operation operation, Cost const& cost, int ranks, bool is_started) {
         ledger_.record(operation, cost, false, 0, false);
-        work_.push_back({.kind = WorkKind::exchange,
-                         .name = observe::name(operation),
-                         .bytes = cost.total(),
-                         .operation = operation,
-                         .cost = cost,
-                         .ranks = ranks,
-                         .is_started = is_started});
+        add({.kind = WorkKind::exchange,
+             .name = observe::name(operation),
+             .bytes = cost.total(),
+             .operation = operation,
+             .cost = cost,
+             .ranks = ranks,
+             .is_started = is_started});
     }
+    /// The last exchange was of so many rows of experts.
+    void note_rows(double rows) {
+        if (!work_.empty() && work_.back().kind == WorkKind::exchange) work_.back().rows = rows;
+    }
+    [[nodiscard]] DryRouting& routing() { return routing_; }
+
     /// The address of `bytes` bytes that do not exist. No two are the same, and none is given twice.
     std::byte* address(std::size_t bytes) {
         auto const at = next_;
@@ -95,7 +119,14 @@ class DryRun {
   private:
     static constexpr std::uintptr_t page = 4096;
 
+    void add(Work work) {
+        work.scope = scope_;
+        work_.push_back(work);
+    }
+
     std::vector<Work> work_;
+    std::string_view scope_;
+    DryRouting routing_;
     Counters counters_, *counters_before_;
     Ledger ledger_, *ledger_before_;
     std::uintptr_t next_ = std::uintptr_t{1} << 44;
@@ -103,5 +134,10 @@ class DryRun {
 
 /// The dry run that is under way, or null.
 inline DryRun* dry_run() { return DryRun::current(); }
+
+/// What has no kernels yet can be planned only. @throws std::invalid_argument outside of a dry run
+inline void require_dry(std::string const& what) {
+    if (dry_run() == nullptr) throw std::invalid_argument(what + " can be planned, and not run yet");
+}
 
 } // namespace pentad::observe

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pentad::observe {
@@ -79,6 +80,12 @@ inline Trace& trace() {
     return instance;
 }
 
+/// Where a dry run (observe/dry_run.hpp) notes what its work is part of; null where none is under way.
+inline std::string_view*& scope_of_dry_run() {
+    static std::string_view* instance = nullptr;
+    return instance;
+}
+
 /// Records the time from its construction to its destruction: `Scope scope{"all-reduce", "communication", {.axis =
 /// "dp"}};`
 class [[nodiscard]] Scope {
@@ -88,8 +95,10 @@ class [[nodiscard]] Scope {
     Scope(Trace& into, std::string_view name, std::string_view category, SpanDetail const& detail = {})
         : trace_(into.enabled() ? &into : nullptr) {
         if (trace_ != nullptr) span_ = {name, category, detail, trace_->now(), 0, false};
+        if (auto* const scope = scope_of_dry_run()) around_ = std::exchange(*scope, name);
     }
     ~Scope() {
+        if (auto* const scope = scope_of_dry_run()) *scope = around_;
         if (trace_ == nullptr) return;
         span_.end_ns = trace_->now();
         trace_->record(span_);
@@ -100,6 +109,7 @@ class [[nodiscard]] Scope {
   private:
     Trace* trace_;
     Span span_{};
+    std::string_view around_{}; ///< of a dry run
 };
 
 } // namespace pentad::observe

@@ -2,15 +2,16 @@
 // sends, for a micro-batch and for a step.
 #pragma once
 
+#include <pentad/model/sharding.hpp>
 #include <pentad/planner/buckets.hpp>
 #include <pentad/planner/memory.hpp>
-#include <pentad/planner/weights.hpp>
-#include <pentad/planner/work.hpp>
+#include <pentad/planner/model.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -42,44 +43,51 @@ struct PerAxis {
     }
 };
 
-/// Of layers [first, last).
-inline std::int64_t layers_with_experts(Model const& model, std::int64_t first, std::int64_t last) {
-    std::int64_t count = 0;
-    for (std::int64_t layer = first; layer < last; ++layer) count += model.has_experts(layer) ? 1 : 0;
-    return count;
+/// The mesh as the layouts see it: tp is split where it exceeds the kv heads, pp where stages have
+/// copies, ep where dispatch goes by node, dp where ZeRO is hybrid.
+inline std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const& model, int copies = 1,
+                                            std::int64_t nodes = 1) {
+    std::array<MeshAxisValue, 5> mesh;
+    int stride = 1;
+    for (std::size_t i = mesh.size(); i-- > 0;) {
+        int const extent = static_cast<int>(c.extent(c.order[i]));
+        mesh[i] = {.name = c.order[i], .extent = extent, .stride = stride};
+        stride *= extent;
+        if (c.order[i] == tp::name) mesh[i].inner = model::key_value_copies(model.description(), extent);
+        if (c.order[i] == pp::name) mesh[i].inner = copies;
+        if (c.order[i] == ep::name) mesh[i].inner = static_cast<int>(c.ep / nodes);
+        if (c.order[i] == dp::name && c.zero_ranks > 0) mesh[i].inner = static_cast<int>(c.zero_ranks);
+    }
+    return mesh;
 }
 
-/// What a stage of the pipeline is made of: layers [first, first + count), so many with experts, and the ends.
+/// What a stage of the pipeline is made of: layers [first, first + count), so many of each kind, and the ends.
 struct StageShape {
-    std::int64_t first = 0, count = 0, expert = 0;
+    std::int64_t first = 0, count = 0;
+    std::vector<double> of_kind{};
     bool is_first = false, is_last = false;
 };
 
-/// Layers of each stage: as many for each where they divide; else the first stages, which have no head, one more.
-inline std::vector<StageShape> stage_shapes(Model const& model, std::int64_t stages) {
-    if (stages > model.layers)
-        throw std::invalid_argument(std::to_string(stages) + " stages of the pipeline are more than the " +
-                                    std::to_string(model.layers) + " layers");
+/// The stages with so many layers each.
+inline std::vector<StageShape> stage_shapes(Model const& model, std::vector<std::int64_t> const& layers) {
     std::vector<StageShape> shapes;
     std::int64_t first = 0;
-    for (std::int64_t stage = 0; stage < stages; ++stage) {
-        std::int64_t const count = model.layers / stages + (stage < model.layers % stages ? 1 : 0);
-        shapes.push_back(
-            {first, count, layers_with_experts(model, first, first + count), stage == 0, stage + 1 == stages});
-        first += count;
+    for (std::size_t stage = 0; stage < layers.size(); ++stage) {
+        auto& shape = shapes.emplace_back();
+        shape = {first, layers[stage], std::vector<double>(model.kinds()), stage == 0, stage + 1 == layers.size()};
+        for (std::int64_t i = 0; i < shape.count; ++i) ++shape.of_kind[model.kind_of(first++)];
     }
     return shapes;
 }
-
-/// A layer of each kind of the model: dense, with experts; -1: there is none.
-struct LayerKinds {
-    std::int64_t dense = -1, expert = -1;
-};
-inline LayerKinds layer_kinds(Model const& model) {
-    LayerKinds kinds;
-    for (std::int64_t layer = model.layers; layer-- > 0;)
-        (model.has_experts(layer) ? kinds.expert : kinds.dense) = layer;
-    return kinds;
+/// Layers of each stage: as many for each where they divide; else the first stages, which have no head, one more.
+inline std::vector<StageShape> stage_shapes(Model const& model, std::int64_t stages) {
+    if (stages > model.layers())
+        throw std::invalid_argument(std::to_string(stages) + " stages of the pipeline are more than the " +
+                                    std::to_string(model.layers()) + " layers");
+    std::vector<std::int64_t> layers;
+    for (std::int64_t stage = 0; stage < stages; ++stage)
+        layers.push_back(model.layers() / stages + (stage < model.layers() % stages ? 1 : 0));
+    return stage_shapes(model, layers);
 }
 
 /// What the ranks of a step send besides micro-batches: gradients are reduced over the axes over which they are
@@ -103,16 +111,16 @@ inline void add_synchronisation(Synchronisation& sum, Bucket const& bucket, Conf
     double const gradient = accumulator_size(c.element) * bucket.elements;
     Cost reduce, gather;
     if (c.zero == 0) {
-        add_scatter_cost(reduce, mesh, bucket.like.gradient_axes, 2 * gradient);
+        add_scatter_cost(reduce, mesh, bucket.like->gradient, 2 * gradient);
     } else {
         AxisNames sharded, copied;
-        for (auto const axis : bucket.like.gradient_axes) {
+        for (auto const axis : bucket.like->gradient) {
             bool const is_hybrid = axis == dp::name && c.zero_ranks > 0;
             if (is_hybrid) copied.push(outer<dp>::name);
             (axis.starts_with("ends") ? copied : sharded).push(is_hybrid ? inner<dp>::name : axis);
         }
         add_scatter_cost(reduce, mesh, sharded, gradient);
-        add_scatter_cost(reduce, mesh, copied, 2 * gradient / bucket.like.shards);
+        add_scatter_cost(reduce, mesh, copied, 2 * gradient / bucket.shards);
         add_scatter_cost(gather, mesh, sharded, size_of(c.element) * bucket.elements);
     }
     auto const split = [](Cost const& cost, PerAxis& far, double& near) {
@@ -123,65 +131,120 @@ inline void add_synchronisation(Synchronisation& sum, Bucket const& bucket, Conf
     split(gather, sum.gather, sum.near_gather);
 }
 
-/// A layer of a kind, or an end of the model, as a rank holds, computes and sends it.
-struct PartAccount {
-    std::vector<Operation> operations;
-    std::vector<LocalWeight> weights;
-    double saved = 0; ///< bytes, of a micro-batch
-    double left = 0;  ///< of them, between the two parts of a split backward pass
-    PerAxis sent;     ///< bytes, for a micro-batch
+/// What a rank sends along an axis in a pass.
+struct Traffic {
+    double bytes = 0, rounds = 0;           ///< of collectives
+    double message_bytes = 0, messages = 0; ///< from rank to rank
+    double meetings = 0;                    ///< how often the ranks wait for each other
+};
+/// The axes that a pass sends along: the five, and the parts of ep where dispatch goes by node.
+inline constexpr std::size_t traffic_axes = 7;
+inline std::size_t traffic_index(std::string_view axis) {
+    if (axis == outer<ep>::name) return 5;
+    if (axis == inner<ep>::name) return 6;
+    auto const whole = whole_axis_name(axis);
+    std::size_t i = 0;
+    while (!is_same_axis(axis_order.at(i), whole)) ++i;
+    return i;
+}
+inline std::string_view traffic_axis(std::size_t i) {
+    return i == 5 ? std::string_view(outer<ep>::name) : i == 6 ? std::string_view(inner<ep>::name) : axis_order[i];
+}
+using PassTraffic = std::array<Traffic, traffic_axes>;
+
+/// A part of the model on a mesh.
+struct MeshPart {
+    PartSums const* sums = nullptr;
+    std::array<PassTraffic, 3> traffic; ///< forward, backward_data, backward_weight
+    PerAxis sent;                       ///< bytes, for a micro-batch
+    std::string_view shared{};          ///< a parameter that another part has already
+
+    [[nodiscard]] std::array<PassSums const*, 3> passes() const {
+        return {&sums->forward, &sums->backward_data, &sums->backward_weight};
+    }
+    template <class F>
+    void for_each_parameter(F&& f) const {
+        for (auto const& parameter : *sums->parameters)
+            if (parameter.name != shared) f(parameter);
+    }
 };
 
-/// The parts of a model that its stages are put together from, each accounted for once.
+/// Adds exchanges to what a part sends on a mesh: a dry run has two ranks along dp, and the mesh any number.
+/// @param rows that go to others in one dispatch where they are counted, across nodes and inside of one
+inline void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum const& x, std::span<MeshAxisValue const> mesh,
+                        std::optional<SentRowsOfToken> const& rows) {
+    using Kind = ExchangeSum::Kind;
+    auto const on = [&](std::string_view axis, double bytes, double rounds) {
+        auto& to = traffic[traffic_index(axis)];
+        bool const is_collective = x.kind == Kind::collective;
+        (is_collective ? to.bytes : to.message_bytes) += bytes;
+        (is_collective ? to.rounds : to.messages) += rounds;
+        to.meetings += x.count;
+        part.sent[axis] += bytes;
+    };
+    auto const others = [&](std::string_view axis) { return find_axis(mesh, axis).extent - 1.0; };
+    auto const first = (*x.axes)[0];
+    if (x.kind == Kind::message) return on(first, x.bytes, x.count);
+    if (x.has_rows && rows)
+        return on(first, x.row_bytes * (first == outer<ep>::name ? rows->across : rows->inside),
+                  x.rounds * others(first));
+    Cost cost;
+    add_scatter_cost(cost, mesh, *x.axes, x.bytes);
+    for (std::size_t i = 0; i < cost.axes.size(); ++i)
+        if (auto const n = others(cost.axes[i]); n > 0) on(cost.axes[i], cost.bytes[i], x.rounds * n);
+}
+
+/// The parts of a model that its stages are put together from, on a mesh.
 class Account {
   public:
     /// @param copies of each stage, as a bidirectional schedule has them
     /// @param nodes to which dispatch takes a token once each: dispatch_nodes()
     Account(Model const& model, Configuration const& c, int copies = 1, std::int64_t nodes = 1)
-        : model_(&model), c_(c), nodes_(nodes), mesh_(mesh_of(c, model, copies)) {
-        auto const kinds = layer_kinds(model);
-        bool const again = c.recompute == Recompute::full; // layers, not ends
-        if (kinds.dense >= 0) dense_ = layer(kinds.dense, again);
-        if (kinds.expert >= 0) expert_ = layer(kinds.expert, again);
-        embedding_ = part([](Work& w) { w.embedding(); }, [](Weights& w) { w.embedding(); }, 0,
-                          left_by_embedding(model, c), false);
+        : model_(&model), c_(c), mesh_(mesh_of(c, model, copies, nodes)), accounts_(&model.parts(c, nodes)) {
+        parts_.push_back(on_mesh(accounts_->embedding));
+        for (auto const& block : accounts_->blocks) parts_.push_back(on_mesh(block));
+        parts_.push_back(on_mesh(accounts_->head));
         // Tied, the table is there once for each rank that has an end.
-        head_ = part([](Work& w) { w.head(); }, [&](Weights& w) { w.head(!model.ties_embeddings || c.pp > 1); },
-                     saved_by_head(model, c), left_by_head(model, c), false);
+        if (model.description().ties_embeddings && c.pp == 1)
+            parts_.back().shared = accounts_->embedding.parameters->front().name;
     }
 
-    /// Calls f(part) for each part of a stage, in the model's order.
-    template <class F>
-    void for_each_part(StageShape const& stage, F&& f) const {
-        if (stage.is_first) f(embedding_);
-        for (std::int64_t i = stage.first; i < stage.first + stage.count; ++i)
-            f(model_->has_experts(i) ? expert_ : dense_);
-        if (stage.is_last) f(head_);
-    }
     /// Calls f(part, how many of them) for each kind of part of a stage.
     template <class F>
     void for_each_kind(StageShape const& stage, F&& f) const {
-        if (stage.is_first) f(embedding_, 1.0);
-        if (stage.count > stage.expert) f(dense_, static_cast<double>(stage.count - stage.expert));
-        if (stage.expert > 0) f(expert_, static_cast<double>(stage.expert));
-        if (stage.is_last) f(head_, 1.0);
+        if (stage.is_first) f(parts_.front(), 1.0);
+        for (std::size_t kind = 0; kind < stage.of_kind.size(); ++kind)
+            if (stage.of_kind[kind] > 0) f(parts_[1 + kind], stage.of_kind[kind]);
+        if (stage.is_last) f(parts_.back(), 1.0);
     }
-    /// The four of them; a model may lack one.
-    [[nodiscard]] std::array<PartAccount const*, 4> parts() const { return {&embedding_, &dense_, &expert_, &head_}; }
+    /// The embedding, a block of each kind, the head.
+    [[nodiscard]] std::vector<MeshPart> const& parts() const { return parts_; }
     /// The place of a part among them.
-    [[nodiscard]] std::size_t index_of(PartAccount const& part) const {
-        auto const all = parts();
-        return static_cast<std::size_t>(std::find(all.begin(), all.end(), &part) - all.begin());
+    [[nodiscard]] std::size_t index_of(MeshPart const& part) const {
+        return static_cast<std::size_t>(&part - parts_.data());
     }
-    [[nodiscard]] bool is_layer(PartAccount const& part) const { return &part == &dense_ || &part == &expert_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
+    /// Bytes of the residual stream of a micro-batch on a rank.
+    [[nodiscard]] double stream() const { return accounts_->stream; }
+    /// The most that a pass needs beside what is saved. @param splits whether backward passes are split
+    [[nodiscard]] double workspace(bool splits) const {
+        double most = 0;
+        for (auto const& part : parts_)
+            most = std::max(most, splits ? part.sums->workspace_of_split : part.sums->workspace);
+        return most;
+    }
 
-    /// The weights of a stage in buckets.
+    /// The parameters of a stage in buckets.
     [[nodiscard]] std::vector<Bucket> buckets(StageShape const& stage) const {
         Buckets buckets(static_cast<double>(c_.bucket_elements));
-        for_each_part(stage, [&](PartAccount const& part) {
-            for (auto const& weight : part.weights) buckets.add(weight);
-        });
+        auto const add = [&](MeshPart const& part) {
+            part.for_each_parameter([&](ParameterAccount const& parameter) {
+                buckets.add(parameter, zero_shards(parameter.gradient, c_, mesh_));
+            });
+        };
+        if (stage.is_first) add(parts_.front());
+        for (std::int64_t i = stage.first; i < stage.first + stage.count; ++i) add(parts_[1 + model_->kind_of(i)]);
+        if (stage.is_last) add(parts_.back());
         return buckets.padded(c_.zero);
     }
     /// Numbers that every step reduces, 8 bytes each: the norm of the gradient, the loss, its auxiliary losses, and how
@@ -198,33 +261,24 @@ class Account {
     }
 
   private:
-    [[nodiscard]] PartAccount layer(std::int64_t number, bool again) const {
-        return part([&](Work& w) { w.layer(number); }, [&](Weights& w) { w.layer(number); },
-                    saved_by_layer(*model_, c_, number), left_by_layer(*model_, c_, number), again);
+    [[nodiscard]] MeshPart on_mesh(PartSums const& sums) const {
+        MeshPart part;
+        part.sums = &sums;
+        auto const passes = part.passes();
+        auto rows = model_->sent; // of a token
+        double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(c_.cp);
+        // Where each node has one rank of ep there is no way inside of it.
+        bool const is_apart = find_axis(mesh_, inner<ep>::name).extent == 1 && c_.ep > 1;
+        if (rows) rows = {rows->across * tokens, (is_apart ? rows->across : rows->inside) * tokens};
+        for (std::size_t pass = 0; pass < passes.size(); ++pass)
+            for (auto const& x : passes[pass]->exchanges) add_traffic(part, part.traffic[pass], x, mesh_, rows);
+        return part;
     }
-    template <class ListWork, class ListWeights>
-    [[nodiscard]] PartAccount part(ListWork&& list_work, ListWeights&& list_weights, double saved, double left,
-                                   bool again) const {
-        Work work(*model_, c_, nodes_);
-        list_work(work);
-        Weights weights(*model_, c_);
-        list_weights(weights);
-        PartAccount made;
-        made.operations = work.operations();
-        made.weights = local_weights(weights.list(), c_, mesh_);
-        made.saved = saved;
-        made.left = left;
-        for (auto const& x : made.operations)
-            if (x.kind == Kind::communication)
-                made.sent[x.axis] += (again && x.direction == Direction::forward ? 2 : 1) * x.bytes;
-        return made;
-    }
-
     Model const* model_;
     Configuration c_;
-    std::int64_t nodes_;
     std::array<MeshAxisValue, 5> mesh_;
-    PartAccount dense_, expert_, embedding_, head_;
+    Parts const* accounts_;
+    std::vector<MeshPart> parts_;
 };
 
 } // namespace pentad::planner

@@ -22,9 +22,20 @@ namespace pentad::planner {
 class Bounds {
   public:
     Bounds(Model const& model, Hardware const& hardware, Configuration const& c)
-        : model_(&model), hardware_(&hardware), workspace_(workspace_of(model, c)) {
+        : model_(&model), hardware_(&hardware) {
         for (auto const nodes : dispatch_nodes_in_any_order(model, c, hardware.devices_per_node))
             accounts_.push_back({nodes, Account(model, c, 1, nodes)});
+        for (auto const& part : account().parts()) {
+            auto& groups = groups_.emplace_back();
+            part.for_each_parameter([&](ParameterAccount const& parameter) {
+                for (auto& group : groups)
+                    if (group.like->gradient == parameter.gradient) {
+                        group.elements += parameter.elements;
+                        return;
+                    }
+                groups.push_back({&parameter, 1, parameter.elements});
+            });
+        }
     }
 
     /// For another schedule.
@@ -34,9 +45,10 @@ class Bounds {
         shapes_ = stage_shapes(*model_, schedule.stages());
         copies_ = static_cast<double>(schedule.placements.size());
         // Where backward passes are whole, the last one of a rank has to go back through the stages before.
-        goes_back_ = true;
-        for (auto const& instruction : schedule.instructions.front())
-            if (instruction.operation == pipeline::Operation::backward_data) goes_back_ = false;
+        goes_back_ = !splits_backward(schedule);
+        workspace_ = std::numeric_limits<double>::infinity();
+        for (auto const& [nodes, account] : accounts_)
+            workspace_ = std::min(workspace_, account.workspace(!goes_back_));
         ranks_.assign(static_cast<std::size_t>(schedule.ranks()), {});
         for (int rank = 0; rank < schedule.ranks(); ++rank) {
             auto& held = ranks_[static_cast<std::size_t>(rank)];
@@ -44,10 +56,13 @@ class Bounds {
             for (int stage = 0; stage < schedule.stages(); ++stage) {
                 if (!schedule.has_stage(rank, stage)) continue;
                 held.stages.push_back(static_cast<std::size_t>(stage));
-                double saved = 0;
-                account().for_each_kind(shapes_[static_cast<std::size_t>(stage)],
-                                        [&](PartAccount const& part, double count) { saved += count * part.saved; });
-                least = least < 0 ? saved : std::min(least, saved);
+                for (auto const& [nodes, account] : accounts_) {
+                    double saved = 0;
+                    account.for_each_kind(
+                        shapes_[static_cast<std::size_t>(stage)],
+                        [&](MeshPart const& part, double count) { saved += count * part.sums->saved; });
+                    least = least < 0 ? saved : std::min(least, saved);
+                }
             }
             held.activations = least * static_cast<double>(counts[static_cast<std::size_t>(rank)]);
         }
@@ -68,25 +83,23 @@ class Bounds {
     }
     /// Seconds of a step by any schedule and in any order: the work dealt evenly, and nothing to synchronise.
     [[nodiscard]] double least_seconds(Configuration const& c) const {
-        StageShape const whole{0, model_->layers, layers_with_experts(*model_, 0, model_->layers), true, true};
+        auto const whole = stage_shapes(*model_, 1).front();
         double least = std::numeric_limits<double>::infinity();
         for (auto const& [nodes, account] : accounts_) {
             auto const rates = Rates::of_any_order(*hardware_, c, nodes);
-            least = std::min(least, detail::StageTimes(account, rates, c).of(whole).seconds());
+            least = std::min(least, detail::StageTimes(account, rates).of(whole).seconds());
         }
         return static_cast<double>(c.micro_batches()) * least / static_cast<double>(c.pp) * (1 - 1e-6);
     }
     /// For another stage of ZeRO.
     void shard(Configuration const& c) {
-        auto const parts = account().parts();
-        std::array<Memory, 4> memory{};
-        std::array<Synchronisation, 4> sent{};
+        auto const& parts = account().parts();
+        std::vector<Memory> memory(parts.size());
+        std::vector<Synchronisation> sent(parts.size());
         auto const mesh = mesh_of(c, *model_, static_cast<int>(copies_));
         for (std::size_t i = 0; i < parts.size(); ++i)
-            for (auto const& weight : parts[i]->weights) {
-                auto like = weight;
-                like.shards = zero_shards(weight.gradient_axes, c, mesh);
-                Bucket const bucket{like, weight.elements};
+            for (auto bucket : groups_[i]) {
+                bucket.shards = zero_shards(bucket.like->gradient, c, mesh);
                 add_bucket(memory[i], bucket, c);
                 add_synchronisation(sent[i], bucket, c, mesh);
             }
@@ -95,7 +108,7 @@ class Bounds {
             Memory held{.activations = rank.activations, .workspace = workspace_};
             Synchronisation sum;
             for (auto const stage : rank.stages)
-                account().for_each_kind(shapes_[stage], [&](PartAccount const& part, double count) {
+                account().for_each_kind(shapes_[stage], [&](MeshPart const& part, double count) {
                     auto const i = account().index_of(part);
                     held.weights += count * memory[i].weights;
                     held.gradients += count * memory[i].gradients;
@@ -120,7 +133,7 @@ class Bounds {
   private:
     /// Seconds of the micro-batches.
     [[nodiscard]] double run(Configuration const& c, Rates const& rates, Account const& account) const {
-        detail::StageTimes const times(account, rates, c);
+        detail::StageTimes const times(account, rates);
         std::vector<double> seconds, before(1, 0.0); // before[i]: through the stages before i
         for (auto const& shape : shapes_) {
             auto const time = times.of(shape);
@@ -142,7 +155,7 @@ class Bounds {
         std::vector<std::size_t> stages;
         double activations = 0;
     };
-    /// They differ in what dispatch sends only.
+    /// They differ in what dispatch sends and keeps.
     struct ByNodes {
         std::int64_t nodes;
         Account account;
@@ -152,7 +165,8 @@ class Bounds {
     Model const* model_;
     Hardware const* hardware_;
     std::vector<ByNodes> accounts_; ///< for each number of nodes that dispatch goes to in some order of the axes
-    double workspace_, copies_ = 1, run_ = 0, seconds_ = 0, bytes_ = 0;
+    std::vector<std::vector<Bucket>> groups_; ///< of each part the parameters whose gradients are reduced alike
+    double workspace_ = 0, copies_ = 1, run_ = 0, seconds_ = 0, bytes_ = 0;
     bool goes_back_ = true;
     std::vector<StageShape> shapes_;
     std::vector<Rank> ranks_; ///< of the pipeline

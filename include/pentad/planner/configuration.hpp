@@ -2,6 +2,7 @@
 // computed again.
 #pragma once
 
+#include <pentad/layout/partition.hpp>
 #include <pentad/mesh/axis.hpp>
 #include <pentad/planner/hardware.hpp>
 
@@ -16,7 +17,7 @@ namespace pentad::planner {
 /// activation inside the feed-forward block. Full: the whole layer, from its input.
 enum class Recompute { none, selective, full };
 
-enum class ContextStrategy { ring, all_gather };
+using pentad::ContextStrategy;
 
 /// The axes as they are usually nested, outermost first.
 inline constexpr std::array<std::string_view, 5> axis_order{"dp", "pp", "ep", "cp", "tp"};

@@ -38,40 +38,33 @@ struct Shares {
 struct Estimate {
     double step_s = 0;
     double tokens_per_s = 0;
-    double mfu = 0;         ///< of the peak: model FLOPs as Chowdhery et al. 2022, appendix B, count them
+    double mfu = 0;         ///< of the peak: ModelFlops::reported
     Memory fullest;         ///< of the rank that holds most
     double memory_peak = 0; ///< bytes of that rank
     double memory_mean = 0; ///< over ranks
     bool fits = false;
-    PerAxis bytes; ///< sent by all ranks in a step
+    PerAxis bytes;    ///< sent by all ranks in a step
+    double flops = 0; ///< of products, by all ranks in a step, with what is recomputed
     Shares shares;
 };
 
-/// FLOPs that the model needs for a token, forward and backward: 6 for each weight of a product, and all of attention's
-/// 12 x heads x head_dim x seq (not its causal half, as the field reports MFU).
-inline double model_flops_per_token(Model model, std::int64_t seq) {
-    model.experts.imbalance = 1;
-    Configuration c;
-    c.seq = seq;
-    c.global_batch = 1;
-    double flops = 0;
-    auto const add = [&](Work const& work) {
-        for (auto const& x : work.operations()) {
-            if (x.kind == Kind::product) flops += x.flops;
-            // 3 products for each forward one; what is recomputed is not counted
-            if (x.kind == Kind::attention && x.direction == Direction::forward)
-                flops += 3 * x.flops * (model.attention.heads > 0 ? 2 : 1);
-        }
-    };
-    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-        Work work(model, c);
-        work.layer(layer);
-        add(work);
-    }
-    Work work(model, c);
-    work.head();
-    add(work);
-    return flops / static_cast<double>(seq);
+/// FLOPs that a model needs for a token, forward and backward, without what is recomputed.
+struct ModelFlops {
+    double computed = 0; ///< of causal attention the pairs that are computed
+    double reported = 0; ///< of all pairs, as the field reports MFU (Chowdhery et al. 2022, appendix B)
+};
+inline ModelFlops model_flops_per_token(Model model, std::int64_t seq) {
+    model.imbalance = 1;
+    Configuration const alone{.seq = seq, .global_batch = 1};
+    Account const account(model, alone);
+    double products = 0, attention = 0; // the backward pass has two products for each of attention's and of a scan's
+    account.for_each_kind(stage_shapes(model, 1).front(), [&](MeshPart const& part, double count) {
+        for (auto const* pass : part.passes()) products += count * pass->product_flops;
+        products += count * 3 * part.sums->forward.scan_flops;
+        attention += count * 3 * part.sums->forward.attention_flops;
+    });
+    double const tokens = static_cast<double>(seq), square = 2 * tokens / (tokens + 1); // of seq (seq + 1) / 2 pairs
+    return {(products + attention) / tokens, (products + square * attention) / tokens};
 }
 
 namespace detail {
@@ -95,27 +88,32 @@ struct StageTime {
     }
 };
 
-/// Operations of data loading, of the automatic differentiation and of the loss that a framework starts for each
-/// micro-batch besides those of the layers.
-inline constexpr double dispatches_of_micro_batch = 60;
+/// Operations of data loading and of the loss that are started for each micro-batch besides those of the layers.
+inline constexpr double operations_of_micro_batch = 20;
 
 /// What a micro-batch takes in a part of the model.
-inline StageTime part_time(PartAccount const& part, bool again, Rates const& rates) {
+inline StageTime part_time(MeshPart const& part, Rates const& rates) {
     StageTime time;
-    for (auto const& x : part.operations) {
-        double const seconds = rates.seconds(x), dispatch = rates.dispatch(x);
-        auto const add = [&](PassTime& pass) {
-            pass.device += seconds;
-            pass.dispatch += dispatch;
-            (x.kind == Kind::product     ? time.shares.matrix
-             : x.kind == Kind::attention ? time.shares.attention
-             : x.kind == Kind::vector    ? time.shares.vector
-                                         : time.shares.communication[x.axis]) += seconds;
-        };
-        add(x.direction == Direction::forward         ? time.forward
-            : x.direction == Direction::backward_data ? time.backward_data
-                                                      : time.backward_weight);
-        if (again && x.direction == Direction::forward) add(time.backward_data);
+    auto const passes = part.passes();
+    std::array<PassTime*, 3> const times{&time.forward, &time.backward_data, &time.backward_weight};
+    for (std::size_t i = 0; i < passes.size(); ++i) {
+        auto const& pass = *passes[i];
+        double const matrix = rates.products(pass.product_flops, pass.product_bytes);
+        double const attention =
+            rates.attention(pass.attention_flops + pass.scan_flops, pass.attention_bytes + pass.scan_bytes);
+        double const vector = rates.passes(pass.pass_bytes);
+        time.shares.matrix += matrix;
+        time.shares.attention += attention;
+        time.shares.vector += vector;
+        double sent = 0;
+        for (std::size_t axis = 0; axis < traffic_axes; ++axis) {
+            auto const& traffic = part.traffic[i][axis];
+            if (traffic.meetings == 0) continue;
+            double const seconds = rates.exchanges(traffic_axis(axis), traffic);
+            time.shares.communication[traffic_axis(axis)] += seconds;
+            sent += seconds;
+        }
+        *times[i] = {matrix + attention + vector + sent, rates.dispatch(pass.operations)};
     }
     return time;
 }
@@ -123,15 +121,13 @@ inline StageTime part_time(PartAccount const& part, bool again, Rates const& rat
 /// Times stages put together from parts.
 class StageTimes {
   public:
-    StageTimes(Account const& account, Rates const& rates, Configuration const& c) : account_(&account) {
-        auto const parts = account.parts();
-        for (std::size_t i = 0; i < parts.size(); ++i)
-            parts_[i] = part_time(*parts[i], c.recompute == Recompute::full && account.is_layer(*parts[i]), rates);
-        overhead_ = dispatches_of_micro_batch * rates.hardware().dispatch_s / 2;
+    StageTimes(Account const& account, Rates const& rates) : account_(&account) {
+        for (auto const& part : account.parts()) parts_.push_back(part_time(part, rates));
+        overhead_ = rates.dispatch(operations_of_micro_batch) / 2;
     }
     [[nodiscard]] StageTime of(StageShape const& stage) const {
         StageTime time;
-        account_->for_each_kind(stage, [&](PartAccount const& part, double count) {
+        account_->for_each_kind(stage, [&](MeshPart const& part, double count) {
             auto const& one = parts_[account_->index_of(part)];
             time.forward.add(one.forward, count);
             time.backward_data.add(one.backward_data, count);
@@ -147,7 +143,7 @@ class StageTimes {
 
   private:
     Account const* account_;
-    std::array<StageTime, 4> parts_;
+    std::vector<StageTime> parts_;
     double overhead_ = 0;
 };
 
@@ -195,26 +191,16 @@ inline std::string misfit(Model const& model, Configuration const& c) {
         return indivisible("the global batch", c.global_batch, "dp x ep x micro-batch", c.dp * c.ep * c.micro_batch);
     std::int64_t const pieces = c.cp * (c.zigzag && c.cp > 1 ? 2 : 1) * (c.sequence_parallel ? c.tp : 1);
     if (c.seq % pieces != 0) return indivisible("seq", c.seq, "the pieces of cp and tp", pieces);
-    if (auto const& a = model.attention; a.heads > 0) {
-        if (a.heads % c.tp != 0) return indivisible("heads", a.heads, "tp", c.tp);
-        if (!a.is_latent() && a.kv_heads % c.tp != 0 && c.tp % a.kv_heads != 0)
-            return "kv heads = " + number(a.kv_heads) + " and tp = " + number(c.tp) + ": neither divides the other";
-    }
-    if (model.mamba.heads % c.tp != 0) return indivisible("Mamba heads", model.mamba.heads, "tp", c.tp);
-    if (model.ffn % c.tp != 0) return indivisible("the feed-forward width", model.ffn, "tp", c.tp);
-    if (auto const& e = model.experts; e.count > 0) {
-        if (e.count % c.ep != 0) return indivisible("experts", e.count, "ep", c.ep);
-        if (e.ffn % c.tp != 0) return indivisible("the experts' width", e.ffn, "tp", c.tp);
-    } else if (c.ep > 1) {
+    if (c.ep > 1 && model.experts() == nullptr)
         return "ep = " + number(c.ep) + " for a model without experts: make dp larger instead";
-    }
+    if (auto const& why = model.why_not(c); !why.empty()) return why;
     if (c.zero_ranks > 0 && c.dp % c.zero_ranks != 0)
         return indivisible("dp", c.dp, "the ranks of hybrid ZeRO", c.zero_ranks);
     auto const* generator = pipeline::find_generator(c.schedule);
     auto const stages =
         c.pp * (c.chunks == 0 && generator != nullptr ? generator->least_chunks : std::max<std::int64_t>(c.chunks, 1));
-    if (stages > model.layers)
-        return number(stages) + " stages of the pipeline are more than the " + number(model.layers) + " layers";
+    if (stages > model.layers())
+        return number(stages) + " stages of the pipeline are more than the " + number(model.layers()) + " layers";
     pipeline::GeneratorOptions const options{.ranks = static_cast<int>(c.pp),
                                              .micro_batches = static_cast<int>(c.micro_batches()),
                                              .chunks = static_cast<int>(c.chunks)};
@@ -233,9 +219,9 @@ inline pipeline::Costs costs_of(Account const& account, std::vector<StageShape> 
     costs.stages.clear();
     for (std::size_t stage = 0; stage < shapes.size(); ++stage) {
         double saved = 0, left = 0;
-        account.for_each_kind(shapes[stage], [&](PartAccount const& part, double count) {
-            saved += count * part.saved;
-            left += count * part.left;
+        account.for_each_kind(shapes[stage], [&](MeshPart const& part, double count) {
+            saved += count * part.sums->saved;
+            left += count * part.sums->left;
         });
         costs.stages.push_back({.forward = nanoseconds(times[stage].forward.seconds()),
                                 .backward_data = nanoseconds(times[stage].backward_data.seconds()),
@@ -254,6 +240,7 @@ struct RankAccount {
     Memory memory; ///< of weights, gradients and optimizer state
     Synchronisation synchronisation;
     PerAxis sent;
+    double flops = 0; ///< of products
 };
 
 inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Account const& account,
@@ -267,8 +254,10 @@ inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Acco
         auto const at = static_cast<std::size_t>(stage);
         sum.seconds += times[at].seconds() / copies;
         sum.shares.add(times[at].shares, passes);
-        account.for_each_kind(shapes[at],
-                              [&](PartAccount const& part, double count) { sum.sent.add(part.sent, count * passes); });
+        account.for_each_kind(shapes[at], [&](MeshPart const& part, double count) {
+            sum.sent.add(part.sent, count * passes);
+            for (auto const* pass : part.passes()) sum.flops += count * passes * pass->product_flops;
+        });
         for (auto const& bucket : account.buckets(shapes[at])) {
             add_bucket(sum.memory, bucket, c);
             add_synchronisation(sum.synchronisation, bucket, c, account.mesh());
@@ -297,15 +286,15 @@ inline Estimate estimate(Model const& model, Hardware const& hardware, Configura
                           dispatch_nodes(model, c, hardware.devices_per_node));
     Rates const rates(hardware, c);
     auto const shapes = stage_shapes(model, schedule.stages());
-    detail::StageTimes const stage_times(account, rates, c);
+    detail::StageTimes const stage_times(account, rates);
     std::vector<detail::StageTime> times;
     for (auto const& shape : shapes) times.push_back(stage_times.of(shape));
-    double const activation = Work(model, c).streamed() * static_cast<double>(model.hidden) * size_of(c.element);
+    double const activation = account.stream();
     auto const run = pipelines.run(c, detail::costs_of(account, shapes, times, rates, c, activation), hardware.sharing);
 
     Estimate result;
     double slowest = -1, end = 0;
-    double const workspace = workspace_of(model, c);
+    double const workspace = account.workspace(splits_backward(schedule));
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
         auto sum = detail::account_of(rank, schedule, account, shapes, times, c, activation);
         sum.memory.activations = static_cast<double>(run.simulation.ranks[static_cast<std::size_t>(rank)].peak_memory);
@@ -319,12 +308,14 @@ inline Estimate estimate(Model const& model, Hardware const& hardware, Configura
         }
         if (sum.memory.total() > result.fullest.total()) result.fullest = sum.memory;
         result.memory_mean += sum.memory.total() / schedule.ranks();
-        result.bytes.add(sum.sent, static_cast<double>(c.devices() / c.pp)); // ranks at this place of the pipeline
+        double const alike = static_cast<double>(c.devices() / c.pp); // ranks at this place of the pipeline
+        result.bytes.add(sum.sent, alike);
+        result.flops += alike * sum.flops;
     }
     result.step_s = run.seconds + end;
     result.shares.bubble = run.seconds - static_cast<double>(c.micro_batches()) * slowest;
     result.tokens_per_s = c.tokens() / result.step_s;
-    result.mfu = model_flops_per_token(model, c.seq) * c.tokens() /
+    result.mfu = model_flops_per_token(model, c.seq).reported * c.tokens() /
                  (result.step_s * hardware.peak(c.element) * static_cast<double>(c.devices()));
     result.memory_peak = result.fullest.total();
     result.fits = result.memory_peak <= hardware.memory_bytes;

@@ -1,73 +1,180 @@
-// The sizes of a language model: a transformer, dense or with experts, or Mamba-2.
+// A model to be planned: its description, and what its parts do on a rank. The planner knows nothing else of it.
 #pragma once
 
-#include <pentad/planner/formulas/experts.hpp>
+#include <pentad/model/model.hpp>
+#include <pentad/model/parts.hpp>
+#include <pentad/planner/configuration.hpp>
+#include <pentad/planner/pass.hpp>
 
+#include <algorithm>
+#include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace pentad::planner {
 
-enum class FeedForward { swiglu, gelu };
+/// All that the account of a part depends on.
+struct PartShape {
+    std::int64_t ep = 1, cp = 1, tp = 1;
+    std::int64_t nodes = 1; ///< that the ranks of ep lie on, where dispatch goes by node
+    std::int64_t micro_batch = 1, seq = 1;
+    bool sequence_parallel = false, zigzag = true;
+    Recompute recompute = Recompute::none;
+    ContextStrategy context = ContextStrategy::ring;
+    Element element = Element::bf16;
+    double imbalance = 1; ///< of experts: rows of the fullest rank over the mean
 
-/// Grouped-query attention (Ainslie et al. 2023). With `kv_rank`, multi-head latent attention (DeepSeek-V2, section
-/// 2.1): queries and keys have head_dim elements without and rope_dim with rotary embedding, values value_dim.
-struct AttentionShape {
-    std::int64_t heads = 0; ///< 0: no attention
-    std::int64_t kv_heads = 0;
-    std::int64_t head_dim = 0;
-    std::int64_t query_rank = 0, kv_rank = 0, rope_dim = 0, value_dim = 0;
-
-    [[nodiscard]] bool is_latent() const { return kv_rank > 0; }
-    /// Elements of a head's query and key, and of its value and output.
-    [[nodiscard]] std::int64_t key_width() const { return head_dim + rope_dim; }
-    [[nodiscard]] std::int64_t value_width() const { return is_latent() ? value_dim : head_dim; }
+    friend auto operator<=>(PartShape const&, PartShape const&) = default;
 };
 
-/// Experts behind a softmax or sigmoid router, each a feed-forward block of width `ffn`.
-struct ExpertShape {
-    std::int64_t count = 0; ///< 0: dense
-    std::int64_t top_k = 0;
-    std::int64_t ffn = 0;
-    std::int64_t shared = 0; ///< experts that every token goes to
-    std::int64_t every = 1;  ///< layers first + every - 1, first + 2 every - 1, ... have experts
-    std::int64_t first = 0;  ///< as many layers are dense before
-    bool has_bias = false;   ///< the router adds one to each expert to balance their loads (DeepSeek-V3, section 2.1.2)
-    double imbalance = 1;    ///< rows of the fullest rank over the mean
-    std::optional<SentRows> sent = std::nullopt; ///< by a rank for each of its tokens; none: as sent_rows() has it
+/// The parts of a model, added up.
+struct Parts {
+    PartSums embedding, head;
+    std::vector<PartSums> blocks; ///< of each kind
+    double stream = 0;            ///< bytes of the residual stream on a rank
 };
 
-/// Mamba-2 (Dao and Gu 2024, section 7): `heads` heads of `head_dim`, a state of `state` for each group.
-struct MambaShape {
-    std::int64_t heads = 0; ///< 0: none
-    std::int64_t head_dim = 0;
-    std::int64_t state = 0;
-    std::int64_t groups = 1;
-    std::int64_t convolution = 4;
-    std::int64_t chunk = 256;
-
-    [[nodiscard]] std::int64_t inner() const { return heads * head_dim; }
+/// Rows that a rank sends to others for one of its tokens in one dispatch.
+struct SentRowsOfToken {
+    double across = 0; ///< to other nodes, where a token goes once to each
+    double inside = 0; ///< to other ranks of its node; in one hop, of all of ep
 };
 
-/// A model: every layer mixes tokens by attention or by a state space, then has a feed-forward block, experts or none.
-struct Model {
+/// A model that train/planned.hpp makes. Copies share what they have found out.
+class Model {
+  public:
+    /// Runs the parts of the model dry. @throws std::invalid_argument where they cannot be laid out so
+    using DryRunner = std::function<PartAccounts(PartShape const&)>;
+
     std::string name = {};
-    std::int64_t layers = 0;
-    std::int64_t hidden = 0;
-    std::int64_t vocab = 0;
-    std::int64_t ffn = 0; ///< 0: no dense feed-forward block
-    FeedForward feed_forward = FeedForward::swiglu;
-    AttentionShape attention = {};
-    ExpertShape experts = {};
-    MambaShape mamba = {};
-    bool ties_embeddings = false;
-    bool has_biases = false;    ///< of products and norms, as in GPT-2
-    std::int64_t positions = 0; ///< learned position embeddings
+    double imbalance = 1; ///< of experts: rows of the fullest rank over the mean
+    /// Rows that were counted in a run; none: as even routing has them.
+    std::optional<SentRowsOfToken> sent = std::nullopt;
 
-    [[nodiscard]] bool has_experts(std::int64_t layer) const {
-        return experts.count > 0 && layer >= experts.first && (layer - experts.first + 1) % experts.every == 0;
+    Model() = default;
+    /// @param kinds the kind of each block: those of one kind are alike
+    Model(std::string title, model::Model description, std::vector<std::size_t> kinds, DryRunner runner)
+        : name(std::move(title)),
+          known_(std::make_shared<Known>(std::move(description), std::move(kinds), std::move(runner))) {
+        for (auto const kind : known_->kinds) count_ = std::max(count_, kind + 1);
     }
+
+    [[nodiscard]] model::Model const& description() const { return known_->description; }
+    [[nodiscard]] std::int64_t layers() const { return static_cast<std::int64_t>(known_->kinds.size()); }
+    /// How many kinds of blocks there are, and of which one is.
+    [[nodiscard]] std::size_t kinds() const { return count_; }
+    [[nodiscard]] std::size_t kind_of(std::int64_t layer) const {
+        return known_->kinds[static_cast<std::size_t>(layer)];
+    }
+    /// The experts of the first block that has any, or null.
+    [[nodiscard]] model::Experts const* experts() const { return known_->description.first<model::Experts>(); }
+
+    /// The parts, run dry once for each shape. @throws std::invalid_argument where they cannot be laid out so
+    [[nodiscard]] Parts const& parts(Configuration const& c, std::int64_t nodes) const {
+        auto const& entry = look_up(shape(c, nodes));
+        if (!entry.why_not.empty()) throw std::invalid_argument(entry.why_not);
+        return entry.parts;
+    }
+    /// Why they cannot be laid out so; empty where they can.
+    [[nodiscard]] std::string const& why_not(Configuration const& c) const { return look_up(shape(c, 1)).why_not; }
+    /// All that was recorded. @throws std::invalid_argument where they cannot be laid out so
+    [[nodiscard]] PartAccounts accounts(Configuration const& c, std::int64_t nodes) const {
+        return known_->runner(shape(c, nodes));
+    }
+
+  private:
+    using ParameterList = std::shared_ptr<std::vector<ParameterAccount> const>;
+    struct Entry {
+        Parts parts;
+        std::string why_not;
+    };
+    struct Known {
+        Known(model::Model d, std::vector<std::size_t> k, DryRunner r)
+            : description(std::move(d)), kinds(std::move(k)), runner(std::move(r)) {}
+        model::Model description;
+        std::vector<std::size_t> kinds;
+        DryRunner runner;
+        std::map<PartShape, Entry> entries;
+        /// They depend on little: the same lists serve many shapes.
+        std::map<std::tuple<std::int64_t, std::int64_t, bool, Element>, std::vector<ParameterList>> parameters;
+    };
+
+    [[nodiscard]] PartShape shape(Configuration const& c, std::int64_t nodes) const {
+        return {.ep = c.ep,
+                .cp = c.cp,
+                .tp = c.tp,
+                .nodes = nodes,
+                .micro_batch = c.micro_batch,
+                .seq = c.seq,
+                .sequence_parallel = c.sequence_parallel,
+                .zigzag = c.zigzag,
+                .recompute = c.recompute,
+                .context = c.context,
+                .element = c.element,
+                .imbalance = imbalance};
+    }
+    [[nodiscard]] Entry const& look_up(PartShape const& shape) const {
+        auto const [at, is_new] = known_->entries.try_emplace(shape);
+        if (is_new) try {
+                auto const accounts = known_->runner(shape);
+                auto& parts = at->second.parts;
+                parts = {sums_of(accounts.embedding), sums_of(accounts.head), {}, accounts.stream};
+                for (auto const& block : accounts.blocks) parts.blocks.push_back(sums_of(block));
+                auto& lists = known_->parameters[{shape.ep, shape.tp, shape.sequence_parallel, shape.element}];
+                auto const keep = [&](std::size_t i, PartSums& part, PartAccount const& account) {
+                    if (i == lists.size())
+                        lists.push_back(std::make_shared<std::vector<ParameterAccount> const>(account.parameters));
+                    part.parameters = lists[i];
+                };
+                keep(0, parts.embedding, accounts.embedding);
+                keep(1, parts.head, accounts.head);
+                for (std::size_t i = 0; i < parts.blocks.size(); ++i) keep(2 + i, parts.blocks[i], accounts.blocks[i]);
+            } catch (std::invalid_argument const& error) {
+                at->second.why_not = error.what();
+            }
+        return at->second;
+    }
+
+    std::shared_ptr<Known> known_;
+    std::size_t count_ = 0;
 };
+
+/// Parameters of the model, each counted once; and those that a token meets: of routed experts its top_k, all of the
+/// embedding and the head, as the models' cards count.
+struct ParameterCount {
+    double total = 0, active = 0;
+};
+[[nodiscard]] inline ParameterCount parameters(Model const& model) {
+    Configuration const alone{.seq = 8, .element = Element::f32};
+    auto const& parts = model.parts(alone, 1);
+    ParameterCount count;
+    auto const* experts = model.experts();
+    auto const add = [&](PartSums const& part) {
+        for (auto const& parameter : *part.parameters) {
+            bool const is_routed = experts != nullptr && parameter.sharded.contains("ep");
+            double const met =
+                is_routed ? static_cast<double>(experts->top_k) / static_cast<double>(experts->count) : 1;
+            count.total += parameter.elements;
+            count.active += met * parameter.elements;
+        }
+    };
+    add(parts.embedding);
+    for (std::int64_t layer = 0; layer < model.layers(); ++layer) add(parts.blocks[model.kind_of(layer)]);
+    for (auto const& parameter : *parts.head.parameters)
+        if (!model.description().ties_embeddings || parameter.name != parts.embedding.parameters->front().name) {
+            count.total += parameter.elements;
+            count.active += parameter.elements;
+        }
+    return count;
+}
 
 } // namespace pentad::planner

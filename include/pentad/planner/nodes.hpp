@@ -62,7 +62,8 @@ inline NodesOfGroups nodes_of(Configuration const& c, std::string_view axis, std
 /// one choice, and where nodes have different numbers of the ranks of a group (experts/dispatch.hpp). Training decides
 /// for each group; where groups differ, all are planned in one hop.
 inline std::int64_t dispatch_nodes(Model const& model, AxisGroups const& groups, std::int64_t per_node) {
-    if (groups.extent == 1 || model.experts.top_k < 2) return 1;
+    auto const* experts = model.experts();
+    if (groups.extent == 1 || experts == nullptr || experts->top_k < 2) return 1;
     auto const each = nodes_of(groups, per_node).each;
     return each == 0 ? 1 : groups.extent / each;
 }
@@ -83,12 +84,6 @@ inline std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model,
     std::sort(found.begin(), found.end());
     found.erase(std::unique(found.begin(), found.end()), found.end());
     return found;
-}
-
-/// Rows that a rank sends for one of its tokens in one dispatch to so many nodes, where all experts are as likely.
-inline SentRows sent_rows_of_a_token(Model const& model, Configuration const& c, std::int64_t nodes) {
-    return model.experts.sent.value_or(sent_rows(
-        {.tokens = c.ep, .top_k = model.experts.top_k, .ranks = c.ep, .experts = model.experts.count, .nodes = nodes}));
 }
 
 } // namespace pentad::planner

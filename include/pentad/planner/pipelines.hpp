@@ -23,6 +23,13 @@ struct Run {
     double seconds = 0;              ///< of the whole run
 };
 
+/// Whether the two parts of backward passes are instructions of their own.
+inline bool splits_backward(pipeline::Schedule const& schedule) {
+    for (auto const& instruction : schedule.instructions.front())
+        if (instruction.operation == pipeline::Operation::backward_data) return true;
+    return false;
+}
+
 /// Not for several threads at once.
 class Pipelines {
   public:

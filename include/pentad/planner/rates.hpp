@@ -1,17 +1,21 @@
 // How long an operation takes on a machine, and what bounds it.
 #pragma once
 
+#include <pentad/planner/account.hpp>
 #include <pentad/planner/hardware.hpp>
 #include <pentad/planner/nodes.hpp>
-#include <pentad/planner/work.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace pentad::planner {
 
@@ -52,29 +56,43 @@ class Rates {
         return rates;
     }
 
-    /// Seconds on the device, or on the network. Products take their memory traffic on top of their FLOPs, which is
-    /// what makes small ones slow.
-    [[nodiscard]] double seconds(Operation const& x) const {
-        double const memory = x.bytes / hardware_->memory_bandwidth;
-        switch (x.kind) {
-        case Kind::product:
-            return x.flops / peak_ + memory;
-        case Kind::attention:
-            return x.flops / (peak_ * attention_efficiency) + memory;
-        case Kind::vector:
-            return memory;
-        default:
-            return (x.is_message ? messages(x.axis, x.bytes, x.messages) : collective(x.axis, x.bytes, x.messages)) +
-                   meeting(at(x.axis).extent, x.meetings);
+    /// Seconds on the device. Products take their memory traffic on top of their FLOPs, which is what makes small ones
+    /// slow.
+    [[nodiscard]] double products(double flops, double bytes) const { return flops / peak_ + passes(bytes); }
+    [[nodiscard]] double attention(double flops, double bytes) const {
+        return flops / (peak_ * attention_efficiency) + passes(bytes);
+    }
+    [[nodiscard]] double passes(double bytes) const { return bytes / hardware_->memory_bandwidth; }
+    /// Seconds of the host, which starts so many operations.
+    [[nodiscard]] double dispatch(double operations) const { return operations * hardware_->dispatch_s; }
+    /// Seconds on the network.
+    [[nodiscard]] double exchanges(std::string_view axis, Traffic const& x) const {
+        double seconds = 0;
+        if (x.bytes > 0 || x.rounds > 0) seconds += collective(axis, x.bytes, x.rounds);
+        if (x.message_bytes > 0 || x.messages > 0) seconds += messages(axis, x.message_bytes, x.messages);
+        return seconds + (x.meetings > 0 ? meeting(at(axis).extent, x.meetings) : 0);
+    }
+
+    /// Seconds of one thing that a dry run recorded, and what bounds it. On the mesh it may take no time at all.
+    [[nodiscard]] std::pair<double, Bound> of(observe::Work const& x, std::span<MeshAxisValue const> mesh) const {
+        using observe::WorkKind;
+        double compute = 0, memory = passes(x.bytes), network = 0;
+        if (x.kind == WorkKind::product) compute = x.flops / peak_;
+        if (x.kind == WorkKind::attention || x.kind == WorkKind::scan)
+            compute = x.flops / (peak_ * attention_efficiency);
+        if (x.kind == WorkKind::exchange) {
+            MeshPart part;
+            PassTraffic traffic;
+            add_traffic(part, traffic, detail::sum_of(x), mesh, std::nullopt);
+            for (std::size_t axis = 0; axis < traffic_axes; ++axis)
+                if (traffic[axis].meetings > 0) network += exchanges(traffic_axis(axis), traffic[axis]);
+            if (network == 0) return {0, Bound::network};
+            compute = memory = 0;
         }
+        double const device = compute + memory + network, host = dispatch(1);
+        if (host > device) return {host, Bound::dispatch};
+        return {device, network > 0 ? Bound::network : compute > memory ? Bound::compute : Bound::memory};
     }
-    [[nodiscard]] Bound bound(Operation const& x) const {
-        if (x.dispatches * hardware_->dispatch_s > seconds(x)) return Bound::dispatch;
-        if (x.kind == Kind::communication) return Bound::network;
-        double const efficiency = x.kind == Kind::attention ? attention_efficiency : 1;
-        return x.flops / (peak_ * efficiency) > x.bytes / hardware_->memory_bandwidth ? Bound::compute : Bound::memory;
-    }
-    [[nodiscard]] double dispatch(Operation const& x) const { return x.dispatches * hardware_->dispatch_s; }
 
     /// A collective along an axis: `bytes` that each rank sends, in `messages` rounds.
     [[nodiscard]] double collective(std::string_view axis, double bytes, double messages) const {

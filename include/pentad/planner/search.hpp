@@ -84,7 +84,7 @@ void for_each_mesh(Request const& request, F&& f) {
                 for (auto const pp : divisors(n / tp / cp / ep)) {
                     c.tp = tp, c.cp = cp, c.ep = ep, c.pp = pp, c.dp = n / tp / cp / ep / pp;
                     if (!wanted(request.tp, tp) || !wanted(request.cp, cp) || !wanted(request.ep, ep) ||
-                        !wanted(request.pp, pp) || !wanted(request.dp, c.dp) || pp > request.model.layers ||
+                        !wanted(request.pp, pp) || !wanted(request.dp, c.dp) || pp > request.model.layers() ||
                         request.global_batch % (c.dp * ep) != 0)
                         continue;
                     auto const share = request.global_batch / (c.dp * ep);
@@ -128,7 +128,7 @@ inline std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request c
         auto const* generator = pipeline::find_generator(name);
         if (generator == nullptr) continue;
         for (std::int64_t chunks = 1; chunks <= std::max(request.most_chunks, request.chunks.value_or(1)); ++chunks) {
-            if ((request.chunks && *request.chunks != chunks) || chunks * c.pp > request.model.layers ||
+            if ((request.chunks && *request.chunks != chunks) || chunks * c.pp > request.model.layers() ||
                 !generator->takes_chunks(static_cast<int>(chunks)))
                 continue;
             if (name == "interleaved-1f1b" && chunks == 1 && !request.chunks) continue; // is 1F1B

@@ -36,29 +36,6 @@ struct Service {
     }
 };
 
-/// What a layer keeps of a request on a rank, for each token and once.
-struct LayerCache {
-    double token = 0, request = 0; ///< bytes
-};
-
-/// Keys and values of the rank's heads; with latent attention the latent vector and the rotary key, on every rank of tp
-/// (DeepSeek-V2, section 2.1.2); of Mamba-2 the state, in accumulators, and what the convolution looks back at.
-inline LayerCache layer_cache(Model const& model, Service const& service) {
-    double const size = size_of(service.element), tp = static_cast<double>(service.tp);
-    if (auto const& a = model.attention; a.is_latent())
-        return {.token = size * static_cast<double>(a.kv_rank + a.rope_dim)};
-    if (auto const& a = model.attention; a.heads > 0) {
-        double const heads = std::max(1.0, static_cast<double>(a.kv_heads) / tp);
-        return {.token = size * heads * static_cast<double>(a.key_width() + a.value_width())};
-    }
-    auto const& m = model.mamba;
-    double const inner = static_cast<double>(m.inner()) / tp;
-    double const groups = std::max(1.0, static_cast<double>(m.groups) / tp);
-    return {.request =
-                accumulator_size(service.element) * inner * static_cast<double>(m.state) +
-                size * (inner + 2 * groups * static_cast<double>(m.state)) * static_cast<double>(m.convolution - 1)};
-}
-
 /// What a service can do with as many requests a second, or with as many as it can take.
 struct ServingEstimate {
     double first_token_s = 0; ///< of a prompt that does not wait
@@ -147,83 +124,55 @@ class Serving {
     }
 
   private:
-    /// Calls f(layer) once for each kind of layer, and adds up what it gives as often as the stages have that kind.
-    template <class F>
-    [[nodiscard]] std::vector<double> sums(F&& of_layer, double embedding, double head) const {
-        auto const kinds = layer_kinds(model_);
-        double const dense = kinds.dense < 0 ? 0 : of_layer(kinds.dense);
-        double const expert = kinds.expert < 0 ? 0 : of_layer(kinds.expert);
-        std::vector<double> list;
-        for (auto const& stage : stage_shapes(model_, service_.pp)) {
-            double& sum = list.emplace_back((stage.is_first ? embedding : 0) + (stage.is_last ? head : 0));
-            for (std::int64_t layer = stage.first; layer < stage.first + stage.count; ++layer)
-                sum += model_.has_experts(layer) ? expert : dense;
-        }
-        return list;
+    [[nodiscard]] Account account_of(Configuration const& c) const {
+        return Account(model_, c, 1, dispatch_nodes(model_, c, hardware_.devices_per_node));
     }
     /// Forward through each stage, where every token also attends to `context` that were there before. Only the last
     /// token of a sequence needs logits.
     [[nodiscard]] std::vector<double> stage_seconds(Configuration const& c, double context) const {
         Rates const rates(hardware_, c);
-        auto const nodes = dispatch_nodes(model_, c, hardware_.devices_per_node);
-        auto const forward = [&](Configuration const& pass, auto&& list_work) {
-            Work work(model_, pass, nodes);
-            list_work(work);
-            double sum = 0;
-            for (auto const& x : work.operations())
-                if (x.direction == Direction::forward) sum += rates.seconds(x);
-            return sum;
-        };
-        auto const last_tokens = service_.pass(c.micro_batch, 1);
-        return sums(
-            [&](std::int64_t layer) {
-                return forward(c, [&](Work& work) { work.layer(layer); }) +
-                       (context > 0 && model_.attention.heads > 0 ? rates.seconds(attention_to(c, context)) : 0);
-            },
-            forward(c, [](Work& work) { work.embedding(); }), forward(last_tokens, [](Work& work) { work.head(); }));
+        auto const all = account_of(c), last = account_of(service_.pass(c.micro_batch, 1));
+        std::vector<double> list;
+        for (auto const& stage : stage_shapes(model_, service_.pp)) {
+            double& sum = list.emplace_back(0);
+            all.for_each_kind(stage, [&](MeshPart const& part, double count) {
+                bool const is_head = &part == &all.parts().back();
+                sum += count * (forward_seconds(is_head ? last.parts().back() : part, rates) +
+                                rates.attention(attention_flops(part, c, context), attention_bytes(part, c, context)));
+            });
+        }
+        return list;
     }
-    /// Attention to what is in the cache: all of it is read. With latent attention the queries are taken to the latent
-    /// space, and the outputs from there (DeepSeek-V2, appendix C): the products for a token are the same.
-    [[nodiscard]] Operation attention_to(Configuration const& c, double context) const {
-        auto const& a = model_.attention;
-        double const widths =
-            static_cast<double>(a.is_latent() ? 2 * a.kv_rank + a.rope_dim : a.key_width() + a.value_width());
-        double const pairs = static_cast<double>(c.micro_batch * c.seq) * context;
-        return {.name = "cache",
-                .kind = Kind::attention,
-                .flops = 2 * pairs * static_cast<double>(a.heads) / static_cast<double>(c.tp) * widths,
-                .bytes = static_cast<double>(c.micro_batch) * context * layer_cache(model_, service_).token};
+    [[nodiscard]] static double forward_seconds(MeshPart const& part, Rates const& rates) {
+        return detail::part_time(part, rates).forward.device;
+    }
+    /// Attention to what is in the cache: all of it is read.
+    [[nodiscard]] static double attention_flops(MeshPart const& part, Configuration const& c, double context) {
+        return static_cast<double>(c.micro_batch * c.seq) * context * part.sums->state.flops;
+    }
+    [[nodiscard]] static double attention_bytes(MeshPart const& part, Configuration const& c, double context) {
+        return static_cast<double>(c.micro_batch) * context * part.sums->state.token;
     }
     [[nodiscard]] double message(Configuration const& c) const {
-        if (c.pp == 1) return 0;
-        double const elements = static_cast<double>(c.micro_batch * c.seq * model_.hidden);
-        return Rates(hardware_, c).message(pp::name, size_of(c.element) * elements);
+        return c.pp == 1 ? 0 : Rates(hardware_, c).message(pp::name, account_of(c).stream());
     }
     void measure_memory() {
         auto const c = service_.pass(1, service_.prompt);
-        auto const mesh = mesh_of(c, model_);
-        auto const bytes = [&](auto&& list_weights) {
-            Weights weights(model_, c);
-            list_weights(weights);
-            double elements = 0;
-            for (auto const& weight : weights.list()) elements += weight.local_elements(mesh);
-            return size_of(c.element) * elements;
-        };
-        bool const has_table = !model_.ties_embeddings || c.pp > 1;
-        auto const weights =
-            sums([&](std::int64_t layer) { return bytes([&](Weights& w) { w.layer(layer); }); },
-                 bytes([](Weights& w) { w.embedding(); }), bytes([&](Weights& w) { w.head(has_table); }));
-        auto const cache = layer_cache(model_, service_);
+        auto const account = account_of(c);
         double const length = static_cast<double>(service_.prompt + service_.output);
-        auto const caches = sums([&](std::int64_t) { return cache.request + length * cache.token; }, 0, 0);
-        // The stream, what comes of it, and the widest that a block makes of it.
-        auto const& e = model_.experts;
-        double const inner = static_cast<double>(3 * std::max(model_.ffn, e.top_k * e.ffn)) / static_cast<double>(c.tp);
-        workspace_ = size_of(c.element) * static_cast<double>(c.seq) * (3 * static_cast<double>(model_.hidden) + inner);
+        for (auto const& part : account.parts()) workspace_ = std::max(workspace_, part.sums->forward_peak);
         largest_batch_ = std::numeric_limits<double>::infinity();
-        for (std::size_t i = 0; i < weights.size(); ++i) {
-            double const room = (hardware_.memory_bytes - weights[i] - workspace_) / caches[i];
-            if (room < largest_batch_) largest_batch_ = room, weights_ = weights[i], cache_ = caches[i];
+        for (auto const& stage : stage_shapes(model_, service_.pp)) {
+            double weights = 0, cache = 0;
+            account.for_each_kind(stage, [&](MeshPart const& part, double count) {
+                part.for_each_parameter([&](ParameterAccount const& parameter) {
+                    weights += count * size_of(c.element) * parameter.elements;
+                });
+                auto const& state = part.sums->state;
+                cache += count * (state.sequence + length * state.token);
+            });
+            double const room = (hardware_.memory_bytes - weights - workspace_) / cache;
+            if (room < largest_batch_) largest_batch_ = room, weights_ = weights, cache_ = cache;
         }
         largest_batch_ = std::max(std::floor(largest_batch_), 0.0);
     }

@@ -59,9 +59,11 @@ inline std::vector<ServingPlan> search_serving(ServingRequest const& request) {
     auto const wanted = [](std::optional<std::int64_t> given, std::int64_t n) { return !given || *given == n; };
     for (std::int64_t tp = 1; tp <= devices; ++tp) {
         if (devices % tp != 0 || !wanted(request.tp, tp)) continue;
-        for (std::int64_t pp = 1; pp <= std::min(devices / tp, request.model.layers); ++pp) {
+        for (std::int64_t pp = 1; pp <= std::min(devices / tp, request.model.layers()); ++pp) {
             if (devices % (tp * pp) != 0 || !wanted(request.pp, pp)) continue;
-            for (std::int64_t ep = 1; ep <= std::max<std::int64_t>(request.model.experts.count, 1); ++ep) {
+            auto const* experts = request.model.experts();
+            for (std::int64_t ep = 1; ep <= (experts == nullptr ? 1 : static_cast<std::int64_t>(experts->count));
+                 ++ep) {
                 std::int64_t const dp = devices / (tp * pp * ep);
                 if (devices % (tp * pp * ep) != 0 || !wanted(request.ep, ep) || !wanted(request.dp, dp)) continue;
                 Service const service{.dp = dp,

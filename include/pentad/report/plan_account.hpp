@@ -37,7 +37,7 @@ namespace detail {
 
 /// Operations of one name.
 struct OperationTime {
-    std::string_view name;
+    std::string name;
     bool sends = false;
     double forward = 0, backward = 0, longest = 0;
     planner::Bound bound = planner::Bound::compute; ///< of the longest
@@ -45,28 +45,50 @@ struct OperationTime {
     [[nodiscard]] double seconds() const { return forward + backward; }
 };
 
+/// "attention: gemm", for a product that is part of "attention forward".
+inline std::string operation_name(observe::Work const& x) {
+    std::string scope(x.scope), name(x.name);
+    for (auto const* const pass : {" forward", " backward", " weights"})
+        if (scope.ends_with(pass)) scope.resize(scope.size() - std::string_view(pass).size());
+    for (auto const* const pass : {"_forward", "_backward_data", "_backward_weight", "_backward"})
+        if (name.ends_with(pass)) {
+            name.resize(name.size() - std::string_view(pass).size());
+            break;
+        }
+    if (name.starts_with("pentad::")) name.erase(0, std::string_view("pentad::").size());
+    std::replace(name.begin(), name.end(), '_', ' ');
+    if (name.starts_with(scope + " ")) name.erase(0, scope.size() + 1);
+    return scope.empty() || scope == name ? name : scope + ": " + name;
+}
+
 /// What all stages do for a micro-batch, the longest first.
 inline std::vector<OperationTime> operation_times(planner::Model const& model, planner::Hardware const& hardware,
                                                   planner::Configuration const& c) {
-    planner::Account const account(model, c, 1, planner::dispatch_nodes(model, c, hardware.devices_per_node));
+    auto const nodes = planner::dispatch_nodes(model, c, hardware.devices_per_node);
+    auto const accounts = model.accounts(c, nodes);
     planner::Rates const rates(hardware, c);
+    auto const mesh = planner::mesh_of(c, model, 1, nodes);
     std::vector<OperationTime> list;
-    for (auto const& stage : planner::stage_shapes(model, c.pp))
-        account.for_each_part(stage, [&](planner::PartAccount const& part) {
-            for (auto const& x : part.operations) {
-                bool const sends = x.kind == planner::Kind::communication;
+    auto const add_part = [&](planner::PartAccount const& part, double times) {
+        for (auto const* pass : {&part.forward, &part.backward_data, &part.backward_weight})
+            for (auto const& x : pass->work) {
+                auto const [seconds, bound] = rates.of(x, mesh);
+                if (seconds == 0) continue;
+                auto const name = operation_name(x);
+                bool const sends = x.kind == observe::WorkKind::exchange;
                 auto found = std::find_if(list.begin(), list.end(), [&](auto const& known) {
-                    return known.name == x.name && known.sends == sends;
+                    return known.name == name && known.sends == sends;
                 });
-                if (found == list.end()) found = list.insert(found, {.name = x.name, .sends = sends});
-                double const seconds = std::max(rates.seconds(x), rates.dispatch(x));
-                bool const is_forward = x.direction == planner::Direction::forward;
-                (is_forward ? found->forward : found->backward) += seconds;
-                if (is_forward && c.recompute == planner::Recompute::full && account.is_layer(part))
-                    found->backward += seconds;
-                if (seconds > found->longest) found->longest = seconds, found->bound = rates.bound(x);
+                if (found == list.end()) found = list.insert(found, {.name = name, .sends = sends});
+                (pass == &part.forward ? found->forward : found->backward) += times * seconds;
+                if (seconds > found->longest) found->longest = seconds, found->bound = bound;
             }
-        });
+    };
+    add_part(accounts.embedding, 1);
+    for (auto const& stage : planner::stage_shapes(model, c.pp))
+        for (std::size_t kind = 0; kind < stage.of_kind.size(); ++kind)
+            if (stage.of_kind[kind] > 0) add_part(accounts.blocks[kind], stage.of_kind[kind]);
+    add_part(accounts.head, 1);
     std::sort(list.begin(), list.end(), [](auto const& a, auto const& b) { return a.seconds() > b.seconds(); });
     return list;
 }
@@ -106,8 +128,8 @@ inline std::string plan_account(planner::Model const& model, planner::Hardware c
     for (auto const& x : times) all += x.seconds();
     rows = {{"  ", "forward", "backward", "share", "bound by"}};
     for (auto const& x : times)
-        rows.push_back({"  " + std::string(x.name) + (x.sends ? " (sent)" : ""), duration(x.forward),
-                        duration(x.backward), percent(x.seconds() / all),
+        rows.push_back({"  " + x.name + (x.sends ? " (sent)" : ""), duration(x.forward), duration(x.backward),
+                        percent(x.seconds() / all),
                         std::string(planner::bound_names[static_cast<std::size_t>(x.bound)])});
     section("operations of a micro-batch in all stages: " + duration(all), rows);
 

@@ -134,21 +134,30 @@ class PlanRemarks {
                                       duration(here_.step_s)));
     }
 
+    /// Rows that a rank sends to other nodes for one of its tokens in a dispatch.
+    [[nodiscard]] double rows_between_nodes(std::int64_t nodes) const {
+        double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(c_.cp);
+        for (auto const& block : model_.accounts(c_, nodes).blocks)
+            for (auto const& x : block.forward.work)
+                if (x.rows > 0 && (nodes == c_.ep || x.cost.axes[0] == outer<ep>::name)) return x.rows / tokens;
+        return 0;
+    }
     /// Rajbhandari et al. 2022 (DeepSpeed-MoE): whole experts on each rank; all-to-all within a node where it can be.
     void experts() {
-        auto const& e = model_.experts;
-        if (c_.ep == 1) return;
+        auto const* e = model_.experts();
+        if (c_.ep == 1 || e == nullptr) return;
+        auto const count = static_cast<std::int64_t>(e->count);
         double const seconds = here_.shares.communication[ep::name];
-        std::string const held = extent("ep", c_.ep) + " divides the experts, " + std::to_string(e.count / c_.ep) +
-                                 " of " + std::to_string(e.count) + " on each rank";
+        std::string const held = extent("ep", c_.ep) + " divides the experts, " + std::to_string(count / c_.ep) +
+                                 " of " + std::to_string(count) + " on each rank";
         if (nodes(ep::name) == 1)
             say(true, held + ", and stays within a node: the rows take " + of_step(seconds) + " at " +
                           speed(rates_, ep::name));
         else {
             auto const sent_to = planner::dispatch_nodes(model_, c_, hardware_.devices_per_node);
-            double const rows = planner::sent_rows_of_a_token(model_, c_, sent_to).across;
+            double const rows = rows_between_nodes(sent_to);
             say(false, held + ", but spans " + std::to_string(nodes(ep::name)) + " nodes: the rows, " +
-                           (sent_to == 1 ? std::to_string(e.top_k) + " for each token"
+                           (sent_to == 1 ? std::to_string(e->top_k) + " for each token"
                                          : detail::three_figures(rows) + " for each token between nodes") +
                            ", take " + of_step(seconds) + " at " + speed(rates_, ep::name));
         }
@@ -171,11 +180,11 @@ class PlanRemarks {
             say(false, bubble + (m < c_.pp ? ", as some stages always wait" : "") + "; from " + std::to_string(enough) +
                            " on it is small" + better);
         }
-        std::int64_t const rest = model_.layers % c_.pp;
+        std::int64_t const rest = model_.layers() % c_.pp;
         if (rest != 0)
-            say(false, std::to_string(model_.layers) + " layers do not divide by " + extent("pp", c_.pp) +
-                           ": some ranks have " + std::to_string(model_.layers / c_.pp + 1) +
-                           " and others wait for them with " + std::to_string(model_.layers / c_.pp));
+            say(false, std::to_string(model_.layers()) + " layers do not divide by " + extent("pp", c_.pp) +
+                           ": some ranks have " + std::to_string(model_.layers() / c_.pp + 1) +
+                           " and others wait for them with " + std::to_string(model_.layers() / c_.pp));
     }
 
     /// Rajbhandari et al. 2020: stage 1 costs nothing; from stage 2 on with several micro-batches see below.

@@ -14,15 +14,10 @@ namespace pentad::report {
 inline std::vector<std::string> not_in_trainer(planner::Model const& model, planner::Configuration const& c) {
     std::vector<std::string> list;
     if (c.zero > 1) list.push_back("ZeRO-" + std::to_string(c.zero) + ": it has stages 0 and 1");
-    if (c.recompute == planner::Recompute::selective)
-        list.emplace_back("selective recomputation: it has none and full");
-    if (model.attention.is_latent()) list.emplace_back("latent attention");
-    if (model.attention.heads == 0) list.emplace_back("Mamba-2");
-    if (model.experts.shared > 0) list.emplace_back("shared experts");
-    if (model.experts.first > 0) list.emplace_back("dense layers before those with experts");
-    if (model.feed_forward == planner::FeedForward::gelu) list.emplace_back("GELU");
-    if (model.has_biases) list.emplace_back("biases");
-    if (model.positions > 0) list.emplace_back("learned positions");
+    if (model.description().first<model::LatentAttention>() != nullptr) list.emplace_back("latent attention");
+    if (model.description().first<model::Mamba2>() != nullptr) list.emplace_back("Mamba-2");
+    if (auto const* experts = model.experts(); experts != nullptr && experts->has_balance_bias)
+        list.emplace_back("routers with a bias for balance");
     return list;
 }
 
@@ -38,8 +33,8 @@ inline std::string plan_types(planner::Model const& model, planner::Configuratio
             "\n" + "namespace plan {\nusing namespace pentad;\n\n" + "using Mesh = pentad::Mesh<" + axes + ">;\n" +
             "using Stream = " + (c.sequence_parallel ? "SequenceStream<" : "InvariantStream<") +
             std::string(name(c.element)) + ">; // the residual stream\n" +
-            "using Attention = context::" + (c.context == planner::ContextStrategy::ring ? "Ring<>" : "AllGather") +
-            ";\n" + "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
+            "using Attention = context::" + (c.context == ContextStrategy::ring ? "Ring<>" : "AllGather") + ";\n" +
+            "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
             "inline constexpr pipeline::GeneratorOptions schedule_options{.ranks = " + number(c.pp) +
             ", .micro_batches = " + number(c.micro_batches()) + ", .chunks = " + number(c.chunks) + "};\n" +
             "inline train::RunSettings settings(model::Model const& model) {\n    return {.model = model,\n            "
@@ -48,8 +43,10 @@ inline std::string plan_types(planner::Model const& model, planner::Configuratio
             ",\n            .seq = " + number(c.seq) +
             ",\n            .order = Order::" + (c.zigzag && c.cp > 1 ? "zigzag" : "contiguous") +
             ",\n            .context_strategy = ContextStrategy::" +
-            (c.context == planner::ContextStrategy::ring ? "ring" : "all_gather") +
+            (c.context == ContextStrategy::ring ? "ring" : "all_gather") +
             ",\n            .recompute = " + (c.recompute == planner::Recompute::full ? "true" : "false") +
+            ",\n            .recomputes_activations = " +
+            (c.recompute == planner::Recompute::selective ? "true" : "false") +
             ",\n            .zero_stage = " + number(c.zero) + "};\n}\n\n} // namespace plan\n";
     return text;
 }

@@ -2,12 +2,15 @@
 // A stage of the pipeline is a contiguous slice of the blocks.
 #pragma once
 
+#include <pentad/layers/positions.hpp>
 #include <pentad/layers/registry.hpp>
-#include <pentad/layers/rms_norm.hpp>
 #include <pentad/layers/stack.hpp>
 #include <pentad/layers/vocabulary.hpp>
+#include <pentad/layout/streams.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/train/stages.hpp>
+
+#include <Kokkos_Core.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -28,7 +31,8 @@ class LanguageModel {
     using Embedding = VocabEmbedding::on<Stream, Exec>;
     using Blocks = Stack<Stream, Exec>;
     using Registry = LayerRegistry<Stream, Exec>;
-    using Norm = RmsNorm::on<Stream, Exec>;
+    using Norm = StreamLayer<Stream, Exec>;
+    using Positions = LearnedPositions<Stream, Exec>;
     using Head = VocabHead<Overlap<4>>::on<Stream, Exec>;
     using Table = VocabTable<Stream, Exec>;
     using Activation = Tensor<Stream, Exec>;
@@ -38,7 +42,8 @@ class LanguageModel {
     struct Saved {
         typename Embedding::Saved embedding;
         typename Blocks::Saved blocks;
-        typename Norm::Saved norm;
+        typename Positions::Saved positions;
+        std::unique_ptr<SavedState> norm; ///< made at the first forward pass and used again
         typename Head::Saved head;
     };
 
@@ -72,8 +77,19 @@ class LanguageModel {
     static void discard(Saved& saved) {
         saved.embedding = {};
         saved.blocks.clear();
-        saved.norm = {};
+        saved.positions = {};
+        if (saved.norm) saved.norm->clear();
         saved.head = {};
+    }
+
+    /// What the blocks here keep of a sequence that is being written.
+    [[nodiscard]] observe::DecodingState decoding_state() const {
+        observe::DecodingState sum;
+        for (auto const& part : parts_) {
+            auto const one = part->blocks.decoding_state();
+            sum = {sum.token + one.token, sum.sequence + one.sequence, sum.flops + one.flops};
+        }
+        return sum;
     }
 
     template <class F>
@@ -86,6 +102,7 @@ class LanguageModel {
         auto& part = part_of(stage);
         bool const shares = part.head && !head_table_;
         if (part.embedding || (shares && !parts_.front()->embedding)) embedding_table_->for_each_parameter(f);
+        if (part.positions) part.positions->for_each_parameter(f);
         part.blocks.for_each_parameter(f);
         if (part.norm) part.norm->for_each_parameter(f);
         if (part.head && head_table_) head_table_->for_each_parameter(f);
@@ -95,7 +112,8 @@ class LanguageModel {
     struct Part {
         Blocks blocks;
         std::optional<Embedding> embedding{};
-        std::optional<Norm> norm{};
+        std::optional<Positions> positions{};
+        std::unique_ptr<Norm> norm{};
         std::optional<Head> head{};
 
         explicit Part(Blocks made) : blocks(std::move(made)) {}
@@ -106,23 +124,33 @@ class LanguageModel {
 
     static Activation through_blocks(Part const& part, Pass<Exec>& pass, Activation x, Saved& saved) {
         if (part.embedding) x = redistribute<Stream>(part.embedding->forward(pass, saved.embedding));
+        if (part.positions) x = part.positions->forward(pass, std::move(x));
         return part.blocks.forward(pass, std::move(x), saved.blocks);
+    }
+    static Activation through_norm(Part const& part, Pass<Exec>& pass, Activation x, Saved& saved) {
+        if (!saved.norm) saved.norm = part.norm->make_saved();
+        return part.norm->forward(pass, std::move(x), *saved.norm);
     }
     static Gradient backward_data_of_head(Part const& part, Pass<Exec>& pass, Saved& saved) {
         auto dh = redistribute<dual_t<Stream>>(part.head->backward_data(pass, saved.head));
-        return part.norm->backward_data(pass, std::move(dh), saved.norm);
+        return part.norm->backward_data(pass, std::move(dh), *saved.norm);
     }
     void backward_weight_of_head(Part& part, Pass<Exec>& pass, Saved& saved) {
         part.head->backward_weight(pass, saved.head);
         complete_gradients(pass, head_table_ ? *head_table_ : *embedding_table_);
-        part.norm->backward_weight(pass, saved.norm);
+        part.norm->backward_weight(pass, *saved.norm);
         complete_gradients(pass, *part.norm);
     }
     static void backward_data_of_embedding(Part const& part, Pass<Exec>& pass, Gradient dy, Saved& saved) {
+        if (part.positions) dy = part.positions->backward_data(std::move(dy), saved.positions);
         part.embedding->backward_data(pass, redistribute<dual_t<typename Embedding::gives>>(std::move(dy)),
                                       saved.embedding);
     }
-    void backward_weight_of_embedding(Part const& part, Pass<Exec>& pass, Saved& saved) {
+    void backward_weight_of_embedding(Part& part, Pass<Exec>& pass, Saved& saved) {
+        if (part.positions) {
+            part.positions->backward_weight(pass, saved.positions);
+            complete_gradients(pass, *part.positions);
+        }
         part.embedding->backward_weight(pass, saved.embedding);
         complete_gradients(pass, *embedding_table_);
     }
@@ -149,8 +177,10 @@ LanguageModel<Stream, Exec>::LanguageModel(Setup<Exec> const& setup, model::Mode
         auto& part = *parts_.emplace_back(
             std::make_unique<Part>(Blocks(setup, model, registry, stage.first, stage.count, recompute)));
         if (stage.is_first) part.embedding.emplace(setup, *embedding_table_);
+        if (stage.is_first && model.positions > 0)
+            part.positions.emplace(setup, model.positions, "model.embed_positions.weight");
         if (!stage.is_last) continue;
-        part.norm.emplace(setup, "model.norm");
+        part.norm = registry.make_norm(setup, model.norm, "model.norm");
         part.head.emplace(setup, tied ? *embedding_table_ : *head_table_);
     }
 }
@@ -160,7 +190,7 @@ auto LanguageModel<Stream, Exec>::forward(int stage, Pass<Exec>& pass, Activatio
     auto const& part = part_of(stage);
     x = through_blocks(part, pass, std::move(x), saved);
     if (!part.head) return x;
-    auto h = part.norm->forward(pass, std::move(x), saved.norm);
+    auto h = through_norm(part, pass, std::move(x), saved);
     part.head->forward(pass, redistribute<typename Head::takes>(std::move(h)), saved.head);
     return {};
 }
@@ -169,7 +199,7 @@ template <class Stream, class Exec>
 auto LanguageModel<Stream, Exec>::logits(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const -> Logits {
     auto const& part = part_of(stage);
     x = through_blocks(part, pass, std::move(x), saved);
-    auto h = part.norm->forward(pass, std::move(x), saved.norm);
+    auto h = through_norm(part, pass, std::move(x), saved);
     return part.head->logits(pass, redistribute<typename Head::takes>(std::move(h)));
 }
 
@@ -204,5 +234,14 @@ void LanguageModel<Stream, Exec>::backward_weight(int stage, Pass<Exec>& pass, S
     part.blocks.backward_weight(pass, saved.blocks);
     if (part.embedding) backward_weight_of_embedding(part, pass, saved);
 }
+
+#if PENTAD_COMPILED_DECODER_LAYERS // with the target pentad::decoder_layers
+extern template class LanguageModel<InvariantStream<f64>, Kokkos::DefaultExecutionSpace>;
+extern template class LanguageModel<SequenceStream<f64>, Kokkos::DefaultExecutionSpace>;
+extern template class LanguageModel<InvariantStream<f32>, Kokkos::DefaultExecutionSpace>;
+extern template class LanguageModel<SequenceStream<f32>, Kokkos::DefaultExecutionSpace>;
+extern template class LanguageModel<InvariantStream<bf16>, Kokkos::DefaultExecutionSpace>;
+extern template class LanguageModel<SequenceStream<bf16>, Kokkos::DefaultExecutionSpace>;
+#endif
 
 } // namespace pentad::train

@@ -26,7 +26,8 @@ struct RunSettings {
     ContextStrategy context_strategy = ContextStrategy::ring;
     std::vector<std::size_t> stage_layers{}; ///< of each stage; none: as many for each
     bool balances_stages = false;            ///< by the time that layers take here
-    bool recompute = false;
+    bool recompute = false; ///< blocks keep their inputs alone, and compute the rest again in the backward pass
+    bool recomputes_activations = false; ///< of an MLP what lies between its products is computed again
     int zero_stage = 0; ///< 1: the optimizer state is sharded over the axes over which the gradients were partial
     /// A bucket of parameters is closed when it holds as many. Its gradients are reduced while the backward pass of the
     /// layers before goes on.
@@ -71,24 +72,5 @@ class NotFinite : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
-
-/// FLOPs of the model for a token, forward and backward: 6 for each weight of a product that the token meets, and the
-/// causal half of attention's 12 x heads x head_dim x seq a layer. Recomputation does not count.
-inline double model_flops_per_token(model::Model const& model, std::size_t seq) {
-    auto const number = [](std::size_t n) { return static_cast<double>(n); };
-    double const h = number(model.hidden);
-    double flops = 6 * h * number(model.vocab);
-    for (auto const& block : model.blocks)
-        for (auto const& [part, name, norm] : block.branches) {
-            if (auto const* a = part.as<model::Attention>())
-                flops += 6 * number(a->head_dim) *
-                         (2 * h * number(a->heads) + 2 * h * number(a->kv_heads) + number(a->heads) * number(seq));
-            if (auto const* mlp = part.as<model::GatedMlp>()) flops += 6 * 3 * h * number(mlp->width);
-            if (auto const* mlp = part.as<model::PlainMlp>()) flops += 6 * 2 * h * number(mlp->width);
-            if (auto const* experts = part.as<model::Experts>())
-                flops += 6 * (3 * h * number(experts->width) * number(experts->top_k) + h * number(experts->count));
-        }
-    return flops;
-}
 
 } // namespace pentad::train

@@ -2,8 +2,8 @@
 // values, and of an exchange of sequence for heads (Ulysses); and which rank of a causal ring computes how much.
 #pragma once
 
-#include <pentad/planner/formulas/attention.hpp>
-#include <pentad/planner/formulas/volume.hpp>
+#include <formulas/attention.hpp>
+#include <formulas/volume.hpp>
 
 #include <algorithm>
 #include <array>

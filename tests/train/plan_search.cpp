@@ -1,14 +1,17 @@
+// ranks: 1
+//
 // The search finds what timing every configuration finds.
-#include <doctest/doctest.h>
+#include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/planner/hardware_presets.hpp>
-#include <pentad/planner/model_presets.hpp>
 #include <pentad/planner/search.hpp>
+#include <pentad/train/planned.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
+using namespace pentad;
 using namespace pentad::planner;
 
 namespace {
@@ -26,7 +29,7 @@ std::vector<Candidate> by_force(Request const& request) {
             if (candidate.estimate.fits) found.push_back(candidate);
         });
     std::sort(found.begin(), found.end(),
-              [](auto const& a, auto const& b) { return detail::rank_of(a) < detail::rank_of(b); });
+              [](auto const& a, auto const& b) { return planner::detail::rank_of(a) < planner::detail::rank_of(b); });
     return found;
 }
 
@@ -54,17 +57,18 @@ void compare(Request const& request) {
 
 /// DeepSeek-V3 in small: latent attention, a dense layer, shared experts.
 Model small_deepseek() {
-    auto model = find_model("deepseek-v3");
-    model.layers = 9;
-    model.experts.count = 16;
-    model.experts.first = 1;
-    return model;
+    return train::planned_model(
+        model::deepseek(
+            9, 7168, 129280,
+            {.heads = 128, .head_dim = 128, .rope_dim = 64, .value_dim = 128, .query_rank = 1536, .kv_rank = 512}, 1,
+            18432, {.count = 16, .top_k = 8, .width = 2048, .shared = 1, .has_balance_bias = true}),
+        "small");
 }
 
 } // namespace
 
 TEST_CASE("dense, on one node") {
-    compare({.model = find_model("llama-2-7b"),
+    compare({.model = train::planned_preset("llama-2-7b"),
              .hardware = find_hardware("ascend-910b"),
              .seq = 4096,
              .global_batch = 64,
@@ -83,7 +87,7 @@ TEST_CASE("DeepSeek-V3 in small, over four nodes and little memory") {
 }
 
 TEST_CASE("what is given is kept") {
-    Request request{.model = find_model("llama-3-8b"),
+    Request request{.model = train::planned_preset("llama-3-8b"),
                     .hardware = with_devices(find_hardware("h100"), 16),
                     .seq = 8192,
                     .global_batch = 64};
@@ -103,8 +107,10 @@ TEST_CASE("what is given is kept") {
 }
 
 TEST_CASE("near misses are faster than the best, and lack memory") {
-    Request const request{
-        .model = find_model("llama-2-7b"), .hardware = find_hardware("ascend-910b"), .seq = 4096, .global_batch = 1024};
+    Request const request{.model = train::planned_preset("llama-2-7b"),
+                          .hardware = find_hardware("ascend-910b"),
+                          .seq = 4096,
+                          .global_batch = 1024};
     auto const found = search(request, 5);
     REQUIRE_FALSE(found.near_misses.empty());
     for (auto const& miss : found.near_misses) {

@@ -3,7 +3,7 @@
 // What context parallelism sends is in context.hpp, what tensor parallelism sends is tensor_parallel_bytes.
 #pragma once
 
-#include <pentad/planner/formulas/volume.hpp>
+#include <formulas/volume.hpp>
 
 #include <cstdint>
 

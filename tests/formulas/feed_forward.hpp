@@ -3,7 +3,7 @@
 // tensor_parallel_bytes (volume.hpp); over cp and dp it sends nothing but gradients of weights (memory.hpp).
 #pragma once
 
-#include <pentad/planner/formulas/volume.hpp>
+#include <formulas/volume.hpp>
 
 #include <cstdint>
 

@@ -2,7 +2,7 @@
 // the imbalance of a routing, and how many ranks or nodes the experts of a token lie on.
 #pragma once
 
-#include <pentad/planner/formulas/volume.hpp>
+#include <formulas/volume.hpp>
 
 #include <algorithm>
 #include <cstdint>

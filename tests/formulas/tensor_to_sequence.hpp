@@ -2,7 +2,7 @@
 // layer of experts takes them, through the output projection: three ways, what each sends, holds and computes.
 #pragma once
 
-#include <pentad/planner/formulas/volume.hpp>
+#include <formulas/volume.hpp>
 
 #include <array>
 #include <cstddef>

@@ -1,10 +1,11 @@
+// ranks: 1
+//
 // The estimate against measurements that others have published, and the weights against the published models.
-#include <doctest/doctest.h>
+#include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/planner/estimate.hpp>
 #include <pentad/planner/hardware_presets.hpp>
-#include <pentad/planner/model_presets.hpp>
-#include <pentad/planner/parameters.hpp>
+#include <pentad/train/planned.hpp>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <vector>
 
+using namespace pentad;
 using namespace pentad::planner;
 
 namespace {
@@ -36,6 +38,9 @@ Configuration configuration(Measured const& row) {
     c.seq = 4096;
     c.global_batch = 1024;
     c.zero = 1;
+    // Its steps take hardly longer with more of cp: keys and values are gathered, pieces are contiguous.
+    c.context = ContextStrategy::all_gather;
+    c.zigzag = false;
     return c;
 }
 
@@ -43,7 +48,7 @@ using Constants = std::array<double, 3>;
 Constants constants_of(Hardware const& h) { return {h.product_efficiency, h.bandwidth_efficiency, h.dispatch_s}; }
 
 double predicted(Measured const& row, Constants const& constants) {
-    static Model const model = find_model("llama-2-7b");
+    static auto const model = train::planned_preset("llama-2-7b");
     auto machine = find_hardware("ascend-910b");
     machine.product_efficiency = constants[0];
     machine.bandwidth_efficiency = constants[1];
@@ -122,9 +127,9 @@ TEST_CASE("step times of LLaMA 7B on eight Ascend 910B, as published") {
         errors.push_back(std::abs(planned.back() / measured.back() - 1));
         left_out.push_back(std::abs(predicted(table[i], fitted(constants, i)) / table[i].step_s - 1));
     }
-    CHECK(spearman(planned, measured) >= 0.93);
-    CHECK(median(errors) <= 0.10);
-    CHECK(*std::max_element(errors.begin(), errors.end()) <= 0.35);
+    CHECK(spearman(planned, measured) >= 0.95);
+    CHECK(median(errors) <= 0.06);
+    CHECK(*std::max_element(errors.begin(), errors.end()) <= 0.20);
     CHECK(median(left_out) <= 0.13);
     // The constants of the preset are those that fit all rows.
     auto const best = fitted(constants, table.size());
@@ -135,10 +140,11 @@ TEST_CASE("step times of LLaMA 7B on eight Ascend 910B, as published") {
 
 TEST_CASE("its memory, on average over the devices") {
     auto const machine = find_hardware("ascend-910b");
+    auto const model = train::planned_preset("llama-2-7b");
     std::vector<double> errors;
     for (auto const& row : table)
-        errors.push_back(std::abs(
-            estimate(find_model("llama-2-7b"), machine, configuration(row)).memory_mean / (row.memory_gb * 1e9) - 1));
+        errors.push_back(
+            std::abs(estimate(model, machine, configuration(row)).memory_mean / (row.memory_gb * 1e9) - 1));
     CHECK(median(errors) <= 0.10);
     CHECK(*std::max_element(errors.begin(), errors.end()) <= 0.25);
     MESSAGE("median error ", median(errors), ", worst ", *std::max_element(errors.begin(), errors.end()));
@@ -146,13 +152,14 @@ TEST_CASE("its memory, on average over the devices") {
 
 TEST_CASE("of all meshes that fit, the published best one is the best") {
     auto const machine = find_hardware("ascend-910b");
+    auto const model = train::planned_preset("llama-2-7b");
     Configuration best;
     double least = 1e30;
     for (int dp = 1; dp <= 8; dp *= 2)
         for (int pp = 1; dp * pp <= 8; pp *= 2)
             for (int tp = 1; dp * pp * tp <= 8; tp *= 2) {
                 auto const c = configuration({dp, pp, tp, 8 / dp / pp / tp, 0, 0});
-                auto const found = estimate(find_model("llama-2-7b"), machine, c);
+                auto const found = estimate(model, machine, c);
                 if (!found.fits || found.step_s >= least) continue;
                 least = found.step_s;
                 best = c;
@@ -163,16 +170,8 @@ TEST_CASE("of all meshes that fit, the published best one is the best") {
     CHECK(best.cp == 1);
 }
 
-TEST_CASE("the weights that are planned are all the parameters of each model") {
-    for (auto const& model : models()) {
-        double weights = 0;
-        for (auto const& weight : all_weights(model)) weights += weight.elements();
-        CHECK_MESSAGE(weights == parameters(model), model.name);
-    }
-}
-
 TEST_CASE("the parts of the time are the whole of it, and what is sharded is sharded") {
-    auto const model = find_model("llama-3-8b");
+    auto const model = train::planned_preset("llama-3-8b");
     auto const machine = with_devices(find_hardware("h100"), 16);
     Configuration c;
     c.dp = 4, c.pp = 2, c.tp = 2;
@@ -193,12 +192,12 @@ TEST_CASE("the parts of the time are the whole of it, and what is sharded is sha
 }
 
 TEST_CASE("experts that are not in balance take longer and hold more, for the same useful work") {
-    auto model = find_model("mixtral-8x7b");
+    auto model = train::planned_preset("mixtral-8x7b");
     auto const machine = find_hardware("h100");
     Configuration c{.ep = 8, .seq = 4096, .global_batch = 64};
     c.zero = 1;
     auto const even = estimate(model, machine, c);
-    model.experts.imbalance = 1.5;
+    model.imbalance = 1.5;
     auto const uneven = estimate(model, machine, c);
     CHECK(uneven.step_s > even.step_s);
     CHECK(uneven.memory_peak > even.memory_peak);
@@ -206,7 +205,7 @@ TEST_CASE("experts that are not in balance take longer and hold more, for the sa
 }
 
 TEST_CASE("what cannot run is refused with the numbers") {
-    auto const model = find_model("llama-2-7b");
+    auto const model = train::planned_preset("llama-2-7b");
     auto const machine = find_hardware("ascend-910b");
     auto const refused = [&](Configuration c) {
         c.seq = c.seq == 0 ? 4096 : c.seq;

@@ -1,13 +1,15 @@
+// ranks: 1
+//
 // The types of a plan compile: a pasted plan is part of this program, and is what the report writes now.
-#include <doctest/doctest.h>
+#include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/context/ring.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/pipeline/generators.hpp>
-#include <pentad/planner/model_presets.hpp>
 #include <pentad/report/plan_types.hpp>
+#include <pentad/train/planned.hpp>
 #include <pentad/train/run_settings.hpp>
 
 #include "../reference/golden/plan.inc"
@@ -36,7 +38,7 @@ planner::Configuration pasted() {
 
 TEST_CASE("a pasted plan is what is written now, and says the same") {
     auto const c = pasted();
-    CHECK(report::plan_types(planner::find_model("llama-1b"), c) ==
+    CHECK(report::plan_types(train::planned_preset("llama-1b"), c) ==
           io::read_file(PENTAD_GOLDEN_DIR "/plan.inc", 1 << 20));
     static_assert(std::is_same_v<plan::Stream, SequenceStream<bf16>>);
     static_assert(std::is_same_v<plan::Attention, context::Ring<>>);
@@ -49,6 +51,7 @@ TEST_CASE("a pasted plan is what is written now, and says the same") {
     CHECK(settings.seq == 4096);
     CHECK(settings.order == Order::zigzag);
     CHECK(settings.recompute);
+    CHECK_FALSE(settings.recomputes_activations);
     CHECK(settings.zero_stage == 1);
 }
 
@@ -56,11 +59,11 @@ TEST_CASE("what the trainer does not do is said, and not made a type") {
     auto c = pasted();
     c.zero = 3;
     c.recompute = planner::Recompute::selective;
-    auto const text = report::plan_types(planner::find_model("deepseek-v3"), c);
-    for (auto const* const what :
-         {"ZeRO-3", "selective recomputation", "latent attention", "shared experts", "dense layers"})
+    auto const text = report::plan_types(train::planned_preset("deepseek-v3"), c);
+    for (auto const* const what : {"ZeRO-3", "latent attention", "routers with a bias"})
         CHECK(text.find(std::string("// The trainer does not do this yet: ") + what) != std::string::npos);
-    CHECK(report::not_in_trainer(planner::find_model("llama-3-8b"), pasted()).empty());
-    CHECK(report::not_in_trainer(planner::find_model("mixtral-8x7b"), pasted()).empty());
-    CHECK(report::not_in_trainer(planner::find_model("gpt-3-175b"), pasted()).size() == 3);
+    CHECK(report::not_in_trainer(train::planned_preset("llama-3-8b"), pasted()).empty());
+    CHECK(report::not_in_trainer(train::planned_preset("mixtral-8x7b"), pasted()).empty());
+    CHECK(report::not_in_trainer(train::planned_preset("gpt-3-175b"), pasted()).empty());
+    CHECK(report::not_in_trainer(train::planned_preset("mamba2-7b"), pasted()).size() == 1);
 }

@@ -3,7 +3,7 @@
 // other elementwise work are left out. One rank's part; with BlockRanks{} the whole.
 #pragma once
 
-#include <pentad/planner/formulas/volume.hpp>
+#include <formulas/volume.hpp>
 
 #include <cstdint>
 

@@ -1,8 +1,9 @@
-#include <doctest/doctest.h>
+// ranks: 1
+#include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/planner/hardware_presets.hpp>
-#include <pentad/planner/model_presets.hpp>
 #include <pentad/report/plan_remarks.hpp>
+#include <pentad/train/planned.hpp>
 
 #include <string>
 #include <string_view>
@@ -25,7 +26,7 @@ Configuration plan(std::int64_t dp, std::int64_t pp, std::int64_t ep, std::int64
 }
 
 std::vector<report::Remark> remarks_on(std::string_view model, Configuration const& c) {
-    return report::plan_remarks(planner::find_model(model),
+    return report::plan_remarks(train::planned_preset(model),
                                 planner::with_devices(planner::find_hardware("h100"), c.devices()), c);
 }
 
@@ -90,6 +91,7 @@ TEST_CASE("the nodes of a group are those of its ranks, whatever lies between th
     // Groups of six: the second one begins on one node and ends on the next.
     c = plan(4, 1, 1, 1, 6);
     c.sequence_parallel = false;
+    c.seq = 2048; // as many as it has positions
     auto const uneven = find(remarks_on("gpt-3-175b", c), "tp = 6 spans 2 nodes");
     CHECK(has(uneven, "at 36.3 GiB/s"));
     CHECK(!has(uneven, ";"));

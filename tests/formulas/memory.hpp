@@ -2,7 +2,7 @@
 // layer keeps for its backward pass; and what ZeRO sends for that.
 #pragma once
 
-#include <pentad/planner/formulas/volume.hpp>
+#include <formulas/volume.hpp>
 
 #include <cstdint>
 #include <stdexcept>

@@ -2,7 +2,7 @@
 // experts) instead of a few whole ones. It evens out the load and sends more; this says which wins.
 #pragma once
 
-#include <pentad/planner/formulas/volume.hpp>
+#include <formulas/volume.hpp>
 
 #include <cstdint>
 #include <stdexcept>

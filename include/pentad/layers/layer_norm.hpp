@@ -1,0 +1,72 @@
+// LayerNorm over the last dimension of a stream, whatever its layout, as rms_norm.hpp is.
+#pragma once
+
+#include <pentad/kernels/layer_norm.hpp>
+#include <pentad/layers/layer.hpp>
+#include <pentad/layers/parameter.hpp>
+
+#include <string>
+#include <utility>
+
+namespace pentad {
+
+/// y = (x - mean) / sqrt(variance + epsilon) * weight + bias (Ba et al. 2016, eq. 3 and 4).
+struct LayerNorm {
+    template <class Stream, class Exec>
+    class on {
+      public:
+        using takes = Stream;
+        using gives = Stream;
+        using T = typename Stream::element;
+        using A = accumulator_t<T>;
+        using Weight = last_dimension_t<Stream>;
+
+        struct Saved {
+            Tensor<Stream, Exec> x;
+            Tensor<dual_t<Stream>, Exec> dy;
+            memory::Buffer<typename Exec::memory_space> moments;
+        };
+
+        on(Setup<Exec> const& setup, std::string const& name)
+            : weight_(setup.context, name + ".weight", {setup.hidden}, {.ones = true}),
+              bias_(setup.context, name + ".bias", {setup.hidden}, {.deviation = 0}), epsilon_(setup.norm_epsilon) {}
+
+        Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
+            Tensor<Stream, Exec> y(pass.context, x.extents());
+            saved.moments = pass.context.take(2 * x.rows().extent(0) * sizeof(A));
+            kernels::layer_norm_forward<T>(pass.context.exec(), x.rows(), weight_.value().flat(), bias_.value().flat(),
+                                           static_cast<A>(epsilon_), y.rows(), moments(saved, x));
+            saved.x = std::move(x);
+            return y;
+        }
+        Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
+                                                   Saved& saved) const {
+            Tensor<dual_t<Stream>, Exec> dx(pass.context, dy.extents());
+            kernels::layer_norm_backward_data<T>(pass.context.exec(), dy.rows(), saved.x.rows(), weight_.value().flat(),
+                                                 moments(saved, saved.x), dx.rows());
+            saved.dy = std::move(dy);
+            return dx;
+        }
+        void backward_weight(Pass<Exec>& pass, Saved& saved) const {
+            kernels::layer_norm_backward_weight<T>(pass.context.exec(), saved.dy.rows(), saved.x.rows(),
+                                                   moments(saved, saved.x), weight_.gradient().flat(),
+                                                   bias_.gradient().flat());
+            saved = {};
+        }
+        template <class F>
+        void for_each_parameter(F&& f) {
+            f(weight_);
+            f(bias_);
+        }
+
+      private:
+        static View<A, 2, Exec> moments(Saved const& saved, Tensor<Stream, Exec> const& x) {
+            return View<A, 2, Exec>(static_cast<A*>(saved.moments.data()), x.rows().extent(0), 2);
+        }
+
+        Parameter<Weight, used_t<Weight, Stream>, Exec> weight_, bias_;
+        double epsilon_;
+    };
+};
+
+} // namespace pentad

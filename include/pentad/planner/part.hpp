@@ -1,0 +1,44 @@
+// What a rank does for a micro-batch in a part of a model, as a dry run of the part records it
+// (train/part_account.hpp): what it computes, reads, writes and sends in each pass, which parameters it has, and what
+// it keeps between the passes.
+#pragma once
+
+#include <pentad/layout/layout.hpp>
+#include <pentad/observe/dry_run.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pentad::planner {
+
+/// A parameter as a rank holds it.
+struct ParameterAccount {
+    std::string name;
+    double elements = 0;         ///< of this rank
+    AxisNames sharded, gradient; ///< the axes that shard it; those over which its gradient is partial
+    bool decays = true;
+};
+
+/// One pass of a micro-batch.
+struct PassAccount {
+    std::vector<observe::Work> work;
+    double peak = 0; ///< bytes of activations while it runs, over those before it
+};
+
+struct PartAccount {
+    PassAccount forward, backward_data, backward_weight;
+    double saved = 0; ///< bytes between forward and backward, without what passes between stages
+    double left = 0;  ///< of them and of what backward_data adds, before backward_weight
+    std::vector<ParameterAccount> parameters;
+    observe::DecodingState state; ///< of a sequence that is being written
+};
+
+/// The parts that the stages of a model are put together from.
+struct PartAccounts {
+    PartAccount embedding, head;
+    std::vector<PartAccount> blocks; ///< of each kind
+    double stream = 0;               ///< bytes of the residual stream on a rank
+};
+
+} // namespace pentad::planner

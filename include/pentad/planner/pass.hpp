@@ -1,0 +1,147 @@
+// The work of a pass, added up: its time is a sum over kinds of work, and over the axes along which it sends.
+#pragma once
+
+#include <pentad/layout/cost.hpp>
+#include <pentad/planner/part.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace pentad::planner {
+
+/// Exchanges of a pass along the same axes, of one kind.
+struct ExchangeSum {
+    enum class Kind : unsigned char {
+        collective, ///< of which every rank sends (n-1)/n of `bytes`, as a reduce-scatter or an all-gather does
+        pieces,     ///< an all-to-all: the same bytes, as messages from rank to rank
+        message,    ///< from a rank to another
+    };
+    AxisNames const* axes = nullptr;
+    Kind kind = Kind::collective;
+    bool has_rows = false; ///< of experts, of which training sends others than a dry run
+    double bytes = 0;      ///< of a collective the whole operand, of messages what is sent
+    double rounds = 0;     ///< times n-1 messages one after the other
+    double count = 0;      ///< how often the ranks wait for each other
+    double row_bytes = 0;  ///< of a row, in all of them
+};
+
+/// What a pass of a micro-batch does.
+struct PassSums {
+    double product_flops = 0, product_bytes = 0;
+    double attention_flops = 0, attention_bytes = 0;
+    double scan_flops = 0, scan_bytes = 0;
+    double pass_bytes = 0; ///< of passes over memory
+    double operations = 0; ///< that the host starts
+    std::vector<ExchangeSum> exchanges;
+};
+
+/// A part of a model, added up.
+struct PartSums {
+    PassSums forward, backward_data, backward_weight;
+    /// Bytes that a pass needs for a while, beside what is saved: where the backward pass is whole, and where it is
+    /// split and counts what is left between its parts.
+    double workspace = 0, workspace_of_split = 0;
+    double forward_peak = 0; ///< bytes of a forward pass, with what it would save
+    double saved = 0, left = 0;
+    std::shared_ptr<std::vector<ParameterAccount> const> parameters;
+    observe::DecodingState state;
+};
+
+namespace detail {
+
+/// A copy of the names that stays.
+inline AxisNames const* kept(AxisNames const& axes) {
+    static std::deque<AxisNames> all;
+    for (auto const& known : all)
+        if (known == axes) return &known;
+    return &all.emplace_back(axes);
+}
+
+inline ExchangeSum sum_of(observe::Work const& x) {
+    using Kind = ExchangeSum::Kind;
+    double const n = x.ranks;
+    AxisNames axes; // major to minor; a cost has them the other way round
+    for (std::size_t i = x.cost.axes.size(); i-- > 0;) axes.push(x.cost.axes[i]);
+    ExchangeSum sum{.axes = kept(axes), .has_rows = x.rows > 0, .count = 1};
+    switch (x.operation) {
+    case observe::Operation::send:
+        sum.kind = Kind::message;
+        sum.bytes = x.bytes;
+        break;
+    case observe::Operation::all_to_all:
+        sum.kind = x.rows > 0 ? Kind::pieces : Kind::collective;
+        sum.bytes = x.bytes * n / (n - 1);
+        sum.rounds = 1;
+        sum.row_bytes = x.rows > 0 ? x.bytes / x.rows : 0;
+        break;
+    default: // an all-reduce goes twice round
+        sum.bytes = x.bytes * n / (n - 1);
+        sum.rounds = x.operation == observe::Operation::all_reduce ? 2 : 1;
+    }
+    return sum;
+}
+
+} // namespace detail
+
+inline PassSums sums_of(std::vector<observe::Work> const& work) {
+    using observe::WorkKind;
+    PassSums sums;
+    for (auto const& x : work) {
+        sums.operations += 1;
+        switch (x.kind) {
+        case WorkKind::product:
+            sums.product_flops += x.flops;
+            sums.product_bytes += x.bytes;
+            break;
+        case WorkKind::attention:
+            sums.attention_flops += x.flops;
+            sums.attention_bytes += x.bytes;
+            break;
+        case WorkKind::scan:
+            sums.scan_flops += x.flops;
+            sums.scan_bytes += x.bytes;
+            break;
+        case WorkKind::pass:
+            sums.pass_bytes += x.bytes;
+            break;
+        case WorkKind::exchange: {
+            auto const one = detail::sum_of(x);
+            auto const found =
+                std::find_if(sums.exchanges.begin(), sums.exchanges.end(), [&](ExchangeSum const& known) {
+                    return known.axes == one.axes && known.kind == one.kind && known.has_rows == one.has_rows;
+                });
+            if (found == sums.exchanges.end()) {
+                sums.exchanges.push_back(one);
+            } else {
+                found->bytes += one.bytes;
+                found->rounds += one.rounds;
+                found->count += one.count;
+                found->row_bytes += one.row_bytes;
+            }
+        }
+        }
+    }
+    return sums;
+}
+
+inline PartSums sums_of(PartAccount const& part) {
+    PartSums sums;
+    sums.forward = sums_of(part.forward.work);
+    sums.backward_data = sums_of(part.backward_data.work);
+    sums.backward_weight = sums_of(part.backward_weight.work);
+    sums.saved = part.saved;
+    sums.left = part.left;
+    double const forward = part.forward.peak - part.saved, more = std::max(0.0, part.left - part.saved);
+    sums.workspace = std::max({forward, part.backward_data.peak, part.backward_weight.peak + more});
+    sums.workspace_of_split = std::max({forward, part.backward_data.peak - more, part.backward_weight.peak});
+    sums.forward_peak = part.forward.peak;
+    sums.state = part.state;
+    return sums;
+}
+
+} // namespace pentad::planner

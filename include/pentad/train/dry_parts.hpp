@@ -1,0 +1,66 @@
+// The parts of a model on a rank of any mesh, run dry for the planner.
+#pragma once
+
+#include <pentad/comm/communicator.hpp>
+#include <pentad/mesh/mesh.hpp>
+#include <pentad/model/sharding.hpp>
+#include <pentad/observe/dry_run.hpp>
+#include <pentad/planner/model.hpp>
+#include <pentad/train/decoder_layers.hpp>
+#include <pentad/train/part_account.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace pentad::train {
+
+/// Blocks of one kind are run once.
+/// @param kinds the first block of each
+/// @throws std::invalid_argument where the model cannot be laid out so
+template <class Stream, class Exec>
+planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream, Exec> const& registry,
+                                std::vector<std::size_t> const& kinds, planner::PartShape const& shape) {
+    // Two ranks along dp stand for any number: what is reduced over dp is seen, and the planner scales it.
+    int const copies = 2, ep_extent = static_cast<int>(shape.ep), cp_extent = static_cast<int>(shape.cp),
+              tp_extent = static_cast<int>(shape.tp);
+    auto const mesh = Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(copies, 1, ep_extent, cp_extent, tp_extent)
+                          .template split<tp>(model::key_value_copies(model, tp_extent));
+    observe::DryRun run;
+    run.routing().imbalance = shape.imbalance;
+    int const on_a_node =
+        shape.nodes > 1 ? static_cast<int>(shape.ep / shape.nodes) * cp_extent * tp_extent : mesh.size();
+    comm::Communicators communicators(mesh, 0, on_a_node);
+    Context<Exec> const context(communicators);
+    Setup<Exec> setup{context, model.hidden, model.norm_epsilon};
+    setup.batch = static_cast<std::size_t>(shape.micro_batch * copies * shape.ep);
+    setup.seq = static_cast<std::size_t>(shape.seq);
+    setup.order = shape.zigzag ? Order::zigzag : Order::contiguous;
+    setup.context_strategy = shape.context;
+    setup.recomputes_activations = shape.recompute == planner::Recompute::selective;
+    bool const recompute = shape.recompute == planner::Recompute::full;
+    planner::PartAccounts parts;
+    parts.embedding = account_of(setup, model, registry, {0, 0, 0, true, false}, false);
+    for (auto const first : kinds)
+        parts.blocks.push_back(account_of(setup, model, registry, {0, first, 1, false, false}, recompute));
+    parts.head = account_of(setup, model, registry, {0, 0, 0, false, true}, false);
+    parts.stream = static_cast<double>(Tensor<Stream, Exec>(context, {setup.batch, setup.seq, setup.hidden}).size() *
+                                       sizeof(typename Stream::element));
+    return parts;
+}
+
+#if PENTAD_COMPILED_DECODER_LAYERS
+extern template planner::PartAccounts dry_parts(model::Model const&, detail::InvariantLayers<f64> const&,
+                                                std::vector<std::size_t> const&, planner::PartShape const&);
+extern template planner::PartAccounts dry_parts(model::Model const&, detail::SequenceLayers<f64> const&,
+                                                std::vector<std::size_t> const&, planner::PartShape const&);
+extern template planner::PartAccounts dry_parts(model::Model const&, detail::InvariantLayers<f32> const&,
+                                                std::vector<std::size_t> const&, planner::PartShape const&);
+extern template planner::PartAccounts dry_parts(model::Model const&, detail::SequenceLayers<f32> const&,
+                                                std::vector<std::size_t> const&, planner::PartShape const&);
+extern template planner::PartAccounts dry_parts(model::Model const&, detail::InvariantLayers<bf16> const&,
+                                                std::vector<std::size_t> const&, planner::PartShape const&);
+extern template planner::PartAccounts dry_parts(model::Model const&, detail::SequenceLayers<bf16> const&,
+                                                std::vector<std::size_t> const&, planner::PartShape const&);
+#endif
+
+} // namespace pentad::train
