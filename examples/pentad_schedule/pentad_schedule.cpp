@@ -195,7 +195,7 @@ void check_outputs(Options const& o, Size const& size) {
                " ranks: ask for " + std::to_string(std::llround(most)) + " columns or fewer");
 }
 
-/// @param said what a search says of its schedule, for show()
+/// @param said receives the line that a search prints above its schedule
 Schedule make_schedule(Options const& o, report::Activity& activity, std::string& said) {
     bool const searches = o.schedule == "automatic";
     if (!searches && (!o.memory.empty() || o.two_copies))

@@ -32,7 +32,7 @@ namespace {
 
 /// What check_files() says. @param suggests also what would work, where that is known
 std::optional<std::string> refusal_of(Options const& options, bool suggests);
-/// Whether the files allow what is going to be suggested.
+/// Whether check_files() accepts these options: a suggestion is printed only then.
 bool is_accepted(Options const& options) { return !refusal_of(options, false); }
 
 std::string why(int error) { return std::generic_category().message(error); }

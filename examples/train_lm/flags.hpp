@@ -92,7 +92,7 @@ void follow(Options& options);
 struct Complaint {
     std::string reason; ///< empty: nothing is wrong yet
     std::vector<std::string_view> changed;
-    bool must_leave_out = false; ///< flags must go, beside what is wrong first: no change of others would work
+    bool must_leave_out = false; ///< a flag must be removed, which a suggestion of values cannot express
 
     /// The first thing that is wrong is what will be said; all of it is mended in what will be suggested.
     void add(std::string const& why, std::string_view flag) {
@@ -100,7 +100,7 @@ struct Complaint {
         if (std::find(changed.begin(), changed.end(), flag) == changed.end()) changed.push_back(flag);
     }
 };
-/// What is wrong with the options, and what would work. Both empty where nothing is wrong.
+/// The first error in the options, and flags that would mend all errors. Both are empty for valid options.
 struct Conclusion {
     std::string reason;
     std::string suggestion; ///< " --heads 8 --hidden 192", as far as numbers tell; empty where nothing was found

@@ -143,7 +143,8 @@ class Hop {
         double const chosen =
             static_cast<double>(local) * (1 - std::pow(1 - each / static_cast<double>(experts), tokens));
         auto const met = std::clamp<std::size_t>(static_cast<std::size_t>(std::llround(chosen)), 1, local);
-        // A rank's choices of the slot-th expert that is met, so many to each; where they are few, ranks choose others.
+        // How many of a rank's choices fall on the slot-th chosen expert. Rounding is rotated by the rank, so that a
+        // few choices of several ranks fall on different experts.
         std::size_t const slots = met * ranks;
         auto const chosen_by = [&](std::size_t rank, std::size_t slot) {
             auto const before = [&](std::size_t i) {

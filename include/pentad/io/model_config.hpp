@@ -171,7 +171,7 @@ inline model::Model gpt2(ConfigFields const& fields) {
     return model;
 }
 
-/// About how many parameters a model has, so that products of its sizes stay far from overflowing.
+/// An approximate number of parameters, to refuse models whose sizes would overflow later.
 inline double about_parameters(model::Model const& model) {
     auto const number = [](std::size_t n) { return static_cast<double>(n); };
     double const hidden = number(model.hidden);
