@@ -76,7 +76,8 @@ void measure(std::size_t smallest, std::size_t largest) {
                                                   {"mpi_again", by(Algorithm::mpi, outside)}};
             double once = 0;
             for (auto& variant : variants)
-                once = std::max(once, seconds(MPI_COMM_WORLD, comm::node::Ways::exchanges_to_learn, variant.call));
+                once =
+                    std::max(once, seconds(MPI_COMM_WORLD, comm::node::CopyMethods::exchanges_to_learn, variant.call));
             int const times = std::max(4, static_cast<int>(2e-3 / once));
             std::size_t const repeats = bytes >= (std::size_t{128} << 20)  ? 7
                                         : bytes >= (std::size_t{32} << 20) ? 11

@@ -37,8 +37,8 @@ void measure(Sizes const& s) {
     comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<ep>>(ranks));
     Context<Exec> const context(communicators);
     auto const& group = communicators.along(AxisNames(ep::name));
-    experts::Rows<i32, Exec> const choice(context, s.tokens, s.choices);
-    experts::Rows<f32, Exec> const weight(context, s.tokens, s.choices), x(context, s.tokens, s.hidden),
+    experts::RowBuffer<i32, Exec> const choice(context, s.tokens, s.choices);
+    experts::RowBuffer<f32, Exec> const weight(context, s.tokens, s.choices), x(context, s.tokens, s.hidden),
         y(context, s.tokens, s.hidden), sums(context, s.tokens, s.hidden);
     std::mt19937 draw(static_cast<unsigned>(rank));
     double rows[2]{}; // to other nodes: (token, choice), (token, node)
@@ -62,13 +62,13 @@ void measure(Sizes const& s) {
     for (std::size_t i = 0; i < x.flat().size(); ++i) x.flat()(i) = static_cast<f32>(draw() % 1000);
     MPI_Allreduce(MPI_IN_PLACE, rows, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 
-    experts::Hop<Exec> hop;
+    experts::RowExchange<Exec> exchange;
     experts::Dispatch<f32, Exec> dispatch;
     // The experts give what they are given.
     auto const by_choice = [&] {
-        hop.route(context, group, choice.view(), s.experts);
-        auto const out = hop.from_experts(context, hop.forward<f32>(context, x.view()));
-        kernels::combine_forward<f32>(context.exec(), out.view(), hop.position(), weight.view(), y.view());
+        exchange.route(context, group, choice.view(), s.experts);
+        auto const out = exchange.from_experts(context, exchange.forward<f32>(context, x.view()));
+        kernels::combine_forward<f32>(context.exec(), out.view(), exchange.position(), weight.view(), y.view());
     };
     auto const by_node = [&] {
         dispatch.route(context, choice.view(), weight.view(), s.experts);

@@ -27,7 +27,7 @@ using Exec = Kokkos::DefaultExecutionSpace;
 using Stream = SequenceStream<f32>;
 using Gathered = GatheredStream<f32>;
 using Column = ColumnParallel<ffn, hidden, Gathered, Exec>;
-using Row = RowParallel<hidden, ffn, Column::gives, Exec>;
+using Row = RowParallel<hidden, ffn, Column::output_layout, Exec>;
 template <class Communication>
 using ColumnProduct = InputProjection<Communication, Stream, Column>;
 template <class Communication>
@@ -54,7 +54,7 @@ Tensor<L, Exec> filled(Context<Exec> const& context, typename Tensor<L, Exec>::e
 /// A projection between the stream and `inner` columns. `Blocked` and `Overlapping` are the same layer.
 template <class Blocked, class Overlapping, class Map>
 void measure_projection(char const* what, Context<Exec> const& context) {
-    std::size_t const in = Map::takes::value.dimensions[2].name == hidden::name ? width : inner;
+    std::size_t const in = Map::input_layout::value.dimensions[2].name == hidden::name ? width : inner;
     std::array<std::size_t, 3> const x_extents{1, length, in}, y_extents{1, length, width + inner - in};
     Overlapping overlapped{Map(context, "w", {y_extents[2], x_extents[2]})};
     Blocked blocking{Map(context, "w", {y_extents[2], x_extents[2]})};
@@ -64,14 +64,14 @@ void measure_projection(char const* what, Context<Exec> const& context) {
     Store const stores[]{
         {context, overlapped, 1, 0, bucket}, {context, blocking, 1, 0, bucket}, {context, plain, 1, 0, bucket}};
 
-    using X = typename Blocked::takes;
-    using Y = std::conditional_t<std::is_same_v<X, Stream>, typename Map::gives, Stream>;
+    using X = typename Blocked::input_layout;
+    using Y = std::conditional_t<std::is_same_v<X, Stream>, typename Map::output_layout, Stream>;
     auto const x = filled<X>(context, x_extents);
     auto const dy = filled<dual_t<Y>>(context, y_extents);
-    auto const inner_x = filled<typename Map::takes>(context, x_extents);
-    auto const inner_dy = filled<dual_t<typename Map::gives>>(context, y_extents);
-    auto const inner_y = filled<typename Map::gives>(context, y_extents);
-    auto const inner_dx = filled<dual_t<typename Map::takes>>(context, x_extents);
+    auto const inner_x = filled<typename Map::input_layout>(context, x_extents);
+    auto const inner_dy = filled<dual_t<typename Map::output_layout>>(context, y_extents);
+    auto const inner_y = filled<typename Map::output_layout>(context, y_extents);
+    auto const inner_dx = filled<dual_t<typename Map::input_layout>>(context, x_extents);
     for (bool const both : {false, true}) {
         auto const run = [&](auto const& layer) {
             return [&, both] {
@@ -91,11 +91,11 @@ void measure_projection(char const* what, Context<Exec> const& context) {
         };
         auto const communicate = [&, both] {
             if constexpr (std::is_same_v<X, Stream>) {
-                (void)redistribute<typename Map::takes>(x);
+                (void)redistribute<typename Map::input_layout>(x);
                 if (both) (void)redistribute<dual_t<Stream>>(inner_dx);
             } else {
                 (void)redistribute<Stream>(inner_y);
-                if (both) (void)redistribute<dual_t<typename Map::gives>>(dy);
+                if (both) (void)redistribute<dual_t<typename Map::output_layout>>(dy);
             }
         };
         measure(what, both ? "forward and backward" : "forward",
@@ -110,7 +110,8 @@ using Query = Layout<f32, Dims<Dim<batch>, Dim<seq, dynamic, cp>, Dim<heads>, Di
 using Key = Layout<f32, Dims<Dim<batch>, Dim<seq, dynamic, cp>, Dim<kv_heads>, Dim<head_dim>>>;
 
 void measure_ring_attention(Context<Exec> const& context) {
-    Setup<Exec> const setup{.context = context, .hidden = width, .batch = 1, .seq = length, .order = Order::zigzag};
+    LayerSetup<Exec> const setup{
+        .context = context, .hidden = width, .batch = 1, .seq = length, .order = Order::zigzag};
     using Overlapped = context::Ring<Overlap<2>>::on<Query, Key, Exec>;
     using Blocked = context::Ring<Blocking>::on<Query, Key, Exec>;
     Overlapped const overlapped(setup);

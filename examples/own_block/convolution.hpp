@@ -3,8 +3,8 @@
 // over cp.
 #pragma once
 
-#include <pentad/kernels/activation.hpp>
-#include <pentad/layers/projection.hpp>
+#include <pentad/kernels.hpp>
+#include <pentad/layers.hpp>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -38,15 +38,15 @@ struct GatedConvolution {
       public:
         using T = typename Stream::element;
         using A = accumulator_t<T>;
-        using takes = gathered_stream_t<Stream>;
-        using gives = partial_stream_t<Stream>;
-        using Up = ColumnParallel<ffn, hidden, takes, Exec>;
-        using Inner = typename Up::gives;
+        using input_layout = gathered_stream_t<Stream>;
+        using output_layout = partial_stream_t<Stream>;
+        using Up = ColumnParallel<ffn, hidden, input_layout, Exec>;
+        using Inner = typename Up::output_layout;
         using Taps = Layout<T, Dims<Dim<ffn, dynamic, tp>, Dim<slot>>>;
         using Tails = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<ffn, dynamic, tp>>>;
         using AllTails = unsharded_t<Tails, cp>;
-        using Input = InputProjection<Blocking, takes, Up, Up>;
-        using Output = OutputProjection<Blocking, RowParallel<hidden, ffn, Inner, Exec>, gives>;
+        using Input = InputProjection<Blocking, input_layout, Up, Up>;
+        using Output = OutputProjection<Blocking, RowParallel<hidden, ffn, Inner, Exec>, output_layout>;
         struct Saved {
             typename Input::Saved input;
             typename Output::Saved output;
@@ -54,7 +54,7 @@ struct GatedConvolution {
             Tensor<AllTails, Exec> tails;
             Tensor<dual_t<Inner>, Exec> dv;
         };
-        on(Setup<Exec> const& s, Convolution const& part, std::string const& name)
+        on(LayerSetup<Exec> const& s, Convolution const& part, std::string const& name)
             : input_(Up(s.context, name + ".gate", {part.width, s.hidden}),
                      Up(s.context, name + ".up", {part.width, s.hidden})),
               taps_(s.context, name + ".taps", {part.width, part.taps}, {.deviation = 0.5}),
@@ -63,7 +63,7 @@ struct GatedConvolution {
             if (s.slices > 1 || s.partition().pieces() > 1 || s.seq / shards_ < reach_)
                 throw std::invalid_argument(name + " takes sequences in one piece a rank, not shorter than its taps");
         }
-        Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
+        Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             auto const& exec = pass.context.exec();
             std::tie(saved.gate, saved.u) = input_.forward(std::move(x), saved.input);
             auto const extents = saved.u.extents();
@@ -86,8 +86,8 @@ struct GatedConvolution {
             kernels::swiglu_forward<T>(exec, saved.gate.rows(), saved.v.rows(), z.rows());
             return output_.forward(std::move(z), saved.output);
         }
-        Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
-                                                  Saved& saved) const {
+        Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
+                                                         Saved& saved) const {
             auto const& exec = pass.context.exec();
             auto const dz = output_.backward_data(std::move(dy), saved.output);
             Tensor<dual_t<Inner>, Exec> dgate(pass.context, dz.extents()), du(pass.context, dz.extents());

@@ -6,13 +6,11 @@
 // mpiexec -n 8 own_block DP PP EP CP TP FOLDER
 #include "convolution.hpp"
 
-#include <pentad/observe/dry_run.hpp>
-#include <pentad/pipeline/generators.hpp>
-#include <pentad/planner/estimate.hpp>
-#include <pentad/program/ranks.hpp>
-#include <pentad/train/checkpoint_sink.hpp>
-#include <pentad/train/planned.hpp>
-#include <pentad/train/sampler.hpp>
+#include <pentad/observe.hpp>
+#include <pentad/pipeline.hpp>
+#include <pentad/planner.hpp>
+#include <pentad/program.hpp>
+#include <pentad/train.hpp>
 
 #include <array>
 #include <cmath>

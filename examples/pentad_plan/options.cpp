@@ -84,7 +84,7 @@ class Parser {
         app_.allow_extras(); // refused below, with what was meant
         group_ = "the model";
         flag("--model", "NAME", "a published model (--list)");
-        flag("--model-json", "FILE", "the config.json of a model, as transformers writes it");
+        flag("--model-json", "FILE", "the config.json of a model, or its folder");
         group_ = "the machine";
         flag("--hardware", "NAME", "a known machine (--list)");
         flag("--hardware-json", "FILE", "a machine of your own: edit what --hardware-out writes");
@@ -173,7 +173,7 @@ class Parser {
         struct Kind {
             char const* flag;
             Task task;
-            std::vector<std::string_view> takes;
+            std::vector<std::string_view> flags;
         };
         std::vector<std::string_view> const machine{"--hardware", "--hardware-json", "--measure", "--devices"};
         std::vector<std::string_view> const model{"--model", "--model-json", "--dtype", "--json"};
@@ -201,7 +201,7 @@ class Parser {
         o.task = kind.task;
         for (auto const& name : names_) {
             if (!has(name) || name == kind.flag) continue;
-            if (std::find(kind.takes.begin(), kind.takes.end(), name) != kind.takes.end()) continue;
+            if (std::find(kind.flags.begin(), kind.flags.end(), name) != kind.flags.end()) continue;
             if (o.task != Task::search) refuse(name + " has no meaning with " + kind.flag);
             bool const of_plan = std::find(plan.begin(), plan.end(), name) != plan.end();
             refuse(name + (of_plan ? " is for --evaluate and --explain" : " is for --serve"));
@@ -219,8 +219,8 @@ class Parser {
     /// The files that are named, before any is opened: no two of them are one, and outputs can be written.
     void check_files() const {
         std::vector<io::FlagFile> files;
-        for (auto const* input : {"--model-json", "--hardware-json"})
-            if (has(input)) files.push_back({input, text(input), false});
+        if (has("--model-json")) files.push_back({"--model-json", io::config_path(text("--model-json")), false});
+        if (has("--hardware-json")) files.push_back({"--hardware-json", text("--hardware-json"), false});
         for (auto const* output : {"--hardware-out", "--svg"})
             if (has(output)) files.push_back({output, text(output), true});
         if (auto const why = io::refusal_of(files)) refuse(*why);

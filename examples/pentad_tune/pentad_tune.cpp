@@ -124,7 +124,8 @@ std::string tune(Group& group, MPI_Comm world, Settings const& settings, Progres
             auto const outside = by(Algorithm::direct, group.other_in.data(), group.other_out.data());
             auto const segment =
                 by(Algorithm::direct, static_cast<f32*>(group.in.data()), static_cast<f32*>(group.out.data()));
-            for (auto const& ours : {outside, segment}) seconds(world, comm::node::Ways::exchanges_to_learn, ours);
+            for (auto const& ours : {outside, segment})
+                seconds(world, comm::node::CopyMethods::exchanges_to_learn, ours);
             int const times = std::clamp(static_cast<int>(1e-3 / seconds(world, 1, mpi)), 1, 1000);
             std::vector<double> ratios;
             for (int i = 0; i < settings.repeats; ++i) {

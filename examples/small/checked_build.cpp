@@ -3,8 +3,8 @@
 //
 // ranks: 3
 #define PENTAD_CHECKED 1
-#include <pentad/comm/collectives.hpp>
-#include <pentad/tensor/context.hpp>
+#include <pentad/comm.hpp>
+#include <pentad/tensor.hpp>
 
 #include <cstdio>
 #include <string>

@@ -2,10 +2,10 @@
 // comes out does not depend on where the experts are.
 //
 // ranks: 4
-#include <pentad/experts/layer.hpp>
-#include <pentad/observe/ledger.hpp>
-#include <pentad/random/philox.hpp>
-#include <pentad/zero/store.hpp>
+#include <pentad/experts.hpp>
+#include <pentad/observe.hpp>
+#include <pentad/random.hpp>
+#include <pentad/zero.hpp>
 
 #include <cmath>
 #include <cstdio>

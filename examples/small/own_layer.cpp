@@ -1,9 +1,8 @@
 // A layer of one's own, y = scale * x. Its gradient is synchronised over the axes that its activations vary over.
 //
 // ranks: 4
-#include <pentad/layers/layer.hpp>
-#include <pentad/layers/parameter.hpp>
-#include <pentad/zero/store.hpp>
+#include <pentad/layers.hpp>
+#include <pentad/zero.hpp>
 
 #include <cmath>
 #include <cstdio>
@@ -14,8 +13,8 @@ struct Scale {
     template <class Stream, class Exec>
     class on {
       public:
-        using takes = Stream;
-        using gives = Stream;
+        using input_layout = Stream;
+        using output_layout = Stream;
         using T = typename Stream::element;
         using Stored = Layout<T, Dims<Dim<hidden>>>; // whole on every rank
         using Scales = Parameter<Stored, used_t<Stored, Stream>, Exec>;
@@ -23,7 +22,7 @@ struct Scale {
             Tensor<Stream, Exec> x;
             Tensor<dual_t<Stream>, Exec> dy;
         };
-        explicit on(Setup<Exec> const& setup) : scale_(setup.context, "scale", {setup.hidden}, {.ones = true}) {}
+        explicit on(LayerSetup<Exec> const& setup) : scale_(setup.context, "scale", {setup.hidden}, {.ones = true}) {}
         Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
             saved.x = std::move(x);
             return scaled(pass, saved.x);

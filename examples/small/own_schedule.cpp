@@ -2,12 +2,8 @@
 // with the instruction that is wrong.
 //
 // ranks: 1
-#include <pentad/pipeline/generators.hpp>
-#include <pentad/pipeline/simulator.hpp>
-#include <pentad/pipeline/text.hpp>
-#include <pentad/pipeline/validator.hpp>
-#include <pentad/report/chart_text.hpp>
-#include <pentad/report/pipeline_chart.hpp>
+#include <pentad/pipeline.hpp>
+#include <pentad/report.hpp>
 
 #include <array>
 #include <cstdio>

@@ -2,10 +2,9 @@
 // runs.
 //
 // ranks: 1
-#include <pentad/planner/hardware_presets.hpp>
-#include <pentad/planner/search.hpp>
-#include <pentad/report/format.hpp>
-#include <pentad/train/planned.hpp>
+#include <pentad/planner.hpp>
+#include <pentad/report.hpp>
+#include <pentad/train.hpp>
 
 #include <Kokkos_Core.hpp>
 

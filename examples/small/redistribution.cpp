@@ -2,8 +2,8 @@
 // compiler finds each collective from the two layouts, and says what it sends before it runs.
 //
 // ranks: 6
-#include <pentad/layout/cost.hpp>
-#include <pentad/tensor/redistribute.hpp>
+#include <pentad/layout.hpp>
+#include <pentad/tensor.hpp>
 
 #include <cstdio>
 #include <vector>

@@ -2,9 +2,8 @@
 // the same, and the ring never holds more than two blocks.
 //
 // ranks: 4
-#include <pentad/context/all_gather.hpp>
-#include <pentad/context/ring.hpp>
-#include <pentad/random/philox.hpp>
+#include <pentad/context.hpp>
+#include <pentad/random.hpp>
 
 #include <cmath>
 #include <cstdio>
@@ -36,7 +35,7 @@ int main(int argc, char** argv) {
 
     // 2 sequences of 64 tokens; 4 heads of queries share 2 of keys and values. Causal, so that ranks are dealt pieces
     // from both ends of the sequence.
-    Setup<Exec> const setup{.context = context, .batch = 2, .seq = 64, .order = Order::zigzag};
+    LayerSetup<Exec> const setup{.context = context, .batch = 2, .seq = 64, .order = Order::zigzag};
     auto const attend = [&](auto const& strategy) {
         typename std::remove_cvref_t<decltype(strategy)>::Saved saved;
         saved.query = drawn<Query>(context, {2, 64, 4, 16}, "query");

@@ -1,9 +1,9 @@
 // A collective that goes on beside a computation: started, and waited for when its result is needed.
 //
 // ranks: 2
-#include <pentad/comm/collectives.hpp>
-#include <pentad/kernels/gemm.hpp>
-#include <pentad/tensor/context.hpp>
+#include <pentad/comm.hpp>
+#include <pentad/kernels.hpp>
+#include <pentad/tensor.hpp>
 
 #include <cstdio>
 

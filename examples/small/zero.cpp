@@ -2,8 +2,8 @@
 // after three updates are those of stage 0.
 //
 // ranks: 4
-#include <pentad/observe/counters.hpp>
-#include <pentad/zero/store.hpp>
+#include <pentad/observe.hpp>
+#include <pentad/zero.hpp>
 
 #include <cstdio>
 #include <vector>

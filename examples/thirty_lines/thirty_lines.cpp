@@ -1,14 +1,14 @@
 // The example of README.md, to the letter (a test compares them).
 #include <cstdio>
-#include <pentad/layers/linear.hpp>
+#include <pentad/layers.hpp>
 using namespace pentad;
 
 // Activations: the batch sharded over dp, the same on every rank of tp and used there for different work.
 using X = Layout<float, Dims<Dim<batch, dynamic, dp>, Dim<hidden>>, Replicated<tp>>;
 using Up = ColumnParallel<ffn, hidden, X, Kokkos::DefaultExecutionSpace>; // weight [ffn@tp, hidden]
-using Y = Up::gives;                                                      // [batch@dp, ffn@tp]
+using Y = Up::output_layout;                                              // [batch@dp, ffn@tp]
 using Down = RowParallel<hidden, ffn, Y, Kokkos::DefaultExecutionSpace>;  // weight [hidden, ffn@tp]
-using Z = Down::gives;                                                    // [batch@dp, hidden]{tp: partial}
+using Z = Down::output_layout;                                            // [batch@dp, hidden]{tp: partial}
 using Out = invariant_t<Z>;
 
 static_assert(Plan<Z, Out>::text() == "all_reduce(tp)");     // forward: one all-reduce,

@@ -3,6 +3,7 @@
 #include "options.hpp"
 
 #include <pentad/io/schedule_file.hpp>
+#include <pentad/model/batch_shape.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/validator.hpp>
@@ -47,33 +48,24 @@ std::string axis(std::string_view name, O const& o) { return std::string(name) +
 
 bool divides(std::int64_t divisor, std::int64_t number) { return divisor < 1 || number % divisor == 0; }
 
-/// What divides seq for slices and cp alone: an early and a late piece for each rank where it is zigzag.
-std::int64_t seq_pieces(O const& o) {
-    std::int64_t const cp = o.extent("cp");
-    return product({o.slices, o.zigzag && cp > 1 ? product({2, cp}) : cp});
+pentad::model::BatchShape batch_shape(O const& o) {
+    using pentad::model::NamedProduct;
+    auto seq_axes = NamedProduct().times("cp", o.extent("cp"));
+    if (o.sequence_parallel) seq_axes.times("tp", o.extent("tp"));
+    return {.batch = o.batch,
+            .micro_batches = o.micro_batches,
+            .seq = o.seq,
+            .slices = o.slices,
+            .batch_axes = NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep")),
+            .seq_axes = seq_axes,
+            .zigzag = o.zigzag};
 }
-/// "slices x 2 x cp = 4 x 2 x 2 = 16", of which what is 1 is left out; then why it is there.
-std::string seq_divisor(O const& o, bool with_tp) {
-    struct Factor {
-        std::string name;
-        std::int64_t value;
-    };
-    std::vector<Factor> factors;
-    bool const zigzag = o.zigzag && o.extent("cp") > 1 && !with_tp;
-    if (o.slices > 1) factors.push_back({"slices", o.slices});
-    if (zigzag) factors.push_back({"2", 2});
-    if (o.extent("cp") > 1 || o.slices == 1 || with_tp) factors.push_back({"cp", o.extent("cp")});
-    if (with_tp) factors.push_back({"tp", o.extent("tp")});
-    std::string names, values;
-    std::int64_t all = 1;
-    for (auto const& [name, value] : factors) {
-        names += (names.empty() ? "" : " x ") + name;
-        values += (values.empty() ? "" : " x ") + text(value);
-        all = product({all, value});
-    }
-    bool const says_factors = factors.size() > 1 && !(zigzag && factors.size() == 2);
-    return names + " = " + (says_factors ? values + " = " : "") + text(all) + (zigzag ? " (--zigzag)" : "") +
-           (with_tp ? " (--sequence-parallel on)" : "");
+/// What the library says of a number, of the flag that sets it.
+std::string of_flag(Integer member, O const& o, std::optional<pentad::model::Indivisible> const& refused) {
+    std::string const flag = refused->cut == pentad::model::Cut::zigzag              ? " (--zigzag)"
+                             : refused->cut == pentad::model::Cut::sequence_parallel ? " (--sequence-parallel on)"
+                                                                                     : "";
+    return given(member, o) + " " + refused->why() + flag;
 }
 
 /// Whether the user says which layers are where; a file may.
@@ -148,19 +140,12 @@ constexpr std::array rules{
          }},
     Rule{&O::vocab, [](O const& o) { return !o.tokens.empty() || o.vocab >= 256; },
          [](O const& o) { return given(&O::vocab, o) + " is less than the 256 bytes of text"; }},
-    Rule{&O::batch, [](O const& o) { return divides(o.batch_divisor(), o.batch); },
-         [](O const& o) {
-             return indivisible(&O::batch, o,
-                                "dp x ep x micro-batches = " + text(o.extent("dp")) + " x " + text(o.extent("ep")) +
-                                    " x " + text(o.micro_batches) + " = " + text(o.batch_divisor()));
-         }},
-    Rule{&O::seq, [](O const& o) { return divides(seq_pieces(o), o.seq); },
-         [](O const& o) { return indivisible(&O::seq, o, seq_divisor(o, false)); }},
-    Rule{&O::seq,
-         [](O const& o) {
-             return !o.sequence_parallel || divides(product({o.slices, o.extent("cp"), o.extent("tp")}), o.seq);
-         },
-         [](O const& o) { return indivisible(&O::seq, o, seq_divisor(o, true)); }},
+    Rule{&O::batch, [](O const& o) { return !batch_shape(o).refused_batch(); },
+         [](O const& o) { return of_flag(&O::batch, o, batch_shape(o).refused_batch()); }},
+    Rule{&O::seq, [](O const& o) { return !batch_shape(o).refused_seq(); },
+         [](O const& o) { return of_flag(&O::seq, o, batch_shape(o).refused_seq()); }},
+    Rule{&O::seq, [](O const& o) { return !batch_shape(o).refused_seq_over_all(); },
+         [](O const& o) { return of_flag(&O::seq, o, batch_shape(o).refused_seq_over_all()); }},
     Rule{&O::batch, [](O const& o) { return product({o.batch, o.seq}) <= most_tokens; },
          [](O const& o) {
              return given(&O::batch, o) + " x " + given(&O::seq, o) + " is more than " + text(most_tokens) +

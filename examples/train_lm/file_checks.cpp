@@ -91,18 +91,45 @@ std::string refuse_output(std::string const& flag, std::string Options::* member
     return is_accepted(elsewhere) ? sentence + ": try " + flag + " " + elsewhere.*member : sentence;
 }
 
+/// The files of a flag, of tokens where the training data are.
+pentad::io::TokenData data_of(Options const& o, std::vector<std::string> const& paths) {
+    using pentad::io::TokenFormat;
+    auto const seed = static_cast<std::uint64_t>(o.seed);
+    if (o.tokens.empty()) return {std::vector<std::filesystem::path>(paths.begin(), paths.end()), o.seq, seed};
+    auto const other = o.token_type == "uint32" ? TokenFormat::uint32 : TokenFormat::uint16;
+    std::vector<pentad::io::TokenFile> files;
+    for (auto const& path : paths) files.push_back({path, pentad::io::token_format(path, other)});
+    return {files, o.vocab, o.seq, seed};
+}
+
+/// Why files of data cannot be used.
+std::optional<std::string> unusable(std::string const& flag, Options const& o, std::vector<std::string> const& paths) {
+    try {
+        (void)data_of(o, paths);
+    } catch (pentad::io::FileError const& error) {
+        return flag + ": " + error.what();
+    } catch (std::invalid_argument const& error) {
+        return flag + ": " + error.what();
+    }
+    return std::nullopt;
+}
+
+std::optional<std::string> check_validation(Options const& o) {
+    if (!o.validation.empty() && o.quiet && o.log.empty())
+        return "--validation computes a loss, and --quiet prints none: name a file for it with --log";
+    if (!o.validation.empty()) return unusable("--validation", o, o.validation);
+    if (o.validate_every > 0) return given(&Options::validate_every, o) + " needs data held out: --validation FILE";
+    if (o.validation_batches)
+        return "--validation-batches " + std::to_string(*o.validation_batches) +
+               " needs data held out: --validation FILE";
+    return std::nullopt;
+}
+
 std::optional<std::string> check_data(Options const& o, bool suggests) {
     if (!o.tokens.empty()) {
         if (!o.data.empty()) return "--tokens and --data: give files of tokens or of text";
         if (o.sample > 0) return "--sample " + std::to_string(o.sample) + " is for text: leave it out with --tokens";
-        try {
-            (void)pentad::io::TokenData(token_files(o), o.vocab, o.seq, 1);
-        } catch (pentad::io::FileError const& error) {
-            return std::string("--tokens: ") + error.what();
-        } catch (std::invalid_argument const& error) {
-            return std::string("--tokens: ") + error.what();
-        }
-        return std::nullopt;
+        return unusable("--tokens", o, o.tokens);
     }
     std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
     std::string which;
@@ -164,6 +191,7 @@ std::optional<std::string> refusal_of(Options const& options, bool suggests) {
     };
     for (auto const& path : options.data) add("--data", path, false);
     for (auto const& path : options.tokens) add("--tokens", path, false);
+    for (auto const& path : options.validation) add("--validation", path, false);
     add("--schedule-file", options.schedule_file, false);
     if (!options.model.empty()) add("--model", config_of(options.model), false);
     for (auto const& path : weight_files(options)) add("--weights", path, false);
@@ -175,6 +203,7 @@ std::optional<std::string> refusal_of(Options const& options, bool suggests) {
             add("--dump-weights", folder / name, true);
     if (auto refusal = pentad::io::refusal_of(files)) return refusal;
     if (auto refusal = check_data(options, suggests)) return refusal;
+    if (auto refusal = check_validation(options)) return refusal;
     if (auto refusal = check_schedule_file(options)) return refusal;
     if (!options.log.empty())
         if (auto const reason = unwritable_file(options.log, false))
@@ -190,13 +219,12 @@ std::optional<std::string> refusal_of(Options const& options, bool suggests) {
 
 } // namespace
 
-std::vector<pentad::io::TokenFile> token_files(Options const& options) {
-    using pentad::io::TokenFormat;
-    auto const other = options.token_type == "uint32" ? TokenFormat::uint32 : TokenFormat::uint16;
-    std::vector<pentad::io::TokenFile> files;
-    for (auto const& path : options.tokens) files.push_back({path, pentad::io::token_format(path, other)});
-    return files;
+pentad::io::TokenData training_data(Options const& options) {
+    if (!options.tokens.empty()) return data_of(options, options.tokens);
+    if (!options.data.empty()) return data_of(options, options.data);
+    return {sample_text, "the built-in text", options.seq, static_cast<std::uint64_t>(options.seed)};
 }
+pentad::io::TokenData validation_data(Options const& options) { return data_of(options, options.validation); }
 
 std::string model_file(int argc, char const* const* argv) {
     std::string file;
@@ -217,6 +245,7 @@ std::vector<pentad::comm::Fact> file_facts(std::vector<std::string> const& files
 std::vector<pentad::comm::Fact> input_facts(Options const& options) {
     auto files = options.data;
     files.insert(files.end(), options.tokens.begin(), options.tokens.end());
+    files.insert(files.end(), options.validation.begin(), options.validation.end());
     if (!options.schedule_file.empty()) files.push_back(options.schedule_file);
     auto const weights = weight_files(options);
     files.insert(files.end(), weights.begin(), weights.end());

@@ -29,6 +29,9 @@ class TrainingOf final : public Training {
 
     pentad::train::StepResult step(std::int64_t number) override { return trainer_.step(number); }
     pentad::train::StepResult evaluate(std::int64_t number) override { return trainer_.evaluate(number); }
+    pentad::train::StepResult validate(pentad::io::TokenData const& data, std::int64_t batches) override {
+        return trainer_.validate(data, batches);
+    }
     void export_weights(std::filesystem::path const& folder, std::string const& config) override {
         auto const sink = make_sink<pentad::accumulator_t<T>>(folder, config);
         pentad::train::export_weights<T>(context_, trainer_.model(), trainer_.store(),

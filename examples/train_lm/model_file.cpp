@@ -1,7 +1,7 @@
 // Apart, since JSON is slow to compile.
 #include "model_file.hpp"
 
-#include <pentad/io/model_family.hpp>
+#include <pentad/io/model_config.hpp>
 
 #include <stdexcept>
 
@@ -11,7 +11,11 @@ std::string read_model(Options& options) {
     namespace model = pentad::model;
     auto const number = [](std::size_t n) { return static_cast<std::int64_t>(n); };
     try {
-        auto described = pentad::io::read_model_of_family(options.model);
+        auto described = pentad::io::read_model(options.model).model;
+        if (!model::family_of(described))
+            return "--model " + options.model +
+                   ": models of this type can be planned (pentad_plan --model-json), not "
+                   "trained with train_lm";
         auto const& attention = *described.find<model::Attention>(0);
         options.layers = number(described.blocks.size());
         options.hidden = number(described.hidden);

@@ -28,9 +28,12 @@ struct Options {
     /// Outermost first; after parse() all five axes are here, those not named with extent 1.
     std::vector<MeshAxis> mesh;
 
-    std::vector<std::string> data;     ///< files; none: the text that the program carries
-    std::vector<std::string> tokens;   ///< files of tokens, instead of text
-    std::string token_type = "uint16"; ///< of files that do not say: uint16, uint32
+    std::vector<std::string> data;                  ///< files; none: the text that the program carries
+    std::vector<std::string> tokens;                ///< files of tokens, instead of text
+    std::string token_type = "uint16";              ///< of files that do not say: uint16, uint32
+    std::vector<std::string> validation;            ///< files of what the training data are
+    std::int64_t validate_every = 0;                ///< steps; 0: at the end alone
+    std::optional<std::int64_t> validation_batches; ///< not given: 4
     std::int64_t vocab = 256;
     std::optional<std::int64_t> ignore_token; ///< a target that carries no loss
 
@@ -97,8 +100,9 @@ struct Options {
 
 /// "3,5,4,4" as numbers; none where it is anything else.
 [[nodiscard]] std::optional<std::vector<std::size_t>> stage_layers(std::string_view text);
-/// The files of --tokens with their formats.
-[[nodiscard]] std::vector<pentad::io::TokenFile> token_files(Options const& options);
+/// The training data, or those of --validation. @throws io::FileError
+[[nodiscard]] pentad::io::TokenData training_data(Options const& options);
+[[nodiscard]] pentad::io::TokenData validation_data(Options const& options);
 /// The schedule that the options name, of a file or by name. @throws std::invalid_argument, io::FileError
 [[nodiscard]] pentad::pipeline::Schedule make_schedule(Options const& options);
 

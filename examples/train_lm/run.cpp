@@ -1,12 +1,11 @@
 #include "run.hpp"
 
 #include "memory_check.hpp"
-#include "sample_text.hpp"
 #include "training.hpp"
 
 #include <pentad/io/checkpoint.hpp>
 #include <pentad/io/line_file.hpp>
-#include <pentad/io/model_family.hpp>
+#include <pentad/io/model_config.hpp>
 #include <pentad/mesh/one_line.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/planner/estimate.hpp>
@@ -193,16 +192,18 @@ class Traffic {
     std::array<double, axes.size()> last_{};
 };
 
-std::string log_line(std::int64_t step, pentad::train::StepResult const& r, double tokens_per_second,
-                     std::array<double, axes.size()> const& bytes) {
-    std::string const not_finite = r.not_finite.empty() ? "" : ",\"not_finite\":" + nlohmann::json(r.not_finite).dump();
+std::string log_line(std::int64_t step, pentad::train::StepResult const& r, std::optional<double> validation_loss,
+                     double tokens_per_second, std::array<double, axes.size()> const& bytes) {
+    std::string more;
+    if (validation_loss) more += ",\"validation_loss\":" + number(*validation_loss);
+    if (!r.not_finite.empty()) more += ",\"not_finite\":" + nlohmann::json(r.not_finite).dump();
     std::string line = "{\"step\":" + std::to_string(step) + ",\"loss\":" + number(r.loss) +
                        ",\"aux_loss\":" + number(r.balance_loss) + ",\"z_loss\":" + number(r.z_loss) +
                        ",\"grad_norm\":" + number(r.gradient_norm) + ",\"lr\":" + number(r.learning_rate) +
                        ",\"tokens_per_s\":" + number(tokens_per_second) + ",\"bytes\":{";
     for (std::size_t i = 0; i < axes.size(); ++i)
         line += (i == 0 ? "\"" : ",\"") + std::string(axes[i]) + "\":" + std::to_string(std::llround(bytes[i]));
-    return line + "}" + not_finite + "}";
+    return line + "}" + more + "}";
 }
 
 /// Collective.
@@ -235,14 +236,22 @@ double peak_memory() {
 struct Steps {
     double seconds = 0;
     std::array<double, axes.size()> bytes{};
+    std::array<double, axes.size()> waiting{}; ///< of this rank: seconds in collectives, waiting included
 };
+
+/// Seconds that this rank has spent in collectives so far, by axis.
+std::array<double, axes.size()> waiting() {
+    std::array<double, axes.size()> seconds{};
+    for (std::size_t i = 0; i < axes.size(); ++i) seconds[i] = pentad::observe::ledger().seconds(axes[i]);
+    return seconds;
+}
 
 /// Collective.
 void print_summary(Options const& options, pentad::model::Model const& model, Mesh const& mesh, double gemm_speed,
                    Steps const& steps) {
     namespace report = pentad::report;
     std::array<double, axes.size() + 1> slowest{};
-    for (std::size_t i = 0; i < axes.size(); ++i) slowest[i] = pentad::observe::ledger().seconds(axes[i]);
+    std::copy(steps.waiting.begin(), steps.waiting.end(), slowest.begin());
     slowest.back() = peak_memory();
     check(MPI_Allreduce(MPI_IN_PLACE, slowest.data(), static_cast<int>(slowest.size()), MPI_DOUBLE, MPI_MAX,
                         MPI_COMM_WORLD),
@@ -267,8 +276,20 @@ void print_summary(Options const& options, pentad::model::Model const& model, Me
     }
 }
 
+/// The loss on --validation after a step. Collective.
+double validate(Options const& options, Training& training, pentad::io::TokenData const& held_out, int rank,
+                std::int64_t step) {
+    double const loss = training.validate(held_out, options.validation_batches.value_or(4)).loss;
+    if (rank == 0 && !options.quiet) {
+        std::printf("step %lld: validation loss %.4f\n", static_cast<long long>(step), loss);
+        std::fflush(stdout);
+    }
+    return loss;
+}
+
 /// Collective; nothing where rank 0 could not write.
-std::optional<Steps> train(Options const& options, Training& training, int rank, Outcome& outcome,
+std::optional<Steps> train(Options const& options, Training& training,
+                           std::optional<pentad::io::TokenData> const& held_out, int rank, Outcome& outcome,
                            std::optional<pentad::io::LineFile>& log) {
     using pentad::report::Progress;
     double const tokens = static_cast<double>(options.batch * options.seq);
@@ -279,6 +300,7 @@ std::optional<Steps> train(Options const& options, Training& training, int rank,
     Steps steps;
     bool ok = true;
     auto const start = Clock::now();
+    double validating = 0; // seconds, which no step takes
     for (std::int64_t step = 1; step <= options.steps; ++step) {
         auto const step_start = Clock::now();
         auto const result = training.step(step);
@@ -292,10 +314,24 @@ std::optional<Steps> train(Options const& options, Training& training, int rank,
         ok = outcome.exchange(bytes);
         if (!ok) break;
         for (std::size_t i = 0; i < bytes.size(); ++i) steps.bytes[i] += bytes[i];
-        if (log) outcome.write([&] { log->write(log_line(step, result, tokens / seconds.count(), bytes)); });
         progress.step(step, result.loss);
+        std::optional<double> validation_loss;
+        if (options.validate_every > 0 && step % options.validate_every == 0 && step < options.steps) {
+            progress.finish();
+            auto const began = Clock::now();
+            auto const waited = waiting();
+            validation_loss = validate(options, training, *held_out, rank, step);
+            (void)traffic.since_last();
+            validating += std::chrono::duration<double>(Clock::now() - began).count();
+            for (std::size_t i = 0; i < waited.size(); ++i) steps.waiting[i] -= waiting()[i] - waited[i];
+            progress.resume();
+        }
+        if (log)
+            outcome.write(
+                [&] { log->write(log_line(step, result, validation_loss, tokens / seconds.count(), bytes)); });
     }
-    steps.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    steps.seconds = std::chrono::duration<double>(Clock::now() - start).count() - validating;
+    for (std::size_t i = 0; i < axes.size(); ++i) steps.waiting[i] += waiting()[i];
     progress.finish();
     return ok && outcome.exchange() ? std::optional(steps) : std::nullopt;
 }
@@ -309,12 +345,9 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
     auto const mesh = make_mesh(options, schedules.training());
     check_memory(options, schedules.training(), mesh, ranks);
     pentad::comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    std::vector<std::filesystem::path> const files(options.data.begin(), options.data.end());
-    auto const seed = static_cast<std::uint64_t>(options.seed);
-    auto const data = !options.tokens.empty()
-                          ? pentad::io::TokenData(token_files(options), options.vocab, options.seq, seed)
-                      : files.empty() ? pentad::io::TokenData(sample_text, "the built-in text", options.seq, seed)
-                                      : pentad::io::TokenData(files, options.seq, seed);
+    auto const data = training_data(options);
+    std::optional<pentad::io::TokenData> held_out;
+    if (!options.validation.empty()) held_out.emplace(validation_data(options));
     describe_neighbour(options, schedules.training(), mesh, ranks);
     std::optional<pentad::io::Checkpoint> checkpoint;
     if (!options.weights.empty())
@@ -336,7 +369,7 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
 
     std::optional<Steps> steps;
     try {
-        steps = train(options, *training, rank, outcome, log);
+        steps = train(options, *training, held_out, rank, outcome, log);
     } catch (pentad::train::NotFinite const& error) { // on all ranks
         throw pentad::program::OutsideFailure(std::string(error.what()) + ": try a smaller --lr than " +
                                               number(options.lr) + (options.clip > 0 ? "" : ", or --clip 1"));
@@ -346,9 +379,12 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
         auto const last = training->evaluate(options.steps + 1);
         if (!std::isfinite(last.loss))
             throw pentad::program::OutsideFailure("the loss after the last step is not finite: no weights are written");
+        std::optional<double> validation_loss;
+        if (held_out) validation_loss = validate(options, *training, *held_out, rank, options.steps);
         if (log)
             outcome.write([&] {
-                log->write("{\"event\":\"end\",\"final_loss\":" + number(last.loss) + "}");
+                log->write("{\"event\":\"end\",\"final_loss\":" + number(last.loss) +
+                           (validation_loss ? ",\"validation_loss\":" + number(*validation_loss) : "") + "}");
                 log->close();
             });
         if (summary) print_summary(options, settings.model, mesh, gemm_speed, *steps);

@@ -20,6 +20,7 @@ class Training {
     virtual ~Training() = default;
     virtual pentad::train::StepResult step(std::int64_t number) = 0;
     virtual pentad::train::StepResult evaluate(std::int64_t number) = 0;
+    virtual pentad::train::StepResult validate(pentad::io::TokenData const& data, std::int64_t batches) = 0;
     /// The weights and the text of their config.json, in place together or not at all. Collective; rank 0 writes.
     virtual void export_weights(std::filesystem::path const& folder, std::string const& config) = 0;
     /// Weights to begin with. Collective; each rank reads its part.

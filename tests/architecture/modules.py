@@ -1,6 +1,8 @@
-"""Which module includes which: modules.py include/pentad. The modules are the folders there; a header includes its own
-module and those that the graph below allows, directly or through others. Also: every header begins with a comment, has
-`#pragma once` and is short enough to be read in one sitting; pentad.hpp includes every one."""
+"""Which module includes which: modules.py CHECKOUT. The modules are the folders of include/pentad; a header includes its
+own module and those that the graph below allows, directly or through others. The headers of a module's folder itself are
+public, and MODULE.hpp beside the folder includes them all; those in folders below are not. Examples for users and pages
+include MODULE.hpp only. Also: every header begins with a comment, has `#pragma once` and is short enough to be read in one
+sitting."""
 import pathlib
 import re
 import sys
@@ -36,7 +38,8 @@ def reachable(module):
     return {module, *below, *(one for name in below for one in reachable(name))}
 
 
-root = pathlib.Path(sys.argv[1])
+checkout = pathlib.Path(sys.argv[1])
+root = checkout / "include/pentad"
 problems = []
 headers = sorted(root.rglob("*.hpp"))
 if not headers:
@@ -51,7 +54,7 @@ for header in headers:
     if not lines or not lines[0].startswith("// "):
         problems.append(f"{name}:1: does not begin with a comment that says what it is for")
     if header.parent == root:
-        continue  # pentad.hpp includes all
+        continue  # checked below
     module = header.relative_to(root).parts[0]
     if module not in GRAPH:
         problems.append(f"{name}: {module} is no module; those are {' '.join(GRAPH)}")
@@ -66,16 +69,35 @@ for header in headers:
             parts = include[2].split("/")
             if len(parts) < 3 or parts[1] not in GRAPH:
                 problems.append(f"{name}:{number}: includes <{include[2]}>, which is in no module")
+            elif parts[1] != module and len(parts) > 3:
+                problems.append(f"{name}:{number}: includes <{include[2]}>, which is internal to {parts[1]}")
             elif parts[1] not in reachable(module):
                 problems.append(f"{name}:{number}: {module} may not include <{include[2]}>: it builds on {GRAPH[module] or 'nothing'}")
         elif module in PURE and re.match(r"mpi\.h|Kokkos|omp\.h|cuda", include[2]):
             problems.append(f"{name}:{number}: {module} is used without MPI and Kokkos, and includes <{include[2]}>")
 
-everything = (root / "pentad.hpp").read_text()
-for header in headers:
-    name = header.relative_to(root.parent)
-    if header.parent != root and "detail" not in name.parts and f"#include <{name}>" not in everything:
-        problems.append(f"pentad/pentad.hpp: does not include <{name}>")
+
+
+def includes(path):
+    return re.findall(r'^\s*#\s*include\s*<(pentad/[^>]+)>', path.read_text(), re.M)
+
+
+facades = {f"pentad/{module}.hpp": [f"pentad/{module}/{header.name}" for header in sorted((root / module).glob("*.hpp"))] for module in GRAPH}
+facades["pentad/pentad.hpp"] = sorted(facades)
+for header in root.glob("*.hpp"):
+    if f"pentad/{header.name}" not in facades:
+        problems.append(f"pentad/{header.name}: a header in no module")
+for facade, wanted in facades.items():
+    path = root.parent / facade
+    found = includes(path) if path.exists() else []
+    problems += [f"{facade}: does not include <{name}>" for name in sorted({*wanted} - {*found})]
+    problems += [f"{facade}: includes <{name}>, which is not a public header of the module" for name in sorted({*found} - {*wanted})]
+
+FOR_USERS = ["README.md", "docs/**/*.md", "examples/small/*", "examples/own_block/*", "examples/thirty_lines/*", "tests/install/*"]
+for path in {path for pattern in FOR_USERS for path in checkout.glob(pattern) if path.is_file()}:
+    problems += [f"{path.relative_to(checkout)}: includes <{name}>: users include MODULE.hpp" for name in includes(path) if name not in facades]
+for path in checkout.glob("examples/**/*.[ch]pp"):
+    problems += [f"{path.relative_to(checkout)}: includes <{name}>, which is not public" for name in includes(path) if name.count("/") > 2]
 
 print("\n".join(problems) if problems else f"{len(headers)} headers in {len(GRAPH)} modules, every include is in the graph")
 sys.exit(1 if problems else 0)

@@ -207,8 +207,8 @@ TEST_CASE_TEMPLATE("any size gives the same bits, wherever the buffers are", T, 
     comm::forced_algorithm() = comm::Algorithm::automatic;
 }
 
-TEST_CASE("each way of copying is taken in turn, and all give the same") {
-    using comm::node::Way;
+TEST_CASE("each copy method is taken in turn, and all give the same") {
+    using comm::node::CopyMethod;
     World const world;
     auto& group = *world.comm.node();
     Exec const exec;
@@ -225,12 +225,12 @@ TEST_CASE("each way of copying is taken in turn, and all give the same") {
         Buffer<f32> in(world, n * piece, Where::nobody), part(world, piece, Where::nobody),
             other(world, piece, Where::nobody), out(world, n * piece, Where::nobody);
         fill_with(other.view, [&](std::size_t j) { return value<f32>(me, j); });
-        std::map<Operation, std::set<Way>> taken;
+        std::map<Operation, std::set<CopyMethod>> taken;
         for (std::size_t i = 0; i < 40; ++i) {
             for (auto const operation : {Operation::all_gather, Operation::all_to_all, Operation::broadcast})
-                taken[operation].insert(group.ways()
+                taken[operation].insert(group.methods()
                                             .of(operation, (operation == Operation::broadcast ? 1 : n) * piece * 4)
-                                            .agreed({Way::streamed, Way::lent_streamed}, false));
+                                            .agreed({CopyMethod::streamed, CopyMethod::lent_streamed}, false));
             auto const mine = [&](std::size_t j) { return value<f32>(me, i + j); };
             fill_with(in.view, mine);
             comm::all_to_all(exec, world.comm, in.view, out.view);
@@ -251,9 +251,10 @@ TEST_CASE("each way of copying is taken in turn, and all give the same") {
             CHECK(differ(in.view, [&](std::size_t j) { return value<f32>(1, i + j % piece); }) == 0);
             CHECK(differ(out.view, [&](std::size_t j) { return value<f32>(j / piece, j % piece); }) == 0);
         }
-        std::size_t const possible = piece == 1000 ? 2 : group.reads_processes() ? comm::node::way_count : 4;
-        for (auto const& [operation, ways] : taken) CHECK(ways.size() >= possible);
-        if (possible == comm::node::way_count) CHECK(descriptors() >= descriptors_before + 3 * (n - 1)); // pipes
+        std::size_t const possible = piece == 1000 ? 2 : group.reads_processes() ? comm::node::copy_method_count : 4;
+        for (auto const& [operation, methods] : taken) CHECK(methods.size() >= possible);
+        if (possible == comm::node::copy_method_count)
+            CHECK(descriptors() >= descriptors_before + 3 * (n - 1)); // pipes
     }
 }
 

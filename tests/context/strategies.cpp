@@ -38,7 +38,7 @@ Result attend(OnMesh const& mesh, Order order, Arrays const& arrays) {
     using Layer = typename Attention<Strategy>::template on<InvariantStream<T>, Exec>;
     using Query = typename Layer::Query;
     using Key = typename Layer::Key;
-    Setup<Exec> const setup{.context = mesh.context, .batch = sequences, .seq = length, .order = order};
+    LayerSetup<Exec> const setup{.context = mesh.context, .batch = sequences, .seq = length, .order = order};
     typename Layer::StrategyOn const strategy(setup);
     typename Layer::StrategyOn::Saved saved;
     saved.query = shard<Query>(mesh, arrays.at("query"), order);

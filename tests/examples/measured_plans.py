@@ -31,7 +31,7 @@ def measured(folder):
         expect(done.returncode == 0 and not done.stdout and not done.stderr, done)
         machine = json.loads(path.read_text())
         expect(machine["devices"] == ranks, machine)
-        for key in ("memory_bytes", "memory_bandwidth", "dispatch_s"):
+        for key in ("memory_bytes", "memory_bandwidth", "launch_s"):
             expect(machine[key] > 0, f"{key} of {machine}")
         expect(min(machine["peak_flops"].values()) > 1e8, machine)
         expect(len(machine["links"]) == (1 if ranks > 1 else 0), machine)

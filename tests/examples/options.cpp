@@ -6,6 +6,8 @@
 
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/text.hpp>
+#include <pentad/planner/estimate.hpp>
+#include <pentad/train/planned.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -474,4 +476,64 @@ TEST_CASE("nothing is suggested that the files would refuse, or flags that are t
     auto const twice = parse_words({"--seed", "1", "--seed", "1", "--chunks", "0", "--schedule-file", "s"}, 1);
     CHECK(twice.error == "--seed is given twice");
     CHECK(twice.suggestion.empty());
+}
+
+TEST_CASE("train_lm refuses the sizes that the planner refuses, which runs the layers dry, and no others") {
+    std::mt19937 random(5);
+    auto const draw = [&](std::initializer_list<int> from) { return from.begin()[random() % from.size()]; };
+    int accepted = 0, refused = 0;
+    for (int i = 0; i < 600; ++i) {
+        Options o;
+        bool const has_experts = draw({0, 1}) == 1;
+        o.mesh = {{"dp", draw({1, 1, 2, 3})},
+                  {"pp", draw({1, 1, 2})},
+                  {"ep", has_experts ? draw({1, 2, 3}) : 1},
+                  {"cp", draw({1, 1, 2})},
+                  {"tp", draw({1, 2, 3, 4})}};
+        int ranks = 1;
+        for (auto const& axis : o.mesh) ranks *= static_cast<int>(axis.extent);
+        o.heads = draw({1, 2, 3, 4, 6, 8, 12});
+        o.kv_heads = draw({1, 2, 3, 4, 6});
+        o.kv_heads_given = o.batch_given = true;
+        o.hidden = o.heads * draw({2, 4});
+        o.ffn = draw({8, 9, 12, 14});
+        o.experts = has_experts ? draw({2, 3, 4, 6}) : 0;
+        o.top_k = draw({1, 2});
+        o.layers = 2;
+        o.micro_batches = draw({1, 2});
+        o.batch = o.batch_divisor();
+        o.seq = draw({12, 16, 18, 24});
+        o.zigzag = draw({0, 1}) == 1;
+        o.sequence_parallel = draw({0, 1}) == 1;
+        auto const own = check(o, ranks).value_or("");
+        std::string planned;
+        try {
+            auto const model = pentad::model::decoder({.layers = 2,
+                                                       .hidden = static_cast<std::size_t>(o.hidden),
+                                                       .heads = static_cast<std::size_t>(o.heads),
+                                                       .kv_heads = static_cast<std::size_t>(o.kv_heads),
+                                                       .ffn = static_cast<std::size_t>(o.ffn),
+                                                       .vocab = 256,
+                                                       .experts = static_cast<std::size_t>(o.experts),
+                                                       .top_k = static_cast<std::size_t>(o.top_k)});
+            planned = pentad::planner::misfit(pentad::train::planned_model(model),
+                                              {.dp = o.extent("dp"),
+                                               .pp = o.extent("pp"),
+                                               .ep = o.extent("ep"),
+                                               .cp = o.extent("cp"),
+                                               .tp = o.extent("tp"),
+                                               .seq = o.seq,
+                                               .global_batch = o.batch,
+                                               .sequence_parallel = o.sequence_parallel,
+                                               .zigzag = o.zigzag,
+                                               .element = pentad::planner::Element::f32});
+        } catch (std::invalid_argument const& error) { // of the description
+            planned = error.what();
+        }
+        CHECK_MESSAGE(own.empty() == planned.empty(), own, " | ", planned);
+        (planned.empty() ? accepted : refused) += 1;
+    }
+    MESSAGE(accepted, " accepted, ", refused, " refused");
+    CHECK(accepted > 50);
+    CHECK(refused > 50);
 }

@@ -18,7 +18,7 @@ constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 2;
 bool fits(MeshShape const& m) { return m.pp == 1 && 12 % (m.dp * m.ep) == 0 && 4 % m.cp == 0 && 12 % m.tp == 0; }
 bool fits_sequence_parallel(MeshShape const& m) { return fits(m) && 4 % (m.cp * m.tp) == 0; }
 
-Setup<Exec> setup_on(OnMesh const& mesh) {
+LayerSetup<Exec> setup_on(OnMesh const& mesh) {
     return {.context = mesh.context,
             .hidden = size,
             .batch = 12,
@@ -27,7 +27,7 @@ Setup<Exec> setup_on(OnMesh const& mesh) {
 }
 template <class Stream>
 auto make(std::size_t choices = top_k) {
-    return [choices](Setup<Exec> const& s) {
+    return [choices](LayerSetup<Exec> const& s) {
         return LayerOn<Stream>(s, {.count = expert_count, .top_k = choices, .width = width}, "moe");
     };
 }
@@ -127,7 +127,8 @@ TEST_CASE("all tokens to one expert: it computes them all, the others get gradie
                                             .pass = {.context = mesh.context}};
             (void)trial.forward(shard<Invariant>(mesh, arrays.at("x"), setup.order));
             (void)trial.layer.backward_data(
-                trial.pass, shard<dual_t<LayerOn<Invariant>::gives>>(mesh, arrays.at("dy"), setup.order), trial.saved);
+                trial.pass, shard<dual_t<LayerOn<Invariant>::output_layout>>(mesh, arrays.at("dy"), setup.order),
+                trial.saved);
             trial.layer.backward_weight(trial.pass, trial.saved);
             CHECK(trial.pass.balance_sum ==
                   doctest::Approx(expert_count).epsilon(1e-6)); // f = P = 1 for one, 0 for all others
@@ -158,7 +159,8 @@ TEST_CASE("a tie goes to the experts of the lowest numbers, wherever they live")
         for (std::size_t i = 0; i < choice.size(); ++i) CHECK(choice(i) == static_cast<i32>(i % top_k));
         CHECK(trial.pass.balance_sum == doctest::Approx(top_k).epsilon(1e-13)); // E sum_e f_e / E
         (void)trial.layer.backward_data(
-            trial.pass, shard<dual_t<LayerOn<Invariant>::gives>>(mesh, arrays.at("dy"), setup.order), trial.saved);
+            trial.pass, shard<dual_t<LayerOn<Invariant>::output_layout>>(mesh, arrays.at("dy"), setup.order),
+            trial.saved);
         trial.layer.backward_weight(trial.pass, trial.saved);
         trial.layer.for_each_parameter([&](auto const& parameter) {
             if (parameter.name() == "moe.gate.weight") return;

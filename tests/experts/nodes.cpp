@@ -20,10 +20,10 @@ using LayerHere = experts::Layer::on<Stream, Exec>;
 
 constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 4, tokens = 48;
 
-Setup<Exec> setup_on(OnMesh const& mesh) {
+LayerSetup<Exec> setup_on(OnMesh const& mesh) {
     return {.context = mesh.context, .hidden = size, .batch = 12, .seq = 4, .order = Order::contiguous};
 }
-LayerHere make(Setup<Exec> const& setup, std::size_t choices = top_k) {
+LayerHere make(LayerSetup<Exec> const& setup, std::size_t choices = top_k) {
     return LayerHere(setup, {.count = expert_count, .top_k = choices, .width = width}, "moe");
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("whatever the nodes, the experts are those of one rank") {
             OnMesh const mesh(m);
             for (std::size_t const choices : {std::size_t{1}, top_k, expert_count}) {
                 auto const setup = setup_on(mesh);
-                auto const made = [choices](Setup<Exec> const& s) { return make(s, choices); };
+                auto const made = [choices](LayerSetup<Exec> const& s) { return make(s, choices); };
                 check_layer(mesh, setup, made, on_one_rank(setup, made, arrays), 1e-11);
             }
         }
@@ -76,7 +76,7 @@ TEST_CASE("the same choices give the same bits again, and take no more memory") 
                                .arrays = arrays,
                                .pass = {.context = mesh.context}};
         auto const y = trial.forward(shard<Stream>(mesh, arrays.at("x"), trial.order));
-        auto const dy = shard<dual_t<LayerHere::gives>>(mesh, arrays.at("dy"), trial.order);
+        auto const dy = shard<dual_t<LayerHere::output_layout>>(mesh, arrays.at("dy"), trial.order);
         auto const dx = trial.layer.backward_data(trial.pass, dy, trial.saved);
         return std::pair(gather(y, trial.order).values, gather(dx, trial.order).values);
     };
@@ -107,7 +107,7 @@ TEST_CASE("a token's row crosses the network once for each node") {
         auto const y = trial.forward(shard<Stream>(mesh, arrays.at("x"), trial.order));
         double const forward = sent_over_network();
         auto const choice = gather(trial.saved.router.choice, trial.order).values;
-        auto const dy = shard<dual_t<LayerHere::gives>>(mesh, arrays.at("dy"), trial.order);
+        auto const dy = shard<dual_t<LayerHere::output_layout>>(mesh, arrays.at("dy"), trial.order);
         (void)trial.layer.backward_data(trial.pass, dy, trial.saved);
         double const both = sent_over_network();
 

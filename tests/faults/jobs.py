@@ -167,12 +167,12 @@ def while_writing(t, job, folder=None):
 def signalling(t, job, number, target):
     """Sends a signal to a rank, to all, to the launcher, or to the launcher's process group."""
     def act(process):
-        if target == "group":
-            os.killpg(process, number)
-            return True
         ranks = ranks_of(job, process)
         if len(ranks) < job.ranks:
             return False  # not yet; MPICH's launcher loses a signal while it starts them (docs/reliability.md)
+        if target == "group":
+            os.killpg(process, number)
+            return True
         if target == "launcher":
             harness.send(process, number)
             return True

@@ -81,6 +81,7 @@ class World:
         self.good = {
             "--data": ["text"],
             "--tokens": ["tokens"],
+            "--validation": ["text"],
             ("train_lm", "--schedule-file"): ["one.txt", "one.json"],
             "--schedule-file": ["schedule.txt", "schedule.json", "zb-v.txt", "zb-v.json"],
             "--ran": ["trace.json"],

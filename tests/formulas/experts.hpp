@@ -21,7 +21,7 @@ struct DispatchSizes {
     std::int64_t top_k = 1;
     std::int64_t ranks = 1;   ///< extent of ep
     std::int64_t experts = 0; ///< of which each rank holds as many
-    std::int64_t nodes = 1;   ///< of as many ranks, where a token goes once to each; 1: in one hop
+    std::int64_t nodes = 1;   ///< of as many ranks, where a token goes once to each; 1: in one exchange
 };
 
 /// Rows that a rank sends in one dispatch, or one combine, when a row goes for each choice of a token and choices fall
@@ -65,11 +65,12 @@ constexpr double mean_groups_of_a_token(ExpertGroups const& of) {
 /// Rows that a rank sends to others in one dispatch, or one combine.
 struct SentRows {
     double across = 0; ///< to other nodes, where a token goes once to each
-    double inside = 0; ///< to other ranks of its node; in one hop, of all of ep
+    double inside = 0; ///< to other ranks of its node; in one exchange, of all of ep
 };
 
-/// In two hops: first over the ranks of the same number on all nodes, a row for each node that a token chose; then
-/// within the node, a row for each choice. In the mean a rank has as many choices to pass on as its own tokens have.
+/// In two row exchanges: first over the ranks of the same number on all nodes, a row for each node that a token chose;
+/// then within the node, a row for each choice. In the mean a rank has as many choices to pass on as its own tokens
+/// have.
 constexpr SentRows sent_rows(DispatchSizes const& of) {
     if (of.nodes == 1) return {.inside = dispatched_rows(of)};
     auto const own = static_cast<double>(per_rank("tokens", of.tokens, "ep", of.ranks));
@@ -80,7 +81,7 @@ constexpr SentRows sent_rows(DispatchSizes const& of) {
                 all_to_all_bytes(own * static_cast<double>(of.top_k), per_rank("ep", of.ranks, "nodes", of.nodes))};
 }
 
-/// Bytes that a rank sends by hop.
+/// Bytes that a rank sends by exchange.
 struct DispatchBytes {
     SentBytes across, inside;
 };

@@ -39,13 +39,17 @@ void schedules(std::filesystem::path const& folder) {
 
 void configs(std::filesystem::path const& folder) {
     std::string const llama =
-        R"("hidden_size": 4096, "intermediate_size": 14336, "mlp_bias": false, "attention_bias": false,
+        R"("hidden_size": 4096, "intermediate_size": 14336, "attention_bias": false, "rope_scaling": null,
            "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "head_dim": 128,
-           "rope_scaling": null, "rope_theta": 5e5, "tie_word_embeddings": false, "vocab_size": 128256,)";
+            "rope_theta": 5e5, "tie_word_embeddings": false, "vocab_size": 128256,)";
     for (auto const& [type, fields] : std::initializer_list<std::pair<std::string, std::string>>{
              {"llama", llama + R"("_name_or_path": "me/mine")"},
-             {"mistral", llama + R"("sliding_window": NaN)"},
-             {"mixtral", llama + R"("num_experts_per_tok": 2, "num_local_experts": 8)"},
+             {"mistral", llama + R"("sliding_window": null)"},
+             {"mixtral",
+              llama + R"("num_experts_per_tok": 2, "num_local_experts": 8, "layer_types": ["full_attention"])"},
+             {"qwen3", llama + R"("use_sliding_window": false, "rope_parameters": {"rope_type": "default"})"},
+             {"qwen3_moe", llama + R"("num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                "decoder_sparse_step": 2, "mlp_only_layers": [1, 3])"},
              {"deepseek_v3", llama + R"("first_k_dense_replace": 3, "kv_lora_rank": 512, "moe_intermediate_size": 2048,
                 "moe_layer_freq": 1, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
                 "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128)"},

@@ -1,7 +1,7 @@
 // Layouts, plans, schedules and models without MPI, Kokkos or anything else.
-#include <pentad/layout/plan.hpp>
-#include <pentad/model/decoder.hpp>
-#include <pentad/pipeline/generators.hpp>
+#include <pentad/layout.hpp>
+#include <pentad/model.hpp>
+#include <pentad/pipeline.hpp>
 
 using namespace pentad;
 using Whole = Layout<f32, Dims<Dim<batch>>>;

@@ -1,6 +1,6 @@
 // Tensors and redistributions without JSON, random numbers or BLAS.
-#include <pentad/comm/environment.hpp>
-#include <pentad/tensor/redistribute.hpp>
+#include <pentad/comm.hpp>
+#include <pentad/tensor.hpp>
 
 using namespace pentad;
 

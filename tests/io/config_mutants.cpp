@@ -1,7 +1,7 @@
 // Damaged config.json files: each is refused in one sentence, or the model is what its fields say.
 #include <doctest/doctest.h>
 
-#include <pentad/io/model_family.hpp>
+#include <pentad/io/model_config.hpp>
 #include <pentad/mesh/one_line.hpp>
 
 #include "mutants.hpp"
@@ -53,7 +53,7 @@ TEST_CASE("of 300 damaged config.json files each is refused in one sentence, or 
         std::string const text = test::mutant(good, good.size(), i % 3 == 0, draws);
         CAPTURE(text);
         try {
-            auto const model = io::model_from_family_config(text);
+            auto const model = io::model_from_config(text).model;
             CHECK(wrong_field(text, model) == "");
             ++read;
         } catch (std::invalid_argument const& error) {

@@ -17,7 +17,7 @@ std::string const good = R"({"name": "lab", "devices": 16, "devices_per_node": 8
   "peak_flops": {"bf16": 3e14, "f32": 2e13}, "memory_bytes": 8e10, "memory_bandwidth": 2e12,
   "links": [{"devices": 8, "latency_s": 3e-6, "bandwidth": 3e11, "topology": "mesh"},
             {"devices": 16, "latency_s": 1e-5, "bandwidth": 25000000000}],
-  "product_efficiency": 0.8, "bandwidth_efficiency": 0.7, "dispatch_s": 9e-6, "overlap": 0.5})";
+  "product_efficiency": 0.8, "bandwidth_efficiency": 0.7, "launch_s": 9e-6, "overlap": 0.5})";
 
 /// The right machine with one text in the place of another.
 std::string with(std::string const& found, std::string const& instead) {
@@ -47,7 +47,7 @@ TEST_CASE("a hardware file says what it says, and what it leaves out has its def
     CHECK(machine.links[1].topology == planner::Topology::switched);
     CHECK(machine.product_efficiency == 0.8);
     CHECK(machine.bandwidth_efficiency == 0.7);
-    CHECK(machine.dispatch_s == 9e-6);
+    CHECK(machine.launch_s == 9e-6);
     CHECK(machine.overlap == 0.5);
 
     auto const alone = io::hardware_from_json(R"({"devices": 1, "devices_per_node": 4, "peak_flops": {"bf16": 1,
@@ -56,7 +56,7 @@ TEST_CASE("a hardware file says what it says, and what it leaves out has its def
     CHECK(alone.links.empty());
     CHECK(alone.product_efficiency == defaults.product_efficiency);
     CHECK(alone.bandwidth_efficiency == defaults.bandwidth_efficiency);
-    CHECK(alone.dispatch_s == defaults.dispatch_s);
+    CHECK(alone.launch_s == defaults.launch_s);
     CHECK(alone.overlap == defaults.overlap);
 }
 
@@ -135,8 +135,8 @@ TEST_CASE("a hardware file that is wrong is refused with its name, the field and
              {with("0.8", "1.1"), "product_efficiency: expected a number above 0 and at most 1, not 1.1"},
              {with("0.8", "0"), "product_efficiency: expected a number above 0 and at most 1, not 0"},
              {with("0.7", "-0.7"), "bandwidth_efficiency: expected a number above 0 and at most 1, not -0.7"},
-             {with("9e-6", "-1e-6"), "dispatch_s: expected a number from 0 to 1, not -1e-06"},
-             {with("9e-6", "9"), "dispatch_s: expected a number from 0 to 1, not 9"},
+             {with("9e-6", "-1e-6"), "launch_s: expected a number from 0 to 1, not -1e-06"},
+             {with("9e-6", "9"), "launch_s: expected a number from 0 to 1, not 9"},
              {with("0.5", "1.5"), "overlap: expected a number from 0 to 1, not 1.5"},
              {with("0.5", "\"most\""), "overlap: expected a number from 0 to 1, not \"most\""},
              {with("\"links\"", "\"link\""), "'link': expected another key: did you mean links?"},

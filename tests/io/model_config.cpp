@@ -21,17 +21,34 @@ std::string const llama_8b = R"({"architectures": ["LlamaForCausalLM"], "attenti
   "vocab_size": 128256})";
 std::string const mixtral_8x7b = R"({"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
   "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8,
-  "num_local_experts": 8, "tie_word_embeddings": false, "vocab_size": 32000})";
-std::string const deepseek_v3 = R"({"model_type": "deepseek_v3", "first_k_dense_replace": 3, "hidden_size": 7168,
-  "intermediate_size": 18432, "kv_lora_rank": 512, "moe_intermediate_size": 2048, "moe_layer_freq": 1,
-  "n_routed_experts": 256, "n_shared_experts": 1, "num_attention_heads": 128, "num_experts_per_tok": 8,
-  "num_hidden_layers": 61, "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "q_lora_rank": 1536,
-  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280})";
-std::string const mamba2_7b = R"({"model_type": "mamba2", "chunk_size": 256, "conv_kernel": 4, "expand": 2,
-  "head_dim": 64, "hidden_size": 4096, "n_groups": 8, "num_heads": 128, "num_hidden_layers": 64, "state_size": 128,
-  "tie_word_embeddings": false, "time_step_limit": [0.0, Infinity], "use_bias": false, "use_conv_bias": true, "vocab_size": 32768})";
-std::string const gpt2 = R"({"model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12,
-  "n_positions": 1024, "vocab_size": 50257})";
+  "num_local_experts": 8, "sliding_window": null, "tie_word_embeddings": false, "vocab_size": 32000})";
+std::string const deepseek_v3 = R"({"architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false,
+  "attention_dropout": 0.0, "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}, "aux_loss_alpha": 0.001,
+  "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu", "hidden_size": 7168,
+  "initializer_range": 0.02, "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+  "model_type": "deepseek_v3", "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256,
+  "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 128, "num_experts_per_tok": 8,
+  "num_hidden_layers": 61, "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "pretraining_tp": 1,
+  "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "quantization_config": {"activation_scheme":
+  "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128]}, "rms_norm_eps": 1e-06,
+  "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+  "original_max_position_embeddings": 4096, "type": "yarn"}, "rope_theta": 10000, "routed_scaling_factor": 2.5,
+  "scoring_func": "sigmoid", "seq_aux": true, "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
+  "torch_dtype": "bfloat16", "transformers_version": "4.33.1", "use_cache": true, "v_head_dim": 128, "vocab_size": 129280})";
+std::string const mamba2_7b = R"({"architectures": ["Mamba2ForCausalLM"], "bos_token_id": 0, "chunk_size": 256,
+  "conv_kernel": 4, "eos_token_id": 0, "expand": 2, "head_dim": 64, "hidden_act": "silu", "hidden_size": 4096,
+  "initializer_range": 0.1, "intermediate_size": 8192, "layer_norm_epsilon": 1e-05, "model_type": "mamba2", "n_groups": 8,
+  "norm_before_gate": true, "num_heads": 128, "num_hidden_layers": 64, "pad_token_id": 0, "rescale_prenorm_residual": false,
+  "residual_in_fp32": true, "rms_norm": true, "state_size": 128, "tie_word_embeddings": false, "time_step_floor": 0.0001,
+  "time_step_init_scheme": "random", "time_step_limit": [0.0, Infinity], "time_step_max": 0.1, "time_step_min": 0.001,
+  "time_step_rank": 256, "time_step_scale": 1.0, "torch_dtype": "bfloat16", "transformers_version": "4.42.3",
+  "use_bias": false, "use_cache": true, "use_conv_bias": true, "vocab_size": 32768})";
+std::string const gpt2 = R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
+  "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05,
+  "model_type": "gpt2", "id2label": {"0": "LABEL_0"}, "n_special": 0, "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1,
+  "summary_activation": null, "summary_first_dropout": 0.1, "summary_proj_to_labels": true, "summary_type": "cls_index",
+  "summary_use_proj": true, "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}},
+  "vocab_size": 50257})";
 
 std::string with(std::string text, std::string const& found, std::string const& instead) {
     auto const at = text.find(found);
@@ -75,9 +92,7 @@ TEST_CASE("fields that are left out have the values that transformers gives them
     };
     std::string const given = "\"num_key_value_heads\": 8,";
     CHECK(kv_heads(with(llama_8b, given, "")) == 32);
-    CHECK(kv_heads(with(with(llama_8b, given, ""), "llama", "mistral")) == 8);
-    CHECK(kv_heads(with(with(llama_8b, given, "\"num_key_value_heads\": null,"), "llama", "mistral")) == 32);
-    CHECK(kv_heads(with(mixtral_8x7b, given, "")) == 8);
+    CHECK(kv_heads(with(llama_8b, given, "\"num_key_value_heads\": null,")) == 32);
 
     auto const own_head_dim = io::model_from_config(with(llama_8b, given, given + "\"head_dim\": 96,"));
     CHECK(own_head_dim.model.first<model::Attention>()->head_dim == 96);
@@ -119,7 +134,9 @@ TEST_CASE("a config.json that is wrong is refused with its name, the field and w
     };
     std::string const none = ": expected a value, and there is none";
     std::string const size = ": expected a whole number from 1 to 16777216, not ";
-    std::string const types = "model_type: expected one of llama, mistral, mixtral, deepseek_v3, mamba2, gpt2";
+    std::string const types =
+        "model_type: expected one of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v3, mamba2, "
+        "gpt2";
     CHECK(refusal(llama_8b) == "");
     for (auto const& [text, sentence] : std::initializer_list<std::pair<std::string, std::string>>{
              {"{}", types + ", and there is none"},
@@ -147,7 +164,13 @@ TEST_CASE("a config.json that is wrong is refused with its name, the field and w
              {with(with(llama_8b, "14336", "16000000"), "4096", "16000000"),
               "its sizes: expected at most 10^15 parameters from them"},
              {with(llama_8b, "heads\": 32", "heads\": 33"),
-              "num_attention_heads: expected a divisor of hidden_size = 4096, not 33"},
+              "num_key_value_heads: expected a divisor of num_attention_heads = 33, not 8"},
+             {with(with(llama_8b, "heads\": 32", "heads\": 33"), "value_heads\": 8", "value_heads\": 11"),
+              "num_attention_heads: expected a divisor of hidden_size = 4096, or a head_dim, not 33"},
+             {with(llama_8b, "\"vocab_size\"", "\"vocab_sizes\": 2, \"vocab_size\""),
+              "the field 'vocab_sizes' is not known, and may change the model: remove it if it does not"},
+             {with(deepseek_v3, "\"vocab_size\"", "\"engrams\": 2, \"vocab_size\""),
+              "the field 'engrams' is not known, and may change the model: remove it if it does not"},
              {with(llama_8b, "value_heads\": 8", "value_heads\": 5"),
               "num_key_value_heads: expected a divisor of num_attention_heads = 32, not 5"},
              {with(llama_8b, "value_heads\": 8", "value_heads\": 64"),
@@ -156,7 +179,7 @@ TEST_CASE("a config.json that is wrong is refused with its name, the field and w
              {with(llama_8b, "embeddings\": false", "embeddings\": 0"),
               "tie_word_embeddings: expected true or false, not 0"},
              {with(llama_8b, "\"attention_bias\": false", "\"attention_bias\": true"),
-              "attention_bias: expected false, the only one that the planner counts"},
+              "attention_bias: expected false, the only value that is supported, not true"},
              {with(llama_8b, "\"rope_scaling\": null", "\"hidden_size\": 2048"),
               "'hidden_size': expected once in an object"},
              {with(mixtral_8x7b, "\"num_local_experts\": 8,", ""), "num_local_experts" + none},
@@ -172,16 +195,18 @@ TEST_CASE("a config.json that is wrong is refused with its name, the field and w
              {with(deepseek_v3, "replace\": 3", "replace\": 62"),
               "first_k_dense_replace: expected a whole number from 0 to 61, not 62"},
              {with(deepseek_v3, "freq\": 1", "freq\": 2"),
-              "moe_layer_freq: expected 1, the only one that the planner counts, not 2"},
+              "moe_layer_freq: expected 1, the only value that is supported, not 2"},
              {with(deepseek_v3, "\"v_head_dim\": 128", "\"v_head_dim\": 1.5"), "v_head_dim" + size + "1.5"},
              {with(mamba2_7b, "heads\": 128", "heads\": 100"),
               "n_groups: expected a divisor of num_heads = 100, not 8"},
              {with(mamba2_7b, "heads\": 128", "heads\": 64"),
               "num_heads: expected heads that make up expand x hidden_size = 8192 elements, not num_heads x head_dim = "
               "4096"},
+             {with(mamba2_7b, "intermediate_size\": 8192", "intermediate_size\": 4096"),
+              "intermediate_size: expected 8192, the only value that is supported, not 4096"},
              {with(mamba2_7b, "\"state_size\": 128,", ""), "state_size" + none},
              {with(mamba2_7b, "conv_bias\": true", "conv_bias\": false"),
-              "use_conv_bias: expected true, the only one that the planner counts"},
+              "use_conv_bias: expected true, the only value that is supported, not false"},
              {with(gpt2, "\"n_head\": 12", "\"n_head\": 7"), "n_head: expected a divisor of n_embd = 768, not 7"},
              {with(gpt2, "\"n_positions\": 1024,", ""), "n_positions" + none},
              {with(gpt2, "\"n_layer\": 12", "\"n_layer\": true"),

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include <pentad/io/model_family.hpp>
+#include <pentad/io/model_config.hpp>
 
 #include <stdexcept>
 #include <string>
@@ -24,7 +24,7 @@ std::string config(std::string const& type, io::detail::Json const& changes = io
     return json.dump();
 }
 model::Model read(std::string const& type, io::detail::Json const& changes = io::detail::Json::object()) {
-    return io::model_from_family_config(config(type, changes));
+    return io::model_from_config(config(type, changes)).model;
 }
 
 } // namespace
@@ -36,7 +36,7 @@ TEST_CASE("each family is read, and written so that it is read again as the same
         auto const family = model::family_of(read_once);
         CHECK(model::name(family.value()) == (name == "mistral" ? "llama" : name));
         auto const written = io::family_config(read_once, 4096, "float32", 0.01).dump();
-        auto const again = io::model_from_family_config(written);
+        auto const again = io::model_from_config(written).model;
         CHECK(again.blocks == read_once.blocks);
         CHECK(again.text() == read_once.text());
         CHECK(again.norm_epsilon == read_once.norm_epsilon);
@@ -105,9 +105,10 @@ TEST_CASE("nothing is ignored in silence: what would make another model, and wha
               "qwen3_moe", {{"num_experts_per_tok", 9}}, "num_experts_per_tok: expected a whole number from 1 to 8"},
           Refused{"qwen3_moe", {{"mlp_only_layers", {4}}}, "mlp_only_layers: expected a whole number from 0 to 3"},
           Refused{"mixtral", {{"router_jitter_noise", 0.1}}, "router_jitter_noise: expected 0"},
-          Refused{"gpt2",
+          Refused{"bert",
                   {},
-                  "model_type: expected one of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, not \"gpt2\""}}) {
+                  "model_type: expected one of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v3, mamba2, "
+                  "gpt2, not \"bert\""}}) {
         std::string said;
         try {
             (void)read(type, changes.is_null() ? io::detail::Json::object() : changes);
@@ -118,7 +119,7 @@ TEST_CASE("nothing is ignored in silence: what would make another model, and wha
     }
     io::detail::Json without = io::detail::Json::parse(config("mistral"));
     without.erase("sliding_window");
-    CHECK_THROWS_WITH_AS((void)io::model_from_family_config(without.dump()),
+    CHECK_THROWS_WITH_AS((void)io::model_from_config(without.dump()),
                          "sliding_window: expected null, as sliding-window attention is not supported; without the "
                          "field the window is 4096",
                          std::invalid_argument);

@@ -8,28 +8,28 @@ using namespace arrays;
 
 TEST_CASE("choices are told apart by node, and found again") {
     // Three tokens of three choices among eight experts, four on each of two nodes.
-    Matrix<i32> choice(3, 3), node(3, 2), position(3, 2), place(3, 3), heard(4, 3);
-    Matrix<f64> weight(3, 3), told(4, 6), heard_weight(4, 3);
+    Matrix<i32> choice(3, 3), node(3, 2), position(3, 2), place(3, 3), unpacked(4, 3);
+    Matrix<f64> weight(3, 3), packed(4, 6), unpacked_weight(4, 3);
     choice.set({5, 1, 7, 0, 3, 2, 4, 6, 7});
     weight.set({.1, .2, .3, .4, .5, .6, .7, .8, .9});
     kernels::nodes_of_choices(Exec(), choice.view(), 4, node.view());
     CHECK(node.get() == std::vector<double>{1, 0, 0, -1, 1, -1});
 
     position.set({2, 0, 1, -1, 3, -1}); // sorted by node
-    kernels::tell_choices<f64>(Exec(), choice.view(), weight.view(), 4, node.view(), position.view(), told.view(),
+    kernels::pack_choices<f64>(Exec(), choice.view(), weight.view(), 4, node.view(), position.view(), packed.view(),
                                place.view());
-    CHECK(told.get() == std::vector<double>{1, -1, -1, .2, 0,  0,  //
-                                            0, 3,  2,  .4, .5, .6, //
-                                            1, 3,  -1, .1, .3, 0,  //
-                                            0, 2,  3,  .7, .8, .9});
+    CHECK(packed.get() == std::vector<double>{1, -1, -1, .2, 0,  0,  //
+                                              0, 3,  2,  .4, .5, .6, //
+                                              1, 3,  -1, .1, .3, 0,  //
+                                              0, 2,  3,  .7, .8, .9});
     CHECK(place.get() == std::vector<double>{6, 0, 7, 3, 4, 5, 9, 10, 11});
 
-    kernels::hear_choices<f64>(Exec(), told.view(), heard.view(), heard_weight.view());
-    CHECK(heard.get() == std::vector<double>{1, -1, -1, 0, 3, 2, 1, 3, -1, 0, 2, 3});
-    CHECK(heard_weight.get() == std::vector<double>{.2, 0, 0, .4, .5, .6, .1, .3, 0, .7, .8, .9});
+    kernels::unpack_choices<f64>(Exec(), packed.view(), unpacked.view(), unpacked_weight.view());
+    CHECK(unpacked.get() == std::vector<double>{1, -1, -1, 0, 3, 2, 1, 3, -1, 0, 2, 3});
+    CHECK(unpacked_weight.get() == std::vector<double>{.2, 0, 0, .4, .5, .6, .1, .3, 0, .7, .8, .9});
 
     Matrix<f64> back(3, 3);
-    View<f64, 2, Exec> const from = heard_weight.view(), to = back.view();
+    View<f64, 2, Exec> const from = unpacked_weight.view(), to = back.view();
     View<i32, 2, Exec> const places = place.view();
     kernels::take_places<f64>(Exec(), View<f64, 1, Exec>(from.data(), from.size()),
                               View<i32, 1, Exec>(places.data(), places.size()),

@@ -28,15 +28,15 @@ void check_attention(std::string const& file, std::size_t kv_heads) {
                 if (m.cp == 1 && (order == Order::zigzag || strategy == ContextStrategy::all_gather)) continue;
                 INFO("by ", std::string(strategy == ContextStrategy::ring ? "ring" : "all-gather"));
                 OnMesh const mesh(m, kv_heads);
-                Setup<Exec> const setup{.context = mesh.context,
-                                        .hidden = 24,
-                                        .batch = 2,
-                                        .seq = 24,
-                                        .order = order,
-                                        .context_strategy = strategy};
+                LayerSetup<Exec> const setup{.context = mesh.context,
+                                             .hidden = 24,
+                                             .batch = 2,
+                                             .seq = 24,
+                                             .order = order,
+                                             .context_strategy = strategy};
                 check_layer(
                     mesh, setup,
-                    [kv_heads](Setup<Exec> const& s) {
+                    [kv_heads](LayerSetup<Exec> const& s) {
                         return Layer(s, {.heads = 6, .kv_heads = kv_heads, .head_dim = 4}, "self_attn");
                     },
                     arrays);
@@ -67,7 +67,7 @@ TEST_CASE(
         arrays["self_attn." + name + "_norm.weight"] = drawn({dim}, name + " norm");
     }
     arrays["self_attn.o_proj.weight"] = drawn({width, query_heads, dim}, "o");
-    auto const make = [](Setup<Exec> const& s) {
+    auto const make = [](LayerSetup<Exec> const& s) {
         return Layer(s,
                      {.heads = query_heads,
                       .kv_heads = key_heads,
@@ -81,7 +81,7 @@ TEST_CASE(
          })) {
         INFO(m.text());
         OnMesh const mesh(m, key_heads);
-        Setup<Exec> const setup{.context = mesh.context, .hidden = width, .batch = 2, .seq = 24};
+        LayerSetup<Exec> const setup{.context = mesh.context, .hidden = width, .batch = 2, .seq = 24};
         if (!arrays.contains("y")) arrays = on_one_rank(setup, make, arrays);
         check_layer(mesh, setup, make, arrays, 1e-11);
     }

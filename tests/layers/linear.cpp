@@ -16,18 +16,18 @@ bool fits_sequence_parallel(MeshShape const& m) { return fits(m) && 12 % (m.cp *
 /// A linear map with the redistributions that a stream of layout From before it and of layout To behind it need.
 template <class From, class Map, class To>
 struct Between {
-    using takes = From;
-    using gives = To;
+    using input_layout = From;
+    using output_layout = To;
     using Saved = typename Map::Saved;
 
     Map map;
 
     Tensor<To, Exec> forward(Pass<Exec>&, Tensor<From, Exec> x, Saved& saved) const {
-        return redistribute<To>(map.forward(redistribute<typename Map::takes>(std::move(x)), saved));
+        return redistribute<To>(map.forward(redistribute<typename Map::input_layout>(std::move(x)), saved));
     }
     Tensor<dual_t<From>, Exec> backward_data(Pass<Exec>&, Tensor<dual_t<To>, Exec> dy, Saved& saved) const {
         return redistribute<dual_t<From>>(
-            map.backward_data(redistribute<dual_t<typename Map::gives>>(std::move(dy)), saved));
+            map.backward_data(redistribute<dual_t<typename Map::output_layout>>(std::move(dy)), saved));
     }
     void backward_weight(Pass<Exec>&, Saved& saved) const { map.backward_weight(saved); }
     template <class F>
@@ -50,14 +50,14 @@ Arrays product(std::size_t in, std::size_t out) {
 
 template <class Layer>
 void check_linear(std::vector<MeshShape> const& on, Arrays arrays) {
-    auto const make = [out = arrays.at("w").extents[0], in = arrays.at("w").extents[1]](Setup<Exec> const& s) {
+    auto const make = [out = arrays.at("w").extents[0], in = arrays.at("w").extents[1]](LayerSetup<Exec> const& s) {
         return Layer{{s.context, "w", {out, in}}};
     };
     Whole const plain = arrays.at("y");
     arrays["w.weight"] = arrays.at("w");
     for (auto const& m : on) {
         OnMesh const mesh(m);
-        Setup<Exec> const setup{.context = mesh.context, .batch = 4, .seq = 12};
+        LayerSetup<Exec> const setup{.context = mesh.context, .batch = 4, .seq = 12};
         if (!arrays.contains("dx")) arrays = on_one_rank(setup, make, arrays);
         arrays["y"] = plain;
         check_layer(mesh, setup, make, arrays);
@@ -67,14 +67,14 @@ void check_linear(std::vector<MeshShape> const& on, Arrays arrays) {
 /// x W^T + b on every mesh is what one rank gives, and its gradients are the slopes.
 template <class Layer>
 void check_bias(std::vector<MeshShape> const& on, std::size_t in, std::size_t out) {
-    auto const make = [&](Setup<Exec> const& s) { return Layer{{s.context, "w", {out, in}, true}}; };
+    auto const make = [&](LayerSetup<Exec> const& s) { return Layer{{s.context, "w", {out, in}, true}}; };
     Arrays arrays{{"x", drawn({4, 12, in}, "x")},
                   {"dy", drawn({4, 12, out}, "dy")},
                   {"w.weight", drawn({out, in}, "w")},
                   {"w.bias", drawn({out}, "b")}};
     for (auto const& m : on) {
         OnMesh const mesh(m);
-        Setup<Exec> const setup{.context = mesh.context, .batch = 4, .seq = 12};
+        LayerSetup<Exec> const setup{.context = mesh.context, .batch = 4, .seq = 12};
         if (!arrays.contains("y")) {
             arrays = on_one_rank(setup, make, arrays);
             for (std::size_t i = 0; i < 48; ++i) // by hand
@@ -92,7 +92,7 @@ void check_bias(std::vector<MeshShape> const& on, std::size_t in, std::size_t ou
 using Invariant = InvariantStream<f64>;
 using Sharded = SequenceStream<f64>;
 using Column = ColumnParallel<ffn, hidden, GatheredStream<f64>, Exec>;
-using Row = RowParallel<hidden, ffn, Column::gives, Exec>;
+using Row = RowParallel<hidden, ffn, Column::output_layout, Exec>;
 using Unsharded = Layout<f64, Dims<Dim<ffn>, Dim<hidden>>>;
 
 template <class L>
@@ -103,23 +103,23 @@ std::string text() {
 } // namespace
 
 TEST_CASE("a column-parallel product, behind a stream that is invariant over tp, or that tp shards") {
-    check_linear<Between<Invariant, Column, Column::gives>>(meshes(fits), product(8, 12));
-    check_linear<Between<Sharded, Column, Column::gives>>(meshes(fits_sequence_parallel), product(8, 12));
-    CHECK(text<Column::gives>() == "f64[batch@dp.ep:?, seq@cp:?, ffn@tp:?]");
+    check_linear<Between<Invariant, Column, Column::output_layout>>(meshes(fits), product(8, 12));
+    check_linear<Between<Sharded, Column, Column::output_layout>>(meshes(fits_sequence_parallel), product(8, 12));
+    CHECK(text<Column::output_layout>() == "f64[batch@dp.ep:?, seq@cp:?, ffn@tp:?]");
     CHECK(text<Column::parameter_type::gradient_layout>() == "f64[ffn@tp:?, hidden:?]{dp.ep.cp: partial}");
 }
 
 TEST_CASE("a row-parallel product gives partial sums, reduced to the stream or scattered into it") {
-    check_linear<Between<Column::gives, Row, Invariant>>(meshes(fits), product(12, 8));
-    check_linear<Between<Column::gives, Row, Sharded>>(meshes(fits_sequence_parallel), product(12, 8));
-    CHECK(text<Row::gives>() == "f64[batch@dp.ep:?, seq@cp:?, hidden:?]{tp: partial}");
+    check_linear<Between<Column::output_layout, Row, Invariant>>(meshes(fits), product(12, 8));
+    check_linear<Between<Column::output_layout, Row, Sharded>>(meshes(fits_sequence_parallel), product(12, 8));
+    CHECK(text<Row::output_layout>() == "f64[batch@dp.ep:?, seq@cp:?, hidden:?]{tp: partial}");
     CHECK(text<Row::parameter_type::gradient_layout>() == "f64[hidden:?, ffn@tp:?]{dp.ep.cp: partial}");
 }
 
 TEST_CASE("a bias lies as the outputs do, and its gradient is summed over the same axes as theirs") {
-    check_bias<Between<Invariant, Column, Column::gives>>(meshes(fits), 8, 12);
+    check_bias<Between<Invariant, Column, Column::output_layout>>(meshes(fits), 8, 12);
     using OnSharded = Linear<Sharded, Unsharded, 1, Exec>;
-    check_bias<Between<Sharded, OnSharded, OnSharded::gives>>(meshes(fits_sequence_parallel), 8, 12);
+    check_bias<Between<Sharded, OnSharded, OnSharded::output_layout>>(meshes(fits_sequence_parallel), 8, 12);
     CHECK(text<Column::bias_type::gradient_layout>() == "f64[ffn@tp:?]{dp.ep.cp: partial}");
     CHECK(text<OnSharded::bias_type::gradient_layout>() == "f64[ffn:?]{dp.ep.cp.tp: partial}");
 }
@@ -135,8 +135,8 @@ TEST_CASE(
     "a weight that tp does not shard: its gradient is partial over tp where tp shards the sequence, and only there") {
     using OnInvariant = Linear<Invariant, Unsharded, 1, Exec>;
     using OnSharded = Linear<Sharded, Unsharded, 1, Exec>;
-    check_linear<Between<Invariant, OnInvariant, OnInvariant::gives>>(meshes(fits), product(8, 12));
-    check_linear<Between<Sharded, OnSharded, OnSharded::gives>>(meshes(fits_sequence_parallel), product(8, 12));
+    check_linear<Between<Invariant, OnInvariant, OnInvariant::output_layout>>(meshes(fits), product(8, 12));
+    check_linear<Between<Sharded, OnSharded, OnSharded::output_layout>>(meshes(fits_sequence_parallel), product(8, 12));
     CHECK(text<OnInvariant::parameter_type::gradient_layout>() == "f64[ffn:?, hidden:?]{dp.ep.cp: partial}");
     CHECK(text<OnSharded::parameter_type::gradient_layout>() == "f64[ffn:?, hidden:?]{dp.ep.cp.tp: partial}");
 }
@@ -156,14 +156,14 @@ template <class FeedForward, class Described>
 void check_feed_forward(Arrays const& arrays) {
     for (auto const& m : meshes(fits)) {
         OnMesh const mesh(m);
-        Setup<Exec> const setup{.context = mesh.context,
-                                .hidden = 8,
-                                .batch = 4,
-                                .seq = 12,
-                                .order = 6 % m.cp == 0 ? Order::zigzag : Order::contiguous};
+        LayerSetup<Exec> const setup{.context = mesh.context,
+                                     .hidden = 8,
+                                     .batch = 4,
+                                     .seq = 12,
+                                     .order = 6 % m.cp == 0 ? Order::zigzag : Order::contiguous};
         check_layer(
             mesh, setup,
-            [](Setup<Exec> const& s) {
+            [](LayerSetup<Exec> const& s) {
                 return typename FeedForward::template on<Invariant, Exec>(s, Described{12}, "mlp");
             },
             arrays);

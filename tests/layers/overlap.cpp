@@ -15,7 +15,7 @@ constexpr std::size_t sequences = 4, length = 24;
 
 /// Layers whose shards travel in pieces, whatever their size, and the same that wait for the whole.
 template <template <class> class Layer, class Stream, class Communication>
-auto make(Setup<Exec> const& setup) {
+auto make(LayerSetup<Exec> const& setup) {
     using On = typename Layer<Communication>::template on<Stream, Exec>;
     if constexpr (std::is_same_v<Layer<Communication>, PlainMlp<Communication>>)
         return On(setup, model::PlainMlp{12}, "l");
@@ -45,7 +45,7 @@ void check(Arrays const& arrays) {
     for (auto const& m : meshes(fits)) {
         SimulatedNodes const nodes("1");
         OnMesh const mesh(m);
-        Setup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = sequences, .seq = length};
+        LayerSetup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = sequences, .seq = length};
         auto const expected = on_one_rank(setup, make<Layer, InvariantStream<f64>, Blocking>, arrays);
         check_layer(mesh, setup, make<Layer, Stream, Communication>, expected);
     }
@@ -75,7 +75,7 @@ TEST_CASE("pieces leave and arrive one by one: what is gathered is used, and wha
     std::array<std::size_t, 3> const extents{2, 6 * static_cast<std::size_t>(n), 3};
     std::size_t calls = 0;
     std::vector<int> seen(2 * extents[1], 0);
-    auto const count = [&](Rows rows) {
+    auto const count = [&](RowRange rows) {
         ++calls;
         for (std::size_t i = rows.begin; i < rows.end; ++i) ++seen[i];
     };
@@ -85,7 +85,7 @@ TEST_CASE("pieces leave and arrive one by one: what is gathered is used, and wha
     shard.set(numbers.data());
 
     bool all_here = true; // when a row is used its numbers are those that were sent
-    auto const whole = redistribute_and_consume<Whole, Overlap<3, 1>, 1>(shard, [&](auto const& x, Rows rows) {
+    auto const whole = redistribute_and_consume<Whole, Overlap<3, 1>, 1>(shard, [&](auto const& x, RowRange rows) {
         count(rows);
         for (std::size_t i = rows.begin; i < rows.end; ++i) {
             std::size_t const row = i / extents[1], column = i % extents[1];
@@ -101,7 +101,7 @@ TEST_CASE("pieces leave and arrive one by one: what is gathered is used, and wha
     calls = 0;
     seen.assign(seen.size(), 0);
     auto const sum = produce_and_redistribute<dual_t<Whole>, dual_t<Shard>, Overlap<3, 1>, 1>(
-        mesh.context, extents, [&](auto const& x, Rows rows) {
+        mesh.context, extents, [&](auto const& x, RowRange rows) {
             count(rows);
             for (std::size_t i = rows.begin * 3; i < rows.end * 3; ++i)
                 x.data()[i] = static_cast<double>((world_rank() + 1) * i);

@@ -19,8 +19,8 @@ Arrays arrays() {
 template <class Stream>
 void check_on(MeshShape const& m, Arrays const& arrays, Order order) {
     OnMesh const mesh(m);
-    Setup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12, .order = order};
-    check_layer(mesh, setup, [](Setup<Exec> const& s) { return RmsNorm::on<Stream, Exec>(s, "norm"); }, arrays);
+    LayerSetup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12, .order = order};
+    check_layer(mesh, setup, [](LayerSetup<Exec> const& s) { return RmsNorm::on<Stream, Exec>(s, "norm"); }, arrays);
 }
 
 } // namespace

@@ -23,7 +23,7 @@ struct NormedMlpLayer {
     template <class Stream, class Exec>
     struct on : Sequential<RmsNorm, PlainMlp<>>::on<Stream, Exec> {
         using Layers = Sequential<RmsNorm, PlainMlp<>>::on<Stream, Exec>;
-        on(Setup<Exec> const& setup, NormedMlp const& part, std::string const& name)
+        on(LayerSetup<Exec> const& setup, NormedMlp const& part, std::string const& name)
             : Layers(typename Layers::template layer<0>(setup, name + ".norm"),
                      typename Layers::template layer<1>(setup, {part.width}, name)) {}
     };
@@ -43,7 +43,7 @@ model::Model described(std::size_t count) {
 
 template <class Stream>
 auto make_blocks(bool recompute, std::size_t count) {
-    return [recompute, count](Setup<Exec> const& setup) {
+    return [recompute, count](LayerSetup<Exec> const& setup) {
         LayerRegistry<Stream, Exec> registry;
         registry.template add<model::GatedMlp, GatedMlp<>>()
             .template add<model::PlainMlp, PlainMlp<>>()
@@ -59,11 +59,11 @@ void check_blocks(std::vector<MeshShape> const& on) {
         for (bool const recompute : {false, true}) {
             INFO("recompute: ", recompute);
             OnMesh const mesh(m);
-            Setup<Exec> const setup{.context = mesh.context,
-                                    .hidden = 8,
-                                    .batch = 4,
-                                    .seq = 12,
-                                    .order = 6 % m.cp == 0 ? Order::zigzag : Order::contiguous};
+            LayerSetup<Exec> const setup{.context = mesh.context,
+                                         .hidden = 8,
+                                         .batch = 4,
+                                         .seq = 12,
+                                         .order = 6 % m.cp == 0 ? Order::zigzag : Order::contiguous};
             if (arrays.empty()) {
                 arrays = {{"x", drawn({4, 12, 8}, "x")}, {"dy", drawn({4, 12, 8}, "dy")}};
                 auto layer = make_blocks<Stream>(false, 2)(setup);
@@ -94,7 +94,7 @@ TEST_CASE("recomputation gives the same bits") {
     using Stream = SequenceStream<f64>;
     for (auto const& m : meshes([](MeshShape const& m) { return fits(m) && m.cp == 1 && m.dp * m.ep == 1; })) {
         OnMesh const mesh(m);
-        Setup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
+        LayerSetup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
         std::vector<Arrays> runs;
         for (bool const recompute : {false, true}) {
             auto layer = make_blocks<Stream>(recompute, 2)(setup);
@@ -117,7 +117,7 @@ TEST_CASE("recomputation gives the same bits") {
 
 TEST_CASE("no blocks change nothing") {
     OnMesh const mesh({.tp = world_size()});
-    Setup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
+    LayerSetup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
     auto none = make_blocks<SequenceStream<f64>>(true, 0)(setup);
     decltype(none)::Saved saved;
     Pass<Exec> pass{.context = mesh.context};
@@ -129,7 +129,7 @@ TEST_CASE("no blocks change nothing") {
 
 TEST_CASE("a part that the registry has no layer for is refused by name") {
     OnMesh const mesh({.tp = world_size()});
-    Setup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
+    LayerSetup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
     auto const make = [&] {
         return Stack<SequenceStream<f64>, Exec>(setup, described(1), LayerRegistry<SequenceStream<f64>, Exec>(), 0, 1,
                                                 false);

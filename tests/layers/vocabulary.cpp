@@ -18,7 +18,7 @@ using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, c
 bool fits(MeshShape const& m) { return m.pp == 1 && 4 % (m.dp * m.ep) == 0; }
 Order order_on(MeshShape const& m) { return 6 % m.cp == 0 ? Order::zigzag : Order::contiguous; }
 
-Setup<Exec> setup_on(OnMesh const& mesh) {
+LayerSetup<Exec> setup_on(OnMesh const& mesh) {
     return {.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12, .order = order_on(mesh.shape)};
 }
 
@@ -36,7 +36,7 @@ Arrays run_head(OnMesh const& mesh, Arrays const& in, double loss_scale) {
     Table table(setup, in.at("head").extents[0], "head", false);
     Parameters<f64> const parameters(table, [&](std::string const&) { return in.at("head"); });
     auto const targets = shard<Tokens>(mesh, in.at("targets"), setup.order);
-    auto const x = shard<Head::takes>(mesh, in.at("x"), setup.order);
+    auto const x = shard<Head::input_layout>(mesh, in.at("x"), setup.order);
     Head const head(setup, table);
     Head::Saved saved;
     Pass<Exec> pass{.context = mesh.context, .targets = targets.view(), .loss_scale = loss_scale};
@@ -80,7 +80,8 @@ TEST_CASE("the embedding is PyTorch's on any mesh, with a vocabulary of 37 that 
         Pass<Exec> pass{.context = mesh.context, .tokens = tokens.view()};
         for (int round = 0; round < 2; ++round) {
             CHECK(distance(embedding.forward(pass, saved), expected.at("y"), setup.order) == 0);
-            embedding.backward_data(pass, shard<dual_t<Embedding::gives>>(mesh, expected.at("dy"), setup.order), saved);
+            embedding.backward_data(pass, shard<dual_t<Embedding::output_layout>>(mesh, expected.at("dy"), setup.order),
+                                    saved);
             embedding.backward_weight(pass, saved);
         }
         table.for_each_parameter([&](auto const& parameter) {

@@ -33,7 +33,7 @@ static_assert(plan<Shard, Shard> == "nothing" && plan<Summand, Summand> == "noth
               plan<Same, Same> == "nothing");
 static_assert(plan<Shard, Other> == "all_to_all(tp) from batch to seq" &&
               plan<Other, Shard> == "all_to_all(tp) from seq to batch");
-static_assert(plan<Shard, Summand> == "embed(tp) of batch" && plan<Other, Summand> == "embed(tp) of seq");
+static_assert(plan<Shard, Summand> == "zero_pad(tp) of batch" && plan<Other, Summand> == "zero_pad(tp) of seq");
 static_assert(plan<Shard, Copy> == "all_gather(tp) of batch" && plan<Other, Copy> == "all_gather(tp) of seq");
 static_assert(plan<Shard, Same> == "all_gather(tp) of batch" && plan<Other, Same> == "all_gather(tp) of seq");
 static_assert(plan<Summand, Shard> == "reduce_scatter(tp) of batch" &&
@@ -52,7 +52,7 @@ static_assert(adjoint<Summand, Copy> == "all_reduce(tp)");
 static_assert(adjoint<Same, Copy> == "all_reduce(tp)");
 static_assert(adjoint<Same, Shard> == "all_gather(tp) of batch");
 static_assert(adjoint<Shard, Other> == "all_to_all(tp) from seq to batch");
-static_assert(adjoint<Copy, Shard> == "embed(tp) of batch"); // nothing is sent: zeros elsewhere
+static_assert(adjoint<Copy, Shard> == "zero_pad(tp) of batch"); // nothing is sent: zeros elsewhere
 
 // Several axes: one collective where it can be one; what shrinks the tensor first, what makes it grow last.
 static_assert(plan<L<Dims<Dim<batch, 8, dp, ep>>>, L<Dims<Dim<batch, 8>>>> == "all_gather(dp.ep) of batch");

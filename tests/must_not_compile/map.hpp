@@ -9,8 +9,8 @@ template <class From, class To>
 struct Map {
     template <class Stream, class Exec>
     struct on {
-        using takes = with_last_dim_t<Stream, Dim<From>>;
-        using gives = with_last_dim_t<Stream, Dim<To>>;
+        using input_layout = with_last_dim_t<Stream, Dim<From>>;
+        using output_layout = with_last_dim_t<Stream, Dim<To>>;
         struct Saved {};
     };
 };

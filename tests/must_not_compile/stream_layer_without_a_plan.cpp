@@ -8,8 +8,8 @@ using Stream = Layout<f32, Dims<Dim<seq, dynamic, cp>, Dim<hidden>>>;
 
 template <class Gives>
 struct Layer {
-    using takes = Stream;
-    using gives = Gives;
+    using input_layout = Stream;
+    using output_layout = Gives;
     struct Saved {};
     Tensor<Gives, Exec> forward(Pass<Exec>&, Tensor<Stream, Exec>, Saved&) const;
     Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>&, Tensor<dual_t<Gives>, Exec>, Saved&) const;

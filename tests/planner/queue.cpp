@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include <pentad/planner/queue.hpp>
+#include <pentad/planner/detail/queue.hpp>
 
 #include "../support/near.hpp"
 

@@ -1,7 +1,7 @@
 // ranks: 1 2 3
 #include <doctest/extensions/doctest_mpi.h>
 
-#include <pentad/program/lost_rank.hpp>
+#include <pentad/program/detail/lost_rank.hpp>
 
 #include <support/world.hpp>
 

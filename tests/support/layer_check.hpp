@@ -93,7 +93,7 @@ void check_differences(std::string const& what, Whole const& start, Whole const&
 /// What a layer computes, on whole arrays. `pass` carries the coefficients of the auxiliary losses.
 template <class Layer>
 struct Trial {
-    using T = typename Layer::takes::element;
+    using T = typename Layer::input_layout::element;
 
     OnMesh const& mesh;
     Order order;
@@ -104,12 +104,12 @@ struct Trial {
     typename Layer::Saved saved{};
 
     /// The output, and the auxiliary losses in pass.
-    auto forward(Tensor<typename Layer::takes, Exec> const& x) {
+    auto forward(Tensor<typename Layer::input_layout, Exec> const& x) {
         pass.balance_sum = pass.z_sum = 0;
         return layer.forward(pass, x, saved);
     }
     /// <y, dy> + the auxiliary losses times their coefficients: what the backward pass is the gradient of.
-    double objective(Tensor<typename Layer::takes, Exec> const& x) {
+    double objective(Tensor<typename Layer::input_layout, Exec> const& x) {
         double const inner = dot(gather(forward(x), order), arrays.at("dy"));
         saved = {};
         return inner + pass.balance_scale * pass.balance_sum + pass.z_scale * pass.z_sum;
@@ -117,14 +117,14 @@ struct Trial {
 
     void check(double tolerance) {
         INFO(mesh.shape.text(), std::string(order == Order::zigzag ? ", zigzag, " : ", "),
-             layout_text<typename Layer::takes>.view());
-        auto const x = shard<typename Layer::takes>(mesh, arrays.at("x"), order);
+             layout_text<typename Layer::input_layout>.view());
+        auto const x = shard<typename Layer::input_layout>(mesh, arrays.at("x"), order);
         bool const differences = mesh.shape.ranks() <= 2; // on larger meshes the gradients equal those that passed here
         // Twice: gradients are added to, and what was saved for one pass is no burden to the next.
         for (int round = 0; round < 2; ++round) {
             auto const y = forward(x);
             CHECK_MESSAGE(distance(y, arrays.at("y"), order) < tolerance, "y");
-            auto const dy = shard<dual_t<typename Layer::gives>>(mesh, arrays.at("dy"), order);
+            auto const dy = shard<dual_t<typename Layer::output_layout>>(mesh, arrays.at("dy"), order);
             auto const dx = layer.backward_data(pass, dy, saved);
             CHECK_MESSAGE(distance(dx, arrays.at("dx"), order) < tolerance, "dx");
             layer.backward_weight(pass, saved);
@@ -148,7 +148,7 @@ struct Trial {
 
 /// make(setup) gives the layer; the rest of `setup` beside its context is used as it is.
 template <class Make>
-void check_layer(OnMesh const& mesh, Setup<Exec> const& setup, Make&& make, Arrays const& arrays,
+void check_layer(OnMesh const& mesh, LayerSetup<Exec> const& setup, Make&& make, Arrays const& arrays,
                  double tolerance = 1e-12, double balance_scale = 0, double z_scale = 0) {
     using Layer = std::remove_cvref_t<decltype(make(setup))>;
     Trial<Layer> trial{.mesh = mesh,
@@ -161,18 +161,18 @@ void check_layer(OnMesh const& mesh, Setup<Exec> const& setup, Make&& make, Arra
 
 /// What the layer makes of x, dy and its parameters on one rank: y, dx and the parameters' gradients are added.
 template <class Make>
-Arrays on_one_rank(Setup<Exec> const& setup, Make&& make, Arrays const& arrays) {
+Arrays on_one_rank(LayerSetup<Exec> const& setup, Make&& make, Arrays const& arrays) {
     using Layer = std::remove_cvref_t<decltype(make(setup))>;
     Alone const alone;
-    Setup<Exec> const own{alone.context, setup.hidden, setup.norm_epsilon,    setup.batch,
-                          setup.seq,     setup.order,  setup.context_strategy};
+    LayerSetup<Exec> const own{alone.context, setup.hidden, setup.norm_epsilon,    setup.batch,
+                               setup.seq,     setup.order,  setup.context_strategy};
     Trial<Layer> trial{.mesh = alone,
                        .order = Order::contiguous,
                        .layer = make(own),
                        .arrays = arrays,
                        .pass = {.context = alone.context}};
-    auto const y = trial.forward(shard<typename Layer::takes>(alone, arrays.at("x"), trial.order));
-    auto const dy = shard<dual_t<typename Layer::gives>>(alone, arrays.at("dy"), trial.order);
+    auto const y = trial.forward(shard<typename Layer::input_layout>(alone, arrays.at("x"), trial.order));
+    auto const dy = shard<dual_t<typename Layer::output_layout>>(alone, arrays.at("dy"), trial.order);
     auto const dx = trial.layer.backward_data(trial.pass, dy, trial.saved);
     trial.layer.backward_weight(trial.pass, trial.saved);
     Arrays result = arrays;

@@ -47,7 +47,7 @@ struct ModelRun {
     OnMesh const& mesh;
     Order order;
     pipeline::Schedule schedule;
-    Setup<Exec> setup;
+    LayerSetup<Exec> setup;
     Model model;
     std::deque<Kokkos::View<f64*, typename Exec::memory_space>> values{}, gradients{};
 

@@ -67,12 +67,12 @@ void check_model(Arrays const& arrays, MeshShape const& m, Variant const& how) {
                                            .experts = count("num_local_experts"),
                                            .top_k = count("num_experts_per_tok"),
                                            .ties_embeddings = count("tie_word_embeddings") == 1});
-    Setup<Exec> const setup{.context = mesh.context,
-                            .hidden = described.hidden,
-                            .batch = sequences,
-                            .seq = length,
-                            .order = how.order,
-                            .context_strategy = how.strategy};
+    LayerSetup<Exec> const setup{.context = mesh.context,
+                                 .hidden = described.hidden,
+                                 .batch = sequences,
+                                 .seq = length,
+                                 .order = how.order,
+                                 .context_strategy = how.strategy};
     using Model = train::LanguageModel<Stream, Exec>;
     auto const schedule = pipeline::generate(how.gpipe ? "gpipe" : "1f1b", {.ranks = m.pp, .micro_batches = 1});
     Model model(setup, described, train::decoder_layers<Stream, Exec>(),

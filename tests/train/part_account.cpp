@@ -31,7 +31,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, bool sequen
     auto const mesh = OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads));
     comm::Communicators communicators(mesh, m.ranks() - 1, mesh.size());
     Context<Exec> const context(communicators);
-    Setup<Exec> const setup{
+    LayerSetup<Exec> const setup{
         context,      settings.model.hidden, settings.model.norm_epsilon, settings.batch / settings.micro_batches,
         settings.seq, settings.order,        settings.context_strategy};
     auto const registry = train::decoder_layers<Stream, Exec>();
@@ -148,7 +148,7 @@ TEST_CASE("experts out of balance come with more rows from other ranks") {
 
 TEST_CASE("layers that can only be planned say so when they are to run") {
     Alone const alone;
-    Setup<Exec> const setup{alone.context, 64};
+    LayerSetup<Exec> const setup{alone.context, 64};
     auto const registry = train::planned_layers<InvariantStream<f32>, Exec>();
     for (auto const& [part, name] : {std::pair<model::Part, std::string>{model::LatentAttention{}, "latent attention"},
                                      {model::Mamba2{}, "Mamba-2"}}) {

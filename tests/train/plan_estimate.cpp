@@ -45,14 +45,14 @@ Configuration configuration(Measured const& row) {
 }
 
 using Constants = std::array<double, 3>;
-Constants constants_of(Hardware const& h) { return {h.product_efficiency, h.bandwidth_efficiency, h.dispatch_s}; }
+Constants constants_of(Hardware const& h) { return {h.product_efficiency, h.bandwidth_efficiency, h.launch_s}; }
 
 double predicted(Measured const& row, Constants const& constants) {
     static auto const model = train::planned_preset("llama-2-7b");
     auto machine = find_hardware("ascend-910b");
     machine.product_efficiency = constants[0];
     machine.bandwidth_efficiency = constants[1];
-    machine.dispatch_s = constants[2];
+    machine.launch_s = constants[2];
     return estimate(model, machine, configuration(row)).step_s;
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("the parts of the time are the whole of it, and what is sharded is sha
     for (c.zero = 0; c.zero <= 3; ++c.zero) {
         auto const e = estimate(model, machine, c);
         auto const& s = e.shares;
-        CHECK(s.matrix + s.attention + s.vector + s.communication.total() + s.dispatch + s.bubble + s.synchronisation +
+        CHECK(s.matrix + s.attention + s.vector + s.communication.total() + s.launches + s.bubble + s.synchronisation +
                   s.optimizer ==
               doctest::Approx(e.step_s).epsilon(0.02)); // the end is of the rank that takes longest there
         CHECK(e.memory_peak < before);
@@ -215,7 +215,7 @@ TEST_CASE("what cannot run is refused with the numbers") {
     CHECK(refused({.tp = 3}) == "heads = 32 is not divisible by tp = 3");
     CHECK(refused({.ep = 2}) == "ep = 2 for a model without experts: make dp larger instead");
     CHECK(refused({.dp = 3}) == "the global batch = 64 is not divisible by dp x ep x micro-batch = 3");
-    CHECK(refused({.cp = 3}) == "seq = 4096 is not divisible by the pieces of cp and tp = 6");
+    CHECK(refused({.cp = 3}) == "seq = 4096 is not divisible by 2 x cp = 6 (zigzag)");
     CHECK(refused({.dp = 0}) == "dp = 0 is not positive");
     CHECK(refused({.dp = 2, .zero_ranks = 4}) == "dp = 2 is not divisible by the ranks of hybrid ZeRO = 4");
     CHECK(refused({.pp = 64}).find("64 stages of the pipeline are more than the 32 layers") != std::string::npos);

@@ -125,7 +125,7 @@ TEST_CASE("DeepSeek-V3 on 8 nodes: a token crosses to 4.63 of the 7 others, not 
     CHECK(rows(8, outer<ep>::name) == Approx(4.63).epsilon(0.005)); // with the choices that go along
     CHECK(rows(8, inner<ep>::name) ==
           Approx(7.0).epsilon(0.001));                    // of 8 choices an eighth falls on the rank that has the row
-    CHECK(rows(1, "ep") == Approx(7.875).epsilon(0.001)); // in one hop
+    CHECK(rows(1, "ep") == Approx(7.875).epsilon(0.001)); // in one exchange
 }
 
 TEST_CASE("what is planned over the parts of ep is the closed form") {

@@ -43,7 +43,7 @@ double over_ranks(double value, MPI_Op op = MPI_SUM) {
     return value;
 }
 
-/// The nodes to which training takes a token once each; 1: dispatch goes in one hop.
+/// The nodes to which training takes a token once each; 1: dispatch goes in one exchange.
 int dispatch_nodes(OnMesh const& mesh, std::size_t top_k) {
     auto& communicators = mesh.context.communicators();
     auto const& nodes = communicators.along(AxisNames(ep::name)).nodes();
@@ -51,32 +51,33 @@ int dispatch_nodes(OnMesh const& mesh, std::size_t top_k) {
     return goes_by_node ? nodes.count() : 1;
 }
 
-/// Rows that a rank really sent for one of its tokens, counted behind the profiling interface: each hop exchanges the
-/// numbers of its rows, and hops take turns.
+/// Rows that a rank really sent for one of its tokens, counted behind the profiling interface: each exchange sends the
+/// numbers of its rows, and exchanges take turns.
 planner::SentRowsOfToken sent_rows(OnMesh const& mesh, train::RunSettings const& settings, bool goes_by_node) {
     auto& communicators = mesh.context.communicators();
-    struct Hop {
+    struct CountedExchange {
         comm::Communicator const* ranks;
         double rows = 0, exchanges = 0;
     };
-    std::vector<Hop> hops;
-    if (goes_by_node) hops.push_back({&communicators.along(AxisNames(outer<ep>::name))});
+    std::vector<CountedExchange> row_exchanges;
+    if (goes_by_node) row_exchanges.push_back({&communicators.along(AxisNames(outer<ep>::name))});
     auto const& inside = communicators.along(AxisNames(goes_by_node ? inner<ep>::name : ep::name));
-    if (inside.size() > 1) hops.push_back({&inside});
+    if (inside.size() > 1) row_exchanges.push_back({&inside});
     auto const& exchanged = pmpi::exchanged_counts();
     for (std::size_t i = 0; i < exchanged.size(); ++i) {
-        auto& hop = hops[i % hops.size()];
-        auto const each = exchanged[i].size() / static_cast<std::size_t>(hop.ranks->size());
+        auto& one = row_exchanges[i % row_exchanges.size()];
+        auto const each = exchanged[i].size() / static_cast<std::size_t>(one.ranks->size());
         for (std::size_t k = 0; k < exchanged[i].size(); ++k)
-            if (k / each != static_cast<std::size_t>(hop.ranks->rank()))
-                hop.rows += static_cast<double>(exchanged[i][k]);
-        ++hop.exchanges;
+            if (k / each != static_cast<std::size_t>(one.ranks->rank()))
+                one.rows += static_cast<double>(exchanged[i][k]);
+        ++one.exchanges;
     }
     auto const& m = mesh.shape;
     double const tokens = static_cast<double>(settings.batch * settings.seq) /
                           static_cast<double>(settings.micro_batches * static_cast<std::size_t>(m.dp * m.ep * m.cp));
-    for (auto& hop : hops) hop.rows = over_ranks(hop.rows) / over_ranks(hop.exchanges * tokens);
-    return {.across = goes_by_node ? hops.front().rows : 0, .inside = inside.size() > 1 ? hops.back().rows : 0};
+    for (auto& one : row_exchanges) one.rows = over_ranks(one.rows) / over_ranks(one.exchanges * tokens);
+    return {.across = goes_by_node ? row_exchanges.front().rows : 0,
+            .inside = inside.size() > 1 ? row_exchanges.back().rows : 0};
 }
 
 /// What all ranks send to other nodes in a step for dispatch, as planned.

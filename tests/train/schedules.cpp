@@ -143,10 +143,10 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
     Alone const mesh;
     auto const text = varied_text();
     io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
-    Setup<Exec> const setup{.context = mesh.context,
-                            .hidden = settings.model.hidden,
-                            .batch = settings.batch / settings.micro_batches,
-                            .seq = settings.seq};
+    LayerSetup<Exec> const setup{.context = mesh.context,
+                                 .hidden = settings.model.hidden,
+                                 .batch = settings.batch / settings.micro_batches,
+                                 .seq = settings.seq};
     pipeline::Schedule here; // all stages on one rank
     here.placements = {std::vector<int>(static_cast<std::size_t>(stages), 0)};
     using Model = train::LanguageModel<Stream, Exec>;
@@ -375,11 +375,11 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
         change(settings, [&](auto& sizes) { sizes.layers = 4; });
         change(settings, [&](auto& sizes) { sizes.hidden = 8; });
         change(settings, [&](auto& sizes) { sizes.ffn = 8; });
-        Setup<Exec> const setup{.context = mesh.context,
-                                .hidden = settings.model.hidden,
-                                .batch = 1,
-                                .seq = settings.seq / static_cast<std::size_t>(original.slices),
-                                .slices = static_cast<std::size_t>(original.slices)};
+        LayerSetup<Exec> const setup{.context = mesh.context,
+                                     .hidden = settings.model.hidden,
+                                     .batch = 1,
+                                     .seq = settings.seq / static_cast<std::size_t>(original.slices),
+                                     .slices = static_cast<std::size_t>(original.slices)};
         auto const layers = uneven_layers(sizes(settings.model).layers, original.stages());
         using Model = train::LanguageModel<Stream, Exec>;
         Model model(setup, settings.model, train::decoder_layers<Stream, Exec>(),

@@ -73,6 +73,9 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
 
 } // namespace
 
+#if defined(__GNUC__) && !defined(__clang__) // inlined, `new` here is the aligned_alloc that `delete` frees
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
 void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
 void* operator new[](std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {

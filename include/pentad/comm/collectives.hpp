@@ -12,9 +12,9 @@
 
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/communicator.hpp>
-#include <pentad/comm/datatype.hpp>
+#include <pentad/comm/detail/datatype.hpp>
+#include <pentad/comm/detail/staging.hpp>
 #include <pentad/comm/request.hpp>
-#include <pentad/comm/staging.hpp>
 #include <pentad/observe/dry_run.hpp>
 #include <pentad/observe/ledger.hpp>
 

@@ -2,14 +2,14 @@
 // communicators of a mesh, each made when what needs it is prepared, which the ranks of the group come to together.
 #pragma once
 
-#include <pentad/comm/checked.hpp>
 #include <pentad/comm/choice.hpp>
+#include <pentad/comm/detail/checked.hpp>
+#include <pentad/comm/detail/two_level.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/network.hpp>
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/progress.hpp>
 #include <pentad/comm/progress_thread.hpp>
-#include <pentad/comm/two_level.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/mesh/mesh.hpp>
 

@@ -3,8 +3,8 @@
 // such wait makes some as long as there is any. Across a network progress_thread.hpp does the same during computation.
 #pragma once
 
+#include <pentad/comm/detail/pending.hpp>
 #include <pentad/comm/error.hpp>
-#include <pentad/comm/pending.hpp>
 
 #include <mpi.h>
 #include <sched.h>

@@ -21,7 +21,7 @@ class ProgressThread final : private observe::HostWorkListener {
     ~ProgressThread() {
         if (!thread_.joinable()) return;
         observe::host_work_listener() = nullptr;
-        turn_ = Turn::over;
+        access_ = MpiAccess::over;
         thread_.join();
     }
     /// Called by a process of which some group crosses a network. Without MPI_THREAD_SERIALIZED nothing happens, and
@@ -37,32 +37,32 @@ class ProgressThread final : private observe::HostWorkListener {
   private:
     void host_work_begins() override {
         is_lent_ = !progress().is_idle();
-        if (is_lent_) turn_.store(Turn::lent, std::memory_order_release);
+        if (is_lent_) access_.store(MpiAccess::lent, std::memory_order_release);
     }
     void host_work_ends() override {
         if (!is_lent_) return;
-        for (auto lent = Turn::lent; !turn_.compare_exchange_weak(lent, Turn::kept, std::memory_order_acquire);
-             lent = Turn::lent)
+        for (auto lent = MpiAccess::lent;
+             !access_.compare_exchange_weak(lent, MpiAccess::kept, std::memory_order_acquire); lent = MpiAccess::lent)
             std::this_thread::yield();
     }
 
-    /// Whose turn it is to call MPI: the driving thread keeps it, or has lent it to this one, which has taken it.
-    enum class Turn { kept, lent, taken, over };
+    /// Who may call MPI: the driving thread keeps that, or has lent it to this one, which has taken it.
+    enum class MpiAccess { kept, lent, taken, over };
 
     void run() {
         // A few MB wait in the buffers of a socket: some 5 Gbit/s. More turns would only take time from the
         // computation.
         constexpr std::chrono::milliseconds pause(5);
-        while (turn_.load(std::memory_order_relaxed) != Turn::over) {
+        while (access_.load(std::memory_order_relaxed) != MpiAccess::over) {
             std::this_thread::sleep_for(pause);
-            auto lent = Turn::lent;
-            if (!turn_.compare_exchange_strong(lent, Turn::taken, std::memory_order_acquire)) continue;
+            auto lent = MpiAccess::lent;
+            if (!access_.compare_exchange_strong(lent, MpiAccess::taken, std::memory_order_acquire)) continue;
             progress().advance_all();
-            turn_.store(Turn::lent, std::memory_order_release);
+            access_.store(MpiAccess::lent, std::memory_order_release);
         }
     }
 
-    std::atomic<Turn> turn_ = Turn::kept;
+    std::atomic<MpiAccess> access_ = MpiAccess::kept;
     bool is_lent_ = false; ///< of the driving thread
     std::thread thread_;
 };

@@ -1,9 +1,9 @@
 // An operation under way. It cannot be dropped unfinished: its destructor waits.
 #pragma once
 
-#include <pentad/comm/checked.hpp>
 #include <pentad/comm/communicator.hpp>
-#include <pentad/comm/mpi_operation.hpp>
+#include <pentad/comm/detail/checked.hpp>
+#include <pentad/comm/detail/mpi_operation.hpp>
 #include <pentad/comm/progress.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/observe/trace.hpp>

@@ -2,7 +2,7 @@
 // reduce-scattered: both are redistributions.
 #pragma once
 
-#include <pentad/context/blocks.hpp>
+#include <pentad/context/detail/blocks.hpp>
 #include <pentad/kernels/elementwise.hpp>
 
 #include <cstddef>
@@ -24,12 +24,12 @@ struct AllGather {
         using Saved = context::Saved<Query, Key, Exec>;
         using Slice = context::Slice<Key, Exec>;
 
-        explicit on(Setup<Exec> const& setup) : placing_(setup) {}
+        explicit on(LayerSetup<Exec> const& setup) : positions_(setup) {}
 
         /// The output for saved.query, saved.key and saved.value, and the keys and values of the slices before.
         Tensor<Query, Exec> forward(Saved& saved, std::span<Slice const> earlier = {}) const {
-            if (placing_.is_one_block() && earlier.empty()) return BlockForward<Query, Key, Exec>::at_once(saved);
-            BlockForward<Query, Key, Exec> attention(placing_, saved);
+            if (positions_.is_one_block() && earlier.empty()) return BlockForward<Query, Key, Exec>::at_once(saved);
+            BlockForward<Query, Key, Exec> attention(positions_, saved);
             auto const add = [&](Tensor<Key, Exec> const& own_key, Tensor<Key, Exec> const& own_value,
                                  std::size_t ahead) {
                 auto const key = redistribute<Whole>(own_key), value = redistribute<Whole>(own_value);
@@ -40,7 +40,7 @@ struct AllGather {
             };
             add(saved.key, saved.value, 0);
             for (std::size_t i = 0; i < earlier.size(); ++i)
-                add(earlier[i].key, earlier[i].value, placing_.ahead(earlier.size() - i));
+                add(earlier[i].key, earlier[i].value, positions_.ahead(earlier.size() - i));
             return attention.finish();
         }
 
@@ -49,7 +49,7 @@ struct AllGather {
         void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
                       std::span<Slice> earlier = {}) const {
             auto const& context = dy.context();
-            BlockBackward<Query, Key, Exec> attention(placing_, saved, dy);
+            BlockBackward<Query, Key, Exec> attention(positions_, saved, dy);
             /// The gradients of a slice's keys and values.
             auto const gradients = [&](Tensor<Key, Exec> const& own_key, Tensor<Key, Exec> const& own_value,
                                        std::size_t ahead) {
@@ -66,7 +66,7 @@ struct AllGather {
             };
             for (std::size_t i = 0; i < earlier.size(); ++i) {
                 auto& slice = earlier[i];
-                auto const [dkey, dvalue] = gradients(slice.key, slice.value, placing_.ahead(earlier.size() - i));
+                auto const [dkey, dvalue] = gradients(slice.key, slice.value, positions_.ahead(earlier.size() - i));
                 slice.begin_gradients();
                 kernels::add<A>(context.exec(), dkey.flat(), slice.dkey.flat());
                 kernels::add<A>(context.exec(), dvalue.flat(), slice.dvalue.flat());
@@ -79,14 +79,14 @@ struct AllGather {
         /// f(shard, where it lies in the gathered sequence), this rank's own first, as the ring does.
         template <class F>
         void for_each_shard(F&& f) const {
-            std::size_t const n = placing_.partition.shards(), length = placing_.partition.local_extent();
+            std::size_t const n = positions_.partition.shards(), length = positions_.partition.local_extent();
             for (std::size_t step = 0; step < n; ++step) {
-                std::size_t const theirs = (placing_.mine + n - step) % n;
+                std::size_t const theirs = (positions_.mine + n - step) % n;
                 f(theirs, Segment{0, theirs * length, length});
             }
         }
 
-        Placing placing_;
+        BlockPositions positions_;
     };
 };
 

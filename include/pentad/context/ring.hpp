@@ -2,7 +2,7 @@
 // in the backward pass their gradients travel along and come home (Liu et al. 2023, arXiv 2310.01889).
 #pragma once
 
-#include <pentad/context/blocks.hpp>
+#include <pentad/context/detail/blocks.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/tensor/overlap.hpp>
 
@@ -20,11 +20,12 @@ struct Pair {
     Tensor<L, Exec> key, value;
 };
 
-/// Pairs that travel, each in pieces of the sequence.
+/// Sends pairs of keys and values round the ring, in pieces of the sequence.
 template <class L, class Exec>
-class Travel {
+class RingExchange {
   public:
-    Travel(Context<Exec> const& context, comm::Communicator const& comm, comm::Pieces const& pieces, int first_tag)
+    RingExchange(Context<Exec> const& context, comm::Communicator const& comm, comm::Pieces const& pieces,
+                 int first_tag)
         : pieces_(pieces), keys_(context.exec(), comm, first_tag),
           values_(context.exec(), comm, first_tag + static_cast<int>(comm::Pieces::most)) {}
     void send(std::size_t i, Pair<L, Exec> const& pair) {
@@ -68,22 +69,22 @@ struct Ring {
         using Saved = context::Saved<Query, Key, Exec>;
         using Slice = context::Slice<Key, Exec>;
 
-        explicit on(Setup<Exec> const& setup) : placing_(setup) {}
+        explicit on(LayerSetup<Exec> const& setup) : positions_(setup) {}
 
         /// The output for saved.query, saved.key and saved.value, and the keys and values of the slices before.
         Tensor<Query, Exec> forward(Saved& saved, std::span<Slice const> earlier = {}) const {
-            if (placing_.is_one_block() && earlier.empty()) return BlockForward<Query, Key, Exec>::at_once(saved);
-            BlockForward<Query, Key, Exec> attention(placing_, saved);
+            if (positions_.is_one_block() && earlier.empty()) return BlockForward<Query, Key, Exec>::at_once(saved);
+            BlockForward<Query, Key, Exec> attention(positions_, saved);
             auto const add = [&](Keys const& own, std::size_t ahead) {
                 go_round(
-                    own, [&] { attention.add(placing_.mine, own.key.view(), own.value.view(), {}, ahead); },
+                    own, [&] { attention.add(positions_.mine, own.key.view(), own.value.view(), {}, ahead); },
                     [&](std::size_t, std::size_t, std::size_t theirs, auto const& keys, KeyRange const& range) {
                         attention.add(theirs, keys.key.view(), keys.value.view(), range, ahead);
                     });
             };
             add({saved.key, saved.value}, 0);
             for (std::size_t i = 0; i < earlier.size(); ++i)
-                add({earlier[i].key, earlier[i].value}, placing_.ahead(earlier.size() - i));
+                add({earlier[i].key, earlier[i].value}, positions_.ahead(earlier.size() - i));
             return attention.finish();
         }
 
@@ -91,12 +92,12 @@ struct Ring {
         template <class Receive>
         void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
                       std::span<Slice> earlier = {}) const {
-            BlockBackward<Query, Key, Exec> attention(placing_, saved, dy);
+            BlockBackward<Query, Key, Exec> attention(positions_, saved, dy);
             for (std::size_t i = 0; i < earlier.size(); ++i) {
                 auto& slice = earlier[i];
                 slice.begin_gradients();
                 add_gradients(attention, {slice.key, slice.value}, {slice.dkey, slice.dvalue},
-                              placing_.ahead(earlier.size() - i));
+                              positions_.ahead(earlier.size() - i));
             }
             Gradients const own = zeros(saved.key);
             add_gradients(attention, {saved.key, saved.value}, own, 0);
@@ -122,13 +123,14 @@ struct Ring {
             auto const pieces = cut(comm, mine.key);
             // The gradients of this rank's own keys stay here; those of others come from the rank before, which had
             // those keys first, and go on to the next, at last home. A part of its own is kept for then.
-            std::size_t const length = mine.key.local()[1], later = placing_.partition.shards() > 1 ? length / 2 : 0;
+            std::size_t const length = mine.key.local()[1], later = positions_.partition.shards() > 1 ? length / 2 : 0;
             auto const add_own = [&](KeyRange const& range) {
-                attention.add(placing_.mine, mine.key.view(), mine.value.view(), own.key.view(), own.value.view(),
+                attention.add(positions_.mine, mine.key.view(), mine.value.view(), own.key.view(), own.value.view(),
                               range, ahead);
             };
             Gradients arriving, here, leaving;
-            detail::Travel<KeyGradient, Exec> travel(context, comm, pieces, 2 * static_cast<int>(comm::Pieces::most));
+            detail::RingExchange<KeyGradient, Exec> exchange(context, comm, pieces,
+                                                             2 * static_cast<int>(comm::Pieces::most));
             go_round(
                 mine, [&] { add_own({0, length - later}); },
                 [&](std::size_t step, std::size_t i, std::size_t theirs, auto const& keys, KeyRange const& range) {
@@ -137,20 +139,20 @@ struct Ring {
                         here = step == 1 ? zeros(mine.key) : std::move(arriving);
                         arriving = {{context, mine.key.extents()}, {context, mine.key.extents()}};
                     }
-                    if (step > 1) travel.await(i);
+                    if (step > 1) exchange.await(i);
                     attention.add(theirs, keys.key.view(), keys.value.view(), here.key.view(), here.value.view(), range,
                                   ahead);
-                    travel.send(i, here);
-                    travel.receive(i, arriving);
-                    if (Communication::chunks == 0) travel.await(i);
+                    exchange.send(i, here);
+                    exchange.receive(i, arriving);
+                    if (Communication::chunks == 0) exchange.await(i);
                 });
             add_own({length - later, length});
             if (!arriving.key.empty()) {
-                for (std::size_t i = pieces.count(); i-- > 0;) travel.await(i);
+                for (std::size_t i = pieces.count(); i-- > 0;) exchange.await(i);
                 kernels::add<A>(context.exec(), arriving.key.flat(), own.key.flat());
                 kernels::add<A>(context.exec(), arriving.value.flat(), own.value.flat());
             }
-            travel.finish();
+            exchange.finish();
         }
 
         /// The pieces of the sequence in which a shard travels.
@@ -166,10 +168,10 @@ struct Ring {
         void go_round(Keys const& mine, Own&& own, F&& f) const {
             auto const& context = mine.key.context();
             auto const& comm = context.communicators().along(AxisNames(cp::name));
-            std::size_t const n = placing_.partition.shards();
+            std::size_t const n = positions_.partition.shards();
             auto const pieces = cut(comm, mine.key);
             Keys here = mine, next, leaving;
-            detail::Travel<Key, Exec> travel(context, comm, pieces, 0);
+            detail::RingExchange<Key, Exec> exchange(context, comm, pieces, 0);
             for (std::size_t step = 0; step < n; ++step) {
                 if (step > 0) {
                     leaving = std::move(here); // until each piece of the next has waited for it
@@ -177,22 +179,22 @@ struct Ring {
                 }
                 if (step + 1 < n) next = {{context, here.key.extents()}, {context, here.key.extents()}};
                 for (std::size_t i = pieces.count(); i-- > 0;) {
-                    if (step > 0) travel.await(i);
+                    if (step > 0) exchange.await(i);
                     if (step + 1 < n) {
-                        travel.send(i, here);
-                        travel.receive(i, next);
-                        if (Communication::chunks == 0) travel.await(i);
+                        exchange.send(i, here);
+                        exchange.receive(i, next);
+                        if (Communication::chunks == 0) exchange.await(i);
                     }
                     auto const box = pieces.at(i);
                     if (step > 0)
-                        f(step, i, (placing_.mine + n - step) % n, here, KeyRange{box.first_column, box.last_column});
+                        f(step, i, (positions_.mine + n - step) % n, here, KeyRange{box.first_column, box.last_column});
                 }
                 if (step == 0) own();
             }
-            travel.finish();
+            exchange.finish();
         }
 
-        Placing placing_;
+        BlockPositions positions_;
     };
 };
 

@@ -16,7 +16,7 @@ struct Selected {
         using Saved = context::Saved<Query, Key, Exec>;
         using Slice = context::Slice<Key, Exec>;
 
-        explicit on(Setup<Exec> const& setup)
+        explicit on(LayerSetup<Exec> const& setup)
             : is_ring_(setup.context_strategy == ContextStrategy::ring), ring_(setup), all_gather_(setup) {}
 
         Tensor<Query, Exec> forward(Saved& saved, std::span<Slice const> earlier = {}) const {

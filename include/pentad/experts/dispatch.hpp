@@ -2,7 +2,7 @@
 // expert, and come back. Dropless: every chosen (token, slot) counts. Across nodes a token goes once to each node.
 #pragma once
 
-#include <pentad/experts/hop.hpp>
+#include <pentad/experts/detail/row_exchange.hpp>
 #include <pentad/kernels/choices.hpp>
 
 #include <algorithm>
@@ -77,20 +77,20 @@ class Dispatch {
         auto const& across = communicators.along(AxisNames(outer<ep>::name));
         auto const nodes = static_cast<std::size_t>(across.size());
         std::size_t const tokens = choice.extent(0), top_k = choice.extent(1), on_a_node = experts / nodes;
-        Rows<i32, Exec> const node(context, tokens, std::min(top_k, nodes));
+        RowBuffer<i32, Exec> const node(context, tokens, std::min(top_k, nodes));
         kernels::nodes_of_choices(exec, choice, static_cast<int>(on_a_node), node.view());
         double const visited = detail::expected_nodes(experts, nodes, top_k);
         across_.template route<kernels::Chosen::sometimes>(context, across, node.view(), nodes,
                                                            visited / static_cast<double>(node.columns));
 
-        Rows<A, Exec> told(context, across_.leaving(), 2 * top_k);
-        place_ = Rows<i32, Exec>(context, tokens, top_k);
-        kernels::tell_choices<A>(exec, choice, weight, static_cast<int>(on_a_node), node.view(), across_.position(),
-                                 told.view(), place_.view());
-        auto const heard = across_.to_experts(context, std::move(told));
-        Rows<i32, Exec> const chosen_here(context, heard.count, top_k);
-        weight_ = Rows<A, Exec>(context, heard.count, top_k);
-        kernels::hear_choices<A>(exec, heard.view(), chosen_here.view(), weight_.view());
+        RowBuffer<A, Exec> packed(context, across_.leaving(), 2 * top_k);
+        place_ = RowBuffer<i32, Exec>(context, tokens, top_k);
+        kernels::pack_choices<A>(exec, choice, weight, static_cast<int>(on_a_node), node.view(), across_.position(),
+                                 packed.view(), place_.view());
+        auto const unpacked = across_.to_experts(context, std::move(packed));
+        RowBuffer<i32, Exec> const chosen_here(context, unpacked.count, top_k);
+        weight_ = RowBuffer<A, Exec>(context, unpacked.count, top_k);
+        kernels::unpack_choices<A>(exec, unpacked.view(), chosen_here.view(), weight_.view());
         inside_.template route<kernels::Chosen::sometimes>(context, communicators.along(AxisNames(inner<ep>::name)),
                                                            chosen_here.view(), on_a_node, 1 / visited);
     }
@@ -100,39 +100,40 @@ class Dispatch {
     [[nodiscard]] std::size_t rows() const { return inside_.rows(); }
 
     /// D x: the tokens x [tokens, hidden] as rows of the local experts.
-    Rows<T, Exec> forward(Context<Exec> const& context, View<T const, 2, Exec> x) {
+    RowBuffer<T, Exec> forward(Context<Exec> const& context, View<T const, 2, Exec> x) {
         if (!goes_by_node_) return inside_.template forward<T>(context, x);
         auto const here = across_.template forward<T>(context, x);
         return inside_.template forward<T>(context, here.view());
     }
     /// Its adjoint, D' drows: the gradient of the tokens from that of the rows.
-    void backward(Context<Exec> const& context, Rows<T, Exec> drows, View<T, 2, Exec> dx) {
+    void backward(Context<Exec> const& context, RowBuffer<T, Exec> drows, View<T, 2, Exec> dx) {
         if (!goes_by_node_) return inside_.template backward<T>(context, std::move(drows), dx);
-        Rows<T, Exec> dhere(context, across_.rows(), dx.extent(1));
+        RowBuffer<T, Exec> dhere(context, across_.rows(), dx.extent(1));
         inside_.template backward<T>(context, std::move(drows), dhere.view());
         across_.template backward<T>(context, std::move(dhere), dx);
     }
 
     /// D' w out: the sum of what a token's experts give, by `weight`, that of `route`. Keeps `out` for its backward.
-    void combine(Context<Exec> const& context, Rows<T, Exec> out, View<A const, 2, Exec> weight, View<T, 2, Exec> y) {
+    void combine(Context<Exec> const& context, RowBuffer<T, Exec> out, View<A const, 2, Exec> weight,
+                 View<T, 2, Exec> y) {
         output_ = inside_.from_experts(context, std::move(out));
         auto const sum = [&](View<A const, 2, Exec> w, View<T, 2, Exec> to) {
             kernels::combine_forward<T>(context.exec(), output_.view(), inside_.position(), w, to);
         };
         if (!goes_by_node_) return sum(weight, y);
-        Rows<T, Exec> here(context, across_.rows(), y.extent(1));
+        RowBuffer<T, Exec> here(context, across_.rows(), y.extent(1));
         sum(weight_.view(), here.view());
         across_.template backward<T>(context, std::move(here), y);
     }
     /// The gradients of the rows, w D dy, which it returns, and of the weights.
-    Rows<T, Exec> combine_backward(Context<Exec> const& context, View<T const, 2, Exec> dy,
-                                   View<A const, 2, Exec> weight, View<A, 2, Exec> dweight) {
+    RowBuffer<T, Exec> combine_backward(Context<Exec> const& context, View<T const, 2, Exec> dy,
+                                        View<A const, 2, Exec> weight, View<A, 2, Exec> dweight) {
         auto const weigh = [&](View<T const, 2, Exec> d, View<A const, 2, Exec> w, View<A, 2, Exec> dw) {
             kernels::combine_backward<T>(context.exec(), d, output_.view(), inside_.position(), w, output_.view(), dw);
         };
         if (goes_by_node_) {
             auto const here = across_.template forward<T>(context, dy);
-            Rows<A, Exec> dweight_here(context, weight_.count, weight_.columns);
+            RowBuffer<A, Exec> dweight_here(context, weight_.count, weight_.columns);
             weigh(here.view(), weight_.view(), dweight_here.view());
             auto const back = across_.from_experts(context, std::move(dweight_here));
             kernels::take_places<A>(context.exec(), back.flat(), place_.flat(),
@@ -144,10 +145,11 @@ class Dispatch {
 
   private:
     bool goes_by_node_ = false;
-    Hop<Exec> across_, inside_; ///< from node to node, which are what is chosen; to the experts, of a node or of all
-    Rows<i32, Exec> place_;     ///< of each choice among those that arrive here again
-    Rows<A, Exec> weight_;      ///< of the choices of the tokens that are here
-    Rows<T, Exec> output_;      ///< what the experts gave, by choice
+    RowExchange<Exec> across_;   ///< from node to node, which are what is chosen
+    RowExchange<Exec> inside_;   ///< to the experts, of a node or of all
+    RowBuffer<i32, Exec> place_; ///< of each choice among those that arrive here again
+    RowBuffer<A, Exec> weight_;  ///< of the choices of the tokens that are here
+    RowBuffer<T, Exec> output_;  ///< what the experts gave, by choice
 };
 
 } // namespace pentad::experts

@@ -25,8 +25,8 @@ struct Layer {
       public:
         using T = typename Stream::element;
         using A = accumulator_t<T>;
-        using takes = Stream;
-        using gives = partial_stream_t<Stream>;
+        using input_layout = Stream;
+        using output_layout = partial_stream_t<Stream>;
         using Tokens = gathered_stream_t<Stream>;
         using Row = dispatched_t<Stream>;
         using Up = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<ffn, dynamic, tp>, Dim<hidden>>>;
@@ -42,12 +42,12 @@ struct Layer {
             typename RouterType::Saved router;
             Dispatch<T, Exec> dispatch;
             Tensor<Gathered<A>, Exec> weight;
-            Rows<T, Exec> x, gate, up, inner; ///< of the experts here
-            Rows<T, Exec> doutput;
+            RowBuffer<T, Exec> x, gate, up, inner; ///< of the experts here
+            RowBuffer<T, Exec> doutput;
             typename Shared::Saved shared;
         };
 
-        on(Setup<Exec> const& setup, model::Experts const& part, std::string const& name)
+        on(LayerSetup<Exec> const& setup, model::Experts const& part, std::string const& name)
             : router_(setup, part, name + ".gate"),
               gate_(setup.context, name + ".experts.{}.w1.weight", {part.count, part.width, setup.hidden}),
               up_(setup.context, name + ".experts.{}.w3.weight", {part.count, part.width, setup.hidden}),
@@ -58,7 +58,7 @@ struct Layer {
             recomputes_ = setup.recomputes_activations;
         }
 
-        Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
+        Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
             observe::Scope const scope("experts forward", "compute");
             auto const& context = pass.context;
             auto const& exec = context.exec();
@@ -70,9 +70,9 @@ struct Layer {
             saved.x = saved.dispatch.forward(context, tokens.rows());
 
             std::size_t const rows = saved.x.count, width = gate_.value().local()[1];
-            saved.gate = Rows<T, Exec>(context, rows, width);
-            saved.up = Rows<T, Exec>(context, rows, width);
-            Rows<T, Exec> out(context, rows, saved.x.columns);
+            saved.gate = RowBuffer<T, Exec>(context, rows, width);
+            saved.up = RowBuffer<T, Exec>(context, rows, width);
+            RowBuffer<T, Exec> out(context, rows, saved.x.columns);
             auto const offsets = saved.dispatch.offsets();
             constexpr auto transposed = kernels::Transpose::yes;
             kernels::grouped_gemm(exec, transposed, 1.0, saved.x.view(), gate_.value().view(), offsets, 0.0,
@@ -83,7 +83,7 @@ struct Layer {
             kernels::grouped_gemm(exec, transposed, 1.0, saved.inner.view(), down_.value().view(), offsets, 0.0,
                                   out.view());
 
-            Tensor<gives, Exec> y(context, tokens.extents());
+            Tensor<output_layout, Exec> y(context, tokens.extents());
             saved.dispatch.combine(context, std::move(out), saved.weight.rows(), y.rows());
             if (recomputes_) saved.inner = {};
             if (shared_) {
@@ -93,7 +93,7 @@ struct Layer {
             return y;
         }
 
-        Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
+        Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
                                                    Saved& saved) const {
             observe::Scope const scope("experts backward", "compute");
             auto const& context = pass.context;
@@ -104,12 +104,12 @@ struct Layer {
             if (recomputes_) activate(context, saved);
             auto const offsets = saved.dispatch.offsets();
             constexpr auto plain = kernels::Transpose::no;
-            Rows<T, Exec> dinner(context, saved.inner.count, saved.inner.columns);
+            RowBuffer<T, Exec> dinner(context, saved.inner.count, saved.inner.columns);
             kernels::grouped_gemm(exec, plain, 1.0, saved.doutput.view(), down_.value().view(), offsets, 0.0,
                                   dinner.view());
             kernels::swiglu_backward<T>(exec, dinner.view(), saved.gate.view(), saved.up.view(), saved.gate.view(),
                                         saved.up.view());
-            Rows<T, Exec> drows(context, saved.x.count, saved.x.columns);
+            RowBuffer<T, Exec> drows(context, saved.x.count, saved.x.columns);
             kernels::grouped_gemm(exec, plain, 1.0, saved.gate.view(), gate_.value().view(), offsets, 0.0,
                                   drows.view());
             kernels::grouped_gemm(exec, plain, 1.0, saved.up.view(), up_.value().view(), offsets, 1.0, drows.view());
@@ -153,7 +153,7 @@ struct Layer {
 
       private:
         void activate(Context<Exec> const& context, Saved& saved) const {
-            saved.inner = Rows<T, Exec>(context, saved.gate.count, saved.gate.columns);
+            saved.inner = RowBuffer<T, Exec>(context, saved.gate.count, saved.gate.columns);
             kernels::swiglu_forward<T>(context.exec(), saved.gate.view(), saved.up.view(), saved.inner.view());
         }
 

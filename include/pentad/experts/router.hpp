@@ -57,7 +57,7 @@ class Router {
         memory::Buffer<typename Exec::memory_space> lse, balance_gradient;
     };
 
-    Router(Setup<Exec> const& setup, model::Experts const& part, std::string const& name)
+    Router(LayerSetup<Exec> const& setup, model::Experts const& part, std::string const& name)
         : weight_(setup.context, name + ".weight", {part.count, setup.hidden}), top_k_(part.top_k),
           renormalises_(part.renormalises), experts_(part.count), slices_(setup.slices),
           tokens_(static_cast<double>(setup.batch * setup.seq * setup.slices)), sums_(2 * part.count + 1),

@@ -5,7 +5,7 @@
 //      "peak_flops": {"bf16": 3e14, "f32": 2e13}, "memory_bytes": 8e10, "memory_bandwidth": 2e12,
 //      "links": [{"devices": 8, "latency_s": 3e-6, "bandwidth": 3e11, "topology": "switched"},
 //                {"devices": 16, "latency_s": 1e-5, "bandwidth": 2.5e10}],
-//      "product_efficiency": 0.8, "bandwidth_efficiency": 0.8, "dispatch_s": 1e-5, "overlap": 0.5,
+//      "product_efficiency": 0.8, "bandwidth_efficiency": 0.8, "launch_s": 1e-5, "overlap": 0.5,
 //      "sharing": 0, "jitter_s": 0}
 #pragma once
 
@@ -52,7 +52,7 @@ constexpr std::array<NumberKey<Hardware>, 2> memory_keys{
 constexpr std::array<NumberKey<Hardware>, 6> fitted_keys{
     {{"product_efficiency", &Hardware::product_efficiency, 1, false, true},
      {"bandwidth_efficiency", &Hardware::bandwidth_efficiency, 1, false, true},
-     {"dispatch_s", &Hardware::dispatch_s, 1, true, true},
+     {"launch_s", &Hardware::launch_s, 1, true, true},
      {"overlap", &Hardware::overlap, 1, true, true},
      {"sharing", &Hardware::sharing, 1, true, true},
      {"jitter_s", &Hardware::jitter_s, 1, true, true}}};
@@ -70,7 +70,7 @@ constexpr std::array<std::string_view, 13> hardware_words{"name",
                                                           "links",
                                                           "product_efficiency",
                                                           "bandwidth_efficiency",
-                                                          "dispatch_s",
+                                                          "launch_s",
                                                           "overlap",
                                                           "sharing",
                                                           "jitter_s"};

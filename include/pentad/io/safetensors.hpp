@@ -291,7 +291,7 @@ class SafetensorsReader {
         };
         detail::for_each_run(box, shape, [&](std::uint64_t first, std::uint64_t count) {
             for (detail::Piece::Run run{first, count}; run.count > 0;)
-                if (!piece.takes(run)) read_piece();
+                if (!piece.take(run)) read_piece();
         });
         read_piece();
     }

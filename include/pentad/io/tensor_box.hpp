@@ -148,7 +148,7 @@ class Piece {
         : most_(most_bytes / element_bytes), gap_(nearest_bytes / element_bytes) {}
 
     /// As much of the run as fits; the rest is left in it.
-    [[nodiscard]] bool takes(Run& run) {
+    [[nodiscard]] bool take(Run& run) {
         std::uint64_t const begin = runs_.empty() ? run.first : runs_.front().first;
         if (run.first - end() > gap_ && !runs_.empty()) return false;
         std::uint64_t const room = most_ - std::min(most_, run.first - begin), count = std::min(run.count, room);

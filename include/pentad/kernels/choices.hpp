@@ -1,5 +1,5 @@
-// A token's choices told apart by node, where each node holds as many experts: on which nodes they are,
-// and what is said of them there.
+// A token's choices split by node, where each node holds as many experts: on which nodes they are,
+// and what is sent there about them.
 #pragma once
 
 #include <pentad/kernels/rows.hpp>
@@ -27,51 +27,51 @@ void nodes_of_choices(Exec const& exec, In<i32, 2, Exec> choice, int experts_per
         });
 }
 
-/// What goes along with the row of token t for node node[t, j], which is row p = position[t, j]: told[p, 0:top_k] are
-/// the experts that the token chose there, by their numbers on the node, then -1; told[p, top_k:] their weights. Choice
-/// k of token t is entry place[t, k] of a [rows, top_k] array. An expert's number is exact as an A (below 2^24).
+/// What goes along with the row of token t for node node[t, j], which is row p = position[t, j]: packed[p, 0:top_k] are
+/// the experts that the token chose there, by their numbers on the node, then -1; packed[p, top_k:] their weights.
+/// Choice k of token t is entry place[t, k] of a [rows, top_k] array. An expert's number is exact as an A (below 2^24).
 template <class A, class Exec>
-void tell_choices(Exec const& exec, In<i32, 2, Exec> choice, In<A, 2, Exec> weight, int experts_per_node,
-                  In<i32, 2, Exec> node, In<i32, 2, Exec> position, Out<A, 2, Exec> told, Out<i32, 2, Exec> place) {
-    detail::require_same_shape("tell_choices", "weight", weight, "choice", choice);
-    detail::require_same_shape("tell_choices", "place", place, "choice", choice);
-    detail::require_same_shape("tell_choices", "position", position, "node", node);
-    detail::require_extent("tell_choices", "told, dimension 1,", told.extent(1), 2 * choice.extent(1), "2 top_k");
+void pack_choices(Exec const& exec, In<i32, 2, Exec> choice, In<A, 2, Exec> weight, int experts_per_node,
+                  In<i32, 2, Exec> node, In<i32, 2, Exec> position, Out<A, 2, Exec> packed, Out<i32, 2, Exec> place) {
+    detail::require_same_shape("pack_choices", "weight", weight, "choice", choice);
+    detail::require_same_shape("pack_choices", "place", place, "choice", choice);
+    detail::require_same_shape("pack_choices", "position", position, "node", node);
+    detail::require_extent("pack_choices", "packed, dimension 1,", packed.extent(1), 2 * choice.extent(1), "2 top_k");
     int const top_k = static_cast<int>(choice.extent(1)), most = static_cast<int>(node.extent(1));
-    if (dry("tell_choices", choice, weight, node, position, told, place)) return;
+    if (dry("pack_choices", choice, weight, node, position, packed, place)) return;
     Kokkos::parallel_for(
-        "pentad::tell_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
+        "pentad::pack_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
         KOKKOS_LAMBDA(i64 t) {
             for (int j = 0; j < most && node(t, j) >= 0; ++j) {
                 i32 const p = position(t, j);
                 int i = 0;
                 for (int k = 0; k < top_k; ++k) {
                     if (choice(t, k) / experts_per_node != node(t, j)) continue;
-                    told(p, i) = static_cast<A>(choice(t, k) % experts_per_node);
-                    told(p, top_k + i) = weight(t, k);
+                    packed(p, i) = static_cast<A>(choice(t, k) % experts_per_node);
+                    packed(p, top_k + i) = weight(t, k);
                     place(t, k) = p * top_k + i++;
                 }
                 for (; i < top_k; ++i) {
-                    told(p, i) = -1;
-                    told(p, top_k + i) = 0;
+                    packed(p, i) = -1;
+                    packed(p, top_k + i) = 0;
                 }
             }
         });
 }
 
-/// Takes apart what arrived: choice = told[:, 0:top_k], weight = told[:, top_k:].
+/// Takes apart what arrived: choice = packed[:, 0:top_k], weight = packed[:, top_k:].
 template <class A, class Exec>
-void hear_choices(Exec const& exec, In<A, 2, Exec> told, Out<i32, 2, Exec> choice, Out<A, 2, Exec> weight) {
-    detail::require_same_shape("hear_choices", "weight", weight, "choice", choice);
-    detail::require_extent("hear_choices", "told, dimension 1,", told.extent(1), 2 * choice.extent(1), "2 top_k");
+void unpack_choices(Exec const& exec, In<A, 2, Exec> packed, Out<i32, 2, Exec> choice, Out<A, 2, Exec> weight) {
+    detail::require_same_shape("unpack_choices", "weight", weight, "choice", choice);
+    detail::require_extent("unpack_choices", "packed, dimension 1,", packed.extent(1), 2 * choice.extent(1), "2 top_k");
     int const top_k = static_cast<int>(choice.extent(1));
-    if (dry("hear_choices", told, choice, weight)) return;
+    if (dry("unpack_choices", packed, choice, weight)) return;
     Kokkos::parallel_for(
-        "pentad::hear_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
+        "pentad::unpack_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
         KOKKOS_LAMBDA(i64 r) {
             for (int k = 0; k < top_k; ++k) {
-                choice(r, k) = static_cast<i32>(told(r, k));
-                weight(r, k) = told(r, top_k + k);
+                choice(r, k) = static_cast<i32>(packed(r, k));
+                weight(r, k) = packed(r, top_k + k);
             }
         });
 }

@@ -30,17 +30,17 @@ struct Attention {
       public:
         using T = typename Stream::element;
         using A = accumulator_t<T>;
-        using takes = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
-        using gives = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
+        using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
+        using output_layout = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
         using QueryWeight = Layout<T, Dims<Dim<heads, dynamic, tp>, Dim<head_dim>, Dim<hidden>>>;
         using KeyWeight = Layout<T, Dims<Dim<kv_heads, dynamic, outer<tp>>, Dim<head_dim>, Dim<hidden>>>;
         using OutputWeight = Layout<T, Dims<Dim<hidden>, Dim<heads, dynamic, tp>, Dim<head_dim>>>;
         using QueryMap = Linear<gathered_stream_t<Stream>, QueryWeight, 2, Exec>;
         using KeyMap = Linear<gathered_stream_t<Stream>, KeyWeight, 2, Exec>;
-        using Query = typename QueryMap::gives;
-        using Key = typename KeyMap::gives;
-        using Input = InputProjection<Communication, takes, QueryMap, KeyMap, KeyMap>;
-        using Output = OutputProjection<Communication, Linear<Query, OutputWeight, 1, Exec>, gives>;
+        using Query = typename QueryMap::output_layout;
+        using Key = typename KeyMap::output_layout;
+        using Input = InputProjection<Communication, input_layout, QueryMap, KeyMap, KeyMap>;
+        using Output = OutputProjection<Communication, Linear<Query, OutputWeight, 1, Exec>, output_layout>;
         using StrategyOn = typename Strategy::template on<Query, Key, Exec>;
 
         using Slice = typename StrategyOn::Slice;
@@ -58,7 +58,7 @@ struct Attention {
             typename KeyNorm::Saved key_norm;
         };
 
-        on(Setup<Exec> const& setup, model::Attention const& part, std::string const& name)
+        on(LayerSetup<Exec> const& setup, model::Attention const& part, std::string const& name)
             : input_{// in braces, so that heads are checked in this order
                      QueryMap(setup.context, name + ".q_proj", {part.heads, part.head_dim, setup.hidden}, part.has_bias),
                   KeyMap(setup.context, name + ".k_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias),
@@ -94,7 +94,7 @@ struct Attention {
         /// Keys and values (Pope et al. 2022, section 3.3).
         [[nodiscard]] observe::DecodingState decoding_state() const { return state_; }
 
-        Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
+        Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("attention forward", "compute");
             auto& a = saved.attention;
             std::tie(a.query, a.key, a.value) = input_.forward(std::move(x), saved.input);
@@ -118,11 +118,11 @@ struct Attention {
             return output_.forward(strategy_.forward(a, earlier), saved.output);
         }
 
-        Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
-                                                  Saved& saved) const {
+        Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
+                                                         Saved& saved) const {
             observe::Scope const scope("attention backward", "compute");
             auto const d_output = output_.backward_data(std::move(dy), saved.output);
-            Tensor<dual_t<takes>, Exec> dx;
+            Tensor<dual_t<input_layout>, Exec> dx;
             auto const receive = [&](auto dquery, auto dkey, auto dvalue) {
                 auto const& exec = pass.context.exec();
                 if (slices_ > 1) add_from_later(exec, slices_of(pass)[pass.slice], dkey, dvalue);

@@ -18,7 +18,8 @@ class BiasedLayer final : public StreamLayer<Stream, Exec> {
     using Vector = last_dimension_t<Stream>;
 
     /// @param name of the bias
-    BiasedLayer(std::unique_ptr<StreamLayer<Stream, Exec>> layer, Setup<Exec> const& setup, std::string const& name)
+    BiasedLayer(std::unique_ptr<StreamLayer<Stream, Exec>> layer, LayerSetup<Exec> const& setup,
+                std::string const& name)
         : layer_(std::move(layer)), bias_(setup.context, name, {setup.hidden}, {.deviation = 0}) {}
 
     [[nodiscard]] std::unique_ptr<SavedState> make_saved() const override {

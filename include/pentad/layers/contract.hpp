@@ -1,5 +1,5 @@
 // The algebra of a product with a weight, y = x W^T: the layout of y from those of x and W, or the reason
-// why the two do not fit. From it come the layout a linear layer gives, and how its weight is used.
+// why the two do not fit. From it come the output layout of a linear layer, and how its weight is used.
 #pragma once
 
 #include <pentad/layout/algebra.hpp>

@@ -18,12 +18,12 @@ struct GatedMlp {
     class on {
       public:
         using T = typename Stream::element;
-        using takes = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
-        using gives = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
+        using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
+        using output_layout = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
         using Up = ColumnParallel<ffn, hidden, gathered_stream_t<Stream>, Exec>;
-        using Inner = typename Up::gives;
-        using Input = InputProjection<Communication, takes, Up, Up>;
-        using Output = OutputProjection<Communication, RowParallel<hidden, ffn, Inner, Exec>, gives>;
+        using Inner = typename Up::output_layout;
+        using Input = InputProjection<Communication, input_layout, Up, Up>;
+        using Output = OutputProjection<Communication, RowParallel<hidden, ffn, Inner, Exec>, output_layout>;
 
         struct Saved {
             typename Input::Saved input;
@@ -31,21 +31,21 @@ struct GatedMlp {
             Tensor<Inner, Exec> gate, up;
         };
 
-        on(Setup<Exec> const& setup, model::GatedMlp const& part, std::string const& name)
+        on(LayerSetup<Exec> const& setup, model::GatedMlp const& part, std::string const& name)
             : input_(Up(setup.context, name + ".gate_proj", {part.width, setup.hidden}),
                      Up(setup.context, name + ".up_proj", {part.width, setup.hidden})),
               output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}),
               recomputes_(setup.recomputes_activations) {}
 
-        Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
+        Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");
             std::tie(saved.gate, saved.up) = input_.forward(std::move(x), saved.input);
             auto z = output_.forward(activated(pass, saved), saved.output);
             if (recomputes_) saved.output.x = {};
             return z;
         }
-        Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
-                                                  Saved& saved) const {
+        Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
+                                                         Saved& saved) const {
             observe::Scope const scope("feed-forward backward", "compute");
             if (recomputes_) saved.output.x = activated(pass, saved);
             auto const d = output_.backward_data(std::move(dy), saved.output);
@@ -86,12 +86,12 @@ struct PlainMlp {
     class on {
       public:
         using T = typename Stream::element;
-        using takes = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
-        using gives = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
+        using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
+        using output_layout = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
         using Up = ColumnParallel<ffn, hidden, gathered_stream_t<Stream>, Exec>;
-        using Inner = typename Up::gives;
-        using Input = InputProjection<Communication, takes, Up>;
-        using Output = OutputProjection<Communication, RowParallel<hidden, ffn, Inner, Exec>, gives>;
+        using Inner = typename Up::output_layout;
+        using Input = InputProjection<Communication, input_layout, Up>;
+        using Output = OutputProjection<Communication, RowParallel<hidden, ffn, Inner, Exec>, output_layout>;
 
         struct Saved {
             typename Input::Saved input;
@@ -99,20 +99,20 @@ struct PlainMlp {
             Tensor<Inner, Exec> up;
         };
 
-        on(Setup<Exec> const& setup, model::PlainMlp const& part, std::string const& name)
+        on(LayerSetup<Exec> const& setup, model::PlainMlp const& part, std::string const& name)
             : input_({setup.context, name + ".up_proj", {part.width, setup.hidden}, part.has_bias}),
               output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}),
               recomputes_(setup.recomputes_activations) {}
 
-        Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
+        Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");
             std::tie(saved.up) = input_.forward(std::move(x), saved.input);
             auto z = output_.forward(activated(pass, saved), saved.output);
             if (recomputes_) saved.output.x = {};
             return z;
         }
-        Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
-                                                  Saved& saved) const {
+        Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
+                                                         Saved& saved) const {
             observe::Scope const scope("feed-forward backward", "compute");
             if (recomputes_) saved.output.x = activated(pass, saved);
             auto d = output_.backward_data(std::move(dy), saved.output);

@@ -3,14 +3,22 @@
 //
 // A layer is a description, e.g. RmsNorm; `Layer::on<Stream, Exec>` is the layer for a stream of activations of that
 // layout. It has
-//   takes, gives                         the layouts of its input and output
-//   Saved                                what forward keeps for backward
-//   on(Setup const&, part, std::string name)   makes its parameters: `part` describes it (model/parts.hpp), where there
-//                                        is anything to say; `name` is their published prefix
-//   forward(Pass&, Tensor<takes>, Saved&) -> Tensor<gives>
-//   backward_data(Pass&, Tensor<dual_t<gives>>, Saved&) -> Tensor<dual_t<takes>>   what the previous stage waits for
-//   backward_weight(Pass&, Saved&)       adds to the gradients; may come later, and frees what was saved
-//   for_each_parameter(f)                f(Parameter&), in an order that is the same on every rank
+//
+//   input_layout, output_layout
+//       the layouts of what forward is given and returns
+//   Saved
+//       what forward keeps for backward
+//   on(LayerSetup const&, part, std::string name)
+//       makes its parameters: `part` describes it (model/parts.hpp), where there is anything to say; `name` is their
+//       published prefix
+//   forward(Pass&, Tensor<input_layout>, Saved&) -> Tensor<output_layout>
+//   backward_data(Pass&, Tensor<dual_t<output_layout>>, Saved&) -> Tensor<dual_t<input_layout>>
+//       what the previous stage waits for
+//   backward_weight(Pass&, Saved&)
+//       adds to the gradients; may come later, and frees what was saved
+//   for_each_parameter(f)
+//       f(Parameter&), in an order that is the same on every rank
+//
 // Kernels of its own begin with kernels::dry (kernels/dry.hpp), so that it can be run dry.
 #pragma once
 
@@ -31,7 +39,7 @@ namespace pentad {
 
 /// What layers are made from, beside the description of each. It outlives them.
 template <class Exec>
-struct Setup {
+struct LayerSetup {
     Context<Exec> const& context;
     std::size_t hidden = 128; ///< width of the residual stream
     double norm_epsilon = 1e-5;
@@ -69,7 +77,7 @@ class SequenceMemory {
 template <class Exec>
 struct Pass {
     Context<Exec> const& context;
-    View<i32 const, 2, Exec> tokens{};  ///< [batch@dp.ep, seq@cp], this rank's, of a slice
+    View<i32 const, 2, Exec> tokens{};  ///< `[batch@dp.ep, seq@cp]`, this rank's, of a slice
     View<i32 const, 2, Exec> targets{}; ///< the same shape; negative: no loss
     double loss_scale = 0;              ///< 1 / valid targets of all that an update sees: the seed of the backward pass
     double balance_scale = 0;           ///< gradient of the objective with respect to a layer's load-balancing loss

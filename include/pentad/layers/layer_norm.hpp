@@ -15,8 +15,8 @@ struct LayerNorm {
     template <class Stream, class Exec>
     class on {
       public:
-        using takes = Stream;
-        using gives = Stream;
+        using input_layout = Stream;
+        using output_layout = Stream;
         using T = typename Stream::element;
         using A = accumulator_t<T>;
         using Weight = last_dimension_t<Stream>;
@@ -27,7 +27,7 @@ struct LayerNorm {
             memory::Buffer<typename Exec::memory_space> moments;
         };
 
-        on(Setup<Exec> const& setup, std::string const& name)
+        on(LayerSetup<Exec> const& setup, std::string const& name)
             : weight_(setup.context, name + ".weight", {setup.hidden}, {.ones = true}),
               bias_(setup.context, name + ".bias", {setup.hidden}, {.deviation = 0}), epsilon_(setup.norm_epsilon) {}
 

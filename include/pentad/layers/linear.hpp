@@ -1,5 +1,5 @@
 // A linear map y = x W^T between layouts: column-parallel, row-parallel or neither, as the weight's
-// layout says. What it gives and how its weight's gradient is synchronised follow from the two layouts it is given.
+// layout says. Its output layout and how its weight's gradient is synchronised follow from the two layouts it is given.
 #pragma once
 
 #include <pentad/kernels/bias.hpp>
@@ -39,11 +39,11 @@ class Linear {
     static_assert((require_multipliable<X, W, Out>(), true));
 
   public:
-    using takes = X;
-    using gives = product_t<X, W, Out>;
-    using parameter_type = Parameter<W, used_t<W, X, gives>, Exec>;
+    using input_layout = X;
+    using output_layout = product_t<X, W, Out>;
+    using parameter_type = Parameter<W, used_t<W, X, output_layout>, Exec>;
     using Bias = typename detail::OutputDimensions<W, Out>::type;
-    using bias_type = Parameter<Bias, used_t<Bias, gives>, Exec>;
+    using bias_type = Parameter<Bias, used_t<Bias, output_layout>, Exec>;
     using T = typename X::element;
     using execution_space = Exec;
     static constexpr std::size_t in_dimensions = W::rank - Out;
@@ -51,7 +51,7 @@ class Linear {
 
     struct Saved {
         Tensor<X, Exec> x;
-        Tensor<dual_t<gives>, Exec> dy;
+        Tensor<dual_t<output_layout>, Exec> dy;
     };
 
     Linear() = default;
@@ -60,7 +60,7 @@ class Linear {
            bool has_bias = false)
         : weight_(context, name + ".weight", extents) {
         if (!has_bias) return;
-        if constexpr (is_partial<gives>) {
+        if constexpr (is_partial<output_layout>) {
             throw std::invalid_argument(name + ": a bias is added to whole values, and this map gives summands");
         } else {
             typename bias_type::extents_type outputs{};
@@ -70,29 +70,30 @@ class Linear {
     }
 
     /// The global extents of the product of x, given those of x.
-    [[nodiscard]] std::array<std::size_t, gives::rank> extents(std::array<std::size_t, X::rank> const& x) const {
-        std::array<std::size_t, gives::rank> result{};
+    [[nodiscard]] std::array<std::size_t, output_layout::rank>
+    extents(std::array<std::size_t, X::rank> const& x) const {
+        std::array<std::size_t, output_layout::rank> result{};
         std::size_t const rows = X::rank - in_dimensions;
         for (std::size_t d = 0; d < rows; ++d) result[d] = x[d];
         for (std::size_t d = 0; d < Out; ++d) result[rows + d] = weight_.value().extents()[d];
         return result;
     }
     /// y = x W^T for some rows.
-    void multiply(Tensor<X, Exec> const& x, Rows rows, Tensor<gives, Exec> const& y) const {
+    void multiply(Tensor<X, Exec> const& x, RowRange rows, Tensor<output_layout, Exec> const& y) const {
         auto const out = detail::rows_of<Out>(y, rows);
         kernels::gemm(x.context().exec(), kernels::Transpose::no, kernels::Transpose::yes, 1.0,
                       detail::rows_of<in_dimensions>(x, rows), matrix(), 0.0, out);
         if (bias_.exists()) kernels::add_bias<T>(x.context().exec(), bias_.value().flat(), out);
     }
     /// dx = dy W for some rows, added to dx when `add`: several maps of one input share its gradient.
-    void multiply_back(Tensor<dual_t<gives>, Exec> const& dy, Rows rows, Tensor<dual_t<X>, Exec> const& dx,
+    void multiply_back(Tensor<dual_t<output_layout>, Exec> const& dy, RowRange rows, Tensor<dual_t<X>, Exec> const& dx,
                        bool add) const {
         kernels::gemm(dy.context().exec(), kernels::Transpose::no, kernels::Transpose::no, 1.0,
                       detail::rows_of<Out>(dy, rows), matrix(), add ? 1.0 : 0.0,
                       detail::rows_of<in_dimensions>(dx, rows));
     }
     /// dW += dy^T x
-    void add_weight_gradient(Tensor<X, Exec> const& x, Tensor<dual_t<gives>, Exec> const& dy) const {
+    void add_weight_gradient(Tensor<X, Exec> const& x, Tensor<dual_t<output_layout>, Exec> const& dy) const {
         auto const& g = weight_.gradient();
         std::size_t const columns = input_columns();
         View<typename parameter_type::accumulator, 2, Exec> const gradient(g.data(), g.size() / columns, columns);
@@ -103,13 +104,13 @@ class Linear {
     }
 
     /// [rows, in] -> [rows, out]
-    Tensor<gives, Exec> forward(Tensor<X, Exec> const& x, Saved& saved) const {
-        Tensor<gives, Exec> y(x.context(), extents(x.extents()));
+    Tensor<output_layout, Exec> forward(Tensor<X, Exec> const& x, Saved& saved) const {
+        Tensor<output_layout, Exec> y(x.context(), extents(x.extents()));
         multiply(x, detail::all_rows<in_dimensions>(x), y);
         saved.x = x;
         return y;
     }
-    Tensor<dual_t<X>, Exec> backward_data(Tensor<dual_t<gives>, Exec> dy, Saved& saved) const {
+    Tensor<dual_t<X>, Exec> backward_data(Tensor<dual_t<output_layout>, Exec> dy, Saved& saved) const {
         Tensor<dual_t<X>, Exec> dx(dy.context(), saved.x.extents());
         multiply_back(dy, detail::all_rows<Out>(dy), dx, false);
         saved.dy = std::move(dy);

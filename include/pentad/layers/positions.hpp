@@ -26,7 +26,7 @@ class LearnedPositions {
     };
 
     /// @throws std::invalid_argument where there are fewer positions than tokens in a sequence
-    LearnedPositions(Setup<Exec> const& setup, std::size_t positions, std::string const& name)
+    LearnedPositions(LayerSetup<Exec> const& setup, std::size_t positions, std::string const& name)
         : table_(setup.context, name, {positions, setup.hidden}), slices_(setup.slices) {
         if (setup.seq * setup.slices > positions)
             throw std::invalid_argument("seq = " + std::to_string(setup.seq * setup.slices) + " is more than the " +

@@ -16,14 +16,17 @@ namespace pentad {
 template <class Communication, class From, class Map, class... Maps>
 class InputProjection {
   public:
-    using takes = From;
-    using X = typename Map::takes;
+    using input_layout = From;
+    using X = typename Map::input_layout;
     using Exec = typename Map::execution_space;
-    using Products = std::tuple<Tensor<typename Map::gives, Exec>, Tensor<typename Maps::gives, Exec>...>;
+    using Products =
+        std::tuple<Tensor<typename Map::output_layout, Exec>, Tensor<typename Maps::output_layout, Exec>...>;
 
     struct Saved {
         Tensor<X, Exec> x;
-        std::tuple<Tensor<dual_t<typename Map::gives>, Exec>, Tensor<dual_t<typename Maps::gives>, Exec>...> dy;
+        std::tuple<Tensor<dual_t<typename Map::output_layout>, Exec>,
+                   Tensor<dual_t<typename Maps::output_layout>, Exec>...>
+            dy;
     };
 
     explicit InputProjection(Map map, Maps... maps) : maps_(std::move(map), std::move(maps)...) {}
@@ -32,16 +35,17 @@ class InputProjection {
         Products y;
         for_each([&]<std::size_t I>() { std::get<I>(y) = {x.context(), std::get<I>(maps_).extents(x.extents())}; });
         saved.x = redistribute_and_consume<X, Communication, Map::in_dimensions>(
-            std::move(x), [&](Tensor<X, Exec> const& whole, Rows rows) {
+            std::move(x), [&](Tensor<X, Exec> const& whole, RowRange rows) {
                 for_each([&]<std::size_t I>() { std::get<I>(maps_).multiply(whole, rows, std::get<I>(y)); });
             });
         return y;
     }
-    Tensor<dual_t<From>, Exec> backward_data(Tensor<dual_t<typename Map::gives>, Exec> dy,
-                                             Tensor<dual_t<typename Maps::gives>, Exec>... more, Saved& saved) const {
+    Tensor<dual_t<From>, Exec> backward_data(Tensor<dual_t<typename Map::output_layout>, Exec> dy,
+                                             Tensor<dual_t<typename Maps::output_layout>, Exec>... more,
+                                             Saved& saved) const {
         saved.dy = std::tuple(std::move(dy), std::move(more)...);
         return produce_and_redistribute<dual_t<X>, dual_t<From>, Communication, Map::in_dimensions>(
-            saved.x.context(), saved.x.extents(), [&](Tensor<dual_t<X>, Exec> const& dx, Rows rows) {
+            saved.x.context(), saved.x.extents(), [&](Tensor<dual_t<X>, Exec> const& dx, RowRange rows) {
                 for_each(
                     [&]<std::size_t I>() { std::get<I>(maps_).multiply_back(std::get<I>(saved.dy), rows, dx, I > 0); });
             });
@@ -73,24 +77,25 @@ template <class Communication, class Map, class To>
 class OutputProjection {
   public:
     using Exec = typename Map::execution_space;
-    using takes = typename Map::takes;
-    using gives = To;
-    using Product = typename Map::gives;
+    using input_layout = typename Map::input_layout;
+    using output_layout = To;
+    using Product = typename Map::output_layout;
     using Saved = typename Map::Saved;
 
     explicit OutputProjection(Map map) : map_(std::move(map)) {}
 
-    Tensor<To, Exec> forward(Tensor<takes, Exec> x, Saved& saved) const {
+    Tensor<To, Exec> forward(Tensor<input_layout, Exec> x, Saved& saved) const {
         saved.x = std::move(x);
         return produce_and_redistribute<Product, To, Communication, Map::out_dimensions>(
             saved.x.context(), map_.extents(saved.x.extents()),
-            [&](Tensor<Product, Exec> const& y, Rows rows) { map_.multiply(saved.x, rows, y); });
+            [&](Tensor<Product, Exec> const& y, RowRange rows) { map_.multiply(saved.x, rows, y); });
     }
-    Tensor<dual_t<takes>, Exec> backward_data(Tensor<dual_t<To>, Exec> dy, Saved& saved) const {
-        Tensor<dual_t<takes>, Exec> dx(dy.context(), saved.x.extents());
+    Tensor<dual_t<input_layout>, Exec> backward_data(Tensor<dual_t<To>, Exec> dy, Saved& saved) const {
+        Tensor<dual_t<input_layout>, Exec> dx(dy.context(), saved.x.extents());
         saved.dy = redistribute_and_consume<dual_t<Product>, Communication, Map::out_dimensions>(
-            std::move(dy),
-            [&](Tensor<dual_t<Product>, Exec> const& whole, Rows rows) { map_.multiply_back(whole, rows, dx, false); });
+            std::move(dy), [&](Tensor<dual_t<Product>, Exec> const& whole, RowRange rows) {
+                map_.multiply_back(whole, rows, dx, false);
+            });
         return dx;
     }
     void backward_weight(Saved& saved) const { map_.backward_weight(saved); }

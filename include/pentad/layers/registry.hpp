@@ -23,7 +23,7 @@ template <class Stream, class Exec>
 class LayerRegistry {
   public:
     using Made = std::unique_ptr<StreamLayer<Stream, Exec>>;
-    using Maker = std::function<Made(Setup<Exec> const&, model::Part const&, std::string const& name)>;
+    using Maker = std::function<Made(LayerSetup<Exec> const&, model::Part const&, std::string const& name)>;
 
     /// Parts described by a `Described` are computed by Layer::on<Stream, Exec>(setup, described, name).
     template <model::Describes Described, class Layer>
@@ -38,7 +38,7 @@ class LayerRegistry {
     }
     /// What add<Described, Layer>() registers, as a function that a unit can instantiate by itself.
     template <class Layer, class Described>
-    static Made make_layer(Setup<Exec> const& setup, model::Part const& part, std::string const& name) {
+    static Made make_layer(LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
         using Of = typename Layer::template on<Stream, Exec>;
         auto const& described = *part.as<Described>();
         Made made = std::make_unique<AsStreamLayer<Of, Stream, Exec>>(Of(setup, described, name));
@@ -50,14 +50,14 @@ class LayerRegistry {
 
     /// The layer for a part. May be collective, over the groups of the axes that the layer communicates along.
     /// @throws std::invalid_argument where no layer for it was added
-    [[nodiscard]] Made make(Setup<Exec> const& setup, model::Part const& part, std::string const& name) const {
+    [[nodiscard]] Made make(LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) const {
         auto const found = makers_.find(part.type());
         if (found == makers_.end())
             throw std::invalid_argument("there is no layer for the part '" + std::string(part.kind()) + "' of " + name +
                                         ": add one to the registry");
         return found->second(setup, part, name);
     }
-    [[nodiscard]] Made make_norm(Setup<Exec> const& setup, model::NormKind kind, std::string const& name) const {
+    [[nodiscard]] Made make_norm(LayerSetup<Exec> const& setup, model::NormKind kind, std::string const& name) const {
         using Rms = RmsNorm::on<Stream, Exec>;
         using Centred = LayerNorm::on<Stream, Exec>;
         if (kind == model::NormKind::layer)

@@ -16,8 +16,8 @@ struct RmsNorm {
     template <class Stream, class Exec>
     class on {
       public:
-        using takes = Stream;
-        using gives = Stream;
+        using input_layout = Stream;
+        using output_layout = Stream;
         using T = typename Stream::element;
         using A = accumulator_t<T>;
         using Weight = last_dimension_t<Stream>;
@@ -28,9 +28,9 @@ struct RmsNorm {
             memory::Buffer<typename Exec::memory_space> rstd;
         };
 
-        on(Setup<Exec> const& setup, std::string const& name) : on(setup, name, setup.hidden) {}
+        on(LayerSetup<Exec> const& setup, std::string const& name) : on(setup, name, setup.hidden) {}
         /// @param width of what is normalised: the stream's last dimension
-        on(Setup<Exec> const& setup, std::string const& name, std::size_t width)
+        on(LayerSetup<Exec> const& setup, std::string const& name, std::size_t width)
             : weight_(setup.context, name + ".weight", {width}, {.ones = true}), epsilon_(setup.norm_epsilon) {}
 
         Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {

@@ -1,4 +1,4 @@
-// Layers one after the other, as a layer: wherever the layout that one gives is not the layout that the next takes,
+// Layers one after the other, as a layer: wherever the output layout of one is not the input layout of the next,
 // the redistribution between them is inserted, and its adjoint on the way back.
 #pragma once
 
@@ -20,10 +20,10 @@ struct Sequential {
         static constexpr std::size_t count = sizeof...(Layers);
         template <std::size_t I>
         using layer = std::tuple_element_t<I, LayerTuple>;
-        using takes = typename layer<0>::takes;
-        using gives = typename layer<count - 1>::gives;
+        using input_layout = typename layer<0>::input_layout;
+        using output_layout = typename layer<count - 1>::output_layout;
         static_assert([]<std::size_t... I>(std::index_sequence<I...>) {
-            (require_redistributable<typename layer<I>::gives, typename layer<I + 1>::takes>(), ...);
+            (require_redistributable<typename layer<I>::output_layout, typename layer<I + 1>::input_layout>(), ...);
             return true;
         }(std::make_index_sequence<count - 1>{}));
 
@@ -33,11 +33,11 @@ struct Sequential {
 
         explicit on(typename Layers::template on<Stream, Exec>... layers) : layers_(std::move(layers)...) {}
 
-        Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
+        Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             return forward_from<0>(pass, std::move(x), saved);
         }
-        Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
-                                                  Saved& saved) const {
+        Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
+                                                         Saved& saved) const {
             return backward_from<count - 1>(pass, std::move(dy), saved);
         }
         void backward_weight(Pass<Exec>& pass, Saved& saved) const {
@@ -52,23 +52,24 @@ struct Sequential {
 
       private:
         template <std::size_t I>
-        Tensor<gives, Exec> forward_from(Pass<Exec>& pass, Tensor<typename layer<I>::takes, Exec> x,
-                                         Saved& saved) const {
+        Tensor<output_layout, Exec> forward_from(Pass<Exec>& pass, Tensor<typename layer<I>::input_layout, Exec> x,
+                                                 Saved& saved) const {
             auto y = std::get<I>(layers_).forward(pass, std::move(x), std::get<I>(saved.of));
             if constexpr (I + 1 == count)
                 return y;
             else
-                return forward_from<I + 1>(pass, redistribute<typename layer<I + 1>::takes>(std::move(y)), saved);
+                return forward_from<I + 1>(pass, redistribute<typename layer<I + 1>::input_layout>(std::move(y)),
+                                           saved);
         }
         template <std::size_t I>
-        Tensor<dual_t<takes>, Exec> backward_from(Pass<Exec>& pass, Tensor<dual_t<typename layer<I>::gives>, Exec> dy,
-                                                  Saved& saved) const {
+        Tensor<dual_t<input_layout>, Exec>
+        backward_from(Pass<Exec>& pass, Tensor<dual_t<typename layer<I>::output_layout>, Exec> dy, Saved& saved) const {
             auto dx = std::get<I>(layers_).backward_data(pass, std::move(dy), std::get<I>(saved.of));
             if constexpr (I == 0)
                 return dx;
             else
-                return backward_from<I - 1>(pass, redistribute<dual_t<typename layer<I - 1>::gives>>(std::move(dx)),
-                                            saved);
+                return backward_from<I - 1>(
+                    pass, redistribute<dual_t<typename layer<I - 1>::output_layout>>(std::move(dx)), saved);
         }
 
         LayerTuple layers_;

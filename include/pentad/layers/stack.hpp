@@ -18,8 +18,8 @@ template <class Stream, class Exec>
 class Stack {
   public:
     using T = typename Stream::element;
-    using takes = Stream;
-    using gives = Stream;
+    using input_layout = Stream;
+    using output_layout = Stream;
     using Activation = Tensor<Stream, Exec>;
     using Gradient = Tensor<dual_t<Stream>, Exec>;
 
@@ -42,7 +42,7 @@ class Stack {
 
     /// Blocks [first, first + count) of the model.
     /// @param recomputes a block keeps its input alone and does its forward pass again in the backward pass
-    Stack(Setup<Exec> const& setup, model::Model const& model, LayerRegistry<Stream, Exec> const& registry,
+    Stack(LayerSetup<Exec> const& setup, model::Model const& model, LayerRegistry<Stream, Exec> const& registry,
           std::size_t first, std::size_t count, bool recomputes)
         : recomputes_(recomputes), blocks_(count) {
         for (std::size_t i = 0; i < count; ++i)
@@ -95,7 +95,7 @@ class Stack {
 
   private:
     /// Norm, part, norm, part, ...
-    using Block = std::vector<std::unique_ptr<StreamLayer<Stream, Exec>>>;
+    using BlockLayers = std::vector<std::unique_ptr<StreamLayer<Stream, Exec>>>;
 
     void prepare(Saved& saved) const {
         if (saved.blocks.size() == blocks_.size()) return;
@@ -138,7 +138,7 @@ class Stack {
     }
 
     bool recomputes_;
-    std::vector<Block> blocks_;
+    std::vector<BlockLayers> blocks_;
 };
 
 } // namespace pentad

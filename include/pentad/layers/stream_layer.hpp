@@ -48,24 +48,25 @@ class StreamLayer {
     [[nodiscard]] virtual observe::DecodingState decoding_state() const { return {}; }
 };
 
-/// A layer of the compile-time protocol as a StreamLayer: the redistributions between the stream and what the layer
-/// takes and gives are inserted. It does not compile where there is no such redistribution.
+/// A layer of the compile-time protocol as a StreamLayer: the redistributions between the stream and the layer's
+/// input and output layouts are inserted. It does not compile where there is no such redistribution.
 template <class Layer, class Stream, class Exec>
 class AsStreamLayer final : public StreamLayer<Stream, Exec> {
-    static_assert((require_redistributable<Stream, typename Layer::takes>(), true));
-    static_assert((require_redistributable<typename Layer::gives, Stream>(), true));
+    static_assert((require_redistributable<Stream, typename Layer::input_layout>(), true));
+    static_assert((require_redistributable<typename Layer::output_layout, Stream>(), true));
 
   public:
     explicit AsStreamLayer(Layer layer) : layer_(std::move(layer)) {}
 
     [[nodiscard]] std::unique_ptr<SavedState> make_saved() const override { return std::make_unique<Saved>(); }
     Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, SavedState& saved) const override {
-        return redistribute<Stream>(layer_.forward(pass, redistribute<typename Layer::takes>(std::move(x)), of(saved)));
+        return redistribute<Stream>(
+            layer_.forward(pass, redistribute<typename Layer::input_layout>(std::move(x)), of(saved)));
     }
     Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
                                                SavedState& saved) const override {
         return redistribute<dual_t<Stream>>(
-            layer_.backward_data(pass, redistribute<dual_t<typename Layer::gives>>(std::move(dy)), of(saved)));
+            layer_.backward_data(pass, redistribute<dual_t<typename Layer::output_layout>>(std::move(dy)), of(saved)));
     }
     void backward_weight(Pass<Exec>& pass, SavedState& saved) const override {
         layer_.backward_weight(pass, of(saved));

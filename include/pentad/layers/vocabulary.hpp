@@ -43,7 +43,8 @@ class VocabTable {
     using A = accumulator_t<T>;
 
     /// @param tokens of the vocabulary
-    VocabTable(Setup<Exec> const& setup, std::size_t tokens, std::string const& name, bool is_tied) : valid_(tokens) {
+    VocabTable(LayerSetup<Exec> const& setup, std::size_t tokens, std::string const& name, bool is_tied)
+        : valid_(tokens) {
         auto const shards = static_cast<std::size_t>(setup.context.communicators().extent("tp"));
         std::size_t const padded = (valid_ + shards - 1) / shards * shards;
         if (is_tied)
@@ -94,24 +95,25 @@ struct VocabEmbedding {
     class on {
       public:
         using T = typename Stream::element;
-        using gives = partial_stream_t<Stream>;
+        using output_layout = partial_stream_t<Stream>;
         using Table = VocabTable<Stream, Exec>;
 
         struct Saved {
-            Tensor<dual_t<gives>, Exec> dy;
+            Tensor<dual_t<output_layout>, Exec> dy;
         };
 
-        on(Setup<Exec> const& setup, Table& table) : table_(&table), extents_{setup.batch, setup.seq, setup.hidden} {
+        on(LayerSetup<Exec> const& setup, Table& table)
+            : table_(&table), extents_{setup.batch, setup.seq, setup.hidden} {
             table.add_user();
         }
 
-        Tensor<gives, Exec> forward(Pass<Exec>& pass, Saved&) const {
-            Tensor<gives, Exec> y(pass.context, extents_);
+        Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Saved&) const {
+            Tensor<output_layout, Exec> y(pass.context, extents_);
             kernels::embedding_forward<T>(pass.context.exec(), tokens(pass), table_->value(),
                                           static_cast<i64>(table_->first_row()), y.rows());
             return y;
         }
-        void backward_data(Pass<Exec>&, Tensor<dual_t<gives>, Exec> dy, Saved& saved) const {
+        void backward_data(Pass<Exec>&, Tensor<dual_t<output_layout>, Exec> dy, Saved& saved) const {
             saved.dy = std::move(dy);
         }
         void backward_weight(Pass<Exec>& pass, Saved& saved) const {
@@ -141,7 +143,7 @@ struct VocabHead {
         using A = accumulator_t<T>;
         using Table = VocabTable<Stream, Exec>;
         using X = gathered_stream_t<Stream>;
-        using takes = typename Communication::template boundary<Stream, X>;
+        using input_layout = typename Communication::template boundary<Stream, X>;
         using Logits = product_t<X, typename Table::Stored, 1>;
         template <class... States>
         using TokenValue = token_values_t<Stream, A, States...>;
@@ -152,16 +154,16 @@ struct VocabHead {
             Tensor<TokenValue<>, Exec> lse;
         };
 
-        on(Setup<Exec> const&, Table& table) : table_(&table) { table.add_user(); }
+        on(LayerSetup<Exec> const&, Table& table) : table_(&table) { table.add_user(); }
 
         /// x W^T, this rank's part of the vocabulary.
-        Tensor<Logits, Exec> logits(Pass<Exec>& pass, Tensor<takes, Exec> x) const {
+        Tensor<Logits, Exec> logits(Pass<Exec>& pass, Tensor<input_layout, Exec> x) const {
             Saved saved;
             multiply(pass, std::move(x), saved);
             return saved.logits;
         }
         /// Adds the losses of the valid targets to pass.loss_sum.
-        void forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
+        void forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("head forward", "compute");
             auto const& exec = pass.context.exec();
             std::array<std::size_t, 2> const tokens{x.extents()[0], x.extents()[1]};
@@ -175,13 +177,13 @@ struct VocabHead {
             kernels::cross_entropy_token_loss<A>(exec, saved.lse.flat(), loss.flat(), targets(pass), loss.flat());
             if (!pass.is_replay) pass.loss_sum += detail::sum<A, Exec>(exec, loss.flat());
         }
-        Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Saved& saved) const {
+        Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Saved& saved) const {
             observe::Scope const scope("head backward", "compute");
             auto const& exec = pass.context.exec();
             kernels::cross_entropy_backward<T>(exec, saved.logits.rows(), saved.lse.flat(), targets(pass), first_row(),
                                                valid_rows(), static_cast<A>(pass.loss_scale));
-            return produce_and_redistribute<dual_t<X>, dual_t<takes>, Communication, 1>(
-                pass.context, saved.x.extents(), [&](Tensor<dual_t<X>, Exec> const& dx, Rows rows) {
+            return produce_and_redistribute<dual_t<X>, dual_t<input_layout>, Communication, 1>(
+                pass.context, saved.x.extents(), [&](Tensor<dual_t<X>, Exec> const& dx, RowRange rows) {
                     kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::no, 1.0,
                                   detail::rows_of<1>(saved.logits, rows), table_->value(), 0.0,
                                   detail::rows_of<1>(dx, rows));
@@ -195,10 +197,10 @@ struct VocabHead {
         }
 
       private:
-        void multiply(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
+        void multiply(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             saved.logits = {pass.context, {x.extents()[0], x.extents()[1], table_->extent()}};
             saved.x = redistribute_and_consume<X, Communication, 1>(
-                std::move(x), [&](Tensor<X, Exec> const& whole, Rows rows) {
+                std::move(x), [&](Tensor<X, Exec> const& whole, RowRange rows) {
                     kernels::gemm(pass.context.exec(), kernels::Transpose::no, kernels::Transpose::yes, 1.0,
                                   detail::rows_of<1>(whole, rows), table_->value(), 0.0,
                                   detail::rows_of<1>(saved.logits, rows));

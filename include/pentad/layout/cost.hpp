@@ -103,7 +103,7 @@ constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, std::span
         case StepKind::slice:
             bytes /= n;
             break;
-        case StepKind::embed:
+        case StepKind::zero_pad:
             bytes *= n;
             break;
         case StepKind::keep_first:

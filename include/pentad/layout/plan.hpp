@@ -20,12 +20,12 @@ enum class StepKind : std::uint8_t {
     all_to_all,     ///< shard of one dimension -> shard of another
     slice,          ///< replicated or invariant -> shard: nothing is sent
     keep_first,     ///< replicated or invariant -> partial: the first rank keeps the value, the others hold zeros
-    embed,          ///< shard -> partial: the shard in its place, zeros elsewhere
+    zero_pad,       ///< shard -> partial: the shard in its place, zeros elsewhere
     relabel,        ///< invariant <-> replicated: nothing happens to the value
 };
 
 inline constexpr std::array<std::string_view, 8> step_names{"all_gather", "reduce_scatter", "all_reduce", "all_to_all",
-                                                            "slice",      "keep_first",     "embed",      "relabel"};
+                                                            "slice",      "keep_first",     "zero_pad",   "relabel"};
 
 struct PlanStep {
     StepKind kind{};
@@ -117,7 +117,7 @@ constexpr bool find_step(LayoutValue const& now, LayoutValue const& to, std::str
             step = {StepKind::all_to_all, step.axes, e, d};
             return enters_next(now.dimensions[e].axes, to.dimensions[e].axes, axis);
         }
-        step.kind = to_placement == Placement::partial ? StepKind::embed : StepKind::all_gather;
+        step.kind = to_placement == Placement::partial ? StepKind::zero_pad : StepKind::all_gather;
         return true;
     }
     if (to_placement == Placement::shard) {
@@ -146,7 +146,7 @@ constexpr bool join(PlanStep& last, PlanStep const& step) {
         last.reduction != step.reduction)
         return false;
     auto const axis = step.axes[0];
-    bool const outwards = last.kind == StepKind::all_gather || last.kind == StepKind::embed;
+    bool const outwards = last.kind == StepKind::all_gather || last.kind == StepKind::zero_pad;
     if (outwards) { // the axis that left later is the more major one
         AxisNames joined(axis);
         for (auto const name : last.axes) joined.push(name);
@@ -188,7 +188,7 @@ constexpr PlanValue make_plan(LayoutValue const& from, LayoutValue const& to) {
     }
     constexpr std::array<StepKind, 8> preference{StepKind::slice,      StepKind::reduce_scatter, StepKind::relabel,
                                                  StepKind::keep_first, StepKind::all_reduce,     StepKind::all_to_all,
-                                                 StepKind::embed,      StepKind::all_gather};
+                                                 StepKind::zero_pad,   StepKind::all_gather};
     LayoutValue now = from;
     for (bool moved = true; moved;) {
         moved = false;
@@ -225,7 +225,7 @@ constexpr void write(Text& out, PlanValue const& plan, LayoutValue const& layout
             out << " from " << layout.dimensions[step.from_dimension].name << " to "
                 << layout.dimensions[step.dimension].name;
         else if (step.kind == StepKind::all_gather || step.kind == StepKind::reduce_scatter ||
-                 step.kind == StepKind::slice || step.kind == StepKind::embed)
+                 step.kind == StepKind::slice || step.kind == StepKind::zero_pad)
             out << " of " << layout.dimensions[step.dimension].name;
         else if (step.kind == StepKind::all_reduce && step.reduction != Placement::partial)
             out << " of " << placement_names[static_cast<std::size_t>(step.reduction)];

@@ -29,7 +29,7 @@ constexpr bool is_printable(std::string_view text) {
     return text.empty();
 }
 
-/// The text as a message quotes it: what is not printable as \xNN, and at most `most` bytes of it, with "..." at the
+/// The text as a message quotes it: what is not printable as `\xNN`, and at most `most` bytes of it, with "..." at the
 /// end.
 inline std::string one_line(std::string_view text, std::size_t most = 60) {
     constexpr std::string_view digits = "0123456789abcdef";

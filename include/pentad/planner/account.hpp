@@ -3,7 +3,7 @@
 #pragma once
 
 #include <pentad/model/sharding.hpp>
-#include <pentad/planner/buckets.hpp>
+#include <pentad/planner/detail/buckets.hpp>
 #include <pentad/planner/memory.hpp>
 #include <pentad/planner/model.hpp>
 
@@ -135,7 +135,7 @@ inline void add_synchronisation(Synchronisation& sum, Bucket const& bucket, Conf
 struct Traffic {
     double bytes = 0, rounds = 0;           ///< of collectives
     double message_bytes = 0, messages = 0; ///< from rank to rank
-    double meetings = 0;                    ///< how often the ranks wait for each other
+    double waits = 0;                       ///< how often the ranks wait for each other
 };
 /// The axes that a pass sends along: the five, and the parts of ep where dispatch goes by node.
 inline constexpr std::size_t traffic_axes = 7;
@@ -179,7 +179,7 @@ inline void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum const&
         bool const is_collective = x.kind == Kind::collective;
         (is_collective ? to.bytes : to.message_bytes) += bytes;
         (is_collective ? to.rounds : to.messages) += rounds;
-        to.meetings += x.count;
+        to.waits += x.count;
         part.sent[axis] += bytes;
     };
     auto const others = [&](std::string_view axis) { return find_axis(mesh, axis).extent - 1.0; };

@@ -1,10 +1,11 @@
 // What a configuration of a model on a machine will take: time, memory, bytes.
 #pragma once
 
+#include <pentad/model/batch_shape.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/account.hpp>
+#include <pentad/planner/detail/rates.hpp>
 #include <pentad/planner/pipelines.hpp>
-#include <pentad/planner/rates.hpp>
 
 #include <algorithm>
 #include <array>
@@ -21,7 +22,7 @@ namespace pentad::planner {
 struct Shares {
     double matrix = 0, attention = 0, vector = 0;
     PerAxis communication;      ///< of the micro-batches
-    double dispatch = 0;        ///< the device waits for the host
+    double launches = 0;        ///< the device waits for the host
     double bubble = 0;          ///< it waits for other stages
     double synchronisation = 0; ///< of gradients and parameters, where nothing hides it
     double optimizer = 0;
@@ -31,7 +32,7 @@ struct Shares {
         attention += times * other.attention;
         vector += times * other.vector;
         communication.add(other.communication, times);
-        dispatch += times * other.dispatch;
+        launches += times * other.launches;
     }
 };
 
@@ -71,11 +72,11 @@ namespace detail {
 
 /// Seconds of one pass of a micro-batch through a stage.
 struct PassTime {
-    double device = 0, dispatch = 0;
-    [[nodiscard]] double seconds() const { return std::max(device, dispatch); }
+    double device = 0, launches = 0;
+    [[nodiscard]] double seconds() const { return std::max(device, launches); }
     void add(PassTime const& other, double times) {
         device += times * other.device;
-        dispatch += times * other.dispatch;
+        launches += times * other.launches;
     }
 };
 
@@ -108,12 +109,12 @@ inline StageTime part_time(MeshPart const& part, Rates const& rates) {
         double sent = 0;
         for (std::size_t axis = 0; axis < traffic_axes; ++axis) {
             auto const& traffic = part.traffic[i][axis];
-            if (traffic.meetings == 0) continue;
+            if (traffic.waits == 0) continue;
             double const seconds = rates.exchanges(traffic_axis(axis), traffic);
             time.shares.communication[traffic_axis(axis)] += seconds;
             sent += seconds;
         }
-        *times[i] = {matrix + attention + vector + sent, rates.dispatch(pass.operations)};
+        *times[i] = {matrix + attention + vector + sent, rates.launches(pass.operations)};
     }
     return time;
 }
@@ -123,7 +124,7 @@ class StageTimes {
   public:
     StageTimes(Account const& account, Rates const& rates) : account_(&account) {
         for (auto const& part : account.parts()) parts_.push_back(part_time(part, rates));
-        overhead_ = rates.dispatch(operations_of_micro_batch) / 2;
+        overhead_ = rates.launches(operations_of_micro_batch) / 2;
     }
     [[nodiscard]] StageTime of(StageShape const& stage) const {
         StageTime time;
@@ -134,9 +135,9 @@ class StageTimes {
             time.backward_weight.add(one.backward_weight, count);
             time.shares.add(one.shares, count);
         });
-        time.forward.dispatch += overhead_;
-        time.backward_data.dispatch += overhead_;
-        time.shares.dispatch =
+        time.forward.launches += overhead_;
+        time.backward_data.launches += overhead_;
+        time.shares.launches =
             time.seconds() - time.forward.device - time.backward_data.device - time.backward_weight.device;
         return time;
     }
@@ -189,8 +190,10 @@ inline std::string misfit(Model const& model, Configuration const& c) {
         return "seq, global batch and micro-batch must be positive";
     if (c.global_batch % (c.dp * c.ep * c.micro_batch) != 0)
         return indivisible("the global batch", c.global_batch, "dp x ep x micro-batch", c.dp * c.ep * c.micro_batch);
-    std::int64_t const pieces = c.cp * (c.zigzag && c.cp > 1 ? 2 : 1) * (c.sequence_parallel ? c.tp : 1);
-    if (c.seq % pieces != 0) return indivisible("seq", c.seq, "the pieces of cp and tp", pieces);
+    auto stream_axes = model::NamedProduct().times("cp", c.cp);
+    if (c.sequence_parallel) stream_axes.times("tp", c.tp);
+    model::BatchShape const shape{.seq = c.seq, .seq_axes = stream_axes, .zigzag = c.zigzag};
+    if (auto const refused = shape.refusal()) return refused->message();
     if (c.ep > 1 && model.experts() == nullptr)
         return "ep = " + number(c.ep) + " for a model without experts: make dp larger instead";
     if (auto const& why = model.why_not(c); !why.empty()) return why;

@@ -44,7 +44,7 @@ struct Hardware {
     // Constants that are fitted to measurements, or measured.
     double product_efficiency = 1;   ///< part of the peak that products of large matrices reach
     double bandwidth_efficiency = 1; ///< part of the links' bandwidth that collectives reach
-    double dispatch_s = 0;           ///< host time to start an operation; the device idles where these take longer
+    double launch_s = 0;             ///< host time to start an operation; the device idles where these take longer
     double overlap = 0;              ///< part of the gradients' communication that hides behind the backward pass
 
     /// How far devices share what they compute with: 0: each has its own; 1: what one leaves idle the others get, as

@@ -23,7 +23,7 @@ namespace detail {
 /// network: its tier joins as many devices as have trained one model (Llama 3, section 3.3.1: 16384);
 /// bandwidth_efficiency: 235 of 300 GB/s of NVLink that NCCL's all-reduce reaches on eight A100 (S. Bekman, "Machine
 ///   Learning Engineering", network/README.md), an assumption for later GPUs and for the network;
-/// dispatch_s: an assumption, for an operation that the host starts, such as a norm or a product: a framework that is
+/// launch_s: an assumption, for an operation that the host starts, such as a norm or a product: a framework that is
 ///   not fused starts several.
 inline Hardware gpu_node(std::string name, double peak_f32, double peak_bf16, double memory_bytes,
                          double memory_bandwidth, double nvlink, double network, double product_efficiency) {
@@ -38,7 +38,7 @@ inline Hardware gpu_node(std::string name, double peak_f32, double peak_bf16, do
                       {.devices = 16384, .latency_s = 14e-6, .bandwidth = network}},
             .product_efficiency = product_efficiency,
             .bandwidth_efficiency = 0.78,
-            .dispatch_s = 10e-6};
+            .launch_s = 10e-6};
 }
 
 } // namespace detail
@@ -77,7 +77,7 @@ inline std::vector<Hardware> const& machines() {
                    {.devices = 16384, .latency_s = 0, .bandwidth = 25e9}},
          .product_efficiency = 0.7358,
          .bandwidth_efficiency = 0.8038,
-         .dispatch_s = 215e-6},
+         .launch_s = 215e-6},
         // A core of a server with an AMD EPYC 7763 (AMD datasheet: 64 cores at 2.45 GHz, of two fused multiply-adds of
         // eight f32 a cycle; 204.8 GB/s of memory), bf16 multiplied as f32. Assumptions: 256 GB of memory, ranks that
         // copy with a third of the core's share of its bandwidth, a port of 200 Gbit/s for the node, the latencies of
@@ -93,7 +93,7 @@ inline std::vector<Hardware> const& machines() {
                    {.devices = 16384, .latency_s = 2e-6, .bandwidth = 25e9 / 64}},
          .product_efficiency = 0.8,
          .bandwidth_efficiency = 0.8,
-         .dispatch_s = 0},
+         .launch_s = 0},
     };
     return list;
 }

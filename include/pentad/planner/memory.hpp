@@ -1,7 +1,7 @@
 // The memory of a rank: weights, gradients and optimizer state as ZeRO shards them, and activations.
 #pragma once
 
-#include <pentad/planner/buckets.hpp>
+#include <pentad/planner/detail/buckets.hpp>
 
 namespace pentad::planner {
 

@@ -4,7 +4,7 @@
 #include <pentad/model/model.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/planner/configuration.hpp>
-#include <pentad/planner/pass.hpp>
+#include <pentad/planner/detail/pass.hpp>
 
 #include <algorithm>
 #include <compare>
@@ -46,7 +46,7 @@ struct Parts {
 /// Rows that a rank sends to others for one of its tokens in one dispatch.
 struct SentRowsOfToken {
     double across = 0; ///< to other nodes, where a token goes once to each
-    double inside = 0; ///< to other ranks of its node; in one hop, of all of ep
+    double inside = 0; ///< to other ranks of its node; in one exchange, of all of ep
 };
 
 /// A model that train/planned.hpp makes. Copies share what they have found out.

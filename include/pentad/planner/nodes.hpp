@@ -58,9 +58,9 @@ inline NodesOfGroups nodes_of(Configuration const& c, std::string_view axis, std
     return nodes_of(groups_along(c, axis), per_node);
 }
 
-/// The nodes to which dispatch takes a token once each; 1: it goes in one hop over ep, as on one node, for tokens of
-/// one choice, and where nodes have different numbers of the ranks of a group (experts/dispatch.hpp). Training decides
-/// for each group; where groups differ, all are planned in one hop.
+/// The nodes to which dispatch takes a token once each; 1: it goes in one exchange over ep, as on one node, for tokens
+/// of one choice, and where nodes have different numbers of the ranks of a group (experts/dispatch.hpp). Training
+/// decides for each group; where groups differ, all are planned in one exchange.
 inline std::int64_t dispatch_nodes(Model const& model, AxisGroups const& groups, std::int64_t per_node) {
     auto const* experts = model.experts();
     if (groups.extent == 1 || experts == nullptr || experts->top_k < 2) return 1;

@@ -4,7 +4,7 @@
 // timing all of them would find.
 #pragma once
 
-#include <pentad/planner/bounds.hpp>
+#include <pentad/planner/detail/bounds.hpp>
 #include <pentad/planner/estimate.hpp>
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 // each further one, the memory of keys and values, and how long prompts wait.
 #pragma once
 
+#include <pentad/planner/detail/queue.hpp>
 #include <pentad/planner/estimate.hpp>
-#include <pentad/planner/queue.hpp>
 
 #include <algorithm>
 #include <cstddef>

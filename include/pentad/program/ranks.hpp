@@ -8,9 +8,9 @@
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/io/temporaries.hpp>
+#include <pentad/program/detail/lost_rank.hpp>
+#include <pentad/program/detail/machine_board.hpp>
 #include <pentad/program/exit_status.hpp>
-#include <pentad/program/lost_rank.hpp>
-#include <pentad/program/machine_board.hpp>
 
 #include <mpi.h>
 

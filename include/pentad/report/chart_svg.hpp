@@ -2,8 +2,8 @@
 #pragma once
 
 #include <pentad/pipeline/instruction.hpp>
+#include <pentad/report/detail/svg.hpp>
 #include <pentad/report/pipeline_chart.hpp>
-#include <pentad/report/svg.hpp>
 
 #include <algorithm>
 #include <array>

@@ -25,7 +25,7 @@ inline std::vector<std::pair<std::string, double>> time_shares(planner::Shares c
     for (auto const axis : planner::axis_order)
         if (shares.communication[axis] > 0)
             list.emplace_back("communication, " + std::string(axis), shares.communication[axis]);
-    list.insert(list.end(), {{"waits for the host", shares.dispatch},
+    list.insert(list.end(), {{"waits for the host", shares.launches},
                              {"waits for other stages", shares.bubble},
                              {"gradients and parameters", shares.synchronisation},
                              {"optimizer", shares.optimizer}});
@@ -99,16 +99,16 @@ inline std::vector<OperationTime> operation_times(planner::Model const& model, p
 inline std::string plan_account(planner::Model const& model, planner::Hardware const& hardware,
                                 planner::Configuration const& c) {
     auto const estimate = planner::estimate(model, hardware, c);
-    using Rows = std::vector<std::vector<std::string>>;
+    using Cells = std::vector<std::vector<std::string>>;
     std::string text = model.name + " on " + std::to_string(c.devices()) + " x " + hardware.name + ": " + mesh_text(c) +
                        " " + settings_text(c) + "\n\nstep " + duration(estimate.step_s) + ", " +
                        count(estimate.tokens_per_s) + " tokens/s, MFU " + percent(estimate.mfu) + ", memory " +
                        bytes(estimate.memory_peak) + " of " + bytes(hardware.memory_bytes) +
                        (estimate.fits ? "" : ": " + what_is_lacking(estimate, hardware)) + "\n";
-    auto const section = [&](std::string const& heading, Rows const& rows) {
+    auto const section = [&](std::string const& heading, Cells const& rows) {
         text += "\n" + heading + "\n" + table_text(rows, 1);
     };
-    Rows rows;
+    Cells rows;
     for (auto const& [what, seconds] : time_shares(estimate.shares))
         rows.push_back({"  " + what, duration(seconds), percent(seconds / estimate.step_s)});
     section("a step of the slowest rank", rows);

@@ -231,7 +231,7 @@ class PlanRemarks {
     }
 
     void host() {
-        double const waits = here_.shares.dispatch;
+        double const waits = here_.shares.launches;
         if (waits > 0.05 * here_.step_s)
             say(false, "the device waits for the host " + of_step(waits) +
                            ": larger micro-batches, or less of tp and cp, make its operations longer");

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <pentad/planner/search.hpp>
+#include <pentad/report/detail/svg.hpp>
 #include <pentad/report/plan_text.hpp>
-#include <pentad/report/svg.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -42,6 +42,9 @@ class Progress {
         if (style_ == Style::bar) print_bar(step, loss, left, now);
     }
 
+    /// Something else came between the steps: the next one begins now.
+    void resume() { last_ = Clock::now(); }
+
     /// Ends the bar's line, so that what is printed next has its own. Called again, it does nothing.
     void finish() {
         if (!bar_shown_) return;

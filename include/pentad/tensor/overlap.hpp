@@ -16,7 +16,7 @@ namespace pentad {
 /// First all of the redistribution, then all of the computation, or the other way round.
 struct Blocking {
     static constexpr std::size_t chunks = 0;
-    /// The layout that a layer takes and gives: the one it computes with, so that its neighbours redistribute.
+    /// The input and output layout of a layer: the one it computes with, so that its neighbours redistribute.
     template <class Stream, class Inner>
     using boundary = Inner;
 };
@@ -27,13 +27,13 @@ struct Overlap {
     static_assert(Chunks > 0 && Chunks <= comm::Pieces::most, "pentad: a shard is cut into 1 to 16 chunks");
     static constexpr std::size_t chunks = Chunks;
     static constexpr std::size_t least_bytes = LeastBytes;
-    /// The layout that a layer takes and gives: the stream's, since it redistributes itself.
+    /// The input and output layout of a layer: the stream's, since it redistributes itself.
     template <class Stream, class Inner>
     using boundary = Stream;
 };
 
 /// Rows [begin, end) of a shard, of some trailing dimensions each.
-struct Rows {
+struct RowRange {
     std::size_t begin, end;
 };
 
@@ -60,14 +60,14 @@ std::size_t row_length(Tensor<L, Exec> const& tensor) {
     return length;
 }
 template <std::size_t Inner, class L, class Exec>
-Rows all_rows(Tensor<L, Exec> const& tensor) {
+RowRange all_rows(Tensor<L, Exec> const& tensor) {
     std::size_t const length = row_length<Inner>(tensor);
     return {0, length == 0 ? 0 : tensor.size() / length};
 }
 
 /// Some rows of a shard as a matrix.
 template <std::size_t Inner, class L, class Exec>
-View<typename L::element, 2, Exec> rows_of(Tensor<L, Exec> const& tensor, Rows rows) {
+View<typename L::element, 2, Exec> rows_of(Tensor<L, Exec> const& tensor, RowRange rows) {
     std::size_t const length = row_length<Inner>(tensor);
     return View<typename L::element, 2, Exec>(tensor.data() + rows.begin * length, rows.end - rows.begin, length);
 }
@@ -77,9 +77,9 @@ template <class V, class F>
 void for_each_run(V const& whole, comm::Box const& box, std::size_t length, F&& f) {
     std::size_t const per_column = whole.extent(2) / length, columns = whole.extent(1);
     bool const adjacent = box.first_column == 0 && box.last_column == columns;
-    if (adjacent) return f(Rows{box.first_row * columns * per_column, box.last_row * columns * per_column});
+    if (adjacent) return f(RowRange{box.first_row * columns * per_column, box.last_row * columns * per_column});
     for (std::size_t row = box.first_row; row < box.last_row; ++row)
-        f(Rows{(row * columns + box.first_column) * per_column, (row * columns + box.last_column) * per_column});
+        f(RowRange{(row * columns + box.first_column) * per_column, (row * columns + box.last_column) * per_column});
 }
 
 /// Pieces that a shard is worth cutting into.
@@ -111,7 +111,7 @@ Tensor<To, Exec> redistribute_and_consume(Tensor<L, Exec> tensor, Consume&& cons
                 comm::ring_all_gather(context.exec(), comm, shard, target, detail::pieces_of<Communication>(shard),
                                       [&](comm::Box const& box) {
                                           detail::for_each_run(target, box, detail::row_length<Inner>(whole),
-                                                               [&](Rows rows) { consume(whole, rows); });
+                                                               [&](RowRange rows) { consume(whole, rows); });
                                       });
                 return whole;
             }
@@ -141,7 +141,7 @@ Tensor<To, Exec> produce_and_redistribute(Context<Exec> const& context,
                 comm::ring_reduce_scatter(context.exec(), comm, source, shard, detail::pieces_of<Communication>(shard),
                                           [&](comm::Box const& box) {
                                               detail::for_each_run(source, box, detail::row_length<Inner>(whole),
-                                                                   [&](Rows rows) { produce(whole, rows); });
+                                                                   [&](RowRange rows) { produce(whole, rows); });
                                           });
                 return result;
             }

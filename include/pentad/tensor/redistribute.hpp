@@ -120,7 +120,7 @@ Shard<T, Exec> carry_out_locally(Context<Exec> const& context, PlanStep const& s
         copy_rows(exec, shard.data + index * row, n * row, result.data, row, before, row);
         return result;
     }
-    auto result = shard.with(context, d, extent * n); // embed
+    auto result = shard.with(context, d, extent * n); // zero_pad
     std::size_t const row = extent * after;
     memory::clear(exec, result.data, result.size() * sizeof(T));
     copy_rows(exec, shard.data, row, result.data + index * row, n * row, before, row);
@@ -175,7 +175,7 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, com
 }
 
 constexpr bool is_local(StepKind kind) {
-    return kind == StepKind::slice || kind == StepKind::keep_first || kind == StepKind::embed ||
+    return kind == StepKind::slice || kind == StepKind::keep_first || kind == StepKind::zero_pad ||
            kind == StepKind::relabel;
 }
 

@@ -27,7 +27,7 @@ template <class M, class Exec>
 struct Maker {
     using type = MeshContext<M, Exec>;
     template <class L>
-    static consteval bool takes() {
+    static consteval bool fits() {
         require_fits_on<L, M>();
         return true;
     }
@@ -36,7 +36,7 @@ template <class Exec>
 struct Maker<AnyMesh, Exec> {
     using type = Context<Exec>;
     template <class L>
-    static consteval bool takes() {
+    static consteval bool fits() {
         return true;
     }
 };
@@ -46,7 +46,7 @@ struct Maker<AnyMesh, Exec> {
 /// @tparam M the mesh, where the compiler knows it: then L must fit it
 template <class L, class Exec = Kokkos::DefaultExecutionSpace, class M = AnyMesh>
 class Tensor {
-    static_assert(detail::Maker<M, Exec>::template takes<L>());
+    static_assert(detail::Maker<M, Exec>::template fits<L>());
 
   public:
     using layout = L;

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <pentad/train/batch.hpp>
+#include <pentad/train/detail/totals.hpp>
 #include <pentad/train/language_model.hpp>
-#include <pentad/train/totals.hpp>
 #include <pentad/zero/store.hpp>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ inline std::vector<std::size_t> balanced_layers(std::span<double const> layers, 
 /// Times a forward and a backward pass of the embedding, of a block of each kind and of the head on this mesh, and
 /// deals the blocks by the times of the slowest rank. The same on every rank. Collective over all ranks.
 template <class Stream, class Exec>
-std::vector<std::size_t> measured_layers(Setup<Exec> const& setup, model::Model const& model,
+std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::Model const& model,
                                          LayerRegistry<Stream, Exec> const& registry, int stages, bool recompute) {
     auto const& context = setup.context;
     model::Model kinds{.hidden = model.hidden, .vocab = model.vocab, .norm_epsilon = model.norm_epsilon};

@@ -20,7 +20,7 @@ class Batch {
     using Counts = summed_t<f64, Dims<Dim<flat>>, Tokens>;
 
     /// @param ignored a target that carries no loss
-    Batch(Setup<Exec> const& setup, std::size_t micro_batches, std::optional<i32> ignored)
+    Batch(LayerSetup<Exec> const& setup, std::size_t micro_batches, std::optional<i32> ignored)
         : setup_(&setup), micro_batches_(micro_batches), ignored_(ignored) {
         for (std::size_t i = 0; i < micro_batches * setup.slices; ++i) {
             tokens_.emplace_back(setup.context, extents());
@@ -76,7 +76,7 @@ class Batch {
   private:
     [[nodiscard]] std::array<std::size_t, 2> extents() const { return {setup_->batch, setup_->seq}; }
 
-    Setup<Exec> const* setup_;
+    LayerSetup<Exec> const* setup_;
     std::size_t micro_batches_;
     std::optional<i32> ignored_;
     std::vector<Tensor<Tokens, Exec>> tokens_, targets_;

@@ -31,7 +31,7 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
         shape.nodes > 1 ? static_cast<int>(shape.ep / shape.nodes) * cp_extent * tp_extent : mesh.size();
     comm::Communicators communicators(mesh, 0, on_a_node);
     Context<Exec> const context(communicators);
-    Setup<Exec> setup{context, model.hidden, model.norm_epsilon};
+    LayerSetup<Exec> setup{context, model.hidden, model.norm_epsilon};
     setup.batch = static_cast<std::size_t>(shape.micro_batch * copies * shape.ep);
     setup.seq = static_cast<std::size_t>(shape.seq);
     setup.order = shape.zigzag ? Order::zigzag : Order::contiguous;

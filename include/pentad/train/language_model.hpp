@@ -49,7 +49,7 @@ class LanguageModel {
 
     /// Collective over all ranks.
     /// @throws std::invalid_argument where the registry has no layer for a part
-    LanguageModel(Setup<Exec> const& setup, model::Model const& model, Registry const& registry,
+    LanguageModel(LayerSetup<Exec> const& setup, model::Model const& model, Registry const& registry,
                   std::vector<StageLayers> const& stages, bool recompute);
     LanguageModel(LanguageModel const&) = delete;
     LanguageModel& operator=(LanguageModel const&) = delete;
@@ -143,7 +143,7 @@ class LanguageModel {
     }
     static void backward_data_of_embedding(Part const& part, Pass<Exec>& pass, Gradient dy, Saved& saved) {
         if (part.positions) dy = part.positions->backward_data(std::move(dy), saved.positions);
-        part.embedding->backward_data(pass, redistribute<dual_t<typename Embedding::gives>>(std::move(dy)),
+        part.embedding->backward_data(pass, redistribute<dual_t<typename Embedding::output_layout>>(std::move(dy)),
                                       saved.embedding);
     }
     void backward_weight_of_embedding(Part& part, Pass<Exec>& pass, Saved& saved) {
@@ -163,7 +163,7 @@ class LanguageModel {
 // Outside of the class, so that they are not inline: a unit that sees `extern template` compiles none of them.
 
 template <class Stream, class Exec>
-LanguageModel<Stream, Exec>::LanguageModel(Setup<Exec> const& setup, model::Model const& model,
+LanguageModel<Stream, Exec>::LanguageModel(LayerSetup<Exec> const& setup, model::Model const& model,
                                            Registry const& registry, std::vector<StageLayers> const& stages,
                                            bool recompute) {
     bool const tied = model.ties_embeddings;
@@ -191,7 +191,7 @@ auto LanguageModel<Stream, Exec>::forward(int stage, Pass<Exec>& pass, Activatio
     x = through_blocks(part, pass, std::move(x), saved);
     if (!part.head) return x;
     auto h = through_norm(part, pass, std::move(x), saved);
-    part.head->forward(pass, redistribute<typename Head::takes>(std::move(h)), saved.head);
+    part.head->forward(pass, redistribute<typename Head::input_layout>(std::move(h)), saved.head);
     return {};
 }
 
@@ -200,7 +200,7 @@ auto LanguageModel<Stream, Exec>::logits(int stage, Pass<Exec>& pass, Activation
     auto const& part = part_of(stage);
     x = through_blocks(part, pass, std::move(x), saved);
     auto h = through_norm(part, pass, std::move(x), saved);
-    return part.head->logits(pass, redistribute<typename Head::takes>(std::move(h)));
+    return part.head->logits(pass, redistribute<typename Head::input_layout>(std::move(h)));
 }
 
 template <class Stream, class Exec>

@@ -76,13 +76,13 @@ double jitter(Exec const& exec, Context<Exec> const& context) {
             for (int k = 0; k < 10; ++k) compute();
             exec.fence("pentad: jitter is measured");
         });
-        double const meeting = seconds_of(1, [&] {
+        double const synchronised = seconds_of(1, [&] {
             for (int k = 0; k < 10; ++k) {
                 compute();
                 sum = redistribute<invariant_t<Sum>>(std::move(sum)).template as<Sum>();
             }
         });
-        longer.push_back((meeting - alone) / 10);
+        longer.push_back((synchronised - alone) / 10);
     }
     std::nth_element(longer.begin(), longer.begin() + 15, longer.end());
     return std::max(0.0, longer[15]);
@@ -126,12 +126,12 @@ planner::Hardware measured_machine(Exec const& exec) {
     });
     machine.memory_bandwidth = passes * 3 * static_cast<double>(elements * sizeof(f32)) / pass;
     View<f32, 1, Exec> const few(buffers[0].data(), 8), more(buffers[1].data(), 8);
-    machine.dispatch_s = detail::seconds_of(31,
-                                            [&] {
-                                                for (int i = 0; i < 100; ++i) kernels::add<f32>(exec, few, more);
-                                                exec.fence("pentad: dispatches are measured");
-                                            }) /
-                         100;
+    machine.launch_s = detail::seconds_of(31,
+                                          [&] {
+                                              for (int i = 0; i < 100; ++i) kernels::add<f32>(exec, few, more);
+                                              exec.fence("pentad: kernel launches are measured");
+                                          }) /
+                       100;
     if (ranks == 1) return machine;
 
     comm::Communicators communicators(MPI_COMM_WORLD,

@@ -16,7 +16,7 @@ namespace pentad::train {
 /// (observe/dry_run.hpp), whose records it clears.
 /// @param setup of a context of that dry run
 template <class Stream, class Exec>
-planner::PartAccount account_of(Setup<Exec> const& setup, model::Model const& model,
+planner::PartAccount account_of(LayerSetup<Exec> const& setup, model::Model const& model,
                                 LayerRegistry<Stream, Exec> const& registry, StageLayers const& layers,
                                 bool recompute) {
     auto& run = *observe::dry_run();

@@ -60,9 +60,10 @@ planner::Model planned_model(model::Model description, std::string name = "the m
 }
 
 /// A published model by name, such as llama-3-8b. @throws std::invalid_argument, which lists them
-inline planner::Model planned_preset(std::string_view name) {
+template <class Exec = Kokkos::DefaultExecutionSpace>
+planner::Model planned_preset(std::string_view name) {
     auto const preset = planner::detail::find_preset(model::presets(), name, "model");
-    return planned_model(preset.model, preset.name);
+    return planned_model<PlannedLayers, Exec>(preset.model, preset.name);
 }
 
 /// The extents and their order are the mesh's, the schedule and its chunks the caller's.

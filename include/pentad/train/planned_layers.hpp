@@ -1,8 +1,8 @@
 // The layers that a plan is made from: those of decoder_layers(), and those that can be planned only.
 #pragma once
 
-#include <pentad/layers/planned/latent_attention.hpp>
-#include <pentad/layers/planned/mamba2.hpp>
+#include <pentad/layers/latent_attention.hpp>
+#include <pentad/layers/mamba2.hpp>
 #include <pentad/layers/registry.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/train/decoder_layers.hpp>

@@ -4,14 +4,15 @@
 
 #include <pentad/comm/rooted.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/model/batch_shape.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/decoder_layers.hpp>
+#include <pentad/train/detail/totals.hpp>
 #include <pentad/train/executor.hpp>
 #include <pentad/train/language_model.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/schedules.hpp>
-#include <pentad/train/totals.hpp>
 #include <pentad/zero/store.hpp>
 
 #include <algorithm>
@@ -70,7 +71,7 @@ class Trainer final : private StageOwner {
         number_ = number;
         store_.clear_gradients();
         store_.begin_updates();
-        auto result = run(training(), number);
+        auto result = run(training(), *data_, number);
         result.learning_rate = train::learning_rate(settings_, number);
         if (is_asynchronous()) {
             result.gradient_norm = store_.norm() / std::sqrt(static_cast<double>(training().updates));
@@ -98,7 +99,27 @@ class Trainer final : private StageOwner {
     /// The losses on the batch of a step, with the weights as they are. Collective over all ranks.
     StepResult evaluate(std::int64_t number) {
         store_.gather();
-        return run(schedules_.evaluation(), number);
+        return run(schedules_.evaluation(), *data_, number);
+    }
+    /// The mean losses of the first batches of other data, such as data held out, with the weights as they are.
+    /// Collective over all ranks. @throws std::invalid_argument where there is no batch, or tokens that the model lacks
+    StepResult validate(io::TokenData const& data, std::int64_t batches) {
+        if (batches < 1) throw std::invalid_argument("validation needs a batch, not " + std::to_string(batches));
+        if (data.vocabulary() > static_cast<std::int64_t>(settings_.model.vocab))
+            throw std::invalid_argument("data of " + std::to_string(data.vocabulary()) + " tokens for a model of " +
+                                        std::to_string(settings_.model.vocab));
+        store_.gather();
+        StepResult mean;
+        double targets = 0;
+        for (std::int64_t number = 1; number <= batches; ++number) {
+            auto const result = run(schedules_.evaluation(), data, number);
+            double const count = std::accumulate(batch_.valid().begin(), batch_.valid().end(), 0.0);
+            targets += count;
+            if (count > 0) mean.loss += (result.loss - mean.loss) * (count / targets);
+            mean.balance_loss += result.balance_loss / static_cast<double>(batches);
+            mean.z_loss += result.z_loss / static_cast<double>(batches);
+        }
+        return mean;
     }
     /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
     /// elsewhere. Collective over all ranks.
@@ -109,7 +130,7 @@ class Trainer final : private StageOwner {
 
     [[nodiscard]] Model& model() { return model_; }
     [[nodiscard]] Store& store() { return store_; }
-    [[nodiscard]] Setup<Exec> const& setup() const { return setup_; }
+    [[nodiscard]] LayerSetup<Exec> const& setup() const { return setup_; }
     [[nodiscard]] RunSettings const& settings() const { return settings_; }
 
   private:
@@ -126,6 +147,19 @@ class Trainer final : private StageOwner {
     [[nodiscard]] pipeline::Schedule const& training() const { return schedules_.training(); }
     void check_fit() const {
         auto const& known = context_->communicators();
+        model::BatchShape shape{.batch = static_cast<std::int64_t>(settings_.batch),
+                                .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),
+                                .seq = static_cast<std::int64_t>(settings_.seq),
+                                .slices = training().slices,
+                                .zigzag = settings_.order == Order::zigzag};
+        auto const axes_of = [&](std::size_t dimension) {
+            model::NamedProduct axes;
+            for (auto const name : Stream::value.dimensions[dimension].axes) axes.times(name, known.extent(name));
+            return axes;
+        };
+        shape.batch_axes = axes_of(0);
+        shape.seq_axes = axes_of(1);
+        if (auto const refused = shape.refusal()) throw std::invalid_argument(refused->message());
         auto why = misfit(training(), settings_, known.extent("pp"));
         if (why.empty() && (known.extent("inner(pp)") != static_cast<int>(training().placements.size()) ||
                             (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != ends_meet(training()))))
@@ -195,8 +229,8 @@ class Trainer final : private StageOwner {
             store_.update(stage, (number_ - 1) * training().updates + update + 1, optimizer_settings());
     }
 
-    StepResult run(pipeline::Schedule const& schedule, std::int64_t number) {
-        batch_.load(*data_, number, training().rounds());
+    StepResult run(pipeline::Schedule const& schedule, io::TokenData const& data, std::int64_t number) {
+        batch_.load(data, number, training().rounds());
         auto const& valid = batch_.valid();
         double const rounds = static_cast<double>(training().rounds());
         double const count = static_cast<double>(settings_.micro_batches);
@@ -234,7 +268,7 @@ class Trainer final : private StageOwner {
     RunSettings settings_;
     ProvenSchedules schedules_;
     io::TokenData const* data_;
-    Setup<Exec> setup_;
+    LayerSetup<Exec> setup_;
     Model model_;
     Store store_;
     Batch<Stream, Exec> batch_;

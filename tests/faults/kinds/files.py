@@ -77,7 +77,7 @@ def strange_input(t):
                 what, path = "missing", t.folder / "none"
     t.label = f"{name} {flag}: {what}"
     allowed = {REFUSED}
-    if what == "sparse" and flag in ("--data", "--tokens"):
+    if what == "sparse" and flag in ("--data", "--tokens", "--validation"):
         allowed = {REFUSED, PASSES, FAILS}  # text of zeros; there may be no address space for it
     if what == "kernel":
         allowed = {REFUSED, PASSES}  # some of these are regular files, of any size
@@ -101,7 +101,7 @@ def changed_input(t):
     t.label = f"{name} {flag}: {how}"
     before = snapshot(t.folder)
     allowed = {PASSES, REFUSED}
-    if is_wrong and flag not in ("--data", "--tokens"):
+    if is_wrong and flag not in ("--data", "--tokens", "--validation"):
         allowed = {REFUSED}
     if flag == "PENTAD_TUNING":
         allowed.add(WARNS)

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <pentad/comm/node/copy.hpp>
+#include <pentad/comm/node/copy_methods.hpp>
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/node/reduction.hpp>
 #include <pentad/comm/node/task.hpp>
-#include <pentad/comm/node/ways.hpp>
 #include <pentad/mesh/one_line.hpp>
 
 #include <algorithm>
@@ -29,12 +29,12 @@ class Direct {
     /// one cannot, it is impossible for all. (Ranks may come to know of it in different exchanges: those that know
     /// still say so to those that wait.) So too with the pipes through which others lend, each time.
     /// @param last an exchange that may still be lending
-    void begin(Turn turn, Task const& task, Way way, std::uint64_t last) {
-        turn_ = turn;
+    void begin(ExchangeState exchange, Task const& task, CopyMethod method, std::uint64_t last) {
+        exchange_ = exchange;
         task_ = &task;
-        me_ = turn.group->rank();
-        n_ = turn.group->size();
-        way_ = way;
+        me_ = exchange.group->rank();
+        n_ = exchange.group->size();
+        method_ = method;
         last_ = last;
         all_shared_ = true;
         has_lenders_ = false;
@@ -43,52 +43,52 @@ class Direct {
             if (!task.is_source(p)) continue;
             all_shared_ = all_shared_ && buffer(p).is_shared();
             has_lenders_ = has_lenders_ || lends(p);
-            is_known = is_known && (!buffer(p).is_shared() || turn.group->is_mapped(buffer(p).segment));
+            is_known = is_known && (!buffer(p).is_shared() || exchange.group->is_mapped(buffer(p).segment));
         }
         is_known = is_known && !has_lenders_;
-        publish(turn_.own().mapped, turn_.at(is_known || opens_all() ? 2 : 1));
+        publish(exchange_.own().mapped, exchange_.at(is_known || opens_all() ? 2 : 1));
         stage_ = Stage::mapping;
         if (is_known) read();
     }
     /// Does what can be done without waiting.
     State advance() {
         if (stage_ == Stage::mapping) {
-            if (!turn_.all_at(&Slot::mapped, 1)) return State::under_way;
-            if (!turn_.all_at(&Slot::mapped, 2)) return State::impossible;
+            if (!exchange_.all_at(&Slot::mapped, 1)) return State::under_way;
+            if (!exchange_.all_at(&Slot::mapped, 2)) return State::impossible;
             for (std::size_t p = 0; p < n_; ++p)
-                if (task_->is_source(p) && buffer(p).is_shared()) turn_.group->all_have_mapped(buffer(p).segment);
+                if (task_->is_source(p) && buffer(p).is_shared()) exchange_.group->all_have_mapped(buffer(p).segment);
             read();
         }
         if (stage_ == Stage::lending) {
             if (!pass_lent()) return State::under_way;
-            publish(turn_.own().reduced, turn_.at(1));
+            publish(exchange_.own().reduced, exchange_.at(1));
             stage_ = Stage::reading;
         }
         if (stage_ == Stage::reading) {
-            if (!turn_.all_at(&Slot::reduced, 1)) return State::under_way;
+            if (!exchange_.all_at(&Slot::reduced, 1)) return State::under_way;
             if (!has_shares()) return State::complete;
             collect_shares();
         }
-        return turn_.all_at(&Slot::reduced, 2) ? State::complete : State::under_way;
+        return exchange_.all_at(&Slot::reduced, 2) ? State::complete : State::under_way;
     }
 
   private:
     enum class Stage { mapping, lending, reading, collecting };
 
-    [[nodiscard]] memory::Place const& buffer(std::size_t p) const { return turn_.of(p).notice.buffer; }
+    [[nodiscard]] memory::Place const& buffer(std::size_t p) const { return exchange_.of(p).notice.buffer; }
     /// In an all-reduce each rank sums its share, in its own memory unless it can write to that of all.
     [[nodiscard]] bool has_shares() const { return task_->operation == Operation::all_reduce && !all_shared_; }
     /// True when rank p lends its memory.
-    [[nodiscard]] bool lends(std::size_t p) const { return task_->is_source(p) && turn_.of(p).notice.lends; }
+    [[nodiscard]] bool lends(std::size_t p) const { return task_->is_source(p) && exchange_.of(p).notice.lends; }
     [[nodiscard]] bool opens_all() const {
         for (std::size_t p = 0; p < n_; ++p) {
             if (p == me_ || !task_->is_source(p)) continue;
-            if (lends(p) && !turn_.group->opens_pipe(p)) return false;
+            if (lends(p) && !exchange_.group->opens_pipe(p)) return false;
             if (!buffer(p).is_shared() || memory::shared_memory().at(buffer(p)) != nullptr) continue;
             static bool has_complained = false;
             if (!std::exchange(has_complained, true))
-                print_error("pentad: rank " + std::to_string(turn_.group->members()[me_]) +
-                            " cannot map the memory of rank " + std::to_string(turn_.group->members()[p]) + " (" +
+                print_error("pentad: rank " + std::to_string(exchange_.group->members()[me_]) +
+                            " cannot map the memory of rank " + std::to_string(exchange_.group->members()[p]) + " (" +
                             std::strerror(errno) + "): it goes through copies");
             return false;
         }
@@ -100,34 +100,34 @@ class Direct {
         if (!buffer(p).is_shared()) return nullptr;
         auto* const address = memory::shared_memory().at(buffer(p));
         if (address == nullptr)
-            turn_.group->give_up("the memory of rank " + std::to_string(turn_.group->members()[p]) +
-                                 " is no longer mapped");
+            exchange_.group->give_up("the memory of rank " + std::to_string(exchange_.group->members()[p]) +
+                                     " is no longer mapped");
         return address;
     }
     /// What lies `from` bytes behind the beginning of rank p's memory.
     void fetch(std::byte* to, std::size_t p, std::size_t from, std::size_t bytes) const {
         if (auto* const there = address(p))
-            copy(to, there + from, bytes, streams_results(way_));
+            copy(to, there + from, bytes, streams_results(method_));
         else
-            turn_.group->read_process(p, turn_.of(p).notice.address + from, to, bytes);
+            exchange_.group->read_process(p, exchange_.of(p).notice.address + from, to, bytes);
     }
     /// The reduction of what lies there on all ranks.
     void reduce(std::byte* out, std::size_t from, std::size_t bytes) {
-        std::size_t const tile = all_shared_ ? bytes : turn_.group->tile_bytes();
+        std::size_t const tile = all_shared_ ? bytes : exchange_.group->tile_bytes();
         for (std::size_t begin = 0; begin < bytes; begin += tile) {
             std::size_t const length = std::min(tile, bytes - begin);
             addresses_.clear();
             for (std::size_t p = 0; p < n_; ++p) {
                 auto* there = address(p);
                 if (there == nullptr) {
-                    there = turn_.group->tile(p);
+                    there = exchange_.group->tile(p);
                     fetch(there, p, from + begin, length);
                 } else
                     there += from + begin;
                 addresses_.push_back(there);
             }
             std::byte* const sum = out + begin;
-            task_->reduction(addresses_.data(), n_, &sum, 1, length, streams_results(way_));
+            task_->reduction(addresses_.data(), n_, &sum, 1, length, streams_results(method_));
         }
     }
 
@@ -135,7 +135,7 @@ class Direct {
     [[nodiscard]] Piece given(std::size_t from, std::size_t to) const {
         if (task_->operation == Operation::all_gather) return {0, task_->piece_of(from).bytes};
         if (task_->operation == Operation::broadcast) return {0, task_->bytes};
-        if (from != me_ && task_->is_counted()) return turn_.group->pieces(from, turn_.slot())[to];
+        if (from != me_ && task_->is_counted()) return exchange_.group->pieces(from, exchange_.slot())[to];
         return task_->sent_to(to);
     }
     /// Where this rank puts what it gets of rank p.
@@ -148,20 +148,21 @@ class Direct {
     bool pass_lent() {
         if (!has_lenders_) return true;
         static_assert(Group::lanes == 2, "the last exchange is the only one that may still be under way");
-        if (!turn_.group->all_finished(last_)) return false;
+        if (!exchange_.group->all_finished(last_)) return false;
         for (bool has_moved = true; has_moved;) {
             has_moved = false;
             bool is_done = true;
             for (std::size_t p = 0; p < n_; ++p) {
                 if (p == me_) continue;
                 if (Piece const lent = lends(me_) ? given(me_, p) : Piece{}; lent_[p] < lent.bytes) {
-                    auto const bytes = turn_.group->lend(p, task_->in + lent.offset + lent_[p], lent.bytes - lent_[p]);
+                    auto const bytes =
+                        exchange_.group->lend(p, task_->in + lent.offset + lent_[p], lent.bytes - lent_[p]);
                     lent_[p] += bytes;
                     has_moved = has_moved || bytes > 0;
                     is_done = is_done && lent_[p] == lent.bytes;
                 }
                 if (Piece const taken = lends(p) ? given(p, me_) : Piece{}; taken_[p] < taken.bytes) {
-                    auto const bytes = turn_.group->take_lent(p, place(p) + taken_[p], taken.bytes - taken_[p]);
+                    auto const bytes = exchange_.group->take_lent(p, place(p) + taken_[p], taken.bytes - taken_[p]);
                     taken_[p] += bytes;
                     has_moved = has_moved || bytes > 0;
                     is_done = is_done && taken_[p] == taken.bytes;
@@ -209,15 +210,15 @@ class Direct {
             auto const [begin, length] = share(task_->bytes, n_, p);
             fetch(task_->out + begin, p, begin, length);
         }
-        publish(turn_.own().reduced, turn_.at(2));
+        publish(exchange_.own().reduced, exchange_.at(2));
         stage_ = Stage::collecting;
     }
 
-    Turn turn_;
+    ExchangeState exchange_;
     Task const* task_ = nullptr;
     Stage stage_ = Stage::mapping;
     std::size_t me_ = 0, n_ = 1;
-    Way way_ = Way::cached;
+    CopyMethod method_ = CopyMethod::cached;
     std::uint64_t last_ = Group::never;
     bool all_shared_ = true, has_lenders_ = false;
     std::vector<std::size_t> lent_, taken_; ///< bytes, so far

@@ -2,15 +2,15 @@
 // read is open to all, straight from each other's memory (direct.hpp).
 #pragma once
 
+#include <pentad/comm/detail/pending.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/copy.hpp>
+#include <pentad/comm/node/copy_methods.hpp>
 #include <pentad/comm/node/direct.hpp>
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/node/mail.hpp>
 #include <pentad/comm/node/reduction.hpp>
 #include <pentad/comm/node/task.hpp>
-#include <pentad/comm/node/ways.hpp>
-#include <pentad/comm/pending.hpp>
 #include <pentad/observe/ledger.hpp>
 
 #include <algorithm>
@@ -36,17 +36,17 @@ class Exchange final : public Pending {
         task_ = task;
         me_ = group.rank();
         n_ = group.size();
-        turn_ = {&group, group.next()};
+        exchange_ = {&group, group.next()};
         bool const is_whole = !task.cuts() && task.operation != Operation::all_gather; // a rank gives all of it
         longest_ = is_whole ? task.bytes : task.piece;
         if (task.is_counted()) {
             longest_ = 0;
             for (std::size_t p = 0; p < n_; ++p) longest_ = std::max<std::size_t>(longest_, task.sent_to(p).bytes);
         }
-        mail_.begin(turn_, task_, longest_);
-        has_ways_ = !mail_.is_small() || longest_ >= smallest_with_ways;
-        // What goes on beside a computation says nothing about the way, nor do those that only receive.
-        learns_ = has_ways_ && task.is_awaited && task.is_source(me_);
+        mail_.begin(exchange_, task_, longest_);
+        has_methods_ = !mail_.is_small() || longest_ >= smallest_with_methods;
+        // What goes on beside a computation says nothing about the copy method, nor do those that only receive.
+        learns_ = has_methods_ && task.is_awaited && task.is_source(me_);
         stage_ = Stage::waiting_for_slot;
     }
     /// Its input is there.
@@ -65,23 +65,23 @@ class Exchange final : public Pending {
   private:
     enum class Stage { waiting_for_slot, arriving, reading, mailing, complete };
     using Clock = std::chrono::steady_clock;
-    /// Bytes of a piece: below, there is nothing to gain by looking for the fastest way.
-    static constexpr std::size_t smallest_with_ways = 2048;
+    /// Bytes of a piece: below, there is nothing to gain by looking for the fastest method.
+    static constexpr std::size_t smallest_with_methods = 2048;
     [[nodiscard]] Clock::time_point now() const { return learns_ ? Clock::now() : Clock::time_point{}; }
 
     void proceed() {
         if (stage_ == Stage::waiting_for_slot) {
             if (held_) return;
-            if (turn_.number >= Group::slots && !group_->all_finished(turn_.number - Group::slots)) return;
+            if (exchange_.number >= Group::slots && !group_->all_finished(exchange_.number - Group::slots)) return;
             if (!mail_.is_free()) return;
             arrive();
         }
         if (stage_ == Stage::arriving) {
-            if (!turn_.sources_at(task_, &Slot::filled, 1)) return;
+            if (!exchange_.sources_at(task_, &Slot::filled, 1)) return;
             compare_notices();
             begin_transfer();
         }
-        if (!all_have_come_ && stage_ != Stage::arriving && turn_.all_at(&Slot::filled, 1)) {
+        if (!all_have_come_ && stage_ != Stage::arriving && exchange_.all_at(&Slot::filled, 1)) {
             all_have_come_ = true;
             began_ = now();
         }
@@ -95,7 +95,7 @@ class Exchange final : public Pending {
 
     void arrive() {
         auto const begin = now();
-        auto& notice = turn_.own().notice;
+        auto& notice = exchange_.own().notice;
         notice = {static_cast<std::uint32_t>(task_.operation),
                   task_.type,
                   task_.root,
@@ -104,47 +104,49 @@ class Exchange final : public Pending {
                   0,
                   longest_};
         for (std::size_t p = 0; task_.is_counted() && p < n_; ++p)
-            group_->pieces(me_, turn_.slot())[p] = task_.sent_to(p);
-        if (has_ways_) choose_way(notice);
+            group_->pieces(me_, exchange_.slot())[p] = task_.sent_to(p);
+        if (has_methods_) choose_method(notice);
         stage_ = Stage::arriving;
         if (notice.is_open())
-            publish(turn_.own().filled, turn_.at(1));
+            publish(exchange_.own().filled, exchange_.at(1));
         else
             mail_.post(); // the first chunk arrives with the notice
         worked_ = now() - begin;
     }
     /// Opens this rank's buffer to the others, if it is not to go through mailboxes.
-    void choose_way(Notice& notice) {
+    void choose_method(Notice& notice) {
         std::size_t const given = task_.operation == Operation::all_gather ? task_.piece_of(me_).bytes : task_.bytes;
         bool const by_mail = mail_.is_small() || task_.access == Access::mailboxes;
         if (!by_mail) notice.buffer = memory::shared_memory().locate(task_.in, given);
         in_segments_ = notice.buffer.is_shared();
-        PossibleWays possible{Way::streamed, in_segments_ ? Way::cached : Way::all_streamed};
-        if (mail_.is_small()) possible = {Way::cached, Way::mail_streamed};
+        PossibleMethods possible{CopyMethod::streamed, in_segments_ ? CopyMethod::cached : CopyMethod::all_streamed};
+        if (mail_.is_small()) possible = {CopyMethod::cached, CopyMethod::mail_streamed};
         if (!in_segments_ && !by_mail && group_->reads_processes())
-            possible = {task_.access == Access::processes ? Way::process : Way::streamed,
-                        !task_.reduces() && n_ <= Pipes::most_ranks ? Way::lent_streamed : Way::process_streamed};
-        kind_ = &group_->ways().of(task_.operation, task_.is_counted() ? 1 : task_.bytes);
-        way_ = kind_->agreed(possible, in_segments_);
-        notice.suggestion = learns_ ? kind_->suggest(possible, in_segments_) : way_;
-        mail_.take(way_);
-        if (in_segments_ || !is_by_kernel(way_) || !task_.is_source(me_) || !group_->is_readable(task_.in, given))
+            possible = {task_.access == Access::processes ? CopyMethod::process : CopyMethod::streamed,
+                        !task_.reduces() && n_ <= Pipes::most_ranks ? CopyMethod::lent_streamed
+                                                                    : CopyMethod::process_streamed};
+        kind_ = &group_->methods().of(task_.operation, task_.is_counted() ? 1 : task_.bytes);
+        method_ = kind_->agreed(possible, in_segments_);
+        notice.suggestion = learns_ ? kind_->suggest(possible, in_segments_) : method_;
+        mail_.take(method_);
+        if (in_segments_ || !is_by_kernel(method_) || !task_.is_source(me_) || !group_->is_readable(task_.in, given))
             return;
-        notice.lends = is_lent(way_) && group_->makes_pipes();
+        notice.lends = is_lent(method_) && group_->makes_pipes();
         notice.address = reinterpret_cast<std::uintptr_t>(task_.in);
     }
     /// @throws Error when the ranks that this one reads from have come to another exchange: on every rank, but in a
     /// broadcast not on the root; where given counts differ, on the rank that receives.
     void compare_notices() {
-        auto const& mine = turn_.own().notice;
+        auto const& mine = exchange_.own().notice;
         for (std::size_t p = 0; p < n_; ++p) {
             if (!task_.is_source(p)) continue;
-            auto const& theirs = turn_.of(p).notice;
+            auto const& theirs = exchange_.of(p).notice;
             longest_ = std::max(longest_, static_cast<std::size_t>(theirs.longest));
             if (theirs.operation == mine.operation && theirs.bytes == mine.bytes && theirs.element == mine.element &&
                 theirs.root == mine.root) {
                 if (!task_.is_counted()) continue;
-                auto const sent = group_->pieces(p, turn_.slot())[me_].bytes, expected = task_.received_from(p).bytes;
+                auto const sent = group_->pieces(p, exchange_.slot())[me_].bytes,
+                           expected = task_.received_from(p).bytes;
                 if (sent == expected) continue;
                 group_->give_up("all_to_all: rank " + name(p) + " sends " + std::to_string(sent) + " bytes to rank " +
                                 name(me_) + ", which is to receive " + std::to_string(expected));
@@ -165,42 +167,42 @@ class Exchange final : public Pending {
     [[nodiscard]] bool is_direct() const {
         if (mail_.is_small()) return false;
         for (std::size_t p = 0; p < n_; ++p)
-            if (task_.is_source(p) && !turn_.of(p).notice.is_open()) return false;
+            if (task_.is_source(p) && !exchange_.of(p).notice.is_open()) return false;
         return true;
     }
     void begin_transfer() {
         began_ = now();
         all_have_come_ = task_.root < 0; // the root of a broadcast waits for nobody
-        if (has_ways_) {
-            auto const& notice = turn_.of(task_.root < 0 ? 0 : static_cast<std::size_t>(task_.root)).notice;
+        if (has_methods_) {
+            auto const& notice = exchange_.of(task_.root < 0 ? 0 : static_cast<std::size_t>(task_.root)).notice;
             kind_->agree(notice.suggestion, notice.buffer.is_shared());
         }
         if (!is_direct()) return mail_instead();
         stage_ = Stage::reading;
-        direct_.begin(turn_, task_, way_, mail_.last());
+        direct_.begin(exchange_, task_, method_, mail_.last());
     }
     void mail_instead() {
         stage_ = Stage::mailing;
-        if (is_by_kernel(way_)) mail_.take(way_ = Way::cached); // others had their buffers closed
+        if (is_by_kernel(method_)) mail_.take(method_ = CopyMethod::cached); // others had their buffers closed
     }
     void finish() {
-        publish(turn_.own().finished, turn_.number + 1);
+        publish(exchange_.own().finished, exchange_.number + 1);
         stage_ = Stage::complete;
         if (!learns_) return;
         std::chrono::duration<double> const seconds = now() - began_ + worked_;
-        kind_->learn(way_, in_segments_, seconds.count() / static_cast<double>(std::max<std::size_t>(longest_, 1)));
+        kind_->learn(method_, in_segments_, seconds.count() / static_cast<double>(std::max<std::size_t>(longest_, 1)));
     }
 
     Group* group_ = nullptr;
     Task task_;
-    Turn turn_;
+    ExchangeState exchange_;
     Mail mail_;
     Direct direct_;
     Stage stage_ = Stage::complete;
     std::size_t me_ = 0, n_ = 1, longest_ = 0;
-    bool held_ = false, has_ways_ = false, learns_ = false, in_segments_ = false, all_have_come_ = false;
-    Ways::Kind* kind_ = nullptr;
-    Way way_ = Way::cached;
+    bool held_ = false, has_methods_ = false, learns_ = false, in_segments_ = false, all_have_come_ = false;
+    CopyMethods::Kind* kind_ = nullptr;
+    CopyMethod method_ = CopyMethod::cached;
     Clock::time_point began_;
     Clock::duration worked_{};
 };

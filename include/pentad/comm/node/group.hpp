@@ -5,8 +5,8 @@
 
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/node/copy_methods.hpp>
 #include <pentad/comm/node/pipes.hpp>
-#include <pentad/comm/node/ways.hpp>
 #include <pentad/memory/shared_memory.hpp>
 #include <pentad/mesh/one_line.hpp>
 
@@ -42,11 +42,11 @@ struct Notice {
     std::int64_t root = -1;
     std::uint64_t bytes = 0; ///< of the unscattered side; all ones where counts are given
     // What follows is the rank's own.
-    memory::Place buffer;         ///< what the others read (all-reduce: and write), where it lies in a segment
-    std::uint64_t address = 0;    ///< of the same in its process, where the kernel is to read it
-    std::uint64_t longest = 0;    ///< of the pieces that this rank sends
-    bool lends = false;           ///< the kernel is to read it from this rank's pipes
-    Way suggestion = Way::cached; ///< for the next exchange of this kind, of buffers that lie alike
+    memory::Place buffer;      ///< what the others read (all-reduce: and write), where it lies in a segment
+    std::uint64_t address = 0; ///< of the same in its process, where the kernel is to read it
+    std::uint64_t longest = 0; ///< of the pieces that this rank sends
+    bool lends = false;        ///< the kernel is to read it from this rank's pipes
+    CopyMethod suggestion = CopyMethod::cached; ///< for the next exchange of this kind, of buffers that lie alike
     [[nodiscard]] bool is_open() const { return buffer.is_shared() || address != 0; }
 };
 
@@ -103,25 +103,27 @@ class Group {
         if (auto const limit = environment::shared_memory_limit()) segments.limit(*limit);
         void* const block = segments.allocate(mail_at_ + slots * box + lanes * depth * chunk);
         auto const own = block == nullptr ? memory::Place{} : segments.locate(block, 1);
-        auto const cards = gathered(comm, Card{kernel(), isolation(), simulated_node(), sysconf(_SC_NPROCESSORS_ONLN),
-                                               own, reinterpret_cast<std::uintptr_t>(block)});
+        auto const processes =
+            gathered(comm, ProcessInfo{kernel(), isolation(), simulated_node(), sysconf(_SC_NPROCESSORS_ONLN), own,
+                                       reinterpret_cast<std::uintptr_t>(block)});
 
         std::vector<std::byte*> blocks;
         bool all_mapped = own.is_shared(), all_read = own.is_shared();
         int unmapped = -1;
         for (int rank = 0; rank < ranks; ++rank) {
-            auto const& card = cards[static_cast<std::size_t>(rank)];
-            auto const& me = cards[static_cast<std::size_t>(mine)];
-            if (card.kernel == me.kernel) ++ranks_of_machine_;
-            if (!together(card, me)) continue;
+            auto const& process = processes[static_cast<std::size_t>(rank)];
+            auto const& me = processes[static_cast<std::size_t>(mine)];
+            if (process.kernel == me.kernel) ++ranks_of_machine_;
+            if (!together(process, me)) continue;
             if (rank == mine) rank_ = members_.size();
             members_.push_back(rank);
-            processors_ = std::min(processors_, static_cast<std::size_t>(card.processors));
-            places_.push_back(card.block);
-            blocks.push_back(rank == mine ? static_cast<std::byte*>(block) : segments.at(card.block, /*pinned=*/true));
+            processors_ = std::min(processors_, static_cast<std::size_t>(process.processors));
+            places_.push_back(process.block);
+            blocks.push_back(rank == mine ? static_cast<std::byte*>(block)
+                                          : segments.at(process.block, /*pinned=*/true));
             all_mapped = all_mapped && blocks.back() != nullptr;
-            all_read = all_read && (rank == mine || can_read(card));
-            if (blocks.back() == nullptr && card.block.is_shared()) unmapped = rank;
+            all_read = all_read && (rank == mine || can_read(process));
+            if (blocks.back() == nullptr && process.block.is_shared()) unmapped = rank;
         }
         Verdict verdict{all_mapped, all_read, {}};
         if (!own.is_shared())
@@ -130,7 +132,7 @@ class Group {
             std::snprintf(verdict.why.data(), verdict.why.size(), "rank %d cannot map what rank %d shares", mine,
                           unmapped);
         auto const verdicts = gathered(comm, verdict);
-        find_nodes(cards, verdicts, mine);
+        find_nodes(processes, verdicts, mine);
         for (int const member : members_) {
             auto const& theirs = verdicts[static_cast<std::size_t>(member)];
             all_mapped = all_mapped && theirs.all_mapped;
@@ -230,7 +232,7 @@ class Group {
         return passed(rank, pipes_.take(rank, to, bytes), "take the memory lent by rank ");
     }
     /// Whether the kernel can read this memory, of this process, for others: not what a driver has mapped. What was
-    /// found readable of late is not asked for again.
+    /// recently found readable is not asked for again.
     [[nodiscard]] bool is_readable(std::byte const* memory, std::size_t bytes) {
         auto const begin = reinterpret_cast<std::uintptr_t>(memory);
         for (auto const& [known, end] : readable_)
@@ -248,8 +250,8 @@ class Group {
     [[nodiscard]] std::size_t tile_bytes() const {
         return std::max((std::size_t{256} << 10) / size() / 64 * 64, std::size_t{4096});
     }
-    /// What is known about ways of copying.
-    [[nodiscard]] Ways& ways() { return ways_; }
+    /// What is known about copy methods.
+    [[nodiscard]] CopyMethods& methods() { return methods_; }
 
     /// Tells all members that the group can do nothing any more: what is under way fails, and so will what is begun.
     void fail(std::string_view why) const {
@@ -298,7 +300,7 @@ class Group {
     }
     static Failure& failure_of(std::byte* block) { return *reinterpret_cast<Failure*>(block); }
     /// What a rank shows to find out with whom it shares a node.
-    struct Card {
+    struct ProcessInfo {
         std::uint64_t kernel, isolation;
         std::int64_t node;
         std::int64_t processors;
@@ -309,7 +311,7 @@ class Group {
         bool all_mapped, all_read;
         std::array<char, 127> why;
     };
-    static bool together(Card const& a, Card const& b) {
+    static bool together(ProcessInfo const& a, ProcessInfo const& b) {
         return a.kernel == b.kernel && a.isolation == b.isolation && a.node == b.node;
     }
     /// Reads another process's memory by the kernel, which may not let us.
@@ -325,18 +327,18 @@ class Group {
         return true;
     }
     /// True when it is the other's block that is found there.
-    static bool can_read(Card const& card) {
+    static bool can_read(ProcessInfo const& process) {
         std::uint64_t number = 0;
-        return card.block.is_shared() &&
-               read(card.block.process, card.address - card.block.offset, reinterpret_cast<std::byte*>(&number),
-                    sizeof number) &&
-               number == card.block.segment;
+        return process.block.is_shared() &&
+               read(process.block.process, process.address - process.block.offset,
+                    reinterpret_cast<std::byte*>(&number), sizeof number) &&
+               number == process.block.segment;
     }
-    void find_nodes(std::vector<Card> const& cards, std::vector<Verdict> const& verdicts, int mine) {
+    void find_nodes(std::vector<ProcessInfo> const& processes, std::vector<Verdict> const& verdicts, int mine) {
         std::vector<std::size_t> first_of;
-        for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+        for (std::size_t rank = 0; rank < processes.size(); ++rank) {
             std::size_t node = 0;
-            while (node < first_of.size() && !together(cards[rank], cards[first_of[node]])) ++node;
+            while (node < first_of.size() && !together(processes[rank], processes[first_of[node]])) ++node;
             if (node == first_of.size()) first_of.push_back(rank);
             node_of_.push_back(static_cast<int>(node));
         }
@@ -344,7 +346,7 @@ class Group {
         if (each < 2 || each > most_ranks) return;
         for (auto const& verdict : verdicts)
             if (!verdict.all_mapped) return;
-        nodes_ = cards.size() / each;
+        nodes_ = processes.size() / each;
         node_ = static_cast<std::size_t>(mine) / each;
     }
     template <class T>
@@ -393,7 +395,7 @@ class Group {
     std::unique_ptr<Line[]> tiles_;
     std::array<std::pair<std::uintptr_t, std::uintptr_t>, 8> readable_{}; ///< from, to
     std::size_t next_readable_ = 0;
-    Ways ways_;
+    CopyMethods methods_;
     Pipes pipes_;
     bool reads_processes_ = false;
     std::unordered_set<std::uint64_t> mapped_;

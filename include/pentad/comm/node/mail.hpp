@@ -19,14 +19,14 @@ namespace pentad::comm::node {
 class Mail {
   public:
     /// @param longest bytes of the longest piece that this rank sends
-    void begin(Turn turn, Task const& task, std::size_t longest) {
-        auto& group = *turn.group;
-        turn_ = turn;
+    void begin(ExchangeState exchange, Task const& task, std::size_t longest) {
+        auto& group = *exchange.group;
+        exchange_ = exchange;
         task_ = &task;
         me_ = group.rank();
         n_ = group.size();
         filled_ = reduced_ = drained_ = 0;
-        way_ = Way::cached;
+        method_ = CopyMethod::cached;
         std::size_t const parts = task.cuts() ? n_ : 1;
         step_ = Group::box / parts / 64 * 64;
         is_small_ = !task.is_counted() && longest <= step_;
@@ -36,15 +36,15 @@ class Mail {
             // Where all ranks have a core, the others read a part of a broadcast while the root fills the next.
             if (task.operation == Operation::broadcast && n_ <= group.processors())
                 step_ = std::clamp<std::size_t>(longest / 4 / 64 * 64, std::size_t{16} << 10, step_);
-            lane_ = group.take_lane(turn.number);
+            lane_ = group.take_lane(exchange.number);
         }
         two_rounds_ = task.operation == Operation::all_reduce && n_ > 2 && longest > largest_in_one_round;
     }
     [[nodiscard]] bool is_small() const { return is_small_; }
     /// How copies are made, if not by ordinary stores.
-    void take(Way way) { way_ = way; }
+    void take(CopyMethod method) { method_ = method; }
     /// True when those that had the lane before have finished.
-    [[nodiscard]] bool is_free() const { return turn_.group->all_finished(lane_.before); }
+    [[nodiscard]] bool is_free() const { return exchange_.group->all_finished(lane_.before); }
 
     /// The exchange before this one that was not small.
     [[nodiscard]] std::uint64_t last() const { return lane_.last; }
@@ -53,7 +53,7 @@ class Mail {
     void post() {
         std::size_t const k = filled_++;
         fill(k);
-        publish(turn_.own().filled, turn_.at(1 + filled_));
+        publish(exchange_.own().filled, exchange_.at(1 + filled_));
         if (task_->operation == Operation::all_gather) {
             auto const mine = part(task_->piece_of(me_).bytes, k);
             copy(task_->out + task_->piece_of(me_).offset + mine.offset, task_->in + mine.offset, mine.bytes);
@@ -70,20 +70,20 @@ class Mail {
         for (bool moved = true; moved && drained_ < count;) {
             moved = false;
             if (filled_ < count &&
-                (filled_ < Group::depth || turn_.all_at(&Slot::drained, filled_ + 1 - Group::depth))) {
+                (filled_ < Group::depth || exchange_.all_at(&Slot::drained, filled_ + 1 - Group::depth))) {
                 post();
                 moved = true;
             }
-            if (two_rounds_ && reduced_ < filled_ && turn_.all_at(&Slot::filled, reduced_ + 2)) {
+            if (two_rounds_ && reduced_ < filled_ && exchange_.all_at(&Slot::filled, reduced_ + 2)) {
                 reduce(reduced_++);
-                publish(turn_.own().reduced, turn_.at(reduced_));
+                publish(exchange_.own().reduced, exchange_.at(reduced_));
                 moved = true;
             }
             if (drained_ < (two_rounds_ ? reduced_ : filled_) &&
-                (two_rounds_ ? turn_.all_at(&Slot::reduced, drained_ + 1)
-                             : turn_.sources_at(*task_, &Slot::filled, drained_ + 2))) {
+                (two_rounds_ ? exchange_.all_at(&Slot::reduced, drained_ + 1)
+                             : exchange_.sources_at(*task_, &Slot::filled, drained_ + 2))) {
                 drain(drained_++);
-                publish(turn_.own().drained, turn_.at(drained_));
+                publish(exchange_.own().drained, exchange_.at(drained_));
                 moved = true;
             }
         }
@@ -95,8 +95,8 @@ class Mail {
     static constexpr std::size_t largest_in_one_round = std::size_t{16} << 10;
 
     [[nodiscard]] std::byte* box(std::size_t rank, std::size_t k) const {
-        auto const& group = *turn_.group;
-        return is_small_ ? group.slot_box(rank, turn_.slot()) : group.lane_box(rank, lane_.number, k);
+        auto const& group = *exchange_.group;
+        return is_small_ ? group.slot_box(rank, exchange_.slot()) : group.lane_box(rank, lane_.number, k);
     }
     /// The part of `bytes` bytes that chunk k of a piece holds.
     [[nodiscard]] Piece part(std::size_t bytes, std::size_t k) const {
@@ -105,11 +105,11 @@ class Mail {
     }
     /// To a mailbox, which is read next: from this core's cache, unless memory is nearer to the reader.
     void to_mail(std::byte* to, std::byte const* from, std::size_t bytes) const {
-        node::copy(to, from, bytes, streams_mail(way_));
+        node::copy(to, from, bytes, streams_mail(method_));
     }
     /// To where the result belongs.
     void copy(std::byte* to, std::byte const* from, std::size_t bytes) const {
-        node::copy(to, from, bytes, streams_results(way_));
+        node::copy(to, from, bytes, streams_results(method_));
     }
 
     void fill(std::size_t k) {
@@ -164,7 +164,7 @@ class Mail {
                 addresses_.push_back(p == me_ ? const_cast<std::byte*>(task_->in) + own.offset + mine.offset
                                               : box(p, k) + me_ * step_);
             std::byte* const sum = task_->out + mine.offset;
-            task_->reduction(addresses_.data(), n_, &sum, 1, mine.bytes, streams_results(way_));
+            task_->reduction(addresses_.data(), n_, &sum, 1, mine.bytes, streams_results(method_));
             break;
         }
         case Operation::all_gather:
@@ -185,12 +185,12 @@ class Mail {
         }
     }
 
-    Turn turn_;
+    ExchangeState exchange_;
     Task const* task_ = nullptr;
     std::size_t me_ = 0, n_ = 1, step_ = 0;
     Group::Lane lane_{};
     std::size_t filled_ = 0, reduced_ = 0, drained_ = 0;
-    Way way_ = Way::cached;
+    CopyMethod method_ = CopyMethod::cached;
     bool is_small_ = false, two_rounds_ = false;
     std::vector<std::byte*> addresses_;
 };

@@ -2,7 +2,7 @@
 // in accumulators, rounded once at the end: what ranks of a node do with each other's memory.
 #pragma once
 
-#include <pentad/comm/datatype.hpp>
+#include <pentad/comm/detail/datatype.hpp>
 #include <pentad/comm/node/copy.hpp>
 #include <pentad/layout/element.hpp>
 #include <pentad/layout/layout.hpp>

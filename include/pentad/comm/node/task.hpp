@@ -74,7 +74,7 @@ inline Piece share(std::size_t bytes, std::size_t n, std::size_t p) {
 }
 
 /// An exchange among those of its group, and how far its ranks are.
-struct Turn {
+struct ExchangeState {
     using Number = std::atomic<std::uint64_t> Slot::*;
 
     Group* group = nullptr;

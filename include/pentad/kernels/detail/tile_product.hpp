@@ -27,13 +27,14 @@ struct Scalars {
 
 /// A tile whose rows are read and written as vectors.
 template <class T>
-struct Rows {
+struct TileRows {
     T* data;
     i64 stride;
 };
 
 template <Into into, int rows, int vectors, class T>
-[[gnu::always_inline]] inline void product_block(Scalars<T> a, Rows<T const> b, i64 depth, T const* scale, Rows<T> c) {
+[[gnu::always_inline]] inline void product_block(Scalars<T> a, TileRows<T const> b, i64 depth, T const* scale,
+                                                 TileRows<T> c) {
     constexpr int width = lanes<T>;
     Vector<T> sum[rows][vectors];
     PENTAD_UNROLL(16)
@@ -68,10 +69,10 @@ template <Into into, int rows, int vectors, class T>
 }
 
 template <Into into, int vectors, class T>
-inline void product_strip(int rows, i64 depth, Scalars<T> a, Rows<T const> b, T const* scale, Rows<T> c) {
+inline void product_strip(int rows, i64 depth, Scalars<T> a, TileRows<T const> b, T const* scale, TileRows<T> c) {
     int row = 0;
     auto const at = [&](int r) { return Scalars<T>{a.data + r * a.row_stride, a.row_stride, a.depth_stride}; };
-    auto const to = [&](int r) { return Rows<T>{c.data + r * c.stride, c.stride}; };
+    auto const to = [&](int r) { return TileRows<T>{c.data + r * c.stride, c.stride}; };
     for (; row + block_rows <= rows; row += block_rows)
         product_block<into, block_rows, vectors>(at(row), b, depth, scale, to(row));
     for (; row + 2 <= rows; row += 2) product_block<into, 2, vectors>(at(row), b, depth, scale, to(row));
@@ -81,8 +82,8 @@ inline void product_strip(int rows, i64 depth, Scalars<T> a, Rows<T const> b, T 
 /// C[rows, columns] = A[rows, depth] B[depth, columns], where C is empty; or C + A B; or C scaled by column + A B.
 /// `columns` is a multiple of the vector's lanes.
 template <Into into, class T>
-void tile_product(int rows, int columns, int depth, Scalars<T> a, Rows<std::type_identity_t<T> const> b,
-                  Rows<std::type_identity_t<T>> c, std::type_identity_t<T> const* scale = nullptr) {
+void tile_product(int rows, int columns, int depth, Scalars<T> a, TileRows<std::type_identity_t<T> const> b,
+                  TileRows<std::type_identity_t<T>> c, std::type_identity_t<T> const* scale = nullptr) {
     constexpr int width = lanes<T>;
     int column = 0;
     auto const strip = [&]<int vectors>(std::integral_constant<int, vectors>) {

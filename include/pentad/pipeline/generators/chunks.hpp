@@ -23,16 +23,16 @@ inline std::vector<int> looped(int p, int chunks) {
 /// groups of more, as equal as can be. One chunk is 1F1B.
 inline Schedule interleaved(int p, int m, int chunks) {
     Schedule schedule = empty("interleaved-1f1b", p, m, {looped(p, chunks)});
-    struct Turn {
+    struct ChunkPass {
         int chunk;
         int micro_batch;
     };
-    std::vector<Turn> turns; // of the forwards; backwards take them with the chunks in the opposite order
+    std::vector<ChunkPass> passes; // of the forwards; backwards take them with the chunks in the opposite order
     int const groups = std::max(1, m / p);
     for (int group = 0, first = 0; group < groups; ++group) {
         int const end = first + m / groups + (group < m % groups ? 1 : 0);
         for (int chunk = 0; chunk < chunks; ++chunk)
-            for (int i = first; i < end; ++i) turns.push_back({chunk, i});
+            for (int i = first; i < end; ++i) passes.push_back({chunk, i});
         first = end;
     }
     int const all = m * chunks;
@@ -41,8 +41,8 @@ inline Schedule interleaved(int p, int m, int chunks) {
         auto& list = schedule.instructions[static_cast<std::size_t>(rank)];
         auto const add = [&](Operation operation, int n) {
             if (n >= all) return;
-            auto const [turn, i] = turns[static_cast<std::size_t>(n)];
-            int const chunk = operation == Operation::forward ? turn : chunks - 1 - turn;
+            auto const [chunk_in_order, i] = passes[static_cast<std::size_t>(n)];
+            int const chunk = operation == Operation::forward ? chunk_in_order : chunks - 1 - chunk_in_order;
             list.push_back({operation, chunk * p + rank, i});
         };
         int const ahead = std::min(all, chunks == 1 ? p - 1 - rank : 2 * (p - 1 - rank) + (chunks - 1) * largest);

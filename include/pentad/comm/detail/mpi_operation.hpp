@@ -1,8 +1,8 @@
 // What the MPI library has under way, as something that goes on when it is asked to.
 #pragma once
 
+#include <pentad/comm/detail/pending.hpp>
 #include <pentad/comm/error.hpp>
-#include <pentad/comm/pending.hpp>
 #include <pentad/comm/progress.hpp>
 
 #include <mpi.h>

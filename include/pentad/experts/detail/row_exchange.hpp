@@ -1,4 +1,4 @@
-// One hop of the dispatch: rows go to the ranks of a group that hold what they chose (experts, or
+// One row exchange of the dispatch: rows go to the ranks of a group that hold what they chose (experts, or
 // nodes), and come back. Every choice travels; the two directions are each other's adjoint.
 #pragma once
 
@@ -18,12 +18,12 @@ namespace pentad::experts {
 
 /// Rows of varying number in a buffer of the pool.
 template <class T, class Exec>
-struct Rows {
+struct RowBuffer {
     memory::Buffer<typename Exec::memory_space> block;
     std::size_t count = 0, columns = 0;
 
-    Rows() = default;
-    Rows(Context<Exec> const& context, std::size_t rows, std::size_t width)
+    RowBuffer() = default;
+    RowBuffer(Context<Exec> const& context, std::size_t rows, std::size_t width)
         : block(context.take(rows * width * sizeof(T))), count(rows), columns(width) {}
     [[nodiscard]] View<T, 2, Exec> view() const {
         return View<T, 2, Exec>(static_cast<T*>(block.data()), count, columns);
@@ -35,7 +35,7 @@ struct Rows {
 
 /// Who sends what where. Filled by `route`; kept until the backward pass. Below, an expert is what is chosen.
 template <class Exec>
-class Hop {
+class RowExchange {
   public:
     /// Sorts the choices index [tokens, top_k] by expert and exchanges the counts over `comm`, which shards the
     /// experts. A token's choices end with its first that is negative. Waits for the counts: the sizes of what follows
@@ -49,11 +49,11 @@ class Hop {
         auto const ranks = static_cast<std::size_t>(comm_->size());
         std::size_t const slots = index.size(), local = expert_count / ranks;
         top_k_ = static_cast<int>(index.extent(1));
-        position_ = Rows<i32, Exec>(context, index.extent(0), index.extent(1));
-        source_ = Rows<i32, Exec>(context, slots, 1);
-        Rows<i64, Exec> const counts(context, 1, expert_count), arriving(context, ranks, local);
-        Rows<i32, Exec> const scratch(context, static_cast<std::size_t>(kernels::sort_scratch_rows(exec, slots)),
-                                      expert_count);
+        position_ = RowBuffer<i32, Exec>(context, index.extent(0), index.extent(1));
+        source_ = RowBuffer<i32, Exec>(context, slots, 1);
+        RowBuffer<i64, Exec> const counts(context, 1, expert_count), arriving(context, ranks, local);
+        RowBuffer<i32, Exec> const scratch(context, static_cast<std::size_t>(kernels::sort_scratch_rows(exec, slots)),
+                                           expert_count);
         kernels::sort_by_expert<Exec, chosen>(exec, index, counts.flat(), position_.view(), source_.flat(),
                                               scratch.view());
         comm::all_to_all(exec, *comm_, counts.flat(), arriving.flat());
@@ -90,39 +90,39 @@ class Hop {
 
     /// The tokens x [tokens, hidden] as rows of the local experts.
     template <class T>
-    Rows<T, Exec> forward(Context<Exec> const& context, View<T const, 2, Exec> x) {
-        Rows<T, Exec> permuted(context, leaving_, x.extent(1));
+    RowBuffer<T, Exec> forward(Context<Exec> const& context, View<T const, 2, Exec> x) {
+        RowBuffer<T, Exec> permuted(context, leaving_, x.extent(1));
         View<i32 const, 1, Exec> const source(source_.flat().data(), leaving_);
         kernels::permute_forward<T>(context.exec(), x, source, top_k_, permuted.view());
         return to_experts(context, std::move(permuted));
     }
     /// Its adjoint: the gradient of the tokens from that of the rows.
     template <class T>
-    void backward(Context<Exec> const& context, Rows<T, Exec> drows, View<T, 2, Exec> dx) {
+    void backward(Context<Exec> const& context, RowBuffer<T, Exec> drows, View<T, 2, Exec> dx) {
         auto const permuted = from_experts(context, std::move(drows));
         kernels::permute_backward<T>(context.exec(), permuted.view(), position(), dx, false);
     }
 
     /// Rows in the order of `position` on the ranks of their tokens -> rows of the local experts.
     template <class T>
-    Rows<T, Exec> to_experts(Context<Exec> const& context, Rows<T, Exec> permuted) {
+    RowBuffer<T, Exec> to_experts(Context<Exec> const& context, RowBuffer<T, Exec> permuted) {
         if (comm_->size() == 1) return permuted;
         std::size_t const width = permuted.columns;
-        Rows<T, Exec> arrived(context, rows(), width);
+        RowBuffer<T, Exec> arrived(context, rows(), width);
         exchange(context, permuted, sent_, arrived, received_);
         if (is_grouped_) return arrived;
-        Rows<T, Exec> grouped(context, rows(), width);
+        RowBuffer<T, Exec> grouped(context, rows(), width);
         kernels::gather_rows<T>(context.exec(), arrived.view(), grouping_.flat(), grouped.view());
         return grouped;
     }
     /// The way back.
     template <class T>
-    Rows<T, Exec> from_experts(Context<Exec> const& context, Rows<T, Exec> grouped) {
+    RowBuffer<T, Exec> from_experts(Context<Exec> const& context, RowBuffer<T, Exec> grouped) {
         if (comm_->size() == 1) return grouped;
         std::size_t const width = grouped.columns;
-        Rows<T, Exec> permuted(context, leaving_, width);
+        RowBuffer<T, Exec> permuted(context, leaving_, width);
         if (!is_grouped_) {
-            Rows<T, Exec> const ungrouped(context, rows(), width);
+            RowBuffer<T, Exec> const ungrouped(context, rows(), width);
             kernels::scatter_rows<T>(context.exec(), grouped.view(), grouping_.flat(), ungrouped.view());
             grouped = ungrouped;
         }
@@ -166,8 +166,8 @@ class Hop {
     }
 
     template <class T>
-    void exchange(Context<Exec> const& context, Rows<T, Exec> const& from, Numbers<i64> const& sent,
-                  Rows<T, Exec> const& to, Numbers<i64> const& received) {
+    void exchange(Context<Exec> const& context, RowBuffer<T, Exec> const& from, Numbers<i64> const& sent,
+                  RowBuffer<T, Exec> const& to, Numbers<i64> const& received) {
         std::size_t const ranks = sent.size();
         Numbers<MPI_Count> const sent_elements(ranks), received_elements(ranks);
         Numbers<MPI_Aint> const displacements(2 * ranks);
@@ -186,7 +186,7 @@ class Hop {
     }
     /// Rows arrive by (source rank, expert); grouping_[p] is the arrived row that is row p by (expert, source rank).
     void group_by_expert(Context<Exec> const& context, std::size_t ranks, std::size_t local) {
-        grouping_ = Rows<i32, Exec>(context, rows(), 1);
+        grouping_ = RowBuffer<i32, Exec>(context, rows(), 1);
         Numbers<i32> const order(rows());
         Numbers<i64> const next(local);
         if (observe::dry_run() != nullptr) return;
@@ -203,7 +203,7 @@ class Hop {
     int top_k_ = 1;
     std::size_t leaving_ = 0;
     bool is_grouped_ = true; ///< rows arrive in the order of their experts
-    Rows<i32, Exec> position_, source_, grouping_;
+    RowBuffer<i32, Exec> position_, source_, grouping_;
     Numbers<i64> sent_counts_, arriving_counts_, sent_, received_, offsets_;
 };
 

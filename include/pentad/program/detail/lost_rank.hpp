@@ -2,8 +2,8 @@
 // ended, and others only that nothing happens any more. Each rank watches the next one.
 #pragma once
 
+#include <pentad/program/detail/machine_board.hpp>
 #include <pentad/program/exit_status.hpp>
-#include <pentad/program/machine_board.hpp>
 
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -1,7 +1,7 @@
 // A collective as its caller means it, and what is wrong when the ranks of a group mean different ones.
 #pragma once
 
-#include <pentad/comm/datatype.hpp>
+#include <pentad/comm/detail/datatype.hpp>
 #include <pentad/observe/ledger.hpp>
 
 #include <mpi.h>

@@ -19,8 +19,8 @@
 
 namespace pentad::planner {
 
-enum class Bound { compute, memory, network, dispatch };
-inline constexpr std::array<std::string_view, 4> bound_names{"compute", "memory", "network", "dispatch"};
+enum class Bound { compute, memory, network, launches };
+inline constexpr std::array<std::string_view, 4> bound_names{"compute", "memory", "network", "kernel launches"};
 
 /// A fused attention reaches about this part of what large products do (Dao 2023, figures 4 to 6).
 inline constexpr double attention_efficiency = 0.7;
@@ -64,13 +64,13 @@ class Rates {
     }
     [[nodiscard]] double passes(double bytes) const { return bytes / hardware_->memory_bandwidth; }
     /// Seconds of the host, which starts so many operations.
-    [[nodiscard]] double dispatch(double operations) const { return operations * hardware_->dispatch_s; }
+    [[nodiscard]] double launches(double operations) const { return operations * hardware_->launch_s; }
     /// Seconds on the network.
     [[nodiscard]] double exchanges(std::string_view axis, Traffic const& x) const {
         double seconds = 0;
         if (x.bytes > 0 || x.rounds > 0) seconds += collective(axis, x.bytes, x.rounds);
         if (x.message_bytes > 0 || x.messages > 0) seconds += messages(axis, x.message_bytes, x.messages);
-        return seconds + (x.meetings > 0 ? meeting(at(axis).extent, x.meetings) : 0);
+        return seconds + (x.waits > 0 ? waiting(at(axis).extent, x.waits) : 0);
     }
 
     /// Seconds of one thing that a dry run recorded, and what bounds it. On the mesh it may take no time at all.
@@ -85,12 +85,12 @@ class Rates {
             PassTraffic traffic;
             add_traffic(part, traffic, detail::sum_of(x), mesh, std::nullopt);
             for (std::size_t axis = 0; axis < traffic_axes; ++axis)
-                if (traffic[axis].meetings > 0) network += exchanges(traffic_axis(axis), traffic[axis]);
+                if (traffic[axis].waits > 0) network += exchanges(traffic_axis(axis), traffic[axis]);
             if (network == 0) return {0, Bound::network};
             compute = memory = 0;
         }
-        double const device = compute + memory + network, host = dispatch(1);
-        if (host > device) return {host, Bound::dispatch};
+        double const device = compute + memory + network, host = launches(1);
+        if (host > device) return {host, Bound::launches};
         return {device, network > 0 ? Bound::network : compute > memory ? Bound::compute : Bound::memory};
     }
 
@@ -114,7 +114,7 @@ class Rates {
     [[nodiscard]] double message(std::string_view axis, double bytes) const {
         auto const& [name, extent, whole, stride] = at(axis);
         auto const& link = tier(2 * stride);
-        return bytes / message_bandwidth(link, 2) + message_latency(link) + meeting(2, 1);
+        return bytes / message_bandwidth(link, 2) + message_latency(link) + waiting(2, 1);
     }
     /// What decides between orders of the axes: the tiers that join the groups along each axis, and neighbours along
     /// pp; the ranks of dp that the nearest tier joins; the ranks of ep on a node, and the tier that joins them.
@@ -153,7 +153,7 @@ class Rates {
     };
 
     /// A group meets as in a tree of pairs.
-    [[nodiscard]] double meeting(std::int64_t group, double times) const {
+    [[nodiscard]] double waiting(std::int64_t group, double times) const {
         return times * hardware_->jitter_s * std::log2(static_cast<double>(group));
     }
     /// The nearest tier that joins each of the groups.

@@ -8,15 +8,15 @@
 // here is sent through MPI's profiling interface, so that tools count the program's messages and not these.
 #pragma once
 
-#include <pentad/comm/call.hpp>
+#include <pentad/comm/detail/call.hpp>
 
 #if PENTAD_CHECKED
 
+#include <pentad/comm/detail/mpi_operation.hpp>
+#include <pentad/comm/detail/pending.hpp>
 #include <pentad/comm/end_job.hpp>
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
-#include <pentad/comm/mpi_operation.hpp>
-#include <pentad/comm/pending.hpp>
 #include <pentad/comm/progress.hpp>
 #include <pentad/memory/shared_memory.hpp>
 

@@ -91,12 +91,12 @@ struct Slice {
 };
 
 /// How a sequence, or each slice of it, lies over cp, and this rank's place: fixed for a model.
-struct Placing {
+struct BlockPositions {
     Partition partition;
     std::size_t mine; ///< this rank's shard
 
     template <class Exec>
-    explicit Placing(Setup<Exec> const& setup)
+    explicit BlockPositions(LayerSetup<Exec> const& setup)
         : partition(setup.partition()), mine(setup.context.communicators().shard_index(AxisNames(cp::name))) {}
     [[nodiscard]] bool is_one_block() const { return partition.shards() * partition.pieces() == 1; }
     /// How far a slice is ahead of one that is `slices` before it.
@@ -112,7 +112,8 @@ class BlockForward {
     using T = typename Query::element;
     using A = accumulator_t<T>;
 
-    BlockForward(Placing const& placing, Saved<Query, Key, Exec>& saved) : placing_(placing), saved_(&saved) {
+    BlockForward(BlockPositions const& positions, Saved<Query, Key, Exec>& saved)
+        : positions_(positions), saved_(&saved) {
         auto const& context = saved.query.context();
         auto const q = saved.query.view();
         std::size_t const piece = q.extent(1) / pieces();
@@ -129,7 +130,7 @@ class BlockForward {
     template <class V>
     void add(std::size_t theirs, V const& key, V const& value, KeyRange const& range = {}, std::size_t ahead = 0) {
         auto const q = saved_->query.view();
-        detail::for_each_visible(placing_.partition, placing_.mine, theirs, range, ahead,
+        detail::for_each_visible(positions_.partition, positions_.mine, theirs, range, ahead,
                                  [&](std::size_t i, Segment const& mine, Segment const& other, auto const& mask) {
                                      kernels::attention_accumulate(saved_->query.context().exec(),
                                                                    detail::part(q, mine), detail::part(key, other),
@@ -144,7 +145,7 @@ class BlockForward {
         auto const o = saved_->output.view();
         for (std::size_t i = 0; i < pieces(); ++i)
             kernels::attention_finish(context.exec(), state(i),
-                                      detail::part(o, placing_.partition.segment(placing_.mine, i)),
+                                      detail::part(o, positions_.partition.segment(positions_.mine, i)),
                                       lse(*saved_, i, pieces()));
         return saved_->output;
     }
@@ -173,12 +174,12 @@ class BlockForward {
     }
 
   private:
-    [[nodiscard]] std::size_t pieces() const { return placing_.partition.pieces(); }
+    [[nodiscard]] std::size_t pieces() const { return positions_.partition.pieces(); }
     kernels::AttentionState<A, Exec> state(std::size_t i) const {
         return {max_[i].view, sum_[i].view, output_[i].view};
     }
 
-    Placing placing_;
+    BlockPositions positions_;
     Saved<Query, Key, Exec>* saved_;
     std::array<detail::Scratch<A, 3, Exec>, 2> max_, sum_;
     std::array<detail::Scratch<A, 4, Exec>, 2> output_;
@@ -192,15 +193,16 @@ class BlockBackward {
     using A = accumulator_t<T>;
     using QueryGradient = with_element_t<dual_t<Query>, A>;
 
-    BlockBackward(Placing const& placing, Saved<Query, Key, Exec> const& saved, Tensor<dual_t<Query>, Exec> const& dy)
-        : placing_(placing), saved_(&saved), dy_(dy), dquery_(dy.context(), dy.extents()) {
+    BlockBackward(BlockPositions const& positions, Saved<Query, Key, Exec> const& saved,
+                  Tensor<dual_t<Query>, Exec> const& dy)
+        : positions_(positions), saved_(&saved), dy_(dy), dquery_(dy.context(), dy.extents()) {
         auto const& context = dy.context();
         dquery_.clear();
         auto const q = saved.query.view();
-        std::size_t const pieces = placing_.partition.pieces();
+        std::size_t const pieces = positions_.partition.pieces();
         for (std::size_t i = 0; i < pieces; ++i) {
             delta_[i] = {context, q.extent(0), q.extent(2), q.extent(1) / pieces};
-            auto const mine = placing_.partition.segment(placing_.mine, i);
+            auto const mine = positions_.partition.segment(positions_.mine, i);
             kernels::attention_backward_start(context.exec(), detail::part(saved.output.view(), mine),
                                               detail::part(dy_.view(), mine), delta_[i].view);
         }
@@ -210,13 +212,13 @@ class BlockBackward {
     void add(std::size_t theirs, V const& key, V const& value, G const& dkey, G const& dvalue,
              KeyRange const& range = {}, std::size_t ahead = 0) {
         auto const q = saved_->query.view();
-        detail::for_each_visible(placing_.partition, placing_.mine, theirs, range, ahead,
+        detail::for_each_visible(positions_.partition, positions_.mine, theirs, range, ahead,
                                  [&](std::size_t i, Segment const& mine, Segment const& other, auto const& mask) {
                                      using Forward = BlockForward<Query, Key, Exec>;
                                      kernels::attention_backward_accumulate(
                                          dy_.context().exec(), detail::part(q, mine), detail::part(key, other),
                                          detail::part(value, other), detail::part(dy_.view(), mine),
-                                         Forward::lse(*saved_, i, placing_.partition.pieces()), delta_[i].view,
+                                         Forward::lse(*saved_, i, positions_.partition.pieces()), delta_[i].view,
                                          Forward::scale(q), mask, detail::part(dquery_.view(), mine),
                                          detail::part(dkey, other), detail::part(dvalue, other));
                                  });
@@ -224,7 +226,7 @@ class BlockBackward {
     [[nodiscard]] Tensor<QueryGradient, Exec> const& dquery() const { return dquery_; }
 
   private:
-    Placing placing_;
+    BlockPositions positions_;
     Saved<Query, Key, Exec> const* saved_;
     Tensor<dual_t<Query>, Exec> dy_;
     Tensor<QueryGradient, Exec> dquery_;

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <pentad/planner/account.hpp>
+#include <pentad/planner/detail/rates.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/planner/pipelines.hpp>
-#include <pentad/planner/rates.hpp>
 
 #include <algorithm>
 #include <array>

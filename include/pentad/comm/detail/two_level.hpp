@@ -2,11 +2,11 @@
 // of the same place on their nodes over the network, where each byte goes once.
 #pragma once
 
+#include <pentad/comm/detail/pending.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/network.hpp>
 #include <pentad/comm/node/copy.hpp>
 #include <pentad/comm/node/exchange.hpp>
-#include <pentad/comm/pending.hpp>
 #include <pentad/memory/pool.hpp>
 
 #include <Kokkos_Core.hpp>

@@ -23,14 +23,15 @@ struct LatentAttention {
       public:
         using T = typename Stream::element;
         using A = accumulator_t<T>;
-        using takes = gathered_stream_t<Stream>;
-        using gives = partial_stream_t<Stream>;
-        using Latent = with_last_dim_t<takes, Dim<latent>>;
-        using Down = Linear<takes, Layout<T, Dims<Dim<latent>, Dim<hidden>>>, 1, Exec>;
+        using input_layout = gathered_stream_t<Stream>;
+        using output_layout = partial_stream_t<Stream>;
+        using Latent = with_last_dim_t<input_layout, Dim<latent>>;
+        using Down = Linear<input_layout, Layout<T, Dims<Dim<latent>, Dim<hidden>>>, 1, Exec>;
         using HeadWeight = Layout<T, Dims<Dim<heads, dynamic, tp>, Dim<head_dim>, Dim<latent>>>;
         using Up = Linear<Latent, HeadWeight, 2, Exec>;
-        using FromStream = Linear<takes, Layout<T, Dims<Dim<heads, dynamic, tp>, Dim<head_dim>, Dim<hidden>>>, 2, Exec>;
-        using Heads = typename Up::gives;
+        using FromStream =
+            Linear<input_layout, Layout<T, Dims<Dim<heads, dynamic, tp>, Dim<head_dim>, Dim<hidden>>>, 2, Exec>;
+        using Heads = typename Up::output_layout;
         using Output = Linear<Heads, Layout<T, Dims<Dim<hidden>, Dim<heads, dynamic, tp>, Dim<head_dim>>>, 1, Exec>;
         using Norm = RmsNorm::on<Latent, Exec>;
         using Gathered = unsharded_t<Heads, cp>;
@@ -47,7 +48,7 @@ struct LatentAttention {
             memory::Buffer<typename Exec::memory_space> log_sum_exp;
         };
 
-        on(Setup<Exec> const& setup, model::LatentAttention const& part, std::string const& name)
+        on(LayerSetup<Exec> const& setup, model::LatentAttention const& part, std::string const& name)
             : part_(part), batch_(setup.batch), seq_(setup.seq), partition_(setup.partition()),
               is_zigzag_(setup.order == Order::zigzag),
               ranks_(static_cast<double>(setup.context.communicators().extent("tp"))),
@@ -74,7 +75,7 @@ struct LatentAttention {
                     .flops = 2 * number(part_.heads * (2 * part_.kv_rank + part_.rope_dim)) / ranks_};
         }
 
-        Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
+        Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("attention forward", "compute");
             auto const& context = pass.context;
             if (query_) {
@@ -98,8 +99,8 @@ struct LatentAttention {
             attend("attention_forward", 1, bytes_of(saved.q, key, value, saved.o));
             return output_.forward(saved.o, saved.output);
         }
-        Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
-                                                  Saved& saved) const {
+        Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
+                                                         Saved& saved) const {
             observe::Scope const scope("attention backward", "compute");
             auto const& context = pass.context;
             auto const d = output_.backward_data(std::move(dy), saved.output);
@@ -116,7 +117,8 @@ struct LatentAttention {
             kernels::dry("split", dk.flat(), dv.flat(), dheads.flat());
             auto dlow =
                 key_norm_.backward_data(pass, key_up_.backward_data(std::move(dheads), saved.key_up), saved.key_norm);
-            Tensor<dual_t<typename Down::gives>, Exec> dboth(context, {batch_, seq_, part_.kv_rank + part_.rope_dim});
+            Tensor<dual_t<typename Down::output_layout>, Exec> dboth(context,
+                                                                     {batch_, seq_, part_.kv_rank + part_.rope_dim});
             kernels::dry("split", dlow.flat(), dboth.flat());
             auto dx = key_down_.backward_data(std::move(dboth), saved.key_down);
             auto const dx_of_query = [&] {
@@ -178,7 +180,7 @@ struct LatentAttention {
         /// Tokens of this rank.
         [[nodiscard]] std::size_t output_rows() const {
             auto const& context = output_.weight().value().context();
-            Tensor<takes, Exec> const like(context, {batch_, seq_, 1}, {}, nullptr);
+            Tensor<input_layout, Exec> const like(context, {batch_, seq_, 1}, {}, nullptr);
             return like.local()[0] * like.local()[1];
         }
 

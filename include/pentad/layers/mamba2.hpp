@@ -22,11 +22,11 @@ struct Mamba2 {
       public:
         using T = typename Stream::element;
         using A = accumulator_t<T>;
-        using takes = gathered_stream_t<Stream>;
-        using gives = partial_stream_t<Stream>;
-        using OfHeads = ColumnParallel<ffn, hidden, takes, Exec>; ///< gate, x and the steps of time
-        using OfGroups = Linear<takes, Layout<T, Dims<Dim<latent>, Dim<hidden>>>, 1, Exec>; ///< B and C
-        using Inner = typename OfHeads::gives;
+        using input_layout = gathered_stream_t<Stream>;
+        using output_layout = partial_stream_t<Stream>;
+        using OfHeads = ColumnParallel<ffn, hidden, input_layout, Exec>; ///< gate, x and the steps of time
+        using OfGroups = Linear<input_layout, Layout<T, Dims<Dim<latent>, Dim<hidden>>>, 1, Exec>; ///< B and C
+        using Inner = typename OfHeads::output_layout;
         using Output = RowParallel<hidden, ffn, Inner, Exec>;
         using Vector = Layout<T, Dims<Dim<ffn, dynamic, tp>>>;
         using Filter = Layout<T, Dims<Dim<latent>, Dim<slot>>>;
@@ -41,7 +41,7 @@ struct Mamba2 {
             memory::Buffer<typename Exec::memory_space> of_group, steps, states;
         };
 
-        on(Setup<Exec> const& setup, model::Mamba2 const& part, std::string const& name)
+        on(LayerSetup<Exec> const& setup, model::Mamba2 const& part, std::string const& name)
             : part_(part), batch_(setup.batch), seq_(setup.seq),
               tp_(static_cast<std::size_t>(setup.context.communicators().extent("tp"))),
               cp_(static_cast<std::size_t>(setup.context.communicators().extent("cp"))),
@@ -65,7 +65,7 @@ struct Mamba2 {
                                     number(part_.convolution - 1)};
         }
 
-        Tensor<gives, Exec> forward(Pass<Exec>& pass, Tensor<takes, Exec> x, Saved& saved) const {
+        Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("state space forward", "compute");
             auto const& context = pass.context;
             auto const made = of_heads_.forward(x, saved.of_heads);
@@ -82,8 +82,8 @@ struct Mamba2 {
             Tensor<Inner, Exec> const y(context, saved.scanned.extents());
             return output_.forward(y, saved.output);
         }
-        Tensor<dual_t<takes>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<gives>, Exec> dy,
-                                                  Saved& saved) const {
+        Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
+                                                         Saved& saved) const {
             observe::Scope const scope("state space backward", "compute");
             auto const& context = pass.context;
             auto const d = output_.backward_data(std::move(dy), saved.output);
@@ -91,8 +91,8 @@ struct Mamba2 {
             scan("scan_backward", 2.5);
             exchange_states(context);
             Tensor<dual_t<Inner>, Exec> dmade(context, {batch_, seq_, 2 * part_.inner() + part_.heads});
-            Tensor<dual_t<typename OfGroups::gives>, Exec> dshared(context,
-                                                                   {batch_, seq_, 2 * part_.groups * part_.state});
+            Tensor<dual_t<typename OfGroups::output_layout>, Exec> dshared(
+                context, {batch_, seq_, 2 * part_.groups * part_.state});
             run().pass("convolution", bytes(4 * number(dmade.size() + dshared.size())));
             saved.mixed = saved.scanned = {};
             saved.of_group = saved.steps = saved.states = {};
@@ -125,7 +125,7 @@ struct Mamba2 {
         static observe::DryRun& run() { return *observe::dry_run(); }
 
         [[nodiscard]] std::size_t tokens() const {
-            Tensor<takes, Exec> const like(filter_.context(), {batch_, seq_, 1}, {}, nullptr);
+            Tensor<input_layout, Exec> const like(filter_.context(), {batch_, seq_, 1}, {}, nullptr);
             return like.local()[0] * like.local()[1];
         }
         [[nodiscard]] std::size_t chunk() const { return std::min(part_.chunk, seq_); }
@@ -155,8 +155,8 @@ struct Mamba2 {
         std::size_t batch_, seq_, tp_, cp_;
         OfHeads of_heads_;
         OfGroups of_groups_;
-        Parameter<Filter, used_t<Filter, takes>, Exec> filter_;
-        Parameter<Vector, used_t<Vector, takes>, Exec> decay_, skip_, step_, norm_;
+        Parameter<Filter, used_t<Filter, input_layout>, Exec> filter_;
+        Parameter<Vector, used_t<Vector, input_layout>, Exec> decay_, skip_, step_, norm_;
         Output output_;
     };
 };

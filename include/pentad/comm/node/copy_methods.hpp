@@ -1,4 +1,4 @@
-// Which way of copying ranks of a node take: through the caches or past them, through mailboxes or by the
+// Which copy method the ranks of a node use: through the caches or past them, through mailboxes or by the
 // kernel. What is fastest depends on the processor, on the kernel and on who else uses the caches, so it is learnt from
 // the exchanges themselves.
 #pragma once
@@ -17,7 +17,7 @@ namespace pentad::comm::node {
 
 /// How data gets to where it belongs. Between segments the first two are possible, with a small mailbox the second and
 /// the third; elsewhere all, or those that the operation and the kernel leave (process_vm_readv, vmsplice).
-enum class Way : std::uint8_t {
+enum class CopyMethod : std::uint8_t {
     streamed,         ///< by stores past the caches
     cached,           ///< by ordinary stores
     mail_streamed,    ///< past the caches on the way to a mailbox, from it by ordinary stores
@@ -27,48 +27,52 @@ enum class Way : std::uint8_t {
     lent,             ///< by the kernel, through a pipe to which the owner lends its pages
     lent_streamed,
 };
-inline constexpr std::size_t way_count = 8;
-constexpr bool is_by_kernel(Way way) { return way >= Way::process; }
-constexpr bool is_lent(Way way) { return way >= Way::lent; }
+inline constexpr std::size_t copy_method_count = 8;
+constexpr bool is_by_kernel(CopyMethod method) { return method >= CopyMethod::process; }
+constexpr bool is_lent(CopyMethod method) { return method >= CopyMethod::lent; }
 /// Whether what is copied to a mailbox goes past the caches, and to where it belongs.
-constexpr bool streams_mail(Way way) { return way == Way::mail_streamed || way == Way::all_streamed; }
-constexpr bool streams_results(Way way) {
-    return way == Way::streamed || way == Way::all_streamed || way == Way::process_streamed ||
-           way == Way::lent_streamed;
+constexpr bool streams_mail(CopyMethod method) {
+    return method == CopyMethod::mail_streamed || method == CopyMethod::all_streamed;
+}
+constexpr bool streams_results(CopyMethod method) {
+    return method == CopyMethod::streamed || method == CopyMethod::all_streamed ||
+           method == CopyMethod::process_streamed || method == CopyMethod::lent_streamed;
 }
 
 /// Those that are possible: from the first to the last.
-struct PossibleWays {
-    Way first, last;
-    [[nodiscard]] Way at(std::size_t i) const { return static_cast<Way>(static_cast<std::size_t>(first) + i); }
+struct PossibleMethods {
+    CopyMethod first, last;
+    [[nodiscard]] CopyMethod at(std::size_t i) const {
+        return static_cast<CopyMethod>(static_cast<std::size_t>(first) + i);
+    }
     [[nodiscard]] std::size_t size() const {
         return 1U + static_cast<std::size_t>(last) - static_cast<std::size_t>(first);
     }
 };
 
-/// What exchanges took of late. In each, a rank that all others read from suggests how the next of its kind is made:
+/// Recent timings of exchanges. In each, a rank that all others read from suggests how the next of its kind is made:
 /// all ranks do the same, and none has to ask.
-class Ways {
-    static constexpr int trials = 4; ///< of a way, in a row
+class CopyMethods {
+    static constexpr int trials = 4; ///< of a method, in a row
 
   public:
     /// Exchanges of one operation and of similar sizes.
     class Kind {
       public:
-        [[nodiscard]] Way agreed(PossibleWays possible, bool in_segments) const {
+        [[nodiscard]] CopyMethod agreed(PossibleMethods possible, bool in_segments) const {
             return std::clamp(agreed_[in_segments], possible.first, possible.last);
         }
-        void agree(Way suggestion, bool in_segments) { agreed_[in_segments] = suggestion; }
-        /// What this rank suggests: to try all ways, each a few times, since what it leaves in the caches counts; then
-        /// the fastest. They are tried again after 256, 1024, 4096, ... exchanges, those that were much slower from
-        /// 1024 on.
-        [[nodiscard]] Way suggest(PossibleWays possible, bool in_segments) {
+        void agree(CopyMethod suggestion, bool in_segments) { agreed_[in_segments] = suggestion; }
+        /// What this rank suggests: to try all methods, each a few times, since what it leaves in the caches counts;
+        /// then the fastest. They are tried again after 256, 1024, 4096, ... exchanges, those that were much slower
+        /// from 1024 on.
+        [[nodiscard]] CopyMethod suggest(PossibleMethods possible, bool in_segments) {
             auto& known = known_[in_segments];
             std::uint64_t const number = known.count++;
             bool const is_first = number < first_again;
             std::uint64_t const round = is_first ? 0 : std::uint64_t{1} << (std::bit_width(number) - 1) / 2 * 2;
             if (std::size_t const i = (number - round) / trials; i < possible.size()) {
-                Way const tried = possible.at(i);
+                CopyMethod const tried = possible.at(i);
                 bool const is_slow = known.has(tried) && known.took(tried) > 1.5F * known.took(known.fastest);
                 return is_slow && !is_first && number < slow_again ? known.fastest : tried;
             }
@@ -76,15 +80,15 @@ class Ways {
                 if (known.took(possible.at(i)) < 0.9F * known.took(known.fastest)) known.fastest = possible.at(i);
             return known.fastest;
         }
-        /// An exchange took that long, by a measure that does not depend on its size. Where the way has changed the
+        /// An exchange took that long, by a measure that does not depend on its size. Where the method has changed the
         /// first does not count; then it is the median, since some take many times as long as others.
-        void learn(Way way, bool in_segments, double seconds) {
+        void learn(CopyMethod method, bool in_segments, double seconds) {
             auto& known = known_[in_segments];
-            if (std::exchange(known.last, way) != way) {
+            if (std::exchange(known.last, method) != method) {
                 known.recent_count = 0;
                 return;
             }
-            auto& usual = known.usual[static_cast<std::size_t>(way)];
+            auto& usual = known.usual[static_cast<std::size_t>(method)];
             auto& recent = known.recent;
             auto const taken = static_cast<float>(seconds);
             if (known.recent_count == recent.size()) {
@@ -101,21 +105,22 @@ class Ways {
         static constexpr std::uint64_t first_again = 256, slow_again = 1024;
         struct Known {
             std::uint64_t count = 0;
-            Way fastest = Way::cached;
-            Way last = Way::process_streamed;
-            std::array<float, way_count> usual{};   ///< 0: not tried
-            std::array<float, trials - 1> recent{}; ///< of the last way
+            CopyMethod fastest = CopyMethod::cached;
+            CopyMethod last = CopyMethod::process_streamed;
+            std::array<float, copy_method_count> usual{}; ///< 0: not tried
+            std::array<float, trials - 1> recent{};       ///< of the last method
             std::size_t recent_count = 0;
-            [[nodiscard]] bool has(Way way) const { return usual[static_cast<std::size_t>(way)] > 0; }
-            [[nodiscard]] float took(Way way) const {
-                return has(way) ? usual[static_cast<std::size_t>(way)] : std::numeric_limits<float>::max();
+            [[nodiscard]] bool has(CopyMethod method) const { return usual[static_cast<std::size_t>(method)] > 0; }
+            [[nodiscard]] float took(CopyMethod method) const {
+                return has(method) ? usual[static_cast<std::size_t>(method)] : std::numeric_limits<float>::max();
             }
         };
-        std::array<Way, 2> agreed_{Way::cached, Way::cached}; ///< for buffers outside segments, and inside
+        std::array<CopyMethod, 2> agreed_{CopyMethod::cached,
+                                          CopyMethod::cached}; ///< for buffers outside segments, and inside
         std::array<Known, 2> known_;
     };
-    /// Blocking exchanges of a kind after which all ways have been tried.
-    static constexpr int exchanges_to_learn = 1 + trials * static_cast<int>(way_count);
+    /// Blocking exchanges of a kind after which all methods have been tried.
+    static constexpr int exchanges_to_learn = 1 + trials * static_cast<int>(copy_method_count);
     /// @param bytes the same on all ranks, not 0
     [[nodiscard]] Kind& of(observe::Operation operation, std::size_t bytes) {
         std::size_t const size = std::bit_width(bytes - 1); // up to a power of two

@@ -1,0 +1,18 @@
+// Communicators of a mesh and collectives on views, blocking or started.
+#pragma once
+
+#include <pentad/comm/agreement.hpp>
+#include <pentad/comm/broadcast_text.hpp>
+#include <pentad/comm/choice.hpp>
+#include <pentad/comm/collectives.hpp>
+#include <pentad/comm/communicator.hpp>
+#include <pentad/comm/end_job.hpp>
+#include <pentad/comm/environment.hpp>
+#include <pentad/comm/error.hpp>
+#include <pentad/comm/network.hpp>
+#include <pentad/comm/progress.hpp>
+#include <pentad/comm/progress_thread.hpp>
+#include <pentad/comm/request.hpp>
+#include <pentad/comm/ring.hpp>
+#include <pentad/comm/rooted.hpp>
+#include <pentad/comm/threads.hpp>

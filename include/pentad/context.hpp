@@ -1,0 +1,6 @@
+// Context parallelism: attention over a sequence that is sharded over cp.
+#pragma once
+
+#include <pentad/context/all_gather.hpp>
+#include <pentad/context/ring.hpp>
+#include <pentad/context/selected.hpp>

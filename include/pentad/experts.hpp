@@ -1,0 +1,6 @@
+// Mixtures of experts: router, dispatch and expert layer.
+#pragma once
+
+#include <pentad/experts/dispatch.hpp>
+#include <pentad/experts/layer.hpp>
+#include <pentad/experts/router.hpp>

@@ -1,0 +1,14 @@
+// Layouts of tensors on a mesh as types, the algebra on them, and the plan between two of them with its bytes. Needs
+// neither MPI nor Kokkos.
+#pragma once
+
+#include <pentad/layout/algebra.hpp>
+#include <pentad/layout/cost.hpp>
+#include <pentad/layout/dimension.hpp>
+#include <pentad/layout/element.hpp>
+#include <pentad/layout/layout.hpp>
+#include <pentad/layout/partition.hpp>
+#include <pentad/layout/plan.hpp>
+#include <pentad/layout/streams.hpp>
+#include <pentad/layout/text.hpp>
+#include <pentad/layout/validity.hpp>

@@ -1,0 +1,8 @@
+// Memory: views with extents, the pool, copies between host and device.
+#pragma once
+
+#include <pentad/memory/copy.hpp>
+#include <pentad/memory/host_array.hpp>
+#include <pentad/memory/pool.hpp>
+#include <pentad/memory/shared_memory.hpp>
+#include <pentad/memory/view.hpp>

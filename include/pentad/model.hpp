@@ -1,0 +1,12 @@
+// Descriptions of models: parts, blocks, published families and presets. Needs neither MPI nor Kokkos.
+#pragma once
+
+#include <pentad/model/batch_shape.hpp>
+#include <pentad/model/decoder.hpp>
+#include <pentad/model/family.hpp>
+#include <pentad/model/model.hpp>
+#include <pentad/model/part.hpp>
+#include <pentad/model/parts.hpp>
+#include <pentad/model/presets.hpp>
+#include <pentad/model/rotary.hpp>
+#include <pentad/model/sharding.hpp>

@@ -1,0 +1,18 @@
+// The planner: time, memory and bytes of a configuration on a machine, and the search for the best. Needs neither MPI
+// nor Kokkos.
+#pragma once
+
+#include <pentad/planner/account.hpp>
+#include <pentad/planner/configuration.hpp>
+#include <pentad/planner/estimate.hpp>
+#include <pentad/planner/hardware.hpp>
+#include <pentad/planner/hardware_presets.hpp>
+#include <pentad/planner/memory.hpp>
+#include <pentad/planner/model.hpp>
+#include <pentad/planner/names.hpp>
+#include <pentad/planner/nodes.hpp>
+#include <pentad/planner/part.hpp>
+#include <pentad/planner/pipelines.hpp>
+#include <pentad/planner/search.hpp>
+#include <pentad/planner/serving.hpp>
+#include <pentad/planner/serving_search.hpp>

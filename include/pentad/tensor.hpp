@@ -1,0 +1,7 @@
+// Distributed tensors and redistributions between layouts.
+#pragma once
+
+#include <pentad/tensor/context.hpp>
+#include <pentad/tensor/overlap.hpp>
+#include <pentad/tensor/redistribute.hpp>
+#include <pentad/tensor/tensor.hpp>
