@@ -1,5 +1,6 @@
 // What the command line says about files: data that are missing or too short, output that cannot be written.
 #include "flags.hpp"
+#include "model_file.hpp"
 #include "options.hpp"
 #include "sample_text.hpp"
 
@@ -161,11 +162,6 @@ std::optional<std::string> check_data(Options const& o, bool suggests) {
     return reason + "; no sequence fits it";
 }
 
-/// The config.json of --model, which may name its folder.
-std::string config_of(std::filesystem::path const& model) {
-    std::error_code ignored;
-    return (std::filesystem::is_directory(model, ignored) ? model / "config.json" : model).string();
-}
 /// The files of --weights, as far as names tell.
 std::vector<std::string> weight_files(Options const& options) {
     std::vector<std::string> files;

@@ -7,6 +7,8 @@
 
 namespace train_lm {
 
+std::string config_of(std::string const& model) { return pentad::io::config_path(model).string(); }
+
 std::string read_model(Options& options) {
     namespace model = pentad::model;
     auto const number = [](std::size_t n) { return static_cast<std::int64_t>(n); };

@@ -49,8 +49,8 @@ struct LatentAttention {
         };
 
         on(LayerSetup<Exec> const& setup, model::LatentAttention const& part, std::string const& name)
-            : part_(part), batch_(setup.batch), seq_(setup.seq), partition_(setup.partition()),
-              is_zigzag_(setup.order == Order::zigzag),
+            : part_(part), batch_(setup.batch), seq_(setup.seq), tokens_(setup.template local_tokens<input_layout>()),
+              partition_(setup.partition()), is_zigzag_(setup.order == Order::zigzag),
               ranks_(static_cast<double>(setup.context.communicators().extent("tp"))),
               key_down_(setup.context, name + ".kv_a_proj_with_mqa", {part.kv_rank + part.rope_dim, setup.hidden}),
               key_norm_(setup, name + ".kv_a_layernorm", part.kv_rank),
@@ -170,22 +170,16 @@ struct LatentAttention {
         void attend(char const* name, double times, double bytes) const {
             double const n = static_cast<double>(partition_.shards()), sequence = static_cast<double>(seq_);
             double const share = n == 1 || is_zigzag_ ? (sequence + 1) / (2 * sequence * n) : (2 * n - 1) / (2 * n * n);
-            double const own = static_cast<double>(output_rows()) / static_cast<double>(partition_.local_extent());
+            double const own = static_cast<double>(tokens_) / static_cast<double>(partition_.local_extent());
             double const widths = static_cast<double>(part_.head_dim + part_.rope_dim + part_.value_dim);
             observe::dry_run()->attention(name,
                                           times * 2 * own * sequence * sequence * share *
                                               static_cast<double>(part_.heads) / ranks_ * widths,
                                           bytes);
         }
-        /// Tokens of this rank.
-        [[nodiscard]] std::size_t output_rows() const {
-            auto const& context = output_.weight().value().context();
-            Tensor<input_layout, Exec> const like(context, {batch_, seq_, 1}, {}, nullptr);
-            return like.local()[0] * like.local()[1];
-        }
 
         model::LatentAttention part_;
-        std::size_t batch_, seq_;
+        std::size_t batch_, seq_, tokens_;
         Partition partition_;
         bool is_zigzag_;
         double ranks_;

@@ -23,12 +23,14 @@
 #pragma once
 
 #include <pentad/layout/algebra.hpp>
+#include <pentad/layout/cost.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -48,13 +50,20 @@ struct LayerSetup {
     Order order = Order::contiguous; ///< how these are dealt over cp
     ContextStrategy context_strategy = ContextStrategy::ring;
     std::size_t slices = 1; ///< passes over the slices of a sequence, one after the other
-    bool recomputes_activations =
-        false; ///< what lies between the products of an MLP is made again in the backward pass
+    /// What lies between the products of an MLP is computed again in the backward pass.
+    bool recomputes_activations = false;
 
     /// How the sequence lies over cp. One shard is contiguous, whatever the order.
     [[nodiscard]] Partition partition() const {
         auto const shards = static_cast<std::size_t>(context.communicators().extent("cp"));
         return {shards == 1 ? Order::contiguous : order, seq, shards};
+    }
+    /// Tokens of a pass on this rank, in a layout [batch, seq, ...].
+    template <class L>
+    [[nodiscard]] std::size_t local_tokens() const {
+        auto const local =
+            local_extents(L::value, std::array<std::size_t, L::rank>{batch, seq, 1}, context.communicators().mesh());
+        return local[0] * local[1];
     }
 };
 

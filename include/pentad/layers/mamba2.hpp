@@ -42,7 +42,7 @@ struct Mamba2 {
         };
 
         on(LayerSetup<Exec> const& setup, model::Mamba2 const& part, std::string const& name)
-            : part_(part), batch_(setup.batch), seq_(setup.seq),
+            : part_(part), batch_(setup.batch), seq_(setup.seq), tokens_(setup.template local_tokens<input_layout>()),
               tp_(static_cast<std::size_t>(setup.context.communicators().extent("tp"))),
               cp_(static_cast<std::size_t>(setup.context.communicators().extent("cp"))),
               of_heads_(setup.context, name + ".in_proj", {2 * part.inner() + part.heads, setup.hidden}),
@@ -72,7 +72,7 @@ struct Mamba2 {
             auto const shared = of_groups_.forward(x, saved.of_groups);
             saved.mixed = {context, {batch_, seq_, 2 * part_.inner()}};
             saved.of_group = context.take(shared.size() * sizeof(T));
-            saved.steps = context.take(2 * tokens() * part_.heads / tp_ * sizeof(A));
+            saved.steps = context.take(2 * tokens_ * part_.heads / tp_ * sizeof(A));
             run().pass("convolution", bytes(2 * number(made.size() + shared.size())));
             saved.states = context.take(chunks() * state_elements() * sizeof(A));
             saved.scanned = {context, {batch_, seq_, part_.inner()}};
@@ -124,12 +124,8 @@ struct Mamba2 {
         static double bytes(double elements) { return elements * static_cast<double>(sizeof(T)); }
         static observe::DryRun& run() { return *observe::dry_run(); }
 
-        [[nodiscard]] std::size_t tokens() const {
-            Tensor<input_layout, Exec> const like(filter_.context(), {batch_, seq_, 1}, {}, nullptr);
-            return like.local()[0] * like.local()[1];
-        }
         [[nodiscard]] std::size_t chunk() const { return std::min(part_.chunk, seq_); }
-        [[nodiscard]] std::size_t chunks() const { return std::max<std::size_t>(1, tokens() / chunk()); }
+        [[nodiscard]] std::size_t chunks() const { return std::max<std::size_t>(1, tokens_ / chunk()); }
         [[nodiscard]] double groups() const { return std::max(1.0, number(part_.groups) / number(tp_)); }
         /// Of a sequence, on this rank.
         [[nodiscard]] std::size_t state_elements() const { return part_.inner() / tp_ * part_.state; }
@@ -140,8 +136,8 @@ struct Mamba2 {
             double const heads = number(part_.heads) / number(tp_), width = number(part_.head_dim);
             double const state = number(part_.state), length = number(chunk());
             double const flops =
-                number(tokens()) * (groups() * length * state + heads * length * width + 4 * heads * state * width);
-            double const moved = bytes(number(tokens()) * (2 * heads * width + 2 * groups() * state)) +
+                number(tokens_) * (groups() * length * state + heads * length * width + 4 * heads * state * width);
+            double const moved = bytes(number(tokens_) * (2 * heads * width + 2 * groups() * state)) +
                                  2 * static_cast<double>(sizeof(A)) * number(chunks()) * number(state_elements());
             run().scan(name, times * flops, (times > 1 ? 3 : 1) * moved);
         }
@@ -152,7 +148,7 @@ struct Mamba2 {
         }
 
         model::Mamba2 part_;
-        std::size_t batch_, seq_, tp_, cp_;
+        std::size_t batch_, seq_, tokens_, tp_, cp_;
         OfHeads of_heads_;
         OfGroups of_groups_;
         Parameter<Filter, used_t<Filter, input_layout>, Exec> filter_;

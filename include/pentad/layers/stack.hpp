@@ -82,10 +82,7 @@ class Stack {
     [[nodiscard]] observe::DecodingState decoding_state() const {
         observe::DecodingState sum;
         for (auto const& block : blocks_)
-            for (auto const& layer : block) {
-                auto const one = layer->decoding_state();
-                sum = {sum.token + one.token, sum.sequence + one.sequence, sum.flops + one.flops};
-            }
+            for (auto const& layer : block) sum += layer->decoding_state();
         return sum;
     }
     void for_each_parameter(ParameterVisitor<T, Exec> const& visit) {

@@ -37,6 +37,13 @@ struct Work {
 struct DecodingState {
     double token = 0, sequence = 0; ///< bytes, for each token that was there before; and once
     double flops = 0;               ///< of a new token with one that was there before
+
+    DecodingState& operator+=(DecodingState const& other) {
+        token += other.token;
+        sequence += other.sequence;
+        flops += other.flops;
+        return *this;
+    }
 };
 
 /// How a dry run takes experts to be chosen.

@@ -7,6 +7,7 @@
 #include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/registry.hpp>
 #include <pentad/model/parts.hpp>
+#include <pentad/train/detail/compiled_streams.hpp>
 
 namespace pentad::train {
 
@@ -21,19 +22,10 @@ LayerRegistry<Stream, Exec> decoder_layers() {
     return registry;
 }
 
-#if PENTAD_COMPILED_DECODER_LAYERS // with the target pentad::decoder_layers, which has these compiled
-namespace detail {
-template <class T>
-using InvariantLayers = LayerRegistry<InvariantStream<T>, Kokkos::DefaultExecutionSpace>;
-template <class T>
-using SequenceLayers = LayerRegistry<SequenceStream<T>, Kokkos::DefaultExecutionSpace>;
-} // namespace detail
-extern template detail::InvariantLayers<f64> decoder_layers();
-extern template detail::SequenceLayers<f64> decoder_layers();
-extern template detail::InvariantLayers<f32> decoder_layers();
-extern template detail::SequenceLayers<f32> decoder_layers();
-extern template detail::InvariantLayers<bf16> decoder_layers();
-extern template detail::SequenceLayers<bf16> decoder_layers();
+#if PENTAD_COMPILED_DECODER_LAYERS
+#define PENTAD_COMPILED(Stream) extern template LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> decoder_layers();
+PENTAD_FOR_EACH_COMPILED_STREAM(PENTAD_COMPILED)
+#undef PENTAD_COMPILED
 #endif
 
 } // namespace pentad::train

@@ -7,6 +7,7 @@
 #include <pentad/observe/dry_run.hpp>
 #include <pentad/planner/model.hpp>
 #include <pentad/train/decoder_layers.hpp>
+#include <pentad/train/detail/compiled_streams.hpp>
 #include <pentad/train/part_account.hpp>
 
 #include <cstddef>
@@ -43,24 +44,18 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     for (auto const first : kinds)
         parts.blocks.push_back(account_of(setup, model, registry, {0, first, 1, false, false}, recompute));
     parts.head = account_of(setup, model, registry, {0, 0, 0, false, true}, false);
-    parts.stream = static_cast<double>(Tensor<Stream, Exec>(context, {setup.batch, setup.seq, setup.hidden}).size() *
-                                       sizeof(typename Stream::element));
+    parts.stream =
+        static_cast<double>(setup.template local_tokens<Stream>() * model.hidden * sizeof(typename Stream::element));
     return parts;
 }
 
 #if PENTAD_COMPILED_DECODER_LAYERS
-extern template planner::PartAccounts dry_parts(model::Model const&, detail::InvariantLayers<f64> const&,
-                                                std::vector<std::size_t> const&, planner::PartShape const&);
-extern template planner::PartAccounts dry_parts(model::Model const&, detail::SequenceLayers<f64> const&,
-                                                std::vector<std::size_t> const&, planner::PartShape const&);
-extern template planner::PartAccounts dry_parts(model::Model const&, detail::InvariantLayers<f32> const&,
-                                                std::vector<std::size_t> const&, planner::PartShape const&);
-extern template planner::PartAccounts dry_parts(model::Model const&, detail::SequenceLayers<f32> const&,
-                                                std::vector<std::size_t> const&, planner::PartShape const&);
-extern template planner::PartAccounts dry_parts(model::Model const&, detail::InvariantLayers<bf16> const&,
-                                                std::vector<std::size_t> const&, planner::PartShape const&);
-extern template planner::PartAccounts dry_parts(model::Model const&, detail::SequenceLayers<bf16> const&,
-                                                std::vector<std::size_t> const&, planner::PartShape const&);
+#define PENTAD_COMPILED(Stream)                                                                                        \
+    extern template planner::PartAccounts dry_parts(model::Model const&,                                               \
+                                                    LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> const&,       \
+                                                    std::vector<std::size_t> const&, planner::PartShape const&);
+PENTAD_FOR_EACH_COMPILED_STREAM(PENTAD_COMPILED)
+#undef PENTAD_COMPILED
 #endif
 
 } // namespace pentad::train

@@ -8,6 +8,7 @@
 #include <pentad/layers/vocabulary.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/model/model.hpp>
+#include <pentad/train/detail/compiled_streams.hpp>
 #include <pentad/train/stages.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -85,10 +86,7 @@ class LanguageModel {
     /// What the blocks here keep of a sequence that is being written.
     [[nodiscard]] observe::DecodingState decoding_state() const {
         observe::DecodingState sum;
-        for (auto const& part : parts_) {
-            auto const one = part->blocks.decoding_state();
-            sum = {sum.token + one.token, sum.sequence + one.sequence, sum.flops + one.flops};
-        }
+        for (auto const& part : parts_) sum += part->blocks.decoding_state();
         return sum;
     }
 
@@ -235,13 +233,10 @@ void LanguageModel<Stream, Exec>::backward_weight(int stage, Pass<Exec>& pass, S
     if (part.embedding) backward_weight_of_embedding(part, pass, saved);
 }
 
-#if PENTAD_COMPILED_DECODER_LAYERS // with the target pentad::decoder_layers
-extern template class LanguageModel<InvariantStream<f64>, Kokkos::DefaultExecutionSpace>;
-extern template class LanguageModel<SequenceStream<f64>, Kokkos::DefaultExecutionSpace>;
-extern template class LanguageModel<InvariantStream<f32>, Kokkos::DefaultExecutionSpace>;
-extern template class LanguageModel<SequenceStream<f32>, Kokkos::DefaultExecutionSpace>;
-extern template class LanguageModel<InvariantStream<bf16>, Kokkos::DefaultExecutionSpace>;
-extern template class LanguageModel<SequenceStream<bf16>, Kokkos::DefaultExecutionSpace>;
+#if PENTAD_COMPILED_DECODER_LAYERS
+#define PENTAD_COMPILED(Stream) extern template class LanguageModel<Stream, Kokkos::DefaultExecutionSpace>;
+PENTAD_FOR_EACH_COMPILED_STREAM(PENTAD_COMPILED)
+#undef PENTAD_COMPILED
 #endif
 
 } // namespace pentad::train

@@ -6,6 +6,7 @@
 #include <pentad/layers/registry.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/train/decoder_layers.hpp>
+#include <pentad/train/detail/compiled_streams.hpp>
 
 namespace pentad::train {
 
@@ -17,12 +18,9 @@ LayerRegistry<Stream, Exec> planned_layers() {
 }
 
 #if PENTAD_COMPILED_DECODER_LAYERS
-extern template detail::InvariantLayers<f64> planned_layers();
-extern template detail::SequenceLayers<f64> planned_layers();
-extern template detail::InvariantLayers<f32> planned_layers();
-extern template detail::SequenceLayers<f32> planned_layers();
-extern template detail::InvariantLayers<bf16> planned_layers();
-extern template detail::SequenceLayers<bf16> planned_layers();
+#define PENTAD_COMPILED(Stream) extern template LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> planned_layers();
+PENTAD_FOR_EACH_COMPILED_STREAM(PENTAD_COMPILED)
+#undef PENTAD_COMPILED
 #endif
 
 } // namespace pentad::train

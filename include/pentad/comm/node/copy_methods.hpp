@@ -50,8 +50,8 @@ struct PossibleMethods {
     }
 };
 
-/// Recent timings of exchanges. In each, a rank that all others read from suggests how the next of its kind is made:
-/// all ranks do the same, and none has to ask.
+/// Recent timings of exchanges. In each exchange a rank that all others read from proposes the copy method of the next
+/// one of that kind, so that all ranks agree without a further message.
 class CopyMethods {
     static constexpr int trials = 4; ///< of a method, in a row
 
@@ -63,7 +63,7 @@ class CopyMethods {
             return std::clamp(agreed_[in_segments], possible.first, possible.last);
         }
         void agree(CopyMethod suggestion, bool in_segments) { agreed_[in_segments] = suggestion; }
-        /// What this rank suggests: to try all methods, each a few times, since what it leaves in the caches counts;
+        /// The method that this rank proposes: first each a few times in a row, since the state of the caches matters,
         /// then the fastest. They are tried again after 256, 1024, 4096, ... exchanges, those that were much slower
         /// from 1024 on.
         [[nodiscard]] CopyMethod suggest(PossibleMethods possible, bool in_segments) {
