@@ -323,7 +323,8 @@ std::optional<Steps> train(Options const& options, Training& training,
             validation_loss = validate(options, training, *held_out, rank, step);
             (void)traffic.since_last();
             validating += std::chrono::duration<double>(Clock::now() - began).count();
-            for (std::size_t i = 0; i < waited.size(); ++i) steps.waiting[i] -= waiting()[i] - waited[i];
+            auto const now = waiting();
+            for (std::size_t i = 0; i < now.size(); ++i) steps.waiting[i] -= now[i] - waited[i];
             progress.resume();
         }
         if (log)
@@ -331,7 +332,8 @@ std::optional<Steps> train(Options const& options, Training& training,
                 [&] { log->write(log_line(step, result, validation_loss, tokens / seconds.count(), bytes)); });
     }
     steps.seconds = std::chrono::duration<double>(Clock::now() - start).count() - validating;
-    for (std::size_t i = 0; i < axes.size(); ++i) steps.waiting[i] += waiting()[i];
+    auto const waited = waiting();
+    for (std::size_t i = 0; i < waited.size(); ++i) steps.waiting[i] += waited[i];
     progress.finish();
     return ok && outcome.exchange() ? std::optional(steps) : std::nullopt;
 }
