@@ -26,9 +26,6 @@ std::vector<float> trained(Context<Exec> const& context, int stage) {
     Matrix model{{context, "weight", {256, 64}}};
     observe::counters() = {};
     zero::ParameterStore<f32, Exec> store(context, model, 1, stage, 1 << 20);
-    if (context.communicators().world().rank() == 0)
-        std::printf("stage %d: %lld bytes of optimizer state on a rank\n", stage,
-                    static_cast<long long>(observe::counters()[observe::Memory::optimizer].bytes));
     for (int step = 1; step <= 3; ++step) {
         store.clear_gradients();
         auto const gradient = model.weight.gradient().flat(); // each rank of dp has a summand of its own
@@ -39,6 +36,9 @@ std::vector<float> trained(Context<Exec> const& context, int stage) {
         store.update(step, {.learning_rate = 0.1});
         store.gather();
     }
+    if (context.communicators().world().rank() == 0)
+        std::printf("stage %d: %lld bytes of optimizer state on a rank\n", stage,
+                    static_cast<long long>(observe::counters()[observe::Memory::optimizer].bytes));
     auto const values = model.weight.value().flat();
     return {values.data(), values.data() + values.size()};
 }

@@ -1,4 +1,4 @@
-// What the units make_*.cpp instantiate: a trainer each.
+// What the units make_*.cpp instantiate: the trainers of an element.
 #pragma once
 
 #include "training.hpp"
@@ -52,5 +52,11 @@ class TrainingOf final : public Training {
     pentad::Context<Exec> context_;
     pentad::train::Trainer<Stream, Exec> trainer_;
 };
+
+template <class T>
+std::unique_ptr<Training> make(TrainingSetup const& setup) {
+    if (setup.sequence_parallel) return std::make_unique<TrainingOf<pentad::SequenceStream<T>>>(setup);
+    return std::make_unique<TrainingOf<pentad::InvariantStream<T>>>(setup);
+}
 
 } // namespace train_lm

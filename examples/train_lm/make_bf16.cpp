@@ -1,5 +1,3 @@
 #include "instantiate.hpp"
 
-std::unique_ptr<train_lm::Training> train_lm::make_bf16(TrainingSetup const& setup) {
-    return std::make_unique<TrainingOf<pentad::InvariantStream<pentad::bf16>>>(setup);
-}
+template std::unique_ptr<train_lm::Training> train_lm::make<pentad::bf16>(TrainingSetup const&);

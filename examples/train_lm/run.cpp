@@ -124,9 +124,9 @@ pentad::train::RunSettings make_settings(Options const& o) {
 namespace {
 
 std::unique_ptr<Training> make_training(Options const& options, TrainingSetup const& setup) {
-    if (options.dtype == "f64") return options.sequence_parallel ? make_f64_sequence_parallel(setup) : make_f64(setup);
-    if (options.dtype == "f32") return options.sequence_parallel ? make_f32_sequence_parallel(setup) : make_f32(setup);
-    return options.sequence_parallel ? make_bf16_sequence_parallel(setup) : make_bf16(setup);
+    if (options.dtype == "f64") return make<pentad::f64>(setup);
+    if (options.dtype == "f32") return make<pentad::f32>(setup);
+    return make<pentad::bf16>(setup);
 }
 
 /// As JSON, which has neither NaN nor infinity.
@@ -354,7 +354,7 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
     std::optional<pentad::io::Checkpoint> checkpoint;
     if (!options.weights.empty())
         ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });
-    auto const training = make_training(options, {communicators, data, settings, schedules});
+    auto const training = make_training(options, {communicators, data, settings, schedules, options.sequence_parallel});
     if (checkpoint) ranks.on_all([&] { training->import_weights(*checkpoint); });
 
     Outcome outcome(rank);

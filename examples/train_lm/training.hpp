@@ -37,13 +37,11 @@ struct TrainingSetup {
     pentad::io::TokenData const& data;
     pentad::train::RunSettings settings;
     pentad::train::ProvenSchedules schedules;
+    bool sequence_parallel = false;
 };
 
-std::unique_ptr<Training> make_f64(TrainingSetup const& setup);
-std::unique_ptr<Training> make_f64_sequence_parallel(TrainingSetup const& setup);
-std::unique_ptr<Training> make_f32(TrainingSetup const& setup);
-std::unique_ptr<Training> make_f32_sequence_parallel(TrainingSetup const& setup);
-std::unique_ptr<Training> make_bf16(TrainingSetup const& setup);
-std::unique_ptr<Training> make_bf16_sequence_parallel(TrainingSetup const& setup);
+/// A trainer of the element T: f64, f32 or bf16 (make_*.cpp).
+template <class T>
+std::unique_ptr<Training> make(TrainingSetup const& setup);
 
 } // namespace train_lm

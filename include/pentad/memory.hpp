@@ -5,4 +5,5 @@
 #include <pentad/memory/host_array.hpp>
 #include <pentad/memory/pool.hpp>
 #include <pentad/memory/shared_memory.hpp>
+#include <pentad/memory/strided_copy.hpp>
 #include <pentad/memory/view.hpp>

@@ -1,4 +1,6 @@
 // All device code that training in bf16 with sequence parallelism uses.
-#include "../../examples/train_lm/make_bf16_sequence_parallel.cpp"
+#include "../../examples/train_lm/instantiate.hpp"
+#include "../../lib/compile.hpp"
 
-#include "../../lib/decoder_layers_bf16_sequence.cpp"
+template class train_lm::TrainingOf<pentad::SequenceStream<pentad::bf16>>;
+PENTAD_COMPILE_DECODER_LAYERS(SequenceStream<bf16>)

@@ -1,4 +1,6 @@
 // All device code that training in f32 uses.
-#include "../../examples/train_lm/make_f32.cpp"
+#include "../../examples/train_lm/instantiate.hpp"
+#include "../../lib/compile.hpp"
 
-#include "../../lib/decoder_layers_f32_invariant.cpp"
+template class train_lm::TrainingOf<pentad::InvariantStream<pentad::f32>>;
+PENTAD_COMPILE_DECODER_LAYERS(InvariantStream<f32>)

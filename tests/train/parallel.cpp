@@ -68,9 +68,11 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
     auto& trainer = training.trainer;
     Counted result{};
     result.parameters = held(observe::Memory::parameters) - nothing[0];
-    result.optimizer = held(observe::Memory::optimizer) - nothing[1];
+    trainer.evaluate(1);
+    CHECK(held(observe::Memory::optimizer) == nothing[1]); // which evaluation does not need
 
     trainer.step(1);
+    result.optimizer = held(observe::Memory::optimizer) - nothing[1];
     auto const bytes_of_step = [&](std::int64_t number) {
         observe::ledger().clear();
         trainer.step(number);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/kernels/rows.hpp>
+#include <pentad/memory/copy.hpp>
 
 namespace pentad::kernels {
 
@@ -40,7 +41,7 @@ template <class From, class To, class Exec>
 void convert(Exec const& exec, In<From, 1, Exec> x, Out<To, 1, Exec> y) {
     detail::require_extent("convert", "x", x.extent(0), y.extent(0), "as y");
     if (dry("convert", x, y)) return;
-    if constexpr (std::is_same_v<From, To>) return Kokkos::deep_copy(exec, y, x);
+    if constexpr (std::is_same_v<From, To>) return memory::copy(exec, y.data(), x.data(), y.size() * sizeof(To));
     From const* const in = x.data();
     To* const out = y.data();
     for_each_element(

@@ -6,11 +6,11 @@
 #include <pentad/comm/collectives.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/memory/copy.hpp>
+#include <pentad/memory/strided_copy.hpp>
 #include <pentad/tensor/tensor.hpp>
 
 #include <Kokkos_Core.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -20,43 +20,19 @@ namespace pentad {
 
 namespace detail {
 
-/// The most teams of a launch: as many as an int counts, and a power of two.
-inline constexpr std::size_t most_teams = std::size_t{1} << 30;
-
 /// out[j, i, :] = in[i, j, :] for in of extents [p, q, r].
 template <class Exec, class T>
-void swap_leading(Exec const& exec, T const* in, T* out, std::size_t p, std::size_t q, std::size_t r,
-                  std::size_t most = most_teams) {
-    using Team = Kokkos::TeamPolicy<Exec>;
-    if (auto* const dry = observe::dry_run())
-        return dry->pass("swap_leading", 2.0 * static_cast<double>(p * q * r * sizeof(T)));
-    for (std::size_t first = 0; first < p * q; first += most)
-        Kokkos::parallel_for(
-            "pentad::swap_leading", Team(exec, static_cast<int>(std::min(p * q - first, most)), Kokkos::AUTO),
-            KOKKOS_LAMBDA(typename Team::member_type const& team) {
-                auto const row = first + static_cast<std::size_t>(team.league_rank());
-                T const* const from = in + row * r;
-                T* const to = out + ((row % q) * p + row / q) * r;
-                Kokkos::parallel_for(Kokkos::TeamVectorRange(team, r), [=](std::size_t k) { to[k] = from[k]; });
-            });
+void swap_leading(Exec const& exec, T const* in, T* out, std::size_t p, std::size_t q, std::size_t r) {
+    std::size_t const row = r * sizeof(T);
+    memory::copy("swap_leading", exec, memory::Runs(row).add(q, p * row, row).add(p, row, q * row), out, in);
 }
 
 /// For rows i < p: out[i, :] = in[i, first : first + r] where the rows of `in` and `out` have the given strides.
 template <class Exec, class T>
 void copy_rows(Exec const& exec, T const* in, std::size_t in_stride, T* out, std::size_t out_stride, std::size_t p,
-               std::size_t r, std::size_t most = most_teams) {
-    using Team = Kokkos::TeamPolicy<Exec>;
-    if (auto* const dry = observe::dry_run())
-        return dry->pass("copy_rows", 2.0 * static_cast<double>(p * r * sizeof(T)));
-    for (std::size_t first = 0; first < p; first += most)
-        Kokkos::parallel_for(
-            "pentad::copy_rows", Team(exec, static_cast<int>(std::min(p - first, most)), Kokkos::AUTO),
-            KOKKOS_LAMBDA(typename Team::member_type const& team) {
-                auto const row = first + static_cast<std::size_t>(team.league_rank());
-                T const* const from = in + row * in_stride;
-                T* const to = out + row * out_stride;
-                Kokkos::parallel_for(Kokkos::TeamVectorRange(team, r), [=](std::size_t k) { to[k] = from[k]; });
-            });
+               std::size_t r) {
+    memory::copy("copy_rows", exec, memory::Runs(r * sizeof(T)).add(p, out_stride * sizeof(T), in_stride * sizeof(T)),
+                 out, in);
 }
 
 /// A shard on its way through a plan.

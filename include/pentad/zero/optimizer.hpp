@@ -18,11 +18,7 @@ class AdamW {
     static constexpr bool has_master = !std::is_same_v<T, A>; ///< f32 weights behind bf16 ones
 
     AdamW() = default;
-    AdamW(Context<Exec> const& context, std::size_t extent)
-        : first_(context, {extent}, observe::Memory::optimizer),
-          second_(context, {extent}, observe::Memory::optimizer) {
-        first_.clear();
-        second_.clear();
+    AdamW(Context<Exec> const& context, std::size_t extent) {
         if constexpr (has_master) master_ = Tensor<StateLayout, Exec>(context, {extent}, observe::Memory::optimizer);
     }
 
@@ -34,10 +30,11 @@ class AdamW {
             return weights;
     }
 
-    /// One update; `step` counts from 1. @tparam Gradient must be the layout of the state.
+    /// One update; `step` counts from 1. The first allocates the moments: evaluation has none. @tparam Gradient must be
+    /// the layout of the state.
     template <class Gradient>
     void update(Tensor<with_element_t<StateLayout, T>, Exec> const& weights, Tensor<Gradient, Exec> const& gradient,
-                std::int64_t step, kernels::AdamWSettings const& settings) const {
+                std::int64_t step, kernels::AdamWSettings const& settings) {
         if constexpr (is_partial<Gradient>)
             refuse<Text() << "pentad: a gradient that is still partial cannot be given to the optimizer: redistribute "
                              "it to the layout of the optimizer state first: from "
@@ -45,12 +42,21 @@ class AdamW {
         else if constexpr (!std::is_same_v<Gradient, StateLayout>)
             refuse<Text() << "pentad: the gradient does not have the layout of the optimizer state: "
                           << layout_text<Gradient>.view() << " is not " << layout_text<StateLayout>.view()>();
-        else
+        else {
+            if (first_.empty()) allocate_moments(weights);
             kernels::adamw<T>(weights.context().exec(), weights.flat(), master(weights).flat(), gradient.flat(),
                               first_.flat(), second_.flat(), step, settings);
+        }
     }
 
   private:
+    void allocate_moments(Tensor<with_element_t<StateLayout, T>, Exec> const& weights) {
+        for (auto* const moment : {&first_, &second_}) {
+            *moment = Tensor<StateLayout, Exec>(weights.context(), {weights.size()}, observe::Memory::optimizer);
+            moment->clear();
+        }
+    }
+
     Tensor<StateLayout, Exec> first_, second_, master_;
 };
 

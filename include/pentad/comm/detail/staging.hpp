@@ -5,6 +5,7 @@
 #include <pentad/comm/environment.hpp>
 #include <pentad/memory/copy.hpp>
 #include <pentad/memory/pool.hpp>
+#include <pentad/memory/strided_copy.hpp>
 #include <pentad/observe/dry_run.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -69,7 +70,7 @@ class Staged {
             if (!is_row_major(view)) {
                 packed_ = memory::staging_pool<Space>().take(view.size() * sizeof(T));
                 pointer_ = static_cast<T*>(packed_.data());
-                if (is_sent) Kokkos::deep_copy(exec, contiguous(), view_);
+                if (is_sent) memory::copy("pack", exec, runs(true), pointer_, view_.data());
             }
         exec.fence("pentad: before communication");
         if constexpr (!on_host)
@@ -93,18 +94,21 @@ class Staged {
         if constexpr (!std::is_const_v<typename V::value_type> && !always_contiguous)
             if (pointer_ != view_.data()) {
                 auto const own = exec();
-                Kokkos::deep_copy(own, view_, contiguous());
+                memory::copy("unpack", own, runs(false), const_cast<T*>(view_.data()), pointer_);
                 own.fence("pentad: after communication");
             }
     }
 
   private:
-    using Contiguous = Kokkos::View<typename V::non_const_data_type, Kokkos::LayoutRight, typename V::device_type,
-                                    Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    Contiguous contiguous() const {
-        Kokkos::LayoutRight extents;
-        for (std::size_t i = 0; i < V::rank(); ++i) extents.dimension[i] = view_.extent(i);
-        return Contiguous(pointer_, extents);
+    /// The view's rows, to or from contiguous memory.
+    [[nodiscard]] memory::Runs runs(bool packs) const {
+        memory::Runs result(sizeof(T));
+        std::size_t contiguous = sizeof(T);
+        for (std::size_t d = V::rank(); d-- > 0; contiguous *= view_.extent(d)) {
+            auto const stride = static_cast<std::size_t>(view_.stride(d)) * sizeof(T);
+            result.add(view_.extent(d), packs ? contiguous : stride, packs ? stride : contiguous);
+        }
+        return result;
     }
     using Own = typename V::execution_space;
     Own exec() const { return exec_ ? *exec_ : Own(); }

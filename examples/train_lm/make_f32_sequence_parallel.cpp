@@ -1,5 +1,0 @@
-#include "instantiate.hpp"
-
-std::unique_ptr<train_lm::Training> train_lm::make_f32_sequence_parallel(TrainingSetup const& setup) {
-    return std::make_unique<TrainingOf<pentad::SequenceStream<pentad::f32>>>(setup);
-}

@@ -1,0 +1,14 @@
+// What pentad::decoder_layers compiles for a stream.
+#pragma once
+
+#include <pentad/train/planned.hpp>
+
+#define PENTAD_COMPILE_DECODER_LAYERS(Stream)                                                                          \
+    namespace pentad {                                                                                                 \
+    template LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> train::decoder_layers();                             \
+    template LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> train::planned_layers();                             \
+    template class train::LanguageModel<Stream, Kokkos::DefaultExecutionSpace>;                                        \
+    template planner::PartAccounts train::dry_parts(model::Model const&,                                               \
+                                                    LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> const&,       \
+                                                    std::vector<std::size_t> const&, planner::PartShape const&);       \
+    }
