@@ -37,7 +37,7 @@ struct TrainingSetup {
     pentad::io::TokenData const& data;
     pentad::train::RunSettings settings;
     pentad::train::ProvenSchedules schedules;
-    bool sequence_parallel = false;
+    bool sequence_parallel;
 };
 
 /// A trainer of the element T: f64, f32 or bf16 (make_*.cpp).

@@ -4,11 +4,11 @@
 
 #include <Kokkos_Core.hpp>
 
-#include <array>
 #include <cstddef>
-#include <cstdint>
+#include <functional>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 using namespace pentad;
@@ -40,6 +40,16 @@ TEST_CASE("dimensions that are contiguous in both arrays are one run") {
     CHECK(rows.count() == 21);
     CHECK(rows.alignment() == 4);
     CHECK(memory::Runs(2).add(1, 100, 100).add(3, 2, 4).bytes() == 2);
+}
+
+TEST_CASE("more runs than an int counts are found") {
+    std::size_t const rows = std::size_t{1} << 20, columns = std::size_t{1} << 13;
+    memory::Runs const runs = memory::Runs(1).add(columns, 2, 3).add(rows, 5 * columns, 7 * columns);
+    CHECK(runs.count() == rows * columns);
+    std::size_t to = 0, from = 0;
+    runs.find(900000 * columns + 11, to, from);
+    CHECK(to == 900000 * 5 * columns + 11 * 2);
+    CHECK(from == 900000 * 7 * columns + 11 * 3);
 }
 
 TEST_CASE("300 random arrays are copied between random strides, and nothing beside them is written") {

@@ -5,6 +5,8 @@
 
 #include <support/on_mesh.hpp>
 
+#include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
@@ -75,4 +77,24 @@ TEST_CASE("a mesh that the compiler knows is in the type of tensors, and of what
     using Other = Mesh<Axis<tp, 2>>;
     CHECK_THROWS_WITH_AS((MeshContext<Other, Exec>(communicators, Other())),
                          "the context has another mesh than its communicators", std::invalid_argument);
+}
+
+TEST_CASE("leading dimensions are swapped, and columns cut out") {
+    Exec const exec;
+    Kokkos::View<int*, Exec> const in("in", 2 * 3 * 5 * 7), out("out", in.size()), cut("cut", 2 * 3 * 5);
+    std::vector<int> numbers(in.size());
+    std::iota(numbers.begin(), numbers.end(), 0);
+    auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), in);
+    std::copy(numbers.begin(), numbers.end(), host.data());
+    Kokkos::deep_copy(in, host);
+    pentad::detail::swap_leading(exec, in.data(), out.data(), 6, 5, 7);
+    pentad::detail::copy_rows(exec, in.data() + 2, 7, cut.data(), 1, 30, 1);
+    exec.fence();
+    auto const swapped = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), out);
+    auto const column = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), cut);
+    for (int i = 0; i < 6; ++i)
+        for (int j = 0; j < 5; ++j) {
+            for (int k = 0; k < 7; ++k) CHECK(swapped((j * 6 + i) * 7 + k) == (i * 5 + j) * 7 + k);
+            CHECK(column(i * 5 + j) == (i * 5 + j) * 7 + 2);
+        }
 }

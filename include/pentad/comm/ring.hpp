@@ -5,6 +5,7 @@
 
 #include <pentad/comm/rooted.hpp>
 #include <pentad/layout/element.hpp>
+#include <pentad/memory/strided_copy.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -59,27 +60,23 @@ auto box_of(V const& view, Box const& box) {
                            Kokkos::ALL);
 }
 
-/// y = x, or y += x, added in accumulators, for two Views [rows, columns, depth] whose depth is contiguous.
+/// y += x, added in accumulators, for two Views [rows, columns, depth] whose depth is contiguous.
 template <class Exec, class Y, class X>
-void combine(Exec const& exec, Y const& y, X const& x, bool add) {
+void add(Exec const& exec, Y const& y, X const& x) {
     using Team = Kokkos::TeamPolicy<Exec>;
     using T = typename Y::value_type;
     using A = accumulator_t<T>;
     std::size_t const columns = y.extent(1), depth = y.extent(2);
     if (y.size() == 0) return;
-    if (auto* const dry = observe::dry_run())
-        return dry->pass("ring", (add ? 3.0 : 2.0) * static_cast<double>(y.size() * sizeof(T)));
+    if (auto* const dry = observe::dry_run()) return dry->pass("ring", 3.0 * static_cast<double>(y.size() * sizeof(T)));
     Kokkos::parallel_for(
         "pentad::ring", Team(exec, static_cast<int>(y.extent(0) * columns), Kokkos::AUTO),
         KOKKOS_LAMBDA(typename Team::member_type const& team) {
             auto const row = static_cast<std::size_t>(team.league_rank());
             T* const to = &y(row / columns, row % columns, 0);
             T const* const from = &x(row / columns, row % columns, 0);
-            if (add)
-                Kokkos::parallel_for(Kokkos::TeamVectorRange(team, depth),
-                                     [=](std::size_t i) { to[i] = T(A(to[i]) + A(from[i])); });
-            else
-                Kokkos::parallel_for(Kokkos::TeamVectorRange(team, depth), [=](std::size_t i) { to[i] = from[i]; });
+            Kokkos::parallel_for(Kokkos::TeamVectorRange(team, depth),
+                                 [=](std::size_t i) { to[i] = T(A(to[i]) + A(from[i])); });
         });
 }
 
@@ -142,7 +139,8 @@ void ring_all_gather(Exec const& exec, Communicator const& comm, V const& in, V 
         ring.send(i, in, pieces.at(i));
     }
     Box const mine = pieces.all(ring.back(0) * columns);
-    detail::combine(exec, detail::box_of(out, mine), in, false);
+    auto const own = detail::box_of(out, mine);
+    memory::copy("ring", exec, memory::runs_between(own, in), own.data(), in.data());
     use(mine);
     for (std::size_t step = 1; step < n; ++step)
         for (std::size_t i = 0; i < pieces.count(); ++i) {
@@ -174,7 +172,7 @@ void ring_reduce_scatter(Exec const& exec, Communicator const& comm, V const& in
             make(there);
             if (step > 0) {
                 ring.await(i);
-                detail::combine(exec, detail::box_of(in, there), detail::box_of(out, pieces.at(i)), true);
+                detail::add(exec, detail::box_of(in, there), detail::box_of(out, pieces.at(i)));
                 exec.fence("pentad: before the next piece lands");
                 ring.receive(i, out, pieces.at(i));
             }
@@ -184,7 +182,7 @@ void ring_reduce_scatter(Exec const& exec, Communicator const& comm, V const& in
     make(pieces.all(first));
     for (std::size_t i = 0; i < pieces.count(); ++i) {
         ring.await(i);
-        detail::combine(exec, detail::box_of(out, pieces.at(i)), detail::box_of(in, pieces.at(i, first)), true);
+        detail::add(exec, detail::box_of(out, pieces.at(i)), detail::box_of(in, pieces.at(i, first)));
     }
     ring.finish();
 }

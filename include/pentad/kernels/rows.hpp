@@ -26,9 +26,7 @@
 
 namespace pentad::kernels {
 
-/// True where kernels of this execution space run on the host's cores: a thread a row. Elsewhere: a team a row.
-template <class Exec>
-inline constexpr bool runs_on_host = std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>;
+using memory::runs_on_host; // there a thread takes a row, elsewhere a team
 
 /// What a kernel reads and what it writes. Exec comes from the execution space instance and T is named by the caller
 /// (rms_norm_forward<f32>(exec, ...)), so that any View which converts can be given: managed, mutable, a column range.

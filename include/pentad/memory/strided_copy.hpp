@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/memory/copy.hpp>
+#include <pentad/memory/view.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -22,13 +23,14 @@ class Runs {
     /// Adds a dimension outside of those that are there; strides in bytes. Dimensions that are contiguous in both
     /// become one. At most 8 that are not.
     Runs& add(std::size_t extent, std::size_t to_stride, std::size_t from_stride) {
-        count_ *= extent;
         if (extent == 1) return *this;
         if (rank_ == 0 && to_stride == bytes_ && from_stride == bytes_) {
             bytes_ *= extent;
-            count_ /= extent > 0 ? extent : 1;
-        } else if (rank_ > 0 && to_stride == to_[rank_ - 1] * extents_[rank_ - 1] &&
-                   from_stride == from_[rank_ - 1] * extents_[rank_ - 1]) {
+            return *this;
+        }
+        count_ *= extent;
+        if (rank_ > 0 && to_stride == to_[rank_ - 1] * extents_[rank_ - 1] &&
+            from_stride == from_[rank_ - 1] * extents_[rank_ - 1]) {
             extents_[rank_ - 1] *= extent;
         } else {
             extents_[rank_] = extent;
@@ -65,6 +67,18 @@ class Runs {
     int rank_ = 0;
     std::size_t extents_[max_rank_], to_[max_rank_], from_[max_rank_];
 };
+
+/// The copy y = x of two Views of the same extents.
+template <class Y, class X>
+Runs runs_between(Y const& y, X const& x) {
+    constexpr std::size_t bytes = sizeof(typename Y::value_type);
+    static_assert(bytes == sizeof(typename X::value_type) && Y::rank() == X::rank());
+    Runs runs(bytes);
+    for (std::size_t d = Y::rank(); d-- > 0;)
+        runs.add(y.extent(d), static_cast<std::size_t>(y.stride(d)) * bytes,
+                 static_cast<std::size_t>(x.stride(d)) * bytes);
+    return runs;
+}
 
 namespace detail {
 
@@ -111,10 +125,11 @@ struct alignas(16) SixteenBytes {
 /// `name`.
 template <class Exec>
 void copy(char const* name, Exec const& exec, Runs const& runs, void* to, void const* from) {
-    if (detail::dry(name, 2 * runs.count() * runs.bytes()) || runs.count() * runs.bytes() == 0) return;
+    std::size_t const bytes = runs.count() * runs.bytes();
+    if (detail::dry(name, 2 * bytes) || bytes == 0) return;
     auto* const target = static_cast<std::byte*>(to);
     auto const* const source = static_cast<std::byte const*>(from);
-    if constexpr (std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>) {
+    if constexpr (runs_on_host<Exec>) {
         detail::copy_runs_on_host(name, exec, runs, target, source);
     } else {
         auto const addresses = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);

@@ -5,6 +5,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
+#include <type_traits>
 
 namespace pentad {
 
@@ -23,5 +24,12 @@ struct PointerChain<T, 0> {
 template <class T, int Rank, class Space = Kokkos::DefaultExecutionSpace>
 using View = Kokkos::View<typename detail::PointerChain<T, Rank>::type, Kokkos::LayoutRight,
                           Kokkos::Device<Space, typename Space::memory_space>, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+namespace memory {
+/// True where kernels of this execution space run on the host's cores.
+template <class Exec>
+inline constexpr bool runs_on_host = std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>;
+
+} // namespace memory
 
 } // namespace pentad
