@@ -365,6 +365,24 @@ TEST_CASE("scores far apart neither overflow nor lose the maximum") {
     CHECK(distance(a.o, expected.o) <= 1e-6);
 }
 
+TEST_CASE_TEMPLATE("a score that rounding lifts above its log-sum-exp has probability 1", T, f64, f32) {
+    for (auto path : {Path::automatic, Path::device}) {
+        Shape const s{1, 3, 1, 1, 1, 8, {}};
+        Attention<T> a(s);
+        a.forward(path);
+        for (double const lifted : {30.0, 200.0, 3000.0}) {
+            Kokkos::deep_copy(a.lse, static_cast<T>(-lifted));
+            a.dv.fill(0.0);
+            a.backward({{0, 1}}, path);
+            for (i64 d = 0; d < s.head_dim; ++d) {
+                double sum = 0;
+                for (i64 i = 0; i < s.seq_q; ++i) sum += a.d_o(0, i, 0, d);
+                CHECK(a.dv(0, 0, 0, d) == doctest::Approx(sum).epsilon(1e-5));
+            }
+        }
+    }
+}
+
 TEST_CASE("a NaN in the input is not lost") {
     Attention<f32> a({1, 70, 70, 1, 1, 16, {true, 0, 0}});
     a.k.set(0, 30, 0, 3, std::numeric_limits<double>::quiet_NaN());

@@ -160,4 +160,21 @@ inline void remove_temporaries_on_signals() {
     }
 }
 
+/// As long as it lives, a signal to this thread waits, and to those that it starts.
+class HeldSignal {
+  public:
+    explicit HeldSignal(int signal) {
+        sigset_t held;
+        ::sigemptyset(&held);
+        ::sigaddset(&held, signal);
+        (void)::pthread_sigmask(SIG_BLOCK, &held, &before_);
+    }
+    HeldSignal(HeldSignal const&) = delete;
+    HeldSignal& operator=(HeldSignal const&) = delete;
+    ~HeldSignal() { (void)::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  private:
+    sigset_t before_{};
+};
+
 } // namespace pentad::io

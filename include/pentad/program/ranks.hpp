@@ -115,9 +115,13 @@ int run_on_ranks(std::string_view program, int argc, char** argv, Body&& body) {
     ignore_file_size_signal();
     std::optional<Ranks> ranks;
     try {
-        io::remove_temporaries_on_signals(); // before MPI starts, as libraries below it have handlers that go on
-        ranks.emplace(program, argc, argv);
-        io::remove_temporaries_on_signals(); // and after, as it may have set its own
+        io::remove_temporaries_on_signals();
+        {
+            // While MPI starts, UCX below it sets a handler of its own, which would swallow the signal.
+            io::HeldSignal const hangup(SIGHUP);
+            ranks.emplace(program, argc, argv);
+            io::remove_temporaries_on_signals(); // again, as MPI may have set its own
+        }
         ranks->require_alike();
         return flushed(program, body(*ranks));
     } catch (Ending const& ending) {

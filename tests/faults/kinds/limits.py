@@ -75,9 +75,9 @@ def cgroup(t):
     try:
         file = next(path for path in (folder / "memory.max", folder / "memory.limit_in_bytes") if path.exists())
         large = t.chance(0.6)
-        limit = t.random.choice((256, 512, 1024)) if large else 300
+        limit = (t.random.choice((256, 512, 1024)) if large else 300) * (6 if t.world.sanitized else 1)  # of which a sanitizer takes most
         file.write_text(str(limit * MIB))
-        t.label = "train_lm: " + ("more memory than the control group has" if large else "a control group of 300 MiB")
+        t.label = "train_lm: " + ("more memory than the control group has" if large else f"a control group of {limit} MiB")
         arguments = large_line(t) if large else programs.as_arguments(programs.SMALL.items())
         ended = t.run("train_lm", arguments, t.random.choice((1, 1, 2)), cgroup=folder)
         if large:

@@ -14,7 +14,7 @@ namespace pentad::kernels::detail {
 /// The probability with which query i sees key j. lse = -infinity marks a query that saw nothing.
 template <class Acc>
 KOKKOS_FUNCTION Acc device_probability(Acc score, Acc lse) {
-    return lse == -Kokkos::Experimental::infinity_v<Acc> ? Acc(0) : Kokkos::exp(score - lse);
+    return lse == -Kokkos::Experimental::infinity_v<Acc> ? Acc(0) : score > lse ? Acc(1) : Kokkos::exp(score - lse);
 }
 
 template <class Exec, class T>

@@ -34,7 +34,8 @@ void softmax_backward(int keys, Acc* scores, Acc* d_scores, Acc const* visible, 
         for (int q = 0; q < tile_queries; q += width) {
             Acc* const score = scores + key * tile_queries + q;
             Acc* const d_score = d_scores + key * tile_queries + q;
-            Vector<Acc> probability = exp2<Acc>(load(score) - load(lse + q));
+            // Rounding lifts a huge score above its lse; a probability is at most 1.
+            Vector<Acc> probability = exp2<Acc>(smaller<Vector<Acc>>(Vector<Acc>{}, load(score) - load(lse + q)));
             if constexpr (masked)
                 probability = broadcast(static_cast<Acc>(key)) < load(visible + q) ? probability : Vector<Acc>{};
             store(score, probability);

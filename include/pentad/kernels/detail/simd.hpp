@@ -70,6 +70,10 @@ template <class V>
 inline V larger(V const& a, V const& b) {
     return a > b ? a : b;
 }
+template <class V>
+inline V smaller(V const& a, V const& b) {
+    return a < b ? a : b;
+}
 
 /// Constants of 2^x: the exponent's place, and 2^x on [-1/2, 1/2] as a polynomial interpolated at Chebyshev nodes
 /// (relative errors 2.5e-9 and 4e-18, below the rounding of the type), highest power first.
