@@ -2,6 +2,7 @@
 #include "flags.hpp"
 #include "model_file.hpp"
 #include "options.hpp"
+#include "rules.hpp"
 #include "sample_text.hpp"
 
 #include <pentad/comm/environment.hpp>

@@ -1,10 +1,12 @@
 // The flags of train_lm as one table: the parser, the help, the checks and the suggestions all read it.
-// Private to options.cpp, checks.cpp and file_checks.cpp.
+// Private to the units of train_lm_options.
 #pragma once
 
 #include "options.hpp"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -58,6 +60,12 @@ struct Flag {
         value;
 };
 
+/// A visitor of Flag::value, of one lambda for each kind.
+template <class... Cases>
+struct Overloaded : Cases... {
+    using Cases::operator()...;
+};
+
 /// The flags between two headings of the help.
 struct FlagGroup {
     std::string_view heading;
@@ -68,6 +76,15 @@ std::span<FlagGroup const> flag_groups();
 /// The flag of this name, or none.
 Flag const* find_flag(std::string_view name);
 Flag const& flag_of(Integer member);
+template <class Number>
+std::string number_text(Number value) {
+    std::array<char, 32> text{};
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+inline std::string number_text(std::optional<std::int64_t> value) { return value ? number_text(*value) : ""; }
+
+/// "a, b"
+std::string joined(std::span<std::string_view const> words);
 /// Its value as one would write it.
 std::string value_text(Flag const& flag, Options const& options);
 /// "--heads 6"
@@ -109,8 +126,10 @@ struct Conclusion {
 /// Checks and repairs the options.
 Conclusion conclude(Options options, Complaint complaint, int ranks);
 
-/// Whether the numbers break no rule.
-bool obeys_rules(Options const& options);
+/// What is wrong with the choice of a schedule, mended by the nearest chunks, or slices, or by 1F1B.
+void mend_schedule(Options& options, Complaint& complaint);
+/// --stages, mended by a deal as even as can be; of a schedule in a file when that has been read.
+void mend_stages(Options& options, std::int64_t count, Complaint& complaint);
 /// What a schedule in a file says against the rest of the command line.
 std::optional<std::string> check_schedule_file(Options const& options);
 

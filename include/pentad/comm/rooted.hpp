@@ -51,16 +51,6 @@ template <class Exec, class V>
 void broadcast(Exec const& exec, Communicator const& comm, V const& view, int root) {
     (void)detail::broadcast(detail::Form::block, exec, comm, view, root);
 }
-/// The text of `root`, on every rank.
-inline std::string broadcast(Communicator const& comm, std::string text, int root) {
-    using Memory = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-    Kokkos::DefaultHostExecutionSpace const exec;
-    auto size = static_cast<i64>(text.size());
-    broadcast(exec, comm, Kokkos::View<i64*, Kokkos::HostSpace, Memory>(&size, 1), root);
-    text.resize(static_cast<std::size_t>(size));
-    if (size > 0) broadcast(exec, comm, Kokkos::View<char*, Kokkos::HostSpace, Memory>(text.data(), text.size()), root);
-    return text;
-}
 
 /// The root's `view` becomes the sum (maximum, log-sum-exp) over the group; the other ranks' views stay as they are.
 template <class Exec, class V>

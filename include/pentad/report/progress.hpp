@@ -38,8 +38,9 @@ class Progress {
         double const rate = seconds > 0 ? tokens_per_step_ / seconds : 0;
         rate_ = rate_ == 0 ? rate : 0.8 * rate_ + 0.2 * rate;
         double const left = rate_ > 0 ? static_cast<double>(steps_ - step) * tokens_per_step_ / rate_ : 0;
-        if (style_ == Style::lines) print_line(step, loss, rate, left);
-        if (style_ == Style::bar) print_bar(step, loss, left, now);
+        std::string const rest = step < steps_ ? "  " + duration(left) + " left" : "";
+        if (style_ == Style::lines) print_line(step, loss, rate, rest);
+        if (style_ == Style::bar) print_bar(step, loss, rest, now);
     }
 
     /// Something else came between the steps: the next one begins now.
@@ -62,19 +63,18 @@ class Progress {
         return text.data();
     }
 
-    void print_line(std::int64_t step, double loss, double rate, double left) {
-        std::fprintf(output_, "step %lld/%lld  loss %s  %s tokens/s  %s left\n", static_cast<long long>(step),
-                     static_cast<long long>(steps_), loss_text(loss).c_str(), count(rate).c_str(),
-                     duration(left).c_str());
+    void print_line(std::int64_t step, double loss, double rate, std::string const& rest) {
+        std::fprintf(output_, "step %lld/%lld  loss %s  %s tokens/s%s\n", static_cast<long long>(step),
+                     static_cast<long long>(steps_), loss_text(loss).c_str(), count(rate).c_str(), rest.c_str());
         std::fflush(output_);
     }
 
-    void print_bar(std::int64_t step, double loss, double left, Clock::time_point now) {
+    void print_bar(std::int64_t step, double loss, std::string const& rest, Clock::time_point now) {
         // A terminal is slow and an eye slower: 20 pictures a second, and the last one.
         if (bar_shown_ && step < steps_ && now - drawn_ < std::chrono::milliseconds(50)) return;
         drawn_ = now;
         std::string const numbers = " " + std::to_string(step) + "/" + std::to_string(steps_) + "  loss " +
-                                    loss_text(loss) + "  " + count(rate_) + " tokens/s  " + duration(left) + " left";
+                                    loss_text(loss) + "  " + count(rate_) + " tokens/s" + rest;
         std::size_t const room = columns_of(output_);
         std::string line = "\r";
         // One column stays free: some terminals go to the next line when the last is written.

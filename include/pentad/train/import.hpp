@@ -1,7 +1,7 @@
 // Weights from a checkpoint: each rank reads the parts that it holds, whatever the mesh on which they were trained.
 #pragma once
 
-#include <pentad/comm/rooted.hpp>
+#include <pentad/comm/broadcast_text.hpp>
 #include <pentad/io/checkpoint.hpp>
 #include <pentad/io/tensor_box.hpp>
 #include <pentad/layers/parameter.hpp>
@@ -77,7 +77,7 @@ void import_weights(Context<Exec> const& context, Model& model, Store& store, st
             checkpoint.refusal(expected, [](std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); })
                 .value_or("");
     }
-    refusal = comm::broadcast(communicators.world(), std::move(refusal), 0);
+    refusal = comm::broadcast_text(communicators.world().handle(), std::move(refusal), 0);
     if (!refusal.empty()) throw std::invalid_argument(refusal);
 
     std::vector<A> host;

@@ -2,7 +2,7 @@
 // as their layouts say, clipping, AdamW, evaluation.
 #pragma once
 
-#include <pentad/comm/rooted.hpp>
+#include <pentad/comm/broadcast_text.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/train/balance.hpp>
@@ -216,7 +216,7 @@ class Trainer final : private StageOwner {
             own += (stage == model_.stages().front() ? " on rank " + std::to_string(rank) + " (stage " : ", ") +
                    std::to_string(stage);
         own += ")";
-        return comm::broadcast(world, std::move(own), rank);
+        return comm::broadcast_text(world.handle(), std::move(own), rank);
     }
 
     void use_version(int stage, int version) override { store_.use_version(stage, static_cast<std::size_t>(version)); }

@@ -1,0 +1,163 @@
+// What the command line says of the pipeline: the schedule, its file and the layers of each stage.
+#include "flags.hpp"
+#include "options.hpp"
+#include "rules.hpp"
+
+#include <pentad/io/schedule_file.hpp>
+#include <pentad/pipeline/generators.hpp>
+#include <pentad/pipeline/validator.hpp>
+#include <pentad/train/stages.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace train_lm {
+
+namespace {
+
+using O = Options;
+
+pentad::pipeline::GeneratorOptions generator_options(O const& o) {
+    return {.ranks = static_cast<int>(o.extent("pp")),
+            .micro_batches = static_cast<int>(o.micro_batches),
+            .chunks = static_cast<int>(o.chunks),
+            .slices = static_cast<int>(o.slices)};
+}
+
+std::string list_text(std::vector<std::size_t> const& numbers) {
+    std::string list;
+    for (auto const number : numbers) list += (list.empty() ? "" : ",") + std::to_string(number);
+    return list;
+}
+
+} // namespace
+
+void mend_schedule(O& o, Complaint& complaint) {
+    if (!o.schedule_file.empty()) {
+        if (!o.schedule_given) return;
+        complaint.must_leave_out = !complaint.reason.empty();
+        complaint.add("--schedule-file " + o.schedule_file +
+                          " says all of the schedule: leave out --schedule, --chunks and --slices",
+                      "--schedule-file");
+        o.schedule_given = false;
+        return;
+    }
+    auto const why = pentad::pipeline::undefined(o.schedule, generator_options(o));
+    if (!why.empty()) {
+        auto const works = [](O const& candidate) {
+            return pentad::pipeline::undefined(candidate.schedule, generator_options(candidate)).empty();
+        };
+        std::optional<O> mended;
+        for (std::string_view const more : {"interleaved-1f1b", "terapipe"}) { // 1F1B with chunks, and with slices
+            O other = o;
+            other.schedule = more;
+            if (o.schedule != "1f1b" || mended || !works(other)) continue;
+            complaint.add("--schedule " + why, "--schedule");
+            mended = other;
+        }
+        if (!mended && (mended = nearest(o, &O::chunks, works))) complaint.add("--schedule " + why, "--chunks");
+        if (!mended && (mended = nearest(o, &O::slices, works))) complaint.add("--schedule " + why, "--slices");
+        if (mended) {
+            o = std::move(*mended);
+        } else {
+            complaint.add("--schedule " + why, "--schedule");
+            if (o.chunks > 1) complaint.add("", "--chunks");
+            if (o.slices > 1) complaint.add("", "--slices");
+            o.schedule = "1f1b";
+            o.chunks = std::min<std::int64_t>(o.chunks, 1);
+            o.slices = 1;
+        }
+    }
+    bool const updates_often =
+        o.schedule == "pipedream"
+            ? o.micro_batches > 1
+            : o.schedule == "pipedream-2bw" && pentad::pipeline::detail::updates_of_2bw(generator_options(o)) > 1;
+    if (!updates_often) return;
+    std::string const own = "--schedule " + o.schedule + " updates each stage on its own";
+    if (o.clip > 0) {
+        complaint.add(own + ", so that the norm of all gradients, which --clip limits, is not known", "--clip");
+        o.clip = 0;
+    }
+    if (o.tie_embeddings) complaint.add(own + ": its two ends cannot share --tie-embeddings", "--schedule");
+    if (o.tie_embeddings) o.schedule = "1f1b";
+}
+
+void mend_stages(O& o, std::int64_t count, Complaint& complaint) {
+    if (o.stages.empty() || o.stages == "balanced") return;
+    auto const layers = stage_layers(o.stages);
+    std::size_t sum = 0;
+    for (auto const number : layers.value_or(std::vector<std::size_t>{})) sum += number;
+    std::string why;
+    if (!layers)
+        why = " is neither a list of numbers nor balanced";
+    else if (layers->size() != static_cast<std::size_t>(count))
+        why = " is for " + std::to_string(layers->size()) + " stages, and the pipeline has " + text(count);
+    else if (sum != static_cast<std::size_t>(o.layers))
+        why = " is of " + std::to_string(sum) + " layers, and the model has " + text(o.layers);
+    if (why.empty()) return;
+    complaint.add("--stages " + o.stages + why, "--stages");
+    auto const stages = static_cast<std::size_t>(count), all = static_cast<std::size_t>(o.layers);
+    std::vector<std::size_t> even(stages);
+    for (std::size_t i = 0; i < stages; ++i) even[i] = all * (i + 1) / stages - all * i / stages;
+    o.stages = list_text(even);
+}
+
+std::optional<std::string> check_schedule_file(O const& o) {
+    if (o.schedule_file.empty()) return std::nullopt;
+    std::string const flag = "--schedule-file " + o.schedule_file;
+    try {
+        auto const schedule = make_schedule(o);
+        if (auto const verdict = pentad::pipeline::validate(schedule); verdict.refusal)
+            return flag + ": " + verdict.refusal->message();
+        pentad::train::RunSettings settings;
+        settings.model.ties_embeddings = o.tie_embeddings;
+        settings.micro_batches = static_cast<std::size_t>(o.micro_batches);
+        settings.seq = static_cast<std::size_t>(o.seq);
+        settings.clip = o.clip;
+        if (auto const why = pentad::train::misfit(schedule, settings, static_cast<int>(o.extent("pp"))); !why.empty())
+            return flag + " " + why +
+                   (schedule.micro_batches != o.micro_batches ? ": try --micro-batches " + text(schedule.micro_batches)
+                    : schedule.updates > 1 && o.clip > 0      ? ": try --clip 0"
+                                                              : "");
+        if (schedule.recomputes && o.recompute) return flag + " says what is computed again: leave out --recompute";
+        O sliced = o;
+        sliced.slices = schedule.slices;
+        if (auto const fault = first_fault(sliced)) return flag + ": " + fault->reason;
+        if (o.stages.empty() && !divides(schedule.stages(), o.layers))
+            return given(&O::layers, o) + " is not divisible by the " + text(schedule.stages()) + " stages of " + flag +
+                   ": say how many each has with --stages";
+        O stages = o;
+        Complaint complaint;
+        mend_stages(stages, schedule.stages(), complaint);
+        if (!complaint.reason.empty()) return complaint.reason + ": try --stages " + stages.stages;
+    } catch (std::exception const& error) {
+        return std::string("--schedule-file: ") + error.what();
+    }
+    return std::nullopt;
+}
+
+std::vector<std::string_view> schedule_names() {
+    std::vector<std::string_view> names;
+    for (auto const& generator : pentad::pipeline::generators) names.push_back(generator.name);
+    return names;
+}
+
+std::int64_t Options::stage_count() const {
+    auto const* generator = pentad::pipeline::find_generator(schedule);
+    std::int64_t const least = generator == nullptr ? 1 : generator->least_chunks;
+    return product({extent("pp"), chunks == 0 ? least : chunks});
+}
+
+pentad::pipeline::Schedule make_schedule(Options const& options) {
+    return options.schedule_file.empty() ? pentad::pipeline::generate(options.schedule, generator_options(options))
+                                         : pentad::io::read_schedule(options.schedule_file);
+}
+
+} // namespace train_lm

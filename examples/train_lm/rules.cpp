@@ -1,0 +1,246 @@
+#include "rules.hpp"
+
+#include "flags.hpp"
+#include "options.hpp"
+
+#include <pentad/model/batch_shape.hpp>
+#include <pentad/model/parts.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace train_lm {
+
+namespace {
+
+/// Something that has to hold, and the flag to change where it does not. Rules are asked thousands of times in the
+/// search for a value that works, also about numbers that break others of them: none divides by zero or overflows.
+struct Rule {
+    Integer flag;
+    bool (*holds)(Options const&);
+    std::string (*reason)(Options const&);
+};
+
+using O = Options;
+
+std::string indivisible(Integer member, O const& o, std::string const& by) {
+    return given(member, o) + " is not divisible by " + by;
+}
+std::string axis(std::string_view name, O const& o) { return std::string(name) + " = " + text(o.extent(name)); }
+
+pentad::model::BatchShape batch_shape(O const& o) {
+    using pentad::model::NamedProduct;
+    auto seq_axes = NamedProduct().times("cp", o.extent("cp"));
+    if (o.sequence_parallel) seq_axes.times("tp", o.extent("tp"));
+    return {.batch = o.batch,
+            .micro_batches = o.micro_batches,
+            .seq = o.seq,
+            .slices = o.slices,
+            .batch_axes = NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep")),
+            .seq_axes = seq_axes,
+            .zigzag = o.zigzag};
+}
+/// What the library says of a number, of the flag that sets it.
+std::string of_flag(Integer member, O const& o, std::optional<pentad::model::Indivisible> const& refused) {
+    std::string const flag = refused->cut == pentad::model::Cut::zigzag              ? " (--zigzag)"
+                             : refused->cut == pentad::model::Cut::sequence_parallel ? " (--sequence-parallel on)"
+                                                                                     : "";
+    return given(member, o) + " " + refused->why() + flag;
+}
+
+/// Whether the user says which layers are where; a file may.
+bool has_own_stages(O const& o) { return !o.stages.empty() || !o.schedule_file.empty(); }
+
+double parameters(O const& o) {
+    auto const real = [](std::int64_t number) { return static_cast<double>(number); };
+    double const head_dim = real(o.hidden) / std::max(real(o.heads), 1.0);
+    double const attention = 2 * real(o.hidden) * (real(o.hidden) + head_dim * real(o.kv_heads));
+    double const ffn = 3 * real(o.hidden) * real(o.ffn) * std::max(real(o.experts), 1.0);
+    return real(o.layers) * (attention + ffn) + 2 * real(o.vocab) * real(o.hidden);
+}
+constexpr double most_parameters = 0x1p42;
+constexpr std::int64_t most_tokens = std::int64_t{1} << 36;
+
+/// The width of dense blocks beside blocks with experts, which have that of --ffn; else that.
+std::int64_t other_width(O const& o) {
+    if (!o.described || o.experts == 0) return o.ffn;
+    for (std::size_t i = 0; i < o.described->blocks.size(); ++i)
+        if (auto const* mlp = o.described->find<pentad::model::GatedMlp>(i))
+            return static_cast<std::int64_t>(mlp->width);
+    return o.ffn;
+}
+/// Whether a flag is a size that --model says.
+constexpr std::array rules{
+    Rule{&O::layers, [](O const& o) { return has_own_stages(o) || divides(o.stage_count(), o.layers); },
+         [](O const& o) {
+             return indivisible(&O::layers, o,
+                                o.stage_count() == o.extent("pp")
+                                    ? axis("pp", o)
+                                    : "pp x chunks = " + text(o.extent("pp")) + " x " +
+                                          text(o.stage_count() / o.extent("pp")) + " = " + text(o.stage_count()));
+         }},
+    Rule{&O::heads, [](O const& o) { return divides(o.extent("tp"), o.heads); },
+         [](O const& o) { return indivisible(&O::heads, o, axis("tp", o)); }},
+    Rule{&O::kv_heads, [](O const& o) { return divides(o.kv_heads, o.heads); },
+         [](O const& o) { return given(&O::kv_heads, o) + " does not divide " + given(&O::heads, o); }},
+    Rule{&O::kv_heads,
+         [](O const& o) { return divides(o.extent("tp"), o.kv_heads) || divides(o.kv_heads, o.extent("tp")); },
+         [](O const& o) { return given(&O::kv_heads, o) + " and " + axis("tp", o) + ": neither divides the other"; }},
+    Rule{&O::hidden, [](O const& o) { return o.described || divides(o.heads, o.hidden); },
+         [](O const& o) { return indivisible(&O::hidden, o, given(&O::heads, o)); }},
+    Rule{&O::hidden,
+         [](O const& o) {
+             return o.described || o.heads < 1 || !divides(o.heads, o.hidden) || o.hidden / o.heads % 2 == 0;
+         },
+         [](O const& o) {
+             return given(&O::hidden, o) + " over " + given(&O::heads, o) + " gives heads of " +
+                    text(o.hidden / o.heads) + ", and rotary embedding turns pairs";
+         }},
+    Rule{&O::ffn, [](O const& o) { return divides(o.extent("tp"), o.ffn); },
+         [](O const& o) { return indivisible(&O::ffn, o, axis("tp", o)); }},
+    Rule{&O::ffn, [](O const& o) { return divides(o.extent("tp"), other_width(o)); },
+         [](O const& o) {
+             return "intermediate_size " + text(other_width(o)) + " is not divisible by " + axis("tp", o);
+         }},
+    Rule{&O::experts, [](O const& o) { return o.experts < 1 || divides(o.extent("ep"), o.experts); },
+         [](O const& o) { return indivisible(&O::experts, o, axis("ep", o)); }},
+    Rule{&O::top_k, [](O const& o) { return o.experts < 1 || o.top_k <= o.experts; },
+         [](O const& o) { return given(&O::top_k, o) + " is more than " + given(&O::experts, o); }},
+    Rule{&O::moe_every, [](O const& o) { return o.experts < 1 || o.moe_every <= o.layers; },
+         [](O const& o) {
+             return given(&O::moe_every, o) + " is more than " + given(&O::layers, o) +
+                    ", so that no layer has experts";
+         }},
+    Rule{&O::vocab, [](O const& o) { return !o.tokens.empty() || o.vocab >= 256; },
+         [](O const& o) { return given(&O::vocab, o) + " is less than the 256 bytes of text"; }},
+    Rule{&O::batch, [](O const& o) { return !batch_shape(o).refused_batch(); },
+         [](O const& o) { return of_flag(&O::batch, o, batch_shape(o).refused_batch()); }},
+    Rule{&O::seq, [](O const& o) { return !batch_shape(o).refused_seq(); },
+         [](O const& o) { return of_flag(&O::seq, o, batch_shape(o).refused_seq()); }},
+    Rule{&O::seq, [](O const& o) { return !batch_shape(o).refused_seq_over_all(); },
+         [](O const& o) { return of_flag(&O::seq, o, batch_shape(o).refused_seq_over_all()); }},
+    Rule{&O::batch, [](O const& o) { return product({o.batch, o.seq}) <= most_tokens; },
+         [](O const& o) {
+             return given(&O::batch, o) + " x " + given(&O::seq, o) + " is more than " + text(most_tokens) +
+                    " tokens in a step";
+         }},
+};
+
+/// The limits of each flag, as rules of the table.
+bool in_range(IntegerValue const& value, O const& o) {
+    return o.*value.member >= value.least && o.*value.member <= value.most;
+}
+
+std::vector<IntegerValue> const& integer_values() {
+    static std::vector<IntegerValue> const values = [] {
+        std::vector<IntegerValue> found;
+        for (FlagGroup const& group : flag_groups())
+            for (Flag const& flag : group.flags)
+                if (auto const* value = std::get_if<IntegerValue>(&flag.value)) found.push_back(*value);
+        return found;
+    }();
+    return values;
+}
+
+/// The rules that are broken, a bit each: the ranges, the table above, the size of the model.
+using Broken = std::uint64_t;
+
+Broken broken_rules(O const& o) {
+    Broken broken = 0;
+    Broken bit = 1;
+    auto const ask = [&](bool holds) {
+        if (!holds) broken |= bit;
+        bit <<= 1;
+    };
+    for (auto const& value : integer_values()) ask(in_range(value, o));
+    for (auto const& rule : rules) ask(rule.holds(o));
+    ask(parameters(o) <= most_parameters);
+    return broken;
+}
+
+/// The flag that makes the model too large: the one most above its default.
+Integer largest_size(O const& o) {
+    static constexpr std::array sizes{&O::layers, &O::hidden, &O::ffn, &O::experts, &O::vocab};
+    O const defaults;
+    auto const excess = [&](Integer size) {
+        return static_cast<double>(o.*size) / static_cast<double>(std::max<std::int64_t>(defaults.*size, 8));
+    };
+    return *std::max_element(sizes.begin(), sizes.end(), [&](auto a, auto b) { return excess(a) < excess(b); });
+}
+
+void set(O& o, Integer member, std::int64_t value) {
+    o.*member = value;
+    if (member == &O::batch) o.batch_given = true;
+    if (member == &O::kv_heads) o.kv_heads_given = true;
+    follow(o);
+}
+
+} // namespace
+
+bool is_of_model(Integer flag) {
+    for (Integer const size :
+         {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts, &O::top_k, &O::moe_every})
+        if (flag == size) return true;
+    return false;
+}
+
+bool obeys_rules(Options const& options) { return broken_rules(options) == 0; }
+
+std::optional<Fault> first_fault(O const& o) {
+    for (auto const& value : integer_values())
+        if (!in_range(value, o))
+            return Fault{value.member,
+                         given(value.member, o) + " is not between " + text(value.least) + " and " + text(value.most)};
+    for (auto const& rule : rules)
+        if (!rule.holds(o)) return Fault{rule.flag, rule.reason(o)};
+    if (parameters(o) > most_parameters) {
+        auto const flag = largest_size(o);
+        return Fault{flag, given(flag, o) + " makes a model of more than 4e12 parameters"};
+    }
+    return std::nullopt;
+}
+
+std::optional<O> nearest(O o, Integer member, std::function<bool(Options const&)> const& works) {
+    auto const& flag = std::get<IntegerValue>(flag_of(member).value);
+    // From far outside one does not look at the edge, but around the default.
+    bool const outside =
+        o.*member > flag.most || parameters(o) > most_parameters || product({o.batch, o.seq}) > most_tokens;
+    for (std::int64_t const start : {outside ? O{}.*member : std::max(o.*member, flag.least), O{}.*member}) {
+        std::int64_t const furthest = std::min(std::max(flag.most - start, start - flag.least), std::int64_t{1} << 20);
+        for (std::int64_t distance = 0; distance <= furthest; ++distance)
+            for (std::int64_t const candidate : {start + distance, start - distance}) {
+                if (candidate < flag.least || candidate > flag.most) continue;
+                set(o, member, candidate);
+                if (works(o)) return o;
+            }
+    }
+    return std::nullopt;
+}
+
+void mend(O& o, Fault const& fault) {
+    if (parameters(o) > most_parameters)
+        return set(o, fault.flag, O{}.*fault.flag); // which of the sizes is left is not for us to say
+    Broken const before = broken_rules(o);
+    auto const first = before & (~before + 1);
+    auto mended = nearest(o, fault.flag, [&](O const& candidate) {
+        Broken const now = broken_rules(candidate);
+        return (now & first) == 0 && (now & ~before) == 0;
+    });
+    if (!mended)
+        mended = nearest(o, fault.flag, [&](O const& candidate) { return (broken_rules(candidate) & first) == 0; });
+    if (mended)
+        o = std::move(*mended);
+    else
+        set(o, fault.flag, O{}.*fault.flag);
+}
+
+} // namespace train_lm
