@@ -1,4 +1,4 @@
-// What is wrong with the numbers of a command line, and the flags that would mend it.
+// Validates the numeric options as a whole and suggests flags that repair them.
 #include "flags.hpp"
 #include "options.hpp"
 #include "rules.hpp"
@@ -85,8 +85,8 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
         complaint.add(*fault, "--mesh");
         options = nearest_mesh(options, ranks);
     }
-    mend_schedule(options, complaint);
-    // Each round mends a fault, and may make one of a flag that is checked later.
+    repair_schedule(options, complaint);
+    // Each round repairs one fault and may cause one in a flag that is checked later.
     auto fault = first_fault(options);
     for (int round = 0; fault && round < 32; ++round, fault = first_fault(options)) {
         if (options.described && is_of_model(fault->flag)) { // another mesh, if any
@@ -96,9 +96,9 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
             break;
         }
         complaint.add(fault->reason, flag_of(fault->flag).name);
-        mend(options, *fault);
+        repair(options, *fault);
     }
-    if (options.schedule_file.empty() && !fault) mend_stages(options, options.stage_count(), complaint);
+    if (options.schedule_file.empty() && !fault) repair_stages(options, options.stage_count(), complaint);
     Conclusion const without{complaint.reason, {}, {}};
     if (complaint.reason.empty() || fault || complaint.must_leave_out) return without;
     if (check_schedule_file(options)) return without; // it would refuse any suggestion

@@ -76,6 +76,7 @@ std::span<FlagGroup const> flag_groups();
 /// The flag of this name, or none.
 Flag const* find_flag(std::string_view name);
 Flag const& flag_of(Integer member);
+/// A number as a user would type it; empty for an option that is not set.
 template <class Number>
 std::string number_text(Number value) {
     std::array<char, 32> text{};
@@ -111,26 +112,26 @@ struct Complaint {
     std::vector<std::string_view> changed;
     bool must_leave_out = false; ///< a flag must be removed, which a suggestion of values cannot express
 
-    /// The first thing that is wrong is what will be said; all of it is mended in what will be suggested.
+    /// Only the first error is reported; the suggestion repairs all of them.
     void add(std::string const& why, std::string_view flag) {
         if (reason.empty()) reason = why;
         if (std::find(changed.begin(), changed.end(), flag) == changed.end()) changed.push_back(flag);
     }
 };
-/// The first error in the options, and flags that would mend all errors. Both are empty for valid options.
+/// The first error in the options, and flags that would repair all errors. Both are empty for valid options.
 struct Conclusion {
     std::string reason;
     std::string suggestion; ///< " --heads 8 --hidden 192", as far as numbers tell; empty where nothing was found
-    Options mended;         ///< with the suggestion
+    Options repaired;       ///< with the suggestion
 };
 /// Checks and repairs the options.
 Conclusion conclude(Options options, Complaint complaint, int ranks);
 
-/// What is wrong with the choice of a schedule, mended by the nearest chunks, or slices, or by 1F1B.
-void mend_schedule(Options& options, Complaint& complaint);
-/// --stages, mended by a deal as even as can be; of a schedule in a file when that has been read.
-void mend_stages(Options& options, std::int64_t count, Complaint& complaint);
-/// What a schedule in a file says against the rest of the command line.
+/// Validates --schedule, --chunks and --slices. Repairs them by the nearest valid chunks or slices, else by 1F1B.
+void repair_schedule(Options& options, Complaint& complaint);
+/// Validates --stages for `count` stages. Repairs it by an even split of the layers.
+void repair_stages(Options& options, std::int64_t count, Complaint& complaint);
+/// Validates --schedule-file against the other options: the error, if any.
 std::optional<std::string> check_schedule_file(Options const& options);
 
 /// What --schedule can name.

@@ -9,8 +9,8 @@
 
 namespace train_lm {
 
-/// @throws program::BadInput on all ranks where the run does not fit, with the numbers and the flags that would mend it
-/// at the least cost. Collective.
+/// @throws program::BadInput on all ranks where the run does not fit, with the numbers and the flags that would repair
+/// it at the least cost. Collective.
 void check_memory(Options const& options, pentad::pipeline::Schedule const& schedule, Mesh const& mesh,
                   pentad::program::Ranks const& ranks);
 

@@ -8,10 +8,9 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdint>
-#include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
@@ -83,7 +82,7 @@ class Parser {
         ParseResult refused{{}, {}, std::move(conclusion.reason)};
         if (!conclusion.suggestion.empty()) {
             refused.suggestion = ": try" + conclusion.suggestion;
-            refused.suggested = std::move(conclusion.mended);
+            refused.suggested = std::move(conclusion.repaired);
         }
         return refused;
     }

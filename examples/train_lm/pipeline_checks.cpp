@@ -1,4 +1,4 @@
-// What the command line says of the pipeline: the schedule, its file and the layers of each stage.
+// Validates the pipeline options: the schedule, its file and the layers of each stage.
 #include "flags.hpp"
 #include "options.hpp"
 #include "rules.hpp"
@@ -39,7 +39,7 @@ std::string list_text(std::vector<std::size_t> const& numbers) {
 
 } // namespace
 
-void mend_schedule(O& o, Complaint& complaint) {
+void repair_schedule(O& o, Complaint& complaint) {
     if (!o.schedule_file.empty()) {
         if (!o.schedule_given) return;
         complaint.must_leave_out = !complaint.reason.empty();
@@ -54,18 +54,18 @@ void mend_schedule(O& o, Complaint& complaint) {
         auto const works = [](O const& candidate) {
             return pentad::pipeline::undefined(candidate.schedule, generator_options(candidate)).empty();
         };
-        std::optional<O> mended;
+        std::optional<O> repaired;
         for (std::string_view const more : {"interleaved-1f1b", "terapipe"}) { // 1F1B with chunks, and with slices
             O other = o;
             other.schedule = more;
-            if (o.schedule != "1f1b" || mended || !works(other)) continue;
+            if (o.schedule != "1f1b" || repaired || !works(other)) continue;
             complaint.add("--schedule " + why, "--schedule");
-            mended = other;
+            repaired = other;
         }
-        if (!mended && (mended = nearest(o, &O::chunks, works))) complaint.add("--schedule " + why, "--chunks");
-        if (!mended && (mended = nearest(o, &O::slices, works))) complaint.add("--schedule " + why, "--slices");
-        if (mended) {
-            o = std::move(*mended);
+        if (!repaired && (repaired = nearest(o, &O::chunks, works))) complaint.add("--schedule " + why, "--chunks");
+        if (!repaired && (repaired = nearest(o, &O::slices, works))) complaint.add("--schedule " + why, "--slices");
+        if (repaired) {
+            o = std::move(*repaired);
         } else {
             complaint.add("--schedule " + why, "--schedule");
             if (o.chunks > 1) complaint.add("", "--chunks");
@@ -89,7 +89,7 @@ void mend_schedule(O& o, Complaint& complaint) {
     if (o.tie_embeddings) o.schedule = "1f1b";
 }
 
-void mend_stages(O& o, std::int64_t count, Complaint& complaint) {
+void repair_stages(O& o, std::int64_t count, Complaint& complaint) {
     if (o.stages.empty() || o.stages == "balanced") return;
     auto const layers = stage_layers(o.stages);
     std::size_t sum = 0;
@@ -126,7 +126,7 @@ std::optional<std::string> check_schedule_file(O const& o) {
                    (schedule.micro_batches != o.micro_batches ? ": try --micro-batches " + text(schedule.micro_batches)
                     : schedule.updates > 1 && o.clip > 0      ? ": try --clip 0"
                                                               : "");
-        if (schedule.recomputes && o.recompute) return flag + " says what is computed again: leave out --recompute";
+        if (schedule.recomputes && o.recompute) return flag + " already sets recomputation: leave out --recompute";
         O sliced = o;
         sliced.slices = schedule.slices;
         if (auto const fault = first_fault(sliced)) return flag + ": " + fault->reason;
@@ -135,7 +135,7 @@ std::optional<std::string> check_schedule_file(O const& o) {
                    ": say how many each has with --stages";
         O stages = o;
         Complaint complaint;
-        mend_stages(stages, schedule.stages(), complaint);
+        repair_stages(stages, schedule.stages(), complaint);
         if (!complaint.reason.empty()) return complaint.reason + ": try --stages " + stages.stages;
     } catch (std::exception const& error) {
         return std::string("--schedule-file: ") + error.what();

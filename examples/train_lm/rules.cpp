@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
@@ -226,19 +225,19 @@ std::optional<O> nearest(O o, Integer member, std::function<bool(Options const&)
     return std::nullopt;
 }
 
-void mend(O& o, Fault const& fault) {
+void repair(O& o, Fault const& fault) {
     if (parameters(o) > most_parameters)
         return set(o, fault.flag, O{}.*fault.flag); // which of the sizes is left is not for us to say
     Broken const before = broken_rules(o);
     auto const first = before & (~before + 1);
-    auto mended = nearest(o, fault.flag, [&](O const& candidate) {
+    auto repaired = nearest(o, fault.flag, [&](O const& candidate) {
         Broken const now = broken_rules(candidate);
         return (now & first) == 0 && (now & ~before) == 0;
     });
-    if (!mended)
-        mended = nearest(o, fault.flag, [&](O const& candidate) { return (broken_rules(candidate) & first) == 0; });
-    if (mended)
-        o = std::move(*mended);
+    if (!repaired)
+        repaired = nearest(o, fault.flag, [&](O const& candidate) { return (broken_rules(candidate) & first) == 0; });
+    if (repaired)
+        o = std::move(*repaired);
     else
         set(o, fault.flag, O{}.*fault.flag);
 }

@@ -1,4 +1,4 @@
-// What the numbers of a command line must obey, and the search for the nearest ones that do.
+// Constraints on the numeric options, and the search for the nearest values that satisfy them.
 // Private to the units of train_lm_options.
 #pragma once
 
@@ -14,23 +14,24 @@ namespace train_lm {
 inline std::string text(std::int64_t number) { return std::to_string(number); }
 inline bool divides(std::int64_t divisor, std::int64_t number) { return divisor < 1 || number % divisor == 0; }
 
-/// A broken rule: what is wrong, and the flag to change.
+/// A violated constraint, and the flag to change.
 struct Fault {
     Integer flag;
     std::string reason;
 };
-/// The first broken rule.
+/// The first violated constraint.
 std::optional<Fault> first_fault(Options const& options);
-/// Whether the numbers break no rule.
+/// Whether all constraints hold.
 bool obeys_rules(Options const& options);
-/// Whether the flag is a size of the model, which a config.json says in its place.
+/// Whether the flag is a model size, which --model reads from config.json instead.
 bool is_of_model(Integer flag);
 
-/// The value of a flag nearest to where it stands for which `works`; of two as near, the larger.
+/// The options with `member` set to the value nearest to its current one for which `works` holds (on a tie, the
+/// larger one); none where there is no such value.
 std::optional<Options> nearest(Options options, Integer member, std::function<bool(Options const&)> const& works);
 
-/// Mends the first fault: by one flag that breaks nothing new where there is such a value, else by the nearest that
-/// mends it, and what that breaks is mended next; else by its default, where several flags share the fault.
-void mend(Options& options, Fault const& fault);
+/// Repairs `fault`, the first one. Tries, in this order: the nearest value of its flag that violates nothing else; the
+/// nearest value that satisfies this constraint, leaving new faults to the next call; the flag's default.
+void repair(Options& options, Fault const& fault);
 
 } // namespace train_lm
