@@ -62,7 +62,7 @@ void measure_projection(char const* what, Context<Exec> const& context) {
     using Store = zero::ParameterStore<f32, Exec>;
     constexpr std::size_t bucket = std::size_t{1} << 22;
     Store const stores[]{
-        {context, overlapped, 1, 0, bucket}, {context, blocking, 1, 0, bucket}, {context, plain, 1, 0, bucket}};
+        {context, overlapped, 1, {}, bucket}, {context, blocking, 1, {}, bucket}, {context, plain, 1, {}, bucket}};
 
     using X = typename Blocked::input_layout;
     using Y = std::conditional_t<std::is_same_v<X, Stream>, typename Map::output_layout, Stream>;

@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
     Context<Exec> const context(communicators);
     using Stream = SequenceStream<f64>;
     Scale::on<Stream, Exec> layer({.context = context, .hidden = 3});
-    zero::ParameterStore<f64, Exec> store(context, layer, 1, 0, 1 << 20); // memory, and the sums of gradients
+    zero::ParameterStore<f64, Exec> store(context, layer, 1, {}, 1 << 20); // memory, and the sums of gradients
 
     Pass<Exec> pass{.context = context};
     Scale::on<Stream, Exec>::Saved saved;

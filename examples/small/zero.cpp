@@ -25,7 +25,7 @@ struct Matrix {
 std::vector<float> trained(Context<Exec> const& context, int stage) {
     Matrix model{{context, "weight", {256, 64}}};
     observe::counters() = {};
-    zero::ParameterStore<f32, Exec> store(context, model, 1, stage, 1 << 20);
+    zero::ParameterStore<f32, Exec> store(context, model, 1, {.stage = stage}, 1 << 20);
     for (int step = 1; step <= 3; ++step) {
         store.clear_gradients();
         auto const gradient = model.weight.gradient().flat(); // each rank of dp has a summand of its own

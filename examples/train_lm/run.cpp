@@ -102,7 +102,7 @@ pentad::train::RunSettings make_settings(Options const& o) {
     if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
     s.recompute = o.recompute;
     s.recomputes_activations = o.recompute_activations;
-    s.zero_stage = static_cast<int>(o.zero);
+    s.sharding.stage = static_cast<int>(o.zero);
     s.bucket_elements = size(o.bucket_elements);
     if (o.ignore_token) s.ignored = static_cast<std::int32_t>(*o.ignore_token);
     s.steps = o.steps;

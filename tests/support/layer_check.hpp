@@ -57,7 +57,8 @@ class Parameters {
         model.for_each_parameter([&](auto& parameter) {
             auto const& value = values_.emplace_back("value", parameter.size());
             auto const& gradient = gradients_.emplace_back("gradient", parameter.size());
-            parameter.place(value.data(), gradient.data());
+            parameter.place_value(value.data());
+            parameter.place_gradient(gradient.data());
             fill(parameter, source(parameter.name()));
         });
     }

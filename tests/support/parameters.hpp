@@ -28,6 +28,11 @@ template <class T>
 Whole gather(AnyParameter<T, Exec> const& parameter) {
     return detail::whole_of<T>(parameter, parameter.stored_layout(), parameter.flat_value());
 }
+/// The same of a value that ParameterStore::for_each_exported() shows.
+template <class T>
+Whole gather_exported(AnyParameter<T, Exec> const& parameter) {
+    return detail::whole_of<accumulator_t<T>>(parameter, parameter.stored_layout(), parameter.flat_gradient());
+}
 /// All of its gradient as the optimizer would see it: reduced over exactly the axes over which it is partial.
 template <class T>
 Whole reduced_gradient(AnyParameter<T, Exec> const& parameter) {

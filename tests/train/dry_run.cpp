@@ -69,7 +69,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, std::string
         [&] { return std::unique_ptr<Dry>(new Dry{{context, settings, train::ProvenSchedules(schedule), data}}); },
         settings);
 
-    INFO(m.text(), " ", name, " zero ", settings.zero_stage, " recompute ", settings.recompute);
+    INFO(m.text(), " ", name, " zero ", settings.sharding.stage, " recompute ", settings.recompute);
     for (auto const& axis : mesh.axes())
         for (std::size_t i = 0; i < observe::operation_names.size(); ++i) {
             auto const operation = static_cast<observe::Operation>(i);
@@ -122,7 +122,7 @@ TEST_CASE("ZeRO, recomputation, buckets, gathered keys") {
     int const n = world_size();
     if (n > 4) return;
     auto run = dense();
-    run.zero_stage = 1;
+    run.sharding.stage = 1;
     compare({.dp = n}, run);
     run.bucket_elements = 10000;
     compare({.dp = n}, run);
@@ -162,7 +162,7 @@ TEST_CASE("several axes at once") {
     if (n == 4) compare({.dp = 2, .tp = 2}, dense(), {.sequence_parallel = true});
     if (n != 8) return;
     auto run = dense();
-    run.zero_stage = 1;
+    run.sharding.stage = 1;
     compare({.dp = 2, .pp = 2, .tp = 2}, run, {.sequence_parallel = true});
     compare({.pp = 2, .cp = 2, .tp = 2, .inside_out = true}, run);
 }
@@ -195,7 +195,7 @@ TEST_CASE("a rank of a mesh of 4,096 ranks runs dry") {
         .micro_batches = 16,
         .seq = 32768,
         .steps = 1};
-    settings.zero_stage = 1;
+    settings.sharding.stage = 1;
     std::string const text(1 << 20, 'a');
     io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
     auto schedule = pipeline::generate("1f1b", {.ranks = 8, .micro_batches = 16});

@@ -65,7 +65,8 @@ struct ModelRun {
         model.for_each_parameter([&](auto& parameter) {
             values.emplace_back("value", parameter.size());
             gradients.emplace_back("gradient", parameter.size());
-            parameter.place(values.back().data(), gradients.back().data());
+            parameter.place_value(values.back().data());
+            parameter.place_gradient(gradients.back().data());
             fill(parameter, value_of(parameter));
         });
     }

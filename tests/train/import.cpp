@@ -84,7 +84,7 @@ train::RunSettings run(model::Family family) {
                                 .batch = 8,
                                 .micro_batches = 2,
                                 .seq = 12,
-                                .zero_stage = 1,
+                                .sharding = {.stage = 1},
                                 .learning_rate = 0.01,
                                 .warmup = 0};
     for (auto& block : settings.model.blocks) {

@@ -23,7 +23,7 @@ train::RunSettings small_run() {
             .batch = 8,
             .micro_batches = 2,
             .seq = 12,
-            .zero_stage = 1,
+            .sharding = {.stage = 1},
             .steps = 9,
             .learning_rate = 0.01,
             .warmup = 0};

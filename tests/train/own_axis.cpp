@@ -66,7 +66,7 @@ TEST_CASE("replica x dp trains as one dp of as many ranks, with and without ZeRO
                                               .batch = 16,
                                               .micro_batches = 2,
                                               .seq = 12,
-                                              .zero_stage = zero_stage,
+                                              .sharding = {.stage = zero_stage},
                                               .learning_rate = 0.01,
                                               .warmup = 0};
             // Beside them: tensor parallelism for the dense model, pipeline stages for the experts.

@@ -173,7 +173,7 @@ TEST_CASE("dp shares out the tokens; ZeRO-1 the optimizer state too, for the sam
     sent(replicated, {literal(165016, 247524), 0, 0, 0, 0}); // f (4 P + 24)
     same_weights(replicated);
     shared_tokens(replicated);
-    run.zero_stage = 1;
+    run.sharding.stage = 1;
     auto const sharded = count<Invariant>(m, run);
     sent(sharded, {literal(165016, 247524), 0, 0, 0, 0}); // (n-1)/n (4 P + 4 P) + f 24
     same_weights(sharded, world_size());
@@ -280,7 +280,7 @@ TEST_CASE("gradients are reduced while the backward pass goes on; the numbers do
     auto const parameters = static_cast<std::size_t>(9 * L + 3);
     for (int const stage : {0, 1}) {
         auto run = dense();
-        run.zero_stage = stage;
+        run.sharding.stage = stage;
         run.clip = 0; // the norm is summed bucket by bucket
         Training<Invariant> whole(mesh, run);
         run.bucket_elements = 1;

@@ -52,7 +52,7 @@ TEST_CASE("a pasted plan is what is written now, and says the same") {
     CHECK(settings.order == Order::zigzag);
     CHECK(settings.recompute);
     CHECK_FALSE(settings.recomputes_activations);
-    CHECK(settings.zero_stage == 1);
+    CHECK(settings.sharding.stage == 1);
 }
 
 TEST_CASE("what the trainer does not do is said, and not made a type") {

@@ -103,8 +103,9 @@ template <class Stream>
 void compare(MeshShape const& m, train::RunSettings const& settings, Case const& how) {
     auto const schedule = pipeline::generate(
         how.schedule, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = how.chunks});
-    OnMesh const mesh(m,
-                      train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), schedule));
+    OnMesh const mesh(m, train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads))
+                                                 .split<dp>(std::max(1, settings.sharding.ranks)),
+                                             schedule));
     std::array<observe::MemoryCount, observe::memory_names.size()> before{};
     for (std::size_t i = 0; i < before.size(); ++i) before[i] = observe::counters().memory[i];
     Training<Stream> training(mesh, settings, schedule);
@@ -134,7 +135,9 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
                               .memory_bytes = 1e12,
                               .memory_bandwidth = 1e12};
     auto const estimate = planner::estimate(model, machine, c);
-    INFO(m.text(), " ", how.schedule, " sp ", how.sequence_parallel, " zero ", settings.zero_stage, " recompute ",
+    INFO(m.text(), " ", how.schedule, " sp ", how.sequence_parallel, " zero ", settings.sharding.stage, " over ",
+         settings.sharding.ranks, " accumulates ", settings.sharding.accumulates_gradients, " keeps ",
+         settings.sharding.keeps_parameters, " releases ", settings.sharding.releases_gradients, " recompute ",
          settings.recompute);
     for (auto const axis : planner::axis_order)
         CHECK_MESSAGE(over_ranks(observe::ledger().bytes(axis)) == std::round(estimate.bytes[axis]), axis);
@@ -152,7 +155,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
     double const fullest = over_ranks(held, MPI_MAX);
     if (world_rank() == 0 && std::getenv("PLANNED_VERBOSE")) {
         std::printf("%s %s sp %d zero %d rec %d: peak %.0f planned %.0f (%+.3f) ", m.text().c_str(),
-                    how.schedule.c_str(), how.sequence_parallel, settings.zero_stage, settings.recompute, fullest,
+                    how.schedule.c_str(), how.sequence_parallel, settings.sharding.stage, settings.recompute, fullest,
                     estimate.memory_peak, estimate.memory_peak / fullest - 1);
         std::printf("| planned w %.0f g %.0f o %.0f a %.0f ws %.0f |", estimate.fullest.weights,
                     estimate.fullest.gradients, estimate.fullest.optimizer, estimate.fullest.activations,
@@ -197,7 +200,7 @@ TEST_CASE("ZeRO, recomputation, buckets") {
     int const n = world_size();
     if (n > 4) return;
     auto run = dense();
-    run.zero_stage = 1;
+    run.sharding.stage = 1;
     compare({.dp = n}, run);
     run.bucket_elements = 10000;
     compare({.dp = n}, run);
@@ -212,6 +215,37 @@ TEST_CASE("ZeRO, recomputation, buckets") {
     compare({.tp = n}, run);
     change(run, [](auto& sizes) { sizes.experts = 4; });
     compare({.dp = n}, run);
+}
+
+TEST_CASE("gradients and parameters that are sharded, or released") {
+    int const n = world_size();
+    if (n > 4) return;
+    for (zero::Sharding const& sharding : std::vector<zero::Sharding>{{.stage = 2},
+                                                                      {.stage = 3},
+                                                                      {.stage = 2, .accumulates_gradients = true},
+                                                                      {.stage = 3, .accumulates_gradients = true},
+                                                                      {.stage = 3, .keeps_parameters = true},
+                                                                      {.stage = 1, .releases_gradients = true},
+                                                                      {.stage = 3, .releases_gradients = true}}) {
+        auto run = dense();
+        run.batch = 8;
+        run.micro_batches = 2;
+        run.clip = sharding.releases_gradients ? 0 : 1;
+        change(run, [](auto& sizes) { sizes.layers = 4; });
+        run.sharding = sharding;
+        compare({.dp = n}, run);
+        change(run, [](auto& sizes) { sizes.ties_embeddings = true; });
+        compare({.cp = n}, run);
+        if (n == 1) continue;
+        compare({.pp = 2, .tp = n / 2}, run, {.sequence_parallel = true});
+        compare({.dp = n / 2, .pp = 2}, run, {.schedule = "interleaved-1f1b", .chunks = 2});
+        change(run, [](auto& sizes) { sizes.experts = 4; });
+        compare({.dp = n / 2, .ep = 2}, run);
+        if (!sharding.releases_gradients) compare({.dp = n / 2, .pp = 2}, run, {.schedule = "dualpipe-v", .chunks = 2});
+        if (n < 4) continue;
+        run.sharding.ranks = 2;
+        compare({.dp = n}, run);
+    }
 }
 
 TEST_CASE("experts, with the rows that were exchanged") {
@@ -255,7 +289,7 @@ TEST_CASE("axes together") {
     compare({.pp = 2, .cp = n / 4, .tp = 2}, run, {.schedule = "interleaved-1f1b", .chunks = 2});
     compare({.dp = n / 4, .pp = 4}, run, {.schedule = "dualpipe"});
     compare({.dp = n / 4, .pp = 4}, run, {.schedule = "zb-h1"});
-    run.zero_stage = 1;
+    run.sharding.stage = 1;
     change(run, [&](auto& sizes) { sizes.ties_embeddings = true; });
     compare({.dp = n / 2, .pp = 2}, run);
     compare({.pp = n / 4, .cp = 2, .tp = 2}, run, {.schedule = "gpipe", .sequence_parallel = true});

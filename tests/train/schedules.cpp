@@ -115,7 +115,7 @@ void same_as_alone(train::RunSettings settings, Variant const& how, pipeline::Sc
     m.pp = schedule.ranks();
     OnMesh const mesh(m,
                       train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), schedule));
-    settings.zero_stage = how.zero_stage;
+    settings.sharding.stage = how.zero_stage;
     settings.order = how.order;
     settings.context_strategy = how.strategy;
     settings.stage_layers = uneven_layers(sizes(settings.model).layers, schedule.stages());
@@ -154,18 +154,22 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
         setup, settings.model, train::decoder_layers<Stream, Exec>(),
         train::stages_of(here, 0, uneven_layers(sizes(settings.model).layers, stages), sizes(settings.model).layers),
         false);
-    zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, 0, 1 << 20);
+    zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, {}, 1 << 20);
     train::Batch<Stream, Exec> batch(setup, settings.micro_batches, {});
 
     using Weights = std::map<std::string, Whole>;
     std::vector<std::vector<Weights>> kept(static_cast<std::size_t>(stages)); // [stage][updates so far]
     auto const keep = [&](int stage) {
         auto& weights = kept[static_cast<std::size_t>(stage)].emplace_back();
-        model.for_each_parameter_of(stage, [&](auto const& p) { weights[p.name()] = gather(p); });
+        model.for_each_unit_of(stage, [&](auto const& unit) {
+            for (auto const* const p : unit.parameters()) weights[p->name()] = gather(*p);
+        });
     };
     auto const load = [&](int stage, int number) {
         auto const& weights = kept[static_cast<std::size_t>(stage)].at(static_cast<std::size_t>(number));
-        model.for_each_parameter_of(stage, [&](auto const& p) { fill(p, weights.at(p.name())); });
+        model.for_each_unit_of(stage, [&](auto const& unit) {
+            for (auto const* const p : unit.parameters()) fill(*p, weights.at(p->name()));
+        });
     };
     for (int stage = 0; stage < stages; ++stage) keep(stage);
 
@@ -228,7 +232,7 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
 void check_asynchronous(std::string const& name, int dp, int zero_stage, int updates, auto version) {
     auto settings = of_dense();
     settings.clip = 0;
-    settings.zero_stage = zero_stage;
+    settings.sharding.stage = zero_stage;
     int const p = world_size() / dp;
     pipeline::GeneratorOptions options{.ranks = p, .micro_batches = 8};
     if (name == "pipedream-2bw") options.updates = updates;
@@ -386,7 +390,7 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
                     train::stages_of(original, train::pipeline_rank(original, world_rank()), layers,
                                      sizes(settings.model).layers),
                     false);
-        zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, 0, 1 << 20);
+        zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, {}, 1 << 20);
         train::Batch<Stream, Exec> batch(setup, 4, {});
         auto const text = varied_text();
         io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);

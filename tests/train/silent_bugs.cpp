@@ -63,11 +63,11 @@ Steps same_on_every_mesh(train::RunSettings settings, std::string const& text) {
         INFO(m.text());
         settings.order = (zigzag = !zigzag) ? Order::zigzag : Order::contiguous;
         settings.recompute = zigzag;
-        settings.zero_stage = 0;
+        settings.sharding.stage = 0;
         OnMesh const mesh(m, sizes(settings.model).kv_heads);
         same(train_on<InvariantStream<f64>>(mesh, settings, text), alone);
         bool const divides = settings.seq % static_cast<std::size_t>(m.cp * m.tp) == 0;
-        settings.zero_stage = 1;
+        settings.sharding.stage = 1;
         if (divides) same(train_on<SequenceStream<f64>>(mesh, settings, text), alone);
     }
     return alone;

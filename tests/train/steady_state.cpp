@@ -167,6 +167,6 @@ TEST_CASE("experts, recomputation, ZeRO-1 and sequence parallelism") {
     auto settings = run();
     change(settings, [&](auto& sizes) { sizes.experts = 4; });
     settings.recompute = true;
-    settings.zero_stage = 1;
+    settings.sharding.stage = 1;
     on_some_meshes([&](MeshShape const& m) { nothing_is_allocated<SequenceStream<bf16>>(m, settings); });
 }

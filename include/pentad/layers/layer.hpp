@@ -101,11 +101,4 @@ struct Pass {
     double z_sum = 0;       ///< of the z losses of the layers here: likewise
 };
 
-/// To be called when a layer, or whatever has parameters, has added to its gradients: in the last backward pass before
-/// an update whoever holds them is told that they are complete, and may begin to reduce them.
-template <class Layer, class Exec>
-void complete_gradients(Pass<Exec> const& pass, Layer& layer) {
-    if (pass.completes_gradients) layer.for_each_parameter([](auto const& p) { p.complete_gradient(); });
-}
-
 } // namespace pentad

@@ -22,15 +22,6 @@ struct Initialiser {
     bool ones = false;
 };
 
-/// Whoever holds the gradients of some parameters and waits until all of them are complete.
-class GradientOwner {
-  public:
-    virtual void gradient_is_complete() = 0;
-
-  protected:
-    ~GradientOwner() = default;
-};
-
 namespace detail {
 /// Element i of a shard, drawn by its global index; rows from `valid_rows` on (padding) are zero.
 template <class T>
@@ -86,9 +77,6 @@ class AnyParameter {
     [[nodiscard]] std::size_t valid_rows() const { return valid_rows_; }
     /// Matrices are subject to weight decay, vectors (norm weights, biases) are not.
     [[nodiscard]] bool decays() const { return decays_; }
-    /// How many layers here use it: its gradient is complete when each has said so.
-    [[nodiscard]] std::size_t users() const { return users_; }
-    void set_users(std::size_t users) { users_ = users; }
 
     /// This rank's shards as lists of elements.
     [[nodiscard]] View<T, 1, Exec> flat_value() const { return View<T, 1, Exec>(value_data_, size_); }
@@ -98,16 +86,9 @@ class AnyParameter {
     /// This rank's shard of the value from the host and to it, row-major. Both wait.
     void set(T const* host) const { memory::copy_from_host(context_->exec(), value_data_, host, size_ * sizeof(T)); }
     void get(T* host) const { memory::copy_to_host(context_->exec(), host, value_data_, size_ * sizeof(T)); }
-    /// Tells the parameter where its value and gradient live, and whose they are.
-    virtual void place(T* value, accumulator* gradient, GradientOwner* owner = nullptr) {
-        value_data_ = value;
-        gradient_data_ = gradient;
-        owner_ = owner;
-    }
-    /// One of its users adds nothing more to the gradient before an update.
-    void complete_gradient() const {
-        if (owner_ != nullptr) owner_->gradient_is_complete();
-    }
+    /// Tell the parameter where its value and its gradient are; null: nowhere.
+    virtual void place_value(T* value) { value_data_ = value; }
+    virtual void place_gradient(accumulator* gradient) { gradient_data_ = gradient; }
     /// Draws this rank's shard in accumulators, into `data`: the same global tensor on every mesh.
     void draw(std::uint64_t seed, accumulator* data) const {
         auto const& exec = context_->exec();
@@ -136,13 +117,12 @@ class AnyParameter {
     LayoutValue const* stored_ = nullptr;
     AxisNames const* synchronised_ = nullptr;
     std::array<std::size_t, max_dimensions> global_{}, local_{};
-    std::size_t size_ = 0, valid_rows_ = 0, users_ = 1;
+    std::size_t size_ = 0, valid_rows_ = 0;
     bool decays_ = false;
 
   private:
     T* value_data_ = nullptr;
     accumulator* gradient_data_ = nullptr;
-    GradientOwner* owner_ = nullptr;
 };
 
 /// A parameter of a layer. `Stored` is how it lies on the mesh, invariant over every axis that does not shard it;
@@ -185,12 +165,13 @@ class Parameter final : public AnyParameter<typename Stored::element, Exec> {
     [[nodiscard]] value_type const& value() const { return value_; }
     [[nodiscard]] gradient_type const& gradient() const { return gradient_; }
 
-    void place(element* value, accumulator* gradient, GradientOwner* owner = nullptr) override {
-        AnyParameter<element, Exec>::place(value, gradient, owner);
-        auto const& context = value_.context();
-        auto const global = value_.extents();
-        value_ = value_type(context, global, {}, value);
-        gradient_ = gradient_type(context, global, {}, gradient);
+    void place_value(element* value) override {
+        AnyParameter<element, Exec>::place_value(value);
+        value_ = value_type(value_.context(), value_.extents(), {}, value);
+    }
+    void place_gradient(accumulator* gradient) override {
+        AnyParameter<element, Exec>::place_gradient(gradient);
+        gradient_ = gradient_type(gradient_.context(), gradient_.extents(), {}, gradient);
     }
 
   private:

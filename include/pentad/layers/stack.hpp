@@ -4,6 +4,7 @@
 
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layers/registry.hpp>
+#include <pentad/layers/unit.hpp>
 #include <pentad/model/model.hpp>
 
 #include <cstddef>
@@ -44,20 +45,27 @@ class Stack {
     /// @param recomputes a block keeps its input alone and does its forward pass again in the backward pass
     Stack(LayerSetup<Exec> const& setup, model::Model const& model, LayerRegistry<Stream, Exec> const& registry,
           std::size_t first, std::size_t count, bool recomputes)
-        : recomputes_(recomputes), blocks_(count) {
-        for (std::size_t i = 0; i < count; ++i)
+        : recomputes_(recomputes), blocks_(count), units_(count) {
+        for (std::size_t i = 0; i < count; ++i) {
             for (auto const& branch : model.blocks.at(first + i).branches) {
                 std::string const prefix = model::Model::prefix(first + i);
                 blocks_[i].push_back(registry.make_norm(setup, model.norm, prefix + branch.norm));
                 blocks_[i].push_back(registry.make(setup, branch.part, prefix + branch.name));
             }
+            for (auto const& layer : blocks_[i])
+                layer->for_each_parameter([&](AnyParameter<T, Exec>& parameter) { units_[i].add(parameter); });
+        }
     }
 
-    Activation forward(Pass<Exec>& pass, Activation x, Saved& saved) const {
+    /// @param next the unit that computes after the last block, if any
+    Activation forward(Pass<Exec>& pass, Activation x, Saved& saved, Unit<T, Exec> const* next = nullptr) const {
         prepare(saved);
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
             if (recomputes_) saved.blocks[i].x = x;
-            x = forward(i, pass, std::move(x), saved.blocks[i]);
+            units_[i].with_values([&] {
+                if (auto const* const then = i + 1 < units_.size() ? &units_[i + 1] : next) then->prefetch();
+                x = forward(i, pass, std::move(x), saved.blocks[i]);
+            });
             if (recomputes_)
                 for (auto const& layer : saved.blocks[i].layers) layer->clear();
         }
@@ -86,9 +94,12 @@ class Stack {
         return sum;
     }
     void for_each_parameter(ParameterVisitor<T, Exec> const& visit) {
-        for (auto const& block : blocks_)
-            for (auto const& layer : block) layer->for_each_parameter(visit);
+        for (auto const& unit : units_)
+            for (auto* const parameter : unit.parameters()) visit(*parameter);
     }
+    /// One for each block.
+    [[nodiscard]] std::vector<Unit<T, Exec>>& units() { return units_; }
+    [[nodiscard]] std::vector<Unit<T, Exec>> const& units() const { return units_; }
 
   private:
     /// Norm, part, norm, part, ...
@@ -111,31 +122,36 @@ class Stack {
         return x;
     }
     Gradient backward_data(std::size_t i, Pass<Exec>& pass, Gradient dy, typename Saved::Block& saved) const {
-        if (recomputes_) {
-            pass.is_replay = true;
-            (void)forward(i, pass, std::move(saved.x), saved);
-            pass.is_replay = false;
-        }
-        auto const& layers = blocks_[i];
-        for (std::size_t at = layers.size(); at > 0; at -= 2) {
-            auto dx = layers[at - 2]->backward_data(
-                pass, layers[at - 1]->backward_data(pass, dy, *saved.layers[at - 1]), *saved.layers[at - 2]);
-            kernels::add<T>(pass.context.exec(), dy.flat(), dx.flat());
-            dy = std::move(dx);
-        }
+        units_[i].with_values([&] {
+            if (i > 0) units_[i - 1].prefetch();
+            if (recomputes_) {
+                pass.is_replay = true;
+                (void)forward(i, pass, std::move(saved.x), saved);
+                pass.is_replay = false;
+            }
+            auto const& layers = blocks_[i];
+            for (std::size_t at = layers.size(); at > 0; at -= 2) {
+                auto dx = layers[at - 2]->backward_data(
+                    pass, layers[at - 1]->backward_data(pass, dy, *saved.layers[at - 1]), *saved.layers[at - 2]);
+                kernels::add<T>(pass.context.exec(), dy.flat(), dx.flat());
+                dy = std::move(dx);
+            }
+        });
         return dy;
     }
     void backward_weight(std::size_t i, Pass<Exec>& pass, typename Saved::Block& saved) const {
-        auto const& layers = blocks_[i];
-        for (std::size_t at = layers.size(); at > 0; at -= 2) {
-            layers[at - 1]->backward_weight(pass, *saved.layers[at - 1]);
-            layers[at - 2]->backward_weight(pass, *saved.layers[at - 2]);
-        }
-        for (auto const& layer : layers) complete_gradients(pass, *layer);
+        units_[i].add_gradients(pass, [&] {
+            auto const& layers = blocks_[i];
+            for (std::size_t at = layers.size(); at > 0; at -= 2) {
+                layers[at - 1]->backward_weight(pass, *saved.layers[at - 1]);
+                layers[at - 2]->backward_weight(pass, *saved.layers[at - 2]);
+            }
+        });
     }
 
     bool recomputes_;
     std::vector<BlockLayers> blocks_;
+    std::vector<Unit<T, Exec>> units_; ///< of each block
 };
 
 } // namespace pentad

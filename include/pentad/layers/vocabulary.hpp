@@ -54,10 +54,8 @@ class VocabTable {
     }
 
     /// A layer that uses the table says so when it is made.
-    void add_user() {
-        ++users_;
-        for_each_parameter([&](auto& parameter) { parameter.set_users(users_); });
-    }
+    void add_user() { ++users_; }
+    [[nodiscard]] std::size_t users() const { return users_; }
     [[nodiscard]] View<T, 2, Exec> value() const { return stored().view(); }
     [[nodiscard]] View<A, 2, Exec> gradient() const {
         return tied_.exists() ? tied_.gradient().view() : untied_.gradient().view();

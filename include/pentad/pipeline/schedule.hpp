@@ -87,4 +87,9 @@ inline int message_lines(Schedule const& schedule) {
     return 2 * static_cast<int>(schedule.placements.size()) * schedule.stages();
 }
 
+/// Whether one rank holds the first and the last stage: of a pipeline that turns back, or goes both ways.
+inline bool ends_meet(Schedule const& schedule) {
+    return schedule.has_stage(schedule.placements[0].front(), schedule.stages() - 1);
+}
+
 } // namespace pentad::pipeline

@@ -46,7 +46,7 @@ struct PerAxis {
 /// The mesh as the layouts see it: tp is split where it exceeds the kv heads, pp where stages have
 /// copies, ep where dispatch goes by node, dp where ZeRO is hybrid.
 inline std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const& model, int copies = 1,
-                                            std::int64_t nodes = 1) {
+                                            std::int64_t nodes = 1, bool ends_meet = false) {
     std::array<MeshAxisValue, 5> mesh;
     int stride = 1;
     for (std::size_t i = mesh.size(); i-- > 0;) {
@@ -54,7 +54,10 @@ inline std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const&
         mesh[i] = {.name = c.order[i], .extent = extent, .stride = stride};
         stride *= extent;
         if (c.order[i] == tp::name) mesh[i].inner = model::key_value_copies(model.description(), extent);
-        if (c.order[i] == pp::name) mesh[i].inner = copies;
+        if (c.order[i] == pp::name) {
+            mesh[i].inner = copies;
+            mesh[i].is_joined = ends_meet;
+        }
         if (c.order[i] == ep::name) mesh[i].inner = static_cast<int>(c.ep / nodes);
         if (c.order[i] == dp::name && c.zero_ranks > 0) mesh[i].inner = static_cast<int>(c.zero_ranks);
     }
@@ -91,7 +94,7 @@ inline std::vector<StageShape> stage_shapes(Model const& model, std::int64_t sta
 }
 
 /// What the ranks of a step send besides micro-batches: gradients are reduced over the axes over which they are
-/// partial, and what is sharded is gathered. Bytes of a rank, once.
+/// partial, and what is sharded is gathered. Bytes of a rank.
 struct Synchronisation {
     PerAxis reduce, gather;
     double near_reduce = 0, near_gather = 0; ///< of hybrid ZeRO, among the neighbours along dp
@@ -104,24 +107,44 @@ struct Synchronisation {
     }
 };
 
-/// Adds what a bucket sends. An all-reduce is a reduce-scatter and the gather back, of gradients; copies of a shard (of
-/// hybrid ZeRO, and of a tied embedding) are reduced whole.
+/// Adds what a bucket sends in a step. An all-reduce is a reduce-scatter and the gather back, of gradients; copies of a
+/// shard (of hybrid ZeRO, and of a tied embedding) are reduced whole, once.
+/// @param passes of micro-batches through the stage
 inline void add_synchronisation(Synchronisation& sum, Bucket const& bucket, Configuration const& c,
-                                std::span<MeshAxisValue const> mesh) {
+                                std::span<MeshAxisValue const> mesh, double passes) {
     double const gradient = accumulator_size(c.element) * bucket.elements;
+    double const values = size_of(c.element) * bucket.elements;
     Cost reduce, gather;
     if (c.zero == 0) {
         add_scatter_cost(reduce, mesh, bucket.like->gradient, 2 * gradient);
     } else {
-        AxisNames sharded, copied;
+        // Sharded during the step, at its end alone, and not at all.
+        AxisNames in_step, at_end, copied, sharded;
         for (auto const axis : bucket.like->gradient) {
             bool const is_hybrid = axis == dp::name && c.zero_ranks > 0;
+            auto const own = is_hybrid ? std::string_view(inner<dp>::name) : axis;
             if (is_hybrid) copied.push(outer<dp>::name);
-            (axis.starts_with("ends") ? copied : sharded).push(is_hybrid ? inner<dp>::name : axis);
+            if (axis.starts_with("ends")) {
+                copied.push(own);
+                continue;
+            }
+            sharded.push(own);
+            (whole_axis_name(axis) == pp::name ? at_end : in_step).push(own);
         }
-        add_scatter_cost(reduce, mesh, sharded, gradient);
+        if (c.reduces_each_micro_batch()) {
+            add_scatter_cost(reduce, mesh, in_step, passes * gradient);
+            add_scatter_cost(reduce, mesh, at_end, gradient / bucket.parts);
+        } else {
+            add_scatter_cost(reduce, mesh, sharded, gradient);
+        }
         add_scatter_cost(reduce, mesh, copied, 2 * gradient / bucket.shards);
-        add_scatter_cost(gather, mesh, sharded, size_of(c.element) * bucket.elements);
+        if (c.zero >= 3) {
+            double const times = c.zero_keeps ? std::min(1.0, bucket.acquired) : passes * bucket.acquired;
+            add_scatter_cost(gather, mesh, in_step, times * values);
+            add_scatter_cost(gather, mesh, at_end, values / bucket.parts);
+        } else {
+            add_scatter_cost(gather, mesh, sharded, values);
+        }
     }
     auto const split = [](Cost const& cost, PerAxis& far, double& near) {
         for (std::size_t i = 0; i < cost.axes.size(); ++i)
@@ -167,6 +190,12 @@ struct MeshPart {
         for (auto const& parameter : *sums->parameters)
             if (parameter.name != shared) f(parameter);
     }
+    /// The parameter that another part has already, if any.
+    [[nodiscard]] ParameterAccount const* shared_parameter() const {
+        for (auto const& parameter : *sums->parameters)
+            if (parameter.name == shared) return &parameter;
+        return nullptr;
+    }
 };
 
 /// Adds exchanges to what a part sends on a mesh: a dry run has two ranks along dp, and the mesh any number.
@@ -199,13 +228,14 @@ class Account {
   public:
     /// @param copies of each stage, as a bidirectional schedule has them
     /// @param nodes to which dispatch takes a token once each: dispatch_nodes()
-    Account(Model const& model, Configuration const& c, int copies = 1, std::int64_t nodes = 1)
-        : model_(&model), c_(c), mesh_(mesh_of(c, model, copies, nodes)), accounts_(&model.parts(c, nodes)) {
+    /// @param ends_meet where the first and the last stage are on one rank
+    Account(Model const& model, Configuration const& c, int copies = 1, std::int64_t nodes = 1, bool ends_meet = false)
+        : model_(&model), c_(c), mesh_(mesh_of(c, model, copies, nodes, ends_meet)), accounts_(&model.parts(c, nodes)) {
         parts_.push_back(on_mesh(accounts_->embedding));
         for (auto const& block : accounts_->blocks) parts_.push_back(on_mesh(block));
         parts_.push_back(on_mesh(accounts_->head));
         // Tied, the table is there once for each rank that has an end.
-        if (model.description().ties_embeddings && c.pp == 1)
+        if (model.description().ties_embeddings && (c.pp == 1 || ends_meet))
             parts_.back().shared = accounts_->embedding.parameters->front().name;
     }
 
@@ -236,13 +266,18 @@ class Account {
 
     /// The parameters of a stage in buckets.
     [[nodiscard]] std::vector<Bucket> buckets(StageShape const& stage) const {
-        Buckets buckets(static_cast<double>(c_.bucket_elements));
+        Buckets buckets(c_);
         auto const add = [&](MeshPart const& part) {
+            buckets.begin_part();
             part.for_each_parameter([&](ParameterAccount const& parameter) {
-                buckets.add(parameter, zero_shards(parameter.gradient, c_, mesh_));
+                buckets.add(parameter, zero_shards(parameter.gradient, c_, mesh_),
+                            zero_shards(parameter.gradient, c_, mesh_, true));
             });
         };
-        if (stage.is_first) add(parts_.front());
+        if (stage.is_first) {
+            add(parts_.front());
+            if (auto const* const table = parts_.back().shared_parameter()) buckets.use_again(*table);
+        }
         for (std::int64_t i = stage.first; i < stage.first + stage.count; ++i) add(parts_[1 + model_->kind_of(i)]);
         if (stage.is_last) add(parts_.back());
         return buckets.padded(c_.zero);

@@ -148,11 +148,12 @@ class StageTimes {
     double overhead_ = 0;
 };
 
-/// How often gradients are reduced, and parameters gathered, in a step: sharded gradients after each micro-batch,
-/// sharded parameters before each pass.
-inline double reductions(Configuration const& c) { return c.zero >= 2 ? static_cast<double>(c.micro_batches()) : 1; }
+/// How often gradients are reduced, and parameters gathered, in a step.
+inline double reductions(Configuration const& c) {
+    return c.reduces_each_micro_batch() ? static_cast<double>(c.micro_batches()) : 1;
+}
 inline double gathers(Configuration const& c) {
-    return c.zero == 0 ? 0 : c.zero < 3 ? 1 : 2 * static_cast<double>(c.micro_batches());
+    return c.zero == 0 ? 0 : c.zero < 3 || c.zero_keeps ? 1 : 2 * static_cast<double>(c.micro_batches());
 }
 
 /// Seconds of a step that the synchronisation of a rank takes.
@@ -160,12 +161,11 @@ inline double synchronise(Synchronisation const& sum, Configuration const& c, Ra
     double seconds = 0;
     for (auto const axis : axis_order) {
         double const rounds = static_cast<double>(c.extent(axis) - 1);
-        seconds += reductions(c) * rates.collective(axis, sum.reduce[axis], (c.zero == 0 ? 2 : 1) * rounds) +
-                   gathers(c) * rates.collective(axis, sum.gather[axis], rounds);
+        seconds += rates.collective(axis, sum.reduce[axis], reductions(c) * (c.zero == 0 ? 2 : 1) * rounds) +
+                   rates.collective(axis, sum.gather[axis], gathers(c) * rounds);
     }
     if (c.zero_ranks > 0)
-        seconds += rates.near_collective(dp::name, c.zero_ranks,
-                                         reductions(c) * sum.near_reduce + gathers(c) * sum.near_gather,
+        seconds += rates.near_collective(dp::name, c.zero_ranks, sum.near_reduce + sum.near_gather,
                                          (reductions(c) + gathers(c)) * static_cast<double>(c.zero_ranks - 1));
     return seconds * (1 - rates.hardware().overlap);
 }
@@ -250,6 +250,7 @@ inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Acco
                               std::vector<StageShape> const& shapes, std::vector<StageTime> const& times,
                               Configuration const& c, double activation) {
     RankAccount sum;
+    std::vector<std::vector<Bucket>> held; // of each stage here
     double const copies = static_cast<double>(schedule.placements.size());
     double const passes = static_cast<double>(c.micro_batches()) / copies; // of micro-batches through a stage here
     for (int stage = 0; stage < schedule.stages(); ++stage) {
@@ -261,9 +262,9 @@ inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Acco
             sum.sent.add(part.sent, count * passes);
             for (auto const* pass : part.passes()) sum.flops += count * passes * pass->product_flops;
         });
-        for (auto const& bucket : account.buckets(shapes[at])) {
+        for (auto const& bucket : held.emplace_back(account.buckets(shapes[at]))) {
             add_bucket(sum.memory, bucket, c);
-            add_synchronisation(sum.synchronisation, bucket, c, account.mesh());
+            add_synchronisation(sum.synchronisation, bucket, c, account.mesh(), passes);
         }
         for (auto const& placement : schedule.placements)
             for (int const peer : {stage - 1, stage + 1})
@@ -271,10 +272,10 @@ inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Acco
                     placement[static_cast<std::size_t>(peer)] != rank)
                     sum.sent[pp::name] += activation * passes;
     }
-    sum.sent.add(sum.synchronisation.reduce, reductions(c));
-    sum.sent.add(sum.synchronisation.gather, gathers(c));
-    sum.sent[dp::name] +=
-        reductions(c) * sum.synchronisation.near_reduce + gathers(c) * sum.synchronisation.near_gather;
+    add_passing(sum.memory, held, c);
+    sum.sent.add(sum.synchronisation.reduce);
+    sum.sent.add(sum.synchronisation.gather);
+    sum.sent[dp::name] += sum.synchronisation.near_reduce + sum.synchronisation.near_gather;
     sum.sent.add(account.numbers());
     return sum;
 }
@@ -286,7 +287,7 @@ inline Estimate estimate(Model const& model, Hardware const& hardware, Configura
     if (auto const why = misfit(model, c); !why.empty()) throw std::invalid_argument(why);
     auto const& schedule = pipelines.schedule(c);
     Account const account(model, c, static_cast<int>(schedule.placements.size()),
-                          dispatch_nodes(model, c, hardware.devices_per_node));
+                          dispatch_nodes(model, c, hardware.devices_per_node), pipeline::ends_meet(schedule));
     Rates const rates(hardware, c);
     auto const shapes = stage_shapes(model, schedule.stages());
     detail::StageTimes const stage_times(account, rates);

@@ -17,7 +17,8 @@ struct ParameterAccount {
     std::string name;
     double elements = 0;         ///< of this rank
     AxisNames sharded, gradient; ///< the axes that shard it; those over which its gradient is partial
-    bool decays = true;
+    int unit = 0;                ///< of the part: parameters that are needed together
+    int acquired = 0;            ///< times that a micro-batch needs its values
 };
 
 /// One pass of a micro-batch.

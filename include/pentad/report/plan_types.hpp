@@ -47,7 +47,7 @@ inline std::string plan_types(planner::Model const& model, planner::Configuratio
             ",\n            .recompute = " + (c.recompute == planner::Recompute::full ? "true" : "false") +
             ",\n            .recomputes_activations = " +
             (c.recompute == planner::Recompute::selective ? "true" : "false") +
-            ",\n            .zero_stage = " + number(c.zero) + "};\n}\n\n} // namespace plan\n";
+            ",\n            .sharding = {.stage = " + number(c.zero) + "}};\n}\n\n} // namespace plan\n";
     return text;
 }
 

@@ -51,10 +51,11 @@ struct Shard {
     [[nodiscard]] std::size_t size() const { return product(0, rank); }
     [[nodiscard]] View<T, 1, Exec> flat() const { return View<T, 1, Exec>(data, size()); }
     /// An uninitialised shard of the same rank with `extent` in dimension d.
-    [[nodiscard]] Shard with(Context<Exec> const& context, std::size_t d, std::size_t extent) const {
+    [[nodiscard]] Shard with(Context<Exec> const& context, std::size_t d, std::size_t extent,
+                             observe::Memory kind = observe::Memory::activations) const {
         Shard other{{}, nullptr, local, rank};
         other.local[d] = extent;
-        other.block = context.take(other.size() * sizeof(T));
+        other.block = context.take(other.size() * sizeof(T), kind);
         other.data = static_cast<T*>(other.block.data());
         return other;
     }
@@ -175,13 +176,57 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Sh
     return shard;
 }
 
-/// A plan on a shard, into memory that exists: where it is one gather of the outermost dimension it is received in
-/// place, and the shard may be this rank's part of the target.
+/// Whether a plan is one gather of the outermost dimension.
+constexpr bool is_one_outer_gather(PlanValue const& plan) {
+    return plan.count == 1 && plan.steps[0].kind == StepKind::all_gather && plan.steps[0].dimension == 0;
+}
+
+/// A plan on a shard, into memory that exists, under way. Where it is one gather of the outermost dimension that goes
+/// on beside what is computed meanwhile, in place: the shard may be this rank's part of the target. Everything else is
+/// done in `wait`.
+template <class T, class Exec>
+class StartedPlanInto {
+  public:
+    StartedPlanInto(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
+                    View<T, 1, Exec> const& target)
+        : context_(&context), plan_(plan), shard_(std::move(shard)), target_(target) {
+        if (is_one_outer_gather(plan_))
+            gather_.emplace(comm::start_all_gather(context.exec(), context.communicators().along(plan_.steps[0].axes),
+                                                   shard_.flat(), target_));
+    }
+    StartedPlanInto(StartedPlanInto const&) = delete;
+    StartedPlanInto& operator=(StartedPlanInto const&) = delete;
+
+    /// Blocks until the target is complete. To be called once.
+    void wait() {
+        if (gather_) {
+            gather_->wait();
+            return;
+        }
+        auto const result = carry_out(*context_, plan_, std::move(shard_));
+        if (result.data != target_.data())
+            memory::copy(context_->exec(), target_.data(), result.data, result.size() * sizeof(T));
+    }
+
+  private:
+    using Flat = View<T, 1, Exec>;
+    using Gather =
+        decltype(comm::start_all_gather(std::declval<Exec const&>(), std::declval<comm::Communicator const&>(),
+                                        std::declval<Flat const&>(), std::declval<Flat const&>()));
+
+    Context<Exec> const* context_;
+    PlanValue plan_;
+    Shard<T, Exec> shard_; // it outlives what is under way
+    Flat target_;
+    std::optional<Gather> gather_;
+};
+
+/// The same, done at once.
 template <class T, class Exec>
 void carry_out_into(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
                     View<T, 1, Exec> const& target) {
     auto const& exec = context.exec();
-    if (plan.count == 1 && plan.steps[0].kind == StepKind::all_gather && plan.steps[0].dimension == 0) {
+    if (is_one_outer_gather(plan)) {
         comm::all_gather(exec, context.communicators().along(plan.steps[0].axes), shard.flat(), target);
         return;
     }
@@ -194,8 +239,9 @@ void carry_out_into(Context<Exec> const& context, PlanValue const& plan, Shard<T
 template <class T, class Exec>
 class StartedPlan {
   public:
-    /// The shard is written over where it is its buffer's only handle.
-    StartedPlan(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard)
+    /// The shard is written over where it is its buffer's only handle. @param kind of the memory of scattered sums
+    StartedPlan(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
+                observe::Memory kind = observe::Memory::activations)
         : context_(&context), plan_(plan), shard_(std::move(shard)) {
         if (plan_.count == 0) return;
         auto const& step = plan_.steps[0];
@@ -205,7 +251,7 @@ class StartedPlan {
         auto const& comm = context_->communicators().along(step.axes);
         if (comm.size() == 1) return;
         if (scatters) {
-            result_ = shard_.with(*context_, 0, shard_.local[0] / static_cast<std::size_t>(comm.size()));
+            result_ = shard_.with(*context_, 0, shard_.local[0] / static_cast<std::size_t>(comm.size()), kind);
             scatter_.emplace(comm::start_reduce_scatter(exec, comm, shard_.flat(), result_.flat()));
         } else {
             shard_ = own(*context_, std::move(shard_));

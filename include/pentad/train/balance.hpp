@@ -69,7 +69,7 @@ std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::M
     one_pass.slices = 1;
     using Model = LanguageModel<Stream, Exec>;
     Model layers(one_pass, kinds, registry, timed, recompute);
-    zero::ParameterStore<typename Stream::element, Exec> const store(context, layers, 1, 0, std::size_t{1} << 22);
+    zero::ParameterStore<typename Stream::element, Exec> const store(context, layers, 1, {}, std::size_t{1} << 22);
     Tensor<typename Batch<Stream, Exec>::Tokens, Exec> const tokens(context, {setup.batch, setup.seq});
     std::vector<i32> drawn(tokens.size()); // different ones, which go to different experts
     for (std::size_t i = 0; i < drawn.size(); ++i) drawn[i] = static_cast<i32>(i * 7919 % model.vocab);

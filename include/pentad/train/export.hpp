@@ -110,7 +110,7 @@ std::vector<std::vector<io::NamedShape>> gather_entries(Exec const& exec, comm::
 
 } // namespace detail
 
-/// Collective over all ranks; only rank 0 uses its sink. The gradients' memory is used for it: call it between steps.
+/// Collective over all ranks; only rank 0 uses its sink. Not during a step.
 /// @param family whose names the tensors get
 /// @throws on rank 0 what the sink throws: after all ranks have done their part, so that none hangs.
 template <class T, class Exec, class Model, class Store>
@@ -119,7 +119,6 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
     using A = accumulator_t<T>;
     auto& communicators = context.communicators();
     auto const& exec = context.exec();
-    store.export_weights();
     auto const& stages = communicators.along(AxisNames(pp::name));
     bool const has_first = !model.stages().empty() && model.stages().front() == 0;
     bool const is_first_holder = communicators.coordinate(inner<pp>::name) == 0;
@@ -154,7 +153,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
 
     std::vector<A> host;
     using Host = Kokkos::View<A*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    model.for_each_parameter([&](auto const& parameter) {
+    store.for_each_exported([&](auto const& parameter) {
         if (!is_written(parameter)) return;
         auto const& stored = parameter.stored_layout();
         auto whole_layout = stored;

@@ -50,7 +50,7 @@ io::Box held_box(AnyParameter<T, Exec> const& parameter) {
 } // namespace detail
 
 /// Replaces the weights of a model by those of a checkpoint. Call it before the first step: optimizer moments stay as
-/// they are. The gradients' memory is used for it. Collective over all ranks.
+/// they are. Not during a step. Collective over all ranks.
 /// @param family whose names the checkpoint uses
 /// @throws std::invalid_argument on all ranks where tensors are missing, left over or of another shape, which it names;
 /// io::FileError where a file cannot be read
@@ -81,7 +81,7 @@ void import_weights(Context<Exec> const& context, Model& model, Store& store, st
     if (!refusal.empty()) throw std::invalid_argument(refusal);
 
     std::vector<A> host;
-    model.for_each_parameter([&](auto const& parameter) {
+    store.for_each_imported([&](auto const& parameter) {
         auto const box = detail::held_box(parameter);
         auto const entries = detail::published(parameter, family);
         auto const& layout = parameter.stored_layout();
@@ -95,7 +95,6 @@ void import_weights(Context<Exec> const& context, Model& model, Store& store, st
                             std::span(host).subspan(i * (parameter.size() / here), count));
         memory::copy_from_host(context.exec(), parameter.flat_gradient().data(), host.data(), host.size() * sizeof(A));
     });
-    store.import_weights();
 }
 
 } // namespace pentad::train

@@ -5,6 +5,7 @@
 #include <pentad/layers/positions.hpp>
 #include <pentad/layers/registry.hpp>
 #include <pentad/layers/stack.hpp>
+#include <pentad/layers/unit.hpp>
 #include <pentad/layers/vocabulary.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/model/model.hpp>
@@ -92,18 +93,20 @@ class LanguageModel {
 
     template <class F>
     void for_each_parameter(F&& f) {
-        for (int const stage : numbers_) for_each_parameter_of(stage, f);
+        for (int const stage : numbers_)
+            for_each_unit_of(stage, [&](Unit<T, Exec>& unit) {
+                for (auto* const parameter : unit.parameters()) f(*parameter);
+            });
     }
-    /// Those of a stage; a table that two stages here share belongs to the first of them.
+    /// The units of a stage in the order of a forward pass; a table that two stages here share belongs to the first.
     template <class F>
-    void for_each_parameter_of(int stage, F&& f) {
+    void for_each_unit_of(int stage, F&& f) {
         auto& part = part_of(stage);
         bool const shares = part.head && !head_table_;
-        if (part.embedding || (shares && !parts_.front()->embedding)) embedding_table_->for_each_parameter(f);
-        if (part.positions) part.positions->for_each_parameter(f);
-        part.blocks.for_each_parameter(f);
-        if (part.norm) part.norm->for_each_parameter(f);
-        if (part.head && head_table_) head_table_->for_each_parameter(f);
+        if (part.embedding || (shares && !parts_.front()->embedding)) f(embedding_unit_);
+        if (part.positions) f(part.positions_unit);
+        for (auto& unit : part.blocks.units()) f(unit);
+        if (part.head) f(part.head_unit);
     }
 
   private:
@@ -113,6 +116,8 @@ class LanguageModel {
         std::optional<Positions> positions{};
         std::unique_ptr<Norm> norm{};
         std::optional<Head> head{};
+        Unit<T, Exec> positions_unit{};
+        Unit<T, Exec> head_unit{}; ///< the last norm, and the head's table where it is its own
 
         explicit Part(Blocks made) : blocks(std::move(made)) {}
     };
@@ -120,41 +125,70 @@ class LanguageModel {
     Part& part_of(int stage) { return *parts_[index_of(stage)]; }
     [[nodiscard]] Part const& part_of(int stage) const { return *parts_[index_of(stage)]; }
 
-    static Activation through_blocks(Part const& part, Pass<Exec>& pass, Activation x, Saved& saved) {
-        if (part.embedding) x = redistribute<Stream>(part.embedding->forward(pass, saved.embedding));
-        if (part.positions) x = part.positions->forward(pass, std::move(x));
-        return part.blocks.forward(pass, std::move(x), saved.blocks);
+    [[nodiscard]] Activation through_blocks(Part const& part, Pass<Exec>& pass, Activation x, Saved& saved) const {
+        auto const& blocks = part.blocks.units();
+        auto const* const after = part.head ? &part.head_unit : nullptr;
+        auto const* const first = blocks.empty() ? after : &blocks.front();
+        auto const prefetch = [](Unit<T, Exec> const* unit) {
+            if (unit != nullptr) unit->prefetch();
+        };
+        if (part.embedding)
+            embedding_unit_.with_values([&] {
+                prefetch(part.positions ? &part.positions_unit : first);
+                x = redistribute<Stream>(part.embedding->forward(pass, saved.embedding));
+            });
+        if (part.positions)
+            part.positions_unit.with_values([&] {
+                prefetch(first);
+                x = part.positions->forward(pass, std::move(x));
+            });
+        return part.blocks.forward(pass, std::move(x), saved.blocks, after);
+    }
+    /// f() with the values of what computes at the end: the norm's and the head's.
+    template <class F>
+    void with_head(Part const& part, F&& f) const {
+        part.head_unit.with_values([&] {
+            if (head_table_)
+                f();
+            else
+                embedding_unit_.with_values(f);
+        });
     }
     static Activation through_norm(Part const& part, Pass<Exec>& pass, Activation x, Saved& saved) {
         if (!saved.norm) saved.norm = part.norm->make_saved();
         return part.norm->forward(pass, std::move(x), *saved.norm);
     }
-    static Gradient backward_data_of_head(Part const& part, Pass<Exec>& pass, Saved& saved) {
-        auto dh = redistribute<dual_t<Stream>>(part.head->backward_data(pass, saved.head));
-        return part.norm->backward_data(pass, std::move(dh), *saved.norm);
+    [[nodiscard]] Gradient backward_data_of_head(Part const& part, Pass<Exec>& pass, Saved& saved) const {
+        Gradient dx;
+        with_head(part, [&] {
+            if (!part.blocks.units().empty()) part.blocks.units().back().prefetch();
+            auto dh = redistribute<dual_t<Stream>>(part.head->backward_data(pass, saved.head));
+            dx = part.norm->backward_data(pass, std::move(dh), *saved.norm);
+        });
+        return dx;
     }
-    void backward_weight_of_head(Part& part, Pass<Exec>& pass, Saved& saved) {
-        part.head->backward_weight(pass, saved.head);
-        complete_gradients(pass, head_table_ ? *head_table_ : *embedding_table_);
-        part.norm->backward_weight(pass, *saved.norm);
-        complete_gradients(pass, *part.norm);
+    void backward_weight_of_head(Part& part, Pass<Exec>& pass, Saved& saved) const {
+        auto const of_table = [&] { part.head->backward_weight(pass, saved.head); };
+        if (!head_table_) embedding_unit_.add_gradients(pass, of_table);
+        part.head_unit.add_gradients(pass, [&] {
+            if (head_table_) of_table();
+            part.norm->backward_weight(pass, *saved.norm);
+        });
     }
     static void backward_data_of_embedding(Part const& part, Pass<Exec>& pass, Gradient dy, Saved& saved) {
         if (part.positions) dy = part.positions->backward_data(std::move(dy), saved.positions);
         part.embedding->backward_data(pass, redistribute<dual_t<typename Embedding::output_layout>>(std::move(dy)),
                                       saved.embedding);
     }
-    void backward_weight_of_embedding(Part& part, Pass<Exec>& pass, Saved& saved) {
-        if (part.positions) {
-            part.positions->backward_weight(pass, saved.positions);
-            complete_gradients(pass, *part.positions);
-        }
-        part.embedding->backward_weight(pass, saved.embedding);
-        complete_gradients(pass, *embedding_table_);
+    void backward_weight_of_embedding(Part& part, Pass<Exec>& pass, Saved& saved) const {
+        if (part.positions)
+            part.positions_unit.add_gradients(pass, [&] { part.positions->backward_weight(pass, saved.positions); });
+        embedding_unit_.add_gradients(pass, [&] { part.embedding->backward_weight(pass, saved.embedding); });
     }
 
     std::vector<int> numbers_;
     std::optional<Table> embedding_table_, head_table_;
+    Unit<T, Exec> embedding_unit_; ///< its table, which is the head's too where they are tied
     std::vector<std::unique_ptr<Part>> parts_;
 };
 
@@ -181,6 +215,15 @@ LanguageModel<Stream, Exec>::LanguageModel(LayerSetup<Exec> const& setup, model:
         part.norm = registry.make_norm(setup, model.norm, "model.norm");
         part.head.emplace(setup, tied ? *embedding_table_ : *head_table_);
     }
+    if (embedding_table_) {
+        embedding_unit_.add_parameters_of(*embedding_table_);
+        embedding_unit_.set_users(embedding_table_->users());
+    }
+    for (auto const& part : parts_) {
+        if (part->positions) part->positions_unit.add_parameters_of(*part->positions);
+        if (part->head) part->head_unit.add_parameters_of(*part->norm);
+        if (part->head && head_table_) part->head_unit.add_parameters_of(*head_table_);
+    }
 }
 
 template <class Stream, class Exec>
@@ -188,8 +231,10 @@ auto LanguageModel<Stream, Exec>::forward(int stage, Pass<Exec>& pass, Activatio
     auto const& part = part_of(stage);
     x = through_blocks(part, pass, std::move(x), saved);
     if (!part.head) return x;
-    auto h = through_norm(part, pass, std::move(x), saved);
-    part.head->forward(pass, redistribute<typename Head::input_layout>(std::move(h)), saved.head);
+    with_head(part, [&] {
+        auto h = through_norm(part, pass, std::move(x), saved);
+        part.head->forward(pass, redistribute<typename Head::input_layout>(std::move(h)), saved.head);
+    });
     return {};
 }
 
@@ -197,8 +242,12 @@ template <class Stream, class Exec>
 auto LanguageModel<Stream, Exec>::logits(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const -> Logits {
     auto const& part = part_of(stage);
     x = through_blocks(part, pass, std::move(x), saved);
-    auto h = through_norm(part, pass, std::move(x), saved);
-    return part.head->logits(pass, redistribute<typename Head::input_layout>(std::move(h)));
+    Logits logits;
+    with_head(part, [&] {
+        auto h = through_norm(part, pass, std::move(x), saved);
+        logits = part.head->logits(pass, redistribute<typename Head::input_layout>(std::move(h)));
+    });
+    return logits;
 }
 
 template <class Stream, class Exec>

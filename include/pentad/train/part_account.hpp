@@ -8,9 +8,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <utility>
 
 namespace pentad::train {
+
+namespace detail {
+/// Counts how often a unit's values are acquired.
+struct CountedUnit final : UnitMemory {
+    int acquired = 0;
+
+    void prefetch_values() override {}
+    void acquire_values() override { ++acquired; }
+    void release_values() override {}
+    void acquire_gradients() override {}
+    void release_gradients(bool) override {}
+};
+} // namespace detail
 
 /// The account of blocks [first, first + count) and, where `layers` says so, the embedding or the head. In a dry run
 /// (observe/dry_run.hpp), whose records it clears.
@@ -24,18 +38,22 @@ planner::PartAccount account_of(LayerSetup<Exec> const& setup, model::Model cons
     using Stage = LanguageModel<Stream, Exec>;
     Stage stage(setup, model, registry, {layers}, recompute);
     planner::PartAccount account;
-    stage.for_each_parameter([&](auto const& parameter) {
-        auto const& stored = parameter.stored_layout();
-        planner::ParameterAccount one{parameter.name(),
-                                      static_cast<double>(parameter.size()),
-                                      {},
-                                      parameter.synchronised_axes(),
-                                      parameter.decays()};
-        // Trainer's stages may be held twice, by ranks along inner(pp).
-        if (!one.gradient.contains(inner<pp>::name)) one.gradient.push(inner<pp>::name);
-        for (std::size_t d = 0; d < stored.rank; ++d)
-            for (auto const axis : stored.dimensions[d].axes) one.sharded.push(axis);
-        account.parameters.push_back(std::move(one));
+    std::deque<detail::CountedUnit> units;
+    stage.for_each_unit_of(layers.stage, [&](auto& unit) {
+        unit.set_memory(&units.emplace_back());
+        for (auto const* const parameter : unit.parameters()) {
+            auto const& stored = parameter->stored_layout();
+            planner::ParameterAccount one{.name = parameter->name(),
+                                          .elements = static_cast<double>(parameter->size()),
+                                          .sharded = {},
+                                          .gradient = parameter->synchronised_axes(),
+                                          .unit = static_cast<int>(units.size()) - 1};
+            // Trainer's stages may be held twice, by ranks along inner(pp).
+            if (!one.gradient.contains(inner<pp>::name)) one.gradient.push(inner<pp>::name);
+            for (std::size_t d = 0; d < stored.rank; ++d)
+                for (auto const axis : stored.dimensions[d].axes) one.sharded.push(axis);
+            account.parameters.push_back(std::move(one));
+        }
     });
     account.state = stage.decoding_state();
     Tensor<token_values_t<Stream, i32>, Exec> const tokens(setup.context, {setup.batch, setup.seq});
@@ -63,6 +81,8 @@ planner::PartAccount account_of(LayerSetup<Exec> const& setup, model::Model cons
     });
     account.left = static_cast<double>(held.bytes - before);
     record(account.backward_weight, [&] { stage.backward_weight(layers.stage, pass, saved); });
+    for (auto& parameter : account.parameters)
+        parameter.acquired = units[static_cast<std::size_t>(parameter.unit)].acquired;
     return account;
 }
 

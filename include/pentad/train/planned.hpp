@@ -71,7 +71,11 @@ inline planner::Configuration planned_configuration(RunSettings const& settings,
     mesh.seq = static_cast<std::int64_t>(settings.seq);
     mesh.global_batch = static_cast<std::int64_t>(settings.batch);
     mesh.micro_batch = static_cast<std::int64_t>(settings.batch / settings.micro_batches) / (mesh.dp * mesh.ep);
-    mesh.zero = settings.zero_stage;
+    mesh.zero = settings.sharding.stage;
+    mesh.zero_ranks = settings.sharding.ranks;
+    mesh.zero_keeps = settings.sharding.keeps_parameters;
+    mesh.zero_accumulates = settings.sharding.accumulates_gradients;
+    mesh.releases_gradients = settings.sharding.releases_gradients;
     mesh.bucket_elements = static_cast<std::int64_t>(settings.bucket_elements);
     mesh.recompute = settings.recompute                ? planner::Recompute::full
                      : settings.recomputes_activations ? planner::Recompute::selective
@@ -86,7 +90,8 @@ inline planner::Configuration planned_configuration(RunSettings const& settings,
 inline std::vector<planner::Memory> planned_memory(planner::Model const& model, planner::Configuration const& c,
                                                    pipeline::Schedule const& schedule,
                                                    std::vector<std::size_t> const& layers) {
-    planner::Account const account(model, c, static_cast<int>(schedule.placements.size()));
+    planner::Account const account(model, c, static_cast<int>(schedule.placements.size()), 1,
+                                   pipeline::ends_meet(schedule));
     std::vector<std::int64_t> counts;
     auto const stages = static_cast<std::int64_t>(schedule.stages());
     for (std::int64_t stage = 0; stage < stages; ++stage)
@@ -109,11 +114,14 @@ inline std::vector<planner::Memory> planned_memory(planner::Model const& model, 
     std::vector<planner::Memory> memory;
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
         planner::Memory& own = memory.emplace_back();
+        std::vector<std::vector<planner::Bucket>> held;
         for (int stage = 0; stage < schedule.stages(); ++stage)
-            if (schedule.has_stage(rank, stage))
-                for (auto const& bucket : account.buckets(shapes[static_cast<std::size_t>(stage)]))
-                    planner::add_bucket(own, bucket, c);
+            if (schedule.has_stage(rank, stage)) {
+                held.push_back(account.buckets(shapes[static_cast<std::size_t>(stage)]));
+                for (auto const& bucket : held.back()) planner::add_bucket(own, bucket, c);
+            }
         own.weights *= static_cast<double>(schedule.weight_versions);
+        planner::add_passing(own, held, c);
         own.activations = static_cast<double>(simulation.ranks[static_cast<std::size_t>(rank)].peak_memory);
         own.workspace = account.workspace(planner::splits_backward(schedule));
     }

@@ -3,6 +3,7 @@
 
 #include <pentad/layout/partition.hpp>
 #include <pentad/model/decoder.hpp>
+#include <pentad/zero/sharding.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +29,7 @@ struct RunSettings {
     bool balances_stages = false;            ///< by the time that layers take here
     bool recompute = false; ///< blocks keep their inputs alone, and compute the rest again in the backward pass
     bool recomputes_activations = false; ///< of an MLP what lies between its products is computed again
-    int zero_stage = 0; ///< 1: the optimizer state is sharded over the axes over which the gradients were partial
+    zero::Sharding sharding{};           ///< of parameters, gradients and optimizer state (ZeRO)
     /// A bucket of parameters is closed when it holds as many. Its gradients are reduced while the backward pass of the
     /// layers before goes on.
     std::size_t bucket_elements = std::size_t{1} << 22;

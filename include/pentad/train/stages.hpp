@@ -35,12 +35,6 @@ inline std::pair<int, int> ends_of(pipeline::Schedule const& schedule) {
     return {pipeline_coordinate(schedule, schedule.placements[0].front()) / copies,
             pipeline_coordinate(schedule, schedule.placements[0].back()) / copies};
 }
-/// Whether one rank holds the first and the last stage: of a pipeline that turns back, or goes both ways.
-inline bool ends_meet(pipeline::Schedule const& schedule) {
-    auto const [first, last] = ends_of(schedule);
-    return first == last;
-}
-
 /// Why a proven schedule cannot run with these settings on so many ranks of pp, after its name; empty where it can.
 inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const& settings, int ranks) {
     auto const number = [](auto n) { return std::to_string(n); };
@@ -82,7 +76,7 @@ Mesh<Axes...> for_schedule(Mesh<Axes...> const& mesh, pipeline::Schedule const& 
         throw std::invalid_argument("the schedule " + schedule.name + " is for " + std::to_string(schedule.ranks()) +
                                     " ranks, and the mesh has pp = " + std::to_string(mesh.template extent<pp>()));
     auto const split = mesh.template split<pp>(static_cast<int>(schedule.placements.size()));
-    return ends_meet(schedule) ? split.template joined<pp>() : split;
+    return pipeline::ends_meet(schedule) ? split.template joined<pp>() : split;
 }
 
 /// What a stage is made of: layers [first, first + count), with the embedding before them or the head behind them.

@@ -55,7 +55,7 @@ class Trainer final : private StageOwner {
                  static_cast<std::size_t>(training().slices),
                  settings.recomputes_activations},
           model_(setup_, settings.model, registry, held_stages(registry), settings.recompute),
-          store_(context, model_, settings.seed, settings.zero_stage, settings.bucket_elements,
+          store_(context, model_, settings.seed, settings.sharding, settings.bucket_elements,
                  static_cast<std::size_t>(training().weight_versions), {.copies = AxisNames(inner<pp>::name)}),
           batch_(setup_, settings.micro_batches, settings.ignored),
           executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}) {
@@ -71,13 +71,16 @@ class Trainer final : private StageOwner {
         number_ = number;
         store_.clear_gradients();
         store_.begin_updates();
+        store_.release_for(number, optimizer_settings());
         auto result = run(training(), *data_, number);
         result.learning_rate = train::learning_rate(settings_, number);
-        if (is_asynchronous()) {
-            result.gradient_norm = store_.norm() / std::sqrt(static_cast<double>(training().updates));
+        if (is_asynchronous() || settings_.sharding.releases_gradients) {
+            store_.finish_updates();
+            result.gradient_norm = store_.norm() / std::sqrt(static_cast<double>(training().rounds()));
             if (!is_finite(result)) // the schedule has updated the weights by now
-                give_up(result,
-                        "and the weights have changed: " + training().name + " updates each stage during the step");
+                give_up(result, "and the weights have changed: " +
+                                    (is_asynchronous() ? training().name + " updates each stage during the step"
+                                                       : "gradients were released during the step"));
             store_.gather();
             return result;
         }
@@ -125,7 +128,9 @@ class Trainer final : private StageOwner {
     /// elsewhere. Collective over all ranks.
     std::vector<Logits> logits(std::vector<Pass<Exec>>& passes) {
         store_.gather();
-        return executor_.logits(schedules_.sampling(), passes, this);
+        auto logits = executor_.logits(schedules_.sampling(), passes, this);
+        store_.drop_gathered();
+        return logits;
     }
 
     [[nodiscard]] Model& model() { return model_; }
@@ -161,10 +166,27 @@ class Trainer final : private StageOwner {
         shape.seq_axes = axes_of(1);
         if (auto const refused = shape.refusal()) throw std::invalid_argument(refused->message());
         auto why = misfit(training(), settings_, known.extent("pp"));
-        if (why.empty() && (known.extent("inner(pp)") != static_cast<int>(training().placements.size()) ||
-                            (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != ends_meet(training()))))
+        if (why.empty() &&
+            (known.extent("inner(pp)") != static_cast<int>(training().placements.size()) ||
+             (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != pipeline::ends_meet(training()))))
             why = "wants another mesh: make it with for_schedule(mesh, schedule)";
         if (!why.empty()) throw std::invalid_argument("the schedule " + training().name + " " + why);
+        check_sharding();
+    }
+    void check_sharding() const {
+        auto const& sharding = settings_.sharding;
+        if (auto const refused = sharding.refusal(); !refused.empty()) throw std::invalid_argument(refused);
+        auto const& known = context_->communicators();
+        if (sharding.ranks > 0 && known.extent(inner<dp>::name) != sharding.ranks)
+            throw std::invalid_argument("ZeRO over " + std::to_string(sharding.ranks) +
+                                        " ranks wants another mesh: make it with split<dp>(" +
+                                        std::to_string(sharding.ranks) + ")");
+        if (!sharding.releases_gradients) return;
+        if (settings_.clip > 0)
+            throw std::invalid_argument("gradients that are released cannot be clipped: their norm is known too late");
+        if (has_copies() || is_asynchronous())
+            throw std::invalid_argument("the schedule " + training().name +
+                                        " reduces gradients at times of its own: they cannot be released");
     }
     /// Notes the layers of each stage in the settings. Collective over all ranks.
     [[nodiscard]] std::vector<StageLayers> held_stages(Registry const& registry) {
@@ -203,7 +225,7 @@ class Trainer final : private StageOwner {
         for (auto const& pass : passes_) losses += pass.loss_sum + pass.balance_sum + pass.z_sum;
         if (!std::isfinite(losses)) own = "the loss";
         if (std::isfinite(result.loss + result.balance_loss + result.z_loss))
-            if (auto const name = store_.not_finite(model_); !name.empty()) own = "the gradient of " + name;
+            if (auto const name = store_.not_finite(); !name.empty()) own = "the gradient of " + name;
         // Backward passes carry it to all stages before: of the last stage that has it, the first rank.
         auto const& world = context_->communicators().world();
         double place = -1;
@@ -246,6 +268,7 @@ class Trainer final : private StageOwner {
                                    .z_scale = settings_.z_coefficient * rounds / count});
             }
         executor_.run(schedule, passes_, this);
+        store_.drop_gathered();
 
         double loss = 0, balance = 0, z = 0;
         for (auto const& pass : passes_) {

@@ -1,6 +1,6 @@
-// Buckets: the memory of parameters that are synchronised alike, flat and in one piece, with their
-// gradients and optimizer state. What a bucket sends is the plan from its gradient's layout to its state's layout, and
-// back; both follow from the parameters' layouts, whatever axes these name.
+// Buckets: parameters that are synchronised alike, flat and in one piece, with their gradients and optimizer state.
+// What a bucket sends are the plans between its layouts, which follow from those of its parameters, whatever axes these
+// name.
 #pragma once
 
 #include <pentad/kernels/elementwise.hpp>
@@ -9,6 +9,9 @@
 #include <pentad/zero/layouts.hpp>
 #include <pentad/zero/optimizer.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,84 +21,145 @@
 namespace pentad::zero {
 
 template <class T, class Exec>
-class Bucket final : public GradientOwner {
+class Bucket {
   public:
     using A = accumulator_t<T>;
+    using AnyParameterPointer = AnyParameter<T, Exec>*;
 
-    Bucket(Context<Exec> const& context, BucketLayouts const& layouts, bool decays)
-        : context_(&context), layouts_(layouts), decays_(decays) {
-        pentad::detail::prepare(context, layouts_.reduction);
-        pentad::detail::prepare(context, layouts_.gathering);
+    /// Collective over the ranks of its plans.
+    Bucket(Context<Exec> const& context, BucketLayouts const& layouts, Sharding const& sharding)
+        : context_(&context), layouts_(layouts), sharding_(sharding) {
+        for (auto const& plan :
+             {layouts_.accumulation, layouts_.reduction, layouts_.storing, layouts_.gathering, layouts_.exporting})
+            pentad::detail::prepare(context, plan);
     }
+    Bucket(Bucket const&) = delete;
+    Bucket& operator=(Bucket const&) = delete;
 
-    /// Adds room for a parameter of n elements, which `users` layers use, and says where it begins.
-    std::size_t reserve(std::size_t n, std::size_t users) {
-        users_ += users;
-        return std::exchange(size_, size_ + n);
+    void add(AnyParameterPointer parameter) {
+        pieces_.push_back({parameter, 0});
+        size_ += parameter->size();
     }
-    /// The reduction of the bucket begins when the last user of its last gradient has added to it.
-    void gradient_is_complete() override {
-        if (++complete_ < users_) return;
-        complete_ = 0;
-        start_reduction();
-    }
+    /// Parts of the model that add to its gradients, once for each micro-batch.
+    void add_users(std::size_t users) { users_ += users; }
     [[nodiscard]] std::size_t size() const { return size_; }
 
-    /// @param versions of the weights that are kept, the newest included
+    /// To be called when it has all of its parameters. @param versions of the weights that are kept, the newest
+    /// included
     void allocate(std::size_t versions) {
-        auto const& communicators = context_->communicators();
-        std::size_t shards = 1;
-        for (auto const axis : layouts_.state.dimensions[0].axes)
-            shards *= static_cast<std::size_t>(communicators.extent(axis));
-        std::size_t const extent = (size_ + shards - 1) / shards * shards;
+        std::stable_partition(pieces_.begin(), pieces_.end(), [](Piece const& x) { return x.parameter->decays(); });
+        std::size_t offset = 0;
+        for (auto& piece : pieces_) {
+            piece.offset = std::exchange(offset, offset + piece.parameter->size());
+            if (piece.parameter->decays()) decaying_ = offset;
+        }
+        auto const shards = [this](LayoutValue const& layout) {
+            std::size_t product = 1;
+            for (auto const axis : layout.dimensions[0].axes)
+                product *= static_cast<std::size_t>(context_->communicators().extent(axis));
+            return product;
+        };
+        auto const range = [&](LayoutValue const& layout) {
+            std::size_t const extent = extent_ / shards(layout);
+            return Range{extent * context_->communicators().shard_index(layout.dimensions[0].axes), extent};
+        };
+        extent_ = (size_ + shards(layouts_.state) - 1) / shards(layouts_.state) * shards(layouts_.state);
+        state_ = range(layouts_.state);
+        stored_ = range(layouts_.stored);
+        sum_range_ = range(layouts_.sum);
         for (std::size_t i = 0; i < versions; ++i)
-            versions_.emplace_back(*context_, std::array{extent}, observe::Memory::parameters);
-        gradient_ = Tensor<Whole<A>, Exec>(*context_, {extent}, observe::Memory::gradients);
-        gradient_.clear();
-        shard_size_ = extent / shards;
-        first_ = shard_size_ * communicators.shard_index(layouts_.state.dimensions[0].axes);
-        optimizer_ = AdamW<Whole<A>, T, Exec>(*context_, shard_size_);
+            versions_.emplace_back(*context_, std::array{stored_.extent}, observe::Memory::parameters);
+        if (!sharding_.has_passing_gradients()) bring_gradients();
+        optimizer_ = AdamW<Whole<A>, T, Exec>(*context_, state_.extent);
+        use_version(0);
     }
-    /// The weights as they were after a number of updates: one of the versions that are kept.
-    [[nodiscard]] T* values(std::size_t updates) const { return versions_[updates % versions_.size()].data(); }
+
+    // The values.
+
+    /// What computes next sees the weights as they were after a number of updates: one of the versions that are kept.
+    void use_version(std::size_t updates) {
+        if (!gathers_values())
+            place_values(versions_[updates % versions_.size()].data());
+        else if (updates != seen_)
+            drop_values();
+        seen_ = updates;
+    }
+    void prefetch_values() {
+        if (!gathers_values() || !whole_.empty()) return;
+        whole_ = Tensor<Whole<T>, Exec>(*context_, {extent_}, observe::Memory::parameters);
+        auto const shard = pentad::detail::shard_of(versions_[seen_ % versions_.size()]);
+        gather_.emplace(*context_, layouts_.gathering, shard, whole_.flat());
+    }
+    void acquire_values() {
+        if (!gathers_values()) return;
+        ++uses_;
+        prefetch_values();
+        if (!gather_) return;
+        gather_->wait();
+        gather_.reset();
+        place_values(whole_.data());
+    }
+    void release_values() {
+        if (gathers_values() && --uses_ == 0 && !sharding_.keeps_parameters) drop_values();
+    }
+    /// Forgets gathered values.
+    void drop_values() {
+        if (whole_.empty()) return;
+        if (gather_) gather_->wait();
+        gather_.reset();
+        whole_ = {};
+        place_values(nullptr);
+    }
     [[nodiscard]] std::size_t updates() const { return updates_; }
-    [[nodiscard]] A* gradients() const { return gradient_.data(); }
 
-    /// Weights and masters become what lies in the gradients' memory.
-    void start_from_gradients() {
-        kernels::convert<A, T>(context_->exec(), gradient_.flat(), newest().flat());
-        auto const master = optimizer_.master(shard());
-        if constexpr (AdamW<Whole<A>, T, Exec>::has_master)
-            memory::copy(context_->exec(), master.data(), gradient_.data() + first_, shard_size_ * sizeof(A));
-        clear_gradients();
-    }
-    /// The weights in accumulators, gathered into the gradients' memory.
-    void export_to_gradients() {
-        auto const master = optimizer_.master(shard());
-        memory::copy(context_->exec(), gradient_.data() + first_, master.data(), shard_size_ * sizeof(A));
-        gather_into(gradient_);
-    }
-    void clear_gradients() {
-        if (reduction_) reduce(); // it owns the memory; nobody wants what comes of it
-        reduced_ = {};
-        gradient_.clear();
-    }
+    // The gradients of a step.
 
-    /// Begins to reduce the gradients, if that has not begun.
+    void acquire_gradients() {
+        if (gradient_.empty()) bring_gradients();
+    }
+    /// One user has added to them. Whether it is time to start().
+    bool release_gradients(bool complete) {
+        ++additions_;
+        if (complete) ++complete_users_;
+        return complete_users_ == users_ || (sharding_.reduces_each_micro_batch() && additions_ % users_ == 0);
+    }
+    /// Begins to reduce what has been added. What an earlier call began has been waited for by advance().
+    void start() {
+        is_complete_ = complete_users_ == users_;
+        if (!sharding_.reduces_each_micro_batch()) {
+            start_reduction();
+            return;
+        }
+        accumulation_.emplace(*context_, layouts_.accumulation, take_gradients(), observe::Memory::gradients);
+    }
+    /// Whether the end of its reduction waits for ranks of other stages, or copies of this one, which come to it later.
+    [[nodiscard]] bool waits_for_stages(Holders const& holders) const {
+        for (auto const axis : layouts_.gradient.partial)
+            if (is_of_stages(axis, holders) && context_->communicators().extent(axis) > 1) return true;
+        return false;
+    }
+    /// Whether start() began with the last gradients of the step.
+    [[nodiscard]] bool is_complete() const { return is_complete_; }
+    /// Waits for what start() began, and begins what follows where those were the last gradients.
+    void advance() {
+        finish_accumulation();
+        if (is_complete_) start_reduction();
+    }
     void start_reduction() {
         if (reduction_) return;
+        finish_accumulation();
         reduced_ = {}; // of a reduction that nobody has used
-        auto shard = pentad::detail::shard_of(gradient_);
-        // An all-reduce works in place, which wants the only handle of the memory; a reduce-scatter leaves it behind.
-        if (!scatters()) gradient_ = {};
-        reduction_.emplace(*context_, layouts_.reduction, std::move(shard));
+        auto sum = sharding_.reduces_each_micro_batch() ? take_sum() : take_gradients();
+        // Scattered sums that are made once a step come when activations have gone: they use the same memory.
+        reduction_.emplace(*context_, layouts_.reduction, std::move(sum));
     }
     /// Waits until they are reduced.
     void reduce() {
+        start_reduction();
         auto shard = reduction_->wait();
         reduction_.reset();
-        reduced_ = Tensor<Whole<A>, Exec>(*context_, {shard_size_}, std::move(shard.block), shard.data);
-        if (!scatters()) gradient_ = reduced_;
+        reduced_ = Tensor<Whole<A>, Exec>(*context_, {state_.extent}, std::move(shard.block), shard.data);
+        if (gradient_.empty() && !sharding_.has_passing_gradients()) gradient_ = reduced_;
     }
     /// Adds this rank's summand of the squared norm of the reduced gradient; each element counts once.
     void add_squares(Tensor<NormSquare, Exec> const& total) const {
@@ -104,49 +168,157 @@ class Bucket final : public GradientOwner {
         kernels::sum_of_squares<A>(context_->exec(), reduced_.flat(), own.view());
         kernels::add<f64>(context_->exec(), own.flat(), total.flat());
     }
+    /// f(parameter) for those of whose reduced gradient this rank has elements that are not finite. Fences.
+    template <class F>
+    void for_each_not_finite(F&& f) const {
+        if (reduced_.empty()) return;
+        for (auto const& piece : pieces_) {
+            std::size_t const begin = std::max(piece.offset, state_.first),
+                              end = std::min(piece.offset + piece.parameter->size(), state_.first + state_.extent);
+            if (begin >= end) continue;
+            View<A, 1, Exec> const part(reduced_.data() + (begin - state_.first), end - begin);
+            if (!std::isfinite(kernels::sum_of_squares<A>(context_->exec(), part))) f(*piece.parameter);
+        }
+    }
     /// Forgets the reduced gradients.
     void skip_update() { reduced_ = {}; }
     /// Updates this rank's shard of the weights.
-    void update(std::int64_t step, kernels::AdamWSettings settings) {
-        if (!decays_) settings.weight_decay = 0;
-        auto const older = shard();
+    void update(std::int64_t step, kernels::AdamWSettings const& settings) {
+        auto const older = state_part();
         ++updates_;
-        if (versions_.size() > 1) memory::copy(context_->exec(), shard().data(), older.data(), shard_size_ * sizeof(T));
-        optimizer_.update(shard(), reduced_, step, settings);
+        if (versions_.size() > 1)
+            memory::copy(context_->exec(), state_part().data(), older.data(), state_.extent * sizeof(T));
+        std::size_t const decaying = decaying_ > state_.first ? std::min(decaying_ - state_.first, state_.extent) : 0;
+        optimizer_.update(state_part(), reduced_, step, settings, decaying);
         reduced_ = {};
-        is_gathered_ = false;
+        is_stored_ = false;
+        drop_values();
     }
-    /// Gathers the updated weights, if that has not been done.
-    void gather() {
-        if (!is_gathered_) gather_into(newest());
-        is_gathered_ = true;
+    /// Brings the updated weights to the layout in which they are stored, if that has not been done.
+    void store() {
+        if (!is_stored_)
+            pentad::detail::carry_out_into(*context_, layouts_.storing, pentad::detail::shard_of(state_part()),
+                                           newest().flat());
+        is_stored_ = true;
+    }
+    void clear_gradients() {
+        if (accumulation_) finish_accumulation(); // it owns the memory; nobody wants what comes of it
+        if (reduction_) reduce();
+        reduced_ = {};
+        sum_ = {};
+        additions_ = complete_users_ = 0;
+        is_complete_ = false;
+        if (sharding_.has_passing_gradients())
+            drop_gradients();
+        else
+            gradient_.clear();
+    }
+
+    // Weights as accumulators, in the gradients' memory.
+
+    /// Weights and masters become what lies there.
+    void import_from_gradients() {
+        View<A, 1, Exec> const stored(gradient_.data() + stored_.first, stored_.extent);
+        kernels::convert<A, T>(context_->exec(), stored, newest().flat());
+        auto const master = optimizer_.master(state_part());
+        if constexpr (AdamW<Whole<A>, T, Exec>::has_master)
+            memory::copy(context_->exec(), master.data(), gradient_.data() + state_.first, state_.extent * sizeof(A));
+        drop_values();
+        clear_gradients();
+    }
+    /// The whole weights are gathered there. Collective.
+    void export_to_gradients() {
+        auto const master = optimizer_.master(state_part());
+        auto const own = gradient_.data() + state_.first;
+        memory::copy(context_->exec(), own, master.data(), state_.extent * sizeof(A));
+        pentad::detail::Shard<A, Exec> const shard{gradient_.block(), own, {state_.extent}, 1};
+        pentad::detail::carry_out_into(*context_, layouts_.exporting, shard, gradient_.flat());
+    }
+    void drop_gradients() {
+        gradient_ = {};
+        place_gradients(nullptr);
     }
 
   private:
-    [[nodiscard]] bool scatters() const { return !layouts_.state.dimensions[0].axes.empty(); }
-    [[nodiscard]] Tensor<Whole<T>, Exec> const& newest() const { return versions_[updates_ % versions_.size()]; }
-    /// This rank's part of the newest weights, as a tensor of its own.
-    [[nodiscard]] Tensor<Whole<T>, Exec> shard() const {
-        return Tensor<Whole<T>, Exec>(*context_, {shard_size_}, newest().block(), newest().data() + first_);
+    struct Piece {
+        AnyParameterPointer parameter;
+        std::size_t offset;
+    };
+    /// Of the elements of the bucket.
+    struct Range {
+        std::size_t first = 0, extent = 0;
+    };
+
+    [[nodiscard]] bool gathers_values() const { return stored_.extent < extent_; }
+    void place_values(T* whole) {
+        for (auto const& piece : pieces_)
+            piece.parameter->place_value(whole == nullptr ? nullptr : whole + piece.offset);
     }
-    /// All parts into a buffer of which each rank has filled in its own.
-    template <class E>
-    void gather_into(Tensor<Whole<E>, Exec> const& target) const {
-        pentad::detail::Shard<E, Exec> const own{target.block(), target.data() + first_, {shard_size_}, 1};
-        pentad::detail::carry_out_into(*context_, layouts_.gathering, own, target.flat());
+    void place_gradients(A* whole) {
+        for (auto const& piece : pieces_)
+            piece.parameter->place_gradient(whole == nullptr ? nullptr : whole + piece.offset);
+    }
+    /// Memory for them, zeros.
+    void bring_gradients() {
+        gradient_ = Tensor<Whole<A>, Exec>(*context_, {extent_}, observe::Memory::gradients);
+        gradient_.clear();
+        place_gradients(gradient_.data());
+    }
+    /// What has been added, in the only handle of its memory where that passes or is reduced in place.
+    pentad::detail::Shard<A, Exec> take_gradients() {
+        acquire_gradients();
+        auto shard = pentad::detail::shard_of(gradient_);
+        if (sharding_.has_passing_gradients())
+            drop_gradients();
+        else if (layouts_.state.dimensions[0].axes.empty())
+            gradient_ = {};
+        return shard;
+    }
+    pentad::detail::Shard<A, Exec> take_sum() {
+        if (sum_.empty()) { // nothing has been added
+            sum_ = Tensor<Whole<A>, Exec>(*context_, {sum_range_.extent}, observe::Memory::gradients);
+            sum_.clear();
+        }
+        auto shard = pentad::detail::shard_of(sum_);
+        sum_ = {};
+        return shard;
+    }
+    void finish_accumulation() {
+        if (!accumulation_) return;
+        auto shard = accumulation_->wait();
+        accumulation_.reset();
+        if (sum_.empty())
+            sum_ = Tensor<Whole<A>, Exec>(*context_, {sum_range_.extent}, std::move(shard.block), shard.data);
+        else
+            kernels::add<A>(context_->exec(), shard.flat(), sum_.flat());
+    }
+    [[nodiscard]] Tensor<Whole<T>, Exec> const& newest() const { return versions_[updates_ % versions_.size()]; }
+    /// The part of the newest weights that this rank updates, as a tensor of its own.
+    [[nodiscard]] Tensor<Whole<T>, Exec> state_part() const {
+        return Tensor<Whole<T>, Exec>(*context_, {state_.extent}, newest().block(),
+                                      newest().data() + (state_.first - stored_.first));
     }
 
     Context<Exec> const* context_;
     BucketLayouts layouts_;
-    bool decays_;
-    std::size_t size_ = 0, users_ = 0, complete_ = 0;
-    std::size_t updates_ = 0;                      ///< of the weights
+    Sharding sharding_;
+    std::vector<Piece> pieces_;                        ///< those subject to weight decay first
+    std::size_t size_ = 0, extent_ = 0, decaying_ = 0; ///< of the elements; with padding; with decay
+    Range state_, stored_, sum_range_;                 ///< this rank's
+    std::size_t users_ = 0, additions_ = 0, complete_users_ = 0;
+    bool is_complete_ = false;
+
+    std::size_t updates_ = 0, seen_ = 0;           ///< of the weights; of those that are computed with
     std::vector<Tensor<Whole<T>, Exec>> versions_; ///< after i updates of the weights, number i mod their count
-    std::size_t shard_size_ = 0, first_ = 0;       ///< this rank's part, and where it begins
-    bool is_gathered_ = true;
-    Tensor<Whole<A>, Exec> gradient_; ///< of which the ranks hold summands until it is reduced
-    std::optional<pentad::detail::StartedPlan<A, Exec>> reduction_; ///< while it is under way
-    Tensor<Whole<A>, Exec> reduced_;                                ///< this rank's part
+    bool is_stored_ = true;
+    Tensor<Whole<T>, Exec> whole_; ///< gathered
+    std::size_t uses_ = 0;         ///< of it
+    std::optional<pentad::detail::StartedPlanInto<T, Exec>> gather_;
+
+    Tensor<Whole<A>, Exec> gradient_; ///< of which the ranks hold summands
+    Tensor<Whole<A>, Exec> sum_;      ///< over the micro-batches of this step
+    Tensor<Whole<A>, Exec> reduced_;  ///< this rank's part
+    std::optional<pentad::detail::StartedPlan<A, Exec>> accumulation_, reduction_; ///< while they are under way
     AdamW<Whole<A>, T, Exec> optimizer_;
 };
 

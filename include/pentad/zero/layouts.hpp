@@ -1,9 +1,10 @@
-// The layouts of a bucket of flat elements, from those of its parameters: what is synchronised, over which axes the
-// optimizer state is sharded (ZeRO; Rajbhandari et al. 2020, section 5), and how its squares are counted once.
+// The layouts of a bucket of flat elements, from those of its parameters: what is synchronised, over which axes
+// parameters, gradients and optimizer state are sharded, and how squares are counted once.
 #pragma once
 
 #include <pentad/layout/plan.hpp>
 #include <pentad/mesh/mesh.hpp>
+#include <pentad/zero/sharding.hpp>
 
 #include <cstddef>
 #include <stdexcept>
@@ -24,11 +25,18 @@ struct Holders {
     AxisNames copies = {};              ///< axes along which ranks hold the same parameters and see other micro-batches
 };
 
-/// What a bucket of parameters is on the mesh.
+/// What a bucket of parameters is on the mesh. In a step: gradient -> sum (after each micro-batch, or once) -> state,
+/// and state -> stored -> whole.
 struct BucketLayouts {
-    LayoutValue gradient, state;
-    PlanValue reduction;             ///< gradient -> state
-    PlanValue gathering;             ///< state -> whole, in any element
+    LayoutValue gradient;            ///< of the ranks' own summands, whole
+    LayoutValue sum;                 ///< of what is kept of the gradients from one micro-batch to the next
+    LayoutValue state;               ///< of the reduced gradients and the optimizer state
+    LayoutValue stored;              ///< of the parameters between their uses
+    PlanValue accumulation;          ///< gradient -> sum
+    PlanValue reduction;             ///< sum -> state
+    PlanValue storing;               ///< state -> stored
+    PlanValue gathering;             ///< stored -> whole
+    PlanValue exporting;             ///< state -> whole
     bool counts_squares_here = true; ///< one of the ranks that hold the same reduced gradients adds them to the norm
 };
 
@@ -65,32 +73,55 @@ bool is_first_holder(Communicators const& communicators, AxisNames const& differ
 
 } // namespace detail
 
+/// Ranks along parts of pp take up micro-batches in orders of their own: what they share is reduced once a step.
+inline bool is_of_stages(std::string_view axis, Holders const& holders) {
+    return whole_axis_name(axis) == holders.stages;
+}
+
 /// @param stored how its parameters lie on the mesh
 /// @param synchronised the axes over which their gradients are partial
-/// @param zero_stage 0: optimizer state and reduced gradient on every rank; 1: sharded over the axes over which the
-/// gradient was partial (the holders of a tied embedding each keep theirs)
 template <class A, class Communicators>
 BucketLayouts bucket_layouts(Communicators const& communicators, LayoutValue const& stored,
-                             AxisNames const& synchronised, Holders const& holders, int zero_stage) {
-    auto const sync = detail::joined(synchronised, holders.copies);
+                             AxisNames const& synchronised, Holders const& holders, Sharding const& sharding) {
     bool tied = false;
-    AxisNames shards;
-    for (auto const axis : sync) {
-        if (detail::is_ends(axis))
-            tied = true;
-        else if (zero_stage > 0)
-            shards.push(axis);
+    AxisNames partial, shards, shards_of_sum;
+    for (auto const axis : detail::joined(synchronised, holders.copies)) {
+        bool const is_hybrid = sharding.ranks > 0 && axis == dp::name;
+        if (is_hybrid) partial.push(outer<dp>::name);
+        auto const sharded = is_hybrid ? std::string_view(inner<dp>::name) : axis;
+        partial.push(sharded);
+        if (detail::is_ends(axis)) {
+            tied = true; // the holders of a tied embedding each keep theirs
+        } else if (sharding.stage > 0) {
+            shards.push(sharded);
+            if (!is_of_stages(axis, holders)) shards_of_sum.push(sharded);
+        }
     }
     LayoutValue const whole = Whole<A>::value;
-    BucketLayouts result{.gradient = whole, .state = whole, .reduction = {}, .gathering = {}};
-    result.gradient.partial = sync;
+    BucketLayouts result;
+    result.gradient = result.sum = result.state = result.stored = whole;
+    result.gradient.partial = partial;
+    result.sum.partial = partial;
     result.state.dimensions[0].axes = shards;
-    result.reduction = make_plan(result.gradient, result.state);
-    result.gathering = make_plan(result.state, whole);
-    for (auto const* plan : {&result.reduction, &result.gathering})
-        if (!plan->valid())
-            throw std::invalid_argument(std::string(plan_error_texts[static_cast<std::size_t>(plan->error)]) + ": " +
-                                        to_string(result.gradient) + " and " + to_string(result.state));
+    if (sharding.reduces_each_micro_batch()) {
+        result.sum.dimensions[0].axes = shards_of_sum;
+        result.sum.partial = {};
+        for (auto const axis : partial)
+            if (!shards_of_sum.contains(axis)) result.sum.partial.push(axis);
+    }
+    if (sharding.shards_parameters()) result.stored.dimensions[0].axes = shards_of_sum;
+    auto const plan = [](LayoutValue const& from, LayoutValue const& to) {
+        auto const made = make_plan(from, to);
+        if (!made.valid())
+            throw std::invalid_argument(std::string(plan_error_texts[static_cast<std::size_t>(made.error)]) + ": " +
+                                        to_string(from) + " and " + to_string(to));
+        return made;
+    };
+    result.accumulation = plan(result.gradient, result.sum);
+    result.reduction = plan(result.sum, result.state);
+    result.storing = plan(result.state, result.stored);
+    result.gathering = plan(result.stored, whole);
+    result.exporting = plan(result.state, whole);
 
     AxisNames different = shards;
     for (std::size_t d = 0; d < stored.rank; ++d) different = detail::joined(different, stored.dimensions[d].axes);

@@ -6,7 +6,12 @@
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/tensor/tensor.hpp>
 
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 namespace pentad::zero {
 
@@ -30,11 +35,12 @@ class AdamW {
             return weights;
     }
 
-    /// One update; `step` counts from 1. The first allocates the moments: evaluation has none. @tparam Gradient must be
-    /// the layout of the state.
+    /// One update; `step` counts from 1. The first allocates the moments: evaluation has none.
+    /// @param decaying the first elements, which are subject to weight decay; the others are not
+    /// @tparam Gradient must be the layout of the state.
     template <class Gradient>
     void update(Tensor<with_element_t<StateLayout, T>, Exec> const& weights, Tensor<Gradient, Exec> const& gradient,
-                std::int64_t step, kernels::AdamWSettings const& settings) {
+                std::int64_t step, kernels::AdamWSettings settings, std::size_t decaying) {
         if constexpr (is_partial<Gradient>)
             refuse<Text() << "pentad: a gradient that is still partial cannot be given to the optimizer: redistribute "
                              "it to the layout of the optimizer state first: from "
@@ -44,8 +50,17 @@ class AdamW {
                           << layout_text<Gradient>.view() << " is not " << layout_text<StateLayout>.view()>();
         else {
             if (first_.empty()) allocate_moments(weights);
-            kernels::adamw<T>(weights.context().exec(), weights.flat(), master(weights).flat(), gradient.flat(),
-                              first_.flat(), second_.flat(), step, settings);
+            auto const update = [&](std::size_t begin, std::size_t end) {
+                if (begin == end) return;
+                auto const part = [&](auto const& tensor) {
+                    return Kokkos::subview(tensor.flat(), std::pair(begin, end));
+                };
+                kernels::adamw<T>(weights.context().exec(), part(weights), part(master(weights)), part(gradient),
+                                  part(first_), part(second_), step, settings);
+            };
+            update(0, decaying);
+            settings.weight_decay = 0;
+            update(decaying, weights.size());
         }
     }
 

@@ -1,8 +1,9 @@
-// The parameters of this rank: sorted into buckets by the axes over which their gradients are partial,
-// drawn, synchronised, clipped, updated. The axes come from the parameters' layouts; nothing here names one. A model of
-// several stages has buckets for each of them.
+// The parameters of this rank: sorted into buckets by the axes over which their gradients are partial, drawn,
+// synchronised, clipped, updated. The axes come from the parameters' layouts; nothing here names one. A model of
+// several stages has buckets for each of them, and where memory is brought for a unit at a time, for each unit.
 #pragma once
 
+#include <pentad/layers/unit.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/zero/bucket.hpp>
 
@@ -10,7 +11,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -25,107 +25,128 @@ class ParameterStore {
     using A = accumulator_t<T>;
 
     /// Gives memory to the parameters of `model`, which it must not outlive, and draws them. A bucket is closed when it
-    /// holds `bucket_elements` or more.
-    /// @param zero_stage 0 or 1
+    /// holds `bucket_elements` or more, and at the end of a unit where gradients or parameters are sharded, or
+    /// released.
     /// @param versions of the weights that are kept, the newest included
     /// @param holders which ranks hold which stages
-    /// @throws std::invalid_argument when there is no such stage of ZeRO
+    /// @throws std::invalid_argument when there is no such sharding, or `model` has no units that it needs
     template <class Model>
-    ParameterStore(Context<Exec> const& context, Model& model, std::uint64_t seed, int zero_stage,
+    ParameterStore(Context<Exec> const& context, Model& model, std::uint64_t seed, Sharding const& sharding,
                    std::size_t bucket_elements, std::size_t versions = 1, Holders const& holders = {})
-        : context_(&context), zero_stage_(zero_stage), versions_(versions), holders_(holders), norm_(context, {}),
+        : context_(&context), sharding_(sharding), versions_(versions), holders_(holders), norm_(context, {}),
           norm_plan_(plan_of_norm(context)) {
-        if (zero_stage != 0 && zero_stage != 1)
-            throw std::invalid_argument("ZeRO stage " + std::to_string(zero_stage) + ": stages 0 and 1 exist");
-        struct Place {
-            Bucket<T, Exec>* bucket;
-            std::size_t offset;
-        };
-        std::vector<Place> places;
-        for_each_parameter(model, [&](int stage, auto& parameter) {
-            auto& bucket = bucket_for(stage, parameter, bucket_elements);
-            places.push_back({&bucket, bucket.reserve(parameter.size(), parameter.users())});
-        });
+        if (auto const why = sharding.refusal(); !why.empty()) throw std::invalid_argument(why);
+        if constexpr (requires { model.stages(); }) {
+            for (int const stage : model.stages())
+                model.for_each_unit_of(stage, [&](Unit<T, Exec>& unit) { add_unit(stage, unit, bucket_elements); });
+        } else {
+            if (sharding.has_passing_gradients())
+                throw std::invalid_argument("this model has no units, which say when parameters are used: "
+                                            "ZeRO stages 2 and 3 and the release of gradients need them");
+            Unit<T, Exec> whole;
+            whole.add_parameters_of(model);
+            add_unit(0, whole, bucket_elements);
+        }
         for (auto const& entry : buckets_) entry.bucket->allocate(versions);
-        place_ = [places, &model](int stage, std::size_t updates) {
-            std::size_t next = 0;
-            for_each_parameter(model, [&](int of, auto& parameter) {
-                auto const [bucket, offset] = places[next++];
-                if (stage == every_stage || of == stage)
-                    parameter.place(bucket->values(updates) + offset, bucket->gradients() + offset, bucket);
-            });
-        };
-        place_newest();
-        for_each_parameter(model,
-                           [&](int, auto& parameter) { parameter.draw(seed, parameter.flat_gradient().data()); });
-        for (auto const& entry : buckets_) entry.bucket->start_from_gradients();
+        for_each_imported(
+            [&](AnyParameter<T, Exec> const& parameter) { parameter.draw(seed, parameter.flat_gradient().data()); });
         pentad::detail::prepare(context, norm_plan_);
         context.exec().fence("pentad: parameters drawn");
     }
+    ParameterStore(ParameterStore const&) = delete;
+    ParameterStore& operator=(ParameterStore const&) = delete;
 
+    /// To be called before a step.
     void clear_gradients() {
+        started_.clear();
+        late_.clear();
         for (auto const& entry : buckets_) entry.bucket->clear_gradients();
     }
     /// Reduces the gradients over exactly the axes over which they are partial, and returns their global norm: each
-    /// element counted once. A bucket whose gradients were all complete before has begun. Collective.
+    /// element counted once. What was complete before has begun. Collective.
     double reduce_gradients() {
+        finish_started();
         for (auto const& entry : buckets_) entry.bucket->start_reduction();
         for (auto const& entry : buckets_) entry.bucket->reduce();
         norm_.clear();
         for (auto const& entry : buckets_) entry.bucket->add_squares(norm_);
         return norm();
     }
-    /// The name of the last parameter, which backward passes come to first, with a gradient on this rank that is not
-    /// finite; empty where there is none. After reduce_gradients(). Fences.
-    template <class Model>
-    std::string not_finite(Model& model) const {
+    /// The name of the last parameter, which backward passes come to first, with a reduced gradient of which this rank
+    /// has elements that are not finite; empty where there is none. After reduce_gradients(). Fences.
+    [[nodiscard]] std::string not_finite() const {
+        std::vector<AnyParameter<T, Exec> const*> found;
+        for (auto const& entry : buckets_)
+            entry.bucket->for_each_not_finite([&](auto const& parameter) { found.push_back(&parameter); });
         std::string name;
-        for_each_parameter(model, [&](int, auto const& parameter) {
-            if (!std::isfinite(kernels::sum_of_squares<A>(context_->exec(), parameter.flat_gradient())))
-                name = parameter.name();
-        });
+        for (auto const& unit : units_)
+            for (auto const* const parameter : unit->parameters)
+                if (std::find(found.begin(), found.end(), parameter) != found.end()) name = parameter->name();
         return name;
     }
     /// Forgets the reduced gradients instead.
     void skip_update() {
         for (auto const& entry : buckets_) entry.bucket->skip_update();
     }
-    /// One update with the reduced gradients. What is sharded is gathered by gather().
+    /// One update with the reduced gradients.
     void update(std::int64_t step, kernels::AdamWSettings const& settings) {
         observe::Scope const scope("update", "compute");
         for (auto const& entry : buckets_) entry.bucket->update(step, settings);
-        if (versions_ > 1) place_newest();
+        use_newest();
     }
-    /// Gathers the newest weights where that has not been done. Collective where optimizer state is sharded.
+    /// Brings the newest weights to the layout in which they are stored where that has not been done. Collective where
+    /// optimizer state is sharded.
     void gather() {
-        for (auto const& entry : buckets_) entry.bucket->gather();
-        if (versions_ > 1) place_newest();
+        for (auto const& entry : buckets_) entry.bucket->store();
+        use_newest();
+    }
+    /// Forgets parameters that were gathered for a pass: to be called after each run of a schedule.
+    void drop_gathered() {
+        for (auto const& entry : buckets_) entry.bucket->drop_values();
     }
 
-    /// The same for one stage of the model: gathers its weights,
+    // For one stage of the model:
+
+    /// gathers its weights,
     void gather(int stage) {
-        for_each_bucket(stage, [](auto& bucket) { bucket.gather(); });
+        for_each_bucket(stage, [](auto& bucket) { bucket.store(); });
     }
     /// reduces its gradients, updates its weights, gathers them, and clears the gradients for the next update,
     void update(int stage, std::int64_t step, kernels::AdamWSettings const& settings) {
         observe::Scope const scope("update", "compute");
+        finish_started();
         for_each_bucket(stage, [](auto& bucket) { bucket.start_reduction(); });
         for_each_bucket(stage, [&](auto& bucket) {
-            bucket.reduce();
-            bucket.add_squares(norm_);
-            bucket.update(step, settings);
-            bucket.gather();
+            update_released(bucket, step, settings);
+            bucket.store();
             bucket.clear_gradients();
         });
     }
     /// and lets its layers see the weights as they were `updates` updates after begin_updates().
-    void use_version(int stage, std::size_t updates) { place_(stage, first_version_ + updates); }
-    /// To be called before a run of a schedule, when all stages have had as many updates.
+    void use_version(int stage, std::size_t updates) {
+        for_each_bucket(stage, [&](auto& bucket) { bucket.use_version(first_version_ + updates); });
+    }
+
+    // For updates during a run:
+
+    /// To be called before it, when all stages have had as many updates.
     void begin_updates() {
         if (!buckets_.empty()) first_version_ = buckets_.front().bucket->updates();
         norm_.clear();
     }
-    /// The norm of the gradients of all updates since then, as of one vector. Collective.
+    /// Where gradients are released: the update that they are for. After begin_updates().
+    void release_for(std::int64_t step, kernels::AdamWSettings const& settings) {
+        release_step_ = step;
+        release_settings_ = settings;
+    }
+    /// Waits for the last of these updates. Collective.
+    void finish_updates() {
+        finish_started();
+        for (auto* const bucket : late_) update_released(*bucket, release_step_, release_settings_);
+        late_.clear();
+        use_newest();
+    }
+    /// The norm of the gradients of all updates since begin_updates(), as of one vector. Collective.
     double norm() {
         auto shard = pentad::detail::shard_of(norm_);
         norm_ = {};
@@ -135,60 +156,80 @@ class ParameterStore {
         norm_.get(&squares);
         return std::sqrt(squares);
     }
-    /// Takes what lies in the gradients' memory, in accumulators, for the weights (and their masters). Clears it.
-    void import_weights() {
-        for (auto const& entry : buckets_) entry.bucket->start_from_gradients();
+
+    /// Calls f(parameter), which writes whole weights into parameter.flat_gradient(), and takes them for the weights
+    /// (and their masters). Not during a step.
+    template <class F>
+    void for_each_imported(F&& f) {
+        for_each_in_gradients([](auto&) {}, std::forward<F>(f), [](auto& bucket) { bucket.import_from_gradients(); });
         context_->exec().fence("pentad: weights imported");
     }
-    /// Puts the weights (bf16: their masters) into the gradients' memory, in accumulators. Collective.
-    void export_weights() {
-        for (auto const& entry : buckets_) entry.bucket->export_to_gradients();
+    /// Calls f(parameter) with the weights (bf16: their masters) in parameter.flat_gradient(), which f may not keep.
+    /// Not during a step. Collective.
+    template <class F>
+    void for_each_exported(F&& f) {
+        for_each_in_gradients([](auto& bucket) { bucket.export_to_gradients(); }, std::forward<F>(f),
+                              [](auto& bucket) { bucket.clear_gradients(); });
         context_->exec().fence("pentad: weights exported");
     }
 
   private:
-    static constexpr int every_stage = -1;
-
     struct Entry {
         std::unique_ptr<Bucket<T, Exec>> bucket;
         int stage;
         LayoutValue stored; ///< of its parameters, of which the axes count
         AxisNames synchronised;
-        bool decays, is_open;
+        bool is_open;
+    };
+    struct StoredUnit final : UnitMemory {
+        ParameterStore* store;
+        std::vector<AnyParameter<T, Exec>*> parameters;
+        std::vector<Bucket<T, Exec>*> buckets{};
+
+        StoredUnit(ParameterStore* its_store, std::vector<AnyParameter<T, Exec>*> its_parameters)
+            : store(its_store), parameters(std::move(its_parameters)) {}
+        void prefetch_values() override {
+            for (auto* const bucket : buckets) bucket->prefetch_values();
+        }
+        void acquire_values() override {
+            prefetch_values(); // all are under way before one is waited for
+            for (auto* const bucket : buckets) bucket->acquire_values();
+        }
+        void release_values() override {
+            for (auto* const bucket : buckets) bucket->release_values();
+        }
+        void acquire_gradients() override {
+            for (auto* const bucket : buckets) bucket->acquire_gradients();
+        }
+        void release_gradients(bool complete) override { store->release_gradients(*this, complete); }
     };
 
-    /// f(stage, parameter) for a model of stages; any other is one.
-    template <class Model, class F>
-    static void for_each_parameter(Model& model, F&& f) {
-        if constexpr (requires { model.stages(); }) {
-            for (int const stage : model.stages())
-                model.for_each_parameter_of(stage, [&](auto& parameter) { f(stage, parameter); });
-        } else {
-            model.for_each_parameter([&](auto& parameter) { f(0, parameter); });
+    void add_unit(int stage, Unit<T, Exec>& unit, std::size_t bucket_elements) {
+        auto& stored = *units_.emplace_back(std::make_unique<StoredUnit>(this, unit.parameters()));
+        unit.set_memory(&stored);
+        for (auto* const parameter : stored.parameters) {
+            auto& bucket = bucket_for(stage, *parameter, bucket_elements);
+            bucket.add(parameter);
+            if (std::find(stored.buckets.begin(), stored.buckets.end(), &bucket) == stored.buckets.end()) {
+                stored.buckets.push_back(&bucket);
+                bucket.add_users(unit.users());
+            }
         }
+        if (sharding_.has_passing_gradients())
+            for (auto& entry : buckets_) entry.is_open = false;
     }
-    template <class F>
-    void for_each_bucket(int stage, F&& f) {
-        for (auto const& entry : buckets_)
-            if (entry.stage == stage) f(*entry.bucket);
-    }
-    /// Where all stages have had as many updates.
-    void place_newest() {
-        if (!buckets_.empty()) place_(every_stage, buckets_.front().bucket->updates());
-    }
-
     Bucket<T, Exec>& bucket_for(int stage, AnyParameter<T, Exec> const& parameter, std::size_t bucket_elements) {
         auto const& stored = parameter.stored_layout();
         for (auto& entry : buckets_)
-            if (entry.is_open && entry.stage == stage && entry.decays == parameter.decays() &&
-                entry.synchronised == parameter.synchronised_axes() && is_sharded_alike(entry.stored, stored)) {
-                if (entry.bucket->size() < bucket_elements) return *entry.bucket;
+            if (entry.is_open && entry.stage == stage && entry.synchronised == parameter.synchronised_axes() &&
+                is_sharded_alike(entry.stored, stored)) {
+                if (sharding_.has_passing_gradients() || entry.bucket->size() < bucket_elements) return *entry.bucket;
                 entry.is_open = false;
             }
         auto const layouts =
-            bucket_layouts<A>(context_->communicators(), stored, parameter.synchronised_axes(), holders_, zero_stage_);
-        buckets_.push_back({std::make_unique<Bucket<T, Exec>>(*context_, layouts, parameter.decays()), stage, stored,
-                            parameter.synchronised_axes(), parameter.decays(), true});
+            bucket_layouts<A>(context_->communicators(), stored, parameter.synchronised_axes(), holders_, sharding_);
+        buckets_.push_back({std::make_unique<Bucket<T, Exec>>(*context_, layouts, sharding_), stage, stored,
+                            parameter.synchronised_axes(), true});
         return *buckets_.back().bucket;
     }
     /// Whether the same axes shard both, in the same order.
@@ -201,6 +242,66 @@ class ParameterStore {
         };
         return shards(a) == shards(b);
     }
+    template <class F>
+    void for_each_bucket(int stage, F&& f) {
+        for (auto const& entry : buckets_)
+            if (entry.stage == stage) f(*entry.bucket);
+    }
+    /// Where all stages have had as many updates.
+    void use_newest() {
+        if (versions_ > 1)
+            for (auto const& entry : buckets_) entry.bucket->use_version(entry.bucket->updates());
+    }
+
+    void release_gradients(StoredUnit const& unit, bool complete) {
+        bool is_first = true;
+        for (auto* const bucket : unit.buckets) {
+            if (!bucket->release_gradients(complete)) continue;
+            if (sharding_.has_passing_gradients()) {
+                if (std::exchange(is_first, false)) finish_started(); // of another unit: its memory is used again
+                started_.push_back(bucket);
+            }
+            bucket->start();
+        }
+    }
+    /// Waits for the reductions that go on, and updates what is released.
+    void finish_started() {
+        for (auto* const bucket : started_) {
+            bucket->advance();
+            if (!sharding_.releases_gradients || !bucket->is_complete()) continue;
+            if (bucket->waits_for_stages(holders_))
+                late_.push_back(bucket);
+            else
+                update_released(*bucket, release_step_, release_settings_);
+        }
+        started_.clear();
+    }
+    void update_released(Bucket<T, Exec>& bucket, std::int64_t step, kernels::AdamWSettings const& settings) {
+        bucket.reduce();
+        bucket.add_squares(norm_);
+        bucket.update(step, settings);
+    }
+
+    /// prepare(bucket), f(parameter) and finish(bucket) for all; a unit at a time where gradients have memory that
+    /// passes.
+    template <class Prepare, class F, class Finish>
+    void for_each_in_gradients(Prepare&& prepare, F&& f, Finish&& finish) {
+        bool const is_whole = !sharding_.has_passing_gradients();
+        if (is_whole)
+            for (auto const& entry : buckets_) prepare(*entry.bucket);
+        for (auto const& unit : units_) {
+            if (!is_whole)
+                for (auto* const bucket : unit->buckets) {
+                    bucket->acquire_gradients();
+                    prepare(*bucket);
+                }
+            for (auto* const parameter : unit->parameters) f(*parameter);
+            if (!is_whole)
+                for (auto* const bucket : unit->buckets) finish(*bucket);
+        }
+        if (is_whole)
+            for (auto const& entry : buckets_) finish(*entry.bucket);
+    }
     /// From summands on all ranks to their sum.
     static PlanValue plan_of_norm(Context<Exec> const& context) {
         LayoutValue summands = NormSquare::value;
@@ -209,11 +310,15 @@ class ParameterStore {
     }
 
     Context<Exec> const* context_;
-    int zero_stage_;
+    Sharding sharding_;
     std::size_t versions_, first_version_ = 0;
-    std::vector<Entry> buckets_;
-    std::function<void(int, std::size_t)> place_; ///< where the parameters of a stage are after so many updates
     Holders holders_;
+    std::vector<Entry> buckets_;
+    std::vector<std::unique_ptr<StoredUnit>> units_;
+    std::vector<Bucket<T, Exec>*> started_; ///< those of the unit that was released last
+    std::vector<Bucket<T, Exec>*> late_;    ///< to be updated at the end of the run
+    std::int64_t release_step_ = 0;
+    kernels::AdamWSettings release_settings_{};
     Tensor<NormSquare, Exec> norm_; ///< of which the ranks hold summands
     PlanValue norm_plan_;
 };

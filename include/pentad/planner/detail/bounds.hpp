@@ -29,11 +29,13 @@ class Bounds {
             auto& groups = groups_.emplace_back();
             part.for_each_parameter([&](ParameterAccount const& parameter) {
                 for (auto& group : groups)
-                    if (group.like->gradient == parameter.gradient) {
+                    if (group.like->gradient == parameter.gradient && group.like->acquired == parameter.acquired) {
                         group.elements += parameter.elements;
                         return;
                     }
-                groups.push_back({&parameter, 1, parameter.elements});
+                groups.push_back({.like = &parameter,
+                                  .elements = parameter.elements,
+                                  .acquired = static_cast<double>(parameter.acquired)});
             });
         }
     }
@@ -100,8 +102,9 @@ class Bounds {
         for (std::size_t i = 0; i < parts.size(); ++i)
             for (auto bucket : groups_[i]) {
                 bucket.shards = zero_shards(bucket.like->gradient, c, mesh);
+                bucket.parts = zero_shards(bucket.like->gradient, c, mesh, true);
                 add_bucket(memory[i], bucket, c);
-                add_synchronisation(sent[i], bucket, c, mesh);
+                add_synchronisation(sent[i], bucket, c, mesh, static_cast<double>(c.micro_batches()) / copies_);
             }
         seconds_ = bytes_ = 0;
         for (auto const& rank : ranks_) {

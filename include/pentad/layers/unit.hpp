@@ -1,0 +1,72 @@
+// A unit of a model: parameters that are needed together, such as those of a block. Whoever holds their memory (zero/)
+// brings the values before the unit computes and takes the gradients after it has added to them. Layers know nothing
+// of it: containers (Stack, LanguageModel) announce what their units do.
+#pragma once
+
+#include <pentad/layers/layer.hpp>
+#include <pentad/layers/parameter.hpp>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace pentad {
+
+/// The memory of a unit's parameters. What may communicate is collective over the ranks that hold the same stage.
+class UnitMemory {
+  public:
+    /// The values will be acquired next: may begin to bring them.
+    virtual void prefetch_values() = 0;
+    /// Blocks until the values are there.
+    virtual void acquire_values() = 0;
+    virtual void release_values() = 0;
+    /// Blocks until there is memory to add gradients to.
+    virtual void acquire_gradients() = 0;
+    /// One of the unit's users has added its gradients. @param complete it adds nothing more before an update
+    virtual void release_gradients(bool complete) = 0;
+
+  protected:
+    ~UnitMemory() = default;
+};
+
+/// Without a UnitMemory the parameters have memory for as long as they live.
+template <class T, class Exec>
+class Unit {
+  public:
+    void add(AnyParameter<T, Exec>& parameter) { parameters_.push_back(&parameter); }
+    /// The parameters of a layer, which must not move from now on.
+    template <class Layer>
+    void add_parameters_of(Layer& layer) {
+        layer.for_each_parameter([this](AnyParameter<T, Exec>& parameter) { add(parameter); });
+    }
+    [[nodiscard]] std::vector<AnyParameter<T, Exec>*> const& parameters() const { return parameters_; }
+    /// How many parts of the model on this rank compute with it: two where a tied table is embedding and head.
+    [[nodiscard]] std::size_t users() const { return users_; }
+    void set_users(std::size_t users) { users_ = users; }
+    void set_memory(UnitMemory* memory) { memory_ = memory; }
+
+    void prefetch() const {
+        if (memory_ != nullptr) memory_->prefetch_values();
+    }
+    /// f(), which needs the values. Where f throws they stay.
+    template <class F>
+    void with_values(F&& f) const {
+        if (memory_ != nullptr) memory_->acquire_values();
+        std::forward<F>(f)();
+        if (memory_ != nullptr) memory_->release_values();
+    }
+    /// f(), which adds to the gradients.
+    template <class F>
+    void add_gradients(Pass<Exec> const& pass, F&& f) const {
+        if (memory_ != nullptr) memory_->acquire_gradients();
+        std::forward<F>(f)();
+        if (memory_ != nullptr) memory_->release_gradients(pass.completes_gradients);
+    }
+
+  private:
+    std::vector<AnyParameter<T, Exec>*> parameters_;
+    std::size_t users_ = 1;
+    UnitMemory* memory_ = nullptr;
+};
+
+} // namespace pentad
