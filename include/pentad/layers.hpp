@@ -18,4 +18,5 @@
 #include <pentad/layers/sequential.hpp>
 #include <pentad/layers/stack.hpp>
 #include <pentad/layers/stream_layer.hpp>
+#include <pentad/layers/unit.hpp>
 #include <pentad/layers/vocabulary.hpp>

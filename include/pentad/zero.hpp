@@ -4,4 +4,5 @@
 #include <pentad/zero/bucket.hpp>
 #include <pentad/zero/layouts.hpp>
 #include <pentad/zero/optimizer.hpp>
+#include <pentad/zero/sharding.hpp>
 #include <pentad/zero/store.hpp>

@@ -14,5 +14,5 @@ using Gradient = State;
 #endif
 void update(zero::AdamW<State, f32, Exec>& optimizer, Tensor<State, Exec> const& weights,
             Tensor<Gradient, Exec> const& gradient) {
-    optimizer.update(weights, gradient, 1, {});
+    optimizer.update(weights, gradient, 1, {}, weights.size());
 }
