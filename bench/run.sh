@@ -10,6 +10,18 @@ export OMP_NUM_THREADS=1
 training() { # beside PyTorch
     python3 "$here/training.py" --train-lm "$build/bin/train_lm" --data "$text"
 }
+recomputation() { # its time, within half of the memory of activations
+    python3 "$here/recomputation.py" --train-lm "$build/bin/train_lm" --pentad-plan "$build/bin/pentad_plan" --data "$text"
+}
+precision() { # what fewer bits cost and save
+    python3 "$here/precision.py" --train-lm "$build/bin/train_lm" --data "$text"
+}
+offload() { # optimizer state and activations in files, beside what the disk does
+    local what
+    for what in optimizer activations; do
+        python3 "$here/offload.py" --train-lm "$build/bin/train_lm" --data "$text" --folder "$build" --what $what
+    done
+}
 checkpoint() { # its loss, by train_lm and by PyTorch
     local folder experts flags=(--data "$text" --seq 64 --batch 8)
     folder=$(mktemp -d)
@@ -19,12 +31,16 @@ checkpoint() { # its loss, by train_lm and by PyTorch
         python3 "$here/../tests/reference/llama_mixtral.py" "$folder" "${flags[@]}" --step 20 --log "$folder/log"
     done
 }
+checkpoints() { # saved and loaded, beside torch.distributed.checkpoint
+    python3 "$here/checkpoints.py" --bench "$build/bin/bench_checkpoints"
+}
 collectives() { # beside the MPI library and gloo
     python3 "$here/collectives.py" --bench "$build/bin/bench_collectives" --out "$build/bench"
 }
 network() { # across hosts that a lab makes
     "$here/lab/network.py" --bench "$build/bin/bench_network" --experts "$build/bin/bench_experts_network"
     "$here/lab/overlap.py" --bench "$build/bin/bench_overlap"
+    "$here/lab/sharding.py" --train-lm "$build/bin/train_lm"
     mkdir -p "$build/bench"
     "$here/lab/timeline.py" --train-lm "$build/bin/train_lm" --out "$build/bench/timeline.svg"
 }
@@ -37,7 +53,7 @@ kernels() {
     for program in "$build"/bin/bench_kernels_*; do "$program" --benchmark_min_time=0.1s; done
 }
 
-sections=(training checkpoint collectives network pipeline kernels)
+sections=(training recomputation precision offload checkpoint checkpoints collectives network pipeline kernels)
 (($#)) || set -- "${sections[@]}"
 for section; do
     [[ " ${sections[*]} " == *" $section "* ]] || { echo "bench: there is no section '$section': ${sections[*]}" >&2 && exit 1; }

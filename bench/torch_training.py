@@ -1,12 +1,14 @@
-"""The peer of bench/training.py: the same dense model trained by PyTorch DistributedDataParallel over gloo.
+"""The peer of bench/training.py: the same dense model trained by PyTorch over gloo, with DistributedDataParallel or with
+fully_shard (FSDP2) for each block and for the rest.
 
-torch_ranks.py starts it. Rank 0 prints one JSON line: the seconds of each step, those outside
-matrix products and attention in four more steps under the profiler, and the GEMM speed. scaled_dot_product_attention, fused
-AdamW, default buckets, no clipping.
+torch_ranks.py starts it. Rank 0 prints one JSON line: the seconds of each step, the bytes that the process held before it made
+the model and at most, those seconds outside matrix products and attention in four more steps under the profiler, and the GEMM
+speed. scaled_dot_product_attention, fused AdamW, default buckets, no clipping.
 """
 
 import argparse
 import json
+import resource
 import time
 
 import torch
@@ -82,8 +84,24 @@ def gemm_speed():
     return best
 
 
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def sharded(model, o):
+    """Parameters that are gathered for a pass are freed after the forward pass (ZeRO-3), or kept for the backward (ZeRO-2)."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=o.parallel == "zero3")
+    return fully_shard(model, mesh=mesh, reshard_after_forward=o.parallel == "zero3")
+
+
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--parallel", choices=("ddp", "zero2", "zero3"), default="ddp")
     for name in ("layers", "hidden", "heads", "ffn", "vocab", "seq", "batch", "steps"):
         parser.add_argument("--" + name, type=int, required=True)
     o = parser.parse_args()
@@ -91,7 +109,8 @@ def main():
     torch.manual_seed(1)
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = DistributedDataParallel(Model(o))
+    before = resident()
+    model = DistributedDataParallel(Model(o)) if o.parallel == "ddp" else sharded(Model(o), o)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     speed = gemm_speed()
 
@@ -106,13 +125,14 @@ def main():
         return time.perf_counter() - start
 
     seconds = [step() for _ in range(o.steps)]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     outside = []
     for _ in range(4):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             took = step()
         outside.append(took - sum(event.self_cpu_time_total for event in profile.key_averages() if event.key in PRODUCTS) / 1e6)
     if rank == 0:
-        print(json.dumps({"seconds": seconds, "outside": outside, "gemm": speed}))
+        print(json.dumps({"seconds": seconds, "before": before, "peak": peak, "outside": outside, "gemm": speed}))
     dist.destroy_process_group()
 
 

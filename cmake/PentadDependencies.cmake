@@ -41,6 +41,13 @@ elseif(NOT TARGET Pentad::Random123)
     add_library(Pentad::Random123 INTERFACE IMPORTED GLOBAL)
     target_include_directories(Pentad::Random123 SYSTEM INTERFACE ${PENTAD_RANDOM123_INCLUDE_DIR})
 endif()
+find_path(PENTAD_XXHASH_INCLUDE_DIR xxhash.h)
+if(NOT PENTAD_XXHASH_INCLUDE_DIR)
+    pentad_missing("xxHash (the header xxhash.h)" "" "libxxhash-dev" "xxhash" "-DPENTAD_XXHASH_INCLUDE_DIR=<folder>")
+elseif(NOT TARGET Pentad::xxHash) # its code is in the header
+    add_library(Pentad::xxHash INTERFACE IMPORTED GLOBAL)
+    target_include_directories(Pentad::xxHash SYSTEM INTERFACE ${PENTAD_XXHASH_INCLUDE_DIR})
+endif()
 
 # The GEMM libraries: PENTAD_<X> OFF leaves one out, PENTAD_HAVE_<X> is what the code sees.
 foreach(SEAM IN ITEMS KOKKOS_KERNELS BLAS ONEDNN CUBLAS)

@@ -135,7 +135,7 @@ class Hosts:
     def mpiexec(self, ranks_per_host, command, **options):
         """Runs a command on every host. MPI finds its peers over TCP on the device, and nothing else."""
         here = os.path.abspath(__file__)
-        environment = {**os.environ, "PENTAD_LAB": " ".join(f"{a}={h.pid}" for a, h in zip(self.addresses, self.hosts)),
+        environment = {**os.environ, "LAB_HOSTS": " ".join(f"{a}={h.pid}" for a, h in zip(self.addresses, self.hosts)),
                        "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": DEVICE, "FI_PROVIDER": "tcp", "FI_TCP_IFACE": DEVICE}
         environment.pop("HYDRA_LAUNCHER", None)
         hosts = ",".join(f"{address}:{ranks_per_host}" for address in self.addresses)
@@ -177,7 +177,7 @@ def lines_of(o, *commands):
 def as_launcher(words):
     """mpiexec's launcher: [-x] ADDRESS COMMAND..., run on the host of that address."""
     words = [word for word in words if word != "-x"]
-    pid = dict(entry.split("=") for entry in os.environ["PENTAD_LAB"].split())[words[0]]
+    pid = dict(entry.split("=") for entry in os.environ["LAB_HOSTS"].split())[words[0]]
     command = [*enter(pid, HOST), "sh", "-c", " ".join(words[1:])]
     os.execvp(command[0], command)
 
@@ -190,7 +190,7 @@ def add_arguments(parser, ranks_per_host=2):
 
 
 def main():
-    if "PENTAD_LAB" in os.environ:
+    if "LAB_HOSTS" in os.environ:
         as_launcher(sys.argv[1:])
     parser = argparse.ArgumentParser(usage="hosts.py [OPTIONS] -- COMMAND...")
     add_arguments(parser)

@@ -93,19 +93,33 @@ class Parser {
         group_ = "training";
         flag("--seq", "N", "tokens in a sequence");
         flag("--global-batch", "N", "sequences in a step");
+        flag("--optimizer", "adamw|sgd|lion|muon", "what updates the weights (adamw)");
         flag("--expert-imbalance", "X", "rows of the fullest rank's experts over the mean (1)");
-        flag("--dtype", "f64|f32|bf16", "number format (default bf16, with f32 master weights)");
+        flag("--dtype", "f64|f32|bf16", "number format of weights and activations (bf16)");
+        flag("--master-weights", "on|off", "bf16: f32 weights are kept behind the bf16 ones (on)");
+        flag("--moment-dtype", "full|bf16|fp8", "number format of the optimizer's moments (full: f32)");
+        flag("--reduce-dtype", "full|bf16|fp8", "number format in which gradients travel (full: f32)");
+        flag("--offload", "none|optimizer|activations|both",
+             "what is in files; the time that takes is not counted (none)");
+        flag("--offload-window", "BYTES|GiB", "memory of a rank for each of them, as train_lm has it");
         group_ = "what is given, and not searched (with --evaluate and --explain: default)";
         flag("--mesh", "AXES", "extents of the axes that are given, as in dp=4,tp=2; in any order");
         flag("--micro-batch", "N", "sequences of a micro-batch on a rank (1)");
         flag("--zero", "0|1|2|3", "1: optimizer state sharded, 2: gradients too, 3: parameters too (0)");
+        flag("--zero-ranks", "N", "ZeRO shards over as many neighbours along dp (all)");
+        flag("--zero-keep", "on|off", "with --zero 3 gathered parameters are kept for the whole step (off)");
+        flag("--zero-accumulate", "on|off",
+             "with --zero 2 and 3 whole gradients are accumulated, and reduced once a step (off)");
+        flag("--gradient-release", "", "weights are updated, and gradients freed, during the backward pass");
         flag("--schedule", "NAME", "pipeline schedule (1f1b): " + pipeline::generator_names());
-
-        flag("--recompute", "none|selective|full", "what the backward computes again (none)");
+        flag("--recompute", "none|selective|full|auto",
+             "what the backward computes again; auto: the least that fits (none)");
+        flag("--recompute-every", "K", "of every K-th block alone");
+        flag("--memory-limit", "BYTES|GiB", "memory of a device, such as 60GiB (default: that of the machine)");
+        flag("--recompute-parts", "LIST", "selective: inputs, norms, activations, attention, rows (activations)");
         flag("--sequence-parallel", "on|off", "shard activations between the tp regions along the sequence (off)");
         group_ = "what else one plan has (with --evaluate and --explain)";
         flag("--chunks", "N", "stages on each rank (as few as the schedule is defined for)");
-        flag("--zero-ranks", "N", "ZeRO shards over as many neighbours along dp (all)");
         flag("--order", "AXIS,AXIS,...", "axes of more than one rank, outermost first (dp,pp,ep,cp,tp)");
         group_ = "instead of a search";
         flag("--evaluate", "AXES", "the numbers of one plan: extents of its axes; those left out are 1");
@@ -177,10 +191,13 @@ class Parser {
         };
         std::vector<std::string_view> const machine{"--hardware", "--hardware-json", "--measure", "--devices"};
         std::vector<std::string_view> const model{"--model", "--model-json", "--dtype", "--json"};
-        std::vector<std::string_view> const training{"--seq",       "--global-batch",      "--micro-batch",
-                                                     "--zero",      "--expert-imbalance",  "--schedule",
-                                                     "--recompute", "--sequence-parallel", "--types"};
-        std::vector<std::string_view> const plan{"--chunks", "--zero-ranks", "--order"};
+        std::vector<std::string_view> const training{
+            "--seq",        "--global-batch",    "--micro-batch",     "--expert-imbalance", "--zero",
+            "--zero-ranks", "--zero-keep",       "--zero-accumulate", "--gradient-release", "--schedule",
+            "--recompute",  "--recompute-every", "--recompute-parts", "--memory-limit",     "--sequence-parallel",
+            "--types",      "--optimizer",       "--master-weights",  "--moment-dtype",     "--reduce-dtype",
+            "--offload",    "--offload-window"};
+        std::vector<std::string_view> const plan{"--chunks", "--order"};
         auto const all = [](std::initializer_list<std::vector<std::string_view>> lists) {
             std::vector<std::string_view> joined;
             for (auto const& list : lists) joined.insert(joined.end(), list.begin(), list.end());
@@ -301,17 +318,69 @@ class Parser {
             if (o.extent("cp").value_or(1) != 1) refuse("--mesh: cp is 1 with --serve");
             return;
         }
+        auto const size = [&](std::string const& name, std::string const& examples) {
+            auto const bytes = report::bytes_in(text(name));
+            if (!bytes) refuse(name + " " + text(name) + " is not a size such as " + examples);
+            return *bytes;
+        };
         o.seq = needed("--seq", 1 << 24);
         o.global_batch = needed("--global-batch", 1 << 24);
         if (has("--micro-batch")) o.micro_batch = whole("--micro-batch", text("--micro-batch"), 1, 1 << 24);
         if (has("--zero")) o.zero = static_cast<int>(whole("--zero", text("--zero"), 0, 3));
+        if (has("--optimizer")) {
+            static std::array<std::pair<std::string_view, model::Optimizer>, 4> const known{
+                {{"adamw", model::AdamW()}, {"sgd", model::Sgd()}, {"lion", model::Lion()}, {"muon", model::Muon()}}};
+            std::vector<std::string_view> names;
+            for (auto const& [name, optimizer] : known) names.push_back(name);
+            o.optimizer = known[choice("--optimizer", text("--optimizer"), names)].second;
+        }
+        if (has("--moment-dtype"))
+            o.precision.moments = static_cast<Compact>(choice("--moment-dtype", text("--moment-dtype"), compact_names));
+        if (has("--reduce-dtype"))
+            o.precision.reduce = static_cast<Compact>(choice("--reduce-dtype", text("--reduce-dtype"), compact_names));
+        if (has("--offload"))
+            o.offload =
+                model::offload_of(model::offload_names[choice("--offload", text("--offload"), model::offload_names)]);
+        if (has("--offload-window")) {
+            if (!o.offload.optimizer && !o.offload.activations) refuse("--offload-window belongs to --offload");
+            o.offload.window_bytes = static_cast<std::size_t>(size("--offload-window", "1GiB, 64MiB or 100000000"));
+        }
         if (has("--chunks")) o.chunks = whole("--chunks", text("--chunks"), 1, 1 << 10);
         if (has("--recompute"))
-            o.recompute =
-                static_cast<planner::Recompute>(choice("--recompute", text("--recompute"), report::recompute_names));
-        static constexpr std::array<std::string_view, 2> switch_names{"off", "on"};
-        if (has("--sequence-parallel"))
-            o.sequence_parallel = choice("--sequence-parallel", text("--sequence-parallel"), switch_names) == 1;
+            o.recompute = model::Recomputation{
+                .kind = static_cast<model::Recomputation::Kind>(
+                    choice("--recompute", text("--recompute"), std::span(model::recomputation_names).first(4)))};
+        using Kind = model::Recomputation::Kind;
+        auto const kind = o.recompute.value_or(model::Recomputation{}).kind;
+        if (has("--recompute-every")) {
+            if (kind != Kind::selective && kind != Kind::full)
+                refuse("--recompute-every belongs to --recompute selective or full");
+            o.recompute->every =
+                static_cast<std::size_t>(whole("--recompute-every", text("--recompute-every"), 1, 1 << 16));
+        }
+        if (has("--memory-limit")) {
+            auto const limit = size("--memory-limit", "60GiB, 500MiB or 1000000000");
+            o.hardware.memory_bytes = std::min(o.hardware.memory_bytes, limit);
+        }
+        if (has("--recompute-parts")) {
+            if (kind != Kind::selective) refuse("--recompute-parts belongs to --recompute selective");
+            auto const pieces = model::pieces_of(text("--recompute-parts"));
+            if (!pieces)
+                refuse("--recompute-parts " + text("--recompute-parts") +
+                       " is not a list of inputs, norms, activations, attention, rows");
+            o.recompute->pieces = *pieces;
+        }
+        auto const on_or_off = [&](std::string const& name) {
+            static constexpr std::array<std::string_view, 2> names{"off", "on"};
+            return has(name) ? std::optional(choice(name, text(name), names) == 1) : std::nullopt;
+        };
+        o.sequence_parallel = on_or_off("--sequence-parallel");
+        o.zero_keep = on_or_off("--zero-keep");
+        o.zero_accumulate = on_or_off("--zero-accumulate");
+        o.gradient_release = has("--gradient-release");
+        o.precision.keeps_masters = on_or_off("--master-weights").value_or(true);
+        if (!o.precision.keeps_masters && o.element != planner::Element::bf16)
+            refuse("--master-weights off is for --dtype bf16: other weights are updated as they are");
         if (has("--schedule")) {
             std::vector<std::string_view> names;
             for (auto const& generator : pipeline::generators) names.push_back(generator.name);
@@ -319,6 +388,8 @@ class Parser {
             o.schedule = text("--schedule");
         }
         if (has("--zero-ranks")) o.zero_ranks = whole("--zero-ranks", text("--zero-ranks"), 1, many);
+        if (o.zero)
+            if (auto const why = o.sharding().refusal(); !why.empty()) refuse(why);
         if (has("--order")) read_order(o);
     }
 

@@ -31,9 +31,13 @@ struct Options {
     std::int64_t seq = 0, global_batch = 0;
     std::optional<std::int64_t> micro_batch, chunks, zero_ranks;
     std::optional<int> zero;
-    std::optional<planner::Recompute> recompute;
+    pentad::model::Optimizer optimizer;
+    pentad::model::Precision precision;
+    pentad::model::Offload offload;
+    std::optional<pentad::model::Recomputation> recompute;
     std::optional<std::string> schedule;
-    std::optional<bool> sequence_parallel;
+    std::optional<bool> sequence_parallel, zero_keep, zero_accumulate;
+    bool gradient_release = false;
     planner::Element element = planner::Element::bf16;
     Extents mesh;                   ///< of the axes that are given
     std::vector<std::string> order; ///< of axes, outermost first; none: as usual
@@ -46,6 +50,13 @@ struct Options {
     bool json = false, types = false;
     std::string svg, hardware_out;
 
+    [[nodiscard]] ZeroSharding sharding() const {
+        return {.stage = zero.value_or(0),
+                .ranks = static_cast<int>(zero_ranks.value_or(0)),
+                .keeps_parameters = zero_keep.value_or(false),
+                .accumulates_gradients = zero_accumulate.value_or(false),
+                .releases_gradients = gradient_release};
+    }
     [[nodiscard]] std::optional<std::int64_t> extent(std::string const& axis) const {
         auto const found = mesh.find(axis);
         return found == mesh.end() ? std::nullopt : std::optional(found->second);

@@ -31,10 +31,12 @@ Configuration configuration_of(Options const& o) {
     c.seq = o.seq;
     c.global_batch = o.global_batch;
     c.micro_batch = o.micro_batch.value_or(1);
-    c.zero = o.zero.value_or(0);
+    c.sharding = o.sharding();
+    c.optimizer = o.optimizer;
+    c.precision = o.precision;
+    c.offload = o.offload;
     c.schedule = o.schedule.value_or(c.schedule);
     c.chunks = o.chunks.value_or(0);
-    c.zero_ranks = o.zero_ranks.value_or(0);
     std::size_t next = 0; // axes that --order leaves out have one rank each
     auto const is_given = [&](std::string_view axis) {
         return std::find(o.order.begin(), o.order.end(), axis) != o.order.end();
@@ -64,6 +66,8 @@ Json estimate_json(planner::Estimate const& estimate) {
               {"memory_mean_bytes", std::llround(estimate.memory_mean)},
               {"fits", estimate.fits},
               {"bytes", bytes_json(estimate.bytes)}};
+    if (estimate.recompute.kind == model::Recomputation::Kind::planned)
+        json["recomputed"] = report::recomputed_layers(estimate.recompute, estimate.recompute.blocks.size());
     for (auto const& [what, bytes] : report::memory_kinds(estimate.fullest))
         json["memory_bytes"][std::string(what)] = std::llround(bytes);
     for (auto const& [what, seconds] : report::time_shares(estimate.shares)) json["time_s"][what] = seconds;
@@ -74,11 +78,15 @@ Json plan_json(Candidate const& plan) {
     Json json;
     for (auto const axis : c.order) json["mesh"][std::string(axis)] = c.extent(axis);
     json["micro_batch"] = c.micro_batch;
-    json["zero"] = c.zero;
+    json["zero"] = c.sharding.stage;
     json["schedule"] = c.schedule;
     if (c.chunks > 0) json["chunks"] = c.chunks;
-    if (c.zero_ranks > 0) json["zero_ranks"] = c.zero_ranks;
-    json["recompute"] = report::name(c.recompute);
+    if (c.sharding.ranks > 0) json["zero_ranks"] = c.sharding.ranks;
+    if (c.sharding.keeps_parameters) json["zero_keep"] = "on";
+    if (c.sharding.accumulates_gradients) json["zero_accumulate"] = "on";
+    if (c.sharding.releases_gradients) json["gradient_release"] = true;
+    json["recompute"] = model::name(c.recompute.kind);
+    if (c.recompute.every > 1) json["recompute_every"] = c.recompute.every;
     json["sequence_parallel"] = c.sequence_parallel;
     json.update(estimate_json(plan.estimate));
     return json;
@@ -98,6 +106,13 @@ planner::Request request_of(Options const& o) {
     request.dp = o.extent("dp"), request.pp = o.extent("pp"), request.ep = o.extent("ep");
     request.cp = o.extent("cp"), request.tp = o.extent("tp");
     request.zero = o.zero;
+    request.zero_ranks = o.zero_ranks;
+    request.zero_keep = o.zero_keep;
+    request.zero_accumulate = o.zero_accumulate;
+    request.gradient_release = o.gradient_release;
+    request.optimizer = o.optimizer;
+    request.precision = o.precision;
+    request.offload = o.offload;
     request.recompute = o.recompute;
     request.sequence_parallel = o.sequence_parallel;
     return request;

@@ -40,15 +40,20 @@ std::string planned_mesh(Options const& options) {
     if (options.chunks > 0) request.chunks = options.chunks;
     request.zigzag = options.zigzag;
     request.zero = static_cast<int>(options.zero);
-    request.recompute = options.recompute               ? planner::Recompute::full
-                        : options.recompute_activations ? planner::Recompute::selective
-                                                        : planner::Recompute::none;
+    request.zero_ranks = options.zero_ranks;
+    request.zero_keep = options.zero_keep;
+    request.zero_accumulate = options.zero_accumulate;
+    request.gradient_release = options.gradient_release;
+    request.optimizer = make_optimizer(options);
+    request.precision = precision_of(options);
+    request.recompute = recomputation_of(options);
     request.sequence_parallel = options.sequence_parallel;
     request.wants_front = false;
     // Whether there is a mesh at all is known before the machine is measured, which takes seconds.
     auto findings = planner::search(request, 1);
     if (!findings.best.empty()) {
         request.hardware = pentad::train::measured_machine(Kokkos::DefaultExecutionSpace());
+        if (auto const limit = pentad::report::bytes_in(options.memory_limit)) request.hardware.memory_bytes = *limit;
         findings = planner::search(request, 1);
     }
     if (findings.best.empty()) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -86,6 +87,17 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
         options = nearest_mesh(options, ranks);
     }
     repair_schedule(options, complaint);
+    repair_checkpoints(options, complaint);
+    repair_recomputation(options, complaint);
+    for (auto const [value, none, name] :
+         {std::tuple(&O::outer_lr, 1.0, "--outer-lr"), std::tuple(&O::outer_momentum, 0.0, "--outer-momentum")})
+        if (options.local_steps == 0 && options.*value != none) {
+            complaint.add(std::string(name) + " " + number_text(options.*value) + " says nothing without --local-steps",
+                          name);
+            options.*value = none;
+        }
+    repair_offload(options, complaint);
+    repair_precision(options, complaint);
     // Each round repairs one fault and may cause one in a flag that is checked later.
     auto fault = first_fault(options);
     for (int round = 0; fault && round < 32; ++round, fault = first_fault(options)) {

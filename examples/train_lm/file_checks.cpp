@@ -5,13 +5,16 @@
 #include "rules.hpp"
 #include "sample_text.hpp"
 
+#include <pentad/checkpoint/folder.hpp>
 #include <pentad/comm/environment.hpp>
 #include <pentad/io/distinct_files.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/io/token_data.hpp>
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,6 +65,22 @@ std::optional<std::string> unwritable_file(std::filesystem::path const& path, bo
     }
     auto const folder = path.parent_path();
     return unwritable(folder.empty() ? "." : folder);
+}
+
+/// The same for a folder that may be made.
+std::optional<std::string> unwritable_folder(std::filesystem::path const& folder) {
+    std::error_code ignored;
+    if (std::filesystem::exists(std::filesystem::symlink_status(folder, ignored))) return unwritable(folder);
+    auto const around = std::filesystem::absolute(folder, ignored).lexically_normal();
+    return unwritable((around.filename().empty() ? around.parent_path() : around).parent_path());
+}
+
+/// A folder in which a file can be made, and that is on a disk.
+std::optional<std::string> unusable_for_offload(std::filesystem::path const& folder) {
+    struct statfs status{};
+    if (::statfs(folder.c_str(), &status) == 0 && status.f_type == TMPFS_MAGIC)
+        return "the folder is in memory (tmpfs), which offload is to save: name one on a disk";
+    return unwritable(folder);
 }
 
 /// The nearest folder to this one in which a file can be made: itself, one around it (but for the root), the present
@@ -124,6 +143,22 @@ std::optional<std::string> check_validation(Options const& o) {
     if (o.validation_batches)
         return "--validation-batches " + std::to_string(*o.validation_batches) +
                " needs data held out: --validation FILE";
+    return std::nullopt;
+}
+
+std::optional<std::string> check_resume(Options const& o) {
+    namespace checkpoint = pentad::checkpoint;
+    try {
+        std::error_code ignored;
+        if (o.resume.empty() && !o.save.empty() && std::filesystem::is_directory(o.save, ignored))
+            if (auto const found = checkpoint::list(o.save); !found.empty())
+                return "--save " + o.save + " has the checkpoint of step " + std::to_string(found.back().step) +
+                       ": go on from it with --resume auto, or save to another folder";
+        if (o.resume.empty() || o.resume == "auto" || checkpoint::is_checkpoint(o.resume)) return std::nullopt;
+        if (checkpoint::list(o.resume).empty()) return "--resume " + o.resume + ": there is no checkpoint in it";
+    } catch (pentad::io::FileError const& error) {
+        return "--resume: " + std::string(error.what());
+    }
     return std::nullopt;
 }
 
@@ -198,6 +233,10 @@ std::optional<std::string> refusal_of(Options const& options, bool suggests) {
     if (std::filesystem::path const folder = options.dump_weights; !folder.empty())
         for (auto const* const name : {"model.safetensors", "model.safetensors.index.json", "config.json"})
             add("--dump-weights", folder / name, true);
+    if (std::filesystem::path const folder = options.save; !folder.empty()) {
+        add("--save", folder, true);
+        add("--save", folder / pentad::checkpoint::lock_file, true);
+    }
     if (auto refusal = pentad::io::refusal_of(files)) return refusal;
     if (auto refusal = check_data(options, suggests)) return refusal;
     if (auto refusal = check_validation(options)) return refusal;
@@ -208,6 +247,13 @@ std::optional<std::string> refusal_of(Options const& options, bool suggests) {
     if (!options.trace.empty())
         if (auto const reason = unwritable_file(options.trace, true))
             return refuse_output("--trace", &Options::trace, options, *reason, suggests);
+    if (!options.save.empty())
+        if (auto const reason = unwritable_folder(options.save))
+            return refuse_output("--save", &Options::save, options, *reason, suggests, true);
+    if (!options.offload_folder.empty())
+        if (auto const reason = unusable_for_offload(options.offload_folder))
+            return refuse_output("--offload-folder", &Options::offload_folder, options, *reason, suggests, true);
+    if (auto refusal = check_resume(options)) return refusal;
     if (!options.dump_weights.empty())
         if (auto const reason = unwritable(options.dump_weights))
             return refuse_output("--dump-weights", &Options::dump_weights, options, *reason, suggests, true);

@@ -129,8 +129,16 @@ Conclusion conclude(Options options, Complaint complaint, int ranks);
 
 /// Validates --schedule, --chunks and --slices. Repairs them by the nearest valid chunks or slices, else by 1F1B.
 void repair_schedule(Options& options, Complaint& complaint);
+/// Validates --recompute, what belongs to it, and --memory-limit. Repairs them by their defaults.
+void repair_recomputation(Options& options, Complaint& complaint);
+/// Validates --master-weights.
+void repair_precision(Options& options, Complaint& complaint);
+/// Validates --offload and what belongs to it. Repairs the window by the default.
+void repair_offload(Options& options, Complaint& complaint);
 /// Validates --stages for `count` stages. Repairs it by an even split of the layers.
 void repair_stages(Options& options, std::int64_t count, Complaint& complaint);
+/// Validates --save-every, and that the flags of checkpoints go together. Repairs the interval by the default.
+void repair_checkpoints(Options& options, Complaint& complaint);
 /// Validates --schedule-file against the other options: the error, if any.
 std::optional<std::string> check_schedule_file(Options const& options);
 

@@ -3,6 +3,7 @@
 
 #include "training.hpp"
 
+#include <pentad/train/checkpoint_restore.hpp>
 #include <pentad/train/export.hpp>
 #include <pentad/train/import.hpp>
 #include <pentad/train/sampler.hpp>
@@ -28,6 +29,7 @@ class TrainingOf final : public Training {
         : context_(setup.communicators), trainer_(context_, setup.settings, setup.schedules, setup.data) {}
 
     pentad::train::StepResult step(std::int64_t number) override { return trainer_.step(number); }
+    void average() override { trainer_.average(); }
     pentad::train::StepResult evaluate(std::int64_t number) override { return trainer_.evaluate(number); }
     pentad::train::StepResult validate(pentad::io::TokenData const& data, std::int64_t batches) override {
         return trainer_.validate(data, batches);
@@ -40,6 +42,19 @@ class TrainingOf final : public Training {
     void import_weights(pentad::io::Checkpoint const& checkpoint) override {
         pentad::train::import_weights<T>(context_, trainer_.model(), trainer_.store(),
                                          pentad::model::family_of(trainer_.settings().model), checkpoint);
+    }
+    void for_each_held_piece(std::function<void(pentad::train::HeldPiece const&)> const& f) override {
+        pentad::train::for_each_held_piece(trainer_, true, f);
+    }
+    std::optional<pentad::model::OffloadReport> offload_report() const override {
+        return trainer_.store().offload_report();
+    }
+    std::optional<pentad::model::OffloadReport> activation_report() const override {
+        return trainer_.activation_report();
+    }
+    pentad::train::RunPosition position() const override { return trainer_.position(); }
+    void restore(pentad::checkpoint::Reader const& reader, pentad::train::RunPosition const& position) override {
+        pentad::train::restore(trainer_, reader, position);
     }
     std::string sample(std::string const& prompt, std::int64_t bytes) override {
         return pentad::train::sample(trainer_, prompt, bytes, trainer_.settings().seed);

@@ -2,18 +2,23 @@
 
 #include "flags.hpp"
 
+#include <pentad/comm/error.hpp>
 #include <pentad/pipeline/validator.hpp>
 #include <pentad/program/memory.hpp>
 #include <pentad/report/format.hpp>
+#include <pentad/report/plan_text.hpp>
+#include <pentad/train/machine.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/stages.hpp>
 
+#include <Kokkos_Core.hpp>
 #include <mpi.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <limits>
 #include <optional>
@@ -32,35 +37,108 @@ constexpr double overhead = 64.0 * (1 << 20);
 /// The account is exact within 7 % (tests/train/planned.cpp); what it may overestimate is not refused.
 constexpr double certain = 0.93;
 
-/// Bytes of each rank of the pipeline.
-std::vector<double> needs(Options const& o, pentad::pipeline::Schedule const& schedule) {
-    auto const model = pentad::train::planned_model(make_model(o));
+planner::Configuration configuration_of(Options const& o) {
     planner::Configuration c{
         .dp = o.extent("dp"), .pp = o.extent("pp"), .ep = o.extent("ep"), .cp = o.extent("cp"), .tp = o.extent("tp")};
     c.sequence_parallel = o.sequence_parallel;
     c.element = o.dtype == "f64"   ? planner::Element::f64
                 : o.dtype == "f32" ? planner::Element::f32
                                    : planner::Element::bf16;
-    c = pentad::train::planned_configuration(make_settings(o), c);
-    // Layers that are going to be dealt by measurement are taken as dealt evenly.
+    return pentad::train::planned_configuration(make_settings(o), c);
+}
+/// Layers of each stage. Those that are going to be dealt by measurement are taken as dealt evenly.
+std::vector<std::size_t> layers_of(Options const& o) {
     bool const is_known = !o.stages.empty() && o.stages != "balanced";
-    auto const layers = is_known ? stage_layers(o.stages).value() : std::vector<std::size_t>{};
+    return is_known ? stage_layers(o.stages).value() : std::vector<std::size_t>{};
+}
+
+/// Bytes of each rank of the pipeline.
+std::vector<double> needs(Options const& o, pentad::model::Recomputation const& recompute,
+                          pentad::pipeline::Schedule const& schedule) {
+    auto const model = pentad::train::planned_model(make_model(o));
+    auto c = configuration_of(o);
+    c.recompute = recompute;
     std::vector<double> bytes;
-    for (auto const& memory : pentad::train::planned_memory(model, c, schedule, layers))
-        bytes.push_back(certain * memory.total() + overhead);
+    auto full = pentad::train::planned_memory(model, c, schedule, layers_of(o));
+    for (auto const& memory : full) bytes.push_back(certain * memory.total() + overhead);
+    if (o.save.empty()) return bytes;
+    // Of a checkpoint a copy of the weights (bf16: the masters, of the optimizer) and the optimizer's state is
+    // written, all in accumulators.
+    if (std::exchange(c.precision, {}) != pentad::model::Precision{})
+        full = pentad::train::planned_memory(model, c, schedule, layers_of(o));
+    for (std::size_t i = 0; i < full.size(); ++i) {
+        double const state = offload_of(o).optimizer ? full[i].offloaded : full[i].optimizer;
+        bytes[i] += certain * (o.dtype == "bf16" ? state : state + full[i].weights);
+    }
     return bytes;
+}
+/// The recomputation of --recompute auto within so many bytes of a rank.
+planner::AutomaticRecomputation within(Options const& o, pentad::pipeline::Schedule const& schedule,
+                                       planner::Hardware machine, double room) {
+    machine.memory_bytes = room - overhead;
+    return pentad::train::planned_recomputation(pentad::train::planned_model(make_model(o)), machine,
+                                                configuration_of(o), schedule, layers_of(o));
+}
+/// A machine for what does not depend on how fast it is.
+planner::Hardware any_machine(int ranks) {
+    return {.name = "any",
+            .devices = ranks,
+            .devices_per_node = ranks,
+            .peak_f32 = 1e12,
+            .peak_bf16 = 1e12,
+            .memory_bandwidth = 1e11,
+            .links = {{.devices = ranks, .latency_s = 1e-6, .bandwidth = 1e10}}};
+}
+/// What this process may take: --memory-limit, its own limits, or its part of what the host has.
+pentad::program::AvailableMemory room_of_process(Options const& o, pentad::program::Ranks const& ranks) {
+    auto room = pentad::program::memory_of_process();
+    auto const host = pentad::program::memory_of_host();
+    room.at_most(host.bytes / static_cast<double>(ranks.board().ranks().size()), host.bound);
+    if (auto const limit = pentad::report::bytes_in(o.memory_limit)) room.at_most(*limit, "--memory-limit");
+    return room;
 }
 
 /// The run with other flags, if it can be run at all, and what its fullest rank then needs.
-std::optional<double> need_with(Options& o, int ranks) {
+std::optional<double> need_with(Options& o, int ranks, double room) {
     follow(o);
     if (check(o, ranks)) return std::nullopt;
     try {
-        auto const bytes = needs(o, pentad::pipeline::proven(make_schedule(o)));
+        auto const schedule = pentad::pipeline::proven(make_schedule(o));
+        auto recompute = recomputation_of(o);
+        if (o.recompute == "auto") {
+            auto const plan = within(o, schedule, any_machine(ranks), room);
+            if (plan.lacking > 0) return room + plan.lacking;
+            recompute = plan.recompute;
+        }
+        auto const bytes = needs(o, recompute, schedule);
         return *std::max_element(bytes.begin(), bytes.end());
     } catch (std::exception const&) {
         return std::nullopt;
     }
+}
+
+/// What is sharded or computed again, as flags that differ from those asked for: from what costs least time to what
+/// costs most.
+std::vector<Options> with_less_memory(Options const& asked) {
+    std::vector<Options> found;
+    // What auto needs is not known before the layers of each stage are.
+    std::string const most = asked.stages == "balanced" ? "full" : "auto";
+    for (bool const recomputes_more : {false, true}) {
+        if (recomputes_more && asked.recompute == "auto") break;
+        Options o = asked;
+        if (recomputes_more) {
+            o.recompute = most;
+            o.recompute_every = 1;
+            o.recompute_parts = Options{}.recompute_parts;
+        }
+        found.push_back(o);
+        for (auto const member : {&Options::zero_keep, &Options::zero_accumulate})
+            if (std::exchange(o.*member, false)) found.push_back(o);
+        while (++o.zero <= 3) found.push_back(o);
+        o.zero = 3;
+        if (std::exchange(o.zero_ranks, 0) > 0) found.push_back(o);
+    }
+    return found;
 }
 
 /// The flags that make the run fit and change it least: what is sharded or computed again, then smaller micro-batches,
@@ -87,15 +165,11 @@ std::string cheapest_that_fit(Options const& asked, int ranks, double room, doub
     least = std::numeric_limits<double>::infinity();
     for (auto const& mesh : meshes)
         for (auto const count : micro_batches)
-            for (auto const& [zero, recompute] :
-                 {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
-                Options o = asked;
+            for (auto o : with_less_memory(asked)) {
                 o.batch_given = true;
                 o.mesh = mesh;
                 o.micro_batches = count;
-                if (zero) o.zero = 1;
-                if (recompute) o.recompute = true;
-                auto const need = need_with(o, ranks);
+                auto const need = need_with(o, ranks, room);
                 if (!need) continue;
                 least = std::min(least, *need);
                 if (*need > room) continue;
@@ -103,8 +177,11 @@ std::string cheapest_that_fit(Options const& asked, int ranks, double room, doub
                 auto const add = [&](std::string const& flag) { flags += " " + flag; };
                 if (mesh_text(o.mesh) != mesh_text(asked.mesh)) add("--mesh " + mesh_text(o.mesh));
                 if (count != asked.micro_batches) add("--micro-batches " + std::to_string(count));
-                if (o.zero != asked.zero) add("--zero 1");
-                if (o.recompute != asked.recompute) add("--recompute");
+                if (o.zero != asked.zero) add("--zero " + std::to_string(o.zero));
+                if (o.zero_ranks != asked.zero_ranks) add("--zero-ranks " + std::to_string(o.zero_ranks));
+                if (o.zero_keep != asked.zero_keep) add("--zero-keep off");
+                if (o.zero_accumulate != asked.zero_accumulate) add("--zero-accumulate off");
+                if (o.recompute != asked.recompute) add("--recompute " + o.recompute);
                 return flags;
             }
     return "";
@@ -112,12 +189,48 @@ std::string cheapest_that_fit(Options const& asked, int ranks, double room, doub
 
 } // namespace
 
-void check_memory(Options const& options, pentad::pipeline::Schedule const& schedule, Mesh const& mesh,
-                  pentad::program::Ranks const& ranks) {
+pentad::model::Recomputation plan_recomputation(Options const& options, pentad::pipeline::Schedule const& schedule,
+                                                pentad::program::Ranks const& ranks) {
+    namespace report = pentad::report;
+    auto const own = room_of_process(options, ranks);
+    auto const least_of_ranks = [](double bytes) { // stages have copies on several
+        pentad::comm::check(MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD),
+                            "MPI_Allreduce");
+        return bytes;
+    };
+    double room = least_of_ranks(own.bytes);
+    planner::AutomaticRecomputation plan;
+    ranks.on_all([&] {
+        try {
+            plan = within(options, schedule, any_machine(ranks.size()), room);
+        } catch (std::invalid_argument const& error) {
+            throw pentad::program::BadInput(std::string("--recompute auto: ") + error.what());
+        }
+        if (plan.lacking <= 0) return;
+        double least = 0;
+        auto const flags = cheapest_that_fit(options, ranks.size(), room, least);
+        throw pentad::program::BadInput(
+            "--recompute auto: with all that can be recomputed the run still needs " +
+            report::bytes(room + plan.lacking) + " on its fullest rank, which can have " + report::bytes(room) + " (" +
+            own.bound + ")" +
+            (flags.empty() ? ": take more hosts, a larger limit or a smaller model" : ": try" + flags));
+    });
+    if (plan.recompute.kind == pentad::model::Recomputation::Kind::none) return plan.recompute;
+    auto const machine = pentad::train::measured_machine(Kokkos::DefaultExecutionSpace());
+    room = least_of_ranks(room_of_process(options, ranks).bytes); // the buffers of BLAS and of threads exist now
+    plan = within(options, schedule, machine, room);
+    if (ranks.is_first() && !options.quiet)
+        std::printf("--recompute auto, for %s a rank (%s): %s\n", report::bytes(room).c_str(), own.bound.c_str(),
+                    report::recomputed_layers(plan.recompute, static_cast<std::size_t>(options.layers)).c_str());
+    return plan.recompute;
+}
+
+void check_memory(Options const& options, pentad::model::Recomputation const& recompute,
+                  pentad::pipeline::Schedule const& schedule, Mesh const& mesh, pentad::program::Ranks const& ranks) {
     namespace report = pentad::report;
     std::vector<double> bytes;
     try {
-        bytes = needs(options, schedule);
+        bytes = needs(options, recompute, schedule);
     } catch (std::invalid_argument const&) { // a model that the planner cannot describe: nothing is known
         return;
     }
@@ -129,7 +242,9 @@ void check_memory(Options const& options, pentad::pipeline::Schedule const& sche
         auto const& here = ranks.board().ranks();
         double together = 0;
         for (int const rank : here) together += of_rank(rank);
-        auto const host = pentad::program::memory_of_host(), own = pentad::program::memory_of_process();
+        auto const host = pentad::program::memory_of_host();
+        auto own = pentad::program::memory_of_process();
+        if (auto const limit = pentad::report::bytes_in(options.memory_limit)) own.at_most(*limit, "--memory-limit");
         bool const process_is_short = of_rank(ranks.rank()) > own.bytes;
         if (together <= host.bytes && !process_is_short) return;
 
@@ -149,7 +264,7 @@ void check_memory(Options const& options, pentad::pipeline::Schedule const& sche
         auto const flags = cheapest_that_fit(options, ranks.size(), room, least);
         throw pentad::program::BadInput(
             flags.empty()
-                ? sentence + "; with --zero 1, --recompute, more micro-batches or more tp or pp it still needs " +
+                ? sentence + "; with --zero 3, --recompute auto, more micro-batches or more tp or pp it still needs " +
                       report::bytes(least) + " a rank: take more hosts or a smaller model"
                 : sentence + ": try" + flags);
     });

@@ -74,6 +74,7 @@ class Parser {
         options_.schedule_given = app.count("--schedule") > 0 || app.count("--chunks") > 0 || app.count("--slices") > 0;
         if (!options_.model.empty())
             if (auto sentence = use_model(app); !sentence.empty()) return {{}, {}, std::move(sentence)};
+        check_optimizer_flags(app);
         if (mesh_ == "auto") plan_mesh();
         complete_mesh();
         follow(options_);
@@ -95,6 +96,32 @@ class Parser {
             if (app.count(name) > 0)
                 return std::string(name) + " and --model: the file says all of the model; leave out " + name;
         return read_model(options_);
+    }
+
+    /// Refuses numbers that the chosen optimizer does not have.
+    void check_optimizer_flags(CLI::App const& app) {
+        struct Owned {
+            char const* flag;
+            std::vector<std::string_view> optimizers;
+        };
+        static std::vector<Owned> const all{
+            {"--beta1", {"adamw", "lion", "muon"}}, {"--beta2", {"adamw", "lion", "muon"}},
+            {"--epsilon", {"adamw", "muon"}},       {"--momentum", {"sgd", "muon"}},
+            {"--nesterov", {"sgd", "muon"}},        {"--muon-rate", {"muon"}}};
+        for (auto const& [flag, optimizers] : all) {
+            bool const is_used =
+                std::find(optimizers.begin(), optimizers.end(), options_.optimizer) != optimizers.end();
+            if (is_used || app.count(flag) == 0) continue;
+            complaint_.add(std::string(flag) + " is a number of --optimizer " + joined(optimizers) + ", not of " +
+                               options_.optimizer + ": leave out " + flag,
+                           flag);
+            complaint_.must_leave_out = true;
+        }
+        if (options_.optimizer == "sgd" && options_.nesterov == "on" && options_.momentum == 0) {
+            complaint_.add("--nesterov on looks ahead along the momentum, and --momentum is 0: leave out --nesterov",
+                           "--nesterov");
+            complaint_.must_leave_out = true;
+        }
     }
 
     static std::string help(Flag const& flag) {

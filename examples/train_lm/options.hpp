@@ -6,6 +6,9 @@
 #include <pentad/comm/agreement.hpp>
 #include <pentad/io/token_data.hpp>
 #include <pentad/model/model.hpp>
+#include <pentad/model/offload.hpp>
+#include <pentad/model/precision.hpp>
+#include <pentad/model/recomputation.hpp>
 #include <pentad/pipeline/schedule.hpp>
 
 #include <cstddef>
@@ -27,6 +30,7 @@ struct MeshAxis {
 struct Options {
     /// Outermost first; after parse() all five axes are here, those not named with extent 1.
     std::vector<MeshAxis> mesh;
+    std::string order = "as-given"; ///< of the axes of the mesh: as-given, or auto: what sends least between nodes
 
     std::vector<std::string> data;                  ///< files; none: the text that the program carries
     std::vector<std::string> tokens;                ///< files of tokens, instead of text
@@ -55,12 +59,19 @@ struct Options {
     std::int64_t micro_batches = 1; ///< in a step
     std::int64_t seq = 192;
     double lr = 1e-3;
-    double min_lr = -1; ///< negative: a tenth of lr
+    double min_lr = -1;              ///< negative: a tenth of lr
+    std::string optimizer = "adamw"; ///< adamw, sgd, lion, muon
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
-    std::int64_t warmup = 10; ///< steps
+    double momentum = -1;               ///< negative: 0.9 of sgd, 0.95 of muon
+    std::string nesterov;               ///< on, off; empty: on of muon alone
+    std::string muon_rate = "original"; ///< original, match-rms-adamw
+    std::int64_t warmup = 10;           ///< steps
     double weight_decay = 0.1;
     double clip = 1; ///< largest global norm of the gradient; 0: any
     std::int64_t max_bad_steps = 3;
+    std::int64_t local_steps = 0; ///< between averages of parameters over groups of dp; 0: all of dp shares every step
+    std::int64_t local_ranks = 1; ///< neighbours along dp that share every step
+    double outer_lr = 1, outer_momentum = 0; ///< of averages; 1 and 0: the parameters become their mean
     double aux_coef = 0.01;
     double z_coef = 0.001;
     std::int64_t seed = 1;
@@ -73,10 +84,28 @@ struct Options {
     std::string schedule_file;
     std::string cp = "ring"; ///< ring, allgather
     bool zigzag = false;
-    std::int64_t zero = 0; ///< 0, 1
+    std::int64_t zero = 0;        ///< stage of ZeRO: 0, 1, 2, 3
+    std::int64_t zero_ranks = 0;  ///< neighbours along dp that share one copy; 0: all
+    bool zero_keep = false;       ///< gathered parameters, for the whole step
+    bool zero_accumulate = false; ///< whole gradients, which are reduced once a step
+    bool gradient_release = false;
     std::int64_t bucket_elements = 1 << 22;
-    bool recompute = false, recompute_activations = false;
-    std::string dtype = "f32"; ///< f64, f32, bf16
+    std::string recompute = "none"; ///< none, selective, full, auto
+    std::int64_t recompute_every = 1;
+    std::string recompute_parts = "activations"; ///< of selective
+    std::string memory_limit;                    ///< "8GiB", of a rank; empty: what the host has
+    std::string dtype = "f32";                   ///< f64, f32, bf16
+    bool master_weights = true;                  ///< f32, of bf16
+    std::string moment_dtype = "full";           ///< full, bf16, fp8
+    std::string reduce_dtype = "full";           ///< full, bf16, fp8
+    std::string offload = "none";                ///< none, optimizer, activations, both
+    std::string offload_folder;                  ///< of the offload files
+    std::string offload_window;                  ///< "1GiB", of a rank; empty: a few of the largest buckets or layers
+
+    std::string save;                 ///< a folder for checkpoints; empty: none
+    std::string save_every = "10min"; ///< SaveInterval
+    std::optional<std::int64_t> keep; ///< checkpoints; not given: 3
+    std::string resume;               ///< a checkpoint, a folder of them, or "auto"; empty: a fresh start
 
     std::string log;          ///< empty: none
     std::string dump_weights; ///< empty: none
@@ -98,6 +127,19 @@ struct Options {
     [[nodiscard]] std::int64_t stage_count() const;
 };
 
+/// How often a checkpoint is saved: after so many steps, or so much time. Of the two one is not 0.
+struct SaveInterval {
+    std::int64_t steps = 0;
+    double seconds = 0;
+};
+/// "100", "30s" or "10min"; none where it is anything else.
+[[nodiscard]] std::optional<SaveInterval> save_interval(std::string_view text);
+/// --master-weights, --moment-dtype and --reduce-dtype.
+[[nodiscard]] pentad::model::Precision precision_of(Options const& options);
+/// --offload with what belongs to it.
+[[nodiscard]] pentad::model::Offload offload_of(Options const& options);
+/// --recompute with what belongs to it. `auto` becomes a plan when the memory is known (memory_check.hpp).
+[[nodiscard]] pentad::model::Recomputation recomputation_of(Options const& options);
 /// "3,5,4,4" as numbers; none where it is anything else.
 [[nodiscard]] std::optional<std::vector<std::size_t>> stage_layers(std::string_view text);
 /// The training data, or those of --validation. @throws io::FileError

@@ -37,10 +37,26 @@ std::string list_text(std::vector<std::size_t> const& numbers) {
     return list;
 }
 
+void repair_release(O& o, Complaint& complaint) {
+    if (!o.gradient_release) return;
+    if (o.clip > 0) {
+        complaint.add("--gradient-release updates weights before the norm of all gradients, which --clip limits, is "
+                      "known",
+                      "--clip");
+        o.clip = 0;
+    }
+    if (!o.schedule_file.empty() || !pentad::pipeline::find_generator(o.schedule)->reduces_later) return;
+    complaint.add("--gradient-release and --schedule " + o.schedule +
+                      ", which reduces gradients at times of its own: they cannot be released",
+                  "--schedule");
+    o.schedule = "1f1b";
+}
+
 } // namespace
 
 void repair_schedule(O& o, Complaint& complaint) {
     if (!o.schedule_file.empty()) {
+        repair_release(o, complaint);
         if (!o.schedule_given) return;
         complaint.must_leave_out = !complaint.reason.empty();
         complaint.add("--schedule-file " + o.schedule_file +
@@ -79,14 +95,22 @@ void repair_schedule(O& o, Complaint& complaint) {
         o.schedule == "pipedream"
             ? o.micro_batches > 1
             : o.schedule == "pipedream-2bw" && pentad::pipeline::detail::updates_of_2bw(generator_options(o)) > 1;
-    if (!updates_often) return;
     std::string const own = "--schedule " + o.schedule + " updates each stage on its own";
-    if (o.clip > 0) {
+    if (updates_often && o.clip > 0) {
         complaint.add(own + ", so that the norm of all gradients, which --clip limits, is not known", "--clip");
         o.clip = 0;
     }
-    if (o.tie_embeddings) complaint.add(own + ": its two ends cannot share --tie-embeddings", "--schedule");
-    if (o.tie_embeddings) o.schedule = "1f1b";
+    if (updates_often && o.local_steps > 0) {
+        complaint.add(own + ", and ranks that train apart have no common step to average after", "--local-steps");
+        if (o.local_ranks > 1) complaint.add("", "--local-ranks");
+        o.local_steps = 0;
+        o.local_ranks = 1;
+    }
+    if (updates_often && o.tie_embeddings) {
+        complaint.add(own + ": its two ends cannot share --tie-embeddings", "--schedule");
+        o.schedule = "1f1b";
+    }
+    repair_release(o, complaint);
 }
 
 void repair_stages(O& o, std::int64_t count, Complaint& complaint) {
@@ -121,12 +145,16 @@ std::optional<std::string> check_schedule_file(O const& o) {
         settings.micro_batches = static_cast<std::size_t>(o.micro_batches);
         settings.seq = static_cast<std::size_t>(o.seq);
         settings.clip = o.clip;
+        settings.sharding.releases_gradients = o.gradient_release;
+        settings.local.steps = static_cast<int>(o.local_steps);
         if (auto const why = pentad::train::misfit(schedule, settings, static_cast<int>(o.extent("pp"))); !why.empty())
             return flag + " " + why +
                    (schedule.micro_batches != o.micro_batches ? ": try --micro-batches " + text(schedule.micro_batches)
-                    : schedule.updates > 1 && o.clip > 0      ? ": try --clip 0"
-                                                              : "");
-        if (schedule.recomputes && o.recompute) return flag + " already sets recomputation: leave out --recompute";
+                    : o.gradient_release && why.ends_with("released") ? ": leave out --gradient-release"
+                    : schedule.updates > 1 && o.clip > 0              ? ": try --clip 0"
+                                                                      : "");
+        if (schedule.recomputes && o.recompute != "none")
+            return flag + " already sets recomputation: leave out --recompute";
         O sliced = o;
         sliced.slices = schedule.slices;
         if (auto const fault = first_fault(sliced)) return flag + ": " + fault->reason;

@@ -127,6 +127,38 @@ constexpr std::array rules{
          [](O const& o) { return of_flag(&O::seq, o, batch_shape(o).refused_seq()); }},
     Rule{&O::seq, [](O const& o) { return !batch_shape(o).refused_seq_over_all(); },
          [](O const& o) { return of_flag(&O::seq, o, batch_shape(o).refused_seq_over_all()); }},
+    Rule{&O::zero, [](O const& o) { return o.zero_ranks < 1 || o.zero > 0; },
+         [](O const& o) { return given(&O::zero_ranks, o) + " shards nothing with " + given(&O::zero, o); }},
+    Rule{&O::zero, [](O const& o) { return !o.zero_keep || o.zero == 3; },
+         [](O const& o) {
+             return "--zero-keep on keeps gathered parameters, and " + given(&O::zero, o) + " gathers none";
+         }},
+    Rule{&O::zero, [](O const& o) { return !o.zero_accumulate || o.zero >= 2; },
+         [](O const& o) {
+             return "--zero-accumulate on is a choice of --zero 2 and 3: with " + given(&O::zero, o) +
+                    " whole gradients are accumulated anyway";
+         }},
+    Rule{&O::zero_ranks, [](O const& o) { return divides(o.zero_ranks, o.extent("dp")); },
+         [](O const& o) { return given(&O::zero_ranks, o) + " does not divide " + axis("dp", o); }},
+    Rule{&O::zero_ranks, [](O const& o) { return o.zero_ranks == 0 || o.local_steps == 0; },
+         [](O const& o) {
+             return given(&O::zero_ranks, o) + " and " + given(&O::local_steps, o) +
+                    " both split dp: ZeRO shards over the ranks that share every step (--local-ranks)";
+         }},
+    Rule{&O::local_ranks, [](O const& o) { return o.local_steps > 0 || o.local_ranks == 1; },
+         [](O const& o) { return given(&O::local_ranks, o) + " says nothing without --local-steps"; }},
+    Rule{&O::local_ranks, [](O const& o) { return divides(o.local_ranks, o.extent("dp")); },
+         [](O const& o) { return given(&O::local_ranks, o) + " does not divide " + axis("dp", o); }},
+    Rule{&O::local_steps, [](O const& o) { return o.local_steps == 0 || o.extent("dp") > o.local_ranks; },
+         [](O const& o) {
+             return given(&O::local_steps, o) + " with " + given(&O::local_ranks, o) + " and " + axis("dp", o) +
+                    ": there is one group, with none to average with";
+         }},
+    Rule{&O::validate_every, [](O const& o) { return divides(o.local_steps, o.validate_every); },
+         [](O const& o) {
+             return given(&O::validate_every, o) + " is not divisible by " + given(&O::local_steps, o) +
+                    ", between which there is no one model";
+         }},
     Rule{&O::batch, [](O const& o) { return product({o.batch, o.seq}) <= most_tokens; },
          [](O const& o) {
              return given(&O::batch, o) + " x " + given(&O::seq, o) + " is more than " + text(most_tokens) +

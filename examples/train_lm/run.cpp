@@ -1,6 +1,10 @@
 #include "run.hpp"
 
+#include "axis_order.hpp"
+#include "checkpoints.hpp"
 #include "memory_check.hpp"
+#include "offload_summary.hpp"
+#include "run_log.hpp"
 #include "training.hpp"
 
 #include <pentad/io/checkpoint.hpp>
@@ -25,10 +29,12 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 
 namespace train_lm {
 
@@ -37,7 +43,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using pentad::comm::check;
 
-constexpr std::array<char const*, 5> axes{"dp", "pp", "ep", "cp", "tp"};
+} // namespace
 
 Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule) {
     auto const extent = [&](char const* axis) { return static_cast<int>(options.extent(axis)); };
@@ -47,8 +53,13 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
     // Where tp exceeds the kv heads, each is held by tp / kv_heads ranks.
     auto const split = mesh.ordered(order).split<pentad::tp>(
         static_cast<int>(std::max<std::int64_t>(1, options.extent("tp") / options.kv_heads)));
-    return pentad::train::for_schedule(split, schedule);
+    // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
+    auto const neighbours =
+        options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);
+    return pentad::train::for_schedule(split.split<pentad::dp>(static_cast<int>(neighbours)), schedule);
 }
+
+namespace {
 
 /// What is said of the next rank of this machine, should it be lost.
 void describe_neighbour(Options const& options, pentad::pipeline::Schedule const& schedule, Mesh const& mesh,
@@ -69,7 +80,10 @@ void describe_neighbour(Options const& options, pentad::pipeline::Schedule const
     int const at = pentad::train::pipeline_rank(schedule, mesh.coordinate<pentad::pp>(watched));
     for (int stage = 0; schedule.ranks() > 1 && stage < schedule.stages(); ++stage)
         if (schedule.has_stage(at, stage)) add("stage", stage);
-    ranks.watch().describe(place + ")", "; the job ends, nothing of --dump-weights is written: start it again");
+    ranks.watch().describe(
+        place + ")", options.save.empty() ? "; the job ends, nothing of --dump-weights is written: start it again"
+                                          : "; the job ends: the same command with --resume auto goes on from its last "
+                                            "checkpoint");
 }
 
 constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
@@ -90,6 +104,24 @@ pentad::model::Model make_model(Options const& o) {
                                    .ties_embeddings = o.tie_embeddings});
 }
 
+pentad::model::Optimizer make_optimizer(Options const& o) {
+    namespace model = pentad::model;
+    model::AdamW const adamw{.beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay};
+    if (o.optimizer == "sgd")
+        return model::Sgd{.momentum = o.momentum < 0 ? model::Sgd().momentum : o.momentum,
+                          .nesterov = o.nesterov == "on",
+                          .weight_decay = o.weight_decay};
+    if (o.optimizer == "lion") return model::Lion{.beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay};
+    if (o.optimizer == "muon")
+        return model::Muon{.momentum = o.momentum < 0 ? model::Muon().momentum : o.momentum,
+                           .nesterov = o.nesterov != "off",
+                           .weight_decay = o.weight_decay,
+                           .rate =
+                               o.muon_rate == "original" ? model::MuonRate::original : model::MuonRate::match_rms_adamw,
+                           .others = adamw};
+    return adamw;
+}
+
 pentad::train::RunSettings make_settings(Options const& o) {
     pentad::train::RunSettings s;
     s.model = make_model(o);
@@ -100,21 +132,27 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.context_strategy = o.cp == "ring" ? pentad::ContextStrategy::ring : pentad::ContextStrategy::all_gather;
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
-    s.recompute = o.recompute;
-    s.recomputes_activations = o.recompute_activations;
-    s.sharding.stage = static_cast<int>(o.zero);
+    s.recompute = recomputation_of(o);
+    s.sharding = {.stage = static_cast<int>(o.zero),
+                  .ranks = static_cast<int>(o.zero_ranks),
+                  .keeps_parameters = o.zero_keep,
+                  .accumulates_gradients = o.zero_accumulate,
+                  .releases_gradients = o.gradient_release};
     s.bucket_elements = size(o.bucket_elements);
     if (o.ignore_token) s.ignored = static_cast<std::int32_t>(*o.ignore_token);
     s.steps = o.steps;
     s.learning_rate = o.lr;
     if (o.min_lr >= 0) s.min_learning_rate = o.min_lr;
     s.warmup = o.warmup;
-    s.beta1 = o.beta1;
-    s.beta2 = o.beta2;
-    s.epsilon = o.epsilon;
-    s.weight_decay = o.weight_decay;
+    s.optimizer = make_optimizer(o);
+    s.precision = precision_of(o);
+    s.offload = offload_of(o);
     s.clip = o.clip;
     s.max_bad_steps = o.max_bad_steps;
+    s.local = {.steps = static_cast<int>(o.local_steps),
+               .ranks = static_cast<int>(o.local_ranks),
+               .outer_learning_rate = o.outer_lr,
+               .outer_momentum = o.outer_momentum};
     s.balance_coefficient = o.aux_coef;
     s.z_coefficient = o.z_coef;
     s.seed = static_cast<std::uint64_t>(o.seed);
@@ -123,87 +161,31 @@ pentad::train::RunSettings make_settings(Options const& o) {
 
 namespace {
 
+/// Of the config.json beside weights, and of checkpoints.
+std::string config_text(Options const& options, pentad::train::RunSettings const& settings) {
+    return pentad::io::family_config(settings.model, size(options.seq), options.dtype == "f64" ? "float64" : "float32",
+                                     options.aux_coef)
+               .dump(2) +
+           "\n";
+}
+
 std::unique_ptr<Training> make_training(Options const& options, TrainingSetup const& setup) {
     if (options.dtype == "f64") return make<pentad::f64>(setup);
     if (options.dtype == "f32") return make<pentad::f32>(setup);
     return make<pentad::bf16>(setup);
 }
 
-/// As JSON, which has neither NaN nor infinity.
-std::string number(double value) {
-    if (!std::isfinite(value)) return "null";
-    std::array<char, 40> text{};
-    std::snprintf(text.data(), text.size(), "%.17g", value);
-    return text.data();
-}
-
-/// What rank 0 could not write ends the run on all ranks, together. They hear of it when they sum up the step's
-/// traffic; neither that sum nor this is part of the ledger.
-class Outcome {
-  public:
-    explicit Outcome(int rank) : rank_(rank) {}
-
-    /// Rank 0 writes, unless it failed before. Nothing in `write` is collective.
-    template <class F>
-    void write(F&& write) {
-        if (rank_ == 0 && failure_.empty()) write_together(write);
-    }
-    /// All ranks take part, whatever failed before.
-    template <class F>
-    void write_together(F&& write) {
-        try {
-            write();
-        } catch (pentad::io::FileError const& error) {
-            if (failure_.empty()) failure_ = error.what();
-        }
-    }
-    /// Sums `values` over all ranks; false when a rank failed before. Collective.
-    bool exchange(std::span<double> values = {}) {
-        std::array<double, axes.size() + 1> all{};
-        std::copy(values.begin(), values.end(), all.begin());
-        all.back() = failure_.empty() ? 0 : 1;
-        check(
-            MPI_Allreduce(MPI_IN_PLACE, all.data(), static_cast<int>(all.size()), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD),
-            "MPI_Allreduce");
-        std::copy_n(all.begin(), values.size(), values.begin());
-        return all.back() == 0;
-    }
-    [[nodiscard]] std::string const& failure() const { return failure_; }
-
-  private:
-    int rank_;
-    std::string failure_;
-};
-
-/// Bytes that this rank has sent since the last call, by axis.
-class Traffic {
-  public:
-    std::array<double, axes.size()> since_last() {
-        std::array<double, axes.size()> difference{};
-        for (std::size_t i = 0; i < axes.size(); ++i) {
-            double const now = pentad::observe::ledger().bytes(axes[i]);
-            difference[i] = now - last_[i];
-            last_[i] = now;
-        }
-        return difference;
-    }
-
-  private:
-    std::array<double, axes.size()> last_{};
-};
-
-std::string log_line(std::int64_t step, pentad::train::StepResult const& r, std::optional<double> validation_loss,
-                     double tokens_per_second, std::array<double, axes.size()> const& bytes) {
-    std::string more;
-    if (validation_loss) more += ",\"validation_loss\":" + number(*validation_loss);
-    if (!r.not_finite.empty()) more += ",\"not_finite\":" + nlohmann::json(r.not_finite).dump();
-    std::string line = "{\"step\":" + std::to_string(step) + ",\"loss\":" + number(r.loss) +
-                       ",\"aux_loss\":" + number(r.balance_loss) + ",\"z_loss\":" + number(r.z_loss) +
-                       ",\"grad_norm\":" + number(r.gradient_norm) + ",\"lr\":" + number(r.learning_rate) +
-                       ",\"tokens_per_s\":" + number(tokens_per_second) + ",\"bytes\":{";
-    for (std::size_t i = 0; i < axes.size(); ++i)
-        line += (i == 0 ? "\"" : ",\"") + std::string(axes[i]) + "\":" + std::to_string(std::llround(bytes[i]));
-    return line + "}" + more + "}";
+/// The same for a dry run, whose steps do not average, and which measures no stages: they have as many layers each, or
+/// one more.
+pentad::train::RunSettings for_dry_run(pentad::train::RunSettings settings,
+                                       pentad::pipeline::Schedule const& schedule) {
+    if (settings.local.is_on()) settings.local.steps = std::numeric_limits<int>::max();
+    settings.steps = std::numeric_limits<int>::max();
+    if (!std::exchange(settings.balances_stages, false)) return settings;
+    auto const stages = size(schedule.stages()), layers = settings.model.blocks.size();
+    for (std::size_t stage = 0; stage < stages; ++stage)
+        settings.stage_layers.push_back(layers * (stage + 1) / stages - layers * stage / stages);
+    return settings;
 }
 
 /// Collective.
@@ -234,9 +216,12 @@ double peak_memory() {
 
 /// What the steps took, over all ranks.
 struct Steps {
+    std::int64_t count = 0;
+    bool are_stopped = false; ///< before the last one, by a signal
     double seconds = 0;
     std::array<double, axes.size()> bytes{};
     std::array<double, axes.size()> waiting{}; ///< of this rank: seconds in collectives, waiting included
+    double offload_wait = 0;                   ///< seconds, each step's on the rank that waited longest
 };
 
 /// Seconds that this rank has spent in collectives so far, by axis.
@@ -259,7 +244,7 @@ void print_summary(Options const& options, pentad::model::Model const& model, Me
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank != 0) return;
-    double const tokens = static_cast<double>(options.steps * options.batch * options.seq);
+    double const tokens = static_cast<double>(steps.count * options.batch * options.seq);
     double const rate = tokens / steps.seconds;
     auto const planned = pentad::train::planned_model(model);
     double const flops = rate * pentad::planner::model_flops_per_token(planned, options.seq).computed;
@@ -271,7 +256,7 @@ void print_summary(Options const& options, pentad::model::Model const& model, Me
     for (std::size_t i = 0; i < axes.size(); ++i) {
         std::printf("%-4s  %5lld  %-17s  %-9s  %s\n", axes[i], static_cast<long long>(options.extent(axes[i])),
                     report::bytes(steps.bytes[i]).c_str(),
-                    report::bytes(steps.bytes[i] / static_cast<double>(options.steps)).c_str(),
+                    report::bytes(steps.bytes[i] / static_cast<double>(steps.count)).c_str(),
                     report::duration(slowest[i]).c_str());
     }
 }
@@ -287,8 +272,9 @@ double validate(Options const& options, Training& training, pentad::io::TokenDat
     return loss;
 }
 
-/// Collective; nothing where rank 0 could not write.
-std::optional<Steps> train(Options const& options, Training& training,
+/// Steps from `first` on, until the last one or until `checkpoints` say that the run stops. Collective; nothing where
+/// rank 0 could not write.
+std::optional<Steps> train(Options const& options, Training& training, Checkpoints& checkpoints, std::int64_t first,
                            std::optional<pentad::io::TokenData> const& held_out, int rank, Outcome& outcome,
                            std::optional<pentad::io::LineFile>& log) {
     using pentad::report::Progress;
@@ -301,7 +287,7 @@ std::optional<Steps> train(Options const& options, Training& training,
     bool ok = true;
     auto const start = Clock::now();
     double validating = 0; // seconds, which no step takes
-    for (std::int64_t step = 1; step <= options.steps; ++step) {
+    for (std::int64_t step = first; step <= options.steps && !steps.are_stopped; ++step) {
         auto const step_start = Clock::now();
         auto const result = training.step(step);
         if (rank == 0 && !result.not_finite.empty()) {
@@ -311,9 +297,15 @@ std::optional<Steps> train(Options const& options, Training& training,
         }
         std::chrono::duration<double> const seconds = Clock::now() - step_start;
         auto bytes = traffic.since_last();
-        ok = outcome.exchange(bytes);
+        auto const of_checkpoints = checkpoints.numbers();
+        std::vector<double> sums(bytes.begin(), bytes.end());
+        sums.insert(sums.end(), of_checkpoints.begin(), of_checkpoints.end());
+        ok = outcome.exchange(sums);
         if (!ok) break;
+        std::copy_n(sums.begin(), bytes.size(), bytes.begin());
         for (std::size_t i = 0; i < bytes.size(); ++i) steps.bytes[i] += bytes[i];
+        steps.offload_wait += result.offload_wait;
+        ++steps.count;
         progress.step(step, result.loss);
         std::optional<double> validation_loss;
         if (options.validate_every > 0 && step % options.validate_every == 0 && step < options.steps) {
@@ -328,8 +320,11 @@ std::optional<Steps> train(Options const& options, Training& training,
             progress.resume();
         }
         if (log)
-            outcome.write(
-                [&] { log->write(log_line(step, result, validation_loss, tokens / seconds.count(), bytes)); });
+            outcome.write([&] {
+                log->write(log_line(step, result, validation_loss, tokens / seconds.count(), bytes,
+                                    options.offload != "none"));
+            });
+        steps.are_stopped = checkpoints.after_step(training, step, std::span(sums).subspan(bytes.size()));
     }
     steps.seconds = std::chrono::duration<double>(Clock::now() - start).count() - validating;
     auto const waited = waiting();
@@ -340,27 +335,54 @@ std::optional<Steps> train(Options const& options, Training& training,
 
 } // namespace
 
-bool run(Options const& options, pentad::program::Ranks& ranks) {
+bool run(Options const& asked, pentad::program::Ranks& ranks) {
     int const rank = ranks.rank();
-    auto const settings = make_settings(options);
+    auto options = asked;
+    auto settings = make_settings(options);
     pentad::train::ProvenSchedules const schedules(make_schedule(options));
-    auto const mesh = make_mesh(options, schedules.training());
-    check_memory(options, schedules.training(), mesh, ranks);
-    pentad::comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    auto mesh = make_mesh(options, schedules.training());
+    if (settings.recompute.kind == pentad::model::Recomputation::Kind::automatic)
+        settings.recompute = plan_recomputation(options, schedules.training(), ranks);
+    check_memory(options, settings.recompute, schedules.training(), mesh, ranks);
+    std::optional<pentad::comm::Communicators> communicators(std::in_place, MPI_COMM_WORLD, mesh);
     auto const data = training_data(options);
+    options.mesh = ordered_axes(options, schedules.training(), *communicators, [&](auto& dry) {
+        return make_training(
+            options, {dry, data, for_dry_run(settings, schedules.training()), schedules, options.sequence_parallel});
+    });
+    if (auto const placed = make_mesh(options, schedules.training()); placed != mesh) {
+        mesh = placed;
+        check_memory(options, settings.recompute, schedules.training(), mesh, ranks);
+        communicators.emplace(MPI_COMM_WORLD, mesh);
+    }
     std::optional<pentad::io::TokenData> held_out;
     if (!options.validation.empty()) held_out.emplace(validation_data(options));
     describe_neighbour(options, schedules.training(), mesh, ranks);
     std::optional<pentad::io::Checkpoint> checkpoint;
     if (!options.weights.empty())
         ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });
-    auto const training = make_training(options, {communicators, data, settings, schedules, options.sequence_parallel});
+    auto const training =
+        make_training(options, {*communicators, data, settings, schedules, options.sequence_parallel});
     if (checkpoint) ranks.on_all([&] { training->import_weights(*checkpoint); });
 
     Outcome outcome(rank);
     std::optional<pentad::io::LineFile> log;
-    if (!options.log.empty()) outcome.write([&] { log.emplace(options.log); });
-    bool const summary = !options.quiet && options.steps > 0;
+    Checkpoints checkpoints(options, ranks, config_text(options, settings), [&](auto const& saved) {
+        if (log) outcome.write([&] { log->write(checkpoint_line(saved)); });
+    });
+    auto const resumed_from = checkpoints.resume(*training);
+    std::int64_t const done = training->position().step;
+    if (!options.log.empty())
+        outcome.write([&] {
+            if (done == 0) {
+                log.emplace(options.log);
+                return;
+            }
+            log.emplace(options.log, [done](std::string_view line) { return is_of_step_up_to(line, done); });
+            log->write("{\"event\":\"resume\",\"step\":" + std::to_string(done) +
+                       ",\"from\":" + nlohmann::json(resumed_from).dump() + "}");
+        });
+    bool const summary = !options.quiet && options.steps > done;
     double gemm_speed = summary ? training->gemm_speed() : 0;
     if (summary)
         check(MPI_Allreduce(MPI_IN_PLACE, &gemm_speed, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
@@ -371,18 +393,33 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
 
     std::optional<Steps> steps;
     try {
-        steps = train(options, *training, held_out, rank, outcome, log);
+        steps = train(options, *training, checkpoints, done + 1, held_out, rank, outcome, log);
     } catch (pentad::train::NotFinite const& error) { // on all ranks
         throw pentad::program::OutsideFailure(std::string(error.what()) + ": try a smaller --lr than " +
                                               number(options.lr) + (options.clip > 0 ? "" : ", or --clip 1"));
     }
     bool ok = steps.has_value();
+    if (ok && steps->are_stopped) {
+        checkpoints.finish();
+        auto const step = std::to_string(training->position().step);
+        if (log)
+            outcome.write([&] {
+                log->write("{\"event\":\"stop\",\"step\":" + step + "}");
+                log->close();
+            });
+        if (rank == 0)
+            pentad::program::say("train_lm", "stopped by " + checkpoints.stopped_by() + " after step " + step +
+                                                 ", whose checkpoint is complete: the same command with --resume auto "
+                                                 "goes on from it");
+        return outcome.exchange();
+    }
     if (ok) {
         auto const last = training->evaluate(options.steps + 1);
         if (!std::isfinite(last.loss))
             throw pentad::program::OutsideFailure("the loss after the last step is not finite: no weights are written");
         std::optional<double> validation_loss;
         if (held_out) validation_loss = validate(options, *training, *held_out, rank, options.steps);
+        checkpoints.wait(); // the log has its end too
         if (log)
             outcome.write([&] {
                 log->write("{\"event\":\"end\",\"final_loss\":" + number(last.loss) +
@@ -390,18 +427,13 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
                 log->close();
             });
         if (summary) print_summary(options, settings.model, mesh, gemm_speed, *steps);
+        if (summary) print_offload(options, *training, steps->offload_wait, steps->seconds, rank);
         ok = outcome.exchange();
     }
     if (ok) {
         if (!options.dump_weights.empty())
-            outcome.write_together([&] {
-                training->export_weights(options.dump_weights,
-                                         pentad::io::family_config(settings.model, size(options.seq),
-                                                                   options.dtype == "f64" ? "float64" : "float32",
-                                                                   options.aux_coef)
-                                                 .dump(2) +
-                                             "\n");
-            });
+            outcome.write_together(
+                [&] { training->export_weights(options.dump_weights, config_text(options, settings)); });
         if (!options.trace.empty()) write_timeline(options.trace, outcome, rank, mesh.size());
         if (options.sample > 0) {
             auto const text = training->sample(options.prompt, options.sample);
@@ -410,6 +442,7 @@ bool run(Options const& options, pentad::program::Ranks& ranks) {
         ok = outcome.exchange();
     }
     if (!outcome.failure().empty()) pentad::program::say("train_lm", outcome.failure());
+    checkpoints.finish();
     return ok;
 }
 

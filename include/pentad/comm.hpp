@@ -9,6 +9,7 @@
 #include <pentad/comm/end_job.hpp>
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/first_failure.hpp>
 #include <pentad/comm/network.hpp>
 #include <pentad/comm/progress.hpp>
 #include <pentad/comm/progress_thread.hpp>

@@ -6,6 +6,7 @@
 #include <pentad/io/checkpoint_writer.hpp>
 #include <pentad/io/distinct_files.hpp>
 #include <pentad/io/file.hpp>
+#include <pentad/io/file_queue.hpp>
 #include <pentad/io/hardware_file.hpp>
 #include <pentad/io/json.hpp>
 #include <pentad/io/line_file.hpp>
@@ -13,6 +14,7 @@
 #include <pentad/io/npy.hpp>
 #include <pentad/io/safetensors.hpp>
 #include <pentad/io/schedule_file.hpp>
+#include <pentad/io/scratch_file.hpp>
 #include <pentad/io/temporaries.hpp>
 #include <pentad/io/tensor_box.hpp>
 #include <pentad/io/token_data.hpp>

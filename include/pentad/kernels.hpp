@@ -1,4 +1,4 @@
-// Computation on one rank: products, attention, norms, activations, routing, AdamW.
+// Computation on one rank: products, attention, norms, activations, routing, optimizers.
 #pragma once
 
 #include <pentad/kernels/activation.hpp>
@@ -13,9 +13,12 @@
 #include <pentad/kernels/embedding.hpp>
 #include <pentad/kernels/gemm.hpp>
 #include <pentad/kernels/layer_norm.hpp>
+#include <pentad/kernels/lion.hpp>
 #include <pentad/kernels/math.hpp>
+#include <pentad/kernels/muon.hpp>
 #include <pentad/kernels/norm.hpp>
 #include <pentad/kernels/permute.hpp>
 #include <pentad/kernels/rope.hpp>
 #include <pentad/kernels/router.hpp>
 #include <pentad/kernels/rows.hpp>
+#include <pentad/kernels/sgd.hpp>

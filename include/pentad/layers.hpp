@@ -1,6 +1,7 @@
 // Layers whose collectives and gradient reductions follow from their layouts.
 #pragma once
 
+#include <pentad/layers/activation_memory.hpp>
 #include <pentad/layers/attention.hpp>
 #include <pentad/layers/bias.hpp>
 #include <pentad/layers/contract.hpp>

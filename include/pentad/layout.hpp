@@ -3,12 +3,15 @@
 #pragma once
 
 #include <pentad/layout/algebra.hpp>
+#include <pentad/layout/compact.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/dimension.hpp>
 #include <pentad/layout/element.hpp>
 #include <pentad/layout/layout.hpp>
+#include <pentad/layout/local_steps.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/layout/text.hpp>
 #include <pentad/layout/validity.hpp>
+#include <pentad/layout/zero_sharding.hpp>

@@ -5,8 +5,12 @@
 #include <pentad/model/decoder.hpp>
 #include <pentad/model/family.hpp>
 #include <pentad/model/model.hpp>
+#include <pentad/model/offload.hpp>
+#include <pentad/model/optimizer.hpp>
 #include <pentad/model/part.hpp>
 #include <pentad/model/parts.hpp>
+#include <pentad/model/precision.hpp>
 #include <pentad/model/presets.hpp>
+#include <pentad/model/recomputation.hpp>
 #include <pentad/model/rotary.hpp>
 #include <pentad/model/sharding.hpp>

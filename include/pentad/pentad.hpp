@@ -1,6 +1,7 @@
 // All of the library.
 #pragma once
 
+#include <pentad/checkpoint.hpp>
 #include <pentad/comm.hpp>
 #include <pentad/context.hpp>
 #include <pentad/experts.hpp>

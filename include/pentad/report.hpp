@@ -6,6 +6,7 @@
 #include <pentad/report/chart_text.hpp>
 #include <pentad/report/format.hpp>
 #include <pentad/report/measured_chart.hpp>
+#include <pentad/report/nodes_text.hpp>
 #include <pentad/report/pipeline_chart.hpp>
 #include <pentad/report/plan_account.hpp>
 #include <pentad/report/plan_remarks.hpp>

@@ -3,7 +3,10 @@
 
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
+#include <pentad/train/checkpoint_restore.hpp>
+#include <pentad/train/checkpoint_saver.hpp>
 #include <pentad/train/checkpoint_sink.hpp>
+#include <pentad/train/checkpoint_state.hpp>
 #include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/dry_parts.hpp>
 #include <pentad/train/executor.hpp>
@@ -11,6 +14,8 @@
 #include <pentad/train/import.hpp>
 #include <pentad/train/language_model.hpp>
 #include <pentad/train/machine.hpp>
+#include <pentad/train/node_traffic.hpp>
+#include <pentad/train/offloaded_activations.hpp>
 #include <pentad/train/part_account.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/planned_layers.hpp>

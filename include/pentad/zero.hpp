@@ -2,7 +2,12 @@
 #pragma once
 
 #include <pentad/zero/bucket.hpp>
+#include <pentad/zero/compact.hpp>
 #include <pentad/zero/layouts.hpp>
+#include <pentad/zero/local_average.hpp>
+#include <pentad/zero/matrices.hpp>
+#include <pentad/zero/offload.hpp>
+#include <pentad/zero/offload_file.hpp>
 #include <pentad/zero/optimizer.hpp>
-#include <pentad/zero/sharding.hpp>
+#include <pentad/zero/reduction.hpp>
 #include <pentad/zero/store.hpp>

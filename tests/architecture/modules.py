@@ -13,10 +13,11 @@ GRAPH = {
     "layout": "mesh",
     "random": "layout",  # by itself, as it needs Random123
     "pipeline": "mesh",
-    "model": "mesh",
+    "model": "layout",
     "planner": "layout model pipeline observe",
     "observe": "layout",
     "io": "layout model pipeline planner random",
+    "checkpoint": "io",
     "memory": "observe",
     "comm": "memory layout observe io",
     "kernels": "memory layout observe",  # no comm: what goes on beside a kernel is told by observe
@@ -25,11 +26,11 @@ GRAPH = {
     "context": "layers",
     "experts": "layers",
     "zero": "layers",
-    "train": "layers context experts zero pipeline planner io",
+    "train": "layers context experts zero pipeline planner io checkpoint",
     "report": "planner pipeline observe io",
     "program": "comm io",
 }
-PURE = "mesh layout random model pipeline planner observe io".split()
+PURE = "mesh layout random model pipeline planner observe io checkpoint".split()
 LONGEST = 600
 
 

@@ -98,9 +98,11 @@ TEST_CASE("every flag reaches its option") {
         "--mesh tp=2,dp=3,cp=1 --data a --data b --vocab 300 --ignore-token 10 --steps 7 --batch 12 --micro-batches 2 "
         "--seq 64 "
         "--layers 6 --hidden 96 --heads 6 --kv-heads 2 --ffn 128 --experts 4 --top-k 3 --moe-every 2 --tie-embeddings "
-        "--sequence-parallel on --schedule gpipe --cp allgather --zigzag --zero 1 --bucket-elements 1000 --recompute "
+        "--sequence-parallel on --schedule gpipe --cp allgather --zigzag --zero 3 --zero-ranks 3 --zero-keep on "
+        "--zero-accumulate on --gradient-release --bucket-elements 1000 --recompute "
+        "selective --recompute-every 3 --recompute-parts norms,attention --memory-limit 3GiB "
         "--dtype f64 --lr 0.5 --warmup 3 "
-        "--weight-decay 0.25 --clip 2 --aux-coef 0.125 --z-coef 1e-4 --seed 99 --log l --dump-weights d --trace t "
+        "--weight-decay 0.25 --clip 0 --aux-coef 0.125 --z-coef 1e-4 --seed 99 --log l --dump-weights d --trace t "
         "--sample 5 --prompt p --quiet",
         6);
     REQUIRE(o.mesh.size() == 5);
@@ -129,14 +131,26 @@ TEST_CASE("every flag reaches its option") {
     CHECK(o.schedule == "gpipe");
     CHECK(o.cp == "allgather");
     CHECK(o.zigzag);
-    CHECK(o.zero == 1);
+    CHECK(o.zero == 3);
+    CHECK(o.zero_ranks == 3);
+    CHECK(o.zero_keep);
+    CHECK(o.zero_accumulate);
+    CHECK(o.gradient_release);
     CHECK(o.bucket_elements == 1000);
-    CHECK(o.recompute);
+    CHECK(o.recompute == "selective");
+    CHECK(o.recompute_every == 3);
+    CHECK(o.recompute_parts == "norms,attention");
+    CHECK(o.memory_limit == "3GiB");
+    using pentad::model::Piece;
+    CHECK(recomputation_of(o) == pentad::model::Recomputation{.kind = pentad::model::Recomputation::Kind::selective,
+                                                              .every = 3,
+                                                              .pieces = {Piece::norms, Piece::attention}});
     CHECK(o.dtype == "f64");
     CHECK(o.lr == 0.5);
     CHECK(o.warmup == 3);
     CHECK(o.weight_decay == 0.25);
-    CHECK(o.clip == 2);
+    CHECK(o.clip == 0);
+    CHECK(options_of("--clip 2").clip == 2);
     CHECK(o.aux_coef == 0.125);
     CHECK(o.z_coef == 1e-4);
     CHECK(o.seed == 99);
@@ -146,6 +160,50 @@ TEST_CASE("every flag reaches its option") {
     CHECK(o.sample == 5);
     CHECK(o.prompt == "p");
     CHECK(o.quiet);
+}
+
+TEST_CASE("offload to a folder, with a window") {
+    auto const o = options_of("--offload optimizer --offload-folder f --offload-window 1MiB");
+    CHECK(offload_of(o).optimizer);
+    CHECK(offload_of(o).folder == "f");
+    CHECK(offload_of(o).window_bytes == std::size_t{1} << 20);
+    CHECK(!offload_of(o).activations);
+    CHECK(!offload_of(options_of("")).optimizer);
+    auto const both = offload_of(options_of("--offload both --offload-folder f"));
+    CHECK((both.optimizer && both.activations));
+    auto const activations = offload_of(options_of("--offload activations --offload-folder f"));
+    CHECK((!activations.optimizer && activations.activations));
+    CHECK(offload_of(options_of("--offload optimizer --offload-folder f")).window_bytes == 0);
+    CHECK(error_of("--offload optimizer") == "--offload optimizer needs a folder for its files: --offload-folder DIR");
+    CHECK(error_of("--offload-folder f") == "--offload-folder f needs --offload optimizer, activations or both");
+    CHECK(error_of("--offload-window 1MiB") == "--offload-window 1MiB needs --offload optimizer, activations or both");
+    CHECK(error_of("--offload optimizer --offload-folder f --offload-window much") ==
+          "--offload-window much is not a size such as 1GiB, 64MiB or 100000000: try --offload-window 1GiB");
+    CHECK(error_of("--offload all") ==
+          "--offload all is none of none, optimizer, activations, both: try --offload none");
+}
+
+TEST_CASE("an optimizer and its numbers; numbers of another one are refused") {
+    auto const o =
+        options_of("--optimizer muon --momentum 0.9 --nesterov off --muon-rate match-rms-adamw --epsilon 1e-6");
+    CHECK(o.optimizer == "muon");
+    CHECK(o.momentum == 0.9);
+    CHECK(o.nesterov == "off");
+    CHECK(o.muon_rate == "match-rms-adamw");
+    CHECK(options_of("--optimizer sgd --momentum 0").momentum == 0);
+    CHECK(options_of("--optimizer lion --beta2 0.98").optimizer == "lion");
+    CHECK(error_of("--momentum 0.9") ==
+          "--momentum is a number of --optimizer sgd, muon, not of adamw: leave out --momentum");
+    CHECK(error_of("--optimizer lion --epsilon 1e-8") ==
+          "--epsilon is a number of --optimizer adamw, muon, not of lion: leave out --epsilon");
+    CHECK(error_of("--optimizer sgd --beta1 0.8") ==
+          "--beta1 is a number of --optimizer adamw, lion, muon, not of sgd: leave out --beta1");
+    CHECK(error_of("--optimizer sgd --muon-rate original") ==
+          "--muon-rate is a number of --optimizer muon, not of sgd: leave out --muon-rate");
+    CHECK(error_of("--optimizer sgd --momentum 0 --nesterov on") ==
+          "--nesterov on looks ahead along the momentum, and --momentum is 0: leave out --nesterov");
+    CHECK(error_of("--optimizer adam") == "--optimizer adam is none of adamw, sgd, lion, muon: try --optimizer adamw");
+    CHECK(error_of("--optimizer sgd --momentum 1") == "--momentum 1 is not between 0 and 0.999999");
 }
 
 TEST_CASE("a value may follow an equals sign, and kv-heads follow heads") {
@@ -199,7 +257,9 @@ TEST_CASE("a value that cannot be read is refused with one that works") {
     CHECK(mended("--cp rings") == "--cp rings is none of ring, allgather: try --cp ring");
     CHECK(mended("--sequence-parallel yes") ==
           "--sequence-parallel yes is none of on, off: try --sequence-parallel off");
-    CHECK(mended("--zero 2") == "--zero 2 is not between 0 and 1: try --zero 0");
+    CHECK(mended("--zero 4") == "--zero 4 is not between 0 and 3: try --zero 0");
+    CHECK(mended("--zero-ranks -1") == "--zero-ranks -1 is not between 0 and 65536: try --zero-ranks 0");
+    CHECK(mended("--zero-keep yes --zero 3") == "--zero-keep yes is none of on, off: try --zero-keep off");
     CHECK(mended("--ignore-token 16777217") ==
           "--ignore-token 16777217 is not between 0 and 16777216: try --ignore-token 16777216");
     CHECK(mended("--ignore-token x") == "--ignore-token x is not a whole number: try --ignore-token 0");
@@ -285,6 +345,33 @@ TEST_CASE("sizes that the mesh does not divide are refused with the nearest that
           std::string::npos);
 }
 
+TEST_CASE("what ZeRO cannot shard or keep is refused with the nearest that works") {
+    CHECK(mended("--zero-ranks 2", 4) == "--zero-ranks 2 shards nothing with --zero 0: try --zero 1");
+    CHECK(mended("--zero 3 --zero-ranks 3", 8) == "--zero-ranks 3 does not divide dp = 8: try --zero-ranks 4");
+    CHECK(mended("--zero 2 --zero-ranks 4 --mesh tp=2,dp=2", 4) ==
+          "--zero-ranks 4 does not divide dp = 2: try --zero-ranks 2");
+    CHECK(mended("--zero 1 --zero-keep on", 2) ==
+          "--zero-keep on keeps gathered parameters, and --zero 1 gathers none: try --zero 3");
+    CHECK(mended("--zero-accumulate on", 2) == "--zero-accumulate on is a choice of --zero 2 and 3: with --zero 0 "
+                                               "whole gradients are accumulated anyway: try --zero 2");
+    CHECK(mended("--zero-accumulate on --zero-keep on --zero-ranks 2 --zero 1", 2).ends_with(": try --zero 3"));
+    CHECK(mended("--mesh dp=2 --zero 1 --zero-ranks 4", 8) ==
+          "--mesh dp=2 is a mesh of 2 ranks, and the run has 8: try --mesh dp=8");
+    CHECK(options_of("--zero 3 --zero-ranks 2 --zero-keep on --zero-accumulate on", 4).zero_ranks == 2);
+}
+
+TEST_CASE("gradients that cannot be released are refused with what works") {
+    CHECK(mended("--gradient-release") == "--gradient-release updates weights before the norm of all gradients, which "
+                                          "--clip limits, is known: try --clip 0");
+    CHECK(options_of("--gradient-release --clip 0").gradient_release);
+    CHECK(mended("--gradient-release --clip 0 --schedule dualpipe --mesh pp=2 --micro-batches 2", 2) ==
+          "--gradient-release and --schedule dualpipe, which reduces gradients at times of its own: they cannot be "
+          "released: try --schedule 1f1b");
+    CHECK(mended("--gradient-release --schedule pipedream --mesh pp=2 --micro-batches 2", 2)
+              .ends_with("which --clip limits, is not known: try --clip 0 --schedule 1f1b"));
+    CHECK(options_of("--gradient-release --clip 0 --schedule zb-v --mesh pp=2", 2).gradient_release);
+}
+
 TEST_CASE("a schedule that is not defined for the mesh is refused with what is") {
     CHECK(mended("--schedule 1f1b --chunks 2") ==
           "--schedule 1f1b is defined for 1 chunk a rank, not 2: try --schedule interleaved-1f1b");
@@ -304,6 +391,28 @@ TEST_CASE("a schedule that is not defined for the mesh is refused with what is")
           "--schedule 1f1b");
     CHECK(options_of("--schedule zb-v --mesh pp=2", 2).stage_count() == 4);
     CHECK(options_of("--schedule interleaved-1f1b --chunks 2 --mesh pp=2", 2).stage_count() == 4);
+}
+
+TEST_CASE("recomputation that is none is refused with what is") {
+    CHECK(mended("--recompute some") ==
+          "--recompute some is none of none, selective, full, auto: try --recompute none");
+    CHECK(mended("--recompute") == "--recompute needs a value, none|selective|full|auto: try --recompute none");
+    CHECK(mended("--recompute selective --recompute-parts atention,norms") ==
+          "--recompute-parts atention,norms is not a list of inputs, norms, activations, attention, rows: try "
+          "--recompute-parts attention");
+    CHECK(mended("--recompute full --recompute-parts norms") ==
+          "--recompute-parts belongs to --recompute selective, not to full: try --recompute selective");
+    CHECK(mended("--recompute-every 2") ==
+          "--recompute-every 2 belongs to --recompute selective or full, not to none: try --recompute full");
+    CHECK(mended("--recompute full --recompute-every 0") ==
+          "--recompute-every 0 is not between 1 and 65536: try --recompute-every 1");
+    CHECK(mended("--recompute auto --stages balanced") == "--recompute auto needs the layers of each stage, which "
+                                                          "--stages balanced measures later: try --recompute full");
+    for (auto const* const size : {"8GB", "-3GiB", "0", "GiB", "1e99", "nan"})
+        CHECK(mended("--memory-limit " + std::string(size)) ==
+              "--memory-limit " + std::string(size) +
+                  " is not a size such as 8GiB, 500MiB or 1000000000: try --memory-limit 8GiB");
+    CHECK(options_of("--recompute auto --memory-limit 1.5GiB").memory_limit == "1.5GiB");
 }
 
 TEST_CASE("layers of stages that are not those of the model are refused with a deal that is") {
@@ -346,8 +455,11 @@ TEST_CASE("a schedule in a file is refused where it does not fit the rest of the
     own({.ranks = 2, .micro_batches = 4}, "pipedream");
     CHECK(refusal("--mesh pp=2 --micro-batches 4").ends_with("is not known: try --clip 0"));
     CHECK(refusal("--mesh pp=2 --micro-batches 4 --clip 0 --tie-embeddings").ends_with("cannot share an embedding"));
+    own({.ranks = 2, .micro_batches = 4}, "dualpipe");
+    CHECK(refusal("--mesh pp=2 --micro-batches 4 --clip 0 --gradient-release") ==
+          flag + " reduces gradients at times of its own: they cannot be released: leave out --gradient-release");
     own({.ranks = 2, .micro_batches = 4, .recompute = true}, "1f1b");
-    CHECK(refusal("--mesh pp=2 --micro-batches 4 --recompute").ends_with("leave out --recompute"));
+    CHECK(refusal("--mesh pp=2 --micro-batches 4 --recompute full").ends_with("leave out --recompute"));
     auto const evaluation =
         pentad::pipeline::forwards_of(pentad::pipeline::generate("1f1b", {.ranks = 2, .micro_batches = 4}), 4);
     test::write_text(path, pentad::pipeline::to_string(evaluation));
@@ -397,7 +509,20 @@ TEST_CASE("whatever is asked for works, or works as suggested") {
         add("--chunks", pick({0, 1, 2, 3, 4}));
         if (draw() % 3 == 0) add("--slices", pick({1, 2, 4}));
         if (draw() % 3 == 0) add("--stages", draw() % 2 == 0 ? "2,2" : "balanced");
-        if (draw() % 3 == 0) line += "--zigzag";
+        if (draw() % 3 == 0) {
+            constexpr std::array words{"none", "selective", "full", "auto", "all"};
+            add("--recompute", words[draw() % words.size()]);
+            add("--recompute-every", pick({0, 1, 2}));
+            add("--recompute-parts", draw() % 2 == 0 ? "norms" : "norms,");
+            add("--memory-limit", draw() % 2 == 0 ? "1GiB" : "1GB");
+        }
+        if (draw() % 3 == 0) line += "--zigzag ";
+        add("--zero", pick({0, 1, 2, 3, 4}));
+        if (draw() % 2 == 0) add("--zero-ranks", pick({0, 1, 2, 3, 4, 8}));
+        if (draw() % 2 == 0) add("--zero-keep", draw() % 2 == 0 ? "on" : "off");
+        if (draw() % 2 == 0) add("--zero-accumulate", draw() % 2 == 0 ? "on" : "off");
+        if (draw() % 8 == 0) line += "--gradient-release ";
+        add("--clip", pick({0, 1}));
         CAPTURE(line);
         CAPTURE(ranks);
         auto const result = parse_line(line, ranks);
@@ -536,4 +661,33 @@ TEST_CASE("train_lm refuses the sizes that the planner refuses, which runs the l
     MESSAGE(accepted, " accepted, ", refused, " refused");
     CHECK(accepted > 50);
     CHECK(refused > 50);
+}
+
+TEST_CASE("--order is as given, or found") {
+    CHECK(options_of("--mesh tp=2", 2).order == "as-given");
+    CHECK(options_of("--mesh tp=2 --order auto", 2).order == "auto");
+    CHECK(error_of("--order aut") == "--order aut is none of as-given, auto: try --order auto");
+}
+
+TEST_CASE("local steps need groups to average, and one model wherever it is looked at") {
+    auto const o = options_of("--mesh dp=4 --local-steps 8 --local-ranks 2 --outer-lr 0.7 --outer-momentum 0.9", 4);
+    CHECK(o.local_steps == 8);
+    CHECK(o.local_ranks == 2);
+    CHECK(o.outer_lr == 0.7);
+    CHECK(o.outer_momentum == 0.9);
+    CHECK(error_of("--local-steps 2") ==
+          "--local-steps 2 with --local-ranks 1 and dp = 1: there is one group, with none to average with: try "
+          "--local-steps 0");
+    CHECK(error_of("--local-ranks 2", 2) == "--local-ranks 2 says nothing without --local-steps: try --local-ranks 1");
+    CHECK(error_of("--outer-lr 0.7", 2) == "--outer-lr 0.7 says nothing without --local-steps: try --outer-lr 1");
+    CHECK(error_of("--outer-momentum 0.9", 2) ==
+          "--outer-momentum 0.9 says nothing without --local-steps: try --outer-momentum 0");
+    CHECK(error_of("--local-steps 2 --local-ranks 3", 4) ==
+          "--local-ranks 3 does not divide dp = 4: try --local-ranks 2");
+    CHECK(error_of("--local-steps 4 --validate-every 6", 2) ==
+          "--validate-every 6 is not divisible by --local-steps 4, between which there is no one model: try "
+          "--validate-every 8");
+    CHECK(error_of("--local-steps 2 --mesh dp=2,pp=2 --schedule pipedream --micro-batches 4 --clip 0", 4) ==
+          "--schedule pipedream updates each stage on its own, and ranks that train apart have no common step to "
+          "average after: try --local-steps 0");
 }

@@ -82,6 +82,11 @@ def contract(folder):
     more = call.replace("tp=1", "tp=2")
     for change in ("--sequence-parallel on", "--order tp,dp,pp", "--zero-ranks 2"):
         expect(json_of(f"{more} {change}") != json_of(more), f"{change} changes nothing")
+    sharded = call.replace("--zero 1", "--zero 3")
+    for change in ("--zero-keep on", "--zero-accumulate on"):
+        expect(json_of(f"{sharded} {change}") != json_of(sharded), f"{change} changes nothing")
+    single = call.replace("--micro-batch 2", "--micro-batch 16")  # of several micro-batches the gradients are summed up
+    expect(json_of(f"{single} --gradient-release")["memory_peak_bytes"] < json_of(single)["memory_peak_bytes"], "--gradient-release")
     expect(json_of(f"{call} --schedule zb-v --chunks 2".replace("--schedule 1f1b ", "")) != made, "--chunks")
 
 
@@ -103,7 +108,9 @@ def search(folder):
         expect(wanted in account, f"no {wanted!r} in\n{account}")
     expect(output_of(f"{SMALL} --explain {more} --types") == output_of(f"{SMALL} --types"), "other types")
     # What is given is kept.
-    for flag, key, value in (("--mesh tp=4", "mesh", 4), ("--zero 2", "zero", 2), ("--recompute full", "recompute", "full"),
+    for flag, key, value in (("--mesh tp=4", "mesh", 4), ("--zero 2", "zero", 2), ("--zero-ranks 2", "zero_ranks", 2),
+                             ("--zero-keep on", "zero_keep", "on"), ("--zero-accumulate on", "zero_accumulate", "on"),
+                             ("--gradient-release", "gradient_release", True), ("--recompute full", "recompute", "full"),
                              ("--micro-batch 1", "micro_batch", 1), ("--mesh tp=2 --sequence-parallel on", "sequence_parallel", True),
                              ("--mesh tp=2 --sequence-parallel off", "sequence_parallel", False),
                              ("--mesh pp=4 --schedule zb-h1", "schedule", "zb-h1")):
@@ -263,7 +270,10 @@ def bad_input(folder):
             (one.replace("tp=2", "pp=3") + " --schedule chimera", 2, "schedule chimera is defined for an even number of ranks, not 3"),
             (one.replace("tp=2", "pp=2") + " --schedule 1f1b --chunks 2", 2, "1f1b is defined for 1 chunk a rank, not 2"),
             (one.replace("tp=2", "pp=64"), 2, "64 stages of the pipeline are more than the 32 layers"),
-            (one + " --zero-ranks 3", 2, "dp = 2 is not divisible by the ranks of hybrid ZeRO = 3"),
+            (one + " --zero 1 --zero-ranks 3", 2, "dp = 2 is not divisible by the ranks of hybrid ZeRO = 3"),
+            (one + " --zero-ranks 2", 2, "ZeRO over 2 ranks shards nothing in stage 0"),
+            (SMALL + " --zero 2 --zero-keep on", 2, "only ZeRO stage 3 gathers parameters, which it may keep"),
+            (one.replace("tp=2", "pp=2") + " --schedule dualpipe --gradient-release", 2, "they cannot be released"),
             (one + " --order dp", 2, "--order dp does not name tp, which has 2 ranks"),
             (one + " --order dp,tp,dp", 2, "names dp twice"),
             (one + " --svg x", 2, "--svg has no meaning with --evaluate"),

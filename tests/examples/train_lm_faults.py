@@ -213,9 +213,37 @@ def lost_rank(folder):
                                                lost[0]), f"rank {victim} was killed:\n{errors}")
 
 
+def offload(folder):
+    """Optimizer state and activations in files: the same losses, what it waited for, and a disk that is missing or full."""
+    small = [*T[:-3], "--bucket-elements", "1000", "--steps", "6"]
+    small[small.index("--layers") + 1] = "6"
+    disk = pathlib.Path(TRAIN_LM).resolve().parent  # the folder of temporary files may be in memory, and is refused then
+    there = ["--offload", "optimizer", "--offload-folder", disk]
+    losses = []
+    for flags in ([], *([there[0], what, *there[2:]] for what in ("optimizer", "activations", "both"))):
+        done = on(2, *small, *flags, "--log", folder / "log")
+        expect(done.status == 0 and not done.said, done.errors)
+        lines = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+        losses.append([line.get("loss", line.get("final_loss")) for line in lines])
+        expect(all(("offload_wait_s" in line) == bool(flags) for line in lines if "step" in line), lines)
+        told = re.findall(r"^offload: .* of (.*) in .*, windows .*; the disk gave [1-9].*/s to a rank", done.output, re.M)
+        both = ["optimizer state", "activations"]
+        expect(told == ([name for name in both if flags[1] == "both" or flags[1] in name] if flags else []), done.output)
+        (folder / "log").unlink()
+    expect(all(other == losses[0] for other in losses) and len(losses) == 4 and len(losses[0]) == 7, losses)
+    says(on(2, *small, *there[:-1], disk / "gone"), 2, f"--offload-folder {disk}/gone: the folder {disk}/gone cannot be used: No such file or "
+                                                         f"directory: try --offload-folder {disk}")
+    large = "--hidden 256 --heads 4 --kv-heads 4 --ffn 1024 --seq 32 --layers 6 --batch 2 --steps 2 --bucket-elements 100000 --quiet".split()
+    full = run([TRAIN_LM, *large, *there], limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (32 << 20, 32 << 20)))  # of 50 MiB of state
+    says(full, 3, rf"cannot take \d+ bytes for a file in {disk}: File too large")
+    large[large.index("--seq") + 1], large[large.index("--batch") + 1] = "256", "4"  # 100 MiB of activations
+    full = run([TRAIN_LM, *large, there[0], "activations", *there[2:]], limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (32 << 20, 32 << 20)))
+    says(full, 3, rf"cannot write {disk}.*: File too large")
+
+
 with tempfile.TemporaryDirectory() as name:
     wanted = os.environ.get("CASES", "").split()
-    for check in (not_finite, started_differently, memory, environment, inputs_and_outputs, edges, lost_rank):
+    for check in (not_finite, started_differently, memory, environment, inputs_and_outputs, edges, offload, lost_rank):
         if wanted and check.__name__ not in wanted:
             continue
         folder = pathlib.Path(name) / check.__name__

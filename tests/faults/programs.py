@@ -47,7 +47,7 @@ def kind_of(flag):
 def parse_help(text):
     flags = []
     for line in text.splitlines():
-        if re.match(r" {2,}-", line):
+        if re.match(r" {2,12}-", line):  # deeper: a wrapped help text
             line = line.rstrip()
             fits = len(line) > COLUMN and line[COLUMN - 1] == " " and line[COLUMN] != " "
             names, _, shown = (line[:COLUMN] if fits else line).strip().replace(", ", ",").partition(" ")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-TARGETS = "checkpoint checkpoint_index hardware model_config npy safetensors schedule_json schedule_text token_data trace tuning".split()
+TARGETS = "checkpoint checkpoint_index hardware manifest model_config npy safetensors schedule_json schedule_text token_data trace tuning".split()
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("bin", type=pathlib.Path)

@@ -1,4 +1,5 @@
 // Writes valid inputs of each fuzz target to FOLDER/<target>, for it to begin with: seeds FOLDER.
+#include <pentad/checkpoint/manifest.hpp>
 #include <pentad/io/atomic_file.hpp>
 #include <pentad/io/hardware_file.hpp>
 #include <pentad/io/safetensors.hpp>
@@ -75,6 +76,21 @@ void tensors(std::filesystem::path const& folder) {
     writer.close();
 }
 
+void manifests(std::filesystem::path const& folder) {
+    checkpoint::Manifest manifest{7, {{"seed", 1}}, {{"m", {4, 6}}, {"v", {3}}}, {}};
+    for (std::int64_t rank = 0; rank < 2; ++rank) {
+        checkpoint::StoredFile file{"rank-0000" + std::to_string(rank), 100, 5, {}};
+        for (auto const* const state : {"weight", "momentum"})
+            file.pieces.push_back({"m", state, "F32", {{{0, 3 * rank}, {4, 3}}, 0, 12}, {9}});
+        if (rank == 0) file.pieces.push_back({"v", "weight", "F64", {{{0}, {3}}, 0, 2}, {1}});
+        if (rank == 1) file.pieces.push_back({"v", "weight", "F64", {{{0}, {3}}, 2, 3}, {2}});
+        manifest.files.push_back(file);
+    }
+    auto const text = checkpoint::text_of(manifest); // the target adds the checksum
+    auto const begin = text.find(":{") + 1;
+    io::write_file(place(folder, "manifest", "two"), text.substr(begin, text.size() - 2 - begin));
+}
+
 /// The files that tests/reference/io_files.py has written.
 void checkpoints_and_tokens(std::filesystem::path const& folder) {
     std::filesystem::path const golden(PENTAD_GOLDEN_DIR "/io");
@@ -115,6 +131,7 @@ int main(int count, char** arguments) {
     schedules(folder);
     configs(folder);
     tensors(folder);
+    manifests(folder);
     checkpoints_and_tokens(folder);
     trace(folder);
     for (auto const& machine : planner::machines())

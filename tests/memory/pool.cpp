@@ -141,3 +141,40 @@ TEST_CASE("blocks never overlap, and a repeated pattern of use asks for no more 
     CHECK(counted().bytes == after_first.bytes);
     CHECK(counted().peak == after_second.peak);
 }
+
+TEST_CASE("a block that has been evicted takes no memory, keeps its owners, and has memory when it is brought back") {
+    Pool pool(observe::Memory::communication);
+    auto const held = [] { return counted().bytes; };
+    auto const before = held();
+    std::vector<memory::BlockName> names;
+    pool.record(&names);
+    Buffer first = pool.take(mebi / 2);
+    {
+        Buffer const gone = pool.take(256);
+    }
+    pool.record(nullptr);
+    Buffer const other = pool.take(256); // not recorded, at the place of the one that is gone
+    REQUIRE(names.size() == 2);
+    CHECK(names[0] == first.name());
+    CHECK(pool.exists(names[0]));
+    CHECK(!pool.exists(names[1]));
+    CHECK(!pool.exists(Buffer().name()));
+    Buffer copy = first;
+    pool.evict(names[0]);
+    CHECK(held() - before == 256);
+    CHECK(first.data() == nullptr);
+    Buffer taken = pool.take(mebi / 2);
+    pool.bring_back(names[0]);
+    CHECK(first.data() != nullptr);
+    CHECK(first.data() != taken.data());
+    CHECK(copy.data() == pool.data(names[0]));
+    copy = {};
+    CHECK(pool.exists(names[0]));
+    pool.evict(names[0]);
+    first = {}; // its owner has never asked for it again
+    CHECK(!pool.exists(names[0]));
+    taken = {};
+    CHECK(held() - before == 256);
+    Buffer const whole = pool.take(mebi / 2);
+    CHECK(whole.data() != nullptr);
+}

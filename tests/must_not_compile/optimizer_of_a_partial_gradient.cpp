@@ -11,7 +11,7 @@ using Gradient = Layout<f32, Dims<Dim<flat>>, Partial<dp, cp>>;
 #else
 using Gradient = State;
 #endif
-void update(zero::AdamW<State, f32, Exec>& optimizer, Tensor<State, Exec> const& weights,
+void update(zero::Optimizer<State, f32, Exec>& optimizer, Tensor<State, Exec> const& weights,
             Tensor<Gradient, Exec> const& gradient) {
     optimizer.update(weights, gradient, 1, {}, weights.size());
 }

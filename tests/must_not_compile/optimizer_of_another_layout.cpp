@@ -12,7 +12,7 @@ using Gradient = zero::Whole<f32>;
 #else
 using Gradient = State;
 #endif
-void update(zero::AdamW<State, f32, Exec>& optimizer, Tensor<State, Exec> const& weights,
+void update(zero::Optimizer<State, f32, Exec>& optimizer, Tensor<State, Exec> const& weights,
             Tensor<Gradient, Exec> const& gradient) {
     optimizer.update(weights, gradient, 1, {}, weights.size());
 }

@@ -59,36 +59,46 @@ FIXED = [
     Case("cp=4", "--cp allgather --zigzag"), Case("cp=3", "", {**MOE, "seq": 24}),
     Case("tp=2"), Case("tp=2", "--sequence-parallel on"), Case("tp=4", "--sequence-parallel on"),  # kv-heads 2 and tp 4
     Case("tp=4", "", MOE), Case("tp=3", "--sequence-parallel on", {"heads": 6, "kv-heads": 3, "hidden": 48, "seq": 24}),
-    Case("tp=4", "", {"kv-heads": 1, "tie-embeddings": True}), Case("tp=2", "--recompute", {**MOE, "moe-every": 2}),
+    Case("tp=4", "", {"kv-heads": 1, "tie-embeddings": True}), Case("tp=2", "--recompute full", {**MOE, "moe-every": 2}),
     Case("pp=2"), Case("pp=2", "--schedule gpipe", {"tie-embeddings": True}), Case("pp=3", "", {"layers": 3, "micro-batches": 4}),
-    Case("pp=4", "--recompute", {"layers": 4, "micro-batches": 8, "tie-embeddings": True}),
+    Case("pp=4", "--recompute full", {"layers": 4, "micro-batches": 8, "tie-embeddings": True}),
     Case("pp=4", "--schedule gpipe", {**MOE, "layers": 4, "micro-batches": 1}),
     # schedules with other axes inside the stages
     Case("pp=4,dp=2", "--schedule dualpipe --zero 1", {"layers": 4, "micro-batches": 4, "tie-embeddings": True}),
     Case("pp=2,dp=2,tp=2", "--schedule zb-v --stages 0,1,2,1", {**MOE, "layers": 4, "micro-batches": 4, "tie-embeddings": True}),
-    Case("pp=4,cp=2,tp=2", "--schedule interleaved-1f1b --chunks 2 --recompute --sequence-parallel on", {"layers": 8, "micro-batches": 4}),
+    Case("pp=4,cp=2,tp=2", "--schedule interleaved-1f1b --chunks 2 --recompute full --sequence-parallel on", {"layers": 8, "micro-batches": 4}),
     Case("pp=4,cp=2,ep=2", "--schedule terapipe --slices 4 --zigzag", {**MOE, "layers": 4, "seq": 64}),
-    Case("pp=2,cp=2", "--schedule terapipe --slices 2 --cp allgather --recompute --stages balanced", {**MOE, "layers": 5}),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 2 --cp allgather --recompute full --stages balanced", {**MOE, "layers": 5}),
     Case("pp=4,ep=2,dp=2", "--schedule chimera --zero 1", {**MOE, "layers": 4, "micro-batches": 4, "batch": 16}),
     Case("pp=3,dp=2", "--stages balanced", {"layers": 5, "tie-embeddings": True}),
-    Case("pp=4,ep=2,cp=2,tp=2", "--schedule hanayo --chunks 4 --recompute", {**MOE, "layers": 16, "micro-batches": 4}),
+    Case("pp=4,ep=2,cp=2,tp=2", "--schedule hanayo --chunks 4 --recompute full", {**MOE, "layers": 16, "micro-batches": 4}),
     # one rank, by other ways
-    Case("dp=1", "--recompute --zero 1 --zigzag --sequence-parallel on --schedule gpipe --cp allgather", MOE),
+    Case("dp=1", "--recompute full --zero 1 --zigzag --sequence-parallel on --schedule gpipe --cp allgather", MOE),
     # several
     Case("dp=2,tp=2", "--zero 1 --sequence-parallel on --bucket-elements 500"), Case("tp=2,dp=2", "--zero 1 --bucket-elements 500", {"tie-embeddings": True}),
     Case("dp=3,tp=2", "--zero 1 --sequence-parallel on", {**MOE, "batch": 6}),
     Case("cp=2,tp=2", "--sequence-parallel on --zigzag"), Case("cp=2,tp=2", "--sequence-parallel on --zigzag", {"seq": 20}), Case("tp=2,cp=3", "--sequence-parallel on", {"seq": 24}),
-    Case("ep=2,tp=2", "--sequence-parallel on --zero 1", MOE), Case("tp=2,ep=2,dp=2", "--zero 1 --recompute", MOE),
+    Case("ep=2,tp=2", "--sequence-parallel on --zero 1", MOE), Case("tp=2,ep=2,dp=2", "--zero 1 --recompute full", MOE),
     Case("pp=2,tp=2", "--schedule gpipe --sequence-parallel on", {"tie-embeddings": True}), Case("pp=2,dp=3", "--zero 1 --bucket-elements 500", {"batch": 12, "tie-embeddings": True}),
     Case("cp=2,ep=2", "--zigzag", MOE), Case("dp=2,ep=2", "--zero 1"),
-    Case("dp=2,pp=2,cp=2", "--zero 1 --zigzag --recompute"), Case("cp=2,pp=2,tp=2", "--cp allgather --sequence-parallel on", MOE),
+    Case("dp=2,pp=2,cp=2", "--zero 1 --zigzag --recompute full"), Case("cp=2,pp=2,tp=2", "--cp allgather --sequence-parallel on", MOE),
     Case("dp=2,pp=1,ep=2,cp=1,tp=4", "--zero 1 --sequence-parallel on", MOE),
     # all five, in three orders
     Case("dp=2,pp=2,ep=2,cp=2,tp=2", "--zero 1 --zigzag --sequence-parallel on --bucket-elements 500", MOE),
-    Case("tp=2,cp=2,ep=2,pp=2,dp=2", "--schedule gpipe --cp allgather --recompute --bucket-elements 500", {**MOE, "tie-embeddings": True}),
-    Case("pp=2,tp=2,dp=2,ep=2,cp=2", "--zero 1 --recompute --sequence-parallel on", {"tie-embeddings": True}),
+    Case("tp=2,cp=2,ep=2,pp=2,dp=2", "--schedule gpipe --cp allgather --recompute full --bucket-elements 500", {**MOE, "tie-embeddings": True}),
+    Case("pp=2,tp=2,dp=2,ep=2,cp=2", "--zero 1 --recompute full --sequence-parallel on", {"tie-embeddings": True}),
+    # gradients and parameters that are sharded, hybrid sharding, gradients that are released
+    Case("dp=2", "--zero 2"), Case("dp=4", "--zero 3", {"tie-embeddings": True}), Case("dp=3", "--zero 3 --zero-keep on", {**MOE, "batch": 12}),
+    Case("dp=4", "--zero 3 --zero-ranks 2 --zero-accumulate on"), Case("ep=2,dp=2", "--zero 3", {**MOE, "tie-embeddings": True}),
+    Case("cp=2,dp=2", "--zero 2 --zigzag --zero-accumulate on"), Case("dp=4,tp=2", "--zero 3 --zero-ranks 2 --sequence-parallel on --recompute full", MOE),
+    Case("pp=2,dp=2,tp=2", "--zero 3", {"tie-embeddings": True, "micro-batches": 4}), Case("pp=2,dp=4", "--schedule zb-v --zero 3 --zero-ranks 2", {**MOE, "layers": 4, "micro-batches": 4, "batch": 16}),
+    Case("pp=4,dp=2,ep=2", "--schedule dualpipe --zero 3 --zero-keep on --zero-accumulate on", {**MOE, "layers": 4, "micro-batches": 4, "batch": 16, "tie-embeddings": True}),
+    Case("pp=2,cp=2,tp=2,dp=2", "--zero 2 --sequence-parallel on", {"micro-batches": 4}), Case("dp=1", "--zero 3 --recompute full", MOE),
+    Case("dp=4", "--zero 0 --gradient-release", {"clip": 0}), Case("dp=2,ep=2", "--zero 3 --gradient-release", {**MOE, "clip": 0, "tie-embeddings": True}),
+    Case("pp=2,dp=4", "--zero 2 --zero-ranks 2 --gradient-release --schedule zb-h1", {"clip": 0, "tie-embeddings": True, "micro-batches": 2}),
+    Case("cp=2,tp=2,pp=2", "--zero 3 --zero-keep on --gradient-release --sequence-parallel on", {**MOE, "clip": 0}),
     # f32
-    Case("dp=2,tp=2", "--zero 1 --sequence-parallel on", {"dtype": "f32"}),
+    Case("dp=2,tp=2", "--zero 3 --sequence-parallel on", {"dtype": "f32"}), Case("dp=2,tp=2", "--zero 1 --sequence-parallel on", {"dtype": "f32"}),
     Case("dp=2,pp=2,ep=2", "--zero 1", {**MOE, "dtype": "f32"}), Case("cp=2,tp=2", "--zigzag", {"dtype": "f32"}),
     # targets that carry no loss
     Case("dp=2,cp=2", "--zero 1", {"ignore-token": 101}), Case("pp=2,tp=2", "", {**MOE, "ignore-token": 101}),
@@ -170,8 +180,20 @@ def random_case(draw, max_ranks):
         dealt = "--stages " + ",".join(str(b - a) for a, b in zip([0, *cuts], [*cuts, model["layers"]]))
     else:
         dealt = ""
-    ways = [f"--schedule {name}", f"--chunks {chunks}", f"--slices {slices}", dealt, f"--cp {draw.choice(('ring', 'allgather'))}", f"--zero {draw.randint(0, 1)}",
-            "--zigzag" if zigzag else "", "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute", ""))]
+    zero = draw.randint(0, 3)
+    sharding = [f"--zero {zero}"]
+    if zero > 0 and draw.random() < 0.5:
+        sharding.append(f"--zero-ranks {draw.choice([n for n in range(1, extent['dp'] + 1) if extent['dp'] % n == 0])}")
+    if zero == 3:
+        sharding.append(f"--zero-keep {draw.choice(('on', 'off'))}")
+    if zero >= 2:
+        sharding.append(f"--zero-accumulate {draw.choice(('on', 'off'))}")
+    if draw.random() < 0.3 and name not in ("dualpipe", "chimera"):
+        sharding.append("--gradient-release")
+        model["clip"] = 0
+    ways = [f"--schedule {name}", f"--chunks {chunks}", f"--slices {slices}", dealt, f"--cp {draw.choice(('ring', 'allgather'))}", *sharding,
+            "--zigzag" if zigzag else "", "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute full", "--recompute full --recompute-every 2", "--recompute selective",
+             "--recompute selective --recompute-parts inputs,attention", "--recompute selective --recompute-parts norms,activations,rows", ""))]
     return Case(",".join(axes), " ".join(way for way in ways if way), model)
 
 

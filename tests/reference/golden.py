@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 import llama_mixtral as model
+import text_windows
 
 torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
@@ -167,12 +168,105 @@ def language_model(name, experts, tied):
     return golden
 
 
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2"""
+
+    def __init__(self, parameters, lr, betas, weight_decay):
+        super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            (beta1, beta2), rate = group["betas"], group["lr"]
+            for parameter in group["params"]:
+                momentum = self.state[parameter].setdefault("momentum", torch.zeros_like(parameter))
+                update = torch.sign(beta1 * momentum + (1 - beta1) * parameter.grad)
+                parameter -= rate * (update + group["weight_decay"] * parameter)
+                self.state[parameter]["momentum"] = beta2 * momentum + (1 - beta2) * parameter.grad
+
+
+def optimizers():
+    """A model of experts trained for some steps by each optimizer, from the same weights and on the same windows of `text`
+    (text_windows.py), with the gradient clipped: the weights after it under OPTIMIZER/NAME, and the losses before each step.
+    Vectors do not decay. Muon is torch.optim.Muon without its rounding to bf16 (PyTorch 2.9 or later); what is no matrix of a
+    linear map goes to AdamW."""
+    config = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12, "vocab_size": 37,
+              "num_hidden_layers": 1, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "num_local_experts": 4, "num_experts_per_tok": 2,
+              "tie_word_embeddings": False}
+    steps, batch, seq, seed, decay, clip = 4, 8, 8, 1, 0.1, 0.2
+    golden = Golden("optimizers", steps=steps, batch=batch, seq=seq, seed=seed, decay=decay, clip=clip, aux_coef=0.01, z_coef=0.001, **config)
+    text = bytes(torch.randint(0, 37, (150,), generator=golden.generator).tolist())
+    golden.add("text", torch.tensor(list(text)))
+    weights = {}
+    weight = lambda name, *shape, scale=0.3, shift=0.0: weights.update({name: golden.input(name, *shape, scale=scale, shift=shift)})
+    weight("model.embed_tokens.weight", 37, 16, scale=1)
+    prefix = "model.layers.0."
+    weight(prefix + "input_layernorm.weight", 16, shift=1)
+    for n, out in (("q", 16), ("k", 8), ("v", 8), ("o", 16)):
+        weight(f"{prefix}self_attn.{n}_proj.weight", out, 16)
+    weight(prefix + "post_attention_layernorm.weight", 16, shift=1)
+    weight(prefix + "block_sparse_moe.gate.weight", 4, 16, scale=1)
+    for e in range(4):
+        for n, shape in (("w1", (12, 16)), ("w2", (16, 12)), ("w3", (12, 16))):
+            weight(f"{prefix}block_sparse_moe.experts.{e}.{n}.weight", *shape)
+    weight("model.norm.weight", 16, shift=1)
+    weight("lm_head.weight", 37, 16)
+    model.check_names(weights, config)
+
+    def groups(parameters, weight_decay=decay):
+        return [{"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
+                {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0}]
+
+    def adamw(parameters, lr):
+        return torch.optim.AdamW(groups(parameters), lr=lr, betas=(0.9, 0.95), eps=1e-8)
+
+    def muon(named, lr, **how):
+        matrices = [p for name, p in named.items() if p.ndim > 1 and name not in ("model.embed_tokens.weight", "lm_head.weight")]
+        others = [p for p in named.values() if not any(p is m for m in matrices)]
+        return torch.optim.Muon(matrices, lr=lr, weight_decay=decay, **how), adamw(others, lr)
+
+    cases = {
+        "adamw": lambda named, lr: (adamw(list(named.values()), lr),),
+        "sgd": lambda named, lr: (torch.optim.SGD(groups(list(named.values())), lr=lr, momentum=0.9),),
+        "sgd_nesterov": lambda named, lr: (torch.optim.SGD(groups(list(named.values()), 0.01), lr=lr, momentum=0.8, nesterov=True),),
+        "lion": lambda named, lr: (Lion(groups(list(named.values())), lr=lr, betas=(0.9, 0.98), weight_decay=decay),),
+        "muon": lambda named, lr: muon(named, lr),
+        "muon_match_rms": lambda named, lr: muon(named, lr, momentum=0.9, nesterov=False, adjust_lr_fn="match_rms_adamw"),
+    }
+    rates = {"adamw": 0.02, "sgd": 0.5, "sgd_nesterov": 0.5, "lion": 0.01, "muon": 0.02, "muon_match_rms": 0.02}
+    usual = torch.bfloat16, torch.Tensor.bfloat16
+    torch.bfloat16, torch.Tensor.bfloat16 = torch.float64, torch.Tensor.clone  # what Muon rounds to
+    for case, make in cases.items():
+        named = {name: value.detach().clone().requires_grad_() for name, value in weights.items()}
+        all_of_them = make(named, rates[case])
+        losses = []
+        for step in range(steps):
+            windows = torch.tensor([list(row) for row in text_windows.batch([text], seq, seed, batch, step)])
+            logits, router_logits = model.causal_lm(windows[:, :-1], named, config)
+            loss = model.cross_entropy(logits, windows)
+            losses.append(loss.item())
+            objective = loss + 0.01 * sum(model.load_balancing_loss(x, 2) for x in router_logits) + 0.001 * sum(
+                model.z_loss(x) for x in router_logits)
+            for parameter in named.values():
+                parameter.grad = None
+            objective.backward()
+            torch.nn.utils.clip_grad_norm_(list(named.values()), clip)
+            for optimizer in all_of_them:
+                optimizer.step()
+        golden.add(case + "/lr", torch.tensor(rates[case]))
+        golden.add(case + "/losses", torch.tensor(losses))
+        for name, value in named.items():
+            golden.add(case + "/" + name, value)
+    torch.bfloat16, torch.Tensor.bfloat16 = usual
+    return golden
+
+
 def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "golden"
     folder.mkdir(exist_ok=True)
     for golden in (rms_norm(), attention("attention", 2), attention("attention_one_kv_head", 1), swiglu(), gelu(), vocabulary(),
                    moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
-                   language_model("mixtral", 4, False)):
+                   language_model("mixtral", 4, False), optimizers()):
         golden.save(folder)
 
 

@@ -40,12 +40,11 @@ Whole reduced_gradient(AnyParameter<T, Exec> const& parameter) {
     from.partial = parameter.synchronised_axes();
     return detail::whole_of<accumulator_t<T>>(parameter, from, parameter.flat_gradient());
 }
-/// This rank's shard of `whole`. Rows beyond those of `whole` are padding: zeros.
-template <class T>
-void fill(AnyParameter<T, Exec> const& parameter, Whole const& whole) {
+namespace detail {
+template <class E, class T>
+void fill_shard(AnyParameter<T, Exec> const& parameter, Whole const& whole, View<E, 1, Exec> const& values) {
     auto const& layout = parameter.stored_layout();
     auto const& communicators = parameter.context().communicators();
-    auto const values = parameter.flat_value();
     auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), values);
     for (std::size_t i = 0; i < parameter.size(); ++i) {
         std::size_t at = 0;
@@ -55,9 +54,21 @@ void fill(AnyParameter<T, Exec> const& parameter, Whole const& whole) {
             at = at * parameter.global_extents()[d] + communicators.shard_index(layout.dimensions[d].axes) * local +
                  i / after % local;
         }
-        host(i) = T(static_cast<accumulator_t<T>>(at < whole.values.size() ? whole.values[at] : 0.0));
+        host(i) = E(static_cast<accumulator_t<T>>(at < whole.values.size() ? whole.values[at] : 0.0));
     }
     Kokkos::deep_copy(values, host);
+}
+} // namespace detail
+
+/// This rank's shard of `whole`. Rows beyond those of `whole` are padding: zeros.
+template <class T>
+void fill(AnyParameter<T, Exec> const& parameter, Whole const& whole) {
+    detail::fill_shard<T>(parameter, whole, parameter.flat_value());
+}
+/// The same where ParameterStore::for_each_imported() takes it from.
+template <class T>
+void fill_imported(AnyParameter<T, Exec> const& parameter, Whole const& whole) {
+    detail::fill_shard<accumulator_t<T>>(parameter, whole, parameter.flat_gradient());
 }
 /// How far an array is from `expected`, relative to the largest element of that, where rows beyond its own are padding:
 /// zeros.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace support {
 
@@ -52,6 +53,22 @@ void change(train::RunSettings& run, Change const& f) {
     run.model = model::decoder(changed);
 }
 
+/// Two steps of a dense model of four blocks.
+inline train::RunSettings small_dense() {
+    return {.model = model::decoder({.layers = 4, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 32, .vocab = 50}),
+            .batch = 16,
+            .micro_batches = 4,
+            .seq = 16,
+            .steps = 2,
+            .warmup = 1};
+}
+/// The same with experts in every second block, and tied embeddings.
+inline train::RunSettings small_with_experts() {
+    auto settings = small_dense();
+    change(settings, [](auto& sizes) { sizes.experts = 4, sizes.moe_every = 2, sizes.ties_embeddings = true; });
+    return settings;
+}
+
 /// A trainer on a mesh, and the text that it reads.
 template <class Stream>
 struct Training {
@@ -70,5 +87,16 @@ struct Training {
         : text(std::move(bytes)), data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed),
           trainer(mesh.context, settings, train::ProvenSchedules(std::move(schedule)), data) {}
 };
+
+/// The loss and the norm of the gradient of steps [first, first + count), one after the other.
+template <class Stream>
+std::vector<double> steps(Training<Stream>& training, std::int64_t first, std::int64_t count) {
+    std::vector<double> numbers;
+    for (auto step = first; step < first + count; ++step) {
+        auto const result = training.trainer.step(step);
+        numbers.insert(numbers.end(), {result.loss, result.gradient_norm});
+    }
+    return numbers;
+}
 
 } // namespace support

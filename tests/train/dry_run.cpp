@@ -1,7 +1,8 @@
 // ranks: 1 2 4 8
 //
 // A dry run of a rank is what the rank does: a whole training step, dry and for real, sends the same bytes in the same
-// calls along each axis, holds the same memory at its peak and computes the same products.
+// calls along each axis, and as many of them to other nodes, holds the same memory at its peak and computes the same
+// products.
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/observe/dry_run.hpp>
@@ -69,13 +70,15 @@ void compare(MeshShape const& m, train::RunSettings const& settings, std::string
         [&] { return std::unique_ptr<Dry>(new Dry{{context, settings, train::ProvenSchedules(schedule), data}}); },
         settings);
 
-    INFO(m.text(), " ", name, " zero ", settings.sharding.stage, " recompute ", settings.recompute);
+    INFO(m.text(), " ", name, " zero ", settings.sharding.stage, " recompute ", model::text(settings.recompute));
     for (auto const& axis : mesh.axes())
         for (std::size_t i = 0; i < observe::operation_names.size(); ++i) {
             auto const operation = static_cast<observe::Operation>(i);
             auto const expected = real.ledger.entry(axis.name, operation), got = dry.ledger.entry(axis.name, operation);
             CHECK_MESSAGE(got.bytes == expected.bytes, axis.name, " ", observe::operation_names[i]);
             CHECK_MESSAGE(got.calls == expected.calls, axis.name, " ", observe::operation_names[i]);
+            CHECK_MESSAGE(got.network_bytes == expected.network_bytes, axis.name, " ", observe::operation_names[i]);
+            CHECK(got.network_modelled == expected.network_modelled);
         }
     CHECK(dry.gemm_flops == real.gemm_flops);
     for (std::size_t i = 0; i < observe::memory_names.size(); ++i)
@@ -126,12 +129,25 @@ TEST_CASE("ZeRO, recomputation, buckets, gathered keys") {
     compare({.dp = n}, run);
     run.bucket_elements = 10000;
     compare({.dp = n}, run);
-    run.recompute = true;
+    run.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.cp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
     run.context_strategy = ContextStrategy::all_gather;
     run.order = Order::zigzag;
     compare({.cp = n}, run);
+}
+
+TEST_CASE("Muon, which gathers matrices and deals them out") {
+    int const n = world_size();
+    if (n > 4) return;
+    auto run = dense();
+    run.optimizer = model::Muon{};
+    for (int const stage : {0, 1, 3}) {
+        run.sharding.stage = stage;
+        compare({.dp = n}, run);
+        compare({.tp = n}, run, {.sequence_parallel = true});
+        if (n == 4) compare({.dp = 2, .tp = 2}, run);
+    }
 }
 
 TEST_CASE("schedules") {

@@ -51,14 +51,9 @@ struct ModelRun {
     Model model;
     std::deque<Kokkos::View<f64*, typename Exec::memory_space>> values{}, gradients{};
 
-    ModelRun(OnMesh const& on, model::Model const& described, Order dealt, bool recompute, bool recomputes_activations)
+    ModelRun(OnMesh const& on, model::Model const& described, Order dealt, model::Recomputation const& recompute)
         : mesh(on), order(dealt), schedule(pipeline::generate("1f1b", {.ranks = on.shape.pp, .micro_batches = 1})),
-          setup{.context = on.context,
-                .hidden = described.hidden,
-                .batch = sequences,
-                .seq = length,
-                .order = dealt,
-                .recomputes_activations = recomputes_activations},
+          setup{.context = on.context, .hidden = described.hidden, .batch = sequences, .seq = length, .order = dealt},
           model(setup, described, train::decoder_layers<Stream, Exec>(),
                 train::stages_of(schedule, on.communicators.coordinate("pp"), train::even_layers(2, on.shape.pp), 2),
                 recompute) {
@@ -89,10 +84,25 @@ struct ModelRun {
     }
 };
 
+model::Recomputation recomputed(int variant) {
+    using Kind = model::Recomputation::Kind;
+    using model::Piece;
+    switch (variant % 4) {
+    case 0:
+        return {.kind = Kind::full};
+    case 1:
+        return {.kind = Kind::selective};
+    case 2:
+        return {.kind = Kind::selective, .pieces = {Piece::norms, Piece::attention}};
+    default:
+        return {};
+    }
+}
+
 template <class Stream>
 void check(MeshShape const& m, model::Model const& described, int variant) {
     Alone const alone;
-    ModelRun<InvariantStream<f64>> one(alone, described, Order::contiguous, false, false);
+    ModelRun<InvariantStream<f64>> one(alone, described, Order::contiguous, {});
     double const expected = one.loss();
     Arrays arrays;
     one.model.for_each_parameter(
@@ -101,7 +111,7 @@ void check(MeshShape const& m, model::Model const& described, int variant) {
     INFO(m.text(), layout_text<Stream>.view());
     OnMesh const mesh(m, described.first<model::Attention>()->kv_heads);
     ModelRun<Stream> trial(mesh, described, 6 % m.cp == 0 && variant % 2 == 0 ? Order::zigzag : Order::contiguous,
-                           variant % 3 == 0, variant % 3 == 1);
+                           recomputed(variant));
     CHECK(trial.loss() == doctest::Approx(expected).epsilon(1e-13));
     trial.model.for_each_parameter([&](auto const& parameter) {
         Whole const& alone_has = arrays.at(parameter.name());
@@ -122,9 +132,9 @@ void check_meshes(model::Model const& described) {
         check<SequenceStream<f64>>(m, described, variant++);
 }
 
-void check_slopes(model::Model const& described, bool recomputes_activations) {
+void check_slopes(model::Model const& described, model::Recomputation const& recompute) {
     Alone const alone;
-    ModelRun<InvariantStream<f64>> trial(alone, described, Order::contiguous, false, recomputes_activations);
+    ModelRun<InvariantStream<f64>> trial(alone, described, Order::contiguous, recompute);
     (void)trial.loss();
     Arrays gradients; // each loss adds to them
     trial.model.for_each_parameter(
@@ -155,8 +165,8 @@ TEST_CASE("shared experts beside routed ones give the numbers of one rank on any
 
 TEST_CASE("their gradients are slopes of the loss") {
     if (world_size() > 1) return;
-    check_slopes(small_gpt2(), false);
-    check_slopes(small_gpt2(), true);
+    check_slopes(small_gpt2(), {});
+    for (int const variant : {1, 2}) check_slopes(small_gpt2(), recomputed(variant));
 }
 
 TEST_CASE("a sequence that is longer than the learned positions is refused") {
@@ -164,7 +174,7 @@ TEST_CASE("a sequence that is longer than the learned positions is refused") {
     Alone const alone;
     auto const make = [&] {
         ModelRun<InvariantStream<f64>> const run(alone, model::gpt2(2, 16, 4, 24, vocabulary, 8), Order::contiguous,
-                                                 false, false);
+                                                 {});
     };
     CHECK_THROWS_WITH_AS(make(), "seq = 12 is more than the 8 positions of the model", std::invalid_argument);
 }

@@ -77,7 +77,7 @@ void check_model(Arrays const& arrays, MeshShape const& m, Variant const& how) {
     auto const schedule = pipeline::generate(how.gpipe ? "gpipe" : "1f1b", {.ranks = m.pp, .micro_batches = 1});
     Model model(setup, described, train::decoder_layers<Stream, Exec>(),
                 train::stages_of(schedule, mesh.communicators.coordinate("pp"), train::even_layers(2, m.pp), 2),
-                how.recompute);
+                {.kind = how.recompute ? model::Recomputation::Kind::full : model::Recomputation::Kind::none});
     Parameters<f64> const parameters(model, [&](std::string const& name) { return arrays.at(name); });
     auto const tokens = shard<Tokens>(mesh, columns(arrays.at("tokens"), 0), how.order);
     auto const targets = shard<Tokens>(mesh, columns(arrays.at("tokens"), 1), how.order);

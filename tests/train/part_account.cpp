@@ -39,7 +39,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, bool sequen
     for (std::size_t part = 0; part < 3; ++part) { // embedding, the last block, head
         train::StageLayers const layers{0, part == 1 ? last : 0, part == 1 ? 1u : 0u, part == 0, part == 2};
         auto const account =
-            train::account_of<Stream, Exec>(setup, settings.model, registry, layers, settings.recompute);
+            train::account_of<Stream, Exec>(setup, settings.model, registry, layers, settings.recompute.of(0));
         auto const& expected = part == 0   ? planned.parts().front()
                                : part == 2 ? planned.parts().back()
                                            : planned.parts()[1 + model.kind_of(static_cast<std::int64_t>(last))];
@@ -66,8 +66,8 @@ void compare(MeshShape const& m, train::RunSettings const& settings, bool sequen
         for (auto const& parameter : account.parameters) elements += parameter.elements;
         expected.for_each_parameter([&](auto const& parameter) { planned_elements += parameter.elements; });
         CHECK(elements == planned_elements);
-        CHECK(account.saved == expected.sums->saved);
-        CHECK(account.left == expected.sums->left);
+        CHECK(account.saved == expected.sums->memory.saved);
+        CHECK(account.left == expected.sums->memory.left);
     }
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("a part that was run dry for two ranks along dp is that of any number"
         compare<InvariantStream<f32>>(m, routed, false);
         if (m.tp > 1) compare<SequenceStream<f32>>(m, routed, true);
     }
-    run.recompute = true;
+    run.recompute = {.kind = model::Recomputation::Kind::full};
     compare<InvariantStream<f32>>({.dp = 4, .tp = 2}, run, false);
 }
 
@@ -124,14 +124,14 @@ TEST_CASE("selective recomputation does not keep what lies between an MLP's prod
     auto const model = train::planned_model(run.model);
     planner::Configuration c{.seq = 256, .global_batch = 1, .element = planner::Element::f32};
     auto const kept = *planner::Account(model, c).parts()[1].sums;
-    c.recompute = planner::Recompute::selective;
+    c.recompute = {.kind = model::Recomputation::Kind::selective};
     auto const made = *planner::Account(model, c).parts()[1].sums;
-    CHECK(kept.saved - made.saved == 256 * 352 * 4);
+    CHECK(kept.memory.saved - made.memory.saved == 256 * 352 * 4);
     CHECK(made.backward_data.pass_bytes - kept.backward_data.pass_bytes == 3 * 256 * 352 * 4);
     CHECK(made.forward.pass_bytes == kept.forward.pass_bytes);
-    c.recompute = planner::Recompute::full;
+    c.recompute = {.kind = model::Recomputation::Kind::full};
     auto const full = *planner::Account(model, c).parts()[1].sums;
-    CHECK(full.saved == 256 * 128 * 4);
+    CHECK(full.memory.saved == 256 * 128 * 4);
     CHECK(full.backward_data.product_flops == kept.backward_data.product_flops + kept.forward.product_flops);
 }
 

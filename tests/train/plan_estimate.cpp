@@ -37,7 +37,7 @@ Configuration configuration(Measured const& row) {
     c.dp = row.dp, c.pp = row.pp, c.tp = row.tp, c.cp = row.cp;
     c.seq = 4096;
     c.global_batch = 1024;
-    c.zero = 1;
+    c.sharding.stage = 1;
     // Its steps take hardly longer with more of cp: keys and values are gathered, pieces are contiguous.
     c.context = ContextStrategy::all_gather;
     c.zigzag = false;
@@ -178,7 +178,7 @@ TEST_CASE("the parts of the time are the whole of it, and what is sharded is sha
     c.seq = 8192;
     c.global_batch = 128;
     double before = 1e30;
-    for (c.zero = 0; c.zero <= 3; ++c.zero) {
+    for (c.sharding.stage = 0; c.sharding.stage <= 3; ++c.sharding.stage) {
         auto const e = estimate(model, machine, c);
         auto const& s = e.shares;
         CHECK(s.matrix + s.attention + s.vector + s.communication.total() + s.launches + s.bubble + s.synchronisation +
@@ -195,7 +195,7 @@ TEST_CASE("experts that are not in balance take longer and hold more, for the sa
     auto model = train::planned_preset("mixtral-8x7b");
     auto const machine = find_hardware("h100");
     Configuration c{.ep = 8, .seq = 4096, .global_batch = 64};
-    c.zero = 1;
+    c.sharding.stage = 1;
     auto const even = estimate(model, machine, c);
     model.imbalance = 1.5;
     auto const uneven = estimate(model, machine, c);
@@ -217,7 +217,8 @@ TEST_CASE("what cannot run is refused with the numbers") {
     CHECK(refused({.dp = 3}) == "the global batch = 64 is not divisible by dp x ep x micro-batch = 3");
     CHECK(refused({.cp = 3}) == "seq = 4096 is not divisible by 2 x cp = 6 (zigzag)");
     CHECK(refused({.dp = 0}) == "dp = 0 is not positive");
-    CHECK(refused({.dp = 2, .zero_ranks = 4}) == "dp = 2 is not divisible by the ranks of hybrid ZeRO = 4");
+    CHECK(refused({.dp = 2, .sharding = {.stage = 1, .ranks = 4}}) ==
+          "dp = 2 is not divisible by the ranks of hybrid ZeRO = 4");
     CHECK(refused({.pp = 64}).find("64 stages of the pipeline are more than the 32 layers") != std::string::npos);
     CHECK(refused({.schedule = "zb"}).starts_with("schedule zb is no schedule"));
     CHECK_THROWS_AS((void)estimate(model, machine, {.tp = 3}), std::invalid_argument);

@@ -165,14 +165,14 @@ TEST_CASE("dispatch by node takes the network's time for what crosses it, and th
         auto const& x = account.parts()[2].traffic[1][traffic_index(axis)]; // backward only rows go
         auto const& link = machine.links[axis == outer<ep>::name ? 1 : 0];
         CHECK(x.bytes == 0);
-        CHECK(rates.exchanges(axis, x) ==
+        CHECK(rates.exchanges(traffic_index(axis), x) ==
               Approx(x.message_bytes / (link.bandwidth * machine.bandwidth_efficiency) + x.messages * link.latency_s));
         CHECK(x.messages == (axis == outer<ep>::name ? 3 * 7 : 2 * 7)); // with the gradients of the weights
     }
     // An axis whose groups do not all end where nodes end uses the network.
     auto const three = with_devices(find_hardware("h100"), 24);
-    CHECK(Rates(three, {.dp = 4, .tp = 6}).collective("tp", 1e9, 0) == Approx(1e9 / (0.78 * 50e9)));
-    CHECK(Rates(three, {.dp = 3, .tp = 8}).collective("tp", 1e9, 0) == Approx(1e9 / (0.78 * 450e9)));
+    CHECK(Rates(three, {.dp = 4, .tp = 6}).collective(traffic_index("tp"), 1e9, 0) == Approx(1e9 / (0.78 * 50e9)));
+    CHECK(Rates(three, {.dp = 3, .tp = 8}).collective(traffic_index("tp"), 1e9, 0) == Approx(1e9 / (0.78 * 450e9)));
 }
 
 TEST_CASE("the orders that are searched have the times and bytes of all orders") {

@@ -11,7 +11,6 @@
 
 using namespace pentad;
 using planner::Configuration;
-using planner::Recompute;
 
 namespace {
 
@@ -20,7 +19,7 @@ Configuration plan(std::int64_t dp, std::int64_t pp, std::int64_t ep, std::int64
     c.dp = dp, c.pp = pp, c.ep = ep, c.cp = cp, c.tp = tp;
     c.seq = 4096;
     c.global_batch = 256;
-    c.zero = 1;
+    c.sharding.stage = 1;
     c.sequence_parallel = tp > 1;
     return c;
 }
@@ -99,18 +98,18 @@ TEST_CASE("the nodes of a group are those of its ranks, whatever lies between th
 
 TEST_CASE("ZeRO-3 under a pipeline gathers for each micro-batch, and says how much") {
     auto c = plan(4, 4, 1, 1, 4);
-    c.zero = 3;
+    c.sharding.stage = 3;
     auto const list = remarks_on("llama-3-8b", c);
     auto const remark = find(list, "ZeRO-3 gathers the parameters twice and reduces the gradients for each of 64");
     CHECK(!remark.follows);
     CHECK(has(remark, "micro-batches of the pipeline: "));
     CHECK(has(remark, " with ZeRO-1, which takes "));
     CHECK(has(remark, ", and fits"));
-    c.zero = 2;
+    c.sharding.stage = 2;
     CHECK(!find(remarks_on("llama-3-8b", c), "ZeRO-2 reduces the gradients for each of 64").follows);
-    c.zero = 0;
+    c.sharding.stage = 0;
     CHECK(!find(remarks_on("llama-3-8b", c), "every rank holds the whole optimizer state").follows);
-    c.zero = 1;
+    c.sharding.stage = 1;
     for (auto const& x : remarks_on("llama-3-8b", c)) CHECK(x.text.find("ZeRO") == std::string::npos);
 }
 
@@ -142,14 +141,14 @@ TEST_CASE("what saves memory for nothing is asked for, and what costs time is qu
     auto c = plan(4, 1, 1, 1, 8);
     c.sequence_parallel = false;
     CHECK(!find(remarks_on("llama-3-8b", c), "without sequence parallelism").follows);
-    c.recompute = Recompute::full;
+    c.recompute = {.kind = model::Recomputation::Kind::full};
     auto const needless = find(remarks_on("llama-3-8b", c), "full recomputation leaves");
     CHECK(!needless.follows);
     CHECK(has(needless, "selective recomputation has"));
     CHECK(has(needless, "and fits"));
     auto tight = plan(8, 1, 1, 1, 1);
     tight.micro_batch = 8;
-    tight.recompute = Recompute::full;
+    tight.recompute = {.kind = model::Recomputation::Kind::full};
     auto const needed = find(remarks_on("llama-3-8b", tight), "full recomputation leaves");
     CHECK(needed.follows);
     CHECK(has(needed, "but does not fit"));

@@ -72,8 +72,8 @@ TEST_CASE("the settings of a plan are flags, and an unusual order is one of them
     c.dp = 8, c.tp = 2;
     CHECK(report::settings_text(c) == "--micro-batch 1 --zero 0 --recompute none");
     c.order = {"tp", "pp", "ep", "cp", "dp"};
-    c.zero = 1;
-    c.zero_ranks = 4;
+    c.sharding.stage = 1;
+    c.sharding.ranks = 4;
     CHECK(report::mesh_text(c) == "tp=2,dp=8");
     CHECK(report::settings_text(c) == "--order tp,dp --micro-batch 1 --zero 1 --zero-ranks 4 --recompute none");
     c.tp = 1, c.pp = 2;
@@ -113,7 +113,7 @@ TEST_CASE("an account adds up: shares to the step, kinds to the memory, operatio
     c.dp = 1, c.pp = 4, c.tp = 4;
     c.seq = 4096;
     c.global_batch = 8;
-    c.zero = 1;
+    c.sharding.stage = 1;
     auto const estimate = planner::estimate(model, hardware, c);
     double sum = 0;
     for (auto const& [what, seconds] : report::time_shares(estimate.shares)) sum += seconds;
@@ -133,7 +133,7 @@ TEST_CASE("an account adds up: shares to the step, kinds to the memory, operatio
     CHECK(find("feed-forward: gemm", false).bound == planner::Bound::compute);
     CHECK(find("attention: all reduce", true).bound == planner::Bound::network);
     CHECK(find("feed-forward: swiglu", false).bound == planner::Bound::memory);
-    c.recompute = planner::Recompute::full; // what blocks do forward they do again
+    c.recompute = {.kind = model::Recomputation::Kind::full}; // what blocks do forward they do again
     for (auto const& x : report::detail::operation_times(model, hardware, c))
         if (x.name.starts_with("feed-forward") || x.name.starts_with("attention")) {
             CAPTURE(x.name);

@@ -26,7 +26,7 @@ std::vector<Candidate> by_force(Request const& request) {
             Candidate const candidate{c, estimate(request.model, request.hardware, c, pipelines)};
             CHECK(bounds.seconds() <= candidate.estimate.step_s);
             CHECK(bounds.bytes() <= candidate.estimate.memory_peak);
-            if (candidate.estimate.fits) found.push_back(candidate);
+            if (candidate.estimate.fits && !is_tried_twice(request, candidate)) found.push_back(candidate);
         });
     std::sort(found.begin(), found.end(),
               [](auto const& a, auto const& b) { return planner::detail::rank_of(a) < planner::detail::rank_of(b); });
@@ -93,17 +93,81 @@ TEST_CASE("what is given is kept") {
                     .global_batch = 64};
     request.tp = 4;
     request.zero = 2;
-    request.recompute = Recompute::full;
+    request.recompute = model::Recomputation{.kind = model::Recomputation::Kind::full};
     request.micro_batch = 2;
     auto const found = search(request, 3);
     REQUIRE(found.best.size() == 3);
     for (auto const& candidate : found.best) {
         CHECK(candidate.configuration.tp == 4);
-        CHECK(candidate.configuration.zero == 2);
-        CHECK(candidate.configuration.recompute == Recompute::full);
+        CHECK(candidate.configuration.sharding.stage == 2);
+        CHECK(candidate.configuration.recompute.kind == model::Recomputation::Kind::full);
         CHECK(candidate.configuration.micro_batch == 2);
         CHECK(candidate.configuration.devices() == 16);
     }
+}
+
+TEST_CASE("gathered parameters that are kept, and gradients that are accumulated, are weighed") {
+    Request request{.model = train::planned_preset("llama-3-8b"),
+                    .hardware = with_devices(find_hardware("h100"), 16),
+                    .seq = 4096,
+                    .global_batch = 256};
+    request.tp = request.pp = request.cp = 1;
+    request.micro_batch = 1;
+    request.zero = 3;
+    auto const fastest = [](Request const& asked) {
+        auto const found = search(asked, 1);
+        REQUIRE(found.best.size() == 1);
+        return found.best.front();
+    };
+    auto const free = fastest(request);
+    CHECK((free.configuration.sharding.keeps_parameters || free.configuration.sharding.accumulates_gradients));
+    auto asked = request;
+    asked.zero_keep = asked.zero_accumulate = false;
+    auto const without = fastest(asked);
+    CHECK_FALSE(without.configuration.sharding.keeps_parameters);
+    CHECK_FALSE(without.configuration.sharding.accumulates_gradients);
+    CHECK(without.estimate.step_s > free.estimate.step_s);
+    CHECK(without.estimate.bytes.total() > free.estimate.bytes.total());
+    asked.zero_keep = true;
+    CHECK(fastest(asked).configuration.sharding.keeps_parameters);
+    asked.zero_ranks = 4;
+    CHECK(fastest(asked).configuration.sharding.ranks == 4);
+    asked.zero_ranks = 0;
+    CHECK(fastest(asked).configuration.sharding.ranks == 0);
+    asked.zero_ranks = 3; // does not divide dp
+    CHECK(search(asked, 1).best.empty());
+    request.pp = 2;
+    request.schedules = {"1f1b", "dualpipe"};
+    request.gradient_release = true;
+    for (auto const& candidate : search(request, 10).best) {
+        CHECK(candidate.configuration.sharding.releases_gradients);
+        CHECK(candidate.configuration.schedule != "dualpipe");
+    }
+}
+
+TEST_CASE("where memory is short, automatic recomputation is found, and takes less time than what is tried beside it") {
+    Request request{.model = train::planned_preset("llama-2-7b"),
+                    .hardware = find_hardware("ascend-910b"),
+                    .seq = 4096,
+                    .global_batch = 64};
+    request.hardware.memory_bytes = 26e9;
+    using Kind = model::Recomputation::Kind;
+    auto const found = search(request, 1);
+    REQUIRE(found.best.size() == 1);
+    auto const& best = found.best.front();
+    CHECK(best.configuration.recompute.kind == Kind::automatic);
+    CHECK(best.estimate.recompute.kind == Kind::planned);
+    CHECK(best.estimate.memory_peak <= request.hardware.memory_bytes);
+    for (auto const kind : {Kind::none, Kind::selective, Kind::full}) {
+        auto c = best.configuration;
+        c.recompute.kind = kind;
+        auto const other = estimate(request.model, request.hardware, c);
+        CHECK((!other.fits || other.step_s > best.estimate.step_s));
+    }
+    // Planned by itself it is the same.
+    auto c = best.configuration;
+    c.recompute = best.estimate.recompute;
+    CHECK(estimate(request.model, request.hardware, c).step_s == best.estimate.step_s);
 }
 
 TEST_CASE("near misses are faster than the best, and lack memory") {

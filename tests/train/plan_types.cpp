@@ -27,9 +27,9 @@ planner::Configuration pasted() {
     c.seq = 4096;
     c.global_batch = 64;
     c.micro_batch = 2;
-    c.zero = 1;
+    c.sharding.stage = 1;
     c.schedule = "zb-v";
-    c.recompute = planner::Recompute::full;
+    c.recompute = {.kind = model::Recomputation::Kind::full};
     c.sequence_parallel = true;
     return c;
 }
@@ -50,20 +50,34 @@ TEST_CASE("a pasted plan is what is written now, and says the same") {
     CHECK(settings.micro_batches == 8);
     CHECK(settings.seq == 4096);
     CHECK(settings.order == Order::zigzag);
-    CHECK(settings.recompute);
-    CHECK_FALSE(settings.recomputes_activations);
+    CHECK(settings.recompute == model::Recomputation{.kind = model::Recomputation::Kind::full});
     CHECK(settings.sharding.stage == 1);
 }
 
 TEST_CASE("what the trainer does not do is said, and not made a type") {
     auto c = pasted();
-    c.zero = 3;
-    c.recompute = planner::Recompute::selective;
+    c.recompute = {.kind = model::Recomputation::Kind::selective};
     auto const text = report::plan_types(train::planned_preset("deepseek-v3"), c);
-    for (auto const* const what : {"ZeRO-3", "latent attention", "routers with a bias"})
+    for (auto const* const what : {"latent attention", "routers with a bias"})
         CHECK(text.find(std::string("// The trainer does not do this yet: ") + what) != std::string::npos);
-    CHECK(report::not_in_trainer(train::planned_preset("llama-3-8b"), pasted()).empty());
-    CHECK(report::not_in_trainer(train::planned_preset("mixtral-8x7b"), pasted()).empty());
-    CHECK(report::not_in_trainer(train::planned_preset("gpt-3-175b"), pasted()).empty());
-    CHECK(report::not_in_trainer(train::planned_preset("mamba2-7b"), pasted()).size() == 1);
+    CHECK(report::not_in_trainer(train::planned_preset("llama-3-8b")).empty());
+    CHECK(report::not_in_trainer(train::planned_preset("mixtral-8x7b")).empty());
+    CHECK(report::not_in_trainer(train::planned_preset("gpt-3-175b")).empty());
+    CHECK(report::not_in_trainer(train::planned_preset("mamba2-7b")).size() == 1);
+}
+
+TEST_CASE("what ZeRO shards, and for how long, is in the settings and the flags of a plan") {
+    auto c = pasted();
+    c.sharding = {.stage = 3, .ranks = 2, .keeps_parameters = true, .accumulates_gradients = true};
+    auto const text = report::plan_types(train::planned_preset("llama-1b"), c);
+    CHECK(text.find("does not do this") == std::string::npos);
+    for (auto const* const part :
+         {"split<dp>(2)", " --zero 3 --zero-ranks 2 --zero-keep on --zero-accumulate on --schedule zb-v",
+          ".sharding = {.stage = 3, .ranks = 2, .keeps_parameters = true, .accumulates_gradients = true}};\n"})
+        CHECK_MESSAGE(text.find(part) != std::string::npos, part, " in ", text);
+    c.sharding = {.stage = 1, .releases_gradients = true};
+    auto const released = report::plan_types(train::planned_preset("llama-1b"), c);
+    CHECK(released.find(" --zero 1 --gradient-release ") != std::string::npos);
+    CHECK(released.find(".sharding = {.stage = 1, .releases_gradients = true},\n            .clip = 0};") !=
+          std::string::npos);
 }

@@ -9,6 +9,7 @@
 #include <pentad/train/planned.hpp>
 #include <pentad/train/trainer.hpp>
 
+#include <io/scratch.hpp>
 #include <support/on_mesh.hpp>
 #include <support/pmpi_counter.hpp>
 #include <support/training.hpp>
@@ -86,7 +87,7 @@ double planned_across(planner::Model const& model, planner::Configuration const&
     // Where each node has one rank, its part of ep is all of it.
     auto const axis = nodes == c.ep ? std::string_view("ep") : std::string_view(outer<ep>::name);
     double const tokens = static_cast<double>(c.micro_batch * c.seq) / static_cast<double>(c.cp);
-    auto const accounts = model.accounts(c, nodes);
+    auto const accounts = model.accounts(c, nodes, c.recompute.of(0));
     double sum = 0;
     for (auto const& shape : planner::stage_shapes(model, schedule.stages()))
         for (std::size_t kind = 0; kind < shape.of_kind.size(); ++kind)
@@ -104,17 +105,18 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
     auto const schedule = pipeline::generate(
         how.schedule, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = how.chunks});
     OnMesh const mesh(m, train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads))
-                                                 .split<dp>(std::max(1, settings.sharding.ranks)),
+                                                 .split<dp>(std::max(settings.local.ranks, settings.sharding.ranks)),
                                              schedule));
     std::array<observe::MemoryCount, observe::memory_names.size()> before{};
     for (std::size_t i = 0; i < before.size(); ++i) before[i] = observe::counters().memory[i];
     Training<Stream> training(mesh, settings, schedule);
-    training.trainer.step(1);
+    int const steps = std::max(1, settings.local.steps); // from one average to the next
+    for (int step = 1; step <= steps; ++step) training.trainer.step(step);
     for (auto& count : observe::counters().memory) count.peak = count.bytes;
     observe::ledger().clear();
     pmpi::clear();
     comm::forced_algorithm() = comm::Algorithm::mpi; // what is exchanged is seen behind the profiling interface
-    training.trainer.step(2);
+    for (int step = steps + 1; step <= 2 * steps; ++step) training.trainer.step(step);
     comm::forced_algorithm() = comm::Algorithm::automatic;
 
     auto model = train::planned_model(settings.model);
@@ -138,9 +140,15 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
     INFO(m.text(), " ", how.schedule, " sp ", how.sequence_parallel, " zero ", settings.sharding.stage, " over ",
          settings.sharding.ranks, " accumulates ", settings.sharding.accumulates_gradients, " keeps ",
          settings.sharding.keeps_parameters, " releases ", settings.sharding.releases_gradients, " recompute ",
-         settings.recompute);
-    for (auto const axis : planner::axis_order)
-        CHECK_MESSAGE(over_ranks(observe::ledger().bytes(axis)) == std::round(estimate.bytes[axis]), axis);
+         model::text(settings.recompute));
+    for (auto const axis : planner::axis_order) {
+        double const planned = std::round(steps * estimate.bytes[axis]),
+                     sent = over_ranks(observe::ledger().bytes(axis));
+        if (settings.precision.reduce == Compact::fp8) // of which parts that are no whole blocks have a scale more
+            CHECK_MESSAGE(std::abs(planned - sent) <= 0.005 * sent, axis);
+        else
+            CHECK_MESSAGE(sent == planned, axis);
+    }
     if (m.ep > 1) {
         CHECK(planner::dispatch_nodes(model, c, machine.devices_per_node) == nodes);
         // Rows are all that goes over ep from each rank to each other.
@@ -154,9 +162,10 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
         held += static_cast<double>(observe::counters().memory[i].peak - before[i].bytes);
     double const fullest = over_ranks(held, MPI_MAX);
     if (world_rank() == 0 && std::getenv("PLANNED_VERBOSE")) {
-        std::printf("%s %s sp %d zero %d rec %d: peak %.0f planned %.0f (%+.3f) ", m.text().c_str(),
-                    how.schedule.c_str(), how.sequence_parallel, settings.sharding.stage, settings.recompute, fullest,
-                    estimate.memory_peak, estimate.memory_peak / fullest - 1);
+        std::printf("%s %s sp %d zero %d rec %s: peak %.0f planned %.0f (%+.3f) ", m.text().c_str(),
+                    how.schedule.c_str(), how.sequence_parallel, settings.sharding.stage,
+                    model::text(settings.recompute).c_str(), fullest, estimate.memory_peak,
+                    estimate.memory_peak / fullest - 1);
         std::printf("| planned w %.0f g %.0f o %.0f a %.0f ws %.0f |", estimate.fullest.weights,
                     estimate.fullest.gradients, estimate.fullest.optimizer, estimate.fullest.activations,
                     estimate.fullest.workspace);
@@ -166,6 +175,13 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
         std::printf("\n");
     }
     CHECK(std::abs(estimate.memory_peak / fullest - 1) < 0.1);
+    if (m.pp > 1) return; // the fullest rank need not be the one with the most state
+    constexpr auto state = static_cast<std::size_t>(observe::Memory::optimizer);
+    double const kept =
+        over_ranks(static_cast<double>(observe::counters().memory[state].peak - before[state].bytes), MPI_MAX);
+    // Blocks of the pool are rounded up, which counts more where moments are small.
+    double const rounding = settings.precision.moments == Compact::none ? 0 : 6000;
+    CHECK(std::abs(estimate.fullest.optimizer - kept) <= 0.01 * kept + rounding);
 }
 
 void compare(MeshShape const& m, train::RunSettings const& settings, Case how = {}) {
@@ -204,14 +220,13 @@ TEST_CASE("ZeRO, recomputation, buckets") {
     compare({.dp = n}, run);
     run.bucket_elements = 10000;
     compare({.dp = n}, run);
-    run.recompute = true;
+    run.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.cp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
     run.context_strategy = ContextStrategy::all_gather;
     run.order = Order::zigzag;
     compare({.cp = n}, run);
-    run.recompute = false;
-    run.recomputes_activations = true;
+    run.recompute = {.kind = model::Recomputation::Kind::selective};
     compare({.tp = n}, run);
     change(run, [](auto& sizes) { sizes.experts = 4; });
     compare({.dp = n}, run);
@@ -220,13 +235,13 @@ TEST_CASE("ZeRO, recomputation, buckets") {
 TEST_CASE("gradients and parameters that are sharded, or released") {
     int const n = world_size();
     if (n > 4) return;
-    for (zero::Sharding const& sharding : std::vector<zero::Sharding>{{.stage = 2},
-                                                                      {.stage = 3},
-                                                                      {.stage = 2, .accumulates_gradients = true},
-                                                                      {.stage = 3, .accumulates_gradients = true},
-                                                                      {.stage = 3, .keeps_parameters = true},
-                                                                      {.stage = 1, .releases_gradients = true},
-                                                                      {.stage = 3, .releases_gradients = true}}) {
+    for (ZeroSharding const& sharding : std::vector<ZeroSharding>{{.stage = 2},
+                                                                  {.stage = 3},
+                                                                  {.stage = 2, .accumulates_gradients = true},
+                                                                  {.stage = 3, .accumulates_gradients = true},
+                                                                  {.stage = 3, .keeps_parameters = true},
+                                                                  {.stage = 1, .releases_gradients = true},
+                                                                  {.stage = 3, .releases_gradients = true}}) {
         auto run = dense();
         run.batch = 8;
         run.micro_batches = 2;
@@ -248,6 +263,104 @@ TEST_CASE("gradients and parameters that are sharded, or released") {
     }
 }
 
+TEST_CASE("activations that are offloaded") {
+    int const n = world_size();
+    if (n > 4) return;
+    auto run = dense();
+    run.offload.activations = true;
+    for (std::size_t const window : {std::size_t{0}, std::size_t{3} << 20}) {
+        test::Scratch const folder;
+        run.offload.folder = folder.path().string();
+        run.offload.window_bytes = window;
+        compare({.dp = n}, run);
+        compare({.tp = n}, run, {.sequence_parallel = true});
+        if (n == 1) continue;
+        compare({.pp = 2, .tp = n / 2}, run);
+        compare({.pp = 2, .cp = n / 2}, run, {.schedule = "zb-h1"});
+    }
+    test::Scratch const folder;
+    run.offload = {.optimizer = true, .activations = true, .folder = folder.path().string()};
+    run.recompute = {.kind = model::Recomputation::Kind::selective};
+    change(run, [](auto& sizes) { sizes.experts = 4; });
+    compare({.dp = n}, run);
+    run.recompute = {.kind = model::Recomputation::Kind::full, .every = 2};
+    compare({.dp = n}, run);
+}
+
+TEST_CASE("gradients that travel and moments that are kept in fewer bits") {
+    int const n = world_size();
+    if (n > 4) return;
+    for (int const stage : {0, 1, 2, 3})
+        for (model::Precision const& precision :
+             std::vector<model::Precision>{{.reduce = Compact::bf16},
+                                           {.reduce = Compact::fp8, .moments = Compact::bf16},
+                                           {.moments = Compact::fp8}}) {
+            auto run = dense();
+            run.micro_batches = 2;
+            change(run, [](auto& sizes) { sizes.layers = 4; });
+            run.sharding.stage = stage;
+            run.bucket_elements = 100000;
+            run.precision = precision;
+            compare({.dp = n}, run);
+            if (n == 4) compare({.dp = 2, .tp = 2}, run, {.sequence_parallel = true});
+        }
+}
+
+TEST_CASE("every optimizer, and what Muon gathers") {
+    int const n = world_size();
+    if (n > 4) return;
+    for (model::Optimizer const& optimizer :
+         std::vector<model::Optimizer>{model::Sgd{}, model::Sgd{.momentum = 0}, model::Lion{}, model::Muon{}})
+        for (ZeroSharding const& sharding : std::vector<ZeroSharding>{
+                 {}, {.stage = 1}, {.stage = 2}, {.stage = 3}, {.stage = 3, .releases_gradients = true}}) {
+            auto run = dense();
+            run.batch = 8;
+            run.micro_batches = 2;
+            run.clip = sharding.releases_gradients ? 0 : 1;
+            run.bucket_elements = 100000;
+            change(run, [](auto& sizes) { sizes.layers = 4; });
+            run.sharding = sharding;
+            run.optimizer = optimizer;
+            compare({.dp = n}, run);
+            if (!model::needs_matrices(optimizer) || n == 1) continue;
+            compare({.tp = n}, run, {.sequence_parallel = true});
+            compare({.pp = 2, .tp = n / 2}, run);
+            if (!sharding.releases_gradients)
+                compare({.dp = n / 2, .pp = 2}, run, {.schedule = "dualpipe-v", .chunks = 2});
+            change(run, [](auto& sizes) { sizes.experts = 4, sizes.ties_embeddings = true; });
+            compare({.dp = n / 2, .ep = 2}, run);
+            compare({.ep = 2, .tp = n / 2}, run);
+            if (n < 4) continue;
+            run.sharding.ranks = 2;
+            if (sharding.stage > 0) compare({.dp = n}, run);
+        }
+}
+TEST_CASE("local steps") {
+    int const n = world_size();
+    if (n < 2 || n > 4) return;
+    for (auto const& local : {LocalSteps{.steps = 3}, LocalSteps{.steps = 2, .outer_learning_rate = 0.7},
+                              LocalSteps{.steps = 4, .outer_learning_rate = 0.7, .outer_momentum = 0.9},
+                              LocalSteps{.steps = 3, .ranks = 2}, LocalSteps{.steps = 1}}) {
+        auto run = dense();
+        run.steps = 100;
+        run.batch = 8;
+        run.micro_batches = 2;
+        change(run, [](auto& sizes) { sizes.layers = 4; });
+        run.local = local;
+        compare({.dp = n}, run);
+        run.sharding.stage = 3;
+        compare({.dp = n}, run);
+        run.sharding = {.stage = 2, .releases_gradients = true};
+        run.clip = 0;
+        compare({.dp = n}, run);
+        run.sharding = {.stage = 1};
+        change(run, [](auto& sizes) { sizes.ties_embeddings = true; });
+        if (n == 4 && local.ranks == 1) compare({.dp = 2, .pp = 2}, run);
+        change(run, [](auto& sizes) { sizes.experts = 4; });
+        if (n == 4 && local.ranks == 1) compare({.dp = 2, .ep = 2}, run);
+    }
+}
+
 TEST_CASE("experts, with the rows that were exchanged") {
     int const n = world_size();
     if (n > 4) return;
@@ -258,7 +371,7 @@ TEST_CASE("experts, with the rows that were exchanged") {
     if (n == 1) return;
     compare({.dp = n / 2, .ep = 2}, run);
     compare({.ep = n / 2, .tp = 2}, run, {.sequence_parallel = true});
-    run.recompute = true;
+    run.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.ep = 2, .cp = n / 2}, run);
 }
 
@@ -274,7 +387,7 @@ TEST_CASE("experts on several nodes") {
     compare({.ep = n}, run);
     compare({.ep = n / 2, .tp = 2}, run, {.sequence_parallel = true}); // with two ranks on a node: one of a group
     compare({.pp = 2, .ep = n / 2}, run);
-    run.recompute = true;
+    run.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.dp = 2, .ep = n / 2, .inside_out = true}, run);
     change(run, [&](auto& sizes) { sizes.top_k = 1; }); // the straight way
     compare({.ep = n}, run);

@@ -62,7 +62,7 @@ Steps same_on_every_mesh(train::RunSettings settings, std::string const& text) {
     for (auto const& m : meshes([&](MeshShape const& m) { return fits(settings, m); })) {
         INFO(m.text());
         settings.order = (zigzag = !zigzag) ? Order::zigzag : Order::contiguous;
-        settings.recompute = zigzag;
+        if (zigzag) settings.recompute = {.kind = model::Recomputation::Kind::full};
         settings.sharding.stage = 0;
         OnMesh const mesh(m, sizes(settings.model).kv_heads);
         same(train_on<InvariantStream<f64>>(mesh, settings, text), alone);

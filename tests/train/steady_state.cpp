@@ -166,7 +166,14 @@ TEST_CASE("a dense model") {
 TEST_CASE("experts, recomputation, ZeRO-1 and sequence parallelism") {
     auto settings = run();
     change(settings, [&](auto& sizes) { sizes.experts = 4; });
-    settings.recompute = true;
+    settings.recompute = {.kind = model::Recomputation::Kind::full};
     settings.sharding.stage = 1;
     on_some_meshes([&](MeshShape const& m) { nothing_is_allocated<SequenceStream<bf16>>(m, settings); });
+}
+TEST_CASE("Muon, which works on whole matrices") {
+    auto settings = run();
+    change(settings, [&](auto& sizes) { sizes.experts = 4, sizes.moe_every = 2; });
+    settings.optimizer = model::Muon{};
+    settings.sharding.stage = 3;
+    on_some_meshes([&](MeshShape const& m) { nothing_is_allocated<InvariantStream<bf16>>(m, settings); });
 }

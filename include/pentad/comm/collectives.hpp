@@ -89,7 +89,7 @@ inline std::byte* address(void const* data) { return static_cast<std::byte*>(con
 /// Whether the MPI library is to carry out a task.
 inline bool is_for_mpi(Communicator const& comm, node::Task const& task) {
     bool const is_counted = !task.sent.empty(); // then ranks know different numbers of bytes
-    if (forced_algorithm() == Algorithm::mpi || (comm.node() == nullptr && (comm.levels() == nullptr || is_counted)))
+    if (forced_algorithm() == Algorithm::mpi || (comm.crosses_network() && (!comm.has_levels() || is_counted)))
         return true;
     return forced_algorithm() == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes);
 }
@@ -104,17 +104,19 @@ inline Pending* begin(Form form, Communicator const& comm, node::Task task, MPI_
 /// What this rank sends to other nodes for a task.
 inline NetworkBytes network_of(Communicator const& comm, node::Task const& task, bool by_mpi) {
     if (comm.nodes().count() == 1) return {};
-    return by_mpi ? mpi_network(comm.nodes(), comm.size(), comm.rank(), task) : TwoLevel::network(*comm.levels(), task);
+    return by_mpi ? mpi_network(comm.nodes(), comm.size(), comm.rank(), task)
+                  : two_level_network(comm.nodes(), comm.rank(), task);
 }
 /// Carries out an operation or starts it: by the library itself where it can and the host can reach the buffers, else
 /// by `mpi`. `cost` is for the ledger.
 template <class... Buffers, class Mpi>
 void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm, node::Task const& task,
                MPI_Datatype type, MPI_Op sum, Cost const& cost, bool modelled, std::string_view call, Mpi const& mpi) {
-    if (auto* const dry = observe::dry_run())
-        return dry->exchange(task.operation, cost, comm.size(), form == Form::start);
     bool const is_reachable = ((Buffers::on_host || !gpu_aware()) && ...);
     bool const by_mpi = !is_reachable || is_for_mpi(comm, task);
+    auto const network = network_of(comm, task, by_mpi);
+    if (auto* const dry = observe::dry_run())
+        return dry->exchange(task.operation, cost, comm.size(), form == Form::start, network.bytes, network.modelled);
     request.run(
         form,
         {.operation = task.operation,
@@ -125,7 +127,6 @@ void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm
          .sent = task.sent,
          .received = task.received},
         task.bytes, [=, &comm] { return by_mpi ? nullptr : begin(form, comm, task, type, sum); }, call, mpi);
-    auto const network = network_of(comm, task, by_mpi);
     observe::ledger().record(task.operation, cost, modelled && by_mpi, network.bytes, network.modelled);
 }
 

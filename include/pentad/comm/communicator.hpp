@@ -56,9 +56,10 @@ class Communicator {
     }
     /// That of rank `rank` of `size` in a dry run, without MPI. @param node_of gives the node of each rank, when
     /// someone asks; null: all share one
-    Communicator(int size, int rank, AxisNames axes, std::span<MeshAxisValue const> mesh,
+    Communicator(int size, int rank, AxisNames axes, std::span<MeshAxisValue const> mesh, Tuning const& tuning,
                  std::function<std::vector<int>()> node_of)
-        : axes_(axes), mesh_(mesh), size_(size), rank_(rank), nodes_(size, rank), node_of_(std::move(node_of)) {
+        : axes_(axes), mesh_(mesh), size_(size), rank_(rank), nodes_(size, rank), node_of_(std::move(node_of)),
+          dry_tuning_(&tuning) {
         describe();
     }
     Communicator(Communicator&& other) noexcept { swap(other); }
@@ -84,6 +85,10 @@ class Communicator {
     }
     /// The two levels of a group on several nodes, of which each has as many of its ranks, two or more; else null.
     [[nodiscard]] Levels* levels() const { return levels_.get(); }
+    /// Whether it has them; in a dry run, whether it would.
+    [[nodiscard]] bool has_levels() const {
+        return handle_ == MPI_COMM_NULL ? nodes().count() > 1 && nodes().each() > 1 : levels_ != nullptr;
+    }
     /// Who is on which node, whether they share its memory or not.
     [[nodiscard]] Nodes const& nodes() const {
         if (node_of_) nodes_ = Nodes(std::exchange(node_of_, {})(), rank_);
@@ -91,6 +96,8 @@ class Communicator {
     }
     /// Whether the MPI library's own algorithm is the faster, for `bytes` bytes of the unscattered side.
     [[nodiscard]] bool takes_mpi(observe::Operation operation, std::size_t bytes) const {
+        if (auto const* const tuning = std::exchange(dry_tuning_, nullptr))
+            tuning_ = &tuning->of(size_, has_levels() ? nodes().count() : 1);
         return tuning_ != nullptr && tuning_->takes_mpi(operation, bytes);
     }
     /// Whether the blocking calls of MPI may be used for collectives: where no ranks of the world share a node.
@@ -130,6 +137,7 @@ class Communicator {
         std::swap(node_of_, other.node_of_);
         std::swap(levels_, other.levels_);
         std::swap(tuning_, other.tuning_);
+        std::swap(dry_tuning_, other.dry_tuning_);
         std::swap(may_block_, other.may_block_);
 #if PENTAD_CHECKED
         std::swap(checker_, other.checker_);
@@ -147,7 +155,8 @@ class Communicator {
     mutable Nodes nodes_;
     mutable std::function<std::vector<int>()> node_of_; ///< of a dry run, until it is asked
     std::unique_ptr<Levels> levels_;
-    Tuning::Group const* tuning_ = nullptr;
+    mutable Tuning::Group const* tuning_ = nullptr;
+    mutable Tuning const* dry_tuning_ = nullptr; ///< of a dry run, until someone asks what of it holds here
     bool may_block_ = true;
 #if PENTAD_CHECKED
     std::unique_ptr<checked::Checker> checker_;
@@ -174,19 +183,24 @@ class Communicators {
     /// share a node. MPI need not have been started.
     template <class... Axes>
     Communicators(Mesh<Axes...> const& mesh, int rank, int ranks_per_node)
-        : axes_(mesh.axes().begin(), mesh.axes().end()), ranks_per_node_(ranks_per_node) {
+        : axes_(mesh.axes().begin(), mesh.axes().end()), is_dry_(true) {
         if (rank < 0 || rank >= mesh.size() || ranks_per_node < 1)
             throw std::invalid_argument("rank " + std::to_string(rank) + " of a mesh of " +
                                         std::to_string(mesh.size()) + ", with " + std::to_string(ranks_per_node) +
                                         " ranks on a node: there is none");
-        std::function<std::vector<int>()> node_of;
-        if (ranks_per_node < mesh.size())
-            node_of = [ranks = mesh.size(), ranks_per_node] {
-                std::vector<int> nodes;
-                for (int i = 0; i < ranks; ++i) nodes.push_back(i / ranks_per_node);
-                return nodes;
-            };
-        world_ = Communicator(mesh.size(), rank, all_axes(), axes_, std::move(node_of));
+        if (ranks_per_node < mesh.size()) node_of_ = [ranks_per_node](int i) { return i / ranks_per_node; };
+        imagine_world(rank, mesh.size());
+    }
+    /// Those of this rank in a dry run on another mesh of the ranks of `real`, with their nodes and their tuning.
+    template <class... Axes>
+    Communicators(Mesh<Axes...> const& mesh, Communicators const& real)
+        : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(real.tuning_), is_dry_(true) {
+        auto const& world = real.world();
+        if (mesh.size() != world.size())
+            throw std::invalid_argument("a mesh of " + std::to_string(mesh.size()) + " ranks for " +
+                                        std::to_string(world.size()));
+        if (world.nodes().count() > 1) node_of_ = [nodes = world.nodes()](int i) { return nodes.of(i); };
+        imagine_world(world.rank(), mesh.size());
     }
     Communicators(Communicators const&) = delete;
     Communicators& operator=(Communicators const&) = delete;
@@ -215,10 +229,10 @@ class Communicators {
     Communicator const& along(AxisNames const& axes) {
         auto const key = canonical(axes);
         if (auto const* known = find(key)) return *known;
-        if (ranks_per_node_ > 0) { // a dry run
+        if (is_dry_) {
             int size = 1;
             for (auto const name : key) size *= extent(name);
-            return made_.emplace_back(size, static_cast<int>(shard_index(key)), key, axes_, nodes_along(key));
+            return made_.emplace_back(size, static_cast<int>(shard_index(key)), key, axes_, tuning_, nodes_along(key));
         }
         auto const members = members_along(key);
         meet(members);
@@ -245,6 +259,17 @@ class Communicators {
     }
 
   private:
+    /// The world of a dry run.
+    void imagine_world(int rank, int size) {
+        std::function<std::vector<int>()> nodes;
+        if (node_of_)
+            nodes = [this, size] {
+                std::vector<int> all;
+                for (int i = 0; i < size; ++i) all.push_back(node_of_(i));
+                return all;
+            };
+        world_ = Communicator(size, rank, all_axes(), axes_, tuning_, std::move(nodes));
+    }
     [[nodiscard]] AxisNames all_axes() const {
         AxisNames all;
         for (auto const& axis : axes_) all.push(axis.name);
@@ -266,13 +291,12 @@ class Communicators {
     /// Of a dry run: what finds the node of each rank of a group, numbered in the order of their first ranks; null
     /// where all ranks of the mesh share one.
     [[nodiscard]] std::function<std::vector<int>()> nodes_along(AxisNames const& axes) const {
-        if (ranks_per_node_ >= world_.size()) return {};
+        if (!node_of_) return {};
         return [this, axes] {
             std::vector<int> nodes;
             std::unordered_map<int, int> number;
             for (int const member : members_along(axes))
-                nodes.push_back(
-                    number.try_emplace(member / ranks_per_node_, static_cast<int>(number.size())).first->second);
+                nodes.push_back(number.try_emplace(node_of_(member), static_cast<int>(number.size())).first->second);
             return nodes;
         };
     }
@@ -320,7 +344,8 @@ class Communicators {
 
     std::vector<MeshAxisValue> axes_;
     Tuning tuning_;
-    int ranks_per_node_ = 0; ///< of a dry run
+    bool is_dry_ = false;
+    std::function<int(int)> node_of_; ///< of a dry run: the node of a rank of the world; null: all share one
     MPI_Comm meeting_place_ = MPI_COMM_NULL;
     Communicator world_;
     Communicator self_;

@@ -95,7 +95,37 @@ inline double sent_in_broadcast(int count, int root, int i, double bytes) {
     return sent;
 }
 
+/// Bytes of an all-reduce that each of the k ranks of a node sums, but the last, which sums what is left.
+inline std::size_t share_in_all_reduce(std::size_t bytes, std::size_t k) {
+    return (bytes + 64 * k - 1) / (64 * k) * 64;
+}
+
 } // namespace detail
+
+/// What rank `rank` sends to other nodes for a task that goes in two levels (detail/two_level.hpp); where the MPI
+/// library goes on from there, to more than one other node, as a model says. Each node has as many ranks.
+inline NetworkBytes two_level_network(Nodes const& nodes, int rank, node::Task const& task) {
+    auto const k = static_cast<std::size_t>(nodes.each()), me = static_cast<std::size_t>(rank) % k;
+    auto const others = static_cast<std::size_t>(nodes.count() - 1);
+    auto const root = static_cast<std::size_t>(std::max(task.root, 0));
+    std::size_t const share = detail::share_in_all_reduce(task.bytes, k), begin = std::min(me * share, task.bytes);
+    switch (task.operation) {
+    case observe::Operation::all_reduce:
+        return {detail::sent_in_all_reduce(nodes.count(), nodes.mine(),
+                                           static_cast<double>(std::min(share, task.bytes - begin))),
+                nodes.count() > 2};
+    case observe::Operation::reduce_scatter:
+    case observe::Operation::all_gather:
+        return {static_cast<double>(others * task.piece)};
+    case observe::Operation::all_to_all:
+        return {static_cast<double>(others * k * task.piece)};
+    default: // broadcast
+        if (root % k != me) return {};
+        return {detail::sent_in_broadcast(nodes.count(), static_cast<int>(root / k), nodes.mine(),
+                                          static_cast<double>(task.bytes)),
+                nodes.count() > 2};
+    }
+}
 
 /// What rank `rank` of `ranks` sends to other nodes where the MPI library carries out the task.
 inline NetworkBytes mpi_network(Nodes const& nodes, int ranks, int rank, node::Task const& task) {

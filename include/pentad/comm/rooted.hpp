@@ -66,8 +66,10 @@ Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& co
     auto const count = static_cast<MPI_Count>(view.size());
     auto const operation = reduction<T>(placement);
     auto const cost = detail::cost_of(comm, static_cast<double>(bytes));
+    auto const& nodes = comm.nodes(); // once from each
+    double const crossing = nodes.leads() && !nodes.is_here(root) ? static_cast<double>(bytes) : 0;
     if (auto* const dry = observe::dry_run()) {
-        dry->exchange(detail::Operation::reduce, cost, comm.size(), true);
+        dry->exchange(detail::Operation::reduce, cost, comm.size(), true, crossing, nodes.count() > 1);
         return request;
     }
     request.start(
@@ -76,9 +78,7 @@ Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& co
             return MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr, count,
                                  datatype<T>(), operation, root, comm.handle(), handle);
         });
-    observe::ledger().record(detail::Operation::reduce, cost, true,
-                             comm.nodes().leads() && !comm.nodes().is_here(root) ? static_cast<double>(bytes) : 0,
-                             comm.nodes().count() > 1); // once from each node
+    observe::ledger().record(detail::Operation::reduce, cost, true, crossing, nodes.count() > 1);
     return request;
 }
 template <class Exec, class V>
@@ -109,8 +109,10 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
     void* const to = request.template buffer<1>().data();
     // (n-1)/n of n pieces is booked by the n-1 ranks that send
     auto const cost = detail::cost_of(comm, static_cast<double>(bytes) * comm.size() / (comm.size() - 1));
+    double const crossing = comm.nodes().is_here(root) ? 0 : static_cast<double>(bytes);
+    bool const is_modelled = comm.nodes().count() > 1;
     if (auto* const dry = observe::dry_run()) {
-        if (!is_root) dry->exchange(detail::Operation::gather, cost, comm.size(), true);
+        if (!is_root) dry->exchange(detail::Operation::gather, cost, comm.size(), true, crossing, is_modelled);
         return request;
     }
     request.start({.operation = detail::Operation::gather,
@@ -121,9 +123,7 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
                       return MPI_Igather_c(from, count, datatype<T>(), to, count, datatype<T>(), root, comm.handle(),
                                            handle);
                   });
-    if (!is_root)
-        observe::ledger().record(detail::Operation::gather, cost, true,
-                                 comm.nodes().is_here(root) ? 0 : static_cast<double>(bytes), comm.nodes().count() > 1);
+    if (!is_root) observe::ledger().record(detail::Operation::gather, cost, true, crossing, is_modelled);
     return request;
 }
 template <class Exec, class In, class Out>
@@ -146,8 +146,9 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::send));
     double const bytes = static_cast<double>(view.size() * sizeof(T));
     auto const cost = detail::cost_of(comm, bytes * comm.size() / (comm.size() - 1));
+    double const crossing = comm.nodes().is_here(to) ? 0 : bytes;
     if (auto* const dry = observe::dry_run()) {
-        if (to != comm.rank()) dry->exchange(detail::Operation::send, cost, comm.size(), true);
+        if (to != comm.rank()) dry->exchange(detail::Operation::send, cost, comm.size(), true, crossing, false);
         return request;
     }
     request.start(observe::name(detail::Operation::send), view.size() * sizeof(T), "MPI_Isend",
@@ -156,7 +157,7 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
                                          datatype<T>(), to, tag, comm.handle(), handle);
                   });
     if (to == comm.rank()) return request; // nothing leaves this rank
-    observe::ledger().record(detail::Operation::send, cost, false, comm.nodes().is_here(to) ? 0 : bytes, false);
+    observe::ledger().record(detail::Operation::send, cost, false, crossing, false);
     return request;
 }
 template <class Exec, class V>

@@ -52,10 +52,10 @@ struct Layer {
               gate_(setup.context, name + ".experts.{}.w1.weight", {part.count, part.width, setup.hidden}),
               up_(setup.context, name + ".experts.{}.w3.weight", {part.count, part.width, setup.hidden}),
               down_(setup.context, name + ".experts.{}.w2.weight", {part.count, setup.hidden, part.width}) {
+            for_each_expert_weight([](auto& weight) { weight.set_matrix_dimensions({.stacked = 1, .rows = 1}); });
             (void)Dispatch<T, Exec>::goes_by_node(setup.context, part.top_k); // makes communicators
             if (part.shared > 0)
                 shared_.emplace(setup, model::GatedMlp{part.shared * part.width}, name + ".shared_experts");
-            recomputes_ = setup.recomputes_activations;
         }
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
@@ -85,7 +85,9 @@ struct Layer {
 
             Tensor<output_layout, Exec> y(context, tokens.extents());
             saved.dispatch.combine(context, std::move(out), saved.weight.rows(), y.rows());
-            if (recomputes_) saved.inner = {};
+            if (recomputed_.contains(model::Piece::activations)) saved.inner = {};
+            if (recomputed_.contains(model::Piece::rows)) saved.x = {};
+            if (drops_input(recomputed_)) RouterType::drop_input(saved.router);
             if (shared_) {
                 auto const more = shared_->forward(pass, tokens, saved.shared);
                 kernels::add<T>(exec, more.flat(), y.flat());
@@ -98,10 +100,17 @@ struct Layer {
             observe::Scope const scope("experts backward", "compute");
             auto const& context = pass.context;
             auto const& exec = context.exec();
+            bool const dispatches = recomputed_.contains(model::Piece::rows);
+            bool const lacks_input = shared_ && drops_input(recomputed_);
+            if (dispatches || lacks_input) {
+                auto tokens = redistribute<Tokens>(saved.router.x);
+                if (dispatches) saved.x = saved.dispatch.forward(context, tokens.rows());
+                if (lacks_input) shared_->restore_input(std::move(tokens), saved.shared);
+            }
             Tensor<dual_t<Gathered<A>>, Exec> dweight(context, saved.weight.extents());
             saved.doutput = saved.dispatch.combine_backward(context, dy.rows(), saved.weight.rows(), dweight.rows());
 
-            if (recomputes_) activate(context, saved);
+            if (recomputed_.contains(model::Piece::activations)) activate(context, saved);
             auto const offsets = saved.dispatch.offsets();
             constexpr auto plain = kernels::Transpose::no;
             RowBuffer<T, Exec> dinner(context, saved.inner.count, saved.inner.columns);
@@ -145,13 +154,25 @@ struct Layer {
         template <class F>
         void for_each_parameter(F&& f) {
             router_.for_each_parameter(f);
+            for_each_expert_weight(f);
+            if (shared_) shared_->for_each_parameter(f);
+        }
+        [[nodiscard]] static model::PieceSet pieces() {
+            return {model::Piece::inputs, model::Piece::norms, model::Piece::activations, model::Piece::rows};
+        }
+        void recompute(model::PieceSet pieces) {
+            recomputed_ = pieces;
+            if (shared_) shared_->recompute(pieces & Shared::pieces());
+        }
+        static void restore_input(Tensor<Stream, Exec> x, Saved& saved) { saved.router.x = std::move(x); }
+
+      private:
+        template <class F>
+        void for_each_expert_weight(F&& f) {
             f(gate_);
             f(up_);
             f(down_);
-            if (shared_) shared_->for_each_parameter(f);
         }
-
-      private:
         void activate(Context<Exec> const& context, Saved& saved) const {
             saved.inner = RowBuffer<T, Exec>(context, saved.gate.count, saved.gate.columns);
             kernels::swiglu_forward<T>(context.exec(), saved.gate.view(), saved.up.view(), saved.inner.view());
@@ -166,7 +187,7 @@ struct Layer {
 
         RouterType router_;
         std::optional<Shared> shared_;
-        bool recomputes_ = false;
+        model::PieceSet recomputed_;
         Parameter<Up, used_t<Up, Row>, Exec> gate_, up_;
         Parameter<Down, used_t<Down, Row>, Exec> down_;
     };

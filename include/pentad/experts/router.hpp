@@ -62,6 +62,7 @@ class Router {
           renormalises_(part.renormalises), experts_(part.count), slices_(setup.slices),
           tokens_(static_cast<double>(setup.batch * setup.seq * setup.slices)), sums_(2 * part.count + 1),
           gradient_(part.count) {
+        weight_.set_matrix_dimensions({.rows = 1});
         if (part.has_balance_bias) {
             observe::require_dry("a router whose experts have a bias for balance");
             balance_bias_ = {setup.context, name + ".e_score_correction_bias", {part.count}, {.deviation = 0}};
@@ -102,6 +103,10 @@ class Router {
                           dx.rows());
         });
         return dx;
+    }
+    /// Frees x, of which backward_data needs the extents.
+    static void drop_input(Saved& saved) {
+        saved.x = Tensor<Stream, Exec>(saved.x.context(), saved.x.extents(), {}, nullptr);
     }
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
         with_logits_gradient(pass, saved, [&](auto const& d) {

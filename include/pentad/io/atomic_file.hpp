@@ -46,6 +46,7 @@ class AtomicFile {
 
     void write(void const* data, std::size_t bytes) { file_.write(data, bytes); }
     void write(std::string_view text) { file_.write(text); }
+    void start_flush() { file_.start_flush(); }
 
     /// Puts the file in place. Without this call nothing changes at the path.
     void commit() {

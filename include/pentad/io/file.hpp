@@ -64,6 +64,10 @@ class File {
     static File open_folder(std::filesystem::path const& path) { return File(path, O_RDONLY | O_DIRECTORY, path); }
     /// Makes the file, or empties it.
     static File create(std::filesystem::path const& path) { return File(path, O_WRONLY | O_CREAT | O_TRUNC, path); }
+    /// What is written comes at its end. Makes the file if there is none.
+    static File open_to_append(std::filesystem::path const& path) {
+        return File(path, O_WRONLY | O_CREAT | O_APPEND, path);
+    }
     /// Makes a file that stands for `shown`, which errors name. If it is there already, the result is not open.
     static File create_new(std::filesystem::path const& path, std::filesystem::path const& shown) {
         return File(path, O_RDWR | O_CREAT | O_EXCL, shown);
@@ -137,6 +141,13 @@ class File {
         }
     }
 
+    /// Keeps the first bytes of a regular file. Pipes and devices are left as they are.
+    void cut(std::uint64_t bytes) {
+        if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0 && errno != EINVAL)
+            throw FileError("write", path_, errno);
+    }
+    /// Lets the disk begin with what was written, so that flush_to_disk() has less to wait for.
+    void start_flush() { (void)::sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE); }
     /// Waits until what was written is on the disk. Pipes and devices, which have no disk, are no error.
     void flush_to_disk() {
         if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)

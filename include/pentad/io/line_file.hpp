@@ -4,7 +4,10 @@
 
 #include <pentad/io/file.hpp>
 
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +17,14 @@ class LineFile {
   public:
     /// Makes the file, or empties it.
     explicit LineFile(std::filesystem::path const& path) : file_(File::create(path)) {}
+    /// Goes on with a file after its first lines, those that `stays` is true for; the others are removed. Makes the
+    /// file where there is none.
+    LineFile(std::filesystem::path const& path, std::function<bool(std::string_view)> const& stays)
+        : file_(File::open_to_append(path)) {
+        std::uint64_t kept = 0;
+        for (std::ifstream in(path); std::getline(in, line_) && !in.eof() && stays(line_);) kept += line_.size() + 1;
+        file_.cut(kept);
+    }
 
     void write(std::string_view line) {
         line_.assign(line);

@@ -141,16 +141,23 @@ class SafetensorsWriter {
     void append(std::span<T const> piece) {
         while (!piece.empty()) {
             skip_complete();
-            if (next_ == ends_.size()) throw std::logic_error("more data than tensors for " + file_.path().string());
-            auto const& entry = tensors_[next_];
-            if (entry.type != safetensors_type<T>)
-                throw std::logic_error("tensor " + entry.name + " holds " + entry.type + ", and is given " +
-                                       std::string(safetensors_type<T>));
-            auto const count = std::min<std::uint64_t>(piece.size(), (ends_[next_] - written_) / sizeof(T));
-            file_.write(piece.data(), count * sizeof(T));
-            written_ += count * sizeof(T);
+            if (next_ < ends_.size() && tensors_[next_].type != safetensors_type<T>)
+                throw std::logic_error("tensor " + tensors_[next_].name + " holds " + tensors_[next_].type +
+                                       ", and is given " + std::string(safetensors_type<T>));
+            auto const count = std::min<std::uint64_t>(piece.size(), left() / sizeof(T));
+            append_bytes(std::as_bytes(piece.first(count == 0 ? 1 : count)));
             piece = piece.subspan(count);
         }
+    }
+    /// Adds bytes to the tensor whose turn it is, no more than it still takes.
+    void append_bytes(std::span<std::byte const> bytes) {
+        skip_complete();
+        if (bytes.size() > left()) throw std::logic_error("more data than tensors for " + file_.path().string());
+        file_.write(bytes.data(), bytes.size());
+        written_ += bytes.size();
+        if (written_ - flushed_ < flushed_at_once) return;
+        file_.start_flush();
+        flushed_ = written_;
     }
 
     /// The file, in which every tensor is complete: for commit(), or for publish() together with others.
@@ -166,11 +173,15 @@ class SafetensorsWriter {
     void skip_complete() {
         while (next_ < ends_.size() && ends_[next_] == written_) ++next_;
     }
+    /// Bytes that the tensor whose turn it is still takes.
+    [[nodiscard]] std::uint64_t left() const { return next_ < ends_.size() ? ends_[next_] - written_ : 0; }
+
+    static constexpr std::uint64_t flushed_at_once = std::uint64_t{16} << 20;
 
     AtomicFile file_;
     std::vector<TensorEntry> tensors_;
     std::vector<std::uint64_t> ends_;
-    std::uint64_t written_ = 0;
+    std::uint64_t written_ = 0, flushed_ = 0;
     std::size_t next_ = 0;
 };
 
@@ -228,6 +239,13 @@ class SafetensorsReader {
             refuse("tensor " + detail::shown(name) + " has " + std::to_string(count) + " elements; " +
                    std::to_string(into.size()) + " from the " + std::to_string(first) + "th on were asked for");
         file_.read_at(data_ + begin + first * sizeof(T), into.data(), into.size_bytes());
+    }
+    /// Reads the bytes from `first` on, whatever the type.
+    void read_bytes(std::string_view name, std::span<std::byte> into, std::uint64_t first) const {
+        auto const [begin, end] = places_[position(name)];
+        if (first > end - begin || into.size() > end - begin - first)
+            refuse("tensor " + detail::shown(name) + " has " + std::to_string(end - begin) + " bytes");
+        file_.read_at(data_ + begin + first, into.data(), into.size());
     }
     template <class T>
     [[nodiscard]] std::vector<T> read(std::string_view name) const {

@@ -8,6 +8,7 @@
 #include <pentad/layers/projection.hpp>
 #include <pentad/layers/rms_norm.hpp>
 #include <pentad/model/parts.hpp>
+#include <pentad/model/recomputation.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -115,12 +116,22 @@ struct Attention {
                 slices[pass.slice].value = a.value;
                 earlier = std::span<Slice const>(slices).first(pass.slice);
             }
-            return output_.forward(strategy_.forward(a, earlier), saved.output);
+            auto y = output_.forward(strategy_.forward(a, earlier), saved.output);
+            if (recomputed_.contains(model::Piece::attention)) {
+                a.output = saved.output.x = {};
+                a.lse = {};
+            }
+            if (drops_input(recomputed_)) Input::drop_input(saved.input);
+            return y;
         }
 
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
                                                          Saved& saved) const {
             observe::Scope const scope("attention backward", "compute");
+            std::span<Slice> earlier;
+            if (slices_ > 1) earlier = std::span(slices_of(pass)).first(pass.slice);
+            if (recomputed_.contains(model::Piece::attention))
+                saved.output.x = strategy_.forward(saved.attention, earlier);
             auto const d_output = output_.backward_data(std::move(dy), saved.output);
             Tensor<dual_t<input_layout>, Exec> dx;
             auto const receive = [&](auto dquery, auto dkey, auto dvalue) {
@@ -140,8 +151,6 @@ struct Attention {
                 dx = input_.backward_data(std::move(dq), std::move(dk), rounded<dual_t<Key>>(std::move(dvalue)),
                                           saved.input);
             };
-            std::span<Slice> earlier;
-            if (slices_ > 1) earlier = std::span(slices_of(pass)).first(pass.slice);
             strategy_.backward(saved.attention, d_output, receive, earlier);
             saved.attention = {};
             if (slices_ > 1) slices_of(pass)[pass.slice] = {};
@@ -165,6 +174,13 @@ struct Attention {
                 key_norm_->for_each_parameter(f);
             }
             output_.for_each_parameter(f);
+        }
+        [[nodiscard]] static model::PieceSet pieces() {
+            return {model::Piece::inputs, model::Piece::norms, model::Piece::attention};
+        }
+        void recompute(model::PieceSet pieces) { recomputed_ = pieces; }
+        static void restore_input(Tensor<input_layout, Exec> x, Saved& saved) {
+            Input::restore_input(std::move(x), saved.input);
         }
 
       private:
@@ -204,6 +220,7 @@ struct Attention {
         StrategyOn strategy_;
         std::size_t slices_;
         bool rotates_;
+        model::PieceSet recomputed_;
         observe::DecodingState state_;
         Table cosine_, sine_;
     };

@@ -45,6 +45,11 @@ class BiasedLayer final : public StreamLayer<Stream, Exec> {
         visit(bias_);
     }
     [[nodiscard]] observe::DecodingState decoding_state() const override { return layer_->decoding_state(); }
+    [[nodiscard]] model::PieceSet pieces() const override { return layer_->pieces(); }
+    void recompute(model::PieceSet pieces) override { layer_->recompute(pieces); }
+    void restore_input(Tensor<Stream, Exec> x, SavedState& saved) const override {
+        layer_->restore_input(std::move(x), *of(saved).inner);
+    }
 
   private:
     struct Saved final : SavedState {

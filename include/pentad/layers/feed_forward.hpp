@@ -4,6 +4,7 @@
 #include <pentad/kernels/activation.hpp>
 #include <pentad/layers/projection.hpp>
 #include <pentad/model/parts.hpp>
+#include <pentad/model/recomputation.hpp>
 
 #include <string>
 #include <tuple>
@@ -34,20 +35,20 @@ struct GatedMlp {
         on(LayerSetup<Exec> const& setup, model::GatedMlp const& part, std::string const& name)
             : input_(Up(setup.context, name + ".gate_proj", {part.width, setup.hidden}),
                      Up(setup.context, name + ".up_proj", {part.width, setup.hidden})),
-              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}),
-              recomputes_(setup.recomputes_activations) {}
+              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}) {}
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");
             std::tie(saved.gate, saved.up) = input_.forward(std::move(x), saved.input);
             auto z = output_.forward(activated(pass, saved), saved.output);
-            if (recomputes_) saved.output.x = {};
+            if (recomputed_.contains(model::Piece::activations)) saved.output.x = {};
+            if (drops_input(recomputed_)) Input::drop_input(saved.input);
             return z;
         }
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
                                                          Saved& saved) const {
             observe::Scope const scope("feed-forward backward", "compute");
-            if (recomputes_) saved.output.x = activated(pass, saved);
+            if (recomputed_.contains(model::Piece::activations)) saved.output.x = activated(pass, saved);
             auto const d = output_.backward_data(std::move(dy), saved.output);
             kernels::swiglu_backward<T>(pass.context.exec(), d.rows(), saved.gate.rows(), saved.up.rows(),
                                         saved.gate.rows(), saved.up.rows());
@@ -65,6 +66,13 @@ struct GatedMlp {
             input_.for_each_parameter(f);
             output_.for_each_parameter(f);
         }
+        [[nodiscard]] static model::PieceSet pieces() {
+            return {model::Piece::inputs, model::Piece::norms, model::Piece::activations};
+        }
+        void recompute(model::PieceSet pieces) { recomputed_ = pieces; }
+        static void restore_input(Tensor<input_layout, Exec> x, Saved& saved) {
+            Input::restore_input(std::move(x), saved.input);
+        }
 
       private:
         static Tensor<Inner, Exec> activated(Pass<Exec>& pass, Saved const& saved) {
@@ -75,7 +83,7 @@ struct GatedMlp {
 
         Input input_;
         Output output_;
-        bool recomputes_;
+        model::PieceSet recomputed_;
     };
 };
 
@@ -101,20 +109,20 @@ struct PlainMlp {
 
         on(LayerSetup<Exec> const& setup, model::PlainMlp const& part, std::string const& name)
             : input_({setup.context, name + ".up_proj", {part.width, setup.hidden}, part.has_bias}),
-              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}),
-              recomputes_(setup.recomputes_activations) {}
+              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}) {}
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");
             std::tie(saved.up) = input_.forward(std::move(x), saved.input);
             auto z = output_.forward(activated(pass, saved), saved.output);
-            if (recomputes_) saved.output.x = {};
+            if (recomputed_.contains(model::Piece::activations)) saved.output.x = {};
+            if (drops_input(recomputed_)) Input::drop_input(saved.input);
             return z;
         }
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
                                                          Saved& saved) const {
             observe::Scope const scope("feed-forward backward", "compute");
-            if (recomputes_) saved.output.x = activated(pass, saved);
+            if (recomputed_.contains(model::Piece::activations)) saved.output.x = activated(pass, saved);
             auto d = output_.backward_data(std::move(dy), saved.output);
             kernels::gelu_backward<T>(pass.context.exec(), d.rows(), saved.up.rows(), d.rows());
             saved.up = {};
@@ -131,6 +139,13 @@ struct PlainMlp {
             input_.for_each_parameter(f);
             output_.for_each_parameter(f);
         }
+        [[nodiscard]] static model::PieceSet pieces() {
+            return {model::Piece::inputs, model::Piece::norms, model::Piece::activations};
+        }
+        void recompute(model::PieceSet pieces) { recomputed_ = pieces; }
+        static void restore_input(Tensor<input_layout, Exec> x, Saved& saved) {
+            Input::restore_input(std::move(x), saved.input);
+        }
 
       private:
         static Tensor<Inner, Exec> activated(Pass<Exec>& pass, Saved const& saved) {
@@ -141,7 +156,7 @@ struct PlainMlp {
 
         Input input_;
         Output output_;
-        bool recomputes_;
+        model::PieceSet recomputed_;
     };
 };
 

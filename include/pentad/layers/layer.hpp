@@ -19,9 +19,23 @@
 //   for_each_parameter(f)
 //       f(Parameter&), in an order that is the same on every rank
 //
+// A layer that can recompute pieces of what it saves (model/recomputation.hpp) has also
+//
+//   pieces() -> model::PieceSet
+//       those that it has
+//   recompute(model::PieceSet)
+//       it recomputes these from now on. Where they have Piece::inputs or Piece::norms it drops its input, and is given
+//       it again before backward_data:
+//   restore_input(Tensor<input_layout>, Saved&)
+//
+// and a norm, whose output others drop,
+//
+//   output_again(Pass&, Saved&) -> Tensor<output_layout>
+//
 // Kernels of its own begin with kernels::dry (kernels/dry.hpp), so that it can be run dry.
 #pragma once
 
+#include <pentad/layers/activation_memory.hpp>
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/partition.hpp>
@@ -50,8 +64,6 @@ struct LayerSetup {
     Order order = Order::contiguous; ///< how these are dealt over cp
     ContextStrategy context_strategy = ContextStrategy::ring;
     std::size_t slices = 1; ///< passes over the slices of a sequence, one after the other
-    /// What lies between the products of an MLP is computed again in the backward pass.
-    bool recomputes_activations = false;
 
     /// How the sequence lies over cp. One shard is contiguous, whatever the order.
     [[nodiscard]] Partition partition() const {
@@ -95,6 +107,7 @@ struct Pass {
     bool completes_gradients = false;   ///< the last backward pass of this stage before an update
     std::size_t slice = 0;              ///< of the sequences, where they are cut
     SequenceMemory* memory = nullptr;   ///< of these sequences, where they are cut
+    ActivationMemory* saved = nullptr;  ///< where what blocks save is until its backward pass; null: where it is made
 
     double loss_sum = 0;    ///< of the token losses here: partial over the axes that share out the tokens
     double balance_sum = 0; ///< of the load-balancing losses of the layers here: invariant over all but pp

@@ -59,6 +59,7 @@ class Linear {
     Linear(Context<Exec> const& context, std::string const& name, typename parameter_type::extents_type const& extents,
            bool has_bias = false)
         : weight_(context, name + ".weight", extents) {
+        weight_.set_matrix_dimensions({.rows = Out});
         if (!has_bias) return;
         if constexpr (is_partial<output_layout>) {
             throw std::invalid_argument(name + ": a bias is added to whole values, and this map gives summands");

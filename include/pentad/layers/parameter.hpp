@@ -52,6 +52,12 @@ consteval void require_storable() {
 }
 } // namespace detail
 
+/// How the dimensions of a linear map's weight make matrices [out, in].
+struct MatrixDimensions {
+    std::size_t stacked = 0; ///< the first dimensions, which number the matrices: one of experts
+    std::size_t rows = 0;    ///< the dimensions after them, which are the rows; the rest are the columns. 0: no matrix
+};
+
 /// A parameter with elements T, whatever its layouts: what whoever holds, draws, updates or writes it sees. The memory
 /// of the value and of the gradient belongs to a sharder (zero/).
 template <class T, class Exec>
@@ -77,6 +83,10 @@ class AnyParameter {
     [[nodiscard]] std::size_t valid_rows() const { return valid_rows_; }
     /// Matrices are subject to weight decay, vectors (norm weights, biases) are not.
     [[nodiscard]] bool decays() const { return decays_; }
+    /// Where it is the weight of a linear map, which some optimizers update as matrices; of embeddings, norms and
+    /// biases there are no rows.
+    [[nodiscard]] MatrixDimensions const& matrix_dimensions() const { return matrix_; }
+    void set_matrix_dimensions(MatrixDimensions const& matrix) { matrix_ = matrix; }
 
     /// This rank's shards as lists of elements.
     [[nodiscard]] View<T, 1, Exec> flat_value() const { return View<T, 1, Exec>(value_data_, size_); }
@@ -119,6 +129,7 @@ class AnyParameter {
     std::array<std::size_t, max_dimensions> global_{}, local_{};
     std::size_t size_ = 0, valid_rows_ = 0;
     bool decays_ = false;
+    MatrixDimensions matrix_;
 
   private:
     T* value_data_ = nullptr;

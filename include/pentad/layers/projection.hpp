@@ -50,6 +50,11 @@ class InputProjection {
                     [&]<std::size_t I>() { std::get<I>(maps_).multiply_back(std::get<I>(saved.dy), rows, dx, I > 0); });
             });
     }
+    /// Frees x, of which backward_data needs the extents.
+    static void drop_input(Saved& saved) {
+        saved.x = Tensor<X, Exec>(saved.x.context(), saved.x.extents(), {}, nullptr);
+    }
+    static void restore_input(Tensor<From, Exec> x, Saved& saved) { saved.x = redistribute<X>(std::move(x)); }
     void backward_weight(Saved& saved) const {
         for_each([&]<std::size_t I>() { std::get<I>(maps_).add_weight_gradient(saved.x, std::get<I>(saved.dy)); });
         saved = {};

@@ -41,6 +41,9 @@ struct RmsNorm {
             saved.x = std::move(x);
             return y;
         }
+        Tensor<Stream, Exec> output_again(Pass<Exec>& pass, Saved& saved) const {
+            return forward(pass, saved.x, saved);
+        }
         Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
                                                    Saved& saved) const {
             Tensor<dual_t<Stream>, Exec> dx(pass.context, dy.extents());

@@ -5,10 +5,12 @@
 
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/model/recomputation.hpp>
 #include <pentad/observe/dry_run.hpp>
 
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 
 namespace pentad {
@@ -46,6 +48,15 @@ class StreamLayer {
     virtual void for_each_parameter(ParameterVisitor<T, Exec> const& visit) = 0;
     /// What it would keep of each sequence that is being written: a layer that says nothing keeps nothing.
     [[nodiscard]] virtual observe::DecodingState decoding_state() const { return {}; }
+
+    /// The pieces of what it saves that it can recompute.
+    [[nodiscard]] virtual model::PieceSet pieces() const { return {}; }
+    /// Recomputes these from now on, which are some of pieces().
+    virtual void recompute(model::PieceSet) {}
+    /// Its input, before backward_data, where it recomputes Piece::inputs or Piece::norms.
+    virtual void restore_input(Tensor<Stream, Exec>, SavedState&) const { throw std::logic_error("keeps its input"); }
+    /// The output of a norm, again.
+    virtual Tensor<Stream, Exec> output_again(Pass<Exec>&, SavedState&) const { throw std::logic_error("is no norm"); }
 };
 
 /// A layer of the compile-time protocol as a StreamLayer: the redistributions between the stream and the layer's
@@ -78,8 +89,27 @@ class AsStreamLayer final : public StreamLayer<Stream, Exec> {
         if constexpr (requires { layer_.decoding_state(); }) return layer_.decoding_state();
         return {};
     }
+    [[nodiscard]] model::PieceSet pieces() const override {
+        if constexpr (recomputes) return layer_.pieces();
+        return {};
+    }
+    void recompute(model::PieceSet pieces) override {
+        if constexpr (recomputes) layer_.recompute(pieces);
+    }
+    void restore_input(Tensor<Stream, Exec> x, SavedState& saved) const override {
+        if constexpr (recomputes)
+            layer_.restore_input(redistribute<typename Layer::input_layout>(std::move(x)), of(saved));
+    }
+    Tensor<Stream, Exec> output_again(Pass<Exec>& pass, SavedState& saved) const override {
+        if constexpr (requires { layer_.output_again(pass, of(saved)); })
+            return redistribute<Stream>(layer_.output_again(pass, of(saved)));
+        else
+            return StreamLayer<Stream, Exec>::output_again(pass, saved);
+    }
 
   private:
+    static constexpr bool recomputes = requires(Layer const& layer) { layer.pieces(); };
+
     struct Saved final : SavedState {
         typename Layer::Saved of{};
         void clear() override { of = {}; }

@@ -1,6 +1,6 @@
-// A unit of a model: parameters that are needed together, such as those of a block. Whoever holds their memory (zero/)
-// brings the values before the unit computes and takes the gradients after it has added to them. Layers know nothing
-// of it: containers (Stack, LanguageModel) announce what their units do.
+// A unit of a model: the parameters that are used together, such as those of a block. The parameter store (zero/)
+// gathers the values before the unit computes, and reduces the gradients after its backward pass. Layers know nothing
+// of it: their containers (Stack, LanguageModel) mark where a unit is used.
 #pragma once
 
 #include <pentad/layers/layer.hpp>
@@ -12,24 +12,24 @@
 
 namespace pentad {
 
-/// The memory of a unit's parameters. What may communicate is collective over the ranks that hold the same stage.
+/// Manages the memory of a unit's parameters. All calls are collective over the ranks that hold the same stage.
 class UnitMemory {
   public:
-    /// The values will be acquired next: may begin to bring them.
+    /// The values will be acquired next: may start to gather them.
     virtual void prefetch_values() = 0;
     /// Blocks until the values are there.
     virtual void acquire_values() = 0;
     virtual void release_values() = 0;
-    /// Blocks until there is memory to add gradients to.
+    /// Allocates memory for gradients, if need be.
     virtual void acquire_gradients() = 0;
-    /// One of the unit's users has added its gradients. @param complete it adds nothing more before an update
+    /// A user of the unit has added its gradients for a micro-batch. @param complete the last before an update
     virtual void release_gradients(bool complete) = 0;
 
   protected:
     ~UnitMemory() = default;
 };
 
-/// Without a UnitMemory the parameters have memory for as long as they live.
+/// Without a UnitMemory the parameters stay where they were placed.
 template <class T, class Exec>
 class Unit {
   public:
@@ -48,14 +48,14 @@ class Unit {
     void prefetch() const {
         if (memory_ != nullptr) memory_->prefetch_values();
     }
-    /// f(), which needs the values. Where f throws they stay.
+    /// Calls f() with the values acquired. If f throws, they are not released.
     template <class F>
     void with_values(F&& f) const {
         if (memory_ != nullptr) memory_->acquire_values();
         std::forward<F>(f)();
         if (memory_ != nullptr) memory_->release_values();
     }
-    /// f(), which adds to the gradients.
+    /// Calls f(), which adds to the gradients.
     template <class F>
     void add_gradients(Pass<Exec> const& pass, F&& f) const {
         if (memory_ != nullptr) memory_->acquire_gradients();

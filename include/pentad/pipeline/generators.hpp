@@ -39,6 +39,8 @@ struct Generator {
     bool takes_slices = false;
     bool made_full =
         false; ///< made as for 2 x ranks micro-batches at least: that takes time, also where fewer are left
+    /// Stages have two copies or updates of their own: gradients that are complete on a rank wait to be reduced.
+    bool reduces_later = false;
 
     [[nodiscard]] constexpr bool takes_chunks(int chunks) const {
         int const more = chunks - least_chunks;
@@ -90,8 +92,8 @@ inline constexpr std::array generators{
     Generator{.name = "terapipe", .order = detail::terapipe, .takes_slices = true},
     Generator{"1f1b", detail::plain<order::one_forward_one_backward>},
     Generator{"eager-1f1b", detail::plain<order::eager>},
-    Generator{"pipedream", detail::plain<order::pipedream>},
-    Generator{"pipedream-2bw", detail::pipedream_2bw},
+    Generator{.name = "pipedream", .order = detail::plain<order::pipedream>, .reduces_later = true},
+    Generator{.name = "pipedream-2bw", .order = detail::pipedream_2bw, .reduces_later = true},
     Generator{"zb-h1", detail::plain<order::zero_bubble_1>},
     Generator{"zb-h2", detail::plain<order::zero_bubble_2>},
     Generator{.name = "interleaved-1f1b", .order = detail::chunked<order::interleaved>, .chunk_step = 1},
@@ -101,8 +103,12 @@ inline constexpr std::array generators{
     Generator{.name = "v-min", .order = detail::plain<order::v_min>, .least_chunks = 2},
     Generator{.name = "dualpipe-v", .order = detail::plain<order::dualpipe_v>, .least_chunks = 2, .made_full = true},
     Generator{.name = "hanayo", .order = detail::hanayo, .least_chunks = 2, .chunk_step = 2},
-    Generator{.name = "dualpipe", .order = detail::plain<order::dualpipe>, .even_ranks = true, .made_full = true},
-    Generator{.name = "chimera", .order = detail::plain<order::chimera>, .even_ranks = true},
+    Generator{.name = "dualpipe",
+              .order = detail::plain<order::dualpipe>,
+              .even_ranks = true,
+              .made_full = true,
+              .reduces_later = true},
+    Generator{.name = "chimera", .order = detail::plain<order::chimera>, .even_ranks = true, .reduces_later = true},
 };
 
 /// "gpipe, terapipe, ..."

@@ -59,12 +59,35 @@ inline std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const&
             mesh[i].is_joined = ends_meet;
         }
         if (c.order[i] == ep::name) mesh[i].inner = static_cast<int>(c.ep / nodes);
-        if (c.order[i] == dp::name && c.zero_ranks > 0) mesh[i].inner = static_cast<int>(c.zero_ranks);
+        if (c.order[i] == dp::name && c.sharding.ranks > 0) mesh[i].inner = static_cast<int>(c.sharding.ranks);
+        if (c.order[i] == dp::name && c.local.is_on()) mesh[i].inner = c.local.ranks;
     }
     return mesh;
 }
 
-/// What a stage of the pipeline is made of: layers [first, first + count), so many of each kind, and the ends.
+/// Blocks are alike where they are of one kind and recompute the same. With automatic recomputation: nothing yet.
+struct AlikeLayers {
+    struct Alike {
+        std::size_t kind = 0;
+        model::BlockRecomputation recompute{};
+    };
+    std::vector<Alike> alike;          ///< in the order of the layers that are the first of them
+    std::vector<std::size_t> of_layer; ///< its place among them
+
+    explicit AlikeLayers(Model const& model, model::Recomputation const& recompute = {}) {
+        for (std::int64_t layer = 0; layer < model.layers(); ++layer) {
+            Alike const one{model.kind_of(layer), recompute.of(static_cast<std::size_t>(layer))};
+            auto const found = std::find_if(alike.begin(), alike.end(), [&](Alike const& known) {
+                return known.kind == one.kind && known.recompute == one.recompute;
+            });
+            of_layer.push_back(static_cast<std::size_t>(found - alike.begin()));
+            if (found == alike.end()) alike.push_back(one);
+        }
+    }
+};
+
+/// What a stage of the pipeline is made of: layers [first, first + count), so many of each that are alike, and the
+/// ends.
 struct StageShape {
     std::int64_t first = 0, count = 0;
     std::vector<double> of_kind{};
@@ -72,32 +95,36 @@ struct StageShape {
 };
 
 /// The stages with so many layers each.
-inline std::vector<StageShape> stage_shapes(Model const& model, std::vector<std::int64_t> const& layers) {
+inline std::vector<StageShape> stage_shapes(Model const& model, std::vector<std::int64_t> const& layers,
+                                            model::Recomputation const& recompute = {}) {
+    AlikeLayers const kinds(model, recompute);
     std::vector<StageShape> shapes;
     std::int64_t first = 0;
     for (std::size_t stage = 0; stage < layers.size(); ++stage) {
         auto& shape = shapes.emplace_back();
-        shape = {first, layers[stage], std::vector<double>(model.kinds()), stage == 0, stage + 1 == layers.size()};
-        for (std::int64_t i = 0; i < shape.count; ++i) ++shape.of_kind[model.kind_of(first++)];
+        shape = {first, layers[stage], std::vector<double>(kinds.alike.size()), stage == 0, stage + 1 == layers.size()};
+        for (std::int64_t i = 0; i < shape.count; ++i)
+            ++shape.of_kind[kinds.of_layer[static_cast<std::size_t>(first++)]];
     }
     return shapes;
 }
 /// Layers of each stage: as many for each where they divide; else the first stages, which have no head, one more.
-inline std::vector<StageShape> stage_shapes(Model const& model, std::int64_t stages) {
+inline std::vector<StageShape> stage_shapes(Model const& model, std::int64_t stages,
+                                            model::Recomputation const& recompute = {}) {
     if (stages > model.layers())
         throw std::invalid_argument(std::to_string(stages) + " stages of the pipeline are more than the " +
                                     std::to_string(model.layers()) + " layers");
     std::vector<std::int64_t> layers;
     for (std::int64_t stage = 0; stage < stages; ++stage)
         layers.push_back(model.layers() / stages + (stage < model.layers() % stages ? 1 : 0));
-    return stage_shapes(model, layers);
+    return stage_shapes(model, layers, recompute);
 }
 
-/// What the ranks of a step send besides micro-batches: gradients are reduced over the axes over which they are
-/// partial, and what is sharded is gathered. Bytes of a rank.
+/// What a rank sends in a step to synchronise gradients and parameters, in bytes: gradients are reduced over the axes
+/// over which they are partial, and shards are gathered.
 struct Synchronisation {
     PerAxis reduce, gather;
-    double near_reduce = 0, near_gather = 0; ///< of hybrid ZeRO, among the neighbours along dp
+    double near_reduce = 0, near_gather = 0; ///< of hybrid ZeRO or local steps, among the neighbours along dp
 
     void add(Synchronisation const& other, double times = 1) {
         reduce.add(other.reduce, times);
@@ -107,45 +134,47 @@ struct Synchronisation {
     }
 };
 
-/// Adds what a bucket sends in a step. An all-reduce is a reduce-scatter and the gather back, of gradients; copies of a
-/// shard (of hybrid ZeRO, and of a tied embedding) are reduced whole, once.
+/// Adds what brings the whole matrices of a bucket together, and their updates back (zero/matrices.hpp).
+inline void add_matrix_cost(Cost& gather, Cost& reduce, Bucket const& bucket, Configuration const& c,
+                            std::span<MeshAxisValue const> mesh) {
+    if (bucket.matrices.empty()) return;
+    double const whole = accumulator_size(c.element) * bucket.elements;
+    add_scatter_cost(gather, mesh, bucket.axes.shards, whole);
+    add_scatter_cost(reduce, mesh, bucket.axes.shards, whole);
+    add_scatter_cost(reduce, mesh, bucket.axes.copied, 2 * whole / bucket.shards);
+    for (auto const* const parameter : bucket.matrices) {
+        auto const& sent = parameter->matrices.sent;
+        for (std::size_t i = 0; i < sent.axes.size(); ++i) gather.add(sent.axes[i], sent.bytes[i]);
+    }
+}
+
+/// Adds what a bucket sends in a step. An all-reduce, of copies of a shard (all of ZeRO-0, hybrid ZeRO, a tied
+/// embedding), is a reduce-scatter and the gather back.
 /// @param passes of micro-batches through the stage
 inline void add_synchronisation(Synchronisation& sum, Bucket const& bucket, Configuration const& c,
                                 std::span<MeshAxisValue const> mesh, double passes) {
-    double const gradient = accumulator_size(c.element) * bucket.elements;
+    double const gradient = compact_size(c.precision.reduce, c.element) * bucket.elements;
+    double const parameters = accumulator_size(c.element) * bucket.elements;
     double const values = size_of(c.element) * bucket.elements;
+    auto const& axes = bucket.axes;
     Cost reduce, gather;
-    if (c.zero == 0) {
-        add_scatter_cost(reduce, mesh, bucket.like->gradient, 2 * gradient);
+    if (c.sharding.reduces_each_micro_batch()) {
+        add_scatter_cost(reduce, mesh, axes.in_step, passes * gradient);
+        add_scatter_cost(reduce, mesh, axes.at_end, gradient / bucket.shards_in_step);
     } else {
-        // Sharded during the step, at its end alone, and not at all.
-        AxisNames in_step, at_end, copied, sharded;
-        for (auto const axis : bucket.like->gradient) {
-            bool const is_hybrid = axis == dp::name && c.zero_ranks > 0;
-            auto const own = is_hybrid ? std::string_view(inner<dp>::name) : axis;
-            if (is_hybrid) copied.push(outer<dp>::name);
-            if (axis.starts_with("ends")) {
-                copied.push(own);
-                continue;
-            }
-            sharded.push(own);
-            (whole_axis_name(axis) == pp::name ? at_end : in_step).push(own);
-        }
-        if (c.reduces_each_micro_batch()) {
-            add_scatter_cost(reduce, mesh, in_step, passes * gradient);
-            add_scatter_cost(reduce, mesh, at_end, gradient / bucket.parts);
-        } else {
-            add_scatter_cost(reduce, mesh, sharded, gradient);
-        }
-        add_scatter_cost(reduce, mesh, copied, 2 * gradient / bucket.shards);
-        if (c.zero >= 3) {
-            double const times = c.zero_keeps ? std::min(1.0, bucket.acquired) : passes * bucket.acquired;
-            add_scatter_cost(gather, mesh, in_step, times * values);
-            add_scatter_cost(gather, mesh, at_end, values / bucket.parts);
-        } else {
-            add_scatter_cost(gather, mesh, sharded, values);
-        }
+        add_scatter_cost(reduce, mesh, axes.shards, gradient);
     }
+    add_scatter_cost(reduce, mesh, axes.copied, 2 * gradient / bucket.shards);
+    if (c.local.is_on()) // the average of the parameters, as accumulators
+        add_scatter_cost(reduce, mesh, c.local.apart(), 2 * parameters / bucket.shards / c.local.steps);
+    if (c.sharding.shards_parameters()) {
+        double const times = c.sharding.keeps_parameters ? std::min(1.0, bucket.acquired) : passes * bucket.acquired;
+        add_scatter_cost(gather, mesh, axes.in_step, times * values);
+        add_scatter_cost(gather, mesh, axes.at_end, values / bucket.shards_in_step);
+    } else {
+        add_scatter_cost(gather, mesh, axes.shards, values);
+    }
+    add_matrix_cost(gather, reduce, bucket, c, mesh);
     auto const split = [](Cost const& cost, PerAxis& far, double& near) {
         for (std::size_t i = 0; i < cost.axes.size(); ++i)
             (cost.axes[i] == inner<dp>::name ? near : far[cost.axes[i]]) += cost.bytes[i];
@@ -178,6 +207,7 @@ using PassTraffic = std::array<Traffic, traffic_axes>;
 /// A part of the model on a mesh.
 struct MeshPart {
     PartSums const* sums = nullptr;
+    PartMemory memory{};                ///< `saved` is 0 where activations are offloaded
     std::array<PassTraffic, 3> traffic; ///< forward, backward_data, backward_weight
     PerAxis sent;                       ///< bytes, for a micro-batch
     std::string_view shared{};          ///< a parameter that another part has already
@@ -230,9 +260,10 @@ class Account {
     /// @param nodes to which dispatch takes a token once each: dispatch_nodes()
     /// @param ends_meet where the first and the last stage are on one rank
     Account(Model const& model, Configuration const& c, int copies = 1, std::int64_t nodes = 1, bool ends_meet = false)
-        : model_(&model), c_(c), mesh_(mesh_of(c, model, copies, nodes, ends_meet)), accounts_(&model.parts(c, nodes)) {
+        : model_(&model), c_(c), nodes_(nodes), mesh_(mesh_of(c, model, copies, nodes, ends_meet)),
+          accounts_(&model.parts(c, nodes)), layers_(model, c.recompute) {
         parts_.push_back(on_mesh(accounts_->embedding));
-        for (auto const& block : accounts_->blocks) parts_.push_back(on_mesh(block));
+        for (auto const& [kind, recompute] : layers_.alike) parts_.push_back(block(kind, recompute));
         parts_.push_back(on_mesh(accounts_->head));
         // Tied, the table is there once for each rank that has an end.
         if (model.description().ties_embeddings && (c.pp == 1 || ends_meet))
@@ -247,8 +278,22 @@ class Account {
             if (stage.of_kind[kind] > 0) f(parts_[1 + kind], stage.of_kind[kind]);
         if (stage.is_last) f(parts_.back(), 1.0);
     }
+    /// Calls f(part) for each part of a stage, in the order of a forward pass.
+    template <class F>
+    void for_each_part(StageShape const& stage, F&& f) const {
+        if (stage.is_first) f(parts_.front());
+        for (std::int64_t layer = stage.first; layer < stage.first + stage.count; ++layer)
+            f(parts_[1 + layers_.of_layer[static_cast<std::size_t>(layer)]]);
+        if (stage.is_last) f(parts_.back());
+    }
     /// The embedding, a block of each kind, the head.
     [[nodiscard]] std::vector<MeshPart> const& parts() const { return parts_; }
+    /// A block of some kind of the model's that recomputes this.
+    [[nodiscard]] MeshPart block(std::size_t kind, model::BlockRecomputation const& recompute) const {
+        auto part = on_mesh(model_->parts(c_, nodes_, recompute).blocks[kind]);
+        if (c_.offload.activations) part.memory.saved = 0;
+        return part;
+    }
     /// The place of a part among them.
     [[nodiscard]] std::size_t index_of(MeshPart const& part) const {
         return static_cast<std::size_t>(&part - parts_.data());
@@ -256,38 +301,28 @@ class Account {
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
     /// Bytes of the residual stream of a micro-batch on a rank.
     [[nodiscard]] double stream() const { return accounts_->stream; }
-    /// The most that a pass needs beside what is saved. @param splits whether backward passes are split
-    [[nodiscard]] double workspace(bool splits) const {
-        double most = 0;
-        for (auto const& part : parts_)
-            most = std::max(most, splits ? part.sums->workspace_of_split : part.sums->workspace);
-        return most;
-    }
-
     /// The parameters of a stage in buckets.
     [[nodiscard]] std::vector<Bucket> buckets(StageShape const& stage) const {
-        Buckets buckets(c_);
-        auto const add = [&](MeshPart const& part) {
+        Buckets buckets(c_, mesh_);
+        for_each_part(stage, [&](MeshPart const& part) {
             buckets.begin_part();
-            part.for_each_parameter([&](ParameterAccount const& parameter) {
-                buckets.add(parameter, zero_shards(parameter.gradient, c_, mesh_),
-                            zero_shards(parameter.gradient, c_, mesh_, true));
-            });
-        };
-        if (stage.is_first) {
-            add(parts_.front());
+            part.for_each_parameter([&](ParameterAccount const& parameter) { buckets.add(parameter); });
+            if (&part != &parts_.front()) return;
             if (auto const* const table = parts_.back().shared_parameter()) buckets.use_again(*table);
-        }
-        for (std::int64_t i = stage.first; i < stage.first + stage.count; ++i) add(parts_[1 + model_->kind_of(i)]);
-        if (stage.is_last) add(parts_.back());
-        return buckets.padded(c_.zero);
+        });
+        return buckets.padded();
     }
     /// Numbers that every step reduces, 8 bytes each: the norm of the gradient, the loss, its auxiliary losses, and how
-    /// many targets are valid.
+    /// many targets are valid. Local steps do not change that ranks agree on them.
     [[nodiscard]] PerAxis numbers() const {
         PerAxis sent;
         Cost cost;
-        add_scatter_cost(cost, mesh_, AxisNames(dp::name, pp::name, ep::name, cp::name, tp::name), 2 * 8);
+        auto const all = AxisNames(dp::name, pp::name, ep::name, cp::name, tp::name);
+        add_scatter_cost(cost, mesh_, c_.local.together(all), 2 * 8);
+        if (c_.local.is_on()) { // the norm over the groups, and the targets of each
+            add_scatter_cost(cost, mesh_, c_.local.apart(), 2 * 8);
+            add_scatter_cost(cost, mesh_, c_.local.together(AxisNames(dp::name, ep::name, cp::name)), 2 * 8);
+        }
         add_scatter_cost(cost, mesh_, AxisNames(dp::name, pp::name, ep::name, cp::name), 2 * 8);
         add_scatter_cost(cost, mesh_, AxisNames(pp::name), 2 * 2 * 8);
         add_scatter_cost(cost, mesh_, AxisNames(dp::name, ep::name, cp::name), 2 * 8);
@@ -299,6 +334,7 @@ class Account {
     [[nodiscard]] MeshPart on_mesh(PartSums const& sums) const {
         MeshPart part;
         part.sums = &sums;
+        part.memory = sums.memory;
         auto const passes = part.passes();
         auto rows = model_->sent; // of a token
         double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(c_.cp);
@@ -311,8 +347,10 @@ class Account {
     }
     Model const* model_;
     Configuration c_;
+    std::int64_t nodes_;
     std::array<MeshAxisValue, 5> mesh_;
     Parts const* accounts_;
+    AlikeLayers layers_;
     std::vector<MeshPart> parts_;
 };
 

@@ -2,8 +2,14 @@
 // computed again.
 #pragma once
 
+#include <pentad/layout/local_steps.hpp>
 #include <pentad/layout/partition.hpp>
+#include <pentad/layout/zero_sharding.hpp>
 #include <pentad/mesh/axis.hpp>
+#include <pentad/model/offload.hpp>
+#include <pentad/model/optimizer.hpp>
+#include <pentad/model/precision.hpp>
+#include <pentad/model/recomputation.hpp>
 #include <pentad/planner/hardware.hpp>
 
 #include <array>
@@ -12,10 +18,6 @@
 #include <string_view>
 
 namespace pentad::planner {
-
-/// What a backward pass computes again. Selective: attention's scores, which our fused attention always does, and the
-/// activation inside the feed-forward block. Full: the whole layer, from its input.
-enum class Recompute { none, selective, full };
 
 using pentad::ContextStrategy;
 
@@ -27,17 +29,17 @@ struct Configuration {
     /// Outermost first: the last axis joins neighbours.
     std::array<std::string_view, 5> order = axis_order;
     std::int64_t seq = 0;
-    std::int64_t global_batch = 0;   ///< sequences in a step
-    std::int64_t micro_batch = 1;    ///< sequences of a micro-batch on a rank
-    int zero = 0;                    ///< 1: optimizer state sharded, 2: gradients too, 3: parameters too
-    std::int64_t zero_ranks = 0;     ///< hybrid sharding: along dp, over as many neighbours; 0: all
-    bool zero_keeps = false;         ///< 3: gathered parameters stay for the step, and are not gathered for each pass
-    bool zero_accumulates = false;   ///< 2 and 3: gradients are added up whole, and reduced once
-    bool releases_gradients = false; ///< weights are updated when their gradients are complete
+    std::int64_t global_batch = 0; ///< sequences in a step
+    std::int64_t micro_batch = 1;  ///< sequences of a micro-batch on a rank
+    ZeroSharding sharding{};
+    model::Optimizer optimizer{};
+    LocalSteps local{};
+    model::Precision precision{};
+    model::Offload offload{}; ///< of the optimizer's state and of activations, to files
     std::string schedule = "1f1b";
     std::int64_t chunks = 0;                ///< stages on each rank; 0: as few as the schedule is defined for
     std::int64_t bucket_elements = 1 << 22; ///< a bucket of weights is closed when it holds as many
-    Recompute recompute = Recompute::none;
+    model::Recomputation recompute{};       ///< automatic: what each rank needs to fit into the memory of its device
     bool sequence_parallel = false;
     ContextStrategy context = ContextStrategy::ring;
     bool zigzag = true; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
@@ -49,14 +51,12 @@ struct Configuration {
         return is("dp") ? dp : is("pp") ? pp : is("ep") ? ep : is("cp") ? cp : tp;
     }
     [[nodiscard]] std::int64_t micro_batches() const { return global_batch / (dp * ep * micro_batch); }
-    /// Whether gradients are reduced after each micro-batch.
-    [[nodiscard]] bool reduces_each_micro_batch() const { return zero >= 2 && !zero_accumulates; }
-    /// Whether gradients have memory only from the first addition on.
-    [[nodiscard]] bool has_passing_gradients() const { return zero >= 2 || releases_gradients; }
     /// Whether no gradient is kept from one micro-batch to the next.
     [[nodiscard]] bool keeps_no_gradients() const {
-        return has_passing_gradients() && !reduces_each_micro_batch() && micro_batches() == 1;
+        return sharding.has_temporary_gradients() && !sharding.reduces_each_micro_batch() && micro_batches() == 1;
     }
+    /// Whether there are groups that train apart.
+    [[nodiscard]] bool averages_groups() const { return local.is_on() && dp > local.ranks; }
     [[nodiscard]] double tokens() const { return static_cast<double>(global_batch * seq); }
 };
 

@@ -4,8 +4,10 @@
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/account.hpp>
+#include <pentad/planner/automatic_recomputation.hpp>
 #include <pentad/planner/detail/rates.hpp>
 #include <pentad/planner/pipelines.hpp>
+#include <pentad/planner/stage_times.hpp>
 
 #include <algorithm>
 #include <array>
@@ -14,27 +16,10 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace pentad::planner {
-
-/// Where the time of the slowest rank goes, in seconds of a step.
-struct Shares {
-    double matrix = 0, attention = 0, vector = 0;
-    PerAxis communication;      ///< of the micro-batches
-    double launches = 0;        ///< the device waits for the host
-    double bubble = 0;          ///< it waits for other stages
-    double synchronisation = 0; ///< of gradients and parameters, where nothing hides it
-    double optimizer = 0;
-
-    void add(Shares const& other, double times) {
-        matrix += times * other.matrix;
-        attention += times * other.attention;
-        vector += times * other.vector;
-        communication.add(other.communication, times);
-        launches += times * other.launches;
-    }
-};
 
 struct Estimate {
     double step_s = 0;
@@ -47,6 +32,8 @@ struct Estimate {
     PerAxis bytes;    ///< sent by all ranks in a step
     double flops = 0; ///< of products, by all ranks in a step, with what is recomputed
     Shares shares;
+    /// What automatic recomputation comes to on this machine; else that of the configuration.
+    model::Recomputation recompute;
 };
 
 /// FLOPs that a model needs for a token, forward and backward, without what is recomputed.
@@ -70,108 +57,56 @@ inline ModelFlops model_flops_per_token(Model model, std::int64_t seq) {
 
 namespace detail {
 
-/// Seconds of one pass of a micro-batch through a stage.
-struct PassTime {
-    double device = 0, launches = 0;
-    [[nodiscard]] double seconds() const { return std::max(device, launches); }
-    void add(PassTime const& other, double times) {
-        device += times * other.device;
-        launches += times * other.launches;
-    }
-};
-
-struct StageTime {
-    PassTime forward, backward_data, backward_weight;
-    Shares shares; ///< of all three
-
-    [[nodiscard]] double seconds() const {
-        return forward.seconds() + backward_data.seconds() + backward_weight.seconds();
-    }
-};
-
-/// Operations of data loading and of the loss that are started for each micro-batch besides those of the layers.
-inline constexpr double operations_of_micro_batch = 20;
-
-/// What a micro-batch takes in a part of the model.
-inline StageTime part_time(MeshPart const& part, Rates const& rates) {
-    StageTime time;
-    auto const passes = part.passes();
-    std::array<PassTime*, 3> const times{&time.forward, &time.backward_data, &time.backward_weight};
-    for (std::size_t i = 0; i < passes.size(); ++i) {
-        auto const& pass = *passes[i];
-        double const matrix = rates.products(pass.product_flops, pass.product_bytes);
-        double const attention =
-            rates.attention(pass.attention_flops + pass.scan_flops, pass.attention_bytes + pass.scan_bytes);
-        double const vector = rates.passes(pass.pass_bytes);
-        time.shares.matrix += matrix;
-        time.shares.attention += attention;
-        time.shares.vector += vector;
-        double sent = 0;
-        for (std::size_t axis = 0; axis < traffic_axes; ++axis) {
-            auto const& traffic = part.traffic[i][axis];
-            if (traffic.waits == 0) continue;
-            double const seconds = rates.exchanges(traffic_axis(axis), traffic);
-            time.shares.communication[traffic_axis(axis)] += seconds;
-            sent += seconds;
-        }
-        *times[i] = {matrix + attention + vector + sent, rates.launches(pass.operations)};
-    }
-    return time;
-}
-
-/// Times stages put together from parts.
-class StageTimes {
-  public:
-    StageTimes(Account const& account, Rates const& rates) : account_(&account) {
-        for (auto const& part : account.parts()) parts_.push_back(part_time(part, rates));
-        overhead_ = rates.launches(operations_of_micro_batch) / 2;
-    }
-    [[nodiscard]] StageTime of(StageShape const& stage) const {
-        StageTime time;
-        account_->for_each_kind(stage, [&](MeshPart const& part, double count) {
-            auto const& one = parts_[account_->index_of(part)];
-            time.forward.add(one.forward, count);
-            time.backward_data.add(one.backward_data, count);
-            time.backward_weight.add(one.backward_weight, count);
-            time.shares.add(one.shares, count);
-        });
-        time.forward.launches += overhead_;
-        time.backward_data.launches += overhead_;
-        time.shares.launches =
-            time.seconds() - time.forward.device - time.backward_data.device - time.backward_weight.device;
-        return time;
-    }
-
-  private:
-    Account const* account_;
-    std::vector<StageTime> parts_;
-    double overhead_ = 0;
-};
-
 /// How often gradients are reduced, and parameters gathered, in a step.
 inline double reductions(Configuration const& c) {
-    return c.reduces_each_micro_batch() ? static_cast<double>(c.micro_batches()) : 1;
+    return c.sharding.reduces_each_micro_batch() ? static_cast<double>(c.micro_batches()) : 1;
 }
 inline double gathers(Configuration const& c) {
-    return c.zero == 0 ? 0 : c.zero < 3 || c.zero_keeps ? 1 : 2 * static_cast<double>(c.micro_batches());
+    return c.sharding.stage == 0                                 ? 0
+           : c.sharding.stage < 3 || c.sharding.keeps_parameters ? 1
+                                                                 : 2 * static_cast<double>(c.micro_batches());
 }
 
 /// Seconds of a step that the synchronisation of a rank takes.
 inline double synchronise(Synchronisation const& sum, Configuration const& c, Rates const& rates) {
     double seconds = 0;
-    for (auto const axis : axis_order) {
-        double const rounds = static_cast<double>(c.extent(axis) - 1);
-        seconds += rates.collective(axis, sum.reduce[axis], reductions(c) * (c.zero == 0 ? 2 : 1) * rounds) +
-                   rates.collective(axis, sum.gather[axis], gathers(c) * rounds);
+    for (std::size_t axis = 0; axis < axis_order.size(); ++axis) {
+        double const rounds = static_cast<double>(c.extent(axis_order[axis]) - 1);
+        seconds +=
+            rates.collective(axis, sum.reduce.of[axis], reductions(c) * (c.sharding.stage == 0 ? 2 : 1) * rounds) +
+            rates.collective(axis, sum.gather.of[axis], gathers(c) * rounds);
     }
-    if (c.zero_ranks > 0)
-        seconds += rates.near_collective(dp::name, c.zero_ranks, sum.near_reduce + sum.near_gather,
-                                         (reductions(c) + gathers(c)) * static_cast<double>(c.zero_ranks - 1));
+    if (int const near = c.local.is_on() ? c.local.ranks : c.sharding.ranks; near > 0)
+        seconds += rates.near_collective(dp::name, near, sum.near_reduce + sum.near_gather,
+                                         (reductions(c) + gathers(c)) * static_cast<double>(near - 1));
     return seconds * (1 - rates.hardware().overlap);
 }
 /// The norm of the gradients, then the update reads and writes everything.
 inline double update(Memory const& memory, Hardware const& hardware) {
-    return (2 * memory.gradients + 2 * memory.optimizer + memory.weights) / hardware.memory_bandwidth;
+    double const state = memory.offloaded > 0 ? memory.offloaded : memory.optimizer; // what files take is not known
+    return (2 * memory.gradients + 2 * state + memory.weights) / hardware.memory_bandwidth;
+}
+/// Products of an optimizer that works on whole matrices.
+struct MatrixWork {
+    double flops = 0;   ///< of a rank in the mean
+    double busiest = 0; ///< of the rank that works longest
+};
+/// Of a bucket, whose matrices are dealt out as zero/ does.
+inline MatrixWork matrix_work(Bucket const& bucket, Configuration const& c) {
+    MatrixWork result;
+    auto const* const muon = std::get_if<model::Muon>(&c.optimizer);
+    if (muon == nullptr || bucket.matrices.empty()) return result;
+    std::vector<double> work;
+    for (auto const* const parameter : bucket.matrices)
+        work.insert(work.end(), parameter->matrices.count,
+                    model::newton_schulz_flops(parameter->matrices.shape, muon->iterations));
+    auto const ranks = static_cast<std::size_t>(bucket.workers);
+    auto const rank_of = model::deal(work, ranks);
+    std::vector<double> load(ranks, 0);
+    for (std::size_t i = 0; i < work.size(); ++i) load[rank_of[i]] += work[i];
+    result.busiest = *std::max_element(load.begin(), load.end());
+    for (double const one : load) result.flops += one / bucket.workers;
+    return result;
 }
 
 inline pipeline::Time nanoseconds(double seconds) { return static_cast<pipeline::Time>(std::llround(seconds * 1e9)); }
@@ -197,8 +132,12 @@ inline std::string misfit(Model const& model, Configuration const& c) {
     if (c.ep > 1 && model.experts() == nullptr)
         return "ep = " + number(c.ep) + " for a model without experts: make dp larger instead";
     if (auto const& why = model.why_not(c); !why.empty()) return why;
-    if (c.zero_ranks > 0 && c.dp % c.zero_ranks != 0)
-        return indivisible("dp", c.dp, "the ranks of hybrid ZeRO", c.zero_ranks);
+    if (auto const why = c.sharding.refusal(); !why.empty()) return why;
+    if (c.recompute.every < 1) return "every 0th block cannot be recomputed";
+    if (c.sharding.ranks > 0 && c.dp % c.sharding.ranks != 0)
+        return indivisible("dp", c.dp, "the ranks of hybrid ZeRO", c.sharding.ranks);
+    if (c.local.is_on() && c.dp % c.local.ranks != 0)
+        return indivisible("dp", c.dp, "the ranks that share every step", c.local.ranks);
     auto const* generator = pipeline::find_generator(c.schedule);
     auto const stages =
         c.pp * (c.chunks == 0 && generator != nullptr ? generator->least_chunks : std::max<std::int64_t>(c.chunks, 1));
@@ -208,6 +147,8 @@ inline std::string misfit(Model const& model, Configuration const& c) {
                                              .micro_batches = static_cast<int>(c.micro_batches()),
                                              .chunks = static_cast<int>(c.chunks)};
     if (auto const why = pipeline::undefined(c.schedule, options); !why.empty()) return "schedule " + why;
+    if (c.sharding.releases_gradients && generator->reduces_later)
+        return "schedule " + c.schedule + " reduces gradients at times of its own: they cannot be released";
     return {};
 }
 
@@ -223,8 +164,8 @@ inline pipeline::Costs costs_of(Account const& account, std::vector<StageShape> 
     for (std::size_t stage = 0; stage < shapes.size(); ++stage) {
         double saved = 0, left = 0;
         account.for_each_kind(shapes[stage], [&](MeshPart const& part, double count) {
-            saved += count * part.sums->saved;
-            left += count * part.sums->left;
+            saved += count * part.memory.saved;
+            left += count * part.memory.left;
         });
         costs.stages.push_back({.forward = nanoseconds(times[stage].forward.seconds()),
                                 .backward_data = nanoseconds(times[stage].backward_data.seconds()),
@@ -243,7 +184,9 @@ struct RankAccount {
     Memory memory; ///< of weights, gradients and optimizer state
     Synchronisation synchronisation;
     PerAxis sent;
-    double flops = 0; ///< of products
+    double flops = 0;         ///< of products
+    double update_flops = 0;  ///< of the optimizer's products, on the busiest of the ranks that share them
+    double update_memory = 0; ///< what updates need beside weights, gradients and optimizer state
 };
 
 inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Account const& account,
@@ -265,6 +208,9 @@ inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Acco
         for (auto const& bucket : held.emplace_back(account.buckets(shapes[at]))) {
             add_bucket(sum.memory, bucket, c);
             add_synchronisation(sum.synchronisation, bucket, c, account.mesh(), passes);
+            auto const work = matrix_work(bucket, c);
+            sum.flops += work.flops;
+            sum.update_flops += work.busiest;
         }
         for (auto const& placement : schedule.placements)
             for (int const peer : {stage - 1, stage + 1})
@@ -272,7 +218,8 @@ inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Acco
                     placement[static_cast<std::size_t>(peer)] != rank)
                     sum.sent[pp::name] += activation * passes;
     }
-    add_passing(sum.memory, held, c);
+    add_temporary(sum.memory, held, c);
+    sum.update_memory = update_workspace(held, c);
     sum.sent.add(sum.synchronisation.reduce);
     sum.sent.add(sum.synchronisation.gather);
     sum.sent[dp::name] += sum.synchronisation.near_reduce + sum.synchronisation.near_gather;
@@ -285,11 +232,16 @@ inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Acco
 /// @throws std::invalid_argument with misfit()'s reason
 inline Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c, Pipelines& pipelines) {
     if (auto const why = misfit(model, c); !why.empty()) throw std::invalid_argument(why);
+    if (c.recompute.kind == model::Recomputation::Kind::automatic) {
+        auto planned = c;
+        planned.recompute = automatic_recomputation(model, hardware, c, pipelines).recompute;
+        return estimate(model, hardware, planned, pipelines);
+    }
     auto const& schedule = pipelines.schedule(c);
     Account const account(model, c, static_cast<int>(schedule.placements.size()),
                           dispatch_nodes(model, c, hardware.devices_per_node), pipeline::ends_meet(schedule));
     Rates const rates(hardware, c);
-    auto const shapes = stage_shapes(model, schedule.stages());
+    auto const shapes = stage_shapes(model, schedule.stages(), c.recompute);
     detail::StageTimes const stage_times(account, rates);
     std::vector<detail::StageTime> times;
     for (auto const& shape : shapes) times.push_back(stage_times.of(shape));
@@ -297,14 +249,17 @@ inline Estimate estimate(Model const& model, Hardware const& hardware, Configura
     auto const run = pipelines.run(c, detail::costs_of(account, shapes, times, rates, c, activation), hardware.sharing);
 
     Estimate result;
+    result.recompute = c.recompute;
     double slowest = -1, end = 0;
-    double const workspace = account.workspace(splits_backward(schedule));
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
         auto sum = detail::account_of(rank, schedule, account, shapes, times, c, activation);
         sum.memory.activations = static_cast<double>(run.simulation.ranks[static_cast<std::size_t>(rank)].peak_memory);
-        sum.memory.workspace = workspace;
+        sum.memory.workspace =
+            workspace_of(account, schedule, shapes, rank, pipelines.held(c)[static_cast<std::size_t>(rank)],
+                         sum.memory.activations, sum.update_memory, updates_between_passes(schedule, c));
+        sum.memory.activations += activation_window(account, schedule, shapes, rank, c);
         sum.shares.synchronisation = detail::synchronise(sum.synchronisation, c, rates);
-        sum.shares.optimizer = detail::update(sum.memory, hardware);
+        sum.shares.optimizer = detail::update(sum.memory, hardware) + rates.accumulator_products(sum.update_flops);
         end = std::max(end, sum.shares.synchronisation + sum.shares.optimizer);
         if (sum.seconds > slowest) {
             slowest = sum.seconds;

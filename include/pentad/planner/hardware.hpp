@@ -1,6 +1,9 @@
 // What a machine can do, in numbers: each preset says where they come from.
 #pragma once
 
+#include <pentad/layout/compact.hpp>
+
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,6 +17,12 @@ enum class Element { f64, f32, bf16 };
     return element == Element::f64 ? 8 : element == Element::f32 ? 4 : 2;
 }
 [[nodiscard]] constexpr double accumulator_size(Element element) { return element == Element::f64 ? 8 : 4; }
+/// Bytes of an element that is kept or sent in fewer bits than accumulators; fp8: with its part of a scale.
+[[nodiscard]] constexpr double compact_size(Compact compact, Element element) {
+    constexpr std::size_t many = std::size_t{1} << 20;
+    return static_cast<double>(compact_bytes(compact, many, static_cast<std::size_t>(accumulator_size(element)))) /
+           many;
+}
 
 /// How the devices of a tier are joined.
 enum class Topology {

@@ -28,7 +28,7 @@ struct PartShape {
     std::int64_t nodes = 1; ///< that the ranks of ep lie on, where dispatch goes by node
     std::int64_t micro_batch = 1, seq = 1;
     bool sequence_parallel = false, zigzag = true;
-    Recompute recompute = Recompute::none;
+    model::BlockRecomputation recompute{}; ///< of each block. With any, blocks alone are run
     ContextStrategy context = ContextStrategy::ring;
     Element element = Element::bf16;
     double imbalance = 1; ///< of experts: rows of the fullest rank over the mean
@@ -53,7 +53,9 @@ struct SentRowsOfToken {
 class Model {
   public:
     /// Runs the parts of the model dry. @throws std::invalid_argument where they cannot be laid out so
-    using DryRunner = std::function<PartAccounts(PartShape const&)>;
+    /// @param has_matrices whether the parameters' matrices are accounted for, which takes a dry run of its own for
+    /// each
+    using DryRunner = std::function<PartAccounts(PartShape const&, bool has_matrices)>;
 
     std::string name = {};
     double imbalance = 1; ///< of experts: rows of the fullest rank over the mean
@@ -79,16 +81,19 @@ class Model {
     [[nodiscard]] model::Experts const* experts() const { return known_->description.first<model::Experts>(); }
 
     /// The parts, run dry once for each shape. @throws std::invalid_argument where they cannot be laid out so
-    [[nodiscard]] Parts const& parts(Configuration const& c, std::int64_t nodes) const {
-        auto const& entry = look_up(shape(c, nodes));
+    /// @param recompute of each block; with any, there are blocks alone
+    [[nodiscard]] Parts const& parts(Configuration const& c, std::int64_t nodes,
+                                     model::BlockRecomputation const& recompute = {}) const {
+        auto const& entry = look_up(shape(c, nodes, recompute));
         if (!entry.why_not.empty()) throw std::invalid_argument(entry.why_not);
         return entry.parts;
     }
     /// Why they cannot be laid out so; empty where they can.
     [[nodiscard]] std::string const& why_not(Configuration const& c) const { return look_up(shape(c, 1)).why_not; }
     /// All that was recorded. @throws std::invalid_argument where they cannot be laid out so
-    [[nodiscard]] PartAccounts accounts(Configuration const& c, std::int64_t nodes) const {
-        return known_->runner(shape(c, nodes));
+    [[nodiscard]] PartAccounts accounts(Configuration const& c, std::int64_t nodes,
+                                        model::BlockRecomputation const& recompute = {}) const {
+        return known_->runner(shape(c, nodes, recompute), false);
     }
 
   private:
@@ -108,7 +113,8 @@ class Model {
         std::map<std::tuple<std::int64_t, std::int64_t, bool, Element>, std::vector<ParameterList>> parameters;
     };
 
-    [[nodiscard]] PartShape shape(Configuration const& c, std::int64_t nodes) const {
+    [[nodiscard]] PartShape shape(Configuration const& c, std::int64_t nodes,
+                                  model::BlockRecomputation const& recompute = {}) const {
         return {.ep = c.ep,
                 .cp = c.cp,
                 .tp = c.tp,
@@ -117,7 +123,7 @@ class Model {
                 .seq = c.seq,
                 .sequence_parallel = c.sequence_parallel,
                 .zigzag = c.zigzag,
-                .recompute = c.recompute,
+                .recompute = recompute,
                 .context = c.context,
                 .element = c.element,
                 .imbalance = imbalance};
@@ -125,18 +131,26 @@ class Model {
     [[nodiscard]] Entry const& look_up(PartShape const& shape) const {
         auto const [at, is_new] = known_->entries.try_emplace(shape);
         if (is_new) try {
-                auto const accounts = known_->runner(shape);
-                auto& parts = at->second.parts;
-                parts = {sums_of(accounts.embedding), sums_of(accounts.head), {}, accounts.stream};
-                for (auto const& block : accounts.blocks) parts.blocks.push_back(sums_of(block));
+                bool const has_ends = shape.recompute.is_none();
                 auto& lists = known_->parameters[{shape.ep, shape.tp, shape.sequence_parallel, shape.element}];
+                auto const accounts = known_->runner(shape, has_ends && lists.empty());
+                auto& parts = at->second.parts;
+                if (has_ends) parts = {sums_of(accounts.embedding), sums_of(accounts.head), {}, accounts.stream};
+                for (auto const& block : accounts.blocks) parts.blocks.push_back(sums_of(block));
+                if (!has_ends && lists.empty()) {
+                    auto plain = shape;
+                    plain.recompute = {};
+                    (void)look_up(plain); // entries stay where they are
+                }
                 auto const keep = [&](std::size_t i, PartSums& part, PartAccount const& account) {
                     if (i == lists.size())
                         lists.push_back(std::make_shared<std::vector<ParameterAccount> const>(account.parameters));
                     part.parameters = lists[i];
                 };
-                keep(0, parts.embedding, accounts.embedding);
-                keep(1, parts.head, accounts.head);
+                if (has_ends) {
+                    keep(0, parts.embedding, accounts.embedding);
+                    keep(1, parts.head, accounts.head);
+                }
                 for (std::size_t i = 0; i < parts.blocks.size(); ++i) keep(2 + i, parts.blocks[i], accounts.blocks[i]);
             } catch (std::invalid_argument const& error) {
                 at->second.why_not = error.what();

@@ -3,14 +3,26 @@
 // it keeps between the passes.
 #pragma once
 
+#include <pentad/layout/cost.hpp>
 #include <pentad/layout/layout.hpp>
+#include <pentad/model/optimizer.hpp>
 #include <pentad/observe/dry_run.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace pentad::planner {
+
+/// The matrices that a parameter is made of, and what it takes to work on them whole (zero/matrices.hpp).
+struct MatrixAccount {
+    std::size_t count = 0; ///< of this rank, whole or a shard of each; 0: the parameter is none
+    model::MatrixShape shape{};
+    AxisNames axes{};     ///< those that shard rows or columns
+    Cost sent{};          ///< bytes that bring the matrices together along these axes, and the results back
+    double workspace = 0; ///< bytes, beside the shards
+};
 
 /// A parameter as a rank holds it.
 struct ParameterAccount {
@@ -19,6 +31,7 @@ struct ParameterAccount {
     AxisNames sharded, gradient; ///< the axes that shard it; those over which its gradient is partial
     int unit = 0;                ///< of the part: parameters that are needed together
     int acquired = 0;            ///< times that a micro-batch needs its values
+    MatrixAccount matrices{};
 };
 
 /// One pass of a micro-batch.

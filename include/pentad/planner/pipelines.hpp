@@ -6,6 +6,7 @@
 #include <pentad/pipeline/simulator.hpp>
 #include <pentad/pipeline/validator.hpp>
 #include <pentad/planner/configuration.hpp>
+#include <pentad/planner/held_moments.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -70,15 +71,11 @@ class Pipelines {
         return run;
     }
 
-    /// How many micro-batches' parts each rank of the pipeline holds at once, on all its stages.
-    std::vector<std::int64_t> const& in_flight(Configuration const& c) {
+    /// The moments at which each rank of the pipeline holds most; they have no room yet.
+    std::vector<std::vector<HeldMoment>> const& held(Configuration const& c) {
         auto const key = std::tuple(c.schedule, c.pp, c.chunks, shown(c, 3));
-        auto found = in_flight_.find(key);
-        if (found == in_flight_.end()) {
-            std::vector<std::int64_t> peaks;
-            for (auto const& rank : pipeline::simulate_proven(schedule(c)).ranks) peaks.push_back(rank.peak_memory);
-            found = in_flight_.emplace(key, std::move(peaks)).first;
-        }
+        auto found = held_.find(key);
+        if (found == held_.end()) found = held_.emplace(key, held_moments(schedule(c))).first;
         return found->second;
     }
 
@@ -93,7 +90,7 @@ class Pipelines {
     using Key = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>;
 
     std::map<Key, pipeline::Schedule> made_;
-    std::map<Key, std::vector<std::int64_t>> in_flight_;
+    std::map<Key, std::vector<std::vector<HeldMoment>>> held_;
 };
 
 } // namespace pentad::planner

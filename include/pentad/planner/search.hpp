@@ -1,5 +1,5 @@
 // The search for the best configurations of a model on a machine: all meshes, orders of
-// their axes, micro-batches, schedules, stages of ZeRO, recomputation and sequence parallelism. Branch and bound: a
+// their axes, micro-batches, schedules, shardings of ZeRO, recomputation and sequence parallelism. Branch and bound: a
 // configuration is timed only where bounds of its time and memory leave it a chance, so that what is found is what
 // timing all of them would find.
 #pragma once
@@ -31,7 +31,13 @@ struct Request {
     std::optional<std::int64_t> dp{}, pp{}, ep{}, cp{}, tp{}, micro_batch{}, micro_batches{}, chunks{};
     bool zigzag = true; ///< where cp shares out the sequence
     std::optional<int> zero{};
-    std::optional<Recompute> recompute{};
+    std::optional<std::int64_t> zero_ranks{}; ///< of hybrid ZeRO; 0: all
+    std::optional<bool> zero_keep{}, zero_accumulate{};
+    bool gradient_release = false;
+    pentad::model::Optimizer optimizer{};
+    pentad::model::Precision precision{};
+    pentad::model::Offload offload{};
+    std::optional<model::Recomputation> recompute{}; ///< none: none, selective, full and automatic are tried
     std::optional<bool> sequence_parallel{};
     bool wants_front = true; ///< costs time: slower configurations are looked at for their memory
 };
@@ -54,8 +60,9 @@ namespace detail {
 /// What decides between configurations that are as fast: less memory, then the simpler one.
 inline auto rank_of(Candidate const& x) {
     auto const& c = x.configuration;
-    return std::tuple(x.estimate.step_s, x.estimate.memory_peak, c.zero, static_cast<int>(c.recompute), c.tp, c.cp,
-                      c.pp, c.ep, c.chunks, c.micro_batch, c.zero_ranks, c.sequence_parallel);
+    return std::tuple(x.estimate.step_s, x.estimate.memory_peak, c.sharding.stage, static_cast<int>(c.recompute.kind),
+                      c.tp, c.cp, c.pp, c.ep, c.chunks, c.micro_batch, c.sharding.ranks, c.sharding.keeps_parameters,
+                      c.sharding.accumulates_gradients, c.sequence_parallel);
 }
 
 /// Calls f(configuration) for every mesh of all devices, cut into micro-batches, that can run.
@@ -76,6 +83,9 @@ void for_each_mesh(Request const& request, F&& f) {
     c.seq = request.seq;
     c.global_batch = request.global_batch;
     c.element = request.element;
+    c.optimizer = request.optimizer;
+    c.precision = request.precision;
+    c.offload = request.offload;
     c.zigzag = request.zigzag;
     auto const n = request.hardware.devices;
     for (auto const tp : divisors(n)) {
@@ -135,8 +145,32 @@ inline std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request c
             auto tried = c;
             tried.schedule = name;
             tried.chunks = chunks;
+            tried.sharding.releases_gradients = request.gradient_release;
             if (misfit(request.model, tried).empty()) found.emplace_back(name, chunks);
         }
+    }
+    return found;
+}
+
+/// The ways to shard over all ranks that differ on a mesh.
+inline std::vector<ZeroSharding> shardings_for(Request const& request, Configuration const& c) {
+    std::vector<ZeroSharding> found;
+    for (int stage = 0; stage <= 3; ++stage) {
+        if (request.zero ? *request.zero != stage : stage > 0 && c.dp * c.ep * c.cp == 1) continue;
+        for (bool const keeps : {false, true})
+            for (bool const accumulates : {false, true}) {
+                // Of a single micro-batch there is nothing to accumulate. Stage 2 that accumulates is stage 1, and
+                // stage 3 that keeps and accumulates sends as much and holds more.
+                bool const is_tried = !accumulates || request.zero_accumulate ||
+                                      (c.micro_batches() > 1 && (request.zero == stage || (stage == 3 && !keeps)));
+                ZeroSharding const sharding{.stage = stage,
+                                            .keeps_parameters = keeps,
+                                            .accumulates_gradients = accumulates,
+                                            .releases_gradients = request.gradient_release};
+                if (is_tried && request.zero_keep.value_or(keeps) == keeps &&
+                    request.zero_accumulate.value_or(accumulates) == accumulates && sharding.refusal().empty())
+                    found.push_back(sharding);
+            }
     }
     return found;
 }
@@ -225,7 +259,7 @@ void for_each_configuration(Request const& request, Pipelines& pipelines, May&& 
         for (bool const sequence_parallel : {true, false}) {
             auto c = mesh;
             c.sequence_parallel = sequence_parallel;
-            c.recompute = request.recompute.value_or(Recompute::none);
+            c.recompute = request.recompute.value_or(model::Recomputation{});
             bool const wanted = mesh.tp == 1
                                     ? !sequence_parallel
                                     : request.sequence_parallel.value_or(sequence_parallel) == sequence_parallel;
@@ -237,46 +271,58 @@ void for_each_configuration(Request const& request, Pipelines& pipelines, May&& 
     for (auto const& start : starts) {
         if (!may(start.seconds, 0.0)) continue; // what is computed again only adds
         std::vector<Configuration> orders;
-        for (auto const recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-            if (request.recompute && *request.recompute != recompute) continue;
+        using Kind = model::Recomputation::Kind;
+        for (auto const kind : {Kind::none, Kind::selective, Kind::automatic, Kind::full}) {
+            if (request.recompute && kind != Kind::none) continue;
             auto c = start.configuration;
-            c.recompute = recompute;
+            if (!request.recompute) c.recompute.kind = kind;
             Bounds bounds(request.model, machine, c);
             for (auto const& [schedule, chunks] : detail::schedules_for(request, c)) {
                 c.schedule = schedule;
                 c.chunks = chunks;
                 bounds.arrange(c, pipelines);
                 bounds.place_anyhow(c);
-                std::vector<int> zeros;
-                for (int zero = 0; zero <= 3; ++zero) {
-                    if (request.zero ? *request.zero != zero : zero > 0 && c.dp * c.ep * c.cp == 1) continue;
-                    c.zero = zero;
+                std::vector<ZeroSharding> shardings;
+                for (auto const& sharding : detail::shardings_for(request, c)) {
+                    c.sharding = sharding;
                     bounds.shard(c);
                     // Hybrid sharding keeps more, and sends no less than what is left out here.
-                    if (may(c.zero > 0 ? bounds.unsynchronised() : bounds.seconds(), bounds.bytes()))
-                        zeros.push_back(zero);
+                    if (may(c.sharding.stage > 0 ? bounds.unsynchronised() : bounds.seconds(), bounds.bytes()))
+                        shardings.push_back(sharding);
                 }
-                if (zeros.empty()) continue;
+                if (shardings.empty()) continue;
                 if (orders.empty()) orders = detail::orders_of(start.configuration, machine);
                 for (auto const& order : orders) {
                     c.order = order.order;
                     bounds.place(c);
-                    auto const near = bounds.near_ranks();
-                    for (int const zero : zeros) {
-                        c.zero = zero;
-                        c.zero_ranks = 0;
+                    // Hybrid: sharded where links are fast, copies beyond.
+                    auto const near = request.zero_ranks.value_or(bounds.near_ranks());
+                    bool const is_hybrid =
+                        request.zero_ranks ? near > 0 && c.dp % near == 0 : near > 1 && near < c.dp && c.dp % near == 0;
+                    for (auto const& sharding : shardings) {
+                        c.sharding = sharding;
+                        if (request.zero_ranks.value_or(0) == 0) {
+                            bounds.shard(c);
+                            f(c, bounds);
+                        }
+                        if (sharding.stage == 0 || !is_hybrid) continue;
+                        c.sharding.ranks = static_cast<int>(near);
                         bounds.shard(c);
                         f(c, bounds);
-                        if (zero == 0 || near <= 1 || near >= c.dp || c.dp % near != 0) continue;
-                        c.zero_ranks = near; // hybrid: sharded where links are fast, copies beyond
-                        bounds.shard(c);
-                        f(c, bounds);
-                        c.zero_ranks = 0;
                     }
                 }
             }
         }
     }
+}
+
+/// Whether automatic recomputation came to what is tried by itself.
+[[nodiscard]] inline bool is_tried_twice(Request const& request, Candidate const& candidate) {
+    using Kind = model::Recomputation::Kind;
+    if (request.recompute || candidate.configuration.recompute.kind != Kind::automatic) return false;
+    auto const& found = candidate.estimate.recompute;
+    return found.kind == Kind::none || found.kind == Kind::full ||
+           found == model::Recomputation{.kind = Kind::selective};
 }
 
 /// The `count` fastest configurations that fit, exact within the model of estimate().
@@ -293,10 +339,12 @@ inline Findings search(Request const& request, std::size_t count) {
         request, pipelines, [&](double seconds, double bytes) { return record.may_enter(seconds, bytes); },
         [&](Configuration const& c, Bounds const& bounds) {
             ++findings.considered;
+            bool const is_automatic = c.recompute.kind == model::Recomputation::Kind::automatic;
             if (bounds.bytes() > limit) {
-                record.add_miss(c, bounds.seconds(), bounds.bytes() - limit);
+                if (!is_automatic || request.recompute) record.add_miss(c, bounds.seconds(), bounds.bytes() - limit);
             } else if (record.may_enter(bounds.seconds(), bounds.bytes())) {
                 auto const candidate = time(c);
+                if (is_tried_twice(request, candidate)) return;
                 if (candidate.estimate.fits)
                     record.add(candidate);
                 else

@@ -160,7 +160,7 @@ class Serving {
         auto const c = service_.pass(1, service_.prompt);
         auto const account = account_of(c);
         double const length = static_cast<double>(service_.prompt + service_.output);
-        for (auto const& part : account.parts()) workspace_ = std::max(workspace_, part.sums->forward_peak);
+        for (auto const& part : account.parts()) workspace_ = std::max(workspace_, part.sums->memory.forward);
         largest_batch_ = std::numeric_limits<double>::infinity();
         for (auto const& stage : stage_shapes(model_, service_.pp)) {
             double weights = 0, cache = 0;

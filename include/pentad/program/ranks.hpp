@@ -3,10 +3,10 @@
 #pragma once
 
 #include <pentad/comm/agreement.hpp>
-#include <pentad/comm/broadcast_text.hpp>
 #include <pentad/comm/end_job.hpp>
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/first_failure.hpp>
 #include <pentad/io/temporaries.hpp>
 #include <pentad/program/detail/lost_rank.hpp>
 #include <pentad/program/detail/machine_board.hpp>
@@ -69,15 +69,10 @@ class Ranks {
         } catch (...) {
             own = ending_of_current_exception();
         }
-        int failed = own ? rank_ : size_;
-        wait([&](MPI_Request* request) {
-            return MPI_Iallreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, request);
-        });
-        if (failed == size_) return;
-        int status = own ? own->status() : done;
-        comm::check(MPI_Bcast(&status, 1, MPI_INT, failed, MPI_COMM_WORLD), "MPI_Bcast");
-        throw Ending(static_cast<ExitStatus>(status),
-                     comm::broadcast_text(MPI_COMM_WORLD, own ? own->what() : "", failed));
+        std::optional<comm::Failure> failure;
+        if (own) failure = {own->status(), own->what()};
+        if (auto const first = comm::first_failure(MPI_COMM_WORLD, failure))
+            throw Ending(static_cast<ExitStatus>(first->kind), first->text);
     }
     /// The same for `f` on the first rank alone.
     template <class F>
@@ -88,17 +83,6 @@ class Ranks {
     }
 
   private:
-    template <class Start>
-    static void wait(Start&& start) {
-        MPI_Request request = MPI_REQUEST_NULL;
-        comm::check(start(&request), "MPI_Iallreduce");
-        for (int done = 0;;) {
-            comm::check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-            if (done != 0) return;
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
-    }
-
     std::vector<comm::Fact> facts_; // before MPI starts, which may take arguments of its own out
     comm::Environment mpi_;
     int rank_ = 0, size_ = 1;

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <array>
+#include <charconv>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace pentad::report {
 
@@ -42,6 +46,21 @@ std::string scaled(double value, double base, std::array<std::string_view, Count
 inline std::string bytes(double count) {
     static constexpr std::array<std::string_view, 7> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     return detail::scaled(count, 1024, units);
+}
+
+/// Bytes as a user writes them: "8GiB", "1.5MiB", "1000000"; none where the text is anything else, or not positive.
+inline std::optional<double> bytes_in(std::string_view text) {
+    double number = 0;
+    auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc()) return std::nullopt;
+    auto const unit = text.substr(static_cast<std::size_t>(end - text.data()));
+    static constexpr std::array<std::string_view, 5> units{"", "KiB", "MiB", "GiB", "TiB"};
+    double scale = 1;
+    for (auto const name : units) {
+        if (unit == name && number > 0 && number * scale < 0x1p60) return number * scale;
+        scale *= 1024;
+    }
+    return std::nullopt;
 }
 
 /// "312 GFLOP/s"

@@ -85,9 +85,14 @@ inline std::vector<OperationTime> operation_times(planner::Model const& model, p
             }
     };
     add_part(accounts.embedding, 1);
-    for (auto const& stage : planner::stage_shapes(model, c.pp))
-        for (std::size_t kind = 0; kind < stage.of_kind.size(); ++kind)
-            if (stage.of_kind[kind] > 0) add_part(accounts.blocks[kind], stage.of_kind[kind]);
+    planner::AlikeLayers const layers(model, c.recompute);
+    std::vector<double> count(layers.alike.size());
+    for (auto const at : layers.of_layer) ++count[at];
+    for (std::size_t i = 0; i < count.size(); ++i) {
+        auto const& [kind, recompute] = layers.alike[i];
+        add_part(recompute.is_none() ? accounts.blocks[kind] : model.accounts(c, nodes, recompute).blocks[kind],
+                 count[i]);
+    }
     add_part(accounts.head, 1);
     std::sort(list.begin(), list.end(), [](auto const& a, auto const& b) { return a.seconds() > b.seconds(); });
     return list;
@@ -123,7 +128,12 @@ inline std::string plan_account(planner::Model const& model, planner::Hardware c
                             bytes(estimate.bytes[axis] / static_cast<double>(c.devices())) + " a rank"});
     if (!rows.empty()) section("sent in a step, by axis", rows);
 
-    auto const times = detail::operation_times(model, hardware, c);
+    auto planned = c;
+    planned.recompute = estimate.recompute;
+    if (c.recompute.kind == model::Recomputation::Kind::automatic)
+        text +=
+            "\nrecomputed: " + recomputed_layers(estimate.recompute, static_cast<std::size_t>(model.layers())) + "\n";
+    auto const times = detail::operation_times(model, hardware, planned);
     double all = 0;
     for (auto const& x : times) all += x.seconds();
     rows = {{"  ", "forward", "backward", "share", "bound by"}};

@@ -52,7 +52,7 @@ class PlanRemarks {
     [[nodiscard]] std::int64_t nodes(std::string_view axis) const { return nodes(axis, c_); }
     [[nodiscard]] std::string speed(planner::Rates const& rates, std::string_view axis) const {
         double const many = 1e15; // so that latency does not count
-        return bytes(many / rates.collective(axis, many, 0)) + "/s";
+        return bytes(many / rates.collective(planner::traffic_index(axis), many, 0)) + "/s";
     }
     [[nodiscard]] static std::string extent(std::string_view axis, std::int64_t n) {
         return std::string(axis) + " = " + std::to_string(n);
@@ -190,23 +190,26 @@ class PlanRemarks {
     /// Rajbhandari et al. 2020: stage 1 costs nothing; from stage 2 on with several micro-batches see below.
     void sharding() {
         double const many = static_cast<double>(c_.dp * c_.ep * c_.cp);
-        if (c_.zero == 0 && many > 1) {
-            if (auto const other = with([](Configuration& c) { c.zero = 1; }))
+        if (c_.sharding.stage == 0 && many > 1) {
+            if (auto const other = with([](Configuration& c) { c.sharding.stage = 1; }))
                 say(false, "every rank holds the whole optimizer state, " + bytes(here_.fullest.optimizer) +
                                "; with ZeRO-1 the fullest holds " + bytes(other->estimate.fullest.optimizer) +
                                ", and a step takes " + duration(other->estimate.step_s) + ", not " +
                                duration(here_.step_s));
         }
         std::int64_t const m = c_.micro_batches();
-        if (c_.zero < 2 || m == 1) return;
+        if (c_.sharding.stage < 2 || m == 1) return;
         // The parameters (stage 3) and the gradients (2 and 3) go for each micro-batch, not once a step.
-        auto const kept = with([](Configuration& c) { c.zero = 1; });
+        bool const gathers = c_.sharding.shards_parameters() && !c_.sharding.keeps_parameters;
+        bool const reduces = c_.sharding.reduces_each_micro_batch();
+        if (!gathers && !reduces) return;
+        auto const kept = with([](Configuration& c) { c.sharding = {.stage = 1, .ranks = c.sharding.ranks}; });
         if (!kept) return;
-        std::string const what =
-            c_.zero == 3 ? "gathers the parameters twice and reduces the gradients" : "reduces the gradients";
+        std::string const what = std::string(gathers ? "gathers the parameters twice" : "") +
+                                 (gathers && reduces ? " and " : "") + (reduces ? "reduces the gradients" : "");
         say(!kept->estimate.fits,
-            "ZeRO-" + std::to_string(c_.zero) + " " + what + " for each of " + std::to_string(m) + " micro-batches" +
-                (c_.pp > 1 ? " of the pipeline" : "") + ": " + bytes(here_.bytes.total()) +
+            "ZeRO-" + std::to_string(c_.sharding.stage) + " " + what + " for each of " + std::to_string(m) +
+                " micro-batches" + (c_.pp > 1 ? " of the pipeline" : "") + ": " + bytes(here_.bytes.total()) +
                 " are sent in a step, against " + bytes(kept->estimate.bytes.total()) + " with ZeRO-1, which takes " +
                 duration(kept->estimate.step_s) + " a step, not " + duration(here_.step_s) +
                 (kept->estimate.fits ? ", and fits"
@@ -215,13 +218,13 @@ class PlanRemarks {
 
     /// Korthikanti et al. 2022: recompute what is large and quick first.
     void recomputation() {
-        if (c_.recompute == planner::Recompute::none) return;
-        auto const other = with([&](Configuration& c) {
-            c.recompute =
-                c.recompute == planner::Recompute::full ? planner::Recompute::selective : planner::Recompute::none;
-        });
-        std::string const now = c_.recompute == planner::Recompute::full ? "full" : "selective";
-        std::string const less = c_.recompute == planner::Recompute::full ? "selective recomputation" : "none";
+        using Kind = model::Recomputation::Kind;
+        if (here_.recompute.kind == Kind::none) return;
+        bool const is_full = c_.recompute.kind == Kind::full;
+        auto const other =
+            with([&](Configuration& c) { c.recompute = {.kind = is_full ? Kind::selective : Kind::none}; });
+        std::string const now = recompute_text(c_.recompute);
+        std::string const less = is_full ? "selective recomputation" : "none";
         if (!other) return;
         bool const needed = !other->estimate.fits;
         say(needed, now + " recomputation leaves " + bytes(here_.fullest.activations) +

@@ -40,14 +40,16 @@ namespace detail {
 /// The cells of a plan, without its number and without bytes of axes that no plan has.
 inline std::vector<std::string> plan_cells(planner::Candidate const& plan, std::span<std::string_view const> axes) {
     auto const& [c, estimate] = plan;
-    std::vector<std::string> row{mesh_text(c) + (c.sequence_parallel ? " sp" : ""),
-                                 c.pp == 1 ? "-" : c.schedule + (c.chunks > 1 ? " x" + std::to_string(c.chunks) : ""),
-                                 std::string(name(c.recompute)),
-                                 std::to_string(c.zero) + (c.zero_ranks > 0 ? "/" + std::to_string(c.zero_ranks) : ""),
-                                 std::to_string(c.micro_batch),
-                                 bytes(estimate.memory_peak),
-                                 duration(estimate.step_s),
-                                 percent(estimate.mfu)};
+    std::vector<std::string> row{
+        mesh_text(c) + (c.sequence_parallel ? " sp" : ""),
+        c.pp == 1 ? "-" : c.schedule + (c.chunks > 1 ? " x" + std::to_string(c.chunks) : ""),
+        recompute_text(c.recompute),
+        std::to_string(c.sharding.stage) + (c.sharding.ranks > 0 ? "/" + std::to_string(c.sharding.ranks) : "") +
+            (c.sharding.keeps_parameters ? " keep" : "") + (c.sharding.accumulates_gradients ? " accumulate" : ""),
+        std::to_string(c.micro_batch),
+        bytes(estimate.memory_peak),
+        duration(estimate.step_s),
+        percent(estimate.mfu)};
     for (auto const axis : axes) row.push_back(bytes(estimate.bytes[axis]));
     return row;
 }

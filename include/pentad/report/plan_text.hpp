@@ -13,11 +13,31 @@
 
 namespace pentad::report {
 
-inline constexpr std::array<std::string_view, 3> recompute_names{"none", "selective", "full"};
 inline constexpr std::array<std::string_view, 3> element_names{"f64", "f32", "bf16"};
 
-inline std::string_view name(planner::Recompute recompute) {
-    return recompute_names[static_cast<std::size_t>(recompute)];
+/// "selective", "full /2": every second block.
+inline std::string recompute_text(model::Recomputation const& recompute) {
+    return std::string(model::name(recompute.kind)) +
+           (recompute.every > 1 ? " /" + std::to_string(recompute.every) : "");
+}
+/// "layers 0 to 3: all; layers 4 to 7: norms,activations".
+inline std::string recomputed_layers(model::Recomputation const& recompute, std::size_t layers) {
+    std::string text;
+    for (std::size_t first = 0, next = 0; first < layers; first = next) {
+        while (next < layers && recompute.of(next) == recompute.of(first)) ++next;
+        text += (text.empty() ? "" : "; ") + std::string(next - first > 1 ? "layers " : "layer ") +
+                std::to_string(first) + (next - first > 1 ? " to " + std::to_string(next - 1) : "") + ": " +
+                model::text(recompute.of(first));
+    }
+    return text;
+}
+/// As flags.
+inline std::string recompute_flags(model::Recomputation const& recompute) {
+    return "--recompute " + std::string(model::name(recompute.kind)) +
+           (recompute.every > 1 ? " --recompute-every " + std::to_string(recompute.every) : "") +
+           (recompute.kind == model::Recomputation::Kind::selective && recompute.pieces != model::Recomputation{}.pieces
+                ? " --recompute-parts " + model::text(recompute.pieces)
+                : "");
 }
 inline std::string_view name(planner::Element element) { return element_names[static_cast<std::size_t>(element)]; }
 
@@ -48,11 +68,14 @@ inline std::string order_text(planner::Configuration const& c) {
 inline std::string settings_text(planner::Configuration const& c) {
     auto const order = order_text(c);
     return (order.empty() ? "" : "--order " + order + " ") + "--micro-batch " + std::to_string(c.micro_batch) +
-           " --zero " + std::to_string(c.zero) +
-           (c.zero_ranks > 0 ? " --zero-ranks " + std::to_string(c.zero_ranks) : "") +
+           " --zero " + std::to_string(c.sharding.stage) +
+           (c.sharding.ranks > 0 ? " --zero-ranks " + std::to_string(c.sharding.ranks) : "") +
+           (c.sharding.keeps_parameters ? " --zero-keep on" : "") +
+           (c.sharding.accumulates_gradients ? " --zero-accumulate on" : "") +
+           (c.sharding.releases_gradients ? " --gradient-release" : "") +
            (c.pp > 1 ? " --schedule " + c.schedule + (c.chunks > 0 ? " --chunks " + std::to_string(c.chunks) : "")
                      : "") +
-           " --recompute " + std::string(name(c.recompute)) + (c.sequence_parallel ? " --sequence-parallel on" : "");
+           " " + recompute_flags(c.recompute) + (c.sequence_parallel ? " --sequence-parallel on" : "");
 }
 
 /// The kinds of memory, as the words for them and bytes.

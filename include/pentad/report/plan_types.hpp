@@ -5,15 +5,15 @@
 #include <pentad/planner/model.hpp>
 #include <pentad/report/plan_text.hpp>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace pentad::report {
 
-/// What of a plan the trainer does not do; nothing where it does all.
-inline std::vector<std::string> not_in_trainer(planner::Model const& model, planner::Configuration const& c) {
+/// What of a model the trainer does not do; nothing where it does all.
+inline std::vector<std::string> not_in_trainer(planner::Model const& model) {
     std::vector<std::string> list;
-    if (c.zero > 1) list.push_back("ZeRO-" + std::to_string(c.zero) + ": it has stages 0 and 1");
     if (model.description().first<model::LatentAttention>() != nullptr) list.emplace_back("latent attention");
     if (model.description().first<model::Mamba2>() != nullptr) list.emplace_back("Mamba-2");
     if (auto const* experts = model.experts(); experts != nullptr && experts->has_balance_bias)
@@ -21,33 +21,67 @@ inline std::vector<std::string> not_in_trainer(planner::Model const& model, plan
     return list;
 }
 
+namespace detail {
+/// As an initialiser of a model::Recomputation.
+inline std::string recompute_value(model::Recomputation const& recompute) {
+    using Kind = model::Recomputation::Kind;
+    std::string const kind = recompute.kind == Kind::automatic ? "automatic" : std::string(model::name(recompute.kind));
+    auto const pieces = [](model::PieceSet set) {
+        std::string list;
+        for (std::size_t i = 0; i < model::piece_names.size(); ++i)
+            if (set.contains(static_cast<model::Piece>(i)))
+                list += (list.empty() ? "" : ", ") + ("model::Piece::" + std::string(model::piece_names[i]));
+        return "{" + list + "}";
+    };
+    std::string text = "{.kind = model::Recomputation::Kind::" + kind;
+    if (recompute.every > 1) text += ", .every = " + std::to_string(recompute.every);
+    if (recompute.kind == Kind::selective) text += ", .pieces = " + pieces(recompute.pieces);
+    if (recompute.kind == Kind::planned) {
+        std::string blocks;
+        for (auto const& block : recompute.blocks)
+            blocks += (blocks.empty() ? "" : ", ") +
+                      (block.whole ? std::string("{.whole = true}") : "{.pieces = " + pieces(block.pieces) + "}");
+        text += ", .blocks = {" + blocks + "}";
+    }
+    return text + "}";
+}
+} // namespace detail
+
 /// A namespace `plan` of types and values that compiles with pentad/pentad.hpp.
 inline std::string plan_types(planner::Model const& model, planner::Configuration const& c) {
     auto const number = [](std::int64_t n) { return std::to_string(n); };
     std::string axes, text;
     for (auto const axis : c.order)
         axes += (axes.empty() ? "" : ", ") + ("Axis<" + std::string(axis) + ", " + number(c.extent(axis)) + ">");
-    auto const lacking = not_in_trainer(model, c);
+    auto const lacking = not_in_trainer(model);
+    if (c.recompute.kind == model::Recomputation::Kind::automatic)
+        text +=
+            "// Before training, train::planned_recomputation() makes its recomputation a plan for a memory limit.\n";
     for (auto const& what : lacking) text += "// The trainer does not do this yet: " + what + ".\n";
-    text += "// " + model.name + " on " + number(c.devices()) + " ranks: " + mesh_text(c) + " " + settings_text(c) +
-            "\n" + "namespace plan {\nusing namespace pentad;\n\n" + "using Mesh = pentad::Mesh<" + axes + ">;\n" +
-            "using Stream = " + (c.sequence_parallel ? "SequenceStream<" : "InvariantStream<") +
-            std::string(name(c.element)) + ">; // the residual stream\n" +
-            "using Attention = context::" + (c.context == ContextStrategy::ring ? "Ring<>" : "AllGather") + ";\n" +
-            "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
-            "inline constexpr pipeline::GeneratorOptions schedule_options{.ranks = " + number(c.pp) +
-            ", .micro_batches = " + number(c.micro_batches()) + ", .chunks = " + number(c.chunks) + "};\n" +
-            "inline train::RunSettings settings(model::Model const& model) {\n    return {.model = model,\n            "
-            ".batch = " +
-            number(c.global_batch) + ",\n            .micro_batches = " + number(c.micro_batches()) +
-            ",\n            .seq = " + number(c.seq) +
-            ",\n            .order = Order::" + (c.zigzag && c.cp > 1 ? "zigzag" : "contiguous") +
-            ",\n            .context_strategy = ContextStrategy::" +
-            (c.context == ContextStrategy::ring ? "ring" : "all_gather") +
-            ",\n            .recompute = " + (c.recompute == planner::Recompute::full ? "true" : "false") +
-            ",\n            .recomputes_activations = " +
-            (c.recompute == planner::Recompute::selective ? "true" : "false") +
-            ",\n            .sharding = {.stage = " + number(c.zero) + "}};\n}\n\n} // namespace plan\n";
+    text +=
+        "// " + model.name + " on " + number(c.devices()) + " ranks: " + mesh_text(c) + " " + settings_text(c) + "\n" +
+        "namespace plan {\nusing namespace pentad;\n\n" + "using Mesh = pentad::Mesh<" + axes + ">;" +
+        (c.sharding.ranks > 0 ? " // to be split for hybrid ZeRO: split<dp>(" + number(c.sharding.ranks) + ")" : "") +
+        "\n" + "using Stream = " + (c.sequence_parallel ? "SequenceStream<" : "InvariantStream<") +
+        std::string(name(c.element)) + ">; // the residual stream\n" +
+        "using Attention = context::" + (c.context == ContextStrategy::ring ? "Ring<>" : "AllGather") + ";\n" +
+        "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
+        "inline constexpr pipeline::GeneratorOptions schedule_options{.ranks = " + number(c.pp) +
+        ", .micro_batches = " + number(c.micro_batches()) + ", .chunks = " + number(c.chunks) + "};\n" +
+        "inline train::RunSettings settings(model::Model const& model) {\n    return {.model = model,\n            "
+        ".batch = " +
+        number(c.global_batch) + ",\n            .micro_batches = " + number(c.micro_batches()) +
+        ",\n            .seq = " + number(c.seq) +
+        ",\n            .order = Order::" + (c.zigzag && c.cp > 1 ? "zigzag" : "contiguous") +
+        ",\n            .context_strategy = ContextStrategy::" +
+        (c.context == ContextStrategy::ring ? "ring" : "all_gather") +
+        ",\n            .recompute = " + detail::recompute_value(c.recompute) +
+        ",\n            .sharding = {.stage = " + number(c.sharding.stage) +
+        (c.sharding.ranks > 0 ? ", .ranks = " + number(c.sharding.ranks) : "") +
+        (c.sharding.keeps_parameters ? ", .keeps_parameters = true" : "") +
+        (c.sharding.accumulates_gradients ? ", .accumulates_gradients = true" : "") +
+        (c.sharding.releases_gradients ? ", .releases_gradients = true" : "") + "}" +
+        (c.sharding.releases_gradients ? ",\n            .clip = 0" : "") + "};\n}\n\n} // namespace plan\n";
     return text;
 }
 

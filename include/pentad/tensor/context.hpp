@@ -36,6 +36,10 @@ class Context {
                                                     observe::Memory kind = observe::Memory::activations) const {
         return pools_[static_cast<std::size_t>(kind)].take(bytes);
     }
+    /// Where activations are.
+    [[nodiscard]] memory::Pool<memory_space>& activations() const {
+        return pools_[static_cast<std::size_t>(observe::Memory::activations)];
+    }
 
   private:
     comm::Communicators* communicators_;

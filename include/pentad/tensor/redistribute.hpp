@@ -181,9 +181,22 @@ constexpr bool is_one_outer_gather(PlanValue const& plan) {
     return plan.count == 1 && plan.steps[0].kind == StepKind::all_gather && plan.steps[0].dimension == 0;
 }
 
-/// A plan on a shard, into memory that exists, under way. Where it is one gather of the outermost dimension that goes
-/// on beside what is computed meanwhile, in place: the shard may be this rank's part of the target. Everything else is
-/// done in `wait`.
+/// Carries out a plan on a shard, into memory that exists: one gather of the outermost dimension in place, where the
+/// shard may be this rank's part of the target.
+template <class T, class Exec>
+void carry_out_into(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
+                    View<T, 1, Exec> const& target) {
+    auto const& exec = context.exec();
+    if (is_one_outer_gather(plan)) {
+        comm::all_gather(exec, context.communicators().along(plan.steps[0].axes), shard.flat(), target);
+        return;
+    }
+    auto const result = carry_out(context, plan, std::move(shard));
+    if (result.data != target.data()) memory::copy(exec, target.data(), result.data, result.size() * sizeof(T));
+}
+
+/// The same, started: one gather of the outermost dimension overlaps with computation until `wait`, which carries out
+/// every other plan.
 template <class T, class Exec>
 class StartedPlanInto {
   public:
@@ -199,13 +212,10 @@ class StartedPlanInto {
 
     /// Blocks until the target is complete. To be called once.
     void wait() {
-        if (gather_) {
+        if (gather_)
             gather_->wait();
-            return;
-        }
-        auto const result = carry_out(*context_, plan_, std::move(shard_));
-        if (result.data != target_.data())
-            memory::copy(context_->exec(), target_.data(), result.data, result.size() * sizeof(T));
+        else
+            carry_out_into(*context_, plan_, std::move(shard_), target_);
     }
 
   private:
@@ -216,23 +226,10 @@ class StartedPlanInto {
 
     Context<Exec> const* context_;
     PlanValue plan_;
-    Shard<T, Exec> shard_; // it outlives what is under way
+    Shard<T, Exec> shard_; // its buffer must outlive the gather
     Flat target_;
     std::optional<Gather> gather_;
 };
-
-/// The same, done at once.
-template <class T, class Exec>
-void carry_out_into(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
-                    View<T, 1, Exec> const& target) {
-    auto const& exec = context.exec();
-    if (is_one_outer_gather(plan)) {
-        comm::all_gather(exec, context.communicators().along(plan.steps[0].axes), shard.flat(), target);
-        return;
-    }
-    auto const result = carry_out(context, plan, std::move(shard));
-    if (result.data != target.data()) memory::copy(exec, target.data(), result.data, result.size() * sizeof(T));
-}
 
 /// A plan under way on a shard: where it begins with a reduction, of the whole or to shards of the outermost dimension,
 /// that goes on beside what is computed meanwhile. Everything else is done in `wait`.

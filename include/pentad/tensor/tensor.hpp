@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <stdexcept>
@@ -62,14 +63,14 @@ class Tensor {
     /// What was moved from is empty.
     Tensor(Tensor&& other) noexcept
         : context_(other.context_), global_(other.global_), local_(other.local_), block_(std::move(other.block_)),
-          data_(std::exchange(other.data_, nullptr)) {}
+          offset_(std::exchange(other.offset_, 0)) {}
     Tensor& operator=(Tensor&& other) noexcept {
         if (this == &other) return *this;
         context_ = other.context_;
         global_ = other.global_;
         local_ = other.local_;
         block_ = std::move(other.block_);
-        data_ = std::exchange(other.data_, nullptr);
+        offset_ = std::exchange(other.offset_, 0);
         return *this;
     }
     /// The same tensor for code that does not know the mesh, such as a layer.
@@ -88,11 +89,11 @@ class Tensor {
            observe::Memory kind = observe::Memory::activations)
         : Tensor(context, global, block_type(), nullptr) {
         block_ = context.take(size() * sizeof(element), kind);
-        data_ = static_cast<element*>(block_.data());
     }
     /// A tensor over memory that exists: `data` lies in `block`, or is kept alive by someone else when that is empty.
     Tensor(context_type const& context, extents_type const& global, block_type block, element* data)
-        : context_(&context), global_(global), block_(std::move(block)), data_(data) {
+        : context_(&context), global_(global), block_(std::move(block)),
+          offset_(reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(block_.data())) {
         for (std::size_t d = 0; d < rank; ++d) {
             auto const fixed = L::value.dimensions[d].extent;
             if (fixed != dynamic && fixed != global[d])
@@ -112,32 +113,34 @@ class Tensor {
         for (auto const extent : local_) product *= extent;
         return product;
     }
-    [[nodiscard]] element* data() const { return data_; }
+    [[nodiscard]] element* data() const {
+        return reinterpret_cast<element*>(reinterpret_cast<std::uintptr_t>(block_.data()) + offset_);
+    }
     [[nodiscard]] block_type const& block() const { return block_; }
-    [[nodiscard]] bool empty() const { return data_ == nullptr; }
+    [[nodiscard]] bool empty() const { return data() == nullptr; }
 
     /// This rank's shard.
     [[nodiscard]] View<element, static_cast<int>(rank), Exec> view() const {
         return [this]<std::size_t... I>(std::index_sequence<I...>) {
-            return View<element, static_cast<int>(rank), Exec>(data_, local_[I]...);
+            return View<element, static_cast<int>(rank), Exec>(data(), local_[I]...);
         }(std::make_index_sequence<rank>{});
     }
     /// This rank's shard as a list of elements.
-    [[nodiscard]] View<element, 1, Exec> flat() const { return View<element, 1, Exec>(data_, size()); }
+    [[nodiscard]] View<element, 1, Exec> flat() const { return View<element, 1, Exec>(data(), size()); }
     /// This rank's shard as rows of its last `inner` dimensions.
     template <std::size_t Inner = 1>
     [[nodiscard]] View<element, 2, Exec> rows() const {
         std::size_t columns = 1;
         for (std::size_t d = rank - Inner; d < rank; ++d) columns *= local_[d];
-        return View<element, 2, Exec>(data_, columns == 0 ? 0 : size() / columns, columns);
+        return View<element, 2, Exec>(data(), columns == 0 ? 0 : size() / columns, columns);
     }
     /// Zeros, in order with the work of the context.
-    void clear() const { memory::clear(context_->exec(), data_, size() * sizeof(element)); }
+    void clear() const { memory::clear(context_->exec(), data(), size() * sizeof(element)); }
     /// This rank's shard from the host and to it, row-major. Both wait.
     void set(element const* host) const {
-        memory::copy_from_host(context_->exec(), data_, host, size() * sizeof(element));
+        memory::copy_from_host(context_->exec(), data(), host, size() * sizeof(element));
     }
-    void get(element* host) const { memory::copy_to_host(context_->exec(), host, data_, size() * sizeof(element)); }
+    void get(element* host) const { memory::copy_to_host(context_->exec(), host, data(), size() * sizeof(element)); }
     /// The layout with its global extents, in the short form.
     [[nodiscard]] std::string describe() const { return to_string(L::value, global_.data()); }
 
@@ -145,11 +148,13 @@ class Tensor {
     /// @throws std::invalid_argument where the shards of that layout have another shape
     template <class To>
     [[nodiscard]] Tensor<To, Exec, M> as() const& {
-        return of_this_shape(Tensor<To, Exec, M>(*context_, global_, block_, data_));
+        return of_this_shape(Tensor<To, Exec, M>(*context_, global_, block_, data()));
     }
     template <class To>
     [[nodiscard]] Tensor<To, Exec, M> as() && {
-        return of_this_shape(Tensor<To, Exec, M>(*context_, global_, std::move(block_), std::exchange(data_, nullptr)));
+        auto* const data = this->data();
+        offset_ = 0;
+        return of_this_shape(Tensor<To, Exec, M>(*context_, global_, std::move(block_), data));
     }
 
   private:
@@ -174,7 +179,7 @@ class Tensor {
     extents_type global_{};
     extents_type local_{};
     block_type block_;
-    element* data_ = nullptr;
+    std::uintptr_t offset_ = 0; ///< of the data in the block, whose memory may move; without a block, its address
 };
 
 /// A tensor on the mesh of the context, uninitialised: make_tensor<L>(context, {8, 16}).

@@ -51,14 +51,21 @@ inline std::vector<std::size_t> balanced_layers(std::span<double const> layers, 
 /// deals the blocks by the times of the slowest rank. The same on every rank. Collective over all ranks.
 template <class Stream, class Exec>
 std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::Model const& model,
-                                         LayerRegistry<Stream, Exec> const& registry, int stages, bool recompute) {
+                                         LayerRegistry<Stream, Exec> const& registry, int stages,
+                                         model::Recomputation const& recompute) {
     auto const& context = setup.context;
     model::Model kinds{.hidden = model.hidden, .vocab = model.vocab, .norm_epsilon = model.norm_epsilon};
-    std::vector<std::size_t> kind_of; // of each block
-    for (auto const& block : model.blocks) {
-        auto const found = std::find(kinds.blocks.begin(), kinds.blocks.end(), block);
-        kind_of.push_back(static_cast<std::size_t>(found - kinds.blocks.begin()));
-        if (found == kinds.blocks.end()) kinds.blocks.push_back(block);
+    std::vector<std::size_t> kind_of; // of each block: those of a kind recompute the same
+    model::Recomputation of_kinds{.kind = model::Recomputation::Kind::planned};
+    for (std::size_t i = 0; i < model.blocks.size(); ++i) {
+        std::size_t kind = 0;
+        while (kind < kinds.blocks.size() &&
+               !(kinds.blocks[kind] == model.blocks[i] && of_kinds.blocks[kind] == recompute.of(i)))
+            ++kind;
+        kind_of.push_back(kind);
+        if (kind < kinds.blocks.size()) continue;
+        kinds.blocks.push_back(model.blocks[i]);
+        of_kinds.blocks.push_back(recompute.of(i));
     }
     std::size_t const parts = kinds.blocks.size() + 2;
     std::vector<StageLayers> timed{{.stage = 0, .first = 0, .count = 0, .is_first = true, .is_last = false}};
@@ -68,7 +75,7 @@ std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::M
     auto one_pass = setup;
     one_pass.slices = 1;
     using Model = LanguageModel<Stream, Exec>;
-    Model layers(one_pass, kinds, registry, timed, recompute);
+    Model layers(one_pass, kinds, registry, timed, of_kinds);
     zero::ParameterStore<typename Stream::element, Exec> const store(context, layers, 1, {}, std::size_t{1} << 22);
     Tensor<typename Batch<Stream, Exec>::Tokens, Exec> const tokens(context, {setup.batch, setup.seq});
     std::vector<i32> drawn(tokens.size()); // different ones, which go to different experts

@@ -3,10 +3,13 @@
 
 #include <pentad/io/token_data.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/local_steps.hpp>
+#include <pentad/train/detail/totals.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace pentad::train {
@@ -20,8 +23,9 @@ class Batch {
     using Counts = summed_t<f64, Dims<Dim<flat>>, Tokens>;
 
     /// @param ignored a target that carries no loss
-    Batch(LayerSetup<Exec> const& setup, std::size_t micro_batches, std::optional<i32> ignored)
-        : setup_(&setup), micro_batches_(micro_batches), ignored_(ignored) {
+    Batch(LayerSetup<Exec> const& setup, std::size_t micro_batches, std::optional<i32> ignored,
+          LocalSteps const& local = {})
+        : setup_(&setup), micro_batches_(micro_batches), ignored_(ignored), local_(local) {
         for (std::size_t i = 0; i < micro_batches * setup.slices; ++i) {
             tokens_.emplace_back(setup.context, extents());
             targets_.emplace_back(setup.context, extents());
@@ -30,11 +34,13 @@ class Batch {
         host_targets_.resize(tokens_[0].size());
         window_.resize(setup.slices * setup.seq + 1);
         prepare_redistribution<Counts, invariant_t<Counts>>(setup.context);
+        if (local_.is_on()) pentad::detail::prepare(setup.context, detail::total_plan(own_axes(), Placement::partial));
     }
 
     /// Fills in the batch of a step (from 1), and counts the valid targets, over all ranks, in each of `groups` groups
     /// of its micro-batches. Collective.
-    void load(io::TokenData const& data, std::int64_t step, int groups = 1) {
+    /// @param shift added to the numbers of the sequences, which count from the first step's
+    void load(io::TokenData const& data, std::int64_t step, int groups = 1, std::int64_t shift = 0) {
         auto const& communicators = setup_->context.communicators();
         auto const partition = setup_->partition();
         std::size_t const shard = communicators.shard_index(Tokens::value.dimensions[1].axes);
@@ -46,7 +52,7 @@ class Batch {
                 for (std::size_t row = 0; row < rows; ++row) {
                     auto const sequence =
                         (static_cast<std::size_t>(step - 1) * micro_batches_ + i) * setup_->batch + first_row + row;
-                    data.read(static_cast<std::int64_t>(sequence), window_);
+                    data.read(static_cast<std::int64_t>(sequence) + shift, window_);
                     for (std::size_t column = 0; column < columns; ++column) {
                         std::size_t const position = slice * setup_->seq + partition.global_index(shard, column);
                         i32 const target = window_[position + 1];
@@ -59,12 +65,18 @@ class Batch {
                 tokens_[i * setup_->slices + slice].set(host_tokens_.data());
                 targets_[i * setup_->slices + slice].set(host_targets_.data());
             }
+        if (local_.is_on()) {
+            own_valid_ = valid_;
+            total_over(setup_->context, own_axes(), Placement::partial, std::span(own_valid_));
+        }
         Tensor<Counts, Exec> counts(setup_->context, {valid_.size()});
         counts.set(valid_.data());
         redistribute<invariant_t<Counts>>(std::move(counts)).get(valid_.data());
     }
     /// Valid targets of the last batch, in each group of its micro-batches.
     [[nodiscard]] std::vector<double> const& valid() const { return valid_; }
+    /// Of them, those of the ranks that share every step with this one: all without local steps.
+    [[nodiscard]] std::vector<double> const& own_valid() const { return local_.is_on() ? own_valid_ : valid_; }
 
     [[nodiscard]] View<i32 const, 2, Exec> tokens(std::size_t micro_batch, std::size_t slice) const {
         return tokens_[micro_batch * setup_->slices + slice].view();
@@ -75,14 +87,16 @@ class Batch {
 
   private:
     [[nodiscard]] std::array<std::size_t, 2> extents() const { return {setup_->batch, setup_->seq}; }
+    [[nodiscard]] AxisNames own_axes() const { return local_.together(Counts::value.partial); }
 
     LayerSetup<Exec> const* setup_;
     std::size_t micro_batches_;
     std::optional<i32> ignored_;
+    LocalSteps local_;
     std::vector<Tensor<Tokens, Exec>> tokens_, targets_;
     std::vector<i32> host_tokens_, host_targets_;
     std::vector<i32> window_; ///< a sequence, in all its slices, and the token after it
-    std::vector<double> valid_;
+    std::vector<double> valid_, own_valid_;
 };
 
 } // namespace pentad::train

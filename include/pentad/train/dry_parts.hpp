@@ -15,12 +15,13 @@
 
 namespace pentad::train {
 
-/// Blocks of one kind are run once.
-/// @param kinds the first block of each
+/// Blocks of one kind are run once; where they recompute something, they alone are.
+/// @param kinds the first block of each @param has_matrices as of account_of()
 /// @throws std::invalid_argument where the model cannot be laid out so
 template <class Stream, class Exec>
 planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream, Exec> const& registry,
-                                std::vector<std::size_t> const& kinds, planner::PartShape const& shape) {
+                                std::vector<std::size_t> const& kinds, planner::PartShape const& shape,
+                                bool has_matrices) {
     // Two ranks along dp stand for any number: what is reduced over dp is seen, and the planner scales it.
     int const copies = 2, ep_extent = static_cast<int>(shape.ep), cp_extent = static_cast<int>(shape.cp),
               tp_extent = static_cast<int>(shape.tp);
@@ -37,13 +38,13 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     setup.seq = static_cast<std::size_t>(shape.seq);
     setup.order = shape.zigzag ? Order::zigzag : Order::contiguous;
     setup.context_strategy = shape.context;
-    setup.recomputes_activations = shape.recompute == planner::Recompute::selective;
-    bool const recompute = shape.recompute == planner::Recompute::full;
     planner::PartAccounts parts;
-    parts.embedding = account_of(setup, model, registry, {0, 0, 0, true, false}, false);
     for (auto const first : kinds)
-        parts.blocks.push_back(account_of(setup, model, registry, {0, first, 1, false, false}, recompute));
-    parts.head = account_of(setup, model, registry, {0, 0, 0, false, true}, false);
+        parts.blocks.push_back(
+            account_of(setup, model, registry, {0, first, 1, false, false}, shape.recompute, has_matrices));
+    if (!shape.recompute.is_none()) return parts;
+    parts.embedding = account_of(setup, model, registry, {0, 0, 0, true, false}, {}, has_matrices);
+    parts.head = account_of(setup, model, registry, {0, 0, 0, false, true}, {}, has_matrices);
     parts.stream =
         static_cast<double>(setup.template local_tokens<Stream>() * model.hidden * sizeof(typename Stream::element));
     return parts;
@@ -53,7 +54,7 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
 #define PENTAD_COMPILED(Stream)                                                                                        \
     extern template planner::PartAccounts dry_parts(model::Model const&,                                               \
                                                     LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> const&,       \
-                                                    std::vector<std::size_t> const&, planner::PartShape const&);
+                                                    std::vector<std::size_t> const&, planner::PartShape const&, bool);
 PENTAD_FOR_EACH_COMPILED_STREAM(PENTAD_COMPILED)
 #undef PENTAD_COMPILED
 #endif

@@ -9,6 +9,7 @@
 #include <pentad/layers/vocabulary.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/model/model.hpp>
+#include <pentad/model/recomputation.hpp>
 #include <pentad/train/detail/compiled_streams.hpp>
 #include <pentad/train/stages.hpp>
 
@@ -52,7 +53,7 @@ class LanguageModel {
     /// Collective over all ranks.
     /// @throws std::invalid_argument where the registry has no layer for a part
     LanguageModel(LayerSetup<Exec> const& setup, model::Model const& model, Registry const& registry,
-                  std::vector<StageLayers> const& stages, bool recompute);
+                  std::vector<StageLayers> const& stages, model::Recomputation const& recompute);
     LanguageModel(LanguageModel const&) = delete;
     LanguageModel& operator=(LanguageModel const&) = delete;
 
@@ -197,7 +198,7 @@ class LanguageModel {
 template <class Stream, class Exec>
 LanguageModel<Stream, Exec>::LanguageModel(LayerSetup<Exec> const& setup, model::Model const& model,
                                            Registry const& registry, std::vector<StageLayers> const& stages,
-                                           bool recompute) {
+                                           model::Recomputation const& recompute) {
     bool const tied = model.ties_embeddings;
     for (auto const& stage : stages) {
         numbers_.push_back(stage.stage);

@@ -5,6 +5,7 @@
 #include <pentad/observe/dry_run.hpp>
 #include <pentad/planner/part.hpp>
 #include <pentad/train/language_model.hpp>
+#include <pentad/zero/matrices.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -24,19 +25,46 @@ struct CountedUnit final : UnitMemory {
     void acquire_gradients() override {}
     void release_gradients(bool) override {}
 };
+/// What it takes to work on a parameter's matrices whole, one after the other: of each as of the first. In a dry run,
+/// whose records it clears.
+template <class T, class Exec>
+planner::MatrixAccount matrix_account(AnyParameter<T, Exec> const& parameter) {
+    using A = accumulator_t<T>;
+    auto const matrices = zero::matrices_of(parameter);
+    planner::MatrixAccount account{.count = matrices.count, .shape = matrices.shape, .axes = matrices.axes};
+    if (account.count == 0) return account;
+    auto const& context = parameter.context();
+    pentad::detail::prepare(context, matrices.gathering);
+    pentad::detail::prepare(context, matrices.scattering);
+    Tensor<zero::Whole<A>, Exec> const shard(context, {parameter.size()});
+    auto& run = *observe::dry_run();
+    auto& held = observe::counters()[observe::Memory::activations];
+    run.clear();
+    auto const before = held.peak = held.bytes;
+    zero::orthogonalise(
+        context, matrices,
+        pentad::detail::Shard<A, Exec>{shard.block(), shard.data(), parameter.local_extents(), matrices.stored.rank},
+        model::Muon(), [](std::size_t i) { return i == 0; });
+    account.workspace = static_cast<double>(held.peak - before);
+    for (auto const& work : run.work())
+        for (std::size_t i = 0; i < work.cost.axes.size(); ++i) account.sent.add(work.cost.axes[i], work.cost.bytes[i]);
+    run.clear();
+    return account;
+}
 } // namespace detail
 
 /// The account of blocks [first, first + count) and, where `layers` says so, the embedding or the head. In a dry run
 /// (observe/dry_run.hpp), whose records it clears.
 /// @param setup of a context of that dry run
+/// @param has_matrices whether it says what it takes to work on whole matrices
 template <class Stream, class Exec>
 planner::PartAccount account_of(LayerSetup<Exec> const& setup, model::Model const& model,
                                 LayerRegistry<Stream, Exec> const& registry, StageLayers const& layers,
-                                bool recompute) {
+                                model::BlockRecomputation const& recompute, bool has_matrices = true) {
     auto& run = *observe::dry_run();
     auto const& held = observe::counters()[observe::Memory::activations];
     using Stage = LanguageModel<Stream, Exec>;
-    Stage stage(setup, model, registry, {layers}, recompute);
+    Stage stage(setup, model, registry, {layers}, model::each_block(recompute));
     planner::PartAccount account;
     std::deque<detail::CountedUnit> units;
     stage.for_each_unit_of(layers.stage, [&](auto& unit) {
@@ -52,6 +80,7 @@ planner::PartAccount account_of(LayerSetup<Exec> const& setup, model::Model cons
             if (!one.gradient.contains(inner<pp>::name)) one.gradient.push(inner<pp>::name);
             for (std::size_t d = 0; d < stored.rank; ++d)
                 for (auto const axis : stored.dimensions[d].axes) one.sharded.push(axis);
+            if (has_matrices) one.matrices = detail::matrix_account(*parameter);
             account.parameters.push_back(std::move(one));
         }
     });

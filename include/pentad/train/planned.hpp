@@ -4,6 +4,7 @@
 #include <pentad/model/presets.hpp>
 #include <pentad/pipeline/simulator.hpp>
 #include <pentad/planner/account.hpp>
+#include <pentad/planner/automatic_recomputation.hpp>
 #include <pentad/planner/configuration.hpp>
 #include <pentad/planner/memory.hpp>
 #include <pentad/planner/model.hpp>
@@ -18,6 +19,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,11 +48,12 @@ planner::Model planned_model(model::Model description, std::string name = "the m
         kinds.push_back(static_cast<std::size_t>(alike - first.begin()));
         if (alike == first.end()) first.push_back(i);
     }
-    auto run = [description, first](planner::PartShape const& shape) {
+    auto run = [description, first](planner::PartShape const& shape, bool has_matrices) {
         auto const of = [&]<class T>(T) {
-            return shape.sequence_parallel
-                       ? dry_parts(description, Layers::template of<SequenceStream<T>, Exec>(), first, shape)
-                       : dry_parts(description, Layers::template of<InvariantStream<T>, Exec>(), first, shape);
+            return shape.sequence_parallel ? dry_parts(description, Layers::template of<SequenceStream<T>, Exec>(),
+                                                       first, shape, has_matrices)
+                                           : dry_parts(description, Layers::template of<InvariantStream<T>, Exec>(),
+                                                       first, shape, has_matrices);
         };
         return shape.element == planner::Element::f64   ? of(f64())
                : shape.element == planner::Element::f32 ? of(f32())
@@ -71,19 +74,30 @@ inline planner::Configuration planned_configuration(RunSettings const& settings,
     mesh.seq = static_cast<std::int64_t>(settings.seq);
     mesh.global_batch = static_cast<std::int64_t>(settings.batch);
     mesh.micro_batch = static_cast<std::int64_t>(settings.batch / settings.micro_batches) / (mesh.dp * mesh.ep);
-    mesh.zero = settings.sharding.stage;
-    mesh.zero_ranks = settings.sharding.ranks;
-    mesh.zero_keeps = settings.sharding.keeps_parameters;
-    mesh.zero_accumulates = settings.sharding.accumulates_gradients;
-    mesh.releases_gradients = settings.sharding.releases_gradients;
+    mesh.sharding = settings.sharding;
+    mesh.optimizer = settings.optimizer;
+    mesh.local = settings.local;
+    mesh.precision = settings.precision;
+    mesh.offload = settings.offload;
     mesh.bucket_elements = static_cast<std::int64_t>(settings.bucket_elements);
-    mesh.recompute = settings.recompute                ? planner::Recompute::full
-                     : settings.recomputes_activations ? planner::Recompute::selective
-                                                       : planner::Recompute::none;
+    mesh.recompute = settings.recompute;
     mesh.context = settings.context_strategy;
     mesh.zigzag = settings.order == Order::zigzag;
     return mesh;
 }
+
+namespace detail {
+/// Layers of each stage; none: as many for each.
+inline std::vector<std::int64_t> layer_counts(planner::Model const& model, pipeline::Schedule const& schedule,
+                                              std::vector<std::size_t> const& layers) {
+    std::vector<std::int64_t> counts;
+    auto const stages = static_cast<std::int64_t>(schedule.stages());
+    for (std::int64_t stage = 0; stage < stages; ++stage)
+        counts.push_back(layers.empty() ? model.layers() * (stage + 1) / stages - model.layers() * stage / stages
+                                        : static_cast<std::int64_t>(layers.at(static_cast<std::size_t>(stage))));
+    return counts;
+}
+} // namespace detail
 
 /// The memory of each rank of the pipeline in a step.
 /// @param layers of each stage; none: as many for each
@@ -92,40 +106,47 @@ inline std::vector<planner::Memory> planned_memory(planner::Model const& model, 
                                                    std::vector<std::size_t> const& layers) {
     planner::Account const account(model, c, static_cast<int>(schedule.placements.size()), 1,
                                    pipeline::ends_meet(schedule));
-    std::vector<std::int64_t> counts;
-    auto const stages = static_cast<std::int64_t>(schedule.stages());
-    for (std::int64_t stage = 0; stage < stages; ++stage)
-        counts.push_back(layers.empty() ? model.layers() * (stage + 1) / stages - model.layers() * stage / stages
-                                        : static_cast<std::int64_t>(layers.at(static_cast<std::size_t>(stage))));
-    auto const shapes = planner::stage_shapes(model, counts);
+    auto const shapes = planner::stage_shapes(model, detail::layer_counts(model, schedule, layers), c.recompute);
     pipeline::Costs costs;
     costs.stages.clear();
     for (auto const& shape : shapes) {
         double saved = 0, left = 0;
         account.for_each_kind(shape, [&](planner::MeshPart const& part, double count) {
-            saved += count * part.sums->saved;
-            left += count * part.sums->left;
+            saved += count * part.memory.saved;
+            left += count * part.memory.left;
         });
         costs.stages.push_back({.activation = static_cast<std::int64_t>(saved),
                                 .weight_part = static_cast<std::int64_t>(left),
                                 .input = static_cast<std::int64_t>(account.stream())});
     }
     auto const simulation = pipeline::simulate_proven(schedule, costs);
+    auto const moments = planner::held_moments(schedule);
     std::vector<planner::Memory> memory;
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
-        planner::Memory& own = memory.emplace_back();
-        std::vector<std::vector<planner::Bucket>> held;
-        for (int stage = 0; stage < schedule.stages(); ++stage)
-            if (schedule.has_stage(rank, stage)) {
-                held.push_back(account.buckets(shapes[static_cast<std::size_t>(stage)]));
-                for (auto const& bucket : held.back()) planner::add_bucket(own, bucket, c);
-            }
-        own.weights *= static_cast<double>(schedule.weight_versions);
-        planner::add_passing(own, held, c);
+        auto const held = planner::held_buckets(account, schedule, shapes, rank);
+        auto& own = memory.emplace_back(planner::parameter_memory(held, schedule, c));
         own.activations = static_cast<double>(simulation.ranks[static_cast<std::size_t>(rank)].peak_memory);
-        own.workspace = account.workspace(planner::splits_backward(schedule));
+        own.workspace = planner::workspace_of(account, schedule, shapes, rank, moments[static_cast<std::size_t>(rank)],
+                                              own.activations, planner::update_workspace(held, c),
+                                              planner::updates_between_passes(schedule, c));
+        own.activations += planner::activation_window(account, schedule, shapes, rank, c);
     }
     return memory;
+}
+
+/// Automatic recomputation as a plan for a run: `recompute` goes into RunSettings.
+/// @param hardware what the work takes; hardware.memory_bytes is the limit of each rank's tensors
+/// @param layers of each stage; none: as many for each
+/// @throws std::invalid_argument where the model cannot be laid out so, or the schedule recomputes everything itself
+inline planner::AutomaticRecomputation
+planned_recomputation(planner::Model const& model, planner::Hardware const& hardware, planner::Configuration c,
+                      pipeline::Schedule const& schedule, std::vector<std::size_t> const& layers) {
+    if (schedule.recomputes)
+        throw std::invalid_argument("the schedule " + schedule.name + " recomputes by itself: nothing is left to plan");
+    c.recompute = {.kind = model::Recomputation::Kind::automatic};
+    return planner::automatic_recomputation(model, hardware, c, schedule, planner::held_moments(schedule),
+                                            planner::stage_shapes(model, detail::layer_counts(model, schedule, layers)),
+                                            1);
 }
 
 } // namespace pentad::train

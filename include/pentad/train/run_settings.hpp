@@ -1,9 +1,14 @@
 // What a run is made of beside its types, and the numbers of a step.
 #pragma once
 
+#include <pentad/layout/local_steps.hpp>
 #include <pentad/layout/partition.hpp>
+#include <pentad/layout/zero_sharding.hpp>
 #include <pentad/model/decoder.hpp>
-#include <pentad/zero/sharding.hpp>
+#include <pentad/model/offload.hpp>
+#include <pentad/model/optimizer.hpp>
+#include <pentad/model/precision.hpp>
+#include <pentad/model/recomputation.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -27,9 +32,9 @@ struct RunSettings {
     ContextStrategy context_strategy = ContextStrategy::ring;
     std::vector<std::size_t> stage_layers{}; ///< of each stage; none: as many for each
     bool balances_stages = false;            ///< by the time that layers take here
-    bool recompute = false; ///< blocks keep their inputs alone, and compute the rest again in the backward pass
-    bool recomputes_activations = false; ///< of an MLP what lies between its products is computed again
-    zero::Sharding sharding{};           ///< of parameters, gradients and optimizer state (ZeRO)
+    model::Recomputation recompute{};        ///< of activations, in the backward pass
+    ZeroSharding sharding{};                 ///< of parameters, gradients and optimizer state (ZeRO)
+    LocalSteps local{};                      ///< between averages of parameters over outer(dp); after the last step too
     /// A bucket of parameters is closed when it holds as many. Its gradients are reduced while the backward pass of the
     /// layers before goes on.
     std::size_t bucket_elements = std::size_t{1} << 22;
@@ -38,14 +43,22 @@ struct RunSettings {
     double learning_rate = 1e-3;                        ///< after the warm-up
     std::optional<double> min_learning_rate = {};       ///< after the last step; none: a tenth of that
     std::int64_t warmup = 10;
-    double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8; ///< of AdamW
-    double weight_decay = 0.1;
-    double clip = 1; ///< largest global norm of the gradient; 0: any
+    model::Optimizer optimizer{};
+    model::Precision precision{}; ///< of gradients that travel, and of the optimizer's state
+    model::Offload offload{};     ///< to files, of the optimizer's state and of activations
+    double clip = 1;              ///< largest global norm of the gradient; 0: any
     /// Steps in a row whose loss or gradient is not finite, none of which changes a weight, before step() gives up.
     std::int64_t max_bad_steps = 3;
     double balance_coefficient = 0.01;
     double z_coefficient = 0.001;
     std::uint64_t seed = 1;
+};
+
+/// How far a run has come.
+struct RunPosition {
+    std::int64_t step = 0;      ///< of the last update
+    std::int64_t sequences = 0; ///< of the training data that it has seen
+    std::int64_t bad_steps = 0; ///< the last steps in a row that were not applied
 };
 
 /// Linear warm-up, then a cosine to the least at the last step. `step` counts from 1.
@@ -63,8 +76,9 @@ struct StepResult {
     double loss = 0;          ///< cross-entropy: token losses / valid targets; 0 when there are none
     double balance_loss = 0;  ///< summed over layers, averaged over micro-batches, unweighted
     double z_loss = 0;        ///< likewise
-    double gradient_norm = 0; ///< of an asynchronous schedule: the root mean square over its updates
+    double gradient_norm = 0; ///< of an asynchronous schedule, of local steps: root mean square over updates, groups
     double learning_rate = 0;
+    double offload_wait = 0;  ///< seconds that the slowest rank waited for offloaded state and activations
     std::string not_finite{}; ///< what is not: "the gradient of model.norm.weight on rank 3 (stage 1)"; empty: nothing
 };
 

@@ -35,6 +35,7 @@ inline std::pair<int, int> ends_of(pipeline::Schedule const& schedule) {
     return {pipeline_coordinate(schedule, schedule.placements[0].front()) / copies,
             pipeline_coordinate(schedule, schedule.placements[0].back()) / copies};
 }
+
 /// Why a proven schedule cannot run with these settings on so many ranks of pp, after its name; empty where it can.
 inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const& settings, int ranks) {
     auto const number = [](auto n) { return std::to_string(n); };
@@ -55,16 +56,23 @@ inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const&
         if (rank + schedule.placements[1][at] + 1 != ranks || 2 * rank + 1 == ranks)
             return "has stage " + number(stage) + " on two ranks that are not opposite to each other";
     }
+    if (settings.offload.activations && schedule.slices > 1)
+        return "cuts sequences into slices, whose keys and values later slices read: activations cannot be offloaded";
+    if (settings.offload.activations && schedule.recomputes)
+        return "recomputes whole stages: there are no activations to be offloaded";
     bool const tied = settings.model.ties_embeddings;
     if (auto const [first, last] = ends_of(schedule);
         tied && first != last && (std::min(first, last) != 0 || std::max(first, last) + 1 != ranks / int(copies)))
         return "has its first and last stage neither on one rank nor on the first and the last, which a tied embedding "
                "needs";
+    if (settings.sharding.releases_gradients && (copies > 1 || schedule.updates > 1))
+        return "reduces gradients at times of its own: they cannot be released";
     if (schedule.updates <= 1) return {};
     std::string const own = "updates each stage on its own: ";
     if (settings.clip > 0) return own + "the norm of the whole gradient, which clipping needs, is not known";
     if (tied) return own + "its two ends cannot share an embedding";
     if (copies > 1) return own + "copies of a stage cannot follow each other then";
+    if (settings.local.is_on()) return own + "groups that train apart have no common step after which they average";
     return {};
 }
 

@@ -1,5 +1,5 @@
 // Training a language model on a mesh: forward and backward by a pipeline schedule, the gradients reduced
-// as their layouts say, clipping, AdamW, evaluation.
+// as their layouts say, clipping, the optimizer, evaluation.
 #pragma once
 
 #include <pentad/comm/broadcast_text.hpp>
@@ -8,9 +8,11 @@
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/decoder_layers.hpp>
+#include <pentad/train/detail/compiled_streams.hpp>
 #include <pentad/train/detail/totals.hpp>
 #include <pentad/train/executor.hpp>
 #include <pentad/train/language_model.hpp>
+#include <pentad/train/offloaded_activations.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/schedules.hpp>
 #include <pentad/zero/store.hpp>
@@ -20,7 +22,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -43,100 +47,51 @@ class Trainer final : private StageOwner {
     /// @param registry the layers of the model's parts
     /// @throws std::invalid_argument when settings, schedules and mesh do not fit
     Trainer(Context<Exec> const& context, RunSettings const& settings, ProvenSchedules schedules,
-            io::TokenData const& data, Registry const& registry = decoder_layers<Stream, Exec>())
-        : context_(&context), settings_(settings), schedules_(std::move(schedules)), data_(&data),
-          setup_{context,
-                 settings.model.hidden,
-                 settings.model.norm_epsilon,
-                 settings.batch / settings.micro_batches,
-                 settings.seq / static_cast<std::size_t>(training().slices),
-                 settings.order,
-                 settings.context_strategy,
-                 static_cast<std::size_t>(training().slices),
-                 settings.recomputes_activations},
-          model_(setup_, settings.model, registry, held_stages(registry), settings.recompute),
-          store_(context, model_, settings.seed, settings.sharding, settings.bucket_elements,
-                 static_cast<std::size_t>(training().weight_versions), {.copies = AxisNames(inner<pp>::name)}),
-          batch_(setup_, settings.micro_batches, settings.ignored),
-          executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}) {
-        pentad::detail::prepare(context, detail::total_plan(loss_axes(), Placement::partial));
-    }
+            io::TokenData const& data, Registry const& registry = decoder_layers<Stream, Exec>());
     Trainer(Trainer const&) = delete;
     Trainer& operator=(Trainer const&) = delete;
+    ~Trainer() override;
 
     /// One run of the schedule, counted from 1: one update of the weights, or those of an asynchronous schedule. Where
     /// a loss or the gradient is not finite no weight changes, and the result says what it is. Collective over all
     /// ranks. @throws NotFinite on all ranks after max_bad_steps such steps in a row
-    StepResult step(std::int64_t number) {
-        number_ = number;
-        store_.clear_gradients();
-        store_.begin_updates();
-        store_.release_for(number, optimizer_settings());
-        auto result = run(training(), *data_, number);
-        result.learning_rate = train::learning_rate(settings_, number);
-        if (is_asynchronous() || settings_.sharding.releases_gradients) {
-            store_.finish_updates();
-            result.gradient_norm = store_.norm() / std::sqrt(static_cast<double>(training().rounds()));
-            if (!is_finite(result)) // the schedule has updated the weights by now
-                give_up(result, "and the weights have changed: " +
-                                    (is_asynchronous() ? training().name + " updates each stage during the step"
-                                                       : "gradients were released during the step"));
-            store_.gather();
-            return result;
-        }
-        result.gradient_norm = store_.reduce_gradients();
-        if (!is_finite(result)) {
-            result.not_finite = not_finite(result);
-            store_.skip_update();
-            if (++bad_steps_ >= settings_.max_bad_steps)
-                give_up(result, "and so were the " + std::to_string(bad_steps_ - 1) + " steps before");
-            return result;
-        }
-        bad_steps_ = 0;
-        auto adamw = optimizer_settings();
-        if (settings_.clip > 0) adamw.gradient_scale = std::min(1.0, settings_.clip / (result.gradient_norm + 1e-6));
-        store_.update(number, adamw);
+    /// @throws io::FileError on all ranks where offloaded state cannot be read or written: the weights are of no use
+    StepResult step(std::int64_t number);
+    /// Local steps: averages the weights of the groups before their time. Collective over all ranks.
+    void average() {
+        if (store_.is_apart()) store_.average();
         if (!training().gathers || has_copies()) store_.gather();
-        return result;
     }
     /// The losses on the batch of a step, with the weights as they are. Collective over all ranks.
-    StepResult evaluate(std::int64_t number) {
-        store_.gather();
-        return run(schedules_.evaluation(), *data_, number);
-    }
+    /// @throws std::logic_error between averages of local steps, where there is no one model
+    StepResult evaluate(std::int64_t number);
     /// The mean losses of the first batches of other data, such as data held out, with the weights as they are.
     /// Collective over all ranks. @throws std::invalid_argument where there is no batch, or tokens that the model lacks
-    StepResult validate(io::TokenData const& data, std::int64_t batches) {
-        if (batches < 1) throw std::invalid_argument("validation needs a batch, not " + std::to_string(batches));
-        if (data.vocabulary() > static_cast<std::int64_t>(settings_.model.vocab))
-            throw std::invalid_argument("data of " + std::to_string(data.vocabulary()) + " tokens for a model of " +
-                                        std::to_string(settings_.model.vocab));
-        store_.gather();
-        StepResult mean;
-        double targets = 0;
-        for (std::int64_t number = 1; number <= batches; ++number) {
-            auto const result = run(schedules_.evaluation(), data, number);
-            double const count = std::accumulate(batch_.valid().begin(), batch_.valid().end(), 0.0);
-            targets += count;
-            if (count > 0) mean.loss += (result.loss - mean.loss) * (count / targets);
-            mean.balance_loss += result.balance_loss / static_cast<double>(batches);
-            mean.z_loss += result.z_loss / static_cast<double>(batches);
-        }
-        return mean;
-    }
+    StepResult validate(io::TokenData const& data, std::int64_t batches);
     /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
     /// elsewhere. Collective over all ranks.
-    std::vector<Logits> logits(std::vector<Pass<Exec>>& passes) {
-        store_.gather();
-        auto logits = executor_.logits(schedules_.sampling(), passes, this);
-        store_.drop_gathered();
-        return logits;
+    std::vector<Logits> logits(std::vector<Pass<Exec>>& passes);
+
+    /// Where the run is after the last step.
+    [[nodiscard]] RunPosition position() const {
+        return {number_, number_ * static_cast<std::int64_t>(settings_.batch) + shift_, bad_steps_};
+    }
+    /// Goes on from there: the next step is position.step + 1, and reads the sequences after position.sequences.
+    void set_position(RunPosition const& position) {
+        number_ = position.step;
+        shift_ = position.sequences - position.step * static_cast<std::int64_t>(settings_.batch);
+        bad_steps_ = position.bad_steps;
     }
 
     [[nodiscard]] Model& model() { return model_; }
     [[nodiscard]] Store& store() { return store_; }
+    [[nodiscard]] Store const& store() const { return store_; }
     [[nodiscard]] LayerSetup<Exec> const& setup() const { return setup_; }
     [[nodiscard]] RunSettings const& settings() const { return settings_; }
+    /// What the offload of activations has done on this rank; none without it.
+    [[nodiscard]] std::optional<model::OffloadReport> activation_report() const {
+        return activations_ ? std::optional(activations_->report()) : std::nullopt;
+    }
 
   private:
     /// Token losses are summands over the ranks that share out the tokens, and over the stages, of which the last has
@@ -149,65 +104,34 @@ class Trainer final : private StageOwner {
         return axes;
     }
 
+    void average_after(std::int64_t number) {
+        if (settings_.local.averages_after(number, settings_.steps) && store_.is_apart()) store_.average();
+    }
+    void require_one_model() const {
+        if (store_.is_apart())
+            throw std::logic_error("between averages each group of local steps has weights of its own: average first");
+    }
+    /// Groups that train apart: how many.
+    [[nodiscard]] double groups() const {
+        return settings_.local.is_on() ? context_->communicators().extent(outer<dp>::name) : 1;
+    }
+    /// The root mean square over them. Collective.
+    [[nodiscard]] double over_groups(double own) const {
+        if (groups() == 1) return own;
+        double squares = own * own;
+        total_over(*context_, settings_.local.apart(), Placement::partial, std::span(&squares, 1));
+        return std::sqrt(squares / groups());
+    }
+
     [[nodiscard]] pipeline::Schedule const& training() const { return schedules_.training(); }
-    void check_fit() const {
-        auto const& known = context_->communicators();
-        model::BatchShape shape{.batch = static_cast<std::int64_t>(settings_.batch),
-                                .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),
-                                .seq = static_cast<std::int64_t>(settings_.seq),
-                                .slices = training().slices,
-                                .zigzag = settings_.order == Order::zigzag};
-        auto const axes_of = [&](std::size_t dimension) {
-            model::NamedProduct axes;
-            for (auto const name : Stream::value.dimensions[dimension].axes) axes.times(name, known.extent(name));
-            return axes;
-        };
-        shape.batch_axes = axes_of(0);
-        shape.seq_axes = axes_of(1);
-        if (auto const refused = shape.refusal()) throw std::invalid_argument(refused->message());
-        auto why = misfit(training(), settings_, known.extent("pp"));
-        if (why.empty() &&
-            (known.extent("inner(pp)") != static_cast<int>(training().placements.size()) ||
-             (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != pipeline::ends_meet(training()))))
-            why = "wants another mesh: make it with for_schedule(mesh, schedule)";
-        if (!why.empty()) throw std::invalid_argument("the schedule " + training().name + " " + why);
-        check_sharding();
-    }
-    void check_sharding() const {
-        auto const& sharding = settings_.sharding;
-        if (auto const refused = sharding.refusal(); !refused.empty()) throw std::invalid_argument(refused);
-        auto const& known = context_->communicators();
-        if (sharding.ranks > 0 && known.extent(inner<dp>::name) != sharding.ranks)
-            throw std::invalid_argument("ZeRO over " + std::to_string(sharding.ranks) +
-                                        " ranks wants another mesh: make it with split<dp>(" +
-                                        std::to_string(sharding.ranks) + ")");
-        if (!sharding.releases_gradients) return;
-        if (settings_.clip > 0)
-            throw std::invalid_argument("gradients that are released cannot be clipped: their norm is known too late");
-        if (has_copies() || is_asynchronous())
-            throw std::invalid_argument("the schedule " + training().name +
-                                        " reduces gradients at times of its own: they cannot be released");
-    }
+    void check_fit() const;
     /// Notes the layers of each stage in the settings. Collective over all ranks.
-    [[nodiscard]] std::vector<StageLayers> held_stages(Registry const& registry) {
-        check_fit();
-        auto& layers = settings_.stage_layers;
-        if (settings_.balances_stages)
-            layers = measured_layers(setup_, settings_.model, registry, training().stages(), settings_.recompute);
-        else if (layers.empty())
-            layers = even_layers(settings_.model.blocks.size(), training().stages());
-        return stages_of(training(), pipeline_rank(training(), context_->communicators().coordinate("pp")), layers,
-                         settings_.model.blocks.size());
-    }
+    [[nodiscard]] std::vector<StageLayers> held_stages(Registry const& registry);
     [[nodiscard]] bool is_asynchronous() const { return training().updates > 1; }
     /// Copies of a stage come to what they do together in different orders: it waits for the end of the step.
     [[nodiscard]] bool has_copies() const { return training().placements.size() > 1; }
-    [[nodiscard]] kernels::AdamWSettings optimizer_settings() const {
-        return {.learning_rate = train::learning_rate(settings_, number_),
-                .beta1 = settings_.beta1,
-                .beta2 = settings_.beta2,
-                .epsilon = settings_.epsilon,
-                .weight_decay = settings_.weight_decay};
+    [[nodiscard]] zero::UpdateSettings update_settings() const {
+        return {.learning_rate = train::learning_rate(settings_, number_)};
     }
 
     static bool is_finite(StepResult const& result) {
@@ -219,27 +143,7 @@ class Trainer final : private StageOwner {
                         more);
     }
     /// What is not finite, and where it is seen first. Collective.
-    [[nodiscard]] std::string not_finite(StepResult const& result) {
-        std::string own;
-        double losses = 0;
-        for (auto const& pass : passes_) losses += pass.loss_sum + pass.balance_sum + pass.z_sum;
-        if (!std::isfinite(losses)) own = "the loss";
-        if (std::isfinite(result.loss + result.balance_loss + result.z_loss))
-            if (auto const name = store_.not_finite(); !name.empty()) own = "the gradient of " + name;
-        // Backward passes carry it to all stages before: of the last stage that has it, the first rank.
-        auto const& world = context_->communicators().world();
-        double place = -1;
-        if (!own.empty()) place = static_cast<double>((model_.stages().back() + 1) * world.size() - 1 - world.rank());
-        total_over_mesh(*context_, Placement::partial_max, std::span(&place, 1));
-        auto const found = static_cast<int>(place);
-        if (found < 0) return "the norm of the gradient"; // finite gradients with a sum of squares that is not
-        int const rank = world.size() - 1 - found % world.size();
-        for (int const stage : model_.stages())
-            own += (stage == model_.stages().front() ? " on rank " + std::to_string(rank) + " (stage " : ", ") +
-                   std::to_string(stage);
-        own += ")";
-        return comm::broadcast_text(world.handle(), std::move(own), rank);
-    }
+    [[nodiscard]] std::string not_finite(StepResult const& result);
 
     void use_version(int stage, int version) override { store_.use_version(stage, static_cast<std::size_t>(version)); }
     void gather(int stage) override {
@@ -247,45 +151,12 @@ class Trainer final : private StageOwner {
     }
     void step(int stage, int update) override {
         // The updates of a synchronous schedule want the norm of all gradients: they come together, at the end.
-        if (is_asynchronous())
-            store_.update(stage, (number_ - 1) * training().updates + update + 1, optimizer_settings());
+        if (is_asynchronous()) store_.update(stage, (number_ - 1) * training().updates + update + 1, update_settings());
     }
 
-    StepResult run(pipeline::Schedule const& schedule, io::TokenData const& data, std::int64_t number) {
-        batch_.load(data, number, training().rounds());
-        auto const& valid = batch_.valid();
-        double const rounds = static_cast<double>(training().rounds());
-        double const count = static_cast<double>(settings_.micro_batches);
-        passes_.clear();
-        for (std::size_t i = 0; i < settings_.micro_batches; ++i)
-            for (std::size_t k = 0; k < setup_.slices; ++k) {
-                double const targets = valid[static_cast<std::size_t>(training().update_of(static_cast<int>(i)))];
-                passes_.push_back({.context = *context_,
-                                   .tokens = batch_.tokens(i, k),
-                                   .targets = batch_.targets(i, k),
-                                   .loss_scale = targets > 0 ? 1 / targets : 0,
-                                   .balance_scale = settings_.balance_coefficient * rounds / count,
-                                   .z_scale = settings_.z_coefficient * rounds / count});
-            }
-        executor_.run(schedule, passes_, this);
-        store_.drop_gathered();
-
-        double loss = 0, balance = 0, z = 0;
-        for (auto const& pass : passes_) {
-            loss += pass.loss_sum;
-            balance += pass.balance_sum;
-            z += pass.z_sum;
-        }
-        total_over(*context_, loss_axes(), Placement::partial, std::span(&loss, 1));
-        std::array<double, 2> auxiliary{balance, z};
-        total_over(*context_, AxisNames(pp::name), Placement::partial, std::span(auxiliary));
-        double const all = std::accumulate(valid.begin(), valid.end(), 0.0);
-        StepResult result;
-        result.loss = all > 0 ? loss / all : 0;
-        result.balance_loss = auxiliary[0] / count;
-        result.z_loss = auxiliary[1] / count;
-        return result;
-    }
+    /// @param shift of the numbers of the sequences
+    StepResult run(pipeline::Schedule const& schedule, io::TokenData const& data, std::int64_t number,
+                   std::int64_t shift = 0);
 
     Context<Exec> const* context_;
     RunSettings settings_;
@@ -295,10 +166,232 @@ class Trainer final : private StageOwner {
     Model model_;
     Store store_;
     Batch<Stream, Exec> batch_;
+    std::unique_ptr<OffloadedActivations<Exec>> activations_; ///< null: they are in memory
     Executor<Model, Stream, Exec> executor_;
     std::vector<Pass<Exec>> passes_;
     std::int64_t number_ = 0;    ///< of the step
+    std::int64_t shift_ = 0;     ///< of the numbers of the sequences: not 0 where the batch has changed
     std::int64_t bad_steps_ = 0; ///< in a row
 };
+
+// Outside of the class, so that they are not inline: a unit that sees `extern template` compiles none of them.
+
+template <class Stream, class Exec>
+Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& settings, ProvenSchedules schedules,
+                               io::TokenData const& data, Registry const& registry)
+    : context_(&context), settings_(settings), schedules_(std::move(schedules)), data_(&data),
+      setup_{context,
+             settings.model.hidden,
+             settings.model.norm_epsilon,
+             settings.batch / settings.micro_batches,
+             settings.seq / static_cast<std::size_t>(training().slices),
+             settings.order,
+             settings.context_strategy,
+             static_cast<std::size_t>(training().slices)},
+      model_(setup_, settings.model, registry, held_stages(registry), settings.recompute),
+      store_(context, model_, settings.seed, settings.sharding, settings.bucket_elements,
+             static_cast<std::size_t>(training().weight_versions),
+             {.copies = AxisNames(inner<pp>::name), .local = settings.local}, settings.optimizer, settings.offload,
+             settings.precision),
+      batch_(setup_, settings.micro_batches, settings.ignored, settings.local),
+      executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}) {
+    if (settings.offload.activations)
+        zero::on_all_ranks(context.communicators().world(), [&] {
+            activations_ = std::make_unique<OffloadedActivations<Exec>>(context, settings.offload);
+        });
+    pentad::detail::prepare(context, detail::total_plan(loss_axes(), Placement::partial));
+}
+
+template <class Stream, class Exec>
+Trainer<Stream, Exec>::~Trainer() = default;
+
+template <class Stream, class Exec>
+StepResult Trainer<Stream, Exec>::step(std::int64_t number) {
+    number_ = number;
+    store_.clear_gradients();
+    store_.begin_updates(number, update_settings());
+    auto result = run(training(), *data_, number, shift_);
+    if (activations_) result.offload_wait = activations_->file().require(context_->communicators().world());
+    result.learning_rate = train::learning_rate(settings_, number);
+    if (is_asynchronous() || settings_.sharding.releases_gradients) {
+        store_.finish_updates();
+        result.offload_wait += store_.require_offloaded();
+        result.gradient_norm = over_groups(store_.norm() / std::sqrt(static_cast<double>(training().rounds())));
+        if (!is_finite(result)) // the schedule has updated the weights by now
+            give_up(result, "and the weights have changed: " +
+                                (is_asynchronous() ? training().name + " updates each stage during the step"
+                                                   : "gradients were released during the step"));
+        average_after(number);
+        store_.gather();
+        return result;
+    }
+    double const own_norm = store_.reduce_gradients();
+    result.gradient_norm = over_groups(own_norm);
+    if (!is_finite(result)) {
+        result.not_finite = not_finite(result);
+        store_.skip_update();
+        if (++bad_steps_ >= settings_.max_bad_steps)
+            give_up(result, "and so were the " + std::to_string(bad_steps_ - 1) + " steps before");
+        average_after(number);
+        if (!training().gathers || has_copies()) store_.gather();
+        return result;
+    }
+    bad_steps_ = 0;
+    auto update = update_settings();
+    if (settings_.clip > 0) update.gradient_scale = std::min(1.0, settings_.clip / (own_norm + 1e-6));
+    store_.update(number, update);
+    average_after(number);
+    result.offload_wait += store_.require_offloaded();
+    if (!training().gathers || has_copies()) store_.gather();
+    return result;
+}
+
+template <class Stream, class Exec>
+StepResult Trainer<Stream, Exec>::evaluate(std::int64_t number) {
+    require_one_model();
+    store_.gather();
+    return run(schedules_.evaluation(), *data_, number, shift_);
+}
+
+template <class Stream, class Exec>
+StepResult Trainer<Stream, Exec>::validate(io::TokenData const& data, std::int64_t batches) {
+    require_one_model();
+    if (batches < 1) throw std::invalid_argument("validation needs a batch, not " + std::to_string(batches));
+    if (data.vocabulary() > static_cast<std::int64_t>(settings_.model.vocab))
+        throw std::invalid_argument("data of " + std::to_string(data.vocabulary()) + " tokens for a model of " +
+                                    std::to_string(settings_.model.vocab));
+    store_.gather();
+    StepResult mean;
+    double targets = 0;
+    for (std::int64_t number = 1; number <= batches; ++number) {
+        auto const result = run(schedules_.evaluation(), data, number);
+        double const count = std::accumulate(batch_.valid().begin(), batch_.valid().end(), 0.0);
+        targets += count;
+        if (count > 0) mean.loss += (result.loss - mean.loss) * (count / targets);
+        mean.balance_loss += result.balance_loss / static_cast<double>(batches);
+        mean.z_loss += result.z_loss / static_cast<double>(batches);
+    }
+    return mean;
+}
+
+template <class Stream, class Exec>
+auto Trainer<Stream, Exec>::logits(std::vector<Pass<Exec>>& passes) -> std::vector<Logits> {
+    require_one_model();
+    store_.gather();
+    auto logits = executor_.logits(schedules_.sampling(), passes, this);
+    store_.drop_gathered();
+    return logits;
+}
+
+template <class Stream, class Exec>
+void Trainer<Stream, Exec>::check_fit() const {
+    auto const& known = context_->communicators();
+    model::BatchShape shape{.batch = static_cast<std::int64_t>(settings_.batch),
+                            .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),
+                            .seq = static_cast<std::int64_t>(settings_.seq),
+                            .slices = training().slices,
+                            .zigzag = settings_.order == Order::zigzag};
+    auto const axes_of = [&](std::size_t dimension) {
+        model::NamedProduct axes;
+        for (auto const name : Stream::value.dimensions[dimension].axes) axes.times(name, known.extent(name));
+        return axes;
+    };
+    shape.batch_axes = axes_of(0);
+    shape.seq_axes = axes_of(1);
+    if (auto const refused = shape.refusal()) throw std::invalid_argument(refused->message());
+    auto why = misfit(training(), settings_, known.extent("pp"));
+    if (why.empty() && (known.extent("inner(pp)") != static_cast<int>(training().placements.size()) ||
+                        (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != pipeline::ends_meet(training()))))
+        why = "wants another mesh: make it with for_schedule(mesh, schedule)";
+    if (!why.empty()) throw std::invalid_argument("the schedule " + training().name + " " + why);
+    if (settings_.recompute.kind == model::Recomputation::Kind::automatic)
+        throw std::invalid_argument(
+            "automatic recomputation needs a memory limit: plan it with train::planned_recomputation()");
+    if (settings_.recompute.every < 1) throw std::invalid_argument("every 0th block cannot be recomputed");
+    if (settings_.sharding.releases_gradients && settings_.clip > 0)
+        throw std::invalid_argument("gradients that are released cannot be clipped: their norm is known too late");
+}
+
+template <class Stream, class Exec>
+auto Trainer<Stream, Exec>::held_stages(Registry const& registry) -> std::vector<StageLayers> {
+    check_fit();
+    auto& layers = settings_.stage_layers;
+    if (settings_.balances_stages)
+        layers = measured_layers(setup_, settings_.model, registry, training().stages(), settings_.recompute);
+    else if (layers.empty())
+        layers = even_layers(settings_.model.blocks.size(), training().stages());
+    return stages_of(training(), pipeline_rank(training(), context_->communicators().coordinate("pp")), layers,
+                     settings_.model.blocks.size());
+}
+
+template <class Stream, class Exec>
+std::string Trainer<Stream, Exec>::not_finite(StepResult const& result) {
+    std::string own;
+    double losses = 0;
+    for (auto const& pass : passes_) losses += pass.loss_sum + pass.balance_sum + pass.z_sum;
+    if (!std::isfinite(losses)) own = "the loss";
+    if (std::isfinite(result.loss + result.balance_loss + result.z_loss))
+        if (auto const name = store_.not_finite(); !name.empty()) own = "the gradient of " + name;
+    // Backward passes carry it to all stages before: of the last stage that has it, the first rank.
+    auto const& world = context_->communicators().world();
+    double place = -1;
+    if (!own.empty()) place = static_cast<double>((model_.stages().back() + 1) * world.size() - 1 - world.rank());
+    total_over_mesh(*context_, Placement::partial_max, std::span(&place, 1));
+    auto const found = static_cast<int>(place);
+    if (found < 0) return "the norm of the gradient"; // finite gradients with a sum of squares that is not
+    int const rank = world.size() - 1 - found % world.size();
+    for (int const stage : model_.stages())
+        own += (stage == model_.stages().front() ? " on rank " + std::to_string(rank) + " (stage " : ", ") +
+               std::to_string(stage);
+    own += ")";
+    return comm::broadcast_text(world.handle(), std::move(own), rank);
+}
+
+template <class Stream, class Exec>
+StepResult Trainer<Stream, Exec>::run(pipeline::Schedule const& schedule, io::TokenData const& data,
+                                      std::int64_t number, std::int64_t shift) {
+    batch_.load(data, number, training().rounds(), shift);
+    auto const &valid = batch_.valid(), &own_valid = batch_.own_valid();
+    double const rounds = static_cast<double>(training().rounds());
+    double const count = static_cast<double>(settings_.micro_batches);
+    passes_.clear();
+    for (std::size_t i = 0; i < settings_.micro_batches; ++i)
+        for (std::size_t k = 0; k < setup_.slices; ++k) {
+            double const targets = own_valid[static_cast<std::size_t>(training().update_of(static_cast<int>(i)))];
+            passes_.push_back(
+                {.context = *context_,
+                 .tokens = batch_.tokens(i, k),
+                 .targets = batch_.targets(i, k),
+                 .loss_scale = targets > 0 ? 1 / targets : 0,
+                 // A router's sums are over the tokens of all groups.
+                 .balance_scale = settings_.balance_coefficient * rounds * groups() / count,
+                 .z_scale = settings_.z_coefficient * rounds * groups() / count,
+                 .saved = schedule.purpose == pipeline::Purpose::training ? activations_.get() : nullptr});
+        }
+    executor_.run(schedule, passes_, this);
+    store_.drop_gathered();
+
+    double loss = 0, balance = 0, z = 0;
+    for (auto const& pass : passes_) {
+        loss += pass.loss_sum;
+        balance += pass.balance_sum;
+        z += pass.z_sum;
+    }
+    total_over(*context_, loss_axes(), Placement::partial, std::span(&loss, 1));
+    std::array<double, 2> auxiliary{balance, z};
+    total_over(*context_, AxisNames(pp::name), Placement::partial, std::span(auxiliary));
+    double const all = std::accumulate(valid.begin(), valid.end(), 0.0);
+    StepResult result;
+    result.loss = all > 0 ? loss / all : 0;
+    result.balance_loss = auxiliary[0] / count;
+    result.z_loss = auxiliary[1] / count;
+    return result;
+}
+
+#if PENTAD_COMPILED_DECODER_LAYERS
+#define PENTAD_COMPILED(Stream) extern template class Trainer<Stream, Kokkos::DefaultExecutionSpace>;
+PENTAD_FOR_EACH_COMPILED_STREAM(PENTAD_COMPILED)
+#undef PENTAD_COMPILED
+#endif
 
 } // namespace pentad::train

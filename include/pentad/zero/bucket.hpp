@@ -7,7 +7,9 @@
 #include <pentad/layers/parameter.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/zero/layouts.hpp>
+#include <pentad/zero/local_average.hpp>
 #include <pentad/zero/optimizer.hpp>
+#include <pentad/zero/reduction.hpp>
 
 #include <algorithm>
 #include <array>
@@ -15,7 +17,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace pentad::zero {
@@ -24,19 +29,25 @@ template <class T, class Exec>
 class Bucket {
   public:
     using A = accumulator_t<T>;
-    using AnyParameterPointer = AnyParameter<T, Exec>*;
 
     /// Collective over the ranks of its plans.
-    Bucket(Context<Exec> const& context, BucketLayouts const& layouts, Sharding const& sharding)
-        : context_(&context), layouts_(layouts), sharding_(sharding) {
-        for (auto const& plan :
-             {layouts_.accumulation, layouts_.reduction, layouts_.storing, layouts_.gathering, layouts_.exporting})
+    /// @param optimizer of its parameters; where it works on whole matrices, all of them are such
+    Bucket(Context<Exec> const& context, BucketLayouts const& layouts, ZeroSharding const& sharding,
+           model::Optimizer const& optimizer, LocalSteps const& local = {}, model::Precision const& precision = {})
+        : context_(&context), layouts_(layouts), sharding_(sharding), optimizer_settings_(optimizer),
+          precision_(precision) {
+        if (local.is_on()) {
+            int const groups = context.communicators().extent(outer<dp>::name);
+            if (groups > 1) average_.emplace(local, layouts_.averaging, groups);
+        }
+        for (auto const& plan : {layouts_.accumulation, layouts_.reduction, layouts_.storing, layouts_.gathering,
+                                 layouts_.exporting, layouts_.averaging})
             pentad::detail::prepare(context, plan);
     }
     Bucket(Bucket const&) = delete;
     Bucket& operator=(Bucket const&) = delete;
 
-    void add(AnyParameterPointer parameter) {
+    void add(AnyParameter<T, Exec>* parameter) {
         pieces_.push_back({parameter, 0});
         size_ += parameter->size();
     }
@@ -45,8 +56,8 @@ class Bucket {
     [[nodiscard]] std::size_t size() const { return size_; }
 
     /// To be called when it has all of its parameters. @param versions of the weights that are kept, the newest
-    /// included
-    void allocate(std::size_t versions) {
+    /// included @param offloaded where the optimizer's state is; null: in memory @param seed of stochastic rounding
+    void allocate(std::size_t versions, OffloadedStates<Exec>* offloaded = nullptr, std::uint64_t seed = 0) {
         std::stable_partition(pieces_.begin(), pieces_.end(), [](Piece const& x) { return x.parameter->decays(); });
         std::size_t offset = 0;
         for (auto& piece : pieces_) {
@@ -69,8 +80,14 @@ class Bucket {
         sum_range_ = range(layouts_.sum);
         for (std::size_t i = 0; i < versions; ++i)
             versions_.emplace_back(*context_, std::array{stored_.extent}, observe::Memory::parameters);
-        if (!sharding_.has_passing_gradients()) bring_gradients();
-        optimizer_ = AdamW<Whole<A>, T, Exec>(*context_, state_.extent);
+        if (!sharding_.has_temporary_gradients()) bring_gradients();
+        optimizer_ = Optimizer<Whole<A>, T, Exec>(*context_, state_.extent, optimizer_settings_, precision_,
+                                                  weight_rounding(seed), offloaded);
+        if (auto const* const muon = std::get_if<model::Muon>(&optimizer_settings_)) {
+            matrices_.emplace(*context_, layouts_, *muon);
+            for (auto const& piece : pieces_) matrices_->add(*piece.parameter, piece.offset);
+            matrices_->deal();
+        }
         use_version(0);
     }
 
@@ -119,9 +136,9 @@ class Bucket {
     }
     /// One user has added to them. Whether it is time to start().
     bool release_gradients(bool complete) {
-        ++additions_;
+        ++pending_;
         if (complete) ++complete_users_;
-        return complete_users_ == users_ || (sharding_.reduces_each_micro_batch() && additions_ % users_ == 0);
+        return complete_users_ == users_ || (sharding_.reduces_each_micro_batch() && pending_ == users_);
     }
     /// Begins to reduce what has been added. What an earlier call began has been waited for by advance().
     void start() {
@@ -130,28 +147,30 @@ class Bucket {
             start_reduction();
             return;
         }
-        accumulation_.emplace(*context_, layouts_.accumulation, take_gradients(), observe::Memory::gradients);
+        accumulate();
     }
-    /// Whether the end of its reduction waits for ranks of other stages, or copies of this one, which come to it later.
-    [[nodiscard]] bool waits_for_stages(Holders const& holders) const {
-        for (auto const axis : layouts_.gradient.partial)
-            if (is_of_stages(axis, holders) && context_->communicators().extent(axis) > 1) return true;
-        return false;
-    }
+    /// Whether its reduction ends with ranks of other stages, or of copies of this one, which begin theirs later.
+    [[nodiscard]] bool meets_stages() const { return layouts_.meets_stages; }
     /// Whether start() began with the last gradients of the step.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
     /// Waits for what start() began, and begins what follows where those were the last gradients.
     void advance() {
+        if (reduction_ && !layouts_.meets_stages) reduction_->advance();
         finish_accumulation();
         if (is_complete_) start_reduction();
     }
     void start_reduction() {
         if (reduction_) return;
         finish_accumulation();
+        // One of two users of a tied table here may have no micro-batch: what the other has added is still whole.
+        if (sharding_.reduces_each_micro_batch() && pending_ > 0) {
+            accumulate();
+            finish_accumulation();
+        }
         reduced_ = {}; // of a reduction that nobody has used
         auto sum = sharding_.reduces_each_micro_batch() ? take_sum() : take_gradients();
         // Scattered sums that are made once a step come when activations have gone: they use the same memory.
-        reduction_.emplace(*context_, layouts_.reduction, std::move(sum));
+        reduction_.emplace(*context_, layouts_.reduction, std::move(sum), precision_.reduce, reduction_errors_);
     }
     /// Waits until they are reduced.
     void reduce() {
@@ -159,7 +178,7 @@ class Bucket {
         auto shard = reduction_->wait();
         reduction_.reset();
         reduced_ = Tensor<Whole<A>, Exec>(*context_, {state_.extent}, std::move(shard.block), shard.data);
-        if (gradient_.empty() && !sharding_.has_passing_gradients()) gradient_ = reduced_;
+        if (gradient_.empty() && !sharding_.has_temporary_gradients()) gradient_ = reduced_;
     }
     /// Adds this rank's summand of the squared norm of the reduced gradient; each element counts once.
     void add_squares(Tensor<NormSquare, Exec> const& total) const {
@@ -183,14 +202,26 @@ class Bucket {
     /// Forgets the reduced gradients.
     void skip_update() { reduced_ = {}; }
     /// Updates this rank's shard of the weights.
-    void update(std::int64_t step, kernels::AdamWSettings const& settings) {
+    void update(std::int64_t step, UpdateSettings const& settings) {
+        if (average_) optimizer_.with_master(state_part(), false, [&](auto const& master) { average_->begin(master); });
         auto const older = state_part();
         ++updates_;
         if (versions_.size() > 1)
             memory::copy(context_->exec(), state_part().data(), older.data(), state_.extent * sizeof(T));
         std::size_t const decaying = decaying_ > state_.first ? std::min(decaying_ - state_.first, state_.extent) : 0;
-        optimizer_.update(state_part(), reduced_, step, settings, decaying);
-        reduced_ = {};
+        optimizer_.update(state_part(), std::move(reduced_), step, settings, decaying,
+                          matrices_ ? &*matrices_ : nullptr);
+        is_stored_ = false;
+        drop_values();
+    }
+    /// The weights of groups that train apart become the same. Collective.
+    void average() {
+        if (!average_) return;
+        optimizer_.with_master(state_part(), true, [&](auto const& master) {
+            average_->average(master);
+            if (optimizer_.keeps_masters())
+                kernels::convert<A, T>(context_->exec(), master.flat(), state_part().flat());
+        });
         is_stored_ = false;
         drop_values();
     }
@@ -206,12 +237,41 @@ class Bucket {
         if (reduction_) reduce();
         reduced_ = {};
         sum_ = {};
-        additions_ = complete_users_ = 0;
+        pending_ = complete_users_ = 0;
         is_complete_ = false;
-        if (sharding_.has_passing_gradients())
+        if (sharding_.has_temporary_gradients())
             drop_gradients();
         else
             gradient_.clear();
+    }
+
+    // The state, for checkpoints.
+
+    /// One of the ranks that hold the same part of the state; together these ranks hold all of it, once.
+    [[nodiscard]] bool holds_state_first() const { return layouts_.counts_squares_here; }
+    /// Calls f(state, parameter, first, elements) for this rank's part of each state: elements [first, first + extent)
+    /// of its shard of the parameter. @param writes whether f writes them: then those too that no update has made yet
+    template <class F>
+    void for_each_state(bool writes, F&& f) {
+        optimizer_.for_each_state(state_part(), writes, [&](std::string_view state, auto const& tensor) {
+            for (auto const& piece : pieces_) {
+                std::size_t const begin = std::max(piece.offset, state_.first),
+                                  end = std::min(piece.offset + piece.parameter->size(), state_.first + state_.extent);
+                if (begin < end)
+                    f(state, std::as_const(*piece.parameter), begin - piece.offset,
+                      View<A, 1, Exec>(tensor.data() + (begin - state_.first), end - begin));
+            }
+        });
+    }
+    /// To be called when all states have been written: the weights follow their masters.
+    void restore() {
+        auto const weights = state_part();
+        if (optimizer_.keeps_masters())
+            optimizer_.with_master(weights, false, [&](auto const& master) {
+                kernels::convert<A, T>(context_->exec(), master.flat(), weights.flat());
+            });
+        is_stored_ = false;
+        drop_values();
     }
 
     // Weights as accumulators, in the gradients' memory.
@@ -220,17 +280,21 @@ class Bucket {
     void import_from_gradients() {
         View<A, 1, Exec> const stored(gradient_.data() + stored_.first, stored_.extent);
         kernels::convert<A, T>(context_->exec(), stored, newest().flat());
-        auto const master = optimizer_.master(state_part());
-        if constexpr (AdamW<Whole<A>, T, Exec>::has_master)
-            memory::copy(context_->exec(), master.data(), gradient_.data() + state_.first, state_.extent * sizeof(A));
+        if (optimizer_.keeps_masters())
+            optimizer_.with_master(state_part(), true, [&](auto const& master) {
+                memory::copy(context_->exec(), master.data(), gradient_.data() + state_.first,
+                             state_.extent * sizeof(A));
+            });
+        if (average_) average_->forget();
         drop_values();
         clear_gradients();
     }
     /// The whole weights are gathered there. Collective.
     void export_to_gradients() {
-        auto const master = optimizer_.master(state_part());
         auto const own = gradient_.data() + state_.first;
-        memory::copy(context_->exec(), own, master.data(), state_.extent * sizeof(A));
+        optimizer_.with_master(state_part(), false, [&](auto const& master) {
+            memory::copy(context_->exec(), own, master.data(), state_.extent * sizeof(A));
+        });
         pentad::detail::Shard<A, Exec> const shard{gradient_.block(), own, {state_.extent}, 1};
         pentad::detail::carry_out_into(*context_, layouts_.exporting, shard, gradient_.flat());
     }
@@ -241,7 +305,7 @@ class Bucket {
 
   private:
     struct Piece {
-        AnyParameterPointer parameter;
+        AnyParameter<T, Exec>* parameter;
         std::size_t offset;
     };
     /// Of the elements of the bucket.
@@ -264,11 +328,11 @@ class Bucket {
         gradient_.clear();
         place_gradients(gradient_.data());
     }
-    /// What has been added, in the only handle of its memory where that passes or is reduced in place.
+    /// What has been added, in the only handle of its memory where it is temporary or reduced in place.
     pentad::detail::Shard<A, Exec> take_gradients() {
         acquire_gradients();
         auto shard = pentad::detail::shard_of(gradient_);
-        if (sharding_.has_passing_gradients())
+        if (sharding_.has_temporary_gradients())
             drop_gradients();
         else if (layouts_.state.dimensions[0].axes.empty())
             gradient_ = {};
@@ -283,6 +347,11 @@ class Bucket {
         sum_ = {};
         return shard;
     }
+    void accumulate() {
+        pending_ = 0;
+        accumulation_.emplace(*context_, layouts_.accumulation, take_gradients(), precision_.reduce,
+                              accumulation_errors_, observe::Memory::gradients);
+    }
     void finish_accumulation() {
         if (!accumulation_) return;
         auto shard = accumulation_->wait();
@@ -291,6 +360,20 @@ class Bucket {
             sum_ = Tensor<Whole<A>, Exec>(*context_, {sum_range_.extent}, std::move(shard.block), shard.data);
         else
             kernels::add<A>(context_->exec(), shard.flat(), sum_.flat());
+    }
+    [[nodiscard]] WeightRounding weight_rounding(std::uint64_t seed) const {
+        WeightRounding rounding{seed, state_.first, {}};
+        for (auto const& piece : pieces_) {
+            std::size_t const begin = std::max(piece.offset, state_.first),
+                              end = std::min(piece.offset + piece.parameter->size(), state_.first + state_.extent);
+            if (begin >= end) continue;
+            std::uint64_t stream = random::stream(piece.parameter->name());
+            auto const& stored = piece.parameter->stored_layout();
+            for (std::size_t d = 0; d < stored.rank; ++d) // ranks along these axes hold other elements
+                stream = stream * 0x100000001b3u + context_->communicators().shard_index(stored.dimensions[d].axes);
+            rounding.parts.push_back({begin - state_.first, end - state_.first, begin - piece.offset, stream});
+        }
+        return rounding;
     }
     [[nodiscard]] Tensor<Whole<T>, Exec> const& newest() const { return versions_[updates_ % versions_.size()]; }
     /// The part of the newest weights that this rank updates, as a tensor of its own.
@@ -301,11 +384,12 @@ class Bucket {
 
     Context<Exec> const* context_;
     BucketLayouts layouts_;
-    Sharding sharding_;
+    ZeroSharding sharding_;
     std::vector<Piece> pieces_;                        ///< those subject to weight decay first
     std::size_t size_ = 0, extent_ = 0, decaying_ = 0; ///< of the elements; with padding; with decay
     Range state_, stored_, sum_range_;                 ///< this rank's
-    std::size_t users_ = 0, additions_ = 0, complete_users_ = 0;
+    std::size_t users_ = 0, complete_users_ = 0;
+    std::size_t pending_ = 0; ///< additions of users since the last accumulation
     bool is_complete_ = false;
 
     std::size_t updates_ = 0, seen_ = 0;           ///< of the weights; of those that are computed with
@@ -318,8 +402,13 @@ class Bucket {
     Tensor<Whole<A>, Exec> gradient_; ///< of which the ranks hold summands
     Tensor<Whole<A>, Exec> sum_;      ///< over the micro-batches of this step
     Tensor<Whole<A>, Exec> reduced_;  ///< this rank's part
-    std::optional<pentad::detail::StartedPlan<A, Exec>> accumulation_, reduction_; ///< while they are under way
-    AdamW<Whole<A>, T, Exec> optimizer_;
+    RoundingErrors<A, Exec> accumulation_errors_, reduction_errors_;
+    std::optional<StartedReduction<A, Exec>> accumulation_, reduction_; ///< while they are under way
+    model::Optimizer optimizer_settings_;
+    model::Precision precision_;
+    Optimizer<Whole<A>, T, Exec> optimizer_;
+    std::optional<BucketMatrices<T, Exec>> matrices_;     ///< where the optimizer works on whole matrices
+    std::optional<LocalAverage<Whole<A>, Exec>> average_; ///< where groups train apart
 };
 
 } // namespace pentad::zero

@@ -2,9 +2,10 @@
 // parameters, gradients and optimizer state are sharded, and how squares are counted once.
 #pragma once
 
+#include <pentad/layout/local_steps.hpp>
 #include <pentad/layout/plan.hpp>
+#include <pentad/layout/zero_sharding.hpp>
 #include <pentad/mesh/mesh.hpp>
-#include <pentad/zero/sharding.hpp>
 
 #include <cstddef>
 #include <stdexcept>
@@ -23,10 +24,12 @@ using NormSquare = Layout<f64, Dims<>>;
 struct Holders {
     std::string_view stages = pp::name; ///< the axis whose coordinates hold different parameters
     AxisNames copies = {};              ///< axes along which ranks hold the same parameters and see other micro-batches
+    LocalSteps local = {};              ///< whether ranks along outer(dp) hold their own between averages
 };
 
-/// What a bucket of parameters is on the mesh. In a step: gradient -> sum (after each micro-batch, or once) -> state,
-/// and state -> stored -> whole.
+/// The layouts of a bucket of parameters. A step carries out the plans gradient -> sum (after each micro-batch, or
+/// once)
+/// -> state for the gradients, and state -> stored -> whole for the parameters.
 struct BucketLayouts {
     LayoutValue gradient;            ///< of the ranks' own summands, whole
     LayoutValue sum;                 ///< of what is kept of the gradients from one micro-batch to the next
@@ -37,6 +40,8 @@ struct BucketLayouts {
     PlanValue storing;               ///< state -> stored
     PlanValue gathering;             ///< stored -> whole
     PlanValue exporting;             ///< state -> whole
+    PlanValue averaging;             ///< of local steps: summands of the state over the groups -> state
+    bool meets_stages = false;       ///< it is reduced over ranks of other stages, or of copies of this one
     bool counts_squares_here = true; ///< one of the ranks that hold the same reduced gradients adds them to the norm
 };
 
@@ -47,7 +52,6 @@ inline AxisNames joined(AxisNames a, AxisNames const& b) {
         if (!a.contains(axis)) a.push(axis);
     return a;
 }
-inline bool is_ends(std::string_view name) { return name.starts_with("ends("); }
 
 /// Whether this rank is the first of those that hold the same reduced gradients: those along `different` (axes, or
 /// factors of them) hold different ones, and so do the stages. `tied`: of the stages only the ends hold them.
@@ -73,43 +77,26 @@ bool is_first_holder(Communicators const& communicators, AxisNames const& differ
 
 } // namespace detail
 
-/// Ranks along parts of pp take up micro-batches in orders of their own: what they share is reduced once a step.
-inline bool is_of_stages(std::string_view axis, Holders const& holders) {
-    return whole_axis_name(axis) == holders.stages;
-}
-
 /// @param stored how its parameters lie on the mesh
 /// @param synchronised the axes over which their gradients are partial
 template <class A, class Communicators>
 BucketLayouts bucket_layouts(Communicators const& communicators, LayoutValue const& stored,
-                             AxisNames const& synchronised, Holders const& holders, Sharding const& sharding) {
-    bool tied = false;
-    AxisNames partial, shards, shards_of_sum;
-    for (auto const axis : detail::joined(synchronised, holders.copies)) {
-        bool const is_hybrid = sharding.ranks > 0 && axis == dp::name;
-        if (is_hybrid) partial.push(outer<dp>::name);
-        auto const sharded = is_hybrid ? std::string_view(inner<dp>::name) : axis;
-        partial.push(sharded);
-        if (detail::is_ends(axis)) {
-            tied = true; // the holders of a tied embedding each keep theirs
-        } else if (sharding.stage > 0) {
-            shards.push(sharded);
-            if (!is_of_stages(axis, holders)) shards_of_sum.push(sharded);
-        }
-    }
+                             AxisNames const& synchronised, Holders const& holders, ZeroSharding const& sharding) {
+    auto const axes =
+        zero_axes(holders.local.together(detail::joined(synchronised, holders.copies)), sharding, holders.stages);
     LayoutValue const whole = Whole<A>::value;
     BucketLayouts result;
     result.gradient = result.sum = result.state = result.stored = whole;
-    result.gradient.partial = partial;
-    result.sum.partial = partial;
-    result.state.dimensions[0].axes = shards;
+    result.gradient.partial = axes.partial;
+    result.sum.partial = axes.partial;
+    result.state.dimensions[0].axes = axes.shards;
     if (sharding.reduces_each_micro_batch()) {
-        result.sum.dimensions[0].axes = shards_of_sum;
+        result.sum.dimensions[0].axes = axes.in_step;
         result.sum.partial = {};
-        for (auto const axis : partial)
-            if (!shards_of_sum.contains(axis)) result.sum.partial.push(axis);
+        for (auto const axis : axes.partial)
+            if (!axes.in_step.contains(axis)) result.sum.partial.push(axis);
     }
-    if (sharding.shards_parameters()) result.stored.dimensions[0].axes = shards_of_sum;
+    if (sharding.shards_parameters()) result.stored.dimensions[0].axes = axes.in_step;
     auto const plan = [](LayoutValue const& from, LayoutValue const& to) {
         auto const made = make_plan(from, to);
         if (!made.valid())
@@ -122,8 +109,16 @@ BucketLayouts bucket_layouts(Communicators const& communicators, LayoutValue con
     result.storing = plan(result.state, result.stored);
     result.gathering = plan(result.stored, whole);
     result.exporting = plan(result.state, whole);
+    auto summands = result.state;
+    summands.partial = holders.local.apart();
+    result.averaging = plan(summands, result.state);
 
-    AxisNames different = shards;
+    bool tied = false;
+    for (auto const axis : axes.partial) {
+        tied = tied || axis.starts_with("ends(");
+        if (whole_axis_name(axis) == holders.stages && communicators.extent(axis) > 1) result.meets_stages = true;
+    }
+    AxisNames different = detail::joined(axes.shards, holders.local.apart());
     for (std::size_t d = 0; d < stored.rank; ++d) different = detail::joined(different, stored.dimensions[d].axes);
     result.counts_squares_here = detail::is_first_holder(communicators, different, holders, tied);
     return result;

@@ -1,17 +1,27 @@
 // The parameters of this rank: sorted into buckets by the axes over which their gradients are partial, drawn,
 // synchronised, clipped, updated. The axes come from the parameters' layouts; nothing here names one. A model of
-// several stages has buckets for each of them, and where memory is brought for a unit at a time, for each unit.
+// several stages has buckets for each of them; where gradients are temporary or parameters sharded, for each unit.
 #pragma once
 
+#include <pentad/comm/error.hpp>
+#include <pentad/comm/first_failure.hpp>
+#include <pentad/io/file.hpp>
 #include <pentad/layers/unit.hpp>
+#include <pentad/model/offload.hpp>
+#include <pentad/observe/dry_run.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/zero/bucket.hpp>
+#include <pentad/zero/offload.hpp>
+
+#include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -29,25 +39,37 @@ class ParameterStore {
     /// released.
     /// @param versions of the weights that are kept, the newest included
     /// @param holders which ranks hold which stages
+    /// @param optimizer of all of them @param offload of its state @param precision of it, and of what travels
     /// @throws std::invalid_argument when there is no such sharding, or `model` has no units that it needs
+    /// @throws io::FileError on all ranks where the file of one cannot be made
     template <class Model>
-    ParameterStore(Context<Exec> const& context, Model& model, std::uint64_t seed, Sharding const& sharding,
-                   std::size_t bucket_elements, std::size_t versions = 1, Holders const& holders = {})
-        : context_(&context), sharding_(sharding), versions_(versions), holders_(holders), norm_(context, {}),
-          norm_plan_(plan_of_norm(context)) {
-        if (auto const why = sharding.refusal(); !why.empty()) throw std::invalid_argument(why);
+    ParameterStore(Context<Exec> const& context, Model& model, std::uint64_t seed, ZeroSharding const& sharding,
+                   std::size_t bucket_elements, std::size_t versions = 1, Holders const& holders = {},
+                   model::Optimizer const& optimizer = {}, model::Offload const& offload = {},
+                   model::Precision const& precision = {})
+        : context_(&context), sharding_(sharding), versions_(versions), holders_(holders), optimizer_(optimizer),
+          precision_(precision), norm_(context, {}), norm_plan_(plan_of_norm(context, holders.local)) {
+        for (auto const& why : {sharding.refusal(), holders.local.refusal()})
+            if (!why.empty()) throw std::invalid_argument(why);
+        if (holders.local.is_on()) check_local_steps();
+        if (offload.optimizer) offloaded_ = std::make_unique<OffloadedStates<Exec>>(context, offload);
+        if (sharding.ranks > 0 && context.communicators().extent(inner<dp>::name) != sharding.ranks)
+            throw std::invalid_argument("ZeRO over " + std::to_string(sharding.ranks) +
+                                        " ranks wants another mesh: make it with split<dp>(" +
+                                        std::to_string(sharding.ranks) + ")");
         if constexpr (requires { model.stages(); }) {
             for (int const stage : model.stages())
                 model.for_each_unit_of(stage, [&](Unit<T, Exec>& unit) { add_unit(stage, unit, bucket_elements); });
         } else {
-            if (sharding.has_passing_gradients())
+            if (sharding.has_temporary_gradients())
                 throw std::invalid_argument("this model has no units, which say when parameters are used: "
                                             "ZeRO stages 2 and 3 and the release of gradients need them");
             Unit<T, Exec> whole;
             whole.add_parameters_of(model);
             add_unit(0, whole, bucket_elements);
         }
-        for (auto const& entry : buckets_) entry.bucket->allocate(versions);
+        for (auto const& entry : buckets_) entry.bucket->allocate(versions, offloaded_.get(), seed);
+        if (offloaded_) on_all_ranks(context.communicators().world(), [&] { offloaded_->open(); });
         for_each_imported(
             [&](AnyParameter<T, Exec> const& parameter) { parameter.draw(seed, parameter.flat_gradient().data()); });
         pentad::detail::prepare(context, norm_plan_);
@@ -89,11 +111,21 @@ class ParameterStore {
         for (auto const& entry : buckets_) entry.bucket->skip_update();
     }
     /// One update with the reduced gradients.
-    void update(std::int64_t step, kernels::AdamWSettings const& settings) {
+    void update(std::int64_t step, UpdateSettings const& settings) {
         observe::Scope const scope("update", "compute");
         for (auto const& entry : buckets_) entry.bucket->update(step, settings);
+        note_updates();
         use_newest();
     }
+    /// Local steps: the weights of the groups along outer(dp), which have trained apart, become the same. Collective.
+    void average() {
+        observe::Scope const scope("average", "communication");
+        for (auto const& entry : buckets_) entry.bucket->average();
+        is_apart_ = false;
+        use_newest();
+    }
+    /// Whether there have been updates since the last average, so that each group has weights of its own.
+    [[nodiscard]] bool is_apart() const { return is_apart_; }
     /// Brings the newest weights to the layout in which they are stored where that has not been done. Collective where
     /// optimizer state is sharded.
     void gather() {
@@ -112,7 +144,7 @@ class ParameterStore {
         for_each_bucket(stage, [](auto& bucket) { bucket.store(); });
     }
     /// reduces its gradients, updates its weights, gathers them, and clears the gradients for the next update,
-    void update(int stage, std::int64_t step, kernels::AdamWSettings const& settings) {
+    void update(int stage, std::int64_t step, UpdateSettings const& settings) {
         observe::Scope const scope("update", "compute");
         finish_started();
         for_each_bucket(stage, [](auto& bucket) { bucket.start_reduction(); });
@@ -130,12 +162,10 @@ class ParameterStore {
     // For updates during a run:
 
     /// To be called before it, when all stages have had as many updates.
-    void begin_updates() {
+    /// @param step of the update for which gradients are released, and its settings
+    void begin_updates(std::int64_t step, UpdateSettings const& settings) {
         if (!buckets_.empty()) first_version_ = buckets_.front().bucket->updates();
         norm_.clear();
-    }
-    /// Where gradients are released: the update that they are for. After begin_updates().
-    void release_for(std::int64_t step, kernels::AdamWSettings const& settings) {
         release_step_ = step;
         release_settings_ = settings;
     }
@@ -144,6 +174,7 @@ class ParameterStore {
         finish_started();
         for (auto* const bucket : late_) update_released(*bucket, release_step_, release_settings_);
         late_.clear();
+        note_updates();
         use_newest();
     }
     /// The norm of the gradients of all updates since begin_updates(), as of one vector. Collective.
@@ -157,19 +188,60 @@ class ParameterStore {
         return std::sqrt(squares);
     }
 
+    /// Calls f(state, parameter, first, elements) for what this rank holds of each state that an update reads or
+    /// writes: "weight" (bf16: the masters), and those of the optimizer. `elements` are those of its shard of the
+    /// parameter from `first` on, in memory until f returns. Not during a step.
+    /// @param once a part that several ranks hold is shown to one of them, so that all ranks together see all of it
+    /// once
+    /// @param writes whether f writes them: then also states that no update has made yet
+    /// @throws io::FileError where the state is offloaded and cannot be read
+    template <class F>
+    void for_each_state(bool once, bool writes, F&& f) {
+        if (holders_.local.is_on())
+            throw std::invalid_argument("with local steps each group of ranks has an optimizer state of its own, which "
+                                        "is not saved");
+        for (auto const& entry : buckets_)
+            if (!once || entry.bucket->holds_state_first()) entry.bucket->for_each_state(writes, f);
+        expect_updates();
+    }
+    /// To be called when for_each_state() has written all states. Collective.
+    /// @throws io::FileError on all ranks, as require_offloaded()
+    void restore() {
+        for (auto const& entry : buckets_) entry.bucket->restore();
+        expect_updates();
+        gather();
+        (void)require_offloaded();
+    }
+
+    /// The seconds for which updates have waited for offloaded state since the last call, on the rank where they waited
+    /// longest. Collective. @throws io::FileError on all ranks where the file of one has failed
+    double require_offloaded() {
+        return offloaded_ ? offloaded_->file().require(context_->communicators().world()) : 0;
+    }
+    /// What offload has done on this rank; none where nothing is offloaded.
+    [[nodiscard]] std::optional<model::OffloadReport> offload_report() const {
+        return offloaded_ ? std::optional(offloaded_->report()) : std::nullopt;
+    }
+
     /// Calls f(parameter), which writes whole weights into parameter.flat_gradient(), and takes them for the weights
     /// (and their masters). Not during a step.
     template <class F>
     void for_each_imported(F&& f) {
         for_each_in_gradients([](auto&) {}, std::forward<F>(f), [](auto& bucket) { bucket.import_from_gradients(); });
+        is_apart_ = false;
+        expect_updates();
         context_->exec().fence("pentad: weights imported");
     }
     /// Calls f(parameter) with the weights (bf16: their masters) in parameter.flat_gradient(), which f may not keep.
     /// Not during a step. Collective.
+    /// @throws std::logic_error between averages of local steps, where there is no one model
     template <class F>
     void for_each_exported(F&& f) {
+        if (is_apart_) throw std::logic_error("between averages each group has weights of its own: average() first");
         for_each_in_gradients([](auto& bucket) { bucket.export_to_gradients(); }, std::forward<F>(f),
                               [](auto& bucket) { bucket.clear_gradients(); });
+        expect_updates();
+        (void)require_offloaded();
         context_->exec().fence("pentad: weights exported");
     }
 
@@ -179,6 +251,7 @@ class ParameterStore {
         int stage;
         LayoutValue stored; ///< of its parameters, of which the axes count
         AxisNames synchronised;
+        std::optional<AxisNames> matrix_axes; ///< that shard rows or columns, where the optimizer works on matrices
         bool is_open;
     };
     struct StoredUnit final : UnitMemory {
@@ -204,6 +277,10 @@ class ParameterStore {
         void release_gradients(bool complete) override { store->release_gradients(*this, complete); }
     };
 
+    void expect_updates() {
+        if (offloaded_) offloaded_->expect_updates();
+    }
+
     void add_unit(int stage, Unit<T, Exec>& unit, std::size_t bucket_elements) {
         auto& stored = *units_.emplace_back(std::make_unique<StoredUnit>(this, unit.parameters()));
         unit.set_memory(&stored);
@@ -215,21 +292,26 @@ class ParameterStore {
                 bucket.add_users(unit.users());
             }
         }
-        if (sharding_.has_passing_gradients())
+        if (sharding_.has_temporary_gradients())
             for (auto& entry : buckets_) entry.is_open = false;
     }
     Bucket<T, Exec>& bucket_for(int stage, AnyParameter<T, Exec> const& parameter, std::size_t bucket_elements) {
         auto const& stored = parameter.stored_layout();
+        std::optional<AxisNames> matrix_axes;
+        if (model::needs_matrices(optimizer_))
+            if (auto const matrices = matrices_of(parameter); matrices.count > 0) matrix_axes = matrices.axes;
         for (auto& entry : buckets_)
             if (entry.is_open && entry.stage == stage && entry.synchronised == parameter.synchronised_axes() &&
-                is_sharded_alike(entry.stored, stored)) {
-                if (sharding_.has_passing_gradients() || entry.bucket->size() < bucket_elements) return *entry.bucket;
+                entry.matrix_axes == matrix_axes && is_sharded_alike(entry.stored, stored)) {
+                if (sharding_.has_temporary_gradients() || entry.bucket->size() < bucket_elements) return *entry.bucket;
                 entry.is_open = false;
             }
         auto const layouts =
             bucket_layouts<A>(context_->communicators(), stored, parameter.synchronised_axes(), holders_, sharding_);
-        buckets_.push_back({std::make_unique<Bucket<T, Exec>>(*context_, layouts, sharding_), stage, stored,
-                            parameter.synchronised_axes(), true});
+        auto const optimizer = model::optimizer_for(optimizer_, matrix_axes.has_value());
+        buckets_.push_back(
+            {std::make_unique<Bucket<T, Exec>>(*context_, layouts, sharding_, optimizer, holders_.local, precision_),
+             stage, stored, parameter.synchronised_axes(), matrix_axes, true});
         return *buckets_.back().bucket;
     }
     /// Whether the same axes shard both, in the same order.
@@ -257,7 +339,8 @@ class ParameterStore {
         bool is_first = true;
         for (auto* const bucket : unit.buckets) {
             if (!bucket->release_gradients(complete)) continue;
-            if (sharding_.has_passing_gradients()) {
+            if (sharding_.has_temporary_gradients() ||
+                (precision_.reduce != Compact::none && !bucket->meets_stages())) {
                 if (std::exchange(is_first, false)) finish_started(); // of another unit: its memory is used again
                 started_.push_back(bucket);
             }
@@ -269,24 +352,23 @@ class ParameterStore {
         for (auto* const bucket : started_) {
             bucket->advance();
             if (!sharding_.releases_gradients || !bucket->is_complete()) continue;
-            if (bucket->waits_for_stages(holders_))
+            if (bucket->meets_stages())
                 late_.push_back(bucket);
             else
                 update_released(*bucket, release_step_, release_settings_);
         }
         started_.clear();
     }
-    void update_released(Bucket<T, Exec>& bucket, std::int64_t step, kernels::AdamWSettings const& settings) {
+    void update_released(Bucket<T, Exec>& bucket, std::int64_t step, UpdateSettings const& settings) {
         bucket.reduce();
         bucket.add_squares(norm_);
         bucket.update(step, settings);
     }
 
-    /// prepare(bucket), f(parameter) and finish(bucket) for all; a unit at a time where gradients have memory that
-    /// passes.
+    /// prepare(bucket), f(parameter) and finish(bucket) for all; a unit at a time where gradients are temporary.
     template <class Prepare, class F, class Finish>
     void for_each_in_gradients(Prepare&& prepare, F&& f, Finish&& finish) {
-        bool const is_whole = !sharding_.has_passing_gradients();
+        bool const is_whole = !sharding_.has_temporary_gradients();
         if (is_whole)
             for (auto const& entry : buckets_) prepare(*entry.bucket);
         for (auto const& unit : units_) {
@@ -302,25 +384,46 @@ class ParameterStore {
         if (is_whole)
             for (auto const& entry : buckets_) finish(*entry.bucket);
     }
-    /// From summands on all ranks to their sum.
-    static PlanValue plan_of_norm(Context<Exec> const& context) {
+    /// From summands on all ranks, or those of a group that trains apart, to their sum.
+    static PlanValue plan_of_norm(Context<Exec> const& context, LocalSteps const& local) {
+        AxisNames axes;
+        for (auto const& axis : context.communicators().mesh()) axes.push(axis.name);
         LayoutValue summands = NormSquare::value;
-        for (auto const& axis : context.communicators().mesh()) summands.partial.push(axis.name);
+        summands.partial = local.together(axes);
         return make_plan(summands, NormSquare::value);
     }
+    void check_local_steps() const {
+        int const ranks = holders_.local.ranks;
+        if (sharding_.ranks > 0)
+            throw std::invalid_argument(
+                "with local steps ZeRO shards over the " + std::to_string(ranks) +
+                " ranks along dp that share every step: leave out the ranks of hybrid sharding");
+        if (context_->communicators().extent(inner<dp>::name) != ranks)
+            throw std::invalid_argument("local steps of " + std::to_string(ranks) +
+                                        " ranks want another mesh: make it with split<dp>(" + std::to_string(ranks) +
+                                        ")");
+        if (versions_ > 1)
+            throw std::invalid_argument("local steps go with synchronous schedules: the weights have versions here");
+    }
+    /// Groups that train apart have weights of their own from now on.
+    void note_updates() { is_apart_ = holders_.local.is_on() && context_->communicators().extent(outer<dp>::name) > 1; }
 
     Context<Exec> const* context_;
-    Sharding sharding_;
+    ZeroSharding sharding_;
     std::size_t versions_, first_version_ = 0;
     Holders holders_;
+    model::Optimizer optimizer_;
+    model::Precision precision_;
+    std::unique_ptr<OffloadedStates<Exec>> offloaded_; ///< null: the optimizer's state is in memory
     std::vector<Entry> buckets_;
     std::vector<std::unique_ptr<StoredUnit>> units_;
-    std::vector<Bucket<T, Exec>*> started_; ///< those of the unit that was released last
+    std::vector<Bucket<T, Exec>*> started_; ///< those of the unit that was released last, where others use their memory
     std::vector<Bucket<T, Exec>*> late_;    ///< to be updated at the end of the run
     std::int64_t release_step_ = 0;
-    kernels::AdamWSettings release_settings_{};
+    UpdateSettings release_settings_{};
     Tensor<NormSquare, Exec> norm_; ///< of which the ranks hold summands
     PlanValue norm_plan_;
+    bool is_apart_ = false;
 };
 
 } // namespace pentad::zero

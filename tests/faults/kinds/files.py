@@ -309,7 +309,8 @@ def output_is_input(t):
     path = t.folder / "file"
     if folder_flag:
         (t.folder / "weights").mkdir()
-        path = t.folder / "weights" / rng.choice(("model.safetensors", "config.json"))
+        written = (".lock",) if folder_flag.name == "--save" else ("model.safetensors", "config.json")
+        path = t.folder / "weights" / rng.choice(written)
     if is_variable or partner in program.inputs:
         path.write_bytes(rng.choice(t.world.good_files(name, partner_name)).read_bytes())
     elif t.chance(0.5):

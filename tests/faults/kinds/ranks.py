@@ -9,7 +9,7 @@ from trial import PASSES, REFUSED
 VARIABLES = {"PENTAD_COLLECTIVES": ("mpi", "mailbox", "direct"), "PENTAD_RANKS_PER_NODE": ("1", "2"), "PENTAD_SHARED_MEMORY_LIMIT": ("0", "1048576"),
              "OMP_NUM_THREADS": ("2", "3"), "OMP_SCHEDULE": ("static", "dynamic"), "PENTAD_TUNING": ("@tuning",)}
 OTHER = {"--seed": "7", "--lr": "0.5", "--steps": "3", "--layers": "4", "--hidden": "64", "--batch": "16", "--seq": "16", "--dtype": "f64", "--zero": "1",
-         "--recompute": None, "--tie-embeddings": None, "--warmup": "1", "--clip": "0.5", "--experts": "2", "--bucket-elements": "100", "--sample": "3",
+         "--recompute": "full", "--tie-embeddings": None, "--warmup": "1", "--clip": "0.5", "--experts": "2", "--bucket-elements": "100", "--sample": "3",
          "--log": "log", "--trace": "trace", "--dump-weights": ".", "--data": "@text", "--schedule": "gpipe", "--micro-batches": "2"}
 
 

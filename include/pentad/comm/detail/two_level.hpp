@@ -83,29 +83,6 @@ class TwoLevel final : public Pending {
         return is_complete_;
     }
 
-    /// What this rank sends to other nodes for a task; where the MPI library goes on from there, to more than one other
-    /// node, as a model says.
-    static NetworkBytes network(Levels const& levels, node::Task const& task) {
-        std::size_t const k = levels.inside().size(), me = levels.inside().rank(), nodes = levels.nodes();
-        auto const count = static_cast<int>(nodes), node = static_cast<int>(levels.node());
-        auto const root = static_cast<std::size_t>(std::max(task.root, 0));
-        std::size_t const share = share_of(task.bytes, k), begin = std::min(me * share, task.bytes);
-        switch (task.operation) {
-        case observe::Operation::all_reduce:
-            return {detail::sent_in_all_reduce(count, node, static_cast<double>(std::min(share, task.bytes - begin))),
-                    nodes > 2};
-        case observe::Operation::reduce_scatter:
-        case observe::Operation::all_gather:
-            return {static_cast<double>((nodes - 1) * task.piece)};
-        case observe::Operation::all_to_all:
-            return {static_cast<double>((nodes - 1) * k * task.piece)};
-        default: // broadcast
-            if (root % k != me) return {};
-            return {detail::sent_in_broadcast(count, static_cast<int>(root / k), node, static_cast<double>(task.bytes)),
-                    nodes > 2};
-        }
-    }
-
   private:
     void begin_parts() {
         auto const& task = task_;
@@ -164,10 +141,8 @@ class TwoLevel final : public Pending {
             throw;
         }
     }
-    /// What each of k ranks sums of an all-reduce, but the last, which sums what is left.
-    static std::size_t share_of(std::size_t bytes, std::size_t k) { return (bytes + 64 * k - 1) / (64 * k) * 64; }
     void begin_all_reduce() {
-        share_ = share_of(task_.bytes, k_);
+        share_ = detail::share_in_all_reduce(task_.bytes, k_);
         begin_ = std::min(me_ * share_, task_.bytes);
         auto scatter = task_, gather = task_;
         scatter.operation = observe::Operation::reduce_scatter;

@@ -24,18 +24,22 @@ class Bounds {
     Bounds(Model const& model, Hardware const& hardware, Configuration const& c)
         : model_(&model), hardware_(&hardware) {
         for (auto const nodes : dispatch_nodes_in_any_order(model, c, hardware.devices_per_node))
-            accounts_.push_back({nodes, Account(model, c, 1, nodes)});
+            accounts_.push_back({nodes, Account(model, c, 1, nodes), {}});
+        if (c.recompute.kind == model::Recomputation::Kind::automatic) {
+            auto whole = c;
+            whole.recompute = {.kind = model::Recomputation::Kind::full};
+            for (auto& account : accounts_) account.least.emplace(model, whole, 1, account.nodes);
+        }
         for (auto const& part : account().parts()) {
             auto& groups = groups_.emplace_back();
             part.for_each_parameter([&](ParameterAccount const& parameter) {
                 for (auto& group : groups)
-                    if (group.like->gradient == parameter.gradient && group.like->acquired == parameter.acquired) {
+                    if (group.like->gradient == parameter.gradient && group.like->acquired == parameter.acquired &&
+                        are_updated_alike(*group.like, parameter, c.optimizer)) {
                         group.elements += parameter.elements;
                         return;
                     }
-                groups.push_back({.like = &parameter,
-                                  .elements = parameter.elements,
-                                  .acquired = static_cast<double>(parameter.acquired)});
+                groups.push_back({.like = &parameter, .elements = parameter.elements});
             });
         }
     }
@@ -43,30 +47,32 @@ class Bounds {
     /// For another schedule.
     void arrange(Configuration const& c, Pipelines& pipelines) {
         auto const& schedule = pipelines.schedule(c);
-        auto const& counts = pipelines.in_flight(c);
-        shapes_ = stage_shapes(*model_, schedule.stages());
+        auto const& moments = pipelines.held(c);
+        shapes_ = stage_shapes(*model_, schedule.stages(), c.recompute);
         copies_ = static_cast<double>(schedule.placements.size());
         // Where backward passes are whole, the last one of a rank has to go back through the stages before.
         goes_back_ = !splits_backward(schedule);
-        workspace_ = std::numeric_limits<double>::infinity();
-        for (auto const& [nodes, account] : accounts_)
-            workspace_ = std::min(workspace_, account.workspace(!goes_back_));
         ranks_.assign(static_cast<std::size_t>(schedule.ranks()), {});
-        for (int rank = 0; rank < schedule.ranks(); ++rank) {
-            auto& held = ranks_[static_cast<std::size_t>(rank)];
-            double least = -1;
-            for (int stage = 0; stage < schedule.stages(); ++stage) {
-                if (!schedule.has_stage(rank, stage)) continue;
-                held.stages.push_back(static_cast<std::size_t>(stage));
-                for (auto const& [nodes, account] : accounts_) {
-                    double saved = 0;
-                    account.for_each_kind(
-                        shapes_[static_cast<std::size_t>(stage)],
-                        [&](MeshPart const& part, double count) { saved += count * part.sums->saved; });
-                    least = least < 0 ? saved : std::min(least, saved);
-                }
-            }
-            held.activations = least * static_cast<double>(counts[static_cast<std::size_t>(rank)]);
+        holders_.clear();
+        sharded_holders_.clear();
+        for (int number = 0; number < schedule.ranks(); ++number) {
+            auto const rank = static_cast<std::size_t>(number);
+            for (int stage = 0; stage < schedule.stages(); ++stage)
+                if (schedule.has_stage(number, stage)) ranks_[rank].push_back(static_cast<std::size_t>(stage));
+            Holder holder{std::vector<double>(account().parts().size()), std::numeric_limits<double>::infinity()};
+            for (auto const stage : ranks_[rank])
+                account().for_each_kind(shapes_[stage], [&](MeshPart const& part, double count) {
+                    holder.parts[account().index_of(part)] += count;
+                });
+            for (auto const& one : accounts_)
+                holder.activations = std::min(holder.activations, message_bytes(one.account, schedule) +
+                                                                      held(one, ranks_[rank], moments[rank]));
+            auto const same = std::find_if(holders_.begin(), holders_.end(),
+                                           [&](Holder const& other) { return other.parts == holder.parts; });
+            if (same == holders_.end())
+                holders_.push_back(std::move(holder));
+            else
+                same->activations = std::max(same->activations, holder.activations);
         }
     }
     /// For another order of the axes; for any of them.
@@ -78,16 +84,16 @@ class Bounds {
     }
     void place_anyhow(Configuration const& c) {
         run_ = std::numeric_limits<double>::infinity();
-        for (auto const& [nodes, account] : accounts_) {
+        for (auto const& [nodes, account, keeps_least] : accounts_) {
             rates_.emplace(Rates::of_any_order(*hardware_, c, nodes));
             run_ = std::min(run_, run(c, *rates_, account));
         }
     }
     /// Seconds of a step by any schedule and in any order: the work dealt evenly, and nothing to synchronise.
     [[nodiscard]] double least_seconds(Configuration const& c) const {
-        auto const whole = stage_shapes(*model_, 1).front();
+        auto const whole = stage_shapes(*model_, 1, c.recompute).front();
         double least = std::numeric_limits<double>::infinity();
-        for (auto const& [nodes, account] : accounts_) {
+        for (auto const& [nodes, account, keeps_least] : accounts_) {
             auto const rates = Rates::of_any_order(*hardware_, c, nodes);
             least = std::min(least, detail::StageTimes(account, rates).of(whole).seconds());
         }
@@ -95,32 +101,11 @@ class Bounds {
     }
     /// For another stage of ZeRO.
     void shard(Configuration const& c) {
-        auto const& parts = account().parts();
-        std::vector<Memory> memory(parts.size());
-        std::vector<Synchronisation> sent(parts.size());
-        auto const mesh = mesh_of(c, *model_, static_cast<int>(copies_));
-        for (std::size_t i = 0; i < parts.size(); ++i)
-            for (auto bucket : groups_[i]) {
-                bucket.shards = zero_shards(bucket.like->gradient, c, mesh);
-                bucket.parts = zero_shards(bucket.like->gradient, c, mesh, true);
-                add_bucket(memory[i], bucket, c);
-                add_synchronisation(sent[i], bucket, c, mesh, static_cast<double>(c.micro_batches()) / copies_);
-            }
         seconds_ = bytes_ = 0;
-        for (auto const& rank : ranks_) {
-            Memory held{.activations = rank.activations, .workspace = workspace_};
-            Synchronisation sum;
-            for (auto const stage : rank.stages)
-                account().for_each_kind(shapes_[stage], [&](MeshPart const& part, double count) {
-                    auto const i = account().index_of(part);
-                    held.weights += count * memory[i].weights;
-                    held.gradients += count * memory[i].gradients;
-                    held.optimizer += count * memory[i].optimizer;
-                    sum.add(sent[i], count);
-                });
-            bytes_ = std::max(bytes_, held.total());
+        for (auto const& [memory, sent] : sharded_holders(c)) {
+            bytes_ = std::max(bytes_, memory.total());
             seconds_ =
-                std::max(seconds_, run_ + detail::synchronise(sum, c, *rates_) + detail::update(held, *hardware_));
+                std::max(seconds_, run_ + detail::synchronise(sent, c, *rates_) + detail::update(memory, *hardware_));
         }
     }
 
@@ -134,6 +119,93 @@ class Bounds {
     [[nodiscard]] double bytes() const { return bytes_ * (1 - 1e-9); }
 
   private:
+    /// They differ in what dispatch sends and keeps.
+    struct ByNodes {
+        std::int64_t nodes;
+        Account account;
+        std::optional<Account> least; ///< with automatic recomputation: of blocks that keep the least
+    };
+    /// Ranks of the pipeline that have as many of each part.
+    struct Holder {
+        std::vector<double> parts; ///< as many of each
+        double activations;        ///< bytes, with what passes need for a while
+    };
+    /// What ranks hold and send with a sharding.
+    struct Sharded {
+        Memory memory;
+        Synchronisation sent;
+    };
+    struct BySharding {
+        ZeroSharding sharding;
+        double copies; ///< of each stage
+        std::vector<Sharded> of;
+    };
+
+    /// Bytes of activations of a rank at the least. What automatic recomputation needs for a while is not known.
+    [[nodiscard]] double held(ByNodes const& by_nodes, std::vector<std::size_t> const& stages,
+                              std::vector<HeldMoment> const& moments) const {
+        auto const& [nodes, account, keeps_least] = by_nodes;
+        std::vector<PartMemory> least; // of each of the account's parts
+        for (std::size_t i = 0; i < account.parts().size(); ++i) {
+            auto& memory = least.emplace_back(account.parts()[i].memory);
+            if (!keeps_least || i == 0 || i + 1 == account.parts().size()) continue;
+            auto const& other = keeps_least->parts()[i].memory;
+            memory.saved = memory.forward = memory.backward_data = std::min(memory.saved, other.saved);
+            memory.left = memory.backward_weight = std::min(memory.left, other.left);
+        }
+        std::vector<HeldPart> parts;
+        for (auto const stage : stages)
+            account.for_each_part(shapes_[stage], [&](MeshPart const& part) {
+                parts.push_back({stage, &least[account.index_of(part)]});
+            });
+        return most_held(moments, parts, account.stream());
+    }
+    /// What each part holds and sends as the configuration shards. It does not depend on the order of the axes.
+    [[nodiscard]] std::vector<Sharded> const& sharded_parts(Configuration const& c) {
+        if (auto const* const known = find(sharded_parts_, c.sharding, copies_)) return *known;
+        auto& parts = sharded_parts_.emplace_back(BySharding{c.sharding, copies_, {}}).of;
+        parts.resize(account().parts().size());
+        auto const mesh = mesh_of(c, *model_, static_cast<int>(copies_));
+        for (std::size_t i = 0; i < parts.size(); ++i)
+            for (auto const& group : groups_[i]) {
+                auto bucket = bucket_of(*group.like, c, mesh);
+                bucket.elements = group.elements;
+                add_bucket(parts[i].memory, bucket, c);
+                add_synchronisation(parts[i].sent, bucket, c, mesh, static_cast<double>(c.micro_batches()) / copies_);
+            }
+        return parts;
+    }
+    /// The same of the ranks of each holder.
+    [[nodiscard]] std::vector<Sharded> const& sharded_holders(Configuration const& c) {
+        if (auto const* const known = find(sharded_holders_, c.sharding, copies_)) return *known;
+        auto const& parts = sharded_parts(c);
+        auto& result = sharded_holders_.emplace_back(BySharding{c.sharding, copies_, {}}).of;
+        for (auto const& holder : holders_) {
+            auto& sum = result.emplace_back();
+            sum.memory.activations = holder.activations;
+            for (std::size_t i = 0; i < parts.size(); ++i) {
+                double const count = holder.parts[i];
+                if (count == 0) continue;
+                sum.memory.weights += count * parts[i].memory.weights;
+                sum.memory.gradients += count * parts[i].memory.gradients;
+                sum.memory.optimizer += count * parts[i].memory.optimizer;
+                sum.memory.offloaded += count * parts[i].memory.offloaded;
+                sum.sent.add(parts[i].sent, count);
+            }
+        }
+        return result;
+    }
+    [[nodiscard]] static std::vector<Sharded> const* find(std::vector<BySharding> const& all, ZeroSharding const& a,
+                                                          double copies) {
+        auto const is_of = [&](BySharding const& one) {
+            auto const& b = one.sharding;
+            return a.stage == b.stage && a.ranks == b.ranks && a.keeps_parameters == b.keeps_parameters &&
+                   a.accumulates_gradients == b.accumulates_gradients && a.releases_gradients == b.releases_gradients &&
+                   copies == one.copies;
+        };
+        auto const found = std::find_if(all.begin(), all.end(), is_of);
+        return found == all.end() ? nullptr : &found->of;
+    }
     /// Seconds of the micro-batches.
     [[nodiscard]] double run(Configuration const& c, Rates const& rates, Account const& account) const {
         detail::StageTimes const times(account, rates);
@@ -147,32 +219,25 @@ class Bounds {
         double const m = static_cast<double>(c.micro_batches()) / copies_;
         for (auto const& rank : ranks_) {
             double busy = 0;
-            for (auto const stage : rank.stages) busy += seconds[stage];
+            for (auto const stage : rank) busy += seconds[stage];
             all += m * busy;
-            longest = std::max(longest, m * busy + before[rank.stages.front()]);
+            longest = std::max(longest, m * busy + before[rank.front()]);
         }
         return longest - hardware_->sharing * (longest - all / static_cast<double>(ranks_.size()));
     }
 
-    struct Rank {
-        std::vector<std::size_t> stages;
-        double activations = 0;
-    };
-    /// They differ in what dispatch sends and keeps.
-    struct ByNodes {
-        std::int64_t nodes;
-        Account account;
-    };
     [[nodiscard]] Account const& account() const { return accounts_.front().account; }
 
     Model const* model_;
     Hardware const* hardware_;
     std::vector<ByNodes> accounts_; ///< for each number of nodes that dispatch goes to in some order of the axes
     std::vector<std::vector<Bucket>> groups_; ///< of each part the parameters whose gradients are reduced alike
-    double workspace_ = 0, copies_ = 1, run_ = 0, seconds_ = 0, bytes_ = 0;
+    double copies_ = 1, run_ = 0, seconds_ = 0, bytes_ = 0;
     bool goes_back_ = true;
     std::vector<StageShape> shapes_;
-    std::vector<Rank> ranks_; ///< of the pipeline
+    std::vector<std::vector<std::size_t>> ranks_; ///< the stages of each rank of the pipeline
+    std::vector<Holder> holders_;
+    std::vector<BySharding> sharded_parts_, sharded_holders_; ///< those that were asked for; holders are a schedule's
     std::optional<Rates> rates_;
 };
 

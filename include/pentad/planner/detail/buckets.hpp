@@ -15,70 +15,92 @@ namespace pentad::planner {
 
 struct Bucket {
     ParameterAccount const* like = nullptr; ///< the first of them: all have the same axes
+    ZeroAxes axes{};                        ///< of their gradients
     double shards = 1;                      ///< of the optimizer state
-    double parts = 1;                       ///< of sharded parameters and gradients during a step
+    double copies = 1;                      ///< of each
+    double shards_in_step = 1;              ///< of sharded gradients and parameters
     double elements = 0;
     double acquired = 0; ///< times that a micro-batch needs the values
-    int unit = 0;        ///< of the stage, counted on
-    bool is_open = true;
+    int unit = 0;        ///< numbered through the stage
+    /// Those that the optimizer updates as whole matrices: all or none.
+    std::vector<ParameterAccount const*> matrices{};
+    double workers = 1; ///< ranks that these are dealt out to
 };
 
-/// The ranks over which ZeRO shards what belongs to a parameter; the two holders of a tied embedding each keep theirs.
-/// @param is_in_step during a step: ranks that hold the same stage meet at its end alone
-inline double zero_shards(AxisNames const& gradient_axes, Configuration const& c, std::span<MeshAxisValue const> mesh,
-                          bool is_in_step = false) {
-    double shards = 1;
-    for (auto const axis : gradient_axes) {
-        if (axis.starts_with("ends") || (is_in_step && whole_axis_name(axis) == pp::name)) continue;
-        bool const is_hybrid = axis == dp::name && c.zero_ranks > 0;
-        shards *= static_cast<double>(is_hybrid ? c.zero_ranks : find_axis(mesh, axis).extent);
-    }
-    return shards;
+/// Whether the same optimizer updates both, and their matrices are sharded over the same axes where that counts.
+inline bool are_updated_alike(ParameterAccount const& a, ParameterAccount const& b, model::Optimizer const& optimizer) {
+    return !model::needs_matrices(optimizer) ||
+           ((a.matrices.count > 0) == (b.matrices.count > 0) && a.matrices.axes == b.matrices.axes);
 }
 
-/// Puts parameters into buckets, in order; one that holds as many as `most` is closed, and where gradients pass so is
-/// every one at the end of its unit.
+/// A bucket with one parameter.
+inline Bucket bucket_of(ParameterAccount const& parameter, Configuration const& c,
+                        std::span<MeshAxisValue const> mesh) {
+    auto const ranks = [mesh](AxisNames const& axes) {
+        double product = 1;
+        for (auto const axis : axes) product *= find_axis(mesh, axis).extent;
+        return product;
+    };
+    Bucket bucket{.like = &parameter,
+                  .axes = zero_axes(c.local.together(parameter.gradient), c.sharding),
+                  .elements = parameter.elements,
+                  .acquired = static_cast<double>(parameter.acquired)};
+    bucket.shards = ranks(bucket.axes.shards);
+    bucket.copies = ranks(bucket.axes.copied);
+    bucket.shards_in_step = ranks(bucket.axes.in_step);
+    if (model::needs_matrices(c.optimizer) && parameter.matrices.count > 0) {
+        bucket.matrices.push_back(&parameter);
+        bucket.workers = ranks(bucket.axes.partial) * ranks(parameter.matrices.axes);
+    }
+    return bucket;
+}
+
+/// Puts parameters into buckets, in order, as zero/ does. A bucket is closed when it holds bucket_elements or more;
+/// where gradients are temporary, at the end of its unit instead.
 class Buckets {
   public:
-    explicit Buckets(Configuration const& c)
-        : most_(static_cast<double>(c.bucket_elements)), is_by_unit_(c.has_passing_gradients()) {}
+    Buckets(Configuration const& c, std::span<MeshAxisValue const> mesh) : c_(&c), mesh_(mesh) {}
 
     /// To be called before the parameters of another part of the model.
     void begin_part() { first_unit_ = last_unit_ + 1; }
-    /// @param shards of ZeRO @param parts during a step
-    void add(ParameterAccount const& parameter, double shards, double parts) {
+    void add(ParameterAccount const& parameter) {
         last_unit_ = first_unit_ + parameter.unit;
-        for (auto& bucket : list_) {
-            if (!bucket.is_open || !(bucket.like->gradient == parameter.gradient) ||
-                !(bucket.like->sharded == parameter.sharded))
+        for (auto at = open_.begin(); at != open_.end(); ++at) {
+            auto& bucket = list_[*at];
+            if (!(bucket.like->gradient == parameter.gradient) || !(bucket.like->sharded == parameter.sharded) ||
+                !are_updated_alike(*bucket.like, parameter, c_->optimizer))
                 continue;
-            if (is_by_unit_ ? bucket.unit == last_unit_ : bucket.elements < most_) {
+            if (c_->sharding.has_temporary_gradients() ? bucket.unit == last_unit_
+                                                       : bucket.elements < static_cast<double>(c_->bucket_elements)) {
                 bucket.elements += parameter.elements;
+                if (!bucket.matrices.empty()) bucket.matrices.push_back(&parameter);
                 return;
             }
-            bucket.is_open = false;
+            open_.erase(at);
+            break; // no other is alike
         }
-        list_.push_back(
-            {&parameter, shards, parts, parameter.elements, static_cast<double>(parameter.acquired), last_unit_});
+        open_.push_back(list_.size());
+        list_.push_back(bucket_of(parameter, *c_, mesh_));
+        list_.back().unit = last_unit_;
     }
     /// A parameter that is there already is needed by another part too.
     void use_again(ParameterAccount const& parameter) {
         for (auto& bucket : list_)
             if (bucket.like->name == parameter.name) bucket.acquired += parameter.acquired;
     }
-    /// Padded so that `zero` shards them evenly.
-    [[nodiscard]] std::vector<Bucket> padded(int zero) const {
+    /// Padded to shards of the same size.
+    [[nodiscard]] std::vector<Bucket> padded() const {
         auto buckets = list_;
-        if (zero > 0)
-            for (auto& bucket : buckets) bucket.elements = std::ceil(bucket.elements / bucket.shards) * bucket.shards;
+        for (auto& bucket : buckets) bucket.elements = std::ceil(bucket.elements / bucket.shards) * bucket.shards;
         return buckets;
     }
 
   private:
-    double most_;
-    bool is_by_unit_;
+    Configuration const* c_;
+    std::span<MeshAxisValue const> mesh_;
     int first_unit_ = 0, last_unit_ = -1;
     std::vector<Bucket> list_;
+    std::vector<std::size_t> open_; ///< places in the list of those that may get more parameters; no two are alike
 };
 
 } // namespace pentad::planner

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/layout/cost.hpp>
+#include <pentad/planner/held_moments.hpp>
 #include <pentad/planner/part.hpp>
 
 #include <algorithm>
@@ -43,11 +44,7 @@ struct PassSums {
 /// A part of a model, added up.
 struct PartSums {
     PassSums forward, backward_data, backward_weight;
-    /// Bytes that a pass needs for a while, beside what is saved: where the backward pass is whole, and where it is
-    /// split and counts what is left between its parts.
-    double workspace = 0, workspace_of_split = 0;
-    double forward_peak = 0; ///< bytes of a forward pass, with what it would save
-    double saved = 0, left = 0;
+    PartMemory memory;
     std::shared_ptr<std::vector<ParameterAccount> const> parameters;
     observe::DecodingState state;
 };
@@ -134,12 +131,11 @@ inline PartSums sums_of(PartAccount const& part) {
     sums.forward = sums_of(part.forward.work);
     sums.backward_data = sums_of(part.backward_data.work);
     sums.backward_weight = sums_of(part.backward_weight.work);
-    sums.saved = part.saved;
-    sums.left = part.left;
-    double const forward = part.forward.peak - part.saved, more = std::max(0.0, part.left - part.saved);
-    sums.workspace = std::max({forward, part.backward_data.peak, part.backward_weight.peak + more});
-    sums.workspace_of_split = std::max({forward, part.backward_data.peak - more, part.backward_weight.peak});
-    sums.forward_peak = part.forward.peak;
+    sums.memory = {.saved = part.saved,
+                   .left = part.left,
+                   .forward = part.forward.peak,
+                   .backward_data = part.saved + part.backward_data.peak,
+                   .backward_weight = part.left + part.backward_weight.peak};
     sums.state = part.state;
     return sums;
 }

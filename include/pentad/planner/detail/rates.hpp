@@ -29,10 +29,12 @@ inline constexpr double attention_efficiency = 0.7;
 class Rates {
   public:
     Rates(Hardware const& hardware, Configuration const& c)
-        : hardware_(&hardware), peak_(hardware.peak(c.element) * hardware.product_efficiency) {
-        for (std::size_t i = 0; i < c.order.size(); ++i) {
-            auto const groups = groups_along(c, c.order[i]);
-            axes_[i] = {c.order[i], groups.extent, &tier(groups), groups.stride};
+        : hardware_(&hardware), peak_(hardware.peak(c.element) * hardware.product_efficiency),
+          accumulator_peak_(hardware.peak(c.element == Element::f64 ? Element::f64 : Element::f32) *
+                            hardware.product_efficiency) {
+        for (std::size_t i = 0; i < axis_order.size(); ++i) {
+            auto const groups = groups_along(c, axis_order[i]);
+            axes_[i] = {axis_order[i], groups.extent, &tier(groups), groups.stride};
         }
         auto const groups = groups_along(c, ep::name);
         auto const each = nodes_of(groups, hardware.devices_per_node).each;
@@ -59,18 +61,20 @@ class Rates {
     /// Seconds on the device. Products take their memory traffic on top of their FLOPs, which is what makes small ones
     /// slow.
     [[nodiscard]] double products(double flops, double bytes) const { return flops / peak_ + passes(bytes); }
+    /// The same of large products of accumulators.
+    [[nodiscard]] double accumulator_products(double flops) const { return flops / accumulator_peak_; }
     [[nodiscard]] double attention(double flops, double bytes) const {
         return flops / (peak_ * attention_efficiency) + passes(bytes);
     }
     [[nodiscard]] double passes(double bytes) const { return bytes / hardware_->memory_bandwidth; }
     /// Seconds of the host, which starts so many operations.
     [[nodiscard]] double launches(double operations) const { return operations * hardware_->launch_s; }
-    /// Seconds on the network.
-    [[nodiscard]] double exchanges(std::string_view axis, Traffic const& x) const {
+    /// Seconds on the network. @param axis as traffic_axis() numbers them
+    [[nodiscard]] double exchanges(std::size_t axis, Traffic const& x) const {
         double seconds = 0;
         if (x.bytes > 0 || x.rounds > 0) seconds += collective(axis, x.bytes, x.rounds);
         if (x.message_bytes > 0 || x.messages > 0) seconds += messages(axis, x.message_bytes, x.messages);
-        return seconds + (x.waits > 0 ? waiting(at(axis).extent, x.waits) : 0);
+        return seconds + (x.waits > 0 ? waiting(axes_[axis].extent, x.waits) : 0);
     }
 
     /// Seconds of one thing that a dry run recorded, and what bounds it. On the mesh it may take no time at all.
@@ -85,7 +89,7 @@ class Rates {
             PassTraffic traffic;
             add_traffic(part, traffic, detail::sum_of(x), mesh, std::nullopt);
             for (std::size_t axis = 0; axis < traffic_axes; ++axis)
-                if (traffic[axis].waits > 0) network += exchanges(traffic_axis(axis), traffic[axis]);
+                if (traffic[axis].waits > 0) network += exchanges(axis, traffic[axis]);
             if (network == 0) return {0, Bound::network};
             compute = memory = 0;
         }
@@ -95,8 +99,9 @@ class Rates {
     }
 
     /// A collective along an axis: `bytes` that each rank sends, in `messages` rounds.
-    [[nodiscard]] double collective(std::string_view axis, double bytes, double messages) const {
-        auto const& [name, extent, link, stride] = at(axis);
+    /// @param axis as traffic_axis() numbers them
+    [[nodiscard]] double collective(std::size_t axis, double bytes, double messages) const {
+        auto const& [name, extent, link, stride] = axes_[axis];
         return (bytes > 0 ? bytes / bandwidth(*link, extent) : 0) + messages * link->latency_s;
     }
     /// The same among the first `ranks` neighbours along the axis.
@@ -106,8 +111,8 @@ class Rates {
         return (bytes > 0 ? bytes / bandwidth(link, ranks) : 0) + messages * link.latency_s;
     }
     /// Messages that go round, or from every rank to every other.
-    [[nodiscard]] double messages(std::string_view axis, double bytes, double count) const {
-        auto const& [name, extent, link, stride] = at(axis);
+    [[nodiscard]] double messages(std::size_t axis, double bytes, double count) const {
+        auto const& [name, extent, link, stride] = axes_[axis];
         return (bytes > 0 ? bytes / message_bandwidth(*link, extent) : 0) + count * message_latency(*link);
     }
     /// From a rank to its neighbour along an axis.
@@ -126,7 +131,7 @@ class Rates {
     [[nodiscard]] Tiers tiers() const {
         Tiers tiers;
         for (std::size_t i = 0; i < axis_order.size(); ++i) {
-            auto const& axis = at(axis_order[i]);
+            auto const& axis = axes_[i];
             tiers.links[i] = axis.extent > 1 ? axis.link : nullptr;
             if (axis.name == pp::name && axis.extent > 1) tiers.links[5] = &tier(2 * axis.stride);
         }
@@ -195,8 +200,8 @@ class Rates {
     }
 
     Hardware const* hardware_;
-    double peak_;
-    std::array<AxisLink, 7> axes_; ///< and the parts of ep: nodes, and the ranks of one
+    double peak_, accumulator_peak_;          ///< FLOP/s of products, of elements and of accumulators
+    std::array<AxisLink, traffic_axes> axes_; ///< the parts of ep: nodes, and the ranks of one
 };
 
 } // namespace pentad::planner

@@ -1,0 +1,59 @@
+// Validates where and in which formats optimizer state and gradients are: --master-weights, --offload and theirs.
+#include "flags.hpp"
+#include "options.hpp"
+
+#include <pentad/memory/view.hpp>
+#include <pentad/report/format.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+namespace train_lm {
+
+pentad::model::Offload offload_of(Options const& o) {
+    auto offload = pentad::model::offload_of(o.offload);
+    offload.folder = o.offload_folder;
+    offload.window_bytes = static_cast<std::size_t>(pentad::report::bytes_in(o.offload_window).value_or(0));
+    return offload;
+}
+
+pentad::model::Precision precision_of(Options const& o) {
+    auto const compact = [](std::string const& name) {
+        auto const& names = pentad::compact_names;
+        return static_cast<pentad::Compact>(std::find(names.begin(), names.end(), name) - names.begin());
+    };
+    return {.reduce = compact(o.reduce_dtype), .moments = compact(o.moment_dtype), .keeps_masters = o.master_weights};
+}
+
+void repair_precision(Options& o, Complaint& complaint) {
+    if (o.master_weights || o.dtype == "bf16") return;
+    complaint.add("--master-weights off is for --dtype bf16: " + o.dtype + " weights are updated as they are",
+                  "--master-weights");
+    o.master_weights = true;
+}
+
+void repair_offload(Options& o, Complaint& complaint) {
+    auto const leave_out = [&](std::string const& why, std::string_view flag) {
+        complaint.add(why, flag);
+        complaint.must_leave_out = true;
+    };
+    if (o.offload == "none") {
+        if (!o.offload_folder.empty())
+            leave_out("--offload-folder " + o.offload_folder + " needs --offload optimizer, activations or both",
+                      "--offload-folder");
+        if (!o.offload_window.empty())
+            leave_out("--offload-window " + o.offload_window + " needs --offload optimizer, activations or both",
+                      "--offload-window");
+    } else if (o.offload_folder.empty() && pentad::memory::runs_on_host<Kokkos::DefaultExecutionSpace>)
+        leave_out("--offload " + o.offload + " needs a folder for its files: --offload-folder DIR", "--offload");
+    if (!o.offload_window.empty() && !pentad::report::bytes_in(o.offload_window)) {
+        complaint.add("--offload-window " + o.offload_window + " is not a size such as 1GiB, 64MiB or 100000000",
+                      "--offload-window");
+        o.offload_window = "1GiB";
+    }
+}
+
+} // namespace train_lm

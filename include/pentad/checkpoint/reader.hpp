@@ -1,0 +1,165 @@
+// Reads pieces of a checkpoint's tensors, whichever files hold them: only the blocks that are needed, each verified.
+#pragma once
+
+#include <pentad/checkpoint/manifest.hpp>
+#include <pentad/checkpoint/writer.hpp>
+#include <pentad/io/file.hpp>
+#include <pentad/io/safetensors.hpp>
+#include <pentad/io/tensor_box.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace pentad::checkpoint {
+
+/// A file of a checkpoint is not what the manifest says.
+class Damaged : public io::FileError {
+  public:
+    using io::FileError::FileError;
+};
+
+class Reader {
+  public:
+    /// Reads the manifest, whose largest size is that of a checkpoint of some 10^13 elements.
+    /// @throws Damaged where it is not what was written, io::FileError where it cannot be read
+    explicit Reader(std::filesystem::path folder) : folder_(std::move(folder)) {
+        auto const text = io::read_file(folder_ / manifest_file, std::uint64_t{1} << 31);
+        try {
+            manifest_ = manifest_of(text);
+        } catch (std::invalid_argument const& error) {
+            damaged(std::string(manifest_file), error.what());
+        }
+        files_.resize(manifest_.files.size());
+        for (std::size_t i = 0; i < manifest_.files.size(); ++i)
+            for (std::size_t k = 0; k < manifest_.files[i].pieces.size(); ++k)
+                places_[manifest_.files[i].pieces[k].name()].push_back({i, k});
+    }
+
+    [[nodiscard]] std::filesystem::path const& folder() const { return folder_; }
+    [[nodiscard]] Manifest const& manifest() const { return manifest_; }
+    [[nodiscard]] bool contains(std::string_view tensor, std::string_view state) const {
+        return places_.contains(std::string(tensor) + "/" + std::string(state));
+    }
+
+    /// Reads a piece of a state as f64, f32 or bf16 (rounded to nearest even).
+    /// @throws std::invalid_argument where the checkpoint lacks the state, Damaged, io::FileError
+    template <class T>
+    void read(std::string const& tensor, std::string_view state, Piece const& wanted, std::span<T> into) const {
+        auto const found = places_.find(tensor + "/" + std::string(state));
+        if (found == places_.end())
+            throw std::invalid_argument("the checkpoint " + folder_.string() + " has no " + tensor + "/" +
+                                        std::string(state));
+        std::uint64_t count = 0;
+        for (auto const& [file, piece] : found->second) {
+            auto const& stored = manifest_.files[file].pieces[piece];
+            bool const is_real = io::detail::with_real_type(stored.type, [&](auto element) {
+                count += read_common<decltype(element)>(file, stored, wanted, into);
+            });
+            if (!is_real) damaged(manifest_.files[file].name, stored.name() + " is of type " + stored.type);
+        }
+        if (count != into.size()) throw std::invalid_argument("a part of " + tensor + " that is not inside of it");
+    }
+    /// Calls f(file, sentence) for everything in the files that is not what the manifest says: all of them are read.
+    template <class F>
+    void verify(F&& f) const {
+        std::vector<std::byte> block(block_bytes);
+        for (std::size_t i = 0; i < manifest_.files.size(); ++i) {
+            try {
+                auto const& file = opened(i);
+                for (auto const& piece : manifest_.files[i].pieces) try {
+                        for (std::size_t k = 0; k < piece.blocks.size(); ++k)
+                            read_block(i, file, piece, k, block.data());
+                    } catch (io::FileError const& error) {
+                        f(manifest_.files[i].name, std::string(error.what()));
+                    }
+            } catch (io::FileError const& error) {
+                f(manifest_.files[i].name, std::string(error.what()));
+            }
+        }
+    }
+
+  private:
+    struct Place {
+        std::size_t file, piece;
+    };
+
+    [[noreturn]] void damaged(std::string const& file, std::string const& why) const {
+        throw Damaged("the checkpoint " + folder_.string() + " is damaged: " + file + ": " + why);
+    }
+
+    /// The file, whose header is verified when it is opened.
+    io::SafetensorsReader const& opened(std::size_t i) const {
+        if (files_[i]) return *files_[i];
+        auto const& known = manifest_.files[i];
+        auto const path = folder_ / known.name;
+        auto const file = io::File::open_for_reading(path);
+        if (file.size() != known.bytes)
+            damaged(known.name, "it has " + std::to_string(file.size()) + " bytes, and " + std::to_string(known.bytes) +
+                                    " were written");
+        if (known.bytes < sizeof(std::uint64_t) || detail::header_checksum(file) != known.header)
+            damaged(known.name, "its header is not what was written");
+        auto reader = std::make_unique<io::SafetensorsReader>(path);
+        for (auto const& piece : known.pieces)
+            if (!reader->contains(piece.name()) || reader->tensor(piece.name()).type != piece.type ||
+                reader->tensor(piece.name()).shape != std::vector{static_cast<std::int64_t>(piece.piece.size())})
+                damaged(known.name, "it has no " + piece.name() + " as the manifest has it");
+        files_[i] = std::move(reader);
+        return *files_[i];
+    }
+    /// Reads block k of a piece, and verifies it. Gives its bytes.
+    std::size_t read_block(std::size_t i, io::SafetensorsReader const& file, StoredPiece const& piece, std::size_t k,
+                           std::byte* into) const {
+        std::uint64_t const first = k * block_bytes;
+        std::size_t const bytes = std::min(block_bytes, piece.bytes() - first);
+        file.read_bytes(piece.name(), std::span(into, bytes), first);
+        if (checksum(into, bytes) != piece.blocks[k])
+            damaged(manifest_.files[i].name, piece.name() + " is not what was written");
+        return bytes;
+    }
+    /// What a stored piece has of the wanted one. Gives how many elements.
+    template <class Stored, class T>
+    std::uint64_t read_common(std::size_t i, StoredPiece const& stored, Piece const& wanted, std::span<T> into) const {
+        constexpr std::uint64_t in_block = block_bytes / sizeof(Stored);
+        std::uint64_t count = 0;
+        std::optional<std::uint64_t> in_memory; // the block in `buffer`
+        for_each_common_run(stored.piece, wanted, [&](std::uint64_t from, std::uint64_t to, std::uint64_t run) {
+            count += run;
+            auto const& file = opened(i);
+            while (run > 0) {
+                std::uint64_t const block = from / in_block, skipped = from % in_block;
+                std::uint64_t const part = std::min(run, in_block - skipped);
+                bool const is_whole = skipped == 0 && (part == in_block || from + part == stored.piece.size());
+                if (std::is_same_v<Stored, T> && is_whole) {
+                    read_block(i, file, stored, block, reinterpret_cast<std::byte*>(into.data() + to));
+                } else {
+                    if (!buffer_) buffer_ = std::make_unique_for_overwrite<std::byte[]>(block_bytes);
+                    if (in_memory != block) read_block(i, file, stored, block, buffer_.get());
+                    in_memory = block;
+                    io::detail::convert<Stored>(buffer_.get() + skipped * sizeof(Stored), into.data() + to, part);
+                }
+                from += part, to += part, run -= part;
+            }
+        });
+        return count;
+    }
+
+    std::filesystem::path folder_;
+    Manifest manifest_;
+    std::map<std::string, std::vector<Place>> places_;                  ///< of each state of a tensor
+    mutable std::vector<std::unique_ptr<io::SafetensorsReader>> files_; ///< opened when they are first read
+    mutable std::unique_ptr<std::byte[]> buffer_;
+};
+
+} // namespace pentad::checkpoint

@@ -1,0 +1,47 @@
+// Local SGD: groups of ranks along dp train apart for a number of steps, and then average their parameters (Stich 2019;
+// DiLoCo, Douillard et al. 2023).
+#pragma once
+
+#include <pentad/layout/layout.hpp>
+#include <pentad/mesh/axis.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace pentad {
+
+/// Ranks along inner(dp) share every step; those along outer(dp) meet at averages only. Between averages parameters are
+/// not invariant over outer(dp), and gradients are not reduced over it.
+struct LocalSteps {
+    int steps = 0; ///< from one average to the next; 0: there are none, all of dp shares every step
+    int ranks = 1; ///< neighbours along dp that share every step: inner(dp)
+    /// What an average does to the parameters: SGD with Nesterov momentum on the mean of how far the groups have come
+    /// since the last one (DiLoCo: 0.7 and 0.9). 1 and 0: the parameters become their mean.
+    double outer_learning_rate = 1, outer_momentum = 0;
+
+    [[nodiscard]] bool is_on() const { return steps > 0; }
+    [[nodiscard]] bool has_outer_optimizer() const { return outer_learning_rate != 1 || outer_momentum != 0; }
+    /// Whether groups average after a step, counted from 1. @param last of the run, after which they do in any case
+    [[nodiscard]] bool averages_after(std::int64_t step, std::int64_t last) const {
+        return is_on() && (step % steps == 0 || step == last);
+    }
+    /// The axes along which ranks meet at averages only.
+    [[nodiscard]] AxisNames apart() const { return is_on() ? AxisNames(outer<dp>::name) : AxisNames(); }
+    /// Axes without those along which ranks meet at averages only.
+    [[nodiscard]] AxisNames together(AxisNames const& axes) const {
+        AxisNames kept;
+        for (auto const axis : axes) kept.push(is_on() && axis == dp::name ? std::string_view(inner<dp>::name) : axis);
+        return kept;
+    }
+    /// Why there are no such steps; empty where there are.
+    [[nodiscard]] std::string refusal() const {
+        if (steps < 0) return std::to_string(steps) + " local steps: 1 or more, or 0 for none";
+        if (ranks < 1) return "local steps of " + std::to_string(ranks) + " ranks: 1 or more share every step";
+        if (!(outer_learning_rate > 0) || !(outer_momentum >= 0 && outer_momentum < 1))
+            return "an outer learning rate of " + std::to_string(outer_learning_rate) + " with an outer momentum of " +
+                   std::to_string(outer_momentum) + ": the rate is above 0, the momentum from 0 to below 1";
+        return "";
+    }
+};
+
+} // namespace pentad

@@ -1,0 +1,75 @@
+// What ZeRO shards (Rajbhandari et al. 2020, section 5), and over which axes.
+#pragma once
+
+#include <pentad/layout/layout.hpp>
+#include <pentad/mesh/axis.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace pentad {
+
+/// What is sharded, and for how long.
+struct ZeroSharding {
+    /// 0: nothing; 1: the optimizer state; 2: the gradients too; 3: the parameters too
+    int stage = 0;
+    /// Hybrid sharding: the ranks along dp that share one copy, inner(dp); there are copies along outer(dp) (MiCS,
+    /// Zhang et al. 2022; HSDP). 0: all share one
+    int ranks = 0;
+    /// Stage 3: parameters are gathered once a step and kept, instead of gathered for each pass.
+    bool keeps_parameters = false;
+    /// Stages 2 and 3: whole gradients are accumulated and reduced once a step, instead of after each micro-batch:
+    /// fewer bytes, more memory.
+    bool accumulates_gradients = false;
+    /// The weights of a unit are updated as soon as its gradients are complete, whose memory is then reused. Gradients
+    /// cannot be clipped: the updates come before the global norm is known.
+    bool releases_gradients = false;
+
+    [[nodiscard]] bool shards_gradients() const { return stage >= 2; }
+    [[nodiscard]] bool shards_parameters() const { return stage >= 3; }
+    /// Whether gradients are allocated by the first backward pass and freed when they are reduced.
+    [[nodiscard]] bool has_temporary_gradients() const { return shards_gradients() || releases_gradients; }
+    [[nodiscard]] bool reduces_each_micro_batch() const { return shards_gradients() && !accumulates_gradients; }
+    /// Why there is no such sharding; empty where there is.
+    [[nodiscard]] std::string refusal() const {
+        if (stage < 0 || stage > 3) return "ZeRO stage " + std::to_string(stage) + ": stages 0, 1, 2 and 3 exist";
+        if (ranks < 0) return "ZeRO over " + std::to_string(ranks) + " ranks";
+        if (ranks > 0 && stage == 0) return "ZeRO over " + std::to_string(ranks) + " ranks shards nothing in stage 0";
+        if (keeps_parameters && !shards_parameters()) return "only ZeRO stage 3 gathers parameters, which it may keep";
+        if (accumulates_gradients && !shards_gradients())
+            return "gradients are accumulated whole in ZeRO stages 0 and 1 anyway";
+        return "";
+    }
+};
+
+/// The axes over which a gradient is partial, by what ZeRO does along them.
+struct ZeroAxes {
+    AxisNames partial; ///< all of them, with dp as inner(dp) and outer(dp) where sharding is hybrid
+    AxisNames copied;  ///< of them, those that shard nothing
+    AxisNames shards;  ///< those that shard the optimizer state
+    AxisNames in_step; ///< of these, those that shard gradients and parameters during a step
+    AxisNames at_end;  ///< the others
+};
+
+/// The two holders of a tied embedding each keep theirs. Ranks that differ along the axis of the stages process
+/// micro-batches in different orders: they communicate only at the end of a step.
+/// @param partial the axes over which the gradient is partial @param stages the axis of the pipeline
+inline ZeroAxes zero_axes(AxisNames const& partial, ZeroSharding const& sharding, std::string_view stages = pp::name) {
+    ZeroAxes axes;
+    auto const add = [&axes](AxisNames& to, std::string_view axis) {
+        axes.partial.push(axis);
+        to.push(axis);
+    };
+    for (auto axis : partial) {
+        if (sharding.stage > 0 && sharding.ranks > 0 && axis == dp::name) {
+            add(axes.copied, outer<dp>::name);
+            axis = inner<dp>::name;
+        }
+        bool const is_copied = sharding.stage == 0 || axis.starts_with("ends(");
+        add(is_copied ? axes.copied : axes.shards, axis);
+        if (!is_copied) (whole_axis_name(axis) == stages ? axes.at_end : axes.in_step).push(axis);
+    }
+    return axes;
+}
+
+} // namespace pentad
