@@ -30,10 +30,10 @@ namespace {
 
 // Every buffer of these sizes, and an eighth of it, is a multiple of the allocator's 256 bytes.
 constexpr double h = 1024, vocab = 64, layers = 3, heads = 2, kv_heads = 1, width = 64, ffn = 64, tokens = 64;
-// Parameters of the units: the embedding, a block, the head with its norm; and of all of them.
-constexpr double embedding = vocab * h, block = 2 * h * (heads + kv_heads) * width + 3 * h * ffn + 2 * h,
-                 head = vocab * h + h;
-constexpr double all = embedding + layers * block + head;
+// Parameters of the units: the embedding, a block's branches, the head with its norm; and of all of them.
+constexpr double embedding = vocab * h, attention = 2 * h * (heads + kv_heads) * width + h,
+                 feed_forward = 3 * h * ffn + h, head = vocab * h + h;
+constexpr double all = embedding + layers * (attention + feed_forward) + head;
 
 /// Bytes by what they hold.
 struct Held {
@@ -96,14 +96,15 @@ struct Sent {
     void reduce_copies(double shard, Ranks const& ranks) { dp += 2 * shard * (ranks.copies() - 1) / ranks.copies(); }
 };
 
+/// @param recomputes all of each block, which is a unit then
 template <class T>
-void check(Ranks const& ranks, ZeroSharding sharding) {
+void check(Ranks const& ranks, ZeroSharding sharding, bool recomputes = true) {
     using Stream = InvariantStream<T>;
     using Model = train::LanguageModel<Stream, Exec>;
     using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
     sharding.ranks = ranks.shared;
     INFO("dp ", ranks.dp, " ep ", ranks.ep, " shared by ", ranks.shared, " stage ", sharding.stage, " keeps ",
-         sharding.keeps_parameters, " accumulates ", sharding.accumulates_gradients, " bytes ", sizeof(T));
+         sharding.keeps_parameters, " accumulates ", sharding.accumulates_gradients, " bytes ", sizeof(T), recomputes ? " recomputes" : "");
     MeshShape const shape{.dp = ranks.dp, .ep = ranks.ep};
     OnMesh const mesh(shape, OnMesh::mesh(shape, 1).split<dp>(std::max(1, ranks.shared)));
 
@@ -132,7 +133,7 @@ void check(Ranks const& ranks, ZeroSharding sharding) {
                                  .batch = sequences,
                                  .seq = static_cast<std::size_t>(tokens)};
     Model model(setup, described, train::decoder_layers<Stream, Exec>(), {{.count = static_cast<std::size_t>(layers)}},
-                {.kind = model::Recomputation::Kind::full});
+                {.kind = recomputes ? model::Recomputation::Kind::full : model::Recomputation::Kind::none});
     zero::ParameterStore<T, Exec> store(mesh.context, model, 1, sharding, 1);
     double const whole_gradients = sharding.stage < 2 ? g * all : 0; // for good
     // Each block has sines and cosines for every position; the store has the sum of squares.
@@ -162,7 +163,8 @@ void check(Ranks const& ranks, ZeroSharding sharding) {
             double const summed = i == 0 ? 0 : shards_gradients ? g * (all / n) : sharding.stage >= 2 ? g * all : 0;
             // The embedding is the last to be reduced: its gradients are still there, and where they go to.
             double const reducing = i > 0 && shards_gradients && mesh.shape.ranks() > 1 ? g * embedding : 0;
-            CHECK(held == Held{stored + gathered, whole_gradients + summed + reducing, state, activations});
+            CHECK(held == Held{stored + gathered, whole_gradients + summed + reducing, state,
+                               recomputes ? activations : held.activations});
             (void)model.backward(0, passes[i], {}, saved);
         }
         worst = watch.peak();
@@ -183,12 +185,14 @@ void check(Ranks const& ranks, ZeroSharding sharding) {
 
     // The most at once. Parameters: a unit's, and those of the next, which arrive. Gradients: a unit's, and those of
     // the one before, which are being reduced to shards.
-    double const two_units = block + std::max({block, embedding, head});
+    static_assert(attention > feed_forward && feed_forward > std::max(embedding, head));
+    double const unit = recomputes ? attention + feed_forward : attention;
+    double const two_units = (recomputes ? 2 : 1) * (attention + feed_forward);
     CHECK(worst.parameters == stored + (gathers ? gathered > 0 ? gathered : p * two_units : 0));
     CHECK(worst.gradients == (sharding.stage < 2        ? g * all
                               : !shards_gradients       ? g * all
                               : mesh.shape.ranks() == 1 ? g * (all + two_units)
-                                                        : g * (all / n + two_units + block / n)));
+                                                        : g * (all / n + two_units + unit / n)));
     CHECK(worst.optimizer == optimizer);
 
     double const micro_batches = 2;
@@ -226,6 +230,7 @@ TEST_CASE("what a rank holds and sends in each stage of ZeRO") {
     int const n = world_size();
     for (auto const& sharding : shardings) {
         check<f32>({.dp = n}, sharding);
+        check<f32>({.dp = n}, sharding, false);
         check<bf16>({.dp = n}, sharding);
         if (n > 2) check<f32>({.dp = n / 2, .ep = 2}, sharding);
     }
@@ -237,6 +242,7 @@ TEST_CASE("what a rank holds and sends where neighbours share a copy") {
     for (auto const& sharding : shardings) {
         if (sharding.stage == 0) continue;
         check<f32>({.dp = n, .shared = n / 2}, sharding); // 2 x 4 of 8 ranks
+        check<f32>({.dp = n, .shared = n / 2}, sharding, false);
         check<bf16>({.dp = n, .shared = 2}, sharding);
         if (n == 8) check<f32>({.dp = 4, .ep = 2, .shared = 2}, sharding);
     }

@@ -14,6 +14,7 @@
 #include <support/training.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -69,13 +70,21 @@ void check(MeshShape const& m, train::RunSettings settings, Case const& how = {}
         return outcome_of(training, settings.steps);
     };
     auto const expected = outcome_with({});
+    // Blocks that are recomputed are other units, which add to the norm in another order: where gradients are sharded
+    // by unit, bits of rounding differ.
+    double const tolerance = settings.sharding.has_temporary_gradients() ? 1e-12 : 0;
+    auto const differ = [tolerance](std::vector<double> const& a, std::vector<double> const& b) {
+        return !std::equal(a.begin(), a.end(), b.begin(), b.end(), [tolerance](double x, double y) {
+            return std::abs(x - y) <= tolerance * std::max(1.0, std::abs(y));
+        });
+    };
     for (auto const& recompute : recomputations()) {
         INFO(m.text(), " ", how.schedule, " zero ", settings.sharding.stage, " experts ", sizes(settings.model).experts,
              " recomputes ", model::text(recompute));
         auto const found = outcome_with(recompute);
-        CHECK(found.losses == expected.losses);
+        CHECK_FALSE(differ(found.losses, expected.losses));
         for (auto const& [name, whole] : found.weights)
-            CHECK_MESSAGE(whole.values == expected.weights.at(name).values, name);
+            CHECK_MESSAGE(!differ(whole.values, expected.weights.at(name).values), name);
     }
 }
 

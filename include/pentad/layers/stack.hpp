@@ -48,21 +48,24 @@ class Stack {
     /// @param recompute of each block of the model: of one that recomputes everything only the input is saved
     Stack(LayerSetup<Exec> const& setup, model::Model const& model, LayerRegistry<Stream, Exec> const& registry,
           std::size_t first, std::size_t count, model::Recomputation const& recompute)
-        : blocks_(count), units_(count) {
+        : blocks_(count) {
         for (std::size_t i = 0; i < count; ++i) {
             auto const recomputed = recompute.of(first + i);
-            blocks_[i].is_recomputed = recomputed.whole;
+            auto& block = blocks_[i];
+            block.is_recomputed = recomputed.whole;
+            block.first_unit = units_.size();
             for (auto const& branch : model.blocks.at(first + i).branches) {
                 std::string const prefix = model::Model::prefix(first + i);
-                auto& made = blocks_[i].branches.emplace_back();
+                auto& made = block.branches.emplace_back();
                 made.norm = registry.make_norm(setup, model.norm, prefix + branch.norm);
                 made.part = registry.make(setup, branch.part, prefix + branch.name);
                 if (!recomputed.whole) made.recomputed = recomputed.pieces & made.part->pieces();
                 made.part->recompute(made.recomputed);
+                if (!recomputed.whole || block.branches.size() == 1) units_.emplace_back();
+                for (auto* const layer : {made.norm.get(), made.part.get()})
+                    layer->for_each_parameter([&](AnyParameter<T, Exec>& parameter) { units_.back().add(parameter); });
             }
-            for (auto const& [norm, part, pieces] : blocks_[i].branches)
-                for (auto* const layer : {norm.get(), part.get()})
-                    layer->for_each_parameter([&](AnyParameter<T, Exec>& parameter) { units_[i].add(parameter); });
+            block.units = units_.size() - block.first_unit;
         }
     }
 
@@ -72,10 +75,13 @@ class Stack {
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
             if (pass.saved != nullptr) pass.saved->begin(x.block().name());
             if (blocks_[i].is_recomputed) saved.blocks[i].x = x;
-            units_[i].with_values([&] {
-                if (auto const* const then = i + 1 < units_.size() ? &units_[i + 1] : next) then->prefetch();
-                x = forward(i, pass, std::move(x), saved.blocks[i]);
-            });
+            for (std::size_t at = 0; at < blocks_[i].units; ++at) {
+                std::size_t const unit = blocks_[i].first_unit + at;
+                units_[unit].with_values([&] {
+                    if (auto const* const then = unit + 1 < units_.size() ? &units_[unit + 1] : next) then->prefetch();
+                    x = forward(blocks_[i].of_unit(at), i, pass, std::move(x), saved.blocks[i]);
+                });
+            }
             if (blocks_[i].is_recomputed)
                 for (auto const& layer : saved.blocks[i].layers) layer->clear();
             if (pass.saved != nullptr)
@@ -84,18 +90,21 @@ class Stack {
         return x;
     }
     Gradient backward_data(Pass<Exec>& pass, Gradient dy, Saved& saved) const {
-        for (std::size_t i = blocks_.size(); i-- > 0;) dy = backward_data(i, pass, std::move(dy), saved.blocks[i]);
+        for_each_unit_backwards(pass, saved, [&](std::size_t i, std::size_t at) {
+            dy = backward_data(i, at, pass, std::move(dy), saved.blocks[i]);
+        });
         return dy;
     }
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
-        for (std::size_t i = blocks_.size(); i-- > 0;) backward_weight(i, pass, saved.blocks[i]);
+        for (std::size_t i = blocks_.size(); i-- > 0;)
+            for (std::size_t at = blocks_[i].units; at-- > 0;) backward_weight(i, at, pass, saved.blocks[i]);
     }
-    /// Both backward passes, block by block: what is saved is freed, and gradients are complete, as early as can be.
+    /// Both backward passes, unit by unit: what is saved is freed, and gradients are complete, as early as can be.
     Gradient backward(Pass<Exec>& pass, Gradient dy, Saved& saved) const {
-        for (std::size_t i = blocks_.size(); i-- > 0;) {
-            dy = backward_data(i, pass, std::move(dy), saved.blocks[i]);
-            backward_weight(i, pass, saved.blocks[i]);
-        }
+        for_each_unit_backwards(pass, saved, [&](std::size_t i, std::size_t at) {
+            dy = backward_data(i, at, pass, std::move(dy), saved.blocks[i]);
+            backward_weight(i, at, pass, saved.blocks[i]);
+        });
         return dy;
     }
     /// Of all blocks here.
@@ -109,7 +118,7 @@ class Stack {
         for (auto const& unit : units_)
             for (auto* const parameter : unit.parameters()) visit(*parameter);
     }
-    /// One for each block.
+    /// One for each branch; of a block that is recomputed, one for all its branches, which are needed together.
     [[nodiscard]] std::vector<Unit<T, Exec>>& units() { return units_; }
     [[nodiscard]] std::vector<Unit<T, Exec>> const& units() const { return units_; }
 
@@ -124,9 +133,18 @@ class Stack {
             return drops_input(recomputed) && !recomputed.contains(model::Piece::norms);
         }
     };
+    struct Range {
+        std::size_t begin, end;
+    };
     struct Block {
         bool is_recomputed = false; ///< all of it
         std::vector<Branch> branches;
+        std::size_t first_unit = 0, units = 0;
+
+        /// The branches of its unit number `at`.
+        [[nodiscard]] Range of_unit(std::size_t at) const {
+            return is_recomputed ? Range{0, branches.size()} : Range{at, at + 1};
+        }
     };
 
     void prepare(Saved& saved) const {
@@ -140,32 +158,41 @@ class Stack {
             saved.blocks[i].inputs.resize(blocks_[i].branches.size());
         }
     }
-    Activation forward(std::size_t i, Pass<Exec>& pass, Activation x, typename Saved::Block& saved) const {
-        auto const& branches = blocks_[i].branches;
-        for (std::size_t at = 0; at < branches.size(); ++at) {
-            auto const& [norm, part, recomputed] = branches[at];
-            auto input = norm->forward(pass, x, *saved.layers[2 * at]);
-            if (branches[at].keeps_input()) saved.inputs[at] = input;
-            auto y = part->forward(pass, std::move(input), *saved.layers[2 * at + 1]);
+    Activation forward(Range branches, std::size_t i, Pass<Exec>& pass, Activation x,
+                       typename Saved::Block& saved) const {
+        for (std::size_t at = branches.begin; at < branches.end; ++at) {
+            auto const& branch = blocks_[i].branches[at];
+            auto input = branch.norm->forward(pass, x, *saved.layers[2 * at]);
+            if (branch.keeps_input()) saved.inputs[at] = input;
+            auto y = branch.part->forward(pass, std::move(input), *saved.layers[2 * at + 1]);
             kernels::add<T>(pass.context.exec(), x.flat(), y.flat());
             x = std::move(y);
         }
         return x;
     }
-    Gradient backward_data(std::size_t i, Pass<Exec>& pass, Gradient dy, typename Saved::Block& saved) const {
-        if (pass.saved != nullptr) pass.saved->bring_back(saved.record);
-        units_[i].with_values([&] {
-            if (i > 0) units_[i - 1].prefetch();
+    /// Calls f(block, unit of the block) from the last to the first, when what the block saved is in memory.
+    template <class F>
+    void for_each_unit_backwards(Pass<Exec>& pass, Saved& saved, F&& f) const {
+        for (std::size_t i = blocks_.size(); i-- > 0;) {
+            if (pass.saved != nullptr) pass.saved->bring_back(saved.blocks[i].record);
+            for (std::size_t at = blocks_[i].units; at-- > 0;) f(i, at);
+        }
+    }
+    Gradient backward_data(std::size_t i, std::size_t of_block, Pass<Exec>& pass, Gradient dy,
+                           typename Saved::Block& saved) const {
+        std::size_t const unit = blocks_[i].first_unit + of_block;
+        units_[unit].with_values([&] {
+            if (unit > 0) units_[unit - 1].prefetch();
+            auto const branches = blocks_[i].of_unit(of_block);
             if (blocks_[i].is_recomputed) {
                 pass.is_replay = true;
-                (void)forward(i, pass, std::move(saved.x), saved);
+                (void)forward(branches, i, pass, std::move(saved.x), saved);
                 pass.is_replay = false;
             }
-            auto const& branches = blocks_[i].branches;
-            for (std::size_t at = branches.size(); at-- > 0;) {
-                auto const& [norm, part, recomputed] = branches[at];
+            for (std::size_t at = branches.end; at-- > branches.begin;) {
+                auto const& [norm, part, recomputed] = blocks_[i].branches[at];
                 auto &of_norm = *saved.layers[2 * at], &of_part = *saved.layers[2 * at + 1];
-                if (branches[at].keeps_input())
+                if (blocks_[i].branches[at].keeps_input())
                     part->restore_input(std::move(saved.inputs[at]), of_part);
                 else if (drops_input(recomputed))
                     part->restore_input(norm->output_again(pass, of_norm), of_part);
@@ -176,18 +203,18 @@ class Stack {
         });
         return dy;
     }
-    void backward_weight(std::size_t i, Pass<Exec>& pass, typename Saved::Block& saved) const {
-        units_[i].add_gradients(pass, [&] {
-            auto const& branches = blocks_[i].branches;
-            for (std::size_t at = branches.size(); at-- > 0;) {
-                branches[at].part->backward_weight(pass, *saved.layers[2 * at + 1]);
-                branches[at].norm->backward_weight(pass, *saved.layers[2 * at]);
+    void backward_weight(std::size_t i, std::size_t of_block, Pass<Exec>& pass, typename Saved::Block& saved) const {
+        units_[blocks_[i].first_unit + of_block].add_gradients(pass, [&] {
+            auto const branches = blocks_[i].of_unit(of_block);
+            for (std::size_t at = branches.end; at-- > branches.begin;) {
+                blocks_[i].branches[at].part->backward_weight(pass, *saved.layers[2 * at + 1]);
+                blocks_[i].branches[at].norm->backward_weight(pass, *saved.layers[2 * at]);
             }
         });
     }
 
     std::vector<Block> blocks_;
-    std::vector<Unit<T, Exec>> units_; ///< of each block
+    std::vector<Unit<T, Exec>> units_;
 };
 
 } // namespace pentad

@@ -79,17 +79,6 @@ inline std::vector<std::vector<Bucket>> held_buckets(Account const& account, pip
         if (schedule.has_stage(rank, stage)) held.push_back(account.buckets(shapes[static_cast<std::size_t>(stage)]));
     return held;
 }
-/// The memory of a rank of the pipeline without activations.
-/// @param held held_buckets() of the rank
-inline Memory parameter_memory(std::vector<std::vector<Bucket>> const& held, pipeline::Schedule const& schedule,
-                               Configuration const& c) {
-    Memory memory;
-    for (auto const& buckets : held)
-        for (auto const& bucket : buckets) add_bucket(memory, bucket, c);
-    memory.weights *= static_cast<double>(schedule.weight_versions);
-    add_temporary(memory, held, c);
-    return memory;
-}
 
 namespace detail {
 
@@ -140,6 +129,14 @@ inline AutomaticRecomputation automatic_recomputation(Model const& model, Hardwa
                                                       std::vector<StageShape> const& shapes, std::int64_t nodes) {
     Account const account(model, c, static_cast<int>(schedule.placements.size()), nodes, pipeline::ends_meet(schedule));
     Rates const rates(hardware, c);
+    // The parameters of a block that is recomputed are one unit: there is room for that, whatever is chosen.
+    auto recomputed = c;
+    recomputed.recompute = model::each_block({.whole = true});
+    Account const whole_blocks(model, recomputed, static_cast<int>(schedule.placements.size()), nodes,
+                               pipeline::ends_meet(schedule));
+    std::vector<std::int64_t> counts;
+    for (auto const& shape : shapes) counts.push_back(shape.count);
+    auto const whole_shapes = stage_shapes(model, counts, recomputed.recompute);
     // The options of each kind of block.
     std::vector<std::vector<model::BlockRecomputation>> choices(model.kinds());
     std::vector<std::vector<BlockOption>> options(model.kinds());
@@ -167,8 +164,8 @@ inline AutomaticRecomputation automatic_recomputation(Model const& model, Hardwa
     for (auto const& [stages, ranks] : ranks_with) {
         RecomputationProblem problem;
         for (int const rank : ranks) {
-            auto const buckets = held_buckets(account, schedule, shapes, rank);
-            double const room = hardware.memory_bytes - parameter_memory(buckets, schedule, c).total() -
+            auto const buckets = held_buckets(whole_blocks, schedule, whole_shapes, rank);
+            double const room = hardware.memory_bytes - parameter_memory(buckets, c, schedule.weight_versions).total() -
                                 message_bytes(account, schedule) -
                                 activation_window(account, schedule, shapes, rank, c);
             for (auto moment : held[static_cast<std::size_t>(rank)]) {

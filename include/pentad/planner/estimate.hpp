@@ -206,7 +206,6 @@ inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Acco
             for (auto const* pass : part.passes()) sum.flops += count * passes * pass->product_flops;
         });
         for (auto const& bucket : held.emplace_back(account.buckets(shapes[at]))) {
-            add_bucket(sum.memory, bucket, c);
             add_synchronisation(sum.synchronisation, bucket, c, account.mesh(), passes);
             auto const work = matrix_work(bucket, c);
             sum.flops += work.flops;
@@ -218,7 +217,7 @@ inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Acco
                     placement[static_cast<std::size_t>(peer)] != rank)
                     sum.sent[pp::name] += activation * passes;
     }
-    add_temporary(sum.memory, held, c);
+    sum.memory = parameter_memory(held, c, schedule.weight_versions);
     sum.update_memory = update_workspace(held, c);
     sum.sent.add(sum.synchronisation.reduce);
     sum.sent.add(sum.synchronisation.gather);

@@ -46,11 +46,12 @@ struct Memory {
 }
 
 /// Adds what a bucket takes for the whole step.
-inline void add_bucket(Memory& memory, Bucket const& bucket, Configuration const& c) {
+/// @param versions of the weights, which an asynchronous schedule keeps
+inline void add_bucket(Memory& memory, Bucket const& bucket, Configuration const& c, int versions) {
     double const all = bucket.elements, shard = all / bucket.shards_in_step;
     bool const keeps_gathered = c.sharding.keeps_parameters && bucket.shards_in_step > 1;
     memory.weights +=
-        size_of(c.element) * ((c.sharding.shards_parameters() ? shard : all) + (keeps_gathered ? all : 0));
+        size_of(c.element) * (versions * (c.sharding.shards_parameters() ? shard : all) + (keeps_gathered ? all : 0));
     memory.gradients += accumulator_size(c.element) * (c.sharding.reduces_each_micro_batch() ? shard
                                                        : c.keeps_no_gradients()              ? 0
                                                                                              : all);
@@ -92,6 +93,7 @@ struct TwoUnits {
 }
 /// Adds the temporary memory of units, of the averages of local steps, which come a bucket at a time, and the window of
 /// offloaded optimizer state.
+/// @param stages the buckets of each stage of the rank
 inline void add_temporary(Memory& memory, std::vector<std::vector<Bucket>> const& stages, Configuration const& c) {
     if (c.offload.optimizer) memory.optimizer += offload_window(stages, c);
     auto const units = two_units(stages, c);
@@ -102,6 +104,17 @@ inline void add_temporary(Memory& memory, std::vector<std::vector<Bucket>> const
     for (auto const& buckets : stages)
         for (auto const& bucket : buckets) averaged = std::max(averaged, bucket.elements / bucket.shards);
     memory.optimizer += (c.local.outer_momentum != 0 ? 2 : 1) * accumulator_size(c.element) * averaged;
+}
+
+/// The memory of a rank of the pipeline without activations.
+/// @param stages the buckets of each stage of the rank @param versions of the weights
+[[nodiscard]] inline Memory parameter_memory(std::vector<std::vector<Bucket>> const& stages, Configuration const& c,
+                                             int versions) {
+    Memory memory;
+    for (auto const& buckets : stages)
+        for (auto const& bucket : buckets) add_bucket(memory, bucket, c, versions);
+    add_temporary(memory, stages, c);
+    return memory;
 }
 
 /// The most that the updates of the buckets of a rank need beside weights, gradients and optimizer state: scattered

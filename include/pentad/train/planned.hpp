@@ -124,7 +124,7 @@ inline std::vector<planner::Memory> planned_memory(planner::Model const& model, 
     std::vector<planner::Memory> memory;
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
         auto const held = planner::held_buckets(account, schedule, shapes, rank);
-        auto& own = memory.emplace_back(planner::parameter_memory(held, schedule, c));
+        auto& own = memory.emplace_back(planner::parameter_memory(held, c, schedule.weight_versions));
         own.activations = static_cast<double>(simulation.ranks[static_cast<std::size_t>(rank)].peak_memory);
         own.workspace = planner::workspace_of(account, schedule, shapes, rank, moments[static_cast<std::size_t>(rank)],
                                               own.activations, planner::update_workspace(held, c),

@@ -170,7 +170,7 @@ class Bounds {
             for (auto const& group : groups_[i]) {
                 auto bucket = bucket_of(*group.like, c, mesh);
                 bucket.elements = group.elements;
-                add_bucket(parts[i].memory, bucket, c);
+                add_bucket(parts[i].memory, bucket, c, 1);
                 add_synchronisation(parts[i].sent, bucket, c, mesh, static_cast<double>(c.micro_batches()) / copies_);
             }
         return parts;
