@@ -1,7 +1,6 @@
 // Plans how a model is trained, or served, on a machine: the best meshes with their memory, time and bytes, the account
 // of one, pictures, and C++ types to paste. See --help and docs/planner.md.
 // Exit status: 0 done, 2 bad input (or nothing fits), 3 a file cannot be written or memory is short, 1 anything else.
-#include "measured_machine.hpp"
 #include "options.hpp"
 
 #include <pentad/comm/threads.hpp>
@@ -10,6 +9,7 @@
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/hardware_presets.hpp>
 #include <pentad/program/ranks.hpp>
+#include <pentad/train/machine.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
             ranks.on_all([&] { is_needed = parsed(any).help.empty(); });
             if (is_needed) {
                 kokkos.emplace(comm::kokkos_settings());
-                measured = measured_machine();
+                measured = pentad::train::measured_machine(Kokkos::DefaultExecutionSpace());
             }
         }
         ranks.on_first([&] { print_answer(measured); });

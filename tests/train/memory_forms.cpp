@@ -104,7 +104,8 @@ void check(Ranks const& ranks, ZeroSharding sharding, bool recomputes = true) {
     using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
     sharding.ranks = ranks.shared;
     INFO("dp ", ranks.dp, " ep ", ranks.ep, " shared by ", ranks.shared, " stage ", sharding.stage, " keeps ",
-         sharding.keeps_parameters, " accumulates ", sharding.accumulates_gradients, " bytes ", sizeof(T), recomputes ? " recomputes" : "");
+         sharding.keeps_parameters, " accumulates ", sharding.accumulates_gradients, " bytes ", sizeof(T),
+         recomputes ? " recomputes" : "");
     MeshShape const shape{.dp = ranks.dp, .ep = ranks.ep};
     OnMesh const mesh(shape, OnMesh::mesh(shape, 1).split<dp>(std::max(1, ranks.shared)));
 

@@ -178,4 +178,8 @@ planner::Hardware measured_machine(Exec const& exec) {
     return machine;
 }
 
+#if PENTAD_COMPILED_DECODER_LAYERS
+extern template planner::Hardware measured_machine(Kokkos::DefaultExecutionSpace const&);
+#endif
+
 } // namespace pentad::train

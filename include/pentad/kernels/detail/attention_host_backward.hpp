@@ -24,7 +24,8 @@ struct BackwardWork {
     bool adds_dq, adds_dk_dv;
 };
 
-/// scores becomes P = 2^(score - lse), d_scores (which holds dP) becomes dS = P (dP - delta) scale.
+/// scores becomes P = 2^(score - lse), d_scores (which holds dP) becomes dS = P (dP - delta) scale. Where masked both
+/// become 0, whatever they were.
 template <bool masked, class Acc>
 void softmax_backward(int keys, Acc* scores, Acc* d_scores, Acc const* visible, Acc const* lse, Acc const* delta,
                       Acc scale) {
@@ -36,10 +37,14 @@ void softmax_backward(int keys, Acc* scores, Acc* d_scores, Acc const* visible, 
             Acc* const d_score = d_scores + key * tile_queries + q;
             // Rounding lifts a huge score above its lse; a probability is at most 1.
             Vector<Acc> probability = exp2<Acc>(smaller<Vector<Acc>>(Vector<Acc>{}, load(score) - load(lse + q)));
-            if constexpr (masked)
-                probability = broadcast(static_cast<Acc>(key)) < load(visible + q) ? probability : Vector<Acc>{};
+            Vector<Acc> derivative = probability * ((load(d_score) - load(delta + q)) * scale);
+            if constexpr (masked) {
+                auto const sees = broadcast(static_cast<Acc>(key)) < load(visible + q);
+                probability = sees ? probability : Vector<Acc>{};
+                derivative = sees ? derivative : Vector<Acc>{};
+            }
             store(score, probability);
-            store<Acc>(d_score, probability * ((load(d_score) - load(delta + q)) * scale));
+            store(d_score, derivative);
         }
     }
 }
@@ -118,25 +123,36 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
     };
 
     auto const add_pair = [&](BackwardTile<Acc> const& tile, i64 key, int keys) {
-        tile_product<Into::empty, Acc>(keys, tile_queries, head_dim, {k, padded, 1}, {tile.q_transposed, tile_queries},
-                                       {scores, tile_queries});
-        tile_product<Into::empty, Acc>(keys, tile_queries, head_dim, {v, padded, 1},
-                                       {tile.d_o_transposed, tile_queries}, {d_scores, tile_queries});
-        if (key + keys > visible_keys(mask, sizes.seq_k, tile.first)) {
+        VisibleKeys const seen(mask, sizes.seq_k, tile.first, key, keys);
+        for_each_row_block(keys, [&](int begin, int end) {
+            int const lane = seen.first_lane<Acc>(begin);
+            int const at = begin * tile_queries + lane;
+            tile_product<Into::empty, Acc>(end - begin, tile_queries - lane, head_dim, {k + begin * padded, padded, 1},
+                                           {tile.q_transposed + lane, tile_queries}, {scores + at, tile_queries});
+            tile_product<Into::empty, Acc>(end - begin, tile_queries - lane, head_dim, {v + begin * padded, padded, 1},
+                                           {tile.d_o_transposed + lane, tile_queries}, {d_scores + at, tile_queries});
+        });
+        if (seen.all()) {
+            softmax_backward<false>(keys, scores, d_scores, visible, tile.lse, tile.delta, scale);
+        } else {
             visible_in_tile(mask, sizes.seq_k, tile.first, key, visible);
             softmax_backward<true>(keys, scores, d_scores, visible, tile.lse, tile.delta, scale);
-        } else {
-            softmax_backward<false>(keys, scores, d_scores, visible, tile.lse, tile.delta, scale);
         }
-        if (work.adds_dk_dv) {
-            tile_product<Into::sum, Acc>(keys, padded, tile.queries, {scores, tile_queries, 1}, {tile.d_o, padded},
-                                         {dv, padded});
-            tile_product<Into::sum, Acc>(keys, padded, tile.queries, {d_scores, tile_queries, 1}, {tile.q, padded},
-                                         {dk, padded});
-        }
+        if (work.adds_dk_dv)
+            for_each_row_block(keys, [&](int begin, int end) {
+                int const query = std::min(seen.first_query(begin), tile.queries);
+                int const at = begin * tile_queries + query;
+                tile_product<Into::sum, Acc>(end - begin, padded, tile.queries - query, {scores + at, tile_queries, 1},
+                                             {tile.d_o + query * padded, padded}, {dv + begin * padded, padded});
+                tile_product<Into::sum, Acc>(end - begin, padded, tile.queries - query,
+                                             {d_scores + at, tile_queries, 1}, {tile.q + query * padded, padded},
+                                             {dk + begin * padded, padded});
+            });
         if (work.adds_dq)
-            tile_product<Into::sum, Acc>(tile.queries, padded, keys, {d_scores, 1, tile_queries}, {k, padded},
-                                         {tile.dq, padded});
+            for_each_row_block(tile.queries, [&](int begin, int end) {
+                tile_product<Into::sum, Acc>(end - begin, padded, seen.before(end), {d_scores + begin, 1, tile_queries},
+                                             {k, padded}, {tile.dq + begin * padded, padded});
+            });
     };
 
     for (i64 head = work.first_head; head < work.last_head; ++head)

@@ -18,7 +18,8 @@
 namespace pentad::kernels::detail {
 
 /// One step of the online softmax, in units of log 2. `scores` [keys, tile_queries] becomes 2^(score - max) with the
-/// maximum over all keys so far; `rescale` is what earlier results are to be multiplied with.
+/// maximum over all keys so far; `rescale` is what earlier results are to be multiplied with. Masked scores are not
+/// read.
 template <bool masked, class Acc>
 void softmax_step(int keys, Acc* scores, Acc const* visible, Acc* max, Acc* sum, Acc* rescale) {
     constexpr int width = lanes<Acc>;
@@ -166,16 +167,24 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
             auto const& tile = tiles[t];
             int const keys = static_cast<int>(std::min<i64>(loaded, tile.seen - key));
             if (keys <= 0) continue;
-            tile_product<Into::empty, Acc>(keys, tile_queries, static_cast<int>(head_dim), {k, padded, 1},
-                                           {tile.q_transposed, tile_queries}, {scores, tile_queries});
-            if (key + keys > visible_keys(mask, sizes.seq_k, tile.first)) {
+            VisibleKeys const seen(mask, sizes.seq_k, tile.first, key, keys);
+            for_each_row_block(keys, [&](int begin, int end) {
+                int const lane = seen.first_lane<Acc>(begin);
+                tile_product<Into::empty, Acc>(
+                    end - begin, tile_queries - lane, static_cast<int>(head_dim), {k + begin * padded, padded, 1},
+                    {tile.q_transposed + lane, tile_queries}, {scores + begin * tile_queries + lane, tile_queries});
+            });
+            if (seen.all()) {
+                softmax_step<false>(keys, scores, visible, tile.max, tile.sum, rescale);
+            } else {
                 visible_in_tile(mask, sizes.seq_k, tile.first, key, visible);
                 softmax_step<true>(keys, scores, visible, tile.max, tile.sum, rescale);
-            } else {
-                softmax_step<false>(keys, scores, visible, tile.max, tile.sum, rescale);
             }
-            tile_product<Into::scaled, Acc>(padded, tile_queries, keys, {v, 1, padded}, {scores, tile_queries},
-                                            {tile.o_transposed, tile_queries}, rescale);
+            int const columns = seen.all() ? tile_queries : tile_queries / 2;
+            for (int q = 0; q < tile_queries; q += columns)
+                tile_product<Into::scaled, Acc>(padded, columns, seen.before(q + columns), {v, 1, padded},
+                                                {scores + q, tile_queries}, {tile.o_transposed + q, tile_queries},
+                                                rescale + q);
         }
     }
 

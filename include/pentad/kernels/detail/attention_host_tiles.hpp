@@ -4,6 +4,7 @@
 
 #include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/detail/simd.hpp>
+#include <pentad/kernels/detail/tile_product.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -91,6 +92,39 @@ template <class Acc>
 void visible_in_tile(CausalOffset const& mask, i64 seq_k, i64 first_query, i64 first_key, Acc* visible) {
     for (int i = 0; i < tile_queries; ++i)
         visible[i] = static_cast<Acc>(visible_keys(mask, seq_k, first_query + i) - first_key);
+}
+
+/// What a mask leaves of a tile of queries and a tile of keys. Products skip the rest, in whole blocks.
+class VisibleKeys {
+  public:
+    /// @param keys of the tile @param first_key of them @param first_query of the tile of queries
+    VisibleKeys(CausalOffset const& mask, i64 seq_k, i64 first_query, i64 first_key, int keys)
+        : keys_(keys), seen_by_first_(visible_keys(mask, seq_k, first_query) - first_key) {}
+
+    /// Whether each query sees all of them.
+    bool all() const { return seen_by_first_ >= keys_; }
+    /// At most these, the first ones, are seen by queries before `query`.
+    int before(int query) const { return static_cast<int>(std::clamp<i64>(seen_by_first_ + query - 1, 0, keys_)); }
+    /// Queries before this one do not see `key`.
+    int first_query(int key) const {
+        return static_cast<int>(std::clamp<i64>(key + 1 - seen_by_first_, 0, tile_queries));
+    }
+    /// The same, rounded down to a vector of queries.
+    template <class Acc>
+    int first_lane(int key) const {
+        return first_query(key) / lanes<Acc> * lanes<Acc>;
+    }
+
+  private:
+    int keys_;
+    i64 seen_by_first_; ///< may be negative; a query sees one key more than the query before it, if that sees any
+};
+
+/// Calls f(begin, end) for the rows of a tile, some blocks of a product at once.
+template <class F>
+void for_each_row_block(int rows, F const& f) {
+    constexpr int step = 2 * block_rows;
+    for (int begin = 0; begin < rows; begin += step) f(begin, std::min(begin + step, rows));
 }
 
 /// Runs work(item, scratch) for items 0 .. items - 1, each on one host thread that owns `scratch_bytes` of scratch.
