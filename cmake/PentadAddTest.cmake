@@ -71,7 +71,7 @@ function(pentad_add_test NAME)
             set(RUN ${NAME}.${COUNT})
             set(LAUNCH ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${COUNT} ${MPIEXEC_PREFLAGS} ${TEST_COMMAND} ${MPIEXEC_POSTFLAGS})
         endif()
-        add_test(NAME ${RUN} COMMAND ${LAUNCH})
+        add_test(NAME ${RUN} COMMAND ${LAUNCH} COMMAND_EXPAND_LISTS)
         math(EXPR PROCESSORS "${COUNT} * ${TEST_THREADS}")
         set_tests_properties(${RUN} PROPERTIES
             PROCESSORS ${PROCESSORS}

@@ -155,7 +155,8 @@ TEST_CASE("a run in fewer bits learns as one in full precision does, and sends a
             c.element = planner::Element::bf16;
             auto const planned = train::planned_memory(
                 train::planned_model(run.model), c, pipeline::generate("1f1b", {.ranks = 1, .micro_batches = 2}), {2});
-            CHECK(std::abs(static_cast<double>(held) - planned[0].optimizer) < 0.02 * planned[0].optimizer + 4096);
+            // Each of the buckets' buffers takes whole 256 bytes.
+            CHECK(std::abs(static_cast<double>(held) - planned[0].optimizer) < 0.02 * planned[0].optimizer + 8192);
         }
     }
 }
