@@ -2,8 +2,9 @@
 
     checkpoints.py --bench BINARY [--pairs N] [--hidden N] [--layers N] [--folder FOLDER]
 
-f32 weights and the two moments of AdamW, sharded over the ranks. Both wait until the files are on the disk. Also what saving in the
-background costs the steps beside it, of the time that writing takes.
+f32 weights and the two moments of AdamW, sharded over the ranks. Both wait until the files are on the disk. Pentad writes over the files of a checkpoint
+that is no longer kept (save), or where there is none, to new ones (new files), as PyTorch does. Also what saving in the background costs the steps beside it,
+of the time that writing takes.
 """
 
 import argparse
@@ -24,7 +25,7 @@ def main():
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--folder", help="on the disk to measure; default: that of temporary files")
     o = parser.parse_args()
-    ratios = {"save": [], "load": [], "slower": []}
+    ratios = {"save": [], "new files": [], "load": [], "slower": []}
     for pair in range(o.pairs):
         with tempfile.TemporaryDirectory(dir=o.folder) as name:
             folder = pathlib.Path(name)
@@ -34,9 +35,10 @@ def main():
             theirs, = torch_ranks.run("torch_checkpoints.py", 2, ["--folder", name, "--hidden", str(o.hidden), "--layers", str(o.layers)])
         for what in ("save", "load"):
             ratios[what].append(ours[what] / theirs[what])
+        ratios["new files"].append(ours["new_files"] / theirs["save"])
         ratios["slower"].append(ours["slower"] / ours["writing"])
         gib = ours["bytes"] / 2**30
-        print(f"  pair {pair + 1}, {gib:.2f} GiB: save {ours['save']:.2f} / {theirs['save']:.2f} s = {ratios['save'][-1]:.3f}   load {ours['load']:.2f} / "
+        print(f"  pair {pair + 1}, {gib:.2f} GiB: save {ours['save']:.2f} / {theirs['save']:.2f} s = {ratios['save'][-1]:.3f} (new files {ours['new_files']:.2f} s)   load {ours['load']:.2f} / "
               f"{theirs['load']:.2f} s = {ratios['load'][-1]:.3f}   beside training: steps of {ours['step']:.2f} s take {ours['slower']:.2f} s longer in all while "
               f"{ours['writing']:.2f} s are written: {ratios['slower'][-1]:.3f}", flush=True)
     print("Pentad / torch.distributed.checkpoint, medians: " + ", ".join(f"{what} {statistics.median(found):.3f}" for what, found in ratios.items()))

@@ -7,6 +7,8 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -227,6 +229,69 @@ TEST_CASE("the newest checkpoints are kept, and what is not complete is none") {
     CHECK(!std::filesystem::exists(partial_folder(folder.path(), 60)));
     CHECK(list(folder.path()).size() == 2);
     CHECK(folder_name(123456789) == "step-123456789");
+}
+
+namespace {
+
+/// The file of a rank, by its number in the file system.
+ino_t file_of_rank(std::filesystem::path const& folder, std::int64_t step, int rank) {
+    struct stat status{};
+    CHECK(::stat((folder / folder_name(step) / rank_file(rank)).c_str(), &status) == 0);
+    return status.st_ino;
+}
+
+void check_whole(std::filesystem::path const& path) {
+    Reader const reader(path);
+    reader.verify([](std::string const&, std::string const& why) { FAIL_CHECK(why); });
+    CHECK(reads<double>(reader, "m", "first_moment", {io::Box::whole(matrix), 0, 64 * 3000}));
+    std::size_t files = 0;
+    for ([[maybe_unused]] auto const& entry : std::filesystem::directory_iterator(path)) ++files;
+    CHECK(files == reader.manifest().files.size() + 1);
+}
+
+} // namespace
+
+TEST_CASE("a checkpoint is written over the files of one that is no longer kept") {
+    test::Scratch const folder;
+    for (int step = 1; step <= 3; ++step) written(folder.path(), step);
+    auto const file = file_of_rank(folder.path(), 1, 3);
+    std::filesystem::path const linked = folder / "linked";
+    std::filesystem::create_hard_link(folder / folder_name(1) / rank_file(0), linked);
+    auto const text = test::text_of(linked);
+    retain(folder.path(), 1);
+    CHECK(list(folder.path()).size() == 1);
+    // One of more ranks, whose files were larger.
+    test::write_text(folder.path() / spare_folder / rank_file(4), "of a fifth rank");
+    test::write_text(folder.path() / spare_folder / rank_file(1), std::string(5'000'000, 'x'));
+    std::filesystem::remove(folder.path() / spare_folder / rank_file(2));
+    std::filesystem::create_symlink("/dev/full", folder.path() / spare_folder / rank_file(2));
+    written(folder.path(), 4);
+    CHECK(!std::filesystem::exists(folder.path() / spare_folder));
+    CHECK(file_of_rank(folder.path(), 4, 3) == file);
+    check_whole(folder / folder_name(4));
+    CHECK(test::text_of(linked) == text); // a copy made of links stays what it was
+    retain(folder.path(), 1);
+    CHECK(std::filesystem::exists(folder.path() / spare_folder));
+    remove_spare(folder.path());
+    CHECK(!std::filesystem::exists(folder.path() / spare_folder));
+    check_whole(folder / folder_name(4));
+}
+
+TEST_CASE("what a killed run has left unfinished is overwritten too") {
+    test::Scratch const folder;
+    written(folder.path(), 1);
+    for (int step : {2, 3}) {
+        auto const partial = make_partial(folder.path(), step);
+        test::write_text(partial / rank_file(0), "half of it");
+        test::write_text(partial / "manifest.json.tmp", "half of it");
+    }
+    test::write_text(partial_folder(folder.path(), 4), "a file in the way");
+    remove_left_behind(folder.path());
+    for (int step : {2, 3, 4}) CHECK(!std::filesystem::exists(partial_folder(folder.path(), step)));
+    CHECK(std::filesystem::is_directory(folder.path() / spare_folder));
+    written(folder.path(), 5);
+    for (auto const& found : list(folder.path())) check_whole(found.path);
+    CHECK(list(folder.path()).size() == 2);
 }
 
 TEST_CASE("one run at a time saves to a folder") {

@@ -1,5 +1,7 @@
 // The folder in which a run keeps its checkpoints: one folder for each, "step-00000040", which is there when it is
-// complete. What has another name is not finished, or being removed: ".step-00000040.partial".
+// complete. What has another name is not finished, or being removed: ".step-00000040.partial". The files of a
+// checkpoint that is no longer kept are overwritten by the next one: disks do that several times as fast as they write
+// new files (PostgreSQL does the same with its WAL segments).
 #pragma once
 
 #include <pentad/checkpoint/manifest.hpp>
@@ -13,6 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
@@ -23,6 +26,8 @@
 namespace pentad::checkpoint {
 
 inline constexpr std::string_view lock_file = ".lock";
+/// The folder of the files that the next checkpoint overwrites.
+inline constexpr std::string_view spare_folder = ".spare";
 
 /// "step-00000040"
 inline std::string folder_name(std::int64_t step) {
@@ -73,12 +78,26 @@ inline void remove(std::filesystem::path const& path) {
     if (error) throw io::FileError("remove", path, error.value());
 }
 
+/// Removes the files that a spare folder has had and the checkpoint that was written to it has not.
+inline void remove_others(std::filesystem::path const& partial, Manifest const& manifest) {
+    std::set<std::string> known{std::string(manifest_file)};
+    for (auto const& file : manifest.files) known.insert(file.name);
+    std::vector<std::filesystem::path> others;
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(partial, error), end; !error && at != end; at.increment(error))
+        if (!known.contains(at->path().filename().string())) others.push_back(at->path());
+    if (error) throw io::FileError("read", partial, error.value());
+    for (auto const& path : others) detail::remove(path);
+}
+
 } // namespace detail
 
-/// Makes the folder for the files of a checkpoint; other ranks may have made it. Not the folder around it: where that
-/// is gone, it is an error. @throws io::FileError
+/// Makes the folder for the files of a checkpoint, from the spare one if there is one; other ranks may have made it.
+/// Not the folder around it: where that is gone, it is an error. @throws io::FileError
 inline std::filesystem::path make_partial(std::filesystem::path const& folder, std::int64_t step) {
     auto path = partial_folder(folder, step);
+    // Of all ranks that try, one succeeds; where another has begun with a new folder, none.
+    if (::rename((folder / spare_folder).c_str(), path.c_str()) == 0) return path;
     if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) throw io::FileError("write", path, errno);
     return path;
 }
@@ -86,21 +105,31 @@ inline std::filesystem::path make_partial(std::filesystem::path const& folder, s
 /// io::FileError
 inline void publish(std::filesystem::path const& folder, Manifest const& manifest) {
     auto const partial = partial_folder(folder, manifest.step);
+    detail::remove_others(partial, manifest);
     io::write_file(partial / manifest_file, text_of(manifest));
     detail::rename(partial, folder / folder_name(manifest.step));
     io::File::open_folder(folder).flush_to_disk();
 }
-/// Removes all but the newest `keep` checkpoints. @throws io::FileError
+/// Removes all but the newest `keep` checkpoints; one of them becomes the spare folder. @throws io::FileError
 inline void retain(std::filesystem::path const& folder, std::size_t keep) {
     auto const all = list(folder);
     for (std::size_t i = 0; i + keep < all.size(); ++i) {
+        if (::rename(all[i].path.c_str(), (folder / spare_folder).c_str()) == 0) {
+            io::File::open_folder(folder).flush_to_disk(); // before its files are overwritten
+            continue;
+        }
         // Renamed first, so that a checkpoint is whole or not there.
         auto const removed = folder / ("." + all[i].path.filename().string() + ".removed");
         detail::rename(all[i].path, removed);
         detail::remove(removed);
     }
 }
-/// Removes what runs that were killed have left unfinished. @throws io::FileError
+/// Removes the spare folder: nothing is saved any more.
+inline void remove_spare(std::filesystem::path const& folder) {
+    std::error_code ignored; // it does no harm
+    std::filesystem::remove_all(folder / spare_folder, ignored);
+}
+/// Removes what runs that were killed have left unfinished, or makes it the spare folder. @throws io::FileError
 inline void remove_left_behind(std::filesystem::path const& folder) {
     std::vector<std::filesystem::path> paths;
     std::error_code error;
@@ -110,7 +139,10 @@ inline void remove_left_behind(std::filesystem::path const& folder) {
             paths.push_back(at->path());
     }
     if (error) throw io::FileError("read", folder, error.value());
-    for (auto const& path : paths) detail::remove(path);
+    for (auto const& path : paths) {
+        bool const is_folder = std::filesystem::is_directory(path, error);
+        if (!is_folder || ::rename(path.c_str(), (folder / spare_folder).c_str()) != 0) detail::remove(path);
+    }
 }
 
 /// Held by the run that saves to a folder.

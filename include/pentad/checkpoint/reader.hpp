@@ -1,8 +1,8 @@
 // Reads pieces of a checkpoint's tensors, whichever files hold them: only the blocks that are needed, each verified.
 #pragma once
 
+#include <pentad/checkpoint/checksum.hpp>
 #include <pentad/checkpoint/manifest.hpp>
-#include <pentad/checkpoint/writer.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/io/safetensors.hpp>
 #include <pentad/io/tensor_box.hpp>
@@ -23,6 +23,20 @@
 #include <vector>
 
 namespace pentad::checkpoint {
+
+namespace detail {
+
+/// The checksum of all before the data of a safetensors file.
+inline Checksum header_checksum(io::File const& file) {
+    std::uint64_t length = 0;
+    file.read_at(0, &length, sizeof length);
+    if (length > file.size() - sizeof length) return 0;
+    std::string header(sizeof length + length, '\0');
+    file.read_at(0, header.data(), header.size());
+    return checksum(header);
+}
+
+} // namespace detail
 
 /// A file of a checkpoint is not what the manifest says.
 class Damaged : public io::FileError {

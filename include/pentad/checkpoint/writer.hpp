@@ -1,6 +1,7 @@
 // Writes the file of one rank of a checkpoint.
 #pragma once
 
+#include <pentad/checkpoint/checksum.hpp>
 #include <pentad/checkpoint/manifest.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/io/safetensors.hpp>
@@ -8,7 +9,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -30,42 +30,37 @@ inline std::string rank_file(int rank) {
     return "rank-" + digits + ".safetensors";
 }
 
-namespace detail {
-
-/// The checksum of all before the data of a safetensors file.
-inline Checksum header_checksum(io::File const& file) {
-    std::uint64_t length = 0;
-    file.read_at(0, &length, sizeof length);
-    if (length > file.size() - sizeof length) return 0;
-    std::string header(sizeof length + length, '\0');
-    file.read_at(0, header.data(), header.size());
-    return checksum(header);
-}
-
-} // namespace detail
-
-/// Writes pieces to a file and waits until they are on the disk. @throws io::FileError
+/// Writes pieces to a file and waits until they are on the disk. A file that is there is overwritten in place.
+/// @throws io::FileError
 inline StoredFile write_pieces(std::filesystem::path const& path, std::span<WrittenPiece const> pieces) {
-    StoredFile file{.name = path.filename().string(), .pieces = {}};
+    constexpr std::uint64_t flushed_at_once = std::uint64_t{16} << 20;
     std::vector<io::TensorEntry> entries;
     for (auto const& piece : pieces)
         entries.push_back(
             {piece.stored.name(), piece.stored.type, {static_cast<std::int64_t>(piece.stored.piece.size())}});
-    io::SafetensorsWriter writer(path, std::move(entries));
+    std::string const header = io::safetensors_header(entries);
+    StoredFile stored_file{
+        .name = path.filename().string(), .bytes = header.size(), .header = checksum(header), .pieces = {}};
+    auto file = io::File::open_to_overwrite(path);
+    file.write(header);
+    std::uint64_t flushed = 0;
     for (auto const& piece : pieces) {
-        auto& stored = file.pieces.emplace_back(piece.stored);
+        auto& stored = stored_file.pieces.emplace_back(piece.stored);
         std::uint64_t const bytes = stored.bytes();
         for (std::uint64_t at = 0; at < bytes; at += block_bytes) { // a block is summed up and written while in cache
             std::span const block(piece.data + at, std::min(block_bytes, bytes - at));
             stored.blocks.push_back(checksum(block.data(), block.size()));
-            writer.append_bytes(block);
+            file.write(block.data(), block.size());
+            stored_file.bytes += block.size();
+            if (stored_file.bytes - flushed < flushed_at_once) continue;
+            file.start_flush();
+            flushed = stored_file.bytes;
         }
     }
-    writer.close();
-    auto const written = io::File::open_for_reading(path);
-    file.bytes = written.size();
-    file.header = detail::header_checksum(written);
-    return file;
+    file.cut(stored_file.bytes);
+    file.flush_to_disk();
+    file.close();
+    return stored_file;
 }
 
 } // namespace pentad::checkpoint

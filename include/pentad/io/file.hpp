@@ -64,6 +64,22 @@ class File {
     static File open_folder(std::filesystem::path const& path) { return File(path, O_RDONLY | O_DIRECTORY, path); }
     /// Makes the file, or empties it.
     static File create(std::filesystem::path const& path) { return File(path, O_WRONLY | O_CREAT | O_TRUNC, path); }
+    /// What is written replaces the file's first bytes. A file that cannot be overwritten, or has further names (hard
+    /// links), is replaced by a new one, and so is anything else of that name except a folder.
+    static File open_to_overwrite(std::filesystem::path const& path) {
+        constexpr int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK; // it waits for no reader of a pipe
+        for (bool is_last : {false, true}) {
+            File file;
+            file.path_ = path;
+            file.descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+            struct stat status{};
+            if (file.is_open() && ::fstat(file.descriptor_, &status) == 0 && S_ISREG(status.st_mode) &&
+                status.st_nlink == 1)
+                return file;
+            if (is_last || ::unlink(path.c_str()) != 0) break;
+        }
+        return File(path, flags | O_EXCL, path); // says why
+    }
     /// What is written comes at its end. Makes the file if there is none.
     static File open_to_append(std::filesystem::path const& path) {
         return File(path, O_WRONLY | O_CREAT | O_APPEND, path);

@@ -14,6 +14,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -108,6 +109,31 @@ inline void check_writable(std::span<TensorEntry const> tensors) {
 
 } // namespace detail
 
+/// What a file begins with: the length of the JSON, and the JSON. The data follow in the order of the tensors.
+/// @throws std::invalid_argument where the format cannot hold them
+inline std::string safetensors_header(std::span<TensorEntry const> tensors,
+                                      std::map<std::string, std::string> const& metadata = {{"format", "pt"}}) {
+    using detail::OrderedJson, detail::dump;
+    detail::check_writable(tensors);
+    std::string text; // tensor by tensor: an ordered_json would compare each name with all before it
+    if (!metadata.empty()) text = ",\"__metadata__\":" + dump(metadata);
+    std::uint64_t offset = 0;
+    for (auto const& [name, type, shape] : tensors) {
+        std::uint64_t const end = offset + detail::tensor_bytes(type, shape).value();
+        OrderedJson const place{{"dtype", type}, {"shape", shape}, {"data_offsets", {offset, end}}};
+        text += "," + dump(name) + ":" + dump(place);
+        offset = end;
+    }
+    if (text.empty()) text = ",";
+    text[0] = '{';
+    text += '}';
+    text.resize((text.size() + 7) / 8 * 8, ' '); // so that the data are aligned
+    std::uint64_t const length = text.size();
+    std::string header(sizeof length, '\0');
+    std::memcpy(header.data(), &length, sizeof length);
+    return header + text;
+}
+
 /// Writes a file whose tensors are known before their data: the header at once, then the data in the header's order, in
 /// pieces of any size. The file appears at its path when it is complete.
 class SafetensorsWriter {
@@ -115,25 +141,10 @@ class SafetensorsWriter {
     SafetensorsWriter(std::filesystem::path const& path, std::vector<TensorEntry> tensors,
                       std::map<std::string, std::string> const& metadata = {{"format", "pt"}})
         : file_(path), tensors_(std::move(tensors)) {
-        using detail::OrderedJson, detail::dump;
-        std::string text; // tensor by tensor: an ordered_json would compare each name with all before it
-        if (!metadata.empty()) text = ",\"__metadata__\":" + dump(metadata);
-        detail::check_writable(tensors_);
-        std::uint64_t offset = 0;
-        for (auto const& [name, type, shape] : tensors_) {
-            auto const bytes = detail::tensor_bytes(type, shape);
-            OrderedJson const place{{"dtype", type}, {"shape", shape}, {"data_offsets", {offset, offset + *bytes}}};
-            text += "," + dump(name) + ":" + dump(place);
-            offset += *bytes;
-            ends_.push_back(offset);
-        }
-        if (text.empty()) text = ",";
-        text[0] = '{';
-        text += '}';
-        text.resize((text.size() + 7) / 8 * 8, ' '); // so that the data are aligned
-        std::uint64_t const length = text.size();
-        file_.write(&length, sizeof length);
-        file_.write(text);
+        file_.write(safetensors_header(tensors_, metadata));
+        std::uint64_t end = 0;
+        for (auto const& tensor : tensors_)
+            ends_.push_back(end += detail::tensor_bytes(tensor.type, tensor.shape).value());
     }
 
     /// Adds data to the tensor whose turn it is; a piece may end one tensor and begin the next.

@@ -24,6 +24,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -54,7 +55,10 @@ class CheckpointSaver {
     }
     CheckpointSaver(CheckpointSaver const&) = delete;
     CheckpointSaver& operator=(CheckpointSaver const&) = delete;
-    ~CheckpointSaver() { join(); }
+    ~CheckpointSaver() {
+        join();
+        if (rank_ == 0) checkpoint::remove_spare(folder_);
+    }
 
     [[nodiscard]] bool is_idle() const { return phase_ == Phase::idle; }
     /// Copies the state and begins to write it. All ranks call it after the same step, when the saver is idle.
