@@ -332,6 +332,22 @@ TEST_CASE("what activations take in memory does not grow with the number of bloc
     CHECK(peak(12, false) - peak(6, false) > peak(6, true) / 2);
 }
 
+TEST_CASE("an evaluation holds the activations of one block, wherever those of training are") {
+    OnMesh const mesh({.dp = world_size()});
+    test::Scratch const folder;
+    auto& counter = observe::counters()[observe::Memory::activations];
+    auto const peak = [&](std::size_t layers, bool offloads) {
+        auto run = settings({}, model::AdamW{});
+        change(run, [&](auto& sizes) { sizes.layers = layers, sizes.hidden = 64, sizes.ffn = 128; });
+        run.offload = {.activations = offloads, .folder = folder.path().string()};
+        Training<InvariantStream<f32>> training(mesh, run);
+        auto const before = counter.peak = counter.bytes;
+        (void)training.trainer.evaluate(1);
+        return counter.peak - before;
+    };
+    for (bool const offloads : {false, true}) CHECK(peak(12, offloads) == peak(2, offloads));
+}
+
 TEST_CASE("schedules whose activations cannot be in files say why") {
     int const n = world_size();
     if (n < 2) return;

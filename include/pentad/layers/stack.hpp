@@ -32,15 +32,17 @@ class Stack {
             std::vector<std::unique_ptr<SavedState>> layers;
             std::vector<Activation> inputs; ///< of each part, where these are gathered again
             ActivationMemory::Record record = ActivationMemory::none;
+
+            void clear() {
+                x = {};
+                for (auto const& layer : layers) layer->clear();
+                for (auto& input : inputs) input = {};
+            }
         };
         std::vector<Block> blocks;
 
         void clear() {
-            for (auto& block : blocks) {
-                block.x = {};
-                for (auto const& layer : block.layers) layer->clear();
-                for (auto& input : block.inputs) input = {};
-            }
+            for (auto& block : blocks) block.clear();
         }
     };
 
@@ -65,17 +67,17 @@ class Stack {
                 for (auto* const layer : {made.norm.get(), made.part.get()})
                     layer->for_each_parameter([&](AnyParameter<T, Exec>& parameter) { units_.back().add(parameter); });
             }
-            block.units = units_.size() - block.first_unit;
         }
     }
 
     /// @param next the unit that computes after the last block, if any
     Activation forward(Pass<Exec>& pass, Activation x, Saved& saved, Unit<T, Exec> const* next = nullptr) const {
         prepare(saved);
+        auto* const memory = pass.saves ? pass.saved : nullptr;
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
-            if (pass.saved != nullptr) pass.saved->begin(x.block().name());
+            if (memory != nullptr) memory->begin(x.block().name());
             if (blocks_[i].is_recomputed) saved.blocks[i].x = x;
-            for (std::size_t at = 0; at < blocks_[i].units; ++at) {
+            for (std::size_t at = 0; at < blocks_[i].units(); ++at) {
                 std::size_t const unit = blocks_[i].first_unit + at;
                 units_[unit].with_values([&] {
                     if (auto const* const then = unit + 1 < units_.size() ? &units_[unit + 1] : next) then->prefetch();
@@ -84,8 +86,8 @@ class Stack {
             }
             if (blocks_[i].is_recomputed)
                 for (auto const& layer : saved.blocks[i].layers) layer->clear();
-            if (pass.saved != nullptr)
-                saved.blocks[i].record = pass.saved->end(x.block().name(), saved.blocks[i].record);
+            if (!pass.saves) saved.blocks[i].clear();
+            if (memory != nullptr) saved.blocks[i].record = memory->end(x.block().name(), saved.blocks[i].record);
         }
         return x;
     }
@@ -97,7 +99,7 @@ class Stack {
     }
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
         for (std::size_t i = blocks_.size(); i-- > 0;)
-            for (std::size_t at = blocks_[i].units; at-- > 0;) backward_weight(i, at, pass, saved.blocks[i]);
+            for (std::size_t at = blocks_[i].units(); at-- > 0;) backward_weight(i, at, pass, saved.blocks[i]);
     }
     /// Both backward passes, unit by unit: what is saved is freed, and gradients are complete, as early as can be.
     Gradient backward(Pass<Exec>& pass, Gradient dy, Saved& saved) const {
@@ -139,8 +141,9 @@ class Stack {
     struct Block {
         bool is_recomputed = false; ///< all of it
         std::vector<Branch> branches;
-        std::size_t first_unit = 0, units = 0;
+        std::size_t first_unit = 0;
 
+        [[nodiscard]] std::size_t units() const { return is_recomputed ? 1 : branches.size(); }
         /// The branches of its unit number `at`.
         [[nodiscard]] Range of_unit(std::size_t at) const {
             return is_recomputed ? Range{0, branches.size()} : Range{at, at + 1};
@@ -175,7 +178,7 @@ class Stack {
     void for_each_unit_backwards(Pass<Exec>& pass, Saved& saved, F&& f) const {
         for (std::size_t i = blocks_.size(); i-- > 0;) {
             if (pass.saved != nullptr) pass.saved->bring_back(saved.blocks[i].record);
-            for (std::size_t at = blocks_[i].units; at-- > 0;) f(i, at);
+            for (std::size_t at = blocks_[i].units(); at-- > 0;) f(i, at);
         }
     }
     Gradient backward_data(std::size_t i, std::size_t of_block, Pass<Exec>& pass, Gradient dy,

@@ -131,7 +131,7 @@ class Executor {
             forward(x, slot, pass);
             break;
         case Operation::recompute:
-            pass.is_replay = true;
+            pass.saves = pass.is_replay = true;
             (void)model_->forward(x.stage, pass, std::move(slot.input), slot.saved);
             pass.is_replay = false;
             break;
@@ -160,6 +160,7 @@ class Executor {
         }
     }
     void forward(Instruction const& x, Slot& slot, Pass<Exec>& pass) {
+        pass.saves = schedule_->purpose == pipeline::Purpose::training && !schedule_->recomputes;
         if (logits_ && x.stage + 1 == schedule_->stages()) {
             (*logits_)[static_cast<std::size_t>(x.slice)] =
                 model_->logits(x.stage, pass, std::move(slot.activation), slot.saved);
@@ -168,7 +169,7 @@ class Executor {
             slot.activation = model_->forward(x.stage, pass, std::move(slot.activation), slot.saved);
             if (is_here(x.stage + 1, x)) slot_of(x.stage + 1, x).activation = std::move(slot.activation);
         }
-        if (schedule_->recomputes || schedule_->purpose == pipeline::Purpose::inference) Model::discard(slot.saved);
+        if (!pass.saves) Model::discard(slot.saved);
     }
     /// The gradient that a stage has made for the one before.
     void hand_back(Instruction const& x, Gradient gradient) {
