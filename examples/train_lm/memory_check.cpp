@@ -52,10 +52,12 @@ std::vector<std::size_t> layers_of(Options const& o) {
     return is_known ? stage_layers(o.stages).value() : std::vector<std::size_t>{};
 }
 
+/// The model of a run, which no flag that is tried here changes: its parts are run dry once for each shape.
+planner::Model planned_model(Options const& o) { return pentad::train::planned_model(make_model(o)); }
+
 /// Bytes of each rank of the pipeline.
-std::vector<double> needs(Options const& o, pentad::model::Recomputation const& recompute,
+std::vector<double> needs(planner::Model const& model, Options const& o, pentad::model::Recomputation const& recompute,
                           pentad::pipeline::Schedule const& schedule) {
-    auto const model = pentad::train::planned_model(make_model(o));
     auto c = configuration_of(o);
     c.recompute = recompute;
     std::vector<double> bytes;
@@ -73,11 +75,11 @@ std::vector<double> needs(Options const& o, pentad::model::Recomputation const& 
     return bytes;
 }
 /// The recomputation of --recompute auto within so many bytes of a rank.
-planner::AutomaticRecomputation within(Options const& o, pentad::pipeline::Schedule const& schedule,
-                                       planner::Hardware machine, double room) {
+planner::AutomaticRecomputation within(planner::Model const& model, Options const& o,
+                                       pentad::pipeline::Schedule const& schedule, planner::Hardware machine,
+                                       double room) {
     machine.memory_bytes = room - overhead;
-    return pentad::train::planned_recomputation(pentad::train::planned_model(make_model(o)), machine,
-                                                configuration_of(o), schedule, layers_of(o));
+    return pentad::train::planned_recomputation(model, machine, configuration_of(o), schedule, layers_of(o));
 }
 /// A machine for what does not depend on how fast it is.
 planner::Hardware any_machine(int ranks) {
@@ -89,28 +91,33 @@ planner::Hardware any_machine(int ranks) {
             .memory_bandwidth = 1e11,
             .links = {{.devices = ranks, .latency_s = 1e-6, .bandwidth = 1e10}}};
 }
-/// What this process may take: --memory-limit, its own limits, or its part of what the host has.
-pentad::program::AvailableMemory room_of_process(Options const& o, pentad::program::Ranks const& ranks) {
+/// What this process may take by its own limits and --memory-limit.
+pentad::program::AvailableMemory limits_of_process(Options const& o) {
     auto room = pentad::program::memory_of_process();
+    if (auto const limit = pentad::report::bytes_in(o.memory_limit)) room.at_most(*limit, "--memory-limit");
+    return room;
+}
+/// The same, or its part of what the host has.
+pentad::program::AvailableMemory room_of_process(Options const& o, pentad::program::Ranks const& ranks) {
+    auto room = limits_of_process(o);
     auto const host = pentad::program::memory_of_host();
     room.at_most(host.bytes / static_cast<double>(ranks.board().ranks().size()), host.bound);
-    if (auto const limit = pentad::report::bytes_in(o.memory_limit)) room.at_most(*limit, "--memory-limit");
     return room;
 }
 
 /// The run with other flags, if it can be run at all, and what its fullest rank then needs.
-std::optional<double> need_with(Options& o, int ranks, double room) {
+std::optional<double> need_with(planner::Model const& model, Options& o, int ranks, double room) {
     follow(o);
     if (check(o, ranks)) return std::nullopt;
     try {
         auto const schedule = pentad::pipeline::proven(make_schedule(o));
         auto recompute = recomputation_of(o);
         if (o.recompute == "auto") {
-            auto const plan = within(o, schedule, any_machine(ranks), room);
+            auto const plan = within(model, o, schedule, any_machine(ranks), room);
             if (plan.lacking > 0) return room + plan.lacking;
             recompute = plan.recompute;
         }
-        auto const bytes = needs(o, recompute, schedule);
+        auto const bytes = needs(model, o, recompute, schedule);
         return *std::max_element(bytes.begin(), bytes.end());
     } catch (std::exception const&) {
         return std::nullopt;
@@ -143,7 +150,8 @@ std::vector<Options> with_less_memory(Options const& asked) {
 
 /// The flags that make the run fit and change it least: what is sharded or computed again, then smaller micro-batches,
 /// then another mesh; all of them give the same numbers. Empty: none do, and `least` is what the best of them needs.
-std::string cheapest_that_fit(Options const& asked, int ranks, double room, double& least) {
+std::string cheapest_that_fit(planner::Model const& model, Options const& asked, int ranks, double room,
+                              double& least) {
     std::vector<std::int64_t> micro_batches;
     for (auto count = asked.micro_batches; count <= asked.batch && count <= 4096; count *= 2)
         micro_batches.push_back(count);
@@ -169,7 +177,7 @@ std::string cheapest_that_fit(Options const& asked, int ranks, double room, doub
                 o.batch_given = true;
                 o.mesh = mesh;
                 o.micro_batches = count;
-                auto const need = need_with(o, ranks, room);
+                auto const need = need_with(model, o, ranks, room);
                 if (!need) continue;
                 least = std::min(least, *need);
                 if (*need > room) continue;
@@ -192,6 +200,7 @@ std::string cheapest_that_fit(Options const& asked, int ranks, double room, doub
 pentad::model::Recomputation plan_recomputation(Options const& options, pentad::pipeline::Schedule const& schedule,
                                                 pentad::program::Ranks const& ranks) {
     namespace report = pentad::report;
+    auto const model = planned_model(options);
     auto const own = room_of_process(options, ranks);
     auto const least_of_ranks = [](double bytes) { // stages have copies on several
         pentad::comm::check(MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD),
@@ -202,13 +211,13 @@ pentad::model::Recomputation plan_recomputation(Options const& options, pentad::
     planner::AutomaticRecomputation plan;
     ranks.on_all([&] {
         try {
-            plan = within(options, schedule, any_machine(ranks.size()), room);
+            plan = within(model, options, schedule, any_machine(ranks.size()), room);
         } catch (std::invalid_argument const& error) {
             throw pentad::program::BadInput(std::string("--recompute auto: ") + error.what());
         }
         if (plan.lacking <= 0) return;
         double least = 0;
-        auto const flags = cheapest_that_fit(options, ranks.size(), room, least);
+        auto const flags = cheapest_that_fit(model, options, ranks.size(), room, least);
         throw pentad::program::BadInput(
             "--recompute auto: with all that can be recomputed the run still needs " +
             report::bytes(room + plan.lacking) + " on its fullest rank, which can have " + report::bytes(room) + " (" +
@@ -218,7 +227,7 @@ pentad::model::Recomputation plan_recomputation(Options const& options, pentad::
     if (plan.recompute.kind == pentad::model::Recomputation::Kind::none) return plan.recompute;
     auto const machine = pentad::train::measured_machine(Kokkos::DefaultExecutionSpace());
     room = least_of_ranks(room_of_process(options, ranks).bytes); // the buffers of BLAS and of threads exist now
-    plan = within(options, schedule, machine, room);
+    plan = within(model, options, schedule, machine, room);
     if (ranks.is_first() && !options.quiet)
         std::printf("--recompute auto, for %s a rank (%s): %s\n", report::bytes(room).c_str(), own.bound.c_str(),
                     report::recomputed_layers(plan.recompute, static_cast<std::size_t>(options.layers)).c_str());
@@ -228,9 +237,10 @@ pentad::model::Recomputation plan_recomputation(Options const& options, pentad::
 void check_memory(Options const& options, pentad::model::Recomputation const& recompute,
                   pentad::pipeline::Schedule const& schedule, Mesh const& mesh, pentad::program::Ranks const& ranks) {
     namespace report = pentad::report;
+    auto const model = planned_model(options);
     std::vector<double> bytes;
     try {
-        bytes = needs(options, recompute, schedule);
+        bytes = needs(model, options, recompute, schedule);
     } catch (std::invalid_argument const&) { // a model that the planner cannot describe: nothing is known
         return;
     }
@@ -243,8 +253,7 @@ void check_memory(Options const& options, pentad::model::Recomputation const& re
         double together = 0;
         for (int const rank : here) together += of_rank(rank);
         auto const host = pentad::program::memory_of_host();
-        auto own = pentad::program::memory_of_process();
-        if (auto const limit = pentad::report::bytes_in(options.memory_limit)) own.at_most(*limit, "--memory-limit");
+        auto const own = limits_of_process(options);
         bool const process_is_short = of_rank(ranks.rank()) > own.bytes;
         if (together <= host.bytes && !process_is_short) return;
 
@@ -261,7 +270,7 @@ void check_memory(Options const& options, pentad::model::Recomputation const& re
                         ", and the host of " + rank + " has " + bound(host);
         double const room = std::min(own.bytes, host.bytes / static_cast<double>(here.size()));
         double least = 0;
-        auto const flags = cheapest_that_fit(options, ranks.size(), room, least);
+        auto const flags = cheapest_that_fit(model, options, ranks.size(), room, least);
         throw pentad::program::BadInput(
             flags.empty()
                 ? sentence + "; with --zero 3, --recompute auto, more micro-batches or more tp or pp it still needs " +

@@ -17,6 +17,7 @@
 #include <pentad/planner/orders_on_nodes.hpp>
 #include <pentad/planner/part.hpp>
 #include <pentad/planner/pipelines.hpp>
+#include <pentad/planner/recomputation_problem.hpp>
 #include <pentad/planner/search.hpp>
 #include <pentad/planner/serving.hpp>
 #include <pentad/planner/serving_search.hpp>

@@ -6,6 +6,7 @@
 
 #include <support/on_mesh.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -67,6 +68,12 @@ inline train::RunSettings small_with_experts() {
     auto settings = small_dense();
     change(settings, [](auto& sizes) { sizes.experts = 4, sizes.moe_every = 2, sizes.ties_embeddings = true; });
     return settings;
+}
+
+/// The mesh of a run by a schedule: dp is split where ZeRO's shards end.
+inline auto mesh_of(MeshShape const& m, train::RunSettings const& settings, pipeline::Schedule const& schedule) {
+    auto const kv_heads = static_cast<int>(sizes(settings.model).kv_heads);
+    return train::for_schedule(OnMesh::mesh(m, kv_heads).split<dp>(std::max(1, settings.sharding.ranks)), schedule);
 }
 
 /// A trainer on a mesh, and the text that it reads.

@@ -132,10 +132,7 @@ void check(MeshShape const& m, train::RunSettings settings, std::string const& s
     auto const& sharding = settings.sharding;
     auto const generated = pipeline::generate(
         schedule, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = chunks});
-    auto const mesh = train::for_schedule(
-        OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)).split<dp>(std::max(1, sharding.ranks)),
-        generated);
-    OnMesh const on(m, mesh);
+    OnMesh const on(m, mesh_of(m, settings, generated));
     auto const optimizers = all_optimizers();
     for (std::size_t i = 0; i < optimizers.size(); ++i) {
         INFO("optimizer ", i, " ", m.text(), " ", schedule, " zero ", sharding.stage, " over ", sharding.ranks,

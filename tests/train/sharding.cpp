@@ -55,10 +55,7 @@ void check(MeshShape const& m, train::RunSettings const& settings, std::string c
          sizes(settings.model).experts);
     auto const generated = pipeline::generate(
         schedule, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = chunks});
-    auto const mesh = train::for_schedule(
-        OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)).split<dp>(std::max(1, sharding.ranks)),
-        generated);
-    OnMesh const on(m, mesh);
+    OnMesh const on(m, mesh_of(m, settings, generated));
     Training<Stream> training(on, settings, generated);
     auto const found = evaluated_outcome_of(training, settings.steps);
     auto const& expected = alone(settings);

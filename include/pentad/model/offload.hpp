@@ -31,7 +31,7 @@ inline Offload offload_of(std::string_view name) {
 /// What a window of activations has by default: one block's is filled, one's written, and one's read ahead.
 inline constexpr std::size_t activation_slots = 3;
 
-/// Files are read and written past the kernel's memory in such pieces.
+/// Files are read and written with O_DIRECT, in multiples of this.
 inline constexpr std::size_t offload_page = 4096;
 /// The least number of bytes in whole pages.
 inline std::size_t whole_pages(std::size_t bytes) { return (bytes + offload_page - 1) / offload_page * offload_page; }
@@ -85,7 +85,7 @@ struct OffloadReport {
     double read_bytes = 0, written_bytes = 0;
     double disk_seconds = 0;   ///< in which the file was read or written
     double waited_seconds = 0; ///< in which updates waited for it
-    bool is_direct = false;    ///< past the kernel's memory
+    bool is_direct = false;    ///< with O_DIRECT
 };
 
 } // namespace pentad::model

@@ -60,7 +60,7 @@ class Trainer final : private StageOwner {
     /// Local steps: averages the weights of the groups before their time. Collective over all ranks.
     void average() {
         if (store_.is_apart()) store_.average();
-        if (!training().gathers || has_copies()) store_.gather();
+        gather_after_update();
     }
     /// The losses on the batch of a step, with the weights as they are. Collective over all ranks.
     /// @throws std::logic_error between averages of local steps, where there is no one model
@@ -106,6 +106,10 @@ class Trainer final : private StageOwner {
 
     void average_after(std::int64_t number) {
         if (settings_.local.averages_after(number, settings_.steps) && store_.is_apart()) store_.average();
+    }
+    /// Where the schedule does not gather at the start of the next run.
+    void gather_after_update() {
+        if (!training().gathers || has_copies()) store_.gather();
     }
     void require_one_model() const {
         if (store_.is_apart())
@@ -233,7 +237,7 @@ StepResult Trainer<Stream, Exec>::step(std::int64_t number) {
         if (++bad_steps_ >= settings_.max_bad_steps)
             give_up(result, "and so were the " + std::to_string(bad_steps_ - 1) + " steps before");
         average_after(number);
-        if (!training().gathers || has_copies()) store_.gather();
+        gather_after_update();
         return result;
     }
     bad_steps_ = 0;
@@ -242,7 +246,7 @@ StepResult Trainer<Stream, Exec>::step(std::int64_t number) {
     store_.update(number, update);
     average_after(number);
     result.offload_wait += store_.require_offloaded();
-    if (!training().gathers || has_copies()) store_.gather();
+    gather_after_update();
     return result;
 }
 

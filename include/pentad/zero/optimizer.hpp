@@ -192,11 +192,7 @@ class Optimizer {
     };
     void acquire(bool updates) {
         if (offloaded_ == nullptr) return;
-        window_ = offloaded_->acquire(number_, updates);
-        place_in_window();
-    }
-    void place_in_window() {
-        auto* next = window_;
+        auto* next = offloaded_->acquire(number_, updates);
         for (auto& tensor : tensors_) {
             tensor.data = next;
             next += model::offload_stride(tensor.bytes);
@@ -362,7 +358,6 @@ class Optimizer {
     WeightRounding rounding_;
     OffloadedStates<Exec>* offloaded_ = nullptr; ///< null: the state is in memory
     std::size_t number_ = 0;                     ///< there
-    std::byte* window_ = nullptr;                ///< where it is in memory
     bool has_states_ = false;                    ///< as model::state_names()
     std::vector<Kept> tensors_;                  ///< masters first, where they are kept
 };
