@@ -126,10 +126,7 @@ void measure_ring_attention(Context<Exec> const& context) {
         auto const run = [&](auto const& layer) {
             return [&, both] {
                 typename std::remove_cvref_t<decltype(layer)>::Saved saved;
-                saved.query = query;
-                saved.key = key;
-                saved.value = value;
-                (void)layer.forward(saved);
+                (void)layer.forward(query, key, value, saved);
                 if (both) layer.backward(saved, dy, [](auto const&...) {});
             };
         };

@@ -59,8 +59,8 @@ struct GatedConvolution {
                      Up(s.context, name + ".up", {part.width, s.hidden})),
               taps_(s.context, name + ".taps", {part.width, part.taps}, {.deviation = 0.5}),
               output_({s.context, name + ".down", {s.hidden, part.width}}), reach_(part.taps - 1),
-              shard_(s.context.communicators().shard_index(AxisNames(cp::name))), shards_(s.partition().shards()) {
-            if (s.slices > 1 || s.partition().pieces() > 1 || s.seq / shards_ < reach_)
+              shard_(s.context.communicators().shard_index(AxisNames(cp::name))), shards_(s.partition().ranks()) {
+            if (s.slices > 1 || !s.partition().is_contiguous() || s.seq / shards_ < reach_)
                 throw std::invalid_argument(name + " takes sequences in one piece a rank, not shorter than its taps");
         }
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {

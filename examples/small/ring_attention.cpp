@@ -37,11 +37,10 @@ int main(int argc, char** argv) {
     // from both ends of the sequence.
     LayerSetup<Exec> const setup{.context = context, .batch = 2, .seq = 64, .order = Order::zigzag};
     auto const attend = [&](auto const& strategy) {
-        typename std::remove_cvref_t<decltype(strategy)>::Saved saved;
-        saved.query = drawn<Query>(context, {2, 64, 4, 16}, "query");
-        saved.key = drawn<Key>(context, {2, 64, 2, 16}, "key");
-        saved.value = drawn<Key>(context, {2, 64, 2, 16}, "value");
-        return strategy.forward(saved);
+        typename std::remove_cvref_t<decltype(strategy)>::Saved saved; // for the backward pass
+        return strategy.forward(drawn<Query>(context, {2, 64, 4, 16}, "query"),
+                                drawn<Key>(context, {2, 64, 2, 16}, "key"),
+                                drawn<Key>(context, {2, 64, 2, 16}, "value"), saved);
     };
     auto const ring = attend(context::Ring<>::on<Query, Key, Exec>(setup));
     auto const gathered = attend(context::AllGather::on<Query, Key, Exec>(setup));

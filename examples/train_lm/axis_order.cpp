@@ -1,11 +1,12 @@
 #include "axis_order.hpp"
 
+#include "configuration.hpp"
+
 #include <pentad/planner/orders_on_nodes.hpp>
 #include <pentad/report/nodes_text.hpp>
 #include <pentad/report/plan_text.hpp>
 #include <pentad/train/node_traffic.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <string>
@@ -13,16 +14,6 @@
 namespace train_lm {
 
 namespace {
-
-pentad::planner::Configuration configuration(Options const& options) {
-    namespace planner = pentad::planner;
-    auto const extent = [&](std::string_view axis) { return options.extent(axis); };
-    planner::Configuration c{
-        .dp = extent("dp"), .pp = extent("pp"), .ep = extent("ep"), .cp = extent("cp"), .tp = extent("tp")};
-    for (std::size_t i = 0; i < c.order.size(); ++i)
-        c.order[i] = *std::find(planner::axis_order.begin(), planner::axis_order.end(), options.mesh[i].name);
-    return c;
-}
 
 std::vector<MeshAxis> axes_of(pentad::planner::Configuration const& c) {
     std::vector<MeshAxis> axes;
@@ -39,7 +30,7 @@ std::vector<MeshAxis> ordered_axes(Options const& options, pentad::pipeline::Sch
     namespace report = pentad::report;
     bool const chooses = options.order == "auto",
                says = communicators.world().rank() == 0 && !options.quiet && options.steps > 0;
-    auto const given = configuration(options);
+    auto const given = configuration_of(options);
     auto const& nodes = communicators.world().nodes();
     if (options.quiet && !chooses) return options.mesh;
     if (nodes.count() == 1) {

@@ -42,8 +42,15 @@ std::vector<FlagGroup> make_flag_groups() {
            "layers of each stage of the pipeline, or by the time that they take here (default: as many for each)",
            TextValue{&O::stages}},
           {"--schedule-file", "FILE", "a schedule of your own, as text or JSON", TextValue{&O::schedule_file}},
-          {"--cp", "ring|allgather", "how attention sees the keys and values of other cp ranks",
-           ChoiceValue{&O::cp, {"ring", "allgather"}}},
+          {"--cp", "ring|allgather|ulysses|two-level|double-ring|auto",
+           "how attention sees the keys and values of other cp ranks: round a ring; gathered; heads exchanged for "
+           "sequence; that among --cp-heads neighbours, and a ring of such groups; rings of --cp-inner neighbours, and "
+           "a ring of such rings; or what is planned to be the fastest",
+           ChoiceValue{&O::cp, {"ring", "allgather", "ulysses", "two-level", "double-ring", "auto"}}},
+          {"--cp-heads", "N", "ranks of the head part of --cp two-level: they should share a node",
+           IntegerValue{&O::cp_heads, 0, 1 << 16}},
+          {"--cp-inner", "N", "ranks of an inner ring of --cp double-ring: they should share a node",
+           IntegerValue{&O::cp_inner, 0, 1 << 16}},
           {"--zigzag", "",
            "give each cp rank an early and a late piece of the sequence, so that causal attention is even",
            Switch{&O::zigzag}},

@@ -1,5 +1,6 @@
 #include "memory_check.hpp"
 
+#include "configuration.hpp"
 #include "flags.hpp"
 
 #include <pentad/comm/error.hpp>
@@ -37,15 +38,6 @@ constexpr double overhead = 64.0 * (1 << 20);
 /// The account is exact within 7 % (tests/train/planned.cpp); what it may overestimate is not refused.
 constexpr double certain = 0.93;
 
-planner::Configuration configuration_of(Options const& o) {
-    planner::Configuration c{
-        .dp = o.extent("dp"), .pp = o.extent("pp"), .ep = o.extent("ep"), .cp = o.extent("cp"), .tp = o.extent("tp")};
-    c.sequence_parallel = o.sequence_parallel;
-    c.element = o.dtype == "f64"   ? planner::Element::f64
-                : o.dtype == "f32" ? planner::Element::f32
-                                   : planner::Element::bf16;
-    return pentad::train::planned_configuration(make_settings(o), c);
-}
 /// Layers of each stage. Those that are going to be dealt by measurement are taken as dealt evenly.
 std::vector<std::size_t> layers_of(Options const& o) {
     bool const is_known = !o.stages.empty() && o.stages != "balanced";

@@ -89,6 +89,30 @@ constexpr std::array rules{
          }},
     Rule{&O::heads, [](O const& o) { return divides(o.extent("tp"), o.heads); },
          [](O const& o) { return indivisible(&O::heads, o, axis("tp", o)); }},
+    Rule{&O::heads,
+         [](O const& o) {
+             return !divides(o.extent("tp"), o.heads) || divides(o.head_ranks(), o.heads / o.extent("tp"));
+         },
+         [](O const& o) {
+             return given(&O::heads, o) + " over " + axis("tp", o) + " gives " + text(o.heads / o.extent("tp")) +
+                    ", which are not divisible by the " + text(o.head_ranks()) + " ranks of --cp " + o.cp;
+         }},
+    Rule{&O::cp_heads, [](O const& o) { return (o.cp == "two-level") == (o.cp_heads > 0); },
+         [](O const& o) {
+             return o.cp_heads > 0
+                        ? given(&O::cp_heads, o) + " says nothing without --cp two-level"
+                        : std::string("--cp two-level needs --cp-heads N, the neighbours that exchange heads");
+         }},
+    Rule{&O::cp_heads, [](O const& o) { return divides(o.cp_heads, o.extent("cp")); },
+         [](O const& o) { return given(&O::cp_heads, o) + " does not divide " + axis("cp", o); }},
+    Rule{&O::cp_inner, [](O const& o) { return (o.cp == "double-ring") == (o.cp_inner > 0); },
+         [](O const& o) {
+             return o.cp_inner > 0
+                        ? given(&O::cp_inner, o) + " says nothing without --cp double-ring"
+                        : std::string("--cp double-ring needs --cp-inner N, the neighbours of an inner ring");
+         }},
+    Rule{&O::cp_inner, [](O const& o) { return divides(o.cp_inner, o.extent("cp")); },
+         [](O const& o) { return given(&O::cp_inner, o) + " does not divide " + axis("cp", o); }},
     Rule{&O::kv_heads, [](O const& o) { return divides(o.kv_heads, o.heads); },
          [](O const& o) { return given(&O::kv_heads, o) + " does not divide " + given(&O::heads, o); }},
     Rule{&O::kv_heads,

@@ -1,5 +1,6 @@
 #include "run.hpp"
 
+#include "auto_context.hpp"
 #include "axis_order.hpp"
 #include "checkpoints.hpp"
 #include "memory_check.hpp"
@@ -56,7 +57,9 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
     // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
     auto const neighbours =
         options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);
-    return pentad::train::for_schedule(split.split<pentad::dp>(static_cast<int>(neighbours)), schedule);
+    return pentad::train::for_schedule(
+        split.split<pentad::dp>(static_cast<int>(neighbours)).split<pentad::cp>(static_cast<int>(options.inner_cp())),
+        schedule);
 }
 
 namespace {
@@ -129,7 +132,7 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.micro_batches = size(o.micro_batches);
     s.seq = size(o.seq);
     s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
-    s.context_strategy = o.cp == "ring" ? pentad::ContextStrategy::ring : pentad::ContextStrategy::all_gather;
+    s.context_strategy = o.context_strategy();
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
     s.recompute = recomputation_of(o);
@@ -337,7 +340,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
 
 bool run(Options const& asked, pentad::program::Ranks& ranks) {
     int const rank = ranks.rank();
-    auto options = asked;
+    auto options = with_planned_context(asked);
     auto settings = make_settings(options);
     pentad::train::ProvenSchedules const schedules(make_schedule(options));
     auto mesh = make_mesh(options, schedules.training());

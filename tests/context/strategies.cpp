@@ -3,9 +3,14 @@
 
 #include <pentad/context/all_gather.hpp>
 #include <pentad/context/ring.hpp>
+#include <pentad/context/selected.hpp>
 #include <pentad/layers/attention.hpp>
 
+#include <formulas/context.hpp>
 #include <support/layer_check.hpp>
+
+#include <type_traits>
+#include <utility>
 
 using namespace support;
 
@@ -20,55 +25,74 @@ struct Result {
 /// Queries, keys and values whose scores grow with the position, so that every block of keys brings a larger maximum
 /// than those before it, rounded to T.
 template <class T>
-Arrays inputs() {
-    Arrays arrays{{"query", drawn({sequences, length, query_heads, dim}, "query")},
-                  {"key", drawn({sequences, length, key_heads, dim}, "key")},
-                  {"value", drawn({sequences, length, key_heads, dim}, "value")},
-                  {"dy", drawn({sequences, length, query_heads, dim}, "dy")}};
+Arrays inputs(std::size_t query_count = query_heads, std::size_t key_count = key_heads) {
+    Arrays arrays{{"query", drawn({sequences, length, query_count, dim}, "query")},
+                  {"key", drawn({sequences, length, key_count, dim}, "key")},
+                  {"value", drawn({sequences, length, key_count, dim}, "value")},
+                  {"dy", drawn({sequences, length, query_count, dim}, "dy")}};
     auto& key = arrays["key"].values;
     for (std::size_t i = 0; i < key.size(); ++i)
-        key[i] *= 1 + 0.1 * static_cast<double>(i / (key_heads * dim) % length);
+        key[i] *= 1 + 0.1 * static_cast<double>(i / (key_count * dim) % length);
     for (auto& [name, whole] : arrays)
         for (auto& value : whole.values) value = as_double(T(static_cast<accumulator_t<T>>(value)));
     return arrays;
 }
 
 template <class T, class Strategy>
-Result attend(OnMesh const& mesh, Order order, Arrays const& arrays) {
+Result attend(OnMesh const& mesh, Dealing const& dealing, Arrays const& arrays) {
     using Layer = typename Attention<Strategy>::template on<InvariantStream<T>, Exec>;
     using Query = typename Layer::Query;
     using Key = typename Layer::Key;
-    LayerSetup<Exec> const setup{.context = mesh.context, .batch = sequences, .seq = length, .order = order};
+    LayerSetup<Exec> const setup{.context = mesh.context,
+                                 .batch = sequences,
+                                 .seq = length,
+                                 .order = dealing.order,
+                                 .context_strategy = dealing.strategy};
     typename Layer::StrategyOn const strategy(setup);
     typename Layer::StrategyOn::Saved saved;
-    saved.query = shard<Query>(mesh, arrays.at("query"), order);
-    saved.key = shard<Key>(mesh, arrays.at("key"), order);
-    saved.value = shard<Key>(mesh, arrays.at("value"), order);
     Result result;
-    result.output = gather(strategy.forward(saved), order);
-    strategy.backward(saved, shard<dual_t<Query>>(mesh, arrays.at("dy"), order), [&](auto dq, auto dk, auto dv) {
-        result.dquery = gather(dq, order);
-        result.dkey = gather(dk, order);
-        result.dvalue = gather(dv, order);
+    auto const output =
+        strategy.forward(shard<Query>(mesh, arrays.at("query"), dealing), shard<Key>(mesh, arrays.at("key"), dealing),
+                         shard<Key>(mesh, arrays.at("value"), dealing), saved);
+    result.output = gather(output, dealing);
+    strategy.drop_output(saved);
+    CHECK(worst(gather(strategy.output_again(saved, nullptr, 0), dealing).values, result.output.values) == 0);
+    strategy.backward(saved, shard<dual_t<Query>>(mesh, arrays.at("dy"), dealing), [&](auto dq, auto dk, auto dv) {
+        result.dquery = gather(dq, dealing);
+        result.dkey = gather(dk, dealing);
+        result.dvalue = gather(dv, dealing);
     });
     return result;
 }
 
+/// @param query_count, key_count heads
 template <class T, class Strategy>
-void check_strategy(double tolerance) {
-    Arrays const arrays = inputs<T>();
+void check_strategy(double tolerance, ContextStrategy kind = ContextStrategy::ring,
+                    std::size_t query_count = query_heads, std::size_t key_count = key_heads) {
+    Arrays const arrays = inputs<T>(query_count, key_count);
     Result const alone = attend<f64, context::Ring<>>(Alone(), Order::contiguous, arrays);
-    for (auto const& m :
-         meshes([](MeshShape const& m) { return m.pp * m.dp * m.ep == 1 && (m.tp < 3 || m.cp == 1) && 4 % m.tp == 0; }))
-        for (auto const order : {Order::contiguous, Order::zigzag}) {
-            INFO(m.text(), std::string(order == Order::zigzag ? " zigzag, " : " contiguous, "), Element<T>::name);
-            OnMesh const mesh(m, key_heads);
-            Result const found = attend<T, Strategy>(mesh, order, arrays);
-            CHECK_MESSAGE(distance(found.output, alone.output) < tolerance, "output");
-            CHECK_MESSAGE(distance(found.dquery, alone.dquery) < tolerance, "dquery");
-            CHECK_MESSAGE(distance(found.dkey, alone.dkey) < tolerance, "dkey");
-            CHECK_MESSAGE(distance(found.dvalue, alone.dvalue) < tolerance, "dvalue");
-        }
+    auto const all = static_cast<int>(query_count), kv = static_cast<int>(key_count);
+    for (auto const& m : meshes([all, kv](MeshShape const& m) {
+             return m.pp * m.dp * m.ep == 1 && (m.tp < 3 || m.cp == 1) && all % m.tp == 0 &&
+                    (kv % m.tp == 0 || m.tp % kv == 0);
+         }))
+        for (int const inner_cp : {1, 2, 3, 6})
+            for (auto const order : {Order::contiguous, Order::zigzag}) {
+                bool const is_split = kind != ContextStrategy::ring && kind != ContextStrategy::all_gather;
+                int const over = kind == ContextStrategy::heads_ring   ? inner_cp
+                                 : kind == ContextStrategy::ring_heads ? m.cp / inner_cp
+                                                                       : 1;
+                if (m.cp % inner_cp != 0 || (inner_cp > 1 && !is_split) || all / m.tp % std::max(over, 1) != 0)
+                    continue;
+                INFO(m.text(), " inner(cp)=", inner_cp, order == Order::zigzag ? " zigzag, " : " contiguous, ",
+                     Element<T>::name, " kv heads ", key_count);
+                OnMesh const mesh(m, OnMesh::mesh(m, static_cast<int>(key_count), inner_cp));
+                Result const found = attend<T, Strategy>(mesh, {order, kind}, arrays);
+                CHECK_MESSAGE(distance(found.output, alone.output) < tolerance, "output");
+                CHECK_MESSAGE(distance(found.dquery, alone.dquery) < tolerance, "dquery");
+                CHECK_MESSAGE(distance(found.dkey, alone.dkey) < tolerance, "dkey");
+                CHECK_MESSAGE(distance(found.dvalue, alone.dvalue) < tolerance, "dvalue");
+            }
 }
 
 } // namespace
@@ -84,6 +108,84 @@ TEST_CASE("ring attention across nodes, whose blocks travel in pieces, is attent
     check_strategy<f64, context::Ring<Overlap<16, 1>>>(1e-12); // pieces of a key or none
     check_strategy<bf16, context::Ring<Overlap<2, 1>>>(1e-2);
     check_strategy<f64, context::Ring<Blocking>>(1e-12);
+}
+TEST_CASE("a ring of nodes around rings inside of them is attention") {
+    check_strategy<f64, context::DoubleRing<>>(1e-12, ContextStrategy::double_ring);
+    check_strategy<bf16, context::DoubleRing<>>(1e-2, ContextStrategy::double_ring);
+    SimulatedNodes const nodes("1");
+    check_strategy<f64, context::DoubleRing<Overlap<3, 1>>>(1e-12, ContextStrategy::double_ring);
+}
+TEST_CASE("heads exchanged for sequence over one factor of cp, and a ring over the other, is attention") {
+    for (auto const& [queries, keys] : {std::pair<std::size_t, std::size_t>{4, 2}, {6, 1}, {6, 2}, {6, 3}, {12, 4}}) {
+        check_strategy<f64, context::HeadsRing>(1e-12, ContextStrategy::heads_ring, queries, keys);
+        check_strategy<f64, context::RingHeads>(1e-12, ContextStrategy::ring_heads, queries, keys);
+    }
+    check_strategy<f32, context::HeadsRing>(1e-5, ContextStrategy::heads_ring, 6, 3);
+    check_strategy<bf16, context::HeadsRing>(1e-2, ContextStrategy::heads_ring, 6, 3);
+}
+namespace {
+
+/// What a rank sends along cp.
+template <class T, class Strategy>
+planner::SentBytes sent(int inner_cp, ContextStrategy kind, std::size_t queries, std::size_t keys) {
+    using Layer = typename Attention<Strategy>::template on<InvariantStream<T>, Exec>;
+    using Query = typename Layer::Query;
+    using Key = typename Layer::Key;
+    OnMesh const mesh({.cp = world_size()}, OnMesh::mesh({.cp = world_size()}, 0, inner_cp));
+    LayerSetup<Exec> const setup{.context = mesh.context, .batch = sequences, .seq = length, .context_strategy = kind};
+    typename Layer::StrategyOn const strategy(setup);
+    typename Layer::StrategyOn::Saved saved;
+    Arrays const arrays = inputs<T>(queries, keys);
+    auto const of = [&]<class L>(std::type_identity<L>, char const* name) {
+        return shard<L>(mesh, arrays.at(name), {setup.order, kind});
+    };
+    auto const query = of(std::type_identity<Query>(), "query");
+    auto const key = of(std::type_identity<Key>(), "key"), value = of(std::type_identity<Key>(), "value");
+    auto const dy = of(std::type_identity<dual_t<Query>>(), "dy");
+    auto const bytes = [] { return observe::ledger().bytes("cp"); };
+    observe::ledger().clear();
+    (void)strategy.forward(query, key, value, saved);
+    double const forward = bytes();
+    observe::ledger().clear();
+    strategy.backward(saved, dy, [](auto const&...) {});
+    return {forward, bytes()};
+}
+
+} // namespace
+
+TEST_CASE("what each strategy sends is its closed form") {
+    int const n = world_size();
+    for (auto const& [queries, keys] : {std::pair<std::size_t, std::size_t>{12, 12}, {12, 4}, {12, 1}}) {
+        planner::AttentionSizes const of{.batch = sequences,
+                                         .seq = length,
+                                         .heads = static_cast<std::int64_t>(queries),
+                                         .kv_heads = static_cast<std::int64_t>(keys),
+                                         .head_dim = dim};
+        planner::BlockRanks const on{.cp = n};
+        CHECK(sent<bf16, context::Ring<>>(1, ContextStrategy::ring, queries, keys) ==
+              planner::ring_attention_bytes(of, on, 2, 4));
+        CHECK(sent<bf16, context::AllGather>(1, ContextStrategy::all_gather, queries, keys) ==
+              planner::gathered_attention_bytes(of, on, 2, 4));
+        for (int const inner : {1, 2, 3, 4, 6}) {
+            if (n % inner != 0) continue;
+            INFO("inner(cp) = ", inner, " kv heads ", keys);
+            auto const both = [](planner::TwoLevelBytes const& bytes) {
+                return planner::SentBytes{bytes.inner.forward + bytes.outer.forward,
+                                          bytes.inner.backward + bytes.outer.backward};
+            };
+            CHECK(sent<bf16, context::DoubleRing<>>(inner, ContextStrategy::double_ring, queries, keys) ==
+                  both(planner::double_ring_attention_bytes(of, on, inner, 2, 4)));
+            CHECK(sent<bf16, context::HeadsRing>(inner, ContextStrategy::heads_ring, queries, keys) ==
+                  both(planner::two_level_attention_bytes(of, on, inner, 2, 4)));
+            CHECK(sent<bf16, context::RingHeads>(inner, ContextStrategy::ring_heads, queries, keys) ==
+                  both(planner::two_level_attention_bytes(of, on, n / inner, 2, 4)));
+        }
+        // Ulysses alone, whose kv heads divide by the ranks or are one for each.
+        if (keys >= static_cast<std::size_t>(n) ? keys % static_cast<std::size_t>(n) == 0
+                                                : n % static_cast<int>(keys) == 0)
+            CHECK(sent<f32, context::HeadsRing>(n, ContextStrategy::heads_ring, queries, keys) ==
+                  planner::exchanged_attention_bytes(of, on, 4));
+    }
 }
 TEST_CASE("attention over gathered keys and values is attention") {
     check_strategy<f64, context::AllGather>(1e-12);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -79,6 +80,44 @@ constexpr SentBytes exchanged_attention_bytes(AttentionSizes const& of, BlockRan
     auto const kv = own.kv_width / of.head_dim;
     return 2 * moved(on.cp * per_rank("heads of a rank of tp", own.heads, "cp", on.cp)) +
            2 * moved(on.cp * per_rank_or_one("kv_heads of a rank of tp", kv, "cp", on.cp));
+}
+
+/// What a rank sends over the two factors of cp.
+struct TwoLevelBytes {
+    SentBytes inner, outer;
+};
+
+/// A ring over outer(cp) whose blocks each go round inner(cp) (LoongTrain: Gu et al. 2024, section 4.3): together what
+/// one ring sends, of which outer(cp), the network, has n/m - 1 blocks of n - 1.
+constexpr TwoLevelBytes double_ring_attention_bytes(AttentionSizes const& of, BlockRanks const& on, std::int64_t inner,
+                                                    double element_bytes, double gradient_bytes) {
+    auto const outer = per_rank("cp", on.cp, "inner(cp)", inner);
+    double const blocks = key_value_block_bytes(of, on, element_bytes),
+                 gradients = key_value_block_bytes(of, on, gradient_bytes);
+    auto const times = [&](std::int64_t n) {
+        double const count = static_cast<double>(n);
+        return SentBytes{count * blocks, count * (blocks + gradients)};
+    };
+    return {times(outer * ring_steps(inner)), times(ring_steps(outer))};
+}
+
+/// Heads exchanged for sequence over the `head_ranks` of a factor of cp, and a ring over the other (USP: Fang and Zhao
+/// 2024): the bytes of the exchange as `inner`, of the ring as `outer`. A rank of tp has its kv heads so often that
+/// they divide by the head ranks; gradients of copies travel in accumulators, as gradients do round the ring.
+constexpr TwoLevelBytes two_level_attention_bytes(AttentionSizes const& of, BlockRanks const& on,
+                                                  std::int64_t head_ranks, double element_bytes,
+                                                  double gradient_bytes) {
+    AttentionShare const own(of, on);
+    auto const ring = ring_steps(per_rank("cp", on.cp, "head ranks", head_ranks));
+    auto const kv_heads = own.kv_width / of.head_dim, copies = head_ranks / std::gcd(head_ranks, kv_heads);
+    double const queries = static_cast<double>(own.tokens * own.width),
+                 keys = static_cast<double>(2 * own.tokens * own.kv_width * copies);
+    double const moved = static_cast<double>(head_ranks - 1) / static_cast<double>(head_ranks),
+                 round = static_cast<double>(ring);
+    double const exchanged = 2 * queries * element_bytes; // forward q and the output, backward their gradients
+    return {{moved * (exchanged + keys * element_bytes),
+             moved * (exchanged + keys * (copies > 1 ? gradient_bytes : element_bytes))},
+            {round * keys * element_bytes, round * keys * (element_bytes + gradient_bytes)}};
 }
 
 /// Query-key pairs of one head that a rank computes in causal attention. Contiguous shards: rank r has the r-th part of

@@ -1,4 +1,5 @@
 #include <pentad/kernels/elementwise.hpp>
+#include <pentad/kernels/head_groups.hpp>
 
 #include "arrays.hpp"
 
@@ -77,4 +78,21 @@ TEST_CASE("lengths that differ are refused") {
     Vector<f32> const x(3), y(4);
     CHECK_THROWS_WITH_AS(kernels::add<f32>(Exec(), x.view(), y.view()), "add: x has extent 3, it must be 4 (as y)",
                          std::invalid_argument);
+}
+
+TEST_CASE_TEMPLATE("rows are repeated for a group, and summed over it", T, f64, f32, bf16) {
+    for (int const copies : {1, 2, 3})
+        for (int const rows : {0, 1, 7, 300}) {
+            int const columns = 5;
+            auto const x = Matrix<T>::random(rows, columns, 1);
+            Matrix<T> const repeated(rows * copies, columns), sums(rows, columns);
+            kernels::repeat_rows<T>(Exec(), x.view(), repeated.view());
+            auto const from = x.get(), to = repeated.get();
+            for (std::size_t i = 0; i < to.size(); ++i)
+                REQUIRE(to[i] == from[i / columns / static_cast<std::size_t>(copies) * columns + i % columns]);
+            kernels::sum_rows<T>(Exec(), repeated.view(), sums.view());
+            auto const found = sums.get();
+            for (std::size_t i = 0; i < found.size(); ++i)
+                REQUIRE(found[i] == as_double(from_double<T>(copies * from[i])));
+        }
 }

@@ -6,11 +6,16 @@
 
 #include <support/layer_check.hpp>
 
+#include <array>
+
 using namespace support;
 
 namespace {
 
 using Layer = Attention<context::Selected>::on<InvariantStream<f64>, Exec>;
+
+constexpr std::array strategies{ContextStrategy::ring, ContextStrategy::all_gather, ContextStrategy::double_ring,
+                                ContextStrategy::heads_ring, ContextStrategy::ring_heads};
 
 /// 6 heads over tp; kv heads over tp, or replicated over groups of ranks of tp.
 void check_attention(std::string const& file, std::size_t kv_heads) {
@@ -24,10 +29,16 @@ void check_attention(std::string const& file, std::size_t kv_heads) {
     });
     for (auto const& m : on)
         for (auto const order : {Order::contiguous, Order::zigzag})
-            for (auto const strategy : {ContextStrategy::ring, ContextStrategy::all_gather}) {
-                if (m.cp == 1 && (order == Order::zigzag || strategy == ContextStrategy::all_gather)) continue;
-                INFO("by ", std::string(strategy == ContextStrategy::ring ? "ring" : "all-gather"));
-                OnMesh const mesh(m, kv_heads);
+            for (auto const strategy : strategies) {
+                if (m.cp == 1 && (order == Order::zigzag || strategy != ContextStrategy::ring)) continue;
+                // Two levels of cp = 4 and 6; of others one level alone.
+                int const inner_cp = m.cp % 2 == 0 ? 2 : m.cp;
+                int const over = strategy == ContextStrategy::heads_ring   ? inner_cp
+                                 : strategy == ContextStrategy::ring_heads ? m.cp / inner_cp
+                                                                           : 1;
+                if (6 / m.tp % over != 0) continue;
+                INFO("by ", std::string(name(strategy)));
+                OnMesh const mesh(m, OnMesh::mesh(m, static_cast<int>(kv_heads), inner_cp));
                 LayerSetup<Exec> const setup{.context = mesh.context,
                                              .hidden = 24,
                                              .batch = 2,

@@ -56,3 +56,32 @@ TEST_CASE("an extent that cannot be dealt evenly is refused") {
     CHECK_THROWS_WITH_AS(Partition(Order::zigzag, 12, 4), "an extent of 12 cannot be dealt in zigzag order to 4 shards",
                          std::invalid_argument);
 }
+
+TEST_CASE("every element of a sequence lives on one rank, however two factors of cp share it out") {
+    using enum ContextStrategy;
+    for (auto const strategy : {ring, all_gather, double_ring, heads_ring, ring_heads})
+        for (auto const order : {Order::contiguous, Order::zigzag})
+            for (std::size_t outer = 1; outer <= 4; ++outer)
+                for (std::size_t inner = 1; inner <= 4; ++inner) {
+                    std::size_t const ranks = outer * inner, extent = 4 * ranks;
+                    INFO(name(strategy), " ", outer, " x ", inner);
+                    auto const dealt = DealtSequence::of(order, strategy, extent, outer, inner);
+                    REQUIRE(dealt.ranks() == ranks);
+                    CHECK(dealt.local_extent() == 4);
+                    std::vector<int> seen(extent);
+                    bool follows = true;
+                    for (std::size_t rank = 0; rank < ranks; ++rank)
+                        for (std::size_t local = 0; local < 4; ++local) {
+                            std::size_t const global = dealt.global_index(rank, local);
+                            REQUIRE(global < extent);
+                            ++seen[global];
+                            CHECK(dealt.rank_of(global) == rank);
+                            CHECK(dealt.local_index(global) == local);
+                            follows = follows && global == 4 * rank + local;
+                        }
+                    CHECK(seen == std::vector<int>(extent, 1));
+                    CHECK(dealt.is_contiguous() == follows);
+                }
+    CHECK_THROWS_WITH_AS(DealtSequence(Partition(Order::contiguous, 12, 2), 4),
+                         "a shard of 6 elements cannot be dealt evenly to 4 ranks", std::invalid_argument);
+}

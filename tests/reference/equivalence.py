@@ -83,6 +83,15 @@ FIXED = [
     Case("cp=2,ep=2", "--zigzag", MOE), Case("dp=2,ep=2", "--zero 1"),
     Case("dp=2,pp=2,cp=2", "--zero 1 --zigzag --recompute full"), Case("cp=2,pp=2,tp=2", "--cp allgather --sequence-parallel on", MOE),
     Case("dp=2,pp=1,ep=2,cp=1,tp=4", "--zero 1 --sequence-parallel on", MOE),
+    # strategies of attention
+    Case("cp=2", "--cp ulysses"), Case("cp=4,tp=2", "--cp ulysses --sequence-parallel on", {"heads": 8, "kv-heads": 2}),
+    Case("cp=3,dp=2", "--cp ulysses --zigzag", {"heads": 6, "kv-heads": 3, "hidden": 48, "seq": 24}),
+    Case("cp=4,ep=2", "--cp two-level --cp-heads 2 --zigzag --recompute selective --recompute-parts attention", MOE),
+    Case("cp=4", "--cp two-level --cp-heads 4", {"kv-heads": 1, "tie-embeddings": True}),
+    Case("cp=6", "--cp two-level --cp-heads 3 --zigzag", {"heads": 6, "kv-heads": 2, "hidden": 48, "seq": 24}),
+    Case("tp=2,cp=4", "--cp double-ring --cp-inner 2 --zigzag --sequence-parallel on --recompute full", {"seq": 32}), Case("cp=6", "--cp double-ring --cp-inner 3", {"seq": 24}),
+    Case("pp=2,cp=4", "--cp two-level --cp-heads 2 --schedule terapipe --slices 2 --zigzag --recompute full", {**MOE, "seq": 32}),
+    Case("pp=2,cp=4", "--cp double-ring --cp-inner 2 --schedule terapipe --slices 2", {"seq": 32}),
     # all five, in three orders
     Case("dp=2,pp=2,ep=2,cp=2,tp=2", "--zero 1 --zigzag --sequence-parallel on --bucket-elements 500", MOE),
     Case("tp=2,cp=2,ep=2,pp=2,dp=2", "--schedule gpipe --cp allgather --recompute full --bucket-elements 500", {**MOE, "tie-embeddings": True}),
@@ -153,7 +162,7 @@ def random_case(draw, max_ranks):
             break
     tp, cp = extent["tp"], extent["cp"]
     zigzag, sequence_parallel = draw.random() < 0.5, draw.random() < 0.5
-    heads = tp * draw.choice((1, 2) if tp < 4 else (1,))
+    heads = tp * draw.choice((1, 2, 3, 4) if tp < 3 else (1, 2) if tp < 4 else (1,))
     kv_heads = draw.choice([kv for kv in range(1, heads + 1) if heads % kv == 0 and (kv % tp == 0 or tp % kv == 0)])
     micro_batches = draw.choice((1, 2, 3, 4))
     pieces = math.lcm(2 * cp if zigzag else cp, cp * tp if sequence_parallel else 1)
@@ -180,6 +189,9 @@ def random_case(draw, max_ranks):
         dealt = "--stages " + ",".join(str(b - a) for a, b in zip([0, *cuts], [*cuts, model["layers"]]))
     else:
         dealt = ""
+    inside = draw.choice([n for n in range(1, cp + 1) if cp % n == 0])
+    context = draw.choice(["--cp ring", "--cp allgather", f"--cp double-ring --cp-inner {inside}"]
+                          + ["--cp ulysses"] * (heads // tp % cp == 0) + [f"--cp two-level --cp-heads {inside}"] * (heads // tp % inside == 0))
     zero = draw.randint(0, 3)
     sharding = [f"--zero {zero}"]
     if zero > 0 and draw.random() < 0.5:
@@ -191,7 +203,7 @@ def random_case(draw, max_ranks):
     if draw.random() < 0.3 and name not in ("dualpipe", "chimera"):
         sharding.append("--gradient-release")
         model["clip"] = 0
-    ways = [f"--schedule {name}", f"--chunks {chunks}", f"--slices {slices}", dealt, f"--cp {draw.choice(('ring', 'allgather'))}", *sharding,
+    ways = [f"--schedule {name}", f"--chunks {chunks}", f"--slices {slices}", dealt, context, *sharding,
             "--zigzag" if zigzag else "", "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute full", "--recompute full --recompute-every 2", "--recompute selective",
              "--recompute selective --recompute-parts inputs,attention", "--recompute selective --recompute-parts norms,activations,rows", ""))]
     return Case(",".join(axes), " ".join(way for way in ways if way), model)

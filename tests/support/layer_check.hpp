@@ -97,7 +97,7 @@ struct Trial {
     using T = typename Layer::input_layout::element;
 
     OnMesh const& mesh;
-    Order order;
+    Dealing order;
     Layer layer;
     Arrays const& arrays;
     Pass<Exec> pass;
@@ -117,7 +117,7 @@ struct Trial {
     }
 
     void check(double tolerance) {
-        INFO(mesh.shape.text(), std::string(order == Order::zigzag ? ", zigzag, " : ", "),
+        INFO(mesh.shape.text(), std::string(order.order == Order::zigzag ? ", zigzag, " : ", "),
              layout_text<typename Layer::input_layout>.view());
         auto const x = shard<typename Layer::input_layout>(mesh, arrays.at("x"), order);
         bool const differences = mesh.shape.ranks() <= 2; // on larger meshes the gradients equal those that passed here
@@ -153,7 +153,7 @@ void check_layer(OnMesh const& mesh, LayerSetup<Exec> const& setup, Make&& make,
                  double tolerance = 1e-12, double balance_scale = 0, double z_scale = 0) {
     using Layer = std::remove_cvref_t<decltype(make(setup))>;
     Trial<Layer> trial{.mesh = mesh,
-                       .order = setup.order,
+                       .order = {setup.order, setup.context_strategy},
                        .layer = make(setup),
                        .arrays = arrays,
                        .pass = {.context = mesh.context, .balance_scale = balance_scale, .z_scale = z_scale}};

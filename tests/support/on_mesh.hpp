@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,10 +70,11 @@ struct OnMesh {
         : OnMesh(m, mesh(m, static_cast<int>(kv_heads)), ranks) {}
     OnMesh(MeshShape m, FiveAxes const& mesh, MPI_Comm ranks = MPI_COMM_WORLD) : shape(m), communicators(ranks, mesh) {}
 
-    static FiveAxes mesh(MeshShape const& m, int kv_heads) {
+    /// @param inner_cp the extent of inner(cp)
+    static FiveAxes mesh(MeshShape const& m, int kv_heads, int inner_cp = 1) {
         FiveAxes const usual(m.dp, m.pp, m.ep, m.cp, m.tp);
         auto const ordered = m.inside_out ? usual.ordered<tp, cp, ep, pp, dp>() : usual;
-        return ordered.split<tp>(kv_heads == 0 ? 1 : std::max(1, m.tp / kv_heads));
+        return ordered.split<tp>(kv_heads == 0 ? 1 : std::max(1, m.tp / kv_heads)).split<cp>(inner_cp);
     }
 };
 
@@ -114,10 +116,22 @@ inline double distance(Whole const& found, Whole const& expected) {
     return worst(found.values, expected.values) / expected.scale();
 }
 
+/// How the sequence is dealt to cp.
+struct Dealing {
+    Order order = Order::contiguous;
+    ContextStrategy strategy = ContextStrategy::ring;
+
+    Dealing(Order o, ContextStrategy s = ContextStrategy::ring) : order(o), strategy(s) {} // NOLINT: an order alone
+    [[nodiscard]] DealtSequence of(comm::Communicators const& on, std::size_t extent) const {
+        return DealtSequence::of(order, strategy, extent, static_cast<std::size_t>(on.extent(outer<cp>::name)),
+                                 static_cast<std::size_t>(on.extent(inner<cp>::name)));
+    }
+};
+
 /// The index in the whole tensor of each element of this rank's shard. `order` is how the sequence is dealt to cp; a
 /// sequence that is not sharded over cp lies in the order in which it was gathered.
 template <class L>
-std::vector<std::size_t> places(Tensor<L, Exec> const& tensor, Order order) {
+std::vector<std::size_t> places(Tensor<L, Exec> const& tensor, Dealing const& order) {
     auto const& communicators = tensor.context().communicators();
     auto const shards = static_cast<std::size_t>(communicators.extent("cp"));
     std::vector<std::size_t> result(tensor.size(), 0);
@@ -125,11 +139,11 @@ std::vector<std::size_t> places(Tensor<L, Exec> const& tensor, Order order) {
         std::size_t const local = tensor.local()[d], global = tensor.extents()[d];
         after /= std::max<std::size_t>(local, 1);
         std::size_t const first = communicators.shard_index(L::value.dimensions[d].axes) * local;
-        bool const dealt = L::value.dimensions[d].name == seq::name && shards > 1;
-        Partition const partition(dealt ? order : Order::contiguous, dealt ? global : 1, dealt ? shards : 1);
+        std::optional<DealtSequence> dealt;
+        if (L::value.dimensions[d].name == seq::name && shards > 1) dealt = order.of(communicators, global);
         for (std::size_t i = 0; i < result.size(); ++i) {
             std::size_t at = first + i / after % local;
-            if (dealt) at = partition.global_index(at / partition.local_extent(), at % partition.local_extent());
+            if (dealt) at = dealt->global_index(at / dealt->local_extent(), at % dealt->local_extent());
             result[i] = result[i] * global + at;
         }
     }
@@ -157,7 +171,7 @@ auto on_host(Tensor<L, Exec> const& tensor) {
 
 /// This rank's shard of `whole`. Rows beyond those of `whole` are padding: zeros.
 template <class L>
-void fill(Tensor<L, Exec> const& tensor, Whole const& whole, Order order) {
+void fill(Tensor<L, Exec> const& tensor, Whole const& whole, Dealing const& order) {
     using T = typename L::element;
     auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), tensor.flat());
     auto const index = places(tensor, order);
@@ -168,7 +182,7 @@ void fill(Tensor<L, Exec> const& tensor, Whole const& whole, Order order) {
     Kokkos::deep_copy(tensor.flat(), host);
 }
 template <class L>
-Tensor<L, Exec> shard(OnMesh const& mesh, Whole const& whole, Order order) {
+Tensor<L, Exec> shard(OnMesh const& mesh, Whole const& whole, Dealing const& order) {
     typename Tensor<L, Exec>::extents_type extents{};
     std::copy_n(whole.extents.begin(), L::rank, extents.begin());
     Tensor<L, Exec> const tensor(mesh.context, extents);
@@ -178,7 +192,7 @@ Tensor<L, Exec> shard(OnMesh const& mesh, Whole const& whole, Order order) {
 
 /// All of a tensor, on every rank. Collective.
 template <class L>
-Whole gather(Tensor<L, Exec> const& tensor, Order order) {
+Whole gather(Tensor<L, Exec> const& tensor, Dealing const& order) {
     auto const gathered = redistribute<whole_t<L>>(tensor);
     auto const index = places(gathered, order);
     auto const host = on_host(gathered);
@@ -190,7 +204,7 @@ Whole gather(Tensor<L, Exec> const& tensor, Order order) {
 /// How far this rank's shard is from that of `expected`, relative to the largest element of `expected`. Rows beyond
 /// those of `expected` are padding, and zero. A partial tensor is reduced first.
 template <class L>
-double distance(Tensor<L, Exec> const& tensor, Whole const& expected, Order order) {
+double distance(Tensor<L, Exec> const& tensor, Whole const& expected, Dealing const& order) {
     if constexpr (is_partial<L>) {
         return distance(redistribute<invariant_t<L>>(tensor), expected, order);
     } else {

@@ -32,6 +32,7 @@ struct Case {
     int chunks = 0;
     bool sequence_parallel = false;
     planner::Element element = planner::Element::f32;
+    int inner_cp = 1;
 };
 
 int ranks_per_node() {
@@ -105,7 +106,8 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
     auto const schedule = pipeline::generate(
         how.schedule, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = how.chunks});
     OnMesh const mesh(m, train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads))
-                                                 .split<dp>(std::max(settings.local.ranks, settings.sharding.ranks)),
+                                                 .split<dp>(std::max(settings.local.ranks, settings.sharding.ranks))
+                                                 .split<cp>(how.inner_cp),
                                              schedule));
     std::array<observe::MemoryCount, observe::memory_names.size()> before{};
     for (std::size_t i = 0; i < before.size(); ++i) before[i] = observe::counters().memory[i];
@@ -127,6 +129,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
     if (m.inside_out) std::reverse(c.order.begin(), c.order.end());
     c.schedule = how.schedule;
     c.chunks = how.chunks;
+    c.inner_cp = how.inner_cp;
     c.sequence_parallel = how.sequence_parallel;
     c.element = how.element;
     c = train::planned_configuration(settings, c);
@@ -230,6 +233,20 @@ TEST_CASE("ZeRO, recomputation, buckets") {
     compare({.tp = n}, run);
     change(run, [](auto& sizes) { sizes.experts = 4; });
     compare({.dp = n}, run);
+}
+
+TEST_CASE("strategies of attention") {
+    int const n = world_size();
+    auto run = dense();
+    change(run, [](auto& sizes) { sizes.heads = 8, sizes.kv_heads = 2; });
+    for (auto const strategy : {ContextStrategy::double_ring, ContextStrategy::heads_ring, ContextStrategy::ring_heads})
+        for (auto const order : {Order::contiguous, Order::zigzag}) {
+            run.context_strategy = strategy;
+            run.order = order;
+            if (n == 2 || n == 4) compare({.cp = n}, run, {.inner_cp = 2});
+            if (n == 4) compare({.cp = n}, run, {.inner_cp = order == Order::zigzag ? 1 : 4});
+            if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true, .inner_cp = 2});
+        }
 }
 
 TEST_CASE("gradients and parameters that are sharded, or released") {

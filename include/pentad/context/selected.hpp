@@ -1,40 +1,99 @@
-// The strategy that the setup names at run time: one binary runs either.
+// The strategy that the setup names at run time: one binary runs any.
 #pragma once
 
 #include <pentad/context/all_gather.hpp>
+#include <pentad/context/double_ring.hpp>
+#include <pentad/context/head_exchange.hpp>
 #include <pentad/context/ring.hpp>
 
-#include <span>
+#include <cstddef>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 namespace pentad::context {
+
+/// Heads over inner(cp), which lies within a node, and a ring over outer(cp); and the other way round.
+using HeadsRing = HeadExchange<Ring<Overlap<4>, outer<cp>>, inner<cp>, outer<cp>>;
+using RingHeads = HeadExchange<Ring<Overlap<4>, inner<cp>>, outer<cp>, inner<cp>>;
 
 struct Selected {
     template <class Query, class Key, class Exec>
     class on {
+        template <class Strategy>
+        using Of = typename Strategy::template on<Query, Key, Exec>;
+        using Any = std::variant<Of<Ring<>>, Of<AllGather>, Of<DoubleRing<>>, Of<HeadsRing>, Of<RingHeads>>;
+
       public:
-        using Saved = context::Saved<Query, Key, Exec>;
-        using Slice = context::Slice<Key, Exec>;
+        using Saved =
+            std::variant<typename Of<Ring<>>::Saved, typename Of<HeadsRing>::Saved, typename Of<RingHeads>::Saved>;
+        using Slices =
+            std::variant<typename Of<Ring<>>::Slices, typename Of<HeadsRing>::Slices, typename Of<RingHeads>::Slices>;
 
-        explicit on(LayerSetup<Exec> const& setup)
-            : is_ring_(setup.context_strategy == ContextStrategy::ring), ring_(setup), all_gather_(setup) {}
+        explicit on(LayerSetup<Exec> const& setup) : strategy_(made(setup)) {}
 
-        Tensor<Query, Exec> forward(Saved& saved, std::span<Slice const> earlier = {}) const {
-            return is_ring_ ? ring_.forward(saved, earlier) : all_gather_.forward(saved, earlier);
+        Tensor<Query, Exec> forward(Tensor<Query, Exec> query, Tensor<Key, Exec> key, Tensor<Key, Exec> value,
+                                    Saved& saved, Slices* slices = nullptr, std::size_t index = 0) const {
+            return std::visit(
+                [&](auto const& strategy) {
+                    using S = std::remove_cvref_t<decltype(strategy)>;
+                    return strategy.forward(std::move(query), std::move(key), std::move(value),
+                                            of<typename S::Saved>(saved), of<typename S::Slices>(slices), index);
+                },
+                strategy_);
+        }
+        void drop_output(Saved& saved) const {
+            std::visit(
+                [&](auto const& strategy) {
+                    strategy.drop_output(of<typename std::remove_cvref_t<decltype(strategy)>::Saved>(saved));
+                },
+                strategy_);
+        }
+        Tensor<Query, Exec> output_again(Saved& saved, Slices* slices, std::size_t index) const {
+            return std::visit(
+                [&](auto const& strategy) {
+                    using S = std::remove_cvref_t<decltype(strategy)>;
+                    return strategy.output_again(of<typename S::Saved>(saved), of<typename S::Slices>(slices), index);
+                },
+                strategy_);
         }
         template <class Receive>
-        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
-                      std::span<Slice> earlier = {}) const {
-            if (is_ring_)
-                ring_.backward(saved, dy, std::forward<Receive>(receive), earlier);
-            else
-                all_gather_.backward(saved, dy, std::forward<Receive>(receive), earlier);
+        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive, Slices* slices = nullptr,
+                      std::size_t index = 0) const {
+            std::visit(
+                [&](auto const& strategy) {
+                    using S = std::remove_cvref_t<decltype(strategy)>;
+                    strategy.backward(of<typename S::Saved>(saved), dy, receive, of<typename S::Slices>(slices), index);
+                },
+                strategy_);
         }
 
       private:
-        bool is_ring_;
-        Ring<>::on<Query, Key, Exec> ring_;
-        AllGather::on<Query, Key, Exec> all_gather_;
+        static Any made(LayerSetup<Exec> const& setup) {
+            switch (setup.context_strategy) {
+            case ContextStrategy::ring:
+                return Of<Ring<>>(setup);
+            case ContextStrategy::all_gather:
+                return Of<AllGather>(setup);
+            case ContextStrategy::double_ring:
+                return Of<DoubleRing<>>(setup);
+            case ContextStrategy::heads_ring:
+                return Of<HeadsRing>(setup);
+            default:
+                return Of<RingHeads>(setup);
+            }
+        }
+        template <class Wanted, class Variant>
+        static Wanted& of(Variant& variant) {
+            if (!std::holds_alternative<Wanted>(variant)) variant.template emplace<Wanted>();
+            return std::get<Wanted>(variant);
+        }
+        template <class Wanted, class Variant>
+        static Wanted* of(Variant* variant) {
+            return variant == nullptr ? nullptr : &of<Wanted>(*variant);
+        }
+
+        Any strategy_;
     };
 };
 

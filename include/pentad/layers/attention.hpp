@@ -3,27 +3,25 @@
 // strategy says how keys meet queries over cp.
 #pragma once
 
-#include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/rope.hpp>
 #include <pentad/layers/projection.hpp>
 #include <pentad/layers/rms_norm.hpp>
+#include <pentad/layers/rounded.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/recomputation.hpp>
 
 #include <cstddef>
 #include <optional>
-#include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace pentad {
 
-/// `Strategy` is one of context/: Strategy::on<Query, Key, Exec> has a Saved {query, key, value, ...}, a Slice {key,
-/// value, and their gradients}, forward(saved, earlier slices) and backward(saved, dy, receive, earlier slices), which
-/// adds to the gradients of those and calls receive(dq, dk, dv) with its own, in accumulators. Causal self-attention
-/// (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
+/// `Strategy` is one of context/: Strategy::on<Query, Key, Exec> has a Saved, the Slices of sequences that are cut,
+/// forward(query, key, value, saved, slices, index), drop_output(saved) and output_again(saved, slices, index), and
+/// backward(saved, dy, receive, slices, index), which calls receive(dq, dk, dv), in elements or in accumulators. Causal
+/// self-attention (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
 template <class Strategy, class Communication = Blocking>
 struct Attention {
     template <class Stream, class Exec>
@@ -44,8 +42,7 @@ struct Attention {
         using Output = OutputProjection<Communication, Linear<Query, OutputWeight, 1, Exec>, output_layout>;
         using StrategyOn = typename Strategy::template on<Query, Key, Exec>;
 
-        using Slice = typename StrategyOn::Slice;
-        using Slices = std::vector<Slice>;                                    ///< of the sequences of a micro-batch
+        using Slices = typename StrategyOn::Slices;                           ///< of the sequences of a micro-batch
         using Table = Tensor<Layout<A, Dims<Dim<seq>, Dim<head_dim>>>, Exec>; ///< this rank's part of the rotary tables
 
         using QueryNorm = RmsNorm::on<Query, Exec>; // of each head by itself
@@ -97,29 +94,23 @@ struct Attention {
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("attention forward", "compute");
-            auto& a = saved.attention;
-            std::tie(a.query, a.key, a.value) = input_.forward(std::move(x), saved.input);
+            auto [query, key, value] = input_.forward(std::move(x), saved.input);
             if (query_norm_) {
-                a.query = query_norm_->forward(pass, std::move(a.query), saved.query_norm);
-                a.key = key_norm_->forward(pass, std::move(a.key), saved.key_norm);
+                query = query_norm_->forward(pass, std::move(query), saved.query_norm);
+                key = key_norm_->forward(pass, std::move(key), saved.key_norm);
             }
             auto const& exec = pass.context.exec();
             auto const cosine = of_slice(cosine_, pass), sine = of_slice(sine_, pass);
             if (rotates_) {
-                kernels::rope_forward<T>(exec, a.query.template rows<2>(), cosine, sine);
-                kernels::rope_forward<T>(exec, a.key.template rows<2>(), cosine, sine);
+                kernels::rope_forward<T>(exec, query.template rows<2>(), cosine, sine);
+                kernels::rope_forward<T>(exec, key.template rows<2>(), cosine, sine);
             }
-            std::span<Slice const> earlier;
-            if (slices_ > 1) {
-                auto& slices = slices_of(pass);
-                slices[pass.slice].key = a.key; // a replay may come when there are gradients already
-                slices[pass.slice].value = a.value;
-                earlier = std::span<Slice const>(slices).first(pass.slice);
-            }
-            auto y = output_.forward(strategy_.forward(a, earlier), saved.output);
+            auto y = output_.forward(strategy_.forward(std::move(query), std::move(key), std::move(value),
+                                                       saved.attention, slices_of(pass), pass.slice),
+                                     saved.output);
             if (recomputed_.contains(model::Piece::attention)) {
-                a.output = saved.output.x = {};
-                a.lse = {};
+                saved.output.x = {};
+                strategy_.drop_output(saved.attention);
             }
             if (drops_input(recomputed_)) Input::drop_input(saved.input);
             return y;
@@ -128,15 +119,13 @@ struct Attention {
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
                                                          Saved& saved) const {
             observe::Scope const scope("attention backward", "compute");
-            std::span<Slice> earlier;
-            if (slices_ > 1) earlier = std::span(slices_of(pass)).first(pass.slice);
+            auto* const slices = slices_of(pass);
             if (recomputed_.contains(model::Piece::attention))
-                saved.output.x = strategy_.forward(saved.attention, earlier);
+                saved.output.x = strategy_.output_again(saved.attention, slices, pass.slice);
             auto const d_output = output_.backward_data(std::move(dy), saved.output);
             Tensor<dual_t<input_layout>, Exec> dx;
             auto const receive = [&](auto dquery, auto dkey, auto dvalue) {
                 auto const& exec = pass.context.exec();
-                if (slices_ > 1) add_from_later(exec, slices_of(pass)[pass.slice], dkey, dvalue);
                 auto const cosine = of_slice(cosine_, pass), sine = of_slice(sine_, pass);
                 auto dq = rounded<dual_t<Query>>(std::move(dquery));
                 auto dk = rounded<dual_t<Key>>(std::move(dkey));
@@ -151,9 +140,7 @@ struct Attention {
                 dx = input_.backward_data(std::move(dq), std::move(dk), rounded<dual_t<Key>>(std::move(dvalue)),
                                           saved.input);
             };
-            strategy_.backward(saved.attention, d_output, receive, earlier);
-            saved.attention = {};
-            if (slices_ > 1) slices_of(pass)[pass.slice] = {};
+            strategy_.backward(saved.attention, d_output, receive, slices, pass.slice);
             return dx;
         }
 
@@ -184,33 +171,13 @@ struct Attention {
         }
 
       private:
-        Slices& slices_of(Pass<Exec> const& pass) const {
-            auto& slices = pass.memory->template of<Slices>(this);
-            slices.resize(slices_);
-            return slices;
-        }
-        /// What later slices have added to the gradients of the keys and values of this one.
-        template <class G>
-        static void add_from_later(Exec const& exec, Slice const& slice, G const& dkey, G const& dvalue) {
-            if (slice.dkey.empty()) return;
-            kernels::add<A>(exec, slice.dkey.flat(), dkey.flat());
-            kernels::add<A>(exec, slice.dvalue.flat(), dvalue.flat());
+        Slices* slices_of(Pass<Exec> const& pass) const {
+            return slices_ > 1 ? &pass.memory->template of<Slices>(this) : nullptr;
         }
         /// The rows of a rotary table for the positions of the pass.
         [[nodiscard]] View<A, 2, Exec> of_slice(Table const& table, Pass<Exec> const& pass) const {
             std::size_t const rows = table.local()[0] / slices_, columns = table.local()[1];
             return View<A, 2, Exec>(table.data() + pass.slice * rows * columns, rows, columns);
-        }
-        /// The gradient in the elements of the layer; itself where those are the accumulators.
-        template <class L, class G>
-        static Tensor<L, Exec> rounded(Tensor<G, Exec> gradient) {
-            if constexpr (std::is_same_v<T, A>) {
-                return std::move(gradient).template as<L>();
-            } else {
-                Tensor<L, Exec> result(gradient.context(), gradient.extents());
-                kernels::convert<A, T>(gradient.context().exec(), gradient.flat(), result.flat());
-                return result;
-            }
         }
 
         Input input_;

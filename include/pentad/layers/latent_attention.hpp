@@ -168,7 +168,7 @@ struct LatentAttention {
         /// Causal: of all pairs of a query and a key about half, dealt over cp. Where a rank has one piece of the
         /// sequence the last one sees the most.
         void attend(char const* name, double times, double bytes) const {
-            double const n = static_cast<double>(partition_.shards()), sequence = static_cast<double>(seq_);
+            double const n = static_cast<double>(partition_.ranks()), sequence = static_cast<double>(seq_);
             double const share = n == 1 || is_zigzag_ ? (sequence + 1) / (2 * sequence * n) : (2 * n - 1) / (2 * n * n);
             double const own = static_cast<double>(tokens_) / static_cast<double>(partition_.local_extent());
             double const widths = static_cast<double>(part_.head_dim + part_.rope_dim + part_.value_dim);
@@ -180,7 +180,7 @@ struct LatentAttention {
 
         model::LatentAttention part_;
         std::size_t batch_, seq_, tokens_;
-        Partition partition_;
+        DealtSequence partition_;
         bool is_zigzag_;
         double ranks_;
         std::optional<Down> query_down_;

@@ -65,9 +65,16 @@ struct LayerSetup {
     ContextStrategy context_strategy = ContextStrategy::ring;
     std::size_t slices = 1; ///< passes over the slices of a sequence, one after the other
 
-    /// How the sequence lies over cp. One shard is contiguous, whatever the order.
-    [[nodiscard]] Partition partition() const {
-        auto const shards = static_cast<std::size_t>(context.communicators().extent("cp"));
+    /// How the sequence lies over cp.
+    [[nodiscard]] DealtSequence partition() const {
+        auto const& mesh = context.communicators();
+        return DealtSequence::of(order, context_strategy, seq, static_cast<std::size_t>(mesh.extent(outer<cp>::name)),
+                                 static_cast<std::size_t>(mesh.extent(inner<cp>::name)));
+    }
+    /// How the sequence lies over the axis along which attention's blocks of keys and values differ: cp or a factor of
+    /// it. One shard is contiguous, whatever the order.
+    [[nodiscard]] Partition block_partition(std::string_view axis) const {
+        auto const shards = static_cast<std::size_t>(context.communicators().extent(axis));
         return {shards == 1 ? Order::contiguous : order, seq, shards};
     }
     /// Tokens of a pass on this rank, in a layout [batch, seq, ...].

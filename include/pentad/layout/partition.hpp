@@ -6,11 +6,24 @@
 #include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace pentad {
 
 /// How context parallelism brings keys and values together.
-enum class ContextStrategy { ring, all_gather };
+enum class ContextStrategy {
+    ring,        ///< round a ring over cp
+    all_gather,  ///< gathered over cp
+    double_ring, ///< rings over inner(cp) and over outer(cp)
+    heads_ring,  ///< heads for sequence over inner(cp), a ring over outer(cp): Ulysses where that has one rank
+    ring_heads,  ///< a ring over inner(cp), heads for sequence over outer(cp)
+};
+
+/// "double_ring"
+constexpr std::string_view name(ContextStrategy strategy) {
+    constexpr std::array<std::string_view, 5> names{"ring", "all_gather", "double_ring", "heads_ring", "ring_heads"};
+    return names[static_cast<std::size_t>(strategy)];
+}
 
 /// The order in which the pieces of a dimension are dealt to the shards.
 enum class Order { contiguous, zigzag };
@@ -62,6 +75,56 @@ class Partition {
     Order order_;
     std::size_t shards_;
     std::size_t piece_;
+};
+
+/// A dimension whose shards are dealt to several ranks each, in contiguous parts of equal size.
+/// @throws std::invalid_argument when a shard is not divisible by their number
+class DealtSequence {
+  public:
+    /// @param parts_are_major whether ranks that hold the same part of different shards follow each other
+    constexpr DealtSequence(Partition const& shards, std::size_t parts = 1, bool parts_are_major = false)
+        : shards_(shards), parts_(parts), parts_are_major_(parts_are_major), length_(shards.local_extent() / parts) {
+        if (shards.local_extent() % parts != 0)
+            throw std::invalid_argument("a shard of " + std::to_string(shards.local_extent()) +
+                                        " elements cannot be dealt evenly to " + std::to_string(parts) + " ranks");
+    }
+
+    /// A sequence as a strategy has it, over cp = outer(cp) x inner(cp). One shard is contiguous, whatever the order.
+    static constexpr DealtSequence of(Order order, ContextStrategy strategy, std::size_t extent, std::size_t outer,
+                                      std::size_t inner) {
+        bool const on_inner = strategy == ContextStrategy::heads_ring,
+                   on_outer = strategy == ContextStrategy::ring_heads;
+        std::size_t const parts = on_inner ? inner : on_outer ? outer : 1, shards = outer * inner / parts;
+        return {Partition(shards == 1 ? Order::contiguous : order, extent, shards), parts, on_outer};
+    }
+
+    [[nodiscard]] constexpr std::size_t ranks() const { return shards_.shards() * parts_; }
+    [[nodiscard]] constexpr std::size_t local_extent() const { return length_; }
+    /// Whether every rank holds what follows the elements of the rank before.
+    [[nodiscard]] constexpr bool is_contiguous() const {
+        return shards_.pieces() == 1 && (parts_ == 1 || !parts_are_major_ || shards_.shards() == 1);
+    }
+    /// The global index of element `local` of a rank.
+    [[nodiscard]] constexpr std::size_t global_index(std::size_t rank, std::size_t local) const {
+        std::size_t const shard = parts_are_major_ ? rank % shards_.shards() : rank / parts_;
+        std::size_t const part = parts_are_major_ ? rank / shards_.shards() : rank % parts_;
+        return shards_.global_index(shard, part * length_ + local);
+    }
+    /// The rank that holds a global index.
+    [[nodiscard]] constexpr std::size_t rank_of(std::size_t global) const {
+        std::size_t const shard = shards_.shard_of(global), part = shards_.local_index(global) / length_;
+        return parts_are_major_ ? part * shards_.shards() + shard : shard * parts_ + part;
+    }
+    /// Where a global index lies on its rank.
+    [[nodiscard]] constexpr std::size_t local_index(std::size_t global) const {
+        return shards_.local_index(global) % length_;
+    }
+
+  private:
+    Partition shards_;
+    std::size_t parts_;
+    bool parts_are_major_;
+    std::size_t length_;
 };
 
 } // namespace pentad

@@ -43,8 +43,8 @@ struct PerAxis {
     }
 };
 
-/// The mesh as the layouts see it: tp is split where it exceeds the kv heads, pp where stages have
-/// copies, ep where dispatch goes by node, dp where ZeRO is hybrid.
+/// The mesh as the layouts see it: tp is split where it exceeds the kv heads, cp where attention has two levels, pp
+/// where stages have copies, ep where dispatch goes by node, dp where ZeRO is hybrid.
 inline std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const& model, int copies = 1,
                                             std::int64_t nodes = 1, bool ends_meet = false) {
     std::array<MeshAxisValue, 5> mesh;
@@ -54,6 +54,7 @@ inline std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const&
         mesh[i] = {.name = c.order[i], .extent = extent, .stride = stride};
         stride *= extent;
         if (c.order[i] == tp::name) mesh[i].inner = model::key_value_copies(model.description(), extent);
+        if (c.order[i] == cp::name) mesh[i].inner = static_cast<int>(c.inner_cp);
         if (c.order[i] == pp::name) {
             mesh[i].inner = copies;
             mesh[i].is_joined = ends_meet;
@@ -189,18 +190,21 @@ struct Traffic {
     double message_bytes = 0, messages = 0; ///< from rank to rank
     double waits = 0;                       ///< how often the ranks wait for each other
 };
-/// The axes that a pass sends along: the five, and the parts of ep where dispatch goes by node.
-inline constexpr std::size_t traffic_axes = 7;
+/// The axes that a pass sends along: the five, the parts of ep where dispatch goes by node, and those of cp where
+/// attention has two levels.
+inline constexpr std::array<std::string_view, 4> traffic_parts{outer<ep>::name, inner<ep>::name, outer<cp>::name,
+                                                               inner<cp>::name};
+inline constexpr std::size_t traffic_axes = axis_order.size() + traffic_parts.size();
 inline std::size_t traffic_index(std::string_view axis) {
-    if (axis == outer<ep>::name) return 5;
-    if (axis == inner<ep>::name) return 6;
+    for (std::size_t i = 0; i < traffic_parts.size(); ++i)
+        if (axis == traffic_parts[i]) return axis_order.size() + i;
     auto const whole = whole_axis_name(axis);
     std::size_t i = 0;
     while (!is_same_axis(axis_order.at(i), whole)) ++i;
     return i;
 }
 inline std::string_view traffic_axis(std::size_t i) {
-    return i == 5 ? std::string_view(outer<ep>::name) : i == 6 ? std::string_view(inner<ep>::name) : axis_order[i];
+    return i < axis_order.size() ? axis_order[i] : traffic_parts[i - axis_order.size()];
 }
 using PassTraffic = std::array<Traffic, traffic_axes>;
 

@@ -42,6 +42,7 @@ struct Configuration {
     model::Recomputation recompute{};       ///< automatic: what each rank needs to fit into the memory of its device
     bool sequence_parallel = false;
     ContextStrategy context = ContextStrategy::ring;
+    std::int64_t inner_cp = 1; ///< extent of inner(cp), for a strategy of two levels
     bool zigzag = true; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
     Element element = Element::bf16;
 

@@ -30,6 +30,7 @@ struct PartShape {
     bool sequence_parallel = false, zigzag = true;
     model::BlockRecomputation recompute{}; ///< of each block. With any, blocks alone are run
     ContextStrategy context = ContextStrategy::ring;
+    std::int64_t inner_cp = 1;
     Element element = Element::bf16;
     double imbalance = 1; ///< of experts: rows of the fullest rank over the mean
 
@@ -125,6 +126,7 @@ class Model {
                 .zigzag = c.zigzag,
                 .recompute = recompute,
                 .context = c.context,
+                .inner_cp = c.inner_cp,
                 .element = c.element,
                 .imbalance = imbalance};
     }

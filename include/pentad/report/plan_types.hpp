@@ -45,6 +45,20 @@ inline std::string recompute_value(model::Recomputation const& recompute) {
     }
     return text + "}";
 }
+inline std::string_view context_type(ContextStrategy strategy) {
+    switch (strategy) {
+    case ContextStrategy::ring:
+        return "Ring<>";
+    case ContextStrategy::all_gather:
+        return "AllGather";
+    case ContextStrategy::double_ring:
+        return "DoubleRing<>";
+    case ContextStrategy::heads_ring:
+        return "HeadsRing";
+    default:
+        return "RingHeads";
+    }
+}
 } // namespace detail
 
 /// A namespace `plan` of types and values that compiles with pentad/pentad.hpp.
@@ -62,9 +76,10 @@ inline std::string plan_types(planner::Model const& model, planner::Configuratio
         "// " + model.name + " on " + number(c.devices()) + " ranks: " + mesh_text(c) + " " + settings_text(c) + "\n" +
         "namespace plan {\nusing namespace pentad;\n\n" + "using Mesh = pentad::Mesh<" + axes + ">;" +
         (c.sharding.ranks > 0 ? " // to be split for hybrid ZeRO: split<dp>(" + number(c.sharding.ranks) + ")" : "") +
+        (c.inner_cp > 1 ? " // to be split for two levels of attention: split<cp>(" + number(c.inner_cp) + ")" : "") +
         "\n" + "using Stream = " + (c.sequence_parallel ? "SequenceStream<" : "InvariantStream<") +
         std::string(name(c.element)) + ">; // the residual stream\n" +
-        "using Attention = context::" + (c.context == ContextStrategy::ring ? "Ring<>" : "AllGather") + ";\n" +
+        "using Attention = context::" + std::string(detail::context_type(c.context)) + ";\n" +
         "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
         "inline constexpr pipeline::GeneratorOptions schedule_options{.ranks = " + number(c.pp) +
         ", .micro_batches = " + number(c.micro_batches()) + ", .chunks = " + number(c.chunks) + "};\n" +
@@ -73,8 +88,7 @@ inline std::string plan_types(planner::Model const& model, planner::Configuratio
         number(c.global_batch) + ",\n            .micro_batches = " + number(c.micro_batches()) +
         ",\n            .seq = " + number(c.seq) +
         ",\n            .order = Order::" + (c.zigzag && c.cp > 1 ? "zigzag" : "contiguous") +
-        ",\n            .context_strategy = ContextStrategy::" +
-        (c.context == ContextStrategy::ring ? "ring" : "all_gather") +
+        ",\n            .context_strategy = ContextStrategy::" + std::string(name(c.context)) +
         ",\n            .recompute = " + detail::recompute_value(c.recompute) +
         ",\n            .sharding = {.stage = " + number(c.sharding.stage) +
         (c.sharding.ranks > 0 ? ", .ranks = " + number(c.sharding.ranks) : "") +

@@ -26,7 +26,8 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     int const copies = 2, ep_extent = static_cast<int>(shape.ep), cp_extent = static_cast<int>(shape.cp),
               tp_extent = static_cast<int>(shape.tp);
     auto const mesh = Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(copies, 1, ep_extent, cp_extent, tp_extent)
-                          .template split<tp>(model::key_value_copies(model, tp_extent));
+                          .template split<tp>(model::key_value_copies(model, tp_extent))
+                          .template split<cp>(static_cast<int>(shape.inner_cp));
     observe::DryRun run;
     run.routing().imbalance = shape.imbalance;
     int const on_a_node =

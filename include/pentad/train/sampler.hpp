@@ -64,7 +64,7 @@ std::string sample(Trainer<Stream, Exec>& trainer, std::string prompt, std::int6
         double best = -std::numeric_limits<double>::infinity();
         double best_byte = -1;
         bool const has_row = communicators.shard_index(Tokens::value.dimensions[0].axes) == 0;
-        if (!logits.empty() && has_row && partition.shard_of(last) == shard) {
+        if (!logits.empty() && has_row && partition.rank_of(last) == shard) {
             std::size_t const at = partition.local_index(last), columns = logits.local()[2];
             std::size_t const first = columns * communicators.shard_index(AxisNames(tp::name));
             using T = typename Stream::element;

@@ -13,6 +13,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 namespace pentad::context {
@@ -73,31 +74,15 @@ struct Saved {
     memory::Buffer<typename Exec::memory_space> lse; ///< [pieces, batch, heads, seq of a piece]
 };
 
-/// This rank's shard of the keys and values of a slice of the sequences, and what later slices add to their gradients.
-template <class Key, class Exec>
-struct Slice {
-    using Gradient = with_element_t<dual_t<Key>, accumulator_t<typename Key::element>>;
-    Tensor<Key, Exec> key, value;
-    Tensor<Gradient, Exec> dkey{}, dvalue{};
-
-    /// The gradients, from zero where there are none yet.
-    void begin_gradients() {
-        if (!dkey.empty()) return;
-        dkey = {key.context(), key.extents()};
-        dvalue = {key.context(), key.extents()};
-        dkey.clear();
-        dvalue.clear();
-    }
-};
-
 /// How a sequence, or each slice of it, lies over cp, and this rank's place: fixed for a model.
 struct BlockPositions {
     Partition partition;
     std::size_t mine; ///< this rank's shard
 
+    /// @param axis along which the ranks hold different blocks: cp or a factor of it
     template <class Exec>
-    explicit BlockPositions(LayerSetup<Exec> const& setup)
-        : partition(setup.partition()), mine(setup.context.communicators().shard_index(AxisNames(cp::name))) {}
+    BlockPositions(LayerSetup<Exec> const& setup, std::string_view axis)
+        : partition(setup.block_partition(axis)), mine(setup.context.communicators().shard_index(AxisNames(axis))) {}
     [[nodiscard]] bool is_one_block() const { return partition.shards() * partition.pieces() == 1; }
     /// How far a slice is ahead of one that is `slices` before it.
     [[nodiscard]] std::size_t ahead(std::size_t slices) const {

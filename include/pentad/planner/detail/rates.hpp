@@ -36,25 +36,23 @@ class Rates {
             auto const groups = groups_along(c, axis_order[i]);
             axes_[i] = {axis_order[i], groups.extent, &tier(groups), groups.stride};
         }
-        auto const groups = groups_along(c, ep::name);
-        auto const each = nodes_of(groups, hardware.devices_per_node).each;
-        auto inside = groups;
-        inside.extent = each > 0 ? each : groups.extent;
-        axes_[5] = {outer<ep>::name, groups.extent / inside.extent, &tier(groups), groups.stride * inside.extent};
-        axes_[6] = {inner<ep>::name, inside.extent, &tier(inside), groups.stride};
+        auto const experts = groups_along(c, ep::name);
+        auto const each = nodes_of(experts, hardware.devices_per_node).each;
+        set_parts(ep_parts, experts, each > 0 ? each : experts.extent);
+        set_parts(cp_parts, groups_along(c, cp::name), c.inner_cp);
     }
 
     /// As if each axis were joined by the fastest links that reach that far: no order of the axes is faster, where
     /// dispatch goes to so many nodes (dispatch_nodes()).
     static Rates of_any_order(Hardware const& hardware, Configuration const& c, std::int64_t nodes = 1) {
         Rates rates(hardware, c);
-        rates.axes_[5].extent = nodes;
-        rates.axes_[6].extent = c.ep / nodes;
+        rates.axes_[ep_parts].extent = nodes;
+        rates.axes_[ep_parts + 1].extent = c.ep / nodes;
         for (auto& axis : rates.axes_) {
             axis.stride = 1;
             axis.link = rates.fastest(axis.extent);
         }
-        if (nodes > 1) rates.axes_[5].link = rates.fastest(std::max(c.ep, hardware.devices_per_node + 1));
+        if (nodes > 1) rates.axes_[ep_parts].link = rates.fastest(std::max(c.ep, hardware.devices_per_node + 1));
         return rates;
     }
 
@@ -122,9 +120,10 @@ class Rates {
         return bytes / message_bandwidth(link, 2) + message_latency(link) + waiting(2, 1);
     }
     /// What decides between orders of the axes: the tiers that join the groups along each axis, and neighbours along
-    /// pp; the ranks of dp that the nearest tier joins; the ranks of ep on a node, and the tier that joins them.
+    /// pp; the ranks of dp that the nearest tier joins; the ranks of ep on a node, and the tier that joins them; the
+    /// tier that joins inner(cp).
     struct Tiers {
-        std::array<Link const*, 8> links{};
+        std::array<Link const*, 9> links{};
         std::int64_t experts_inside = 1;
         friend bool operator==(Tiers const&, Tiers const&) = default;
     };
@@ -139,6 +138,8 @@ class Rates {
         auto const& inside = at(inner<ep>::name);
         tiers.links[7] = inside.extent > 1 ? inside.link : nullptr;
         tiers.experts_inside = inside.extent;
+        auto const& inside_cp = at(inner<cp>::name);
+        tiers.links[8] = inside_cp.extent > 1 ? inside_cp.link : nullptr;
         return tiers;
     }
     /// As many neighbours along an axis as the nearest tier joins.
@@ -157,6 +158,15 @@ class Rates {
         std::int64_t stride = 1;
     };
 
+    /// The places of the parts of ep and of cp in axes_.
+    static constexpr std::size_t ep_parts = axis_order.size(), cp_parts = ep_parts + 2;
+
+    void set_parts(std::size_t at, AxisGroups const& groups, std::int64_t inside) {
+        auto inner = groups;
+        inner.extent = inside;
+        axes_[at] = {traffic_axis(at), groups.extent / inside, &tier(groups), groups.stride * inside};
+        axes_[at + 1] = {traffic_axis(at + 1), inside, &tier(inner), groups.stride};
+    }
     /// A group meets as in a tree of pairs.
     [[nodiscard]] double waiting(std::int64_t group, double times) const {
         return times * hardware_->jitter_s * std::log2(static_cast<double>(group));
@@ -201,7 +211,7 @@ class Rates {
 
     Hardware const* hardware_;
     double peak_, accumulator_peak_;          ///< FLOP/s of products, of elements and of accumulators
-    std::array<AxisLink, traffic_axes> axes_; ///< the parts of ep: nodes, and the ranks of one
+    std::array<AxisLink, traffic_axes> axes_; ///< as traffic_axis() numbers them
 };
 
 } // namespace pentad::planner

@@ -1,0 +1,37 @@
+// Keys and values, which travel together, and their gradients.
+#pragma once
+
+#include <pentad/kernels/elementwise.hpp>
+#include <pentad/layout/algebra.hpp>
+#include <pentad/tensor/tensor.hpp>
+
+namespace pentad::context::detail {
+
+/// Two tensors of keys and values, or of their gradients.
+template <class L, class Exec>
+struct Pair {
+    using layout = L;
+    Tensor<L, Exec> key, value;
+
+    /// Of the same shape, zeros.
+    template <class To>
+    [[nodiscard]] Pair<To, Exec> zeros() const {
+        Pair<To, Exec> const pair{{key.context(), key.extents()}, {key.context(), key.extents()}};
+        pair.key.clear();
+        pair.value.clear();
+        return pair;
+    }
+    /// Of the same shape, uninitialised.
+    [[nodiscard]] Pair like() const { return {{key.context(), key.extents()}, {key.context(), key.extents()}}; }
+    void add_to(Pair const& other) const {
+        using A = typename L::element;
+        kernels::add<A>(key.context().exec(), key.flat(), other.key.flat());
+        kernels::add<A>(key.context().exec(), value.flat(), other.value.flat());
+    }
+};
+
+/// Of keys and values of layout Key, in accumulators.
+template <class Key, class Exec>
+using PairGradient = Pair<with_element_t<dual_t<Key>, accumulator_t<typename Key::element>>, Exec>;
+
+} // namespace pentad::context::detail
