@@ -77,7 +77,10 @@ std::int64_t other_width(O const& o) {
             return static_cast<std::int64_t>(mlp->width);
     return o.ffn;
 }
-/// Whether a flag is a size that --model says.
+/// Whether a number of ranks in a part of cp is given where --cp has such parts, and there alone.
+bool are_parts(O const& o, std::string_view strategy, std::int64_t ranks) {
+    return o.cp == strategy ? ranks >= std::min<std::int64_t>(2, o.extent("cp")) : ranks == 0;
+}
 constexpr std::array rules{
     Rule{&O::layers, [](O const& o) { return has_own_stages(o) || divides(o.stage_count(), o.layers); },
          [](O const& o) {
@@ -97,7 +100,7 @@ constexpr std::array rules{
              return given(&O::heads, o) + " over " + axis("tp", o) + " gives " + text(o.heads / o.extent("tp")) +
                     ", which are not divisible by the " + text(o.head_ranks()) + " ranks of --cp " + o.cp;
          }},
-    Rule{&O::cp_heads, [](O const& o) { return (o.cp == "two-level") == (o.cp_heads > 0); },
+    Rule{&O::cp_heads, [](O const& o) { return are_parts(o, "two-level", o.cp_heads); },
          [](O const& o) {
              return o.cp_heads > 0
                         ? given(&O::cp_heads, o) + " says nothing without --cp two-level"
@@ -105,7 +108,7 @@ constexpr std::array rules{
          }},
     Rule{&O::cp_heads, [](O const& o) { return divides(o.cp_heads, o.extent("cp")); },
          [](O const& o) { return given(&O::cp_heads, o) + " does not divide " + axis("cp", o); }},
-    Rule{&O::cp_inner, [](O const& o) { return (o.cp == "double-ring") == (o.cp_inner > 0); },
+    Rule{&O::cp_inner, [](O const& o) { return are_parts(o, "double-ring", o.cp_inner); },
          [](O const& o) {
              return o.cp_inner > 0
                         ? given(&O::cp_inner, o) + " says nothing without --cp double-ring"

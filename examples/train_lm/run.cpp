@@ -287,6 +287,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
     Traffic traffic;
     (void)traffic.since_last();
     Steps steps;
+    auto const before = waiting(); // while the machine was measured
     bool ok = true;
     auto const start = Clock::now();
     double validating = 0; // seconds, which no step takes
@@ -331,7 +332,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
     }
     steps.seconds = std::chrono::duration<double>(Clock::now() - start).count() - validating;
     auto const waited = waiting();
-    for (std::size_t i = 0; i < waited.size(); ++i) steps.waiting[i] += waited[i];
+    for (std::size_t i = 0; i < waited.size(); ++i) steps.waiting[i] += waited[i] - before[i];
     progress.finish();
     return ok && outcome.exchange() ? std::optional(steps) : std::nullopt;
 }

@@ -254,7 +254,8 @@ TEST_CASE("a value that cannot be read is refused with one that works") {
     CHECK(mended("--clip -1") == "--clip -1 is not between 0 and 1e+06: try --clip 1");
     CHECK(mended("--dtype f16") == "--dtype f16 is none of f64, f32, bf16: try --dtype bf16");
     CHECK(mended("--schedule 1fib").ends_with(", dualpipe, chimera: try --schedule 1f1b"));
-    CHECK(mended("--cp rings") == "--cp rings is none of ring, allgather: try --cp ring");
+    CHECK(mended("--cp rings") ==
+          "--cp rings is none of ring, allgather, ulysses, two-level, double-ring, auto: try --cp ring");
     CHECK(mended("--sequence-parallel yes") ==
           "--sequence-parallel yes is none of on, off: try --sequence-parallel off");
     CHECK(mended("--zero 4") == "--zero 4 is not between 0 and 3: try --zero 0");
@@ -517,6 +518,12 @@ TEST_CASE("whatever is asked for works, or works as suggested") {
             add("--memory-limit", draw() % 2 == 0 ? "1GiB" : "1GB");
         }
         if (draw() % 3 == 0) line += "--zigzag ";
+        if (draw() % 2 == 0) {
+            constexpr std::array words{"ring", "allgather", "ulysses", "two-level", "double-ring", "auto"};
+            add("--cp", words[draw() % words.size()]);
+            add("--cp-heads", pick({0, 1, 2, 3, 4}));
+            add("--cp-inner", pick({0, 1, 2, 3, 4}));
+        }
         add("--zero", pick({0, 1, 2, 3, 4}));
         if (draw() % 2 == 0) add("--zero-ranks", pick({0, 1, 2, 3, 4, 8}));
         if (draw() % 2 == 0) add("--zero-keep", draw() % 2 == 0 ? "on" : "off");
@@ -667,6 +674,30 @@ TEST_CASE("--order is as given, or found") {
     CHECK(options_of("--mesh tp=2", 2).order == "as-given");
     CHECK(options_of("--mesh tp=2 --order auto", 2).order == "auto");
     CHECK(error_of("--order aut") == "--order aut is none of as-given, auto: try --order auto");
+}
+
+TEST_CASE("strategies of attention divide cp, and the heads of a rank of tp") {
+    using pentad::ContextStrategy;
+    auto const o = options_of("--mesh cp=4,tp=2 --heads 8 --cp two-level --cp-heads 2", 8);
+    CHECK(o.context_strategy() == ContextStrategy::heads_ring);
+    CHECK(o.inner_cp() == 2);
+    CHECK(options_of("--mesh cp=4 --heads 8 --hidden 64 --cp ulysses", 4).inner_cp() == 4);
+    auto const rings = options_of("--mesh cp=4 --cp double-ring --cp-inner 2", 4);
+    CHECK(rings.context_strategy() == ContextStrategy::double_ring);
+    CHECK(rings.inner_cp() == 2);
+    CHECK(options_of("--mesh cp=4 --cp auto", 4).inner_cp() == 1);
+    CHECK(error_of("--mesh cp=4 --cp ulysses --heads 6 --hidden 48", 4) ==
+          "--heads 6 over tp = 1 gives 6, which are not divisible by the 4 ranks of --cp ulysses: try --heads 4");
+    CHECK(error_of("--mesh cp=4 --cp two-level", 4) ==
+          "--cp two-level needs --cp-heads N, the neighbours that exchange heads: try --cp-heads 2");
+    CHECK(error_of("--mesh cp=4 --cp-heads 2", 4) ==
+          "--cp-heads 2 says nothing without --cp two-level: try --cp-heads 0");
+    CHECK(error_of("--mesh cp=4 --cp two-level --cp-heads 3", 4) ==
+          "--cp-heads 3 does not divide cp = 4: try --cp-heads 2");
+    CHECK(error_of("--mesh cp=4 --cp double-ring", 4) ==
+          "--cp double-ring needs --cp-inner N, the neighbours of an inner ring: try --cp-inner 2");
+    CHECK(error_of("--mesh cp=4 --cp double-ring --cp-inner 3", 4) ==
+          "--cp-inner 3 does not divide cp = 4: try --cp-inner 2");
 }
 
 TEST_CASE("local steps need groups to average, and one model wherever it is looked at") {

@@ -189,7 +189,7 @@ def random_case(draw, max_ranks):
         dealt = "--stages " + ",".join(str(b - a) for a, b in zip([0, *cuts], [*cuts, model["layers"]]))
     else:
         dealt = ""
-    inside = draw.choice([n for n in range(1, cp + 1) if cp % n == 0])
+    inside = draw.choice([n for n in range(min(2, cp), cp + 1) if cp % n == 0])
     context = draw.choice(["--cp ring", "--cp allgather", f"--cp double-ring --cp-inner {inside}"]
                           + ["--cp ulysses"] * (heads // tp % cp == 0) + [f"--cp two-level --cp-heads {inside}"] * (heads // tp % inside == 0))
     zero = draw.randint(0, 3)
