@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -77,9 +78,15 @@ std::int64_t other_width(O const& o) {
             return static_cast<std::int64_t>(mlp->width);
     return o.ffn;
 }
-/// Whether a number of ranks in a part of cp is given where --cp has such parts, and there alone.
+/// Whether the ranks of a part of cp are given where --cp has such parts, and there alone, and divide it.
 bool are_parts(O const& o, std::string_view strategy, std::int64_t ranks) {
-    return o.cp == strategy ? ranks >= std::min<std::int64_t>(2, o.extent("cp")) : ranks == 0;
+    if (o.cp != strategy) return ranks == 0;
+    return ranks >= std::min<std::int64_t>(2, o.extent("cp")) && divides(ranks, o.extent("cp"));
+}
+std::string why_no_parts(Integer member, O const& o, std::string const& strategy, std::string const& flag) {
+    if (o.cp != strategy) return given(member, o) + " says nothing without --cp " + strategy;
+    if (divides(o.*member, o.extent("cp"))) return "--cp " + strategy + " needs " + flag;
+    return given(member, o) + " does not divide " + axis("cp", o);
 }
 constexpr std::array rules{
     Rule{&O::layers, [](O const& o) { return has_own_stages(o) || divides(o.stage_count(), o.layers); },
@@ -102,20 +109,12 @@ constexpr std::array rules{
          }},
     Rule{&O::cp_heads, [](O const& o) { return are_parts(o, "two-level", o.cp_heads); },
          [](O const& o) {
-             return o.cp_heads > 0
-                        ? given(&O::cp_heads, o) + " says nothing without --cp two-level"
-                        : std::string("--cp two-level needs --cp-heads N, the neighbours that exchange heads");
+             return why_no_parts(&O::cp_heads, o, "two-level", "--cp-heads N, the neighbours that exchange heads");
          }},
-    Rule{&O::cp_heads, [](O const& o) { return divides(o.cp_heads, o.extent("cp")); },
-         [](O const& o) { return given(&O::cp_heads, o) + " does not divide " + axis("cp", o); }},
     Rule{&O::cp_inner, [](O const& o) { return are_parts(o, "double-ring", o.cp_inner); },
          [](O const& o) {
-             return o.cp_inner > 0
-                        ? given(&O::cp_inner, o) + " says nothing without --cp double-ring"
-                        : std::string("--cp double-ring needs --cp-inner N, the neighbours of an inner ring");
+             return why_no_parts(&O::cp_inner, o, "double-ring", "--cp-inner N, the neighbours of an inner ring");
          }},
-    Rule{&O::cp_inner, [](O const& o) { return divides(o.cp_inner, o.extent("cp")); },
-         [](O const& o) { return given(&O::cp_inner, o) + " does not divide " + axis("cp", o); }},
     Rule{&O::kv_heads, [](O const& o) { return divides(o.kv_heads, o.heads); },
          [](O const& o) { return given(&O::kv_heads, o) + " does not divide " + given(&O::heads, o); }},
     Rule{&O::kv_heads,
@@ -222,6 +221,7 @@ Broken broken_rules(O const& o) {
     for (auto const& value : integer_values()) ask(in_range(value, o));
     for (auto const& rule : rules) ask(rule.holds(o));
     ask(parameters(o) <= most_parameters);
+    if (bit == 0) throw std::logic_error("train_lm: more rules than bits of Broken");
     return broken;
 }
 

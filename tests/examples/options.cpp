@@ -687,17 +687,17 @@ TEST_CASE("strategies of attention divide cp, and the heads of a rank of tp") {
     CHECK(rings.inner_cp() == 2);
     CHECK(options_of("--mesh cp=4 --cp auto", 4).inner_cp() == 1);
     CHECK(error_of("--mesh cp=4 --cp ulysses --heads 6 --hidden 48", 4) ==
-          "--heads 6 over tp = 1 gives 6, which are not divisible by the 4 ranks of --cp ulysses: try --heads 4");
+          "--heads 6 over tp = 1 gives 6, which are not divisible by the 4 ranks of --cp ulysses: try --heads 8");
     CHECK(error_of("--mesh cp=4 --cp two-level", 4) ==
           "--cp two-level needs --cp-heads N, the neighbours that exchange heads: try --cp-heads 2");
     CHECK(error_of("--mesh cp=4 --cp-heads 2", 4) ==
           "--cp-heads 2 says nothing without --cp two-level: try --cp-heads 0");
     CHECK(error_of("--mesh cp=4 --cp two-level --cp-heads 3", 4) ==
-          "--cp-heads 3 does not divide cp = 4: try --cp-heads 2");
+          "--cp-heads 3 does not divide cp = 4: try --cp-heads 4");
     CHECK(error_of("--mesh cp=4 --cp double-ring", 4) ==
           "--cp double-ring needs --cp-inner N, the neighbours of an inner ring: try --cp-inner 2");
     CHECK(error_of("--mesh cp=4 --cp double-ring --cp-inner 3", 4) ==
-          "--cp-inner 3 does not divide cp = 4: try --cp-inner 2");
+          "--cp-inner 3 does not divide cp = 4: try --cp-inner 4");
 }
 
 TEST_CASE("local steps need groups to average, and one model wherever it is looked at") {
