@@ -12,6 +12,7 @@
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/embedding.hpp>
 #include <pentad/kernels/gemm.hpp>
+#include <pentad/kernels/head_groups.hpp>
 #include <pentad/kernels/layer_norm.hpp>
 #include <pentad/kernels/lion.hpp>
 #include <pentad/kernels/math.hpp>

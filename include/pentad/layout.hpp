@@ -11,6 +11,7 @@
 #include <pentad/layout/local_steps.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/plan.hpp>
+#include <pentad/layout/resharded.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/layout/text.hpp>
 #include <pentad/layout/validity.hpp>
