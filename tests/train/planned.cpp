@@ -237,16 +237,19 @@ TEST_CASE("ZeRO, recomputation, buckets") {
 
 TEST_CASE("strategies of attention") {
     int const n = world_size();
+    if (n != 2 && n != 4) return;
     auto run = dense();
-    change(run, [](auto& sizes) { sizes.heads = 8, sizes.kv_heads = 2; });
-    for (auto const strategy : {ContextStrategy::double_ring, ContextStrategy::heads_ring, ContextStrategy::ring_heads})
-        for (auto const order : {Order::contiguous, Order::zigzag}) {
-            run.context_strategy = strategy;
-            run.order = order;
-            if (n == 2 || n == 4) compare({.cp = n}, run, {.inner_cp = 2});
-            if (n == 4) compare({.cp = n}, run, {.inner_cp = order == Order::zigzag ? 1 : 4});
-            if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true, .inner_cp = 2});
-        }
+    change(run, [](auto& sizes) { sizes.layers = 4, sizes.kv_heads = 2; });
+    for (auto const strategy :
+         {ContextStrategy::double_ring, ContextStrategy::heads_ring, ContextStrategy::ring_heads}) {
+        run.context_strategy = strategy;
+        run.order = Order::zigzag;
+        compare({.cp = n}, run, {.inner_cp = 2});
+        run.order = Order::contiguous;
+        if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true, .inner_cp = 2});
+    }
+    run.context_strategy = ContextStrategy::heads_ring;
+    compare({.cp = n}, run, {.inner_cp = n});
 }
 
 TEST_CASE("gradients and parameters that are sharded, or released") {
