@@ -1,7 +1,8 @@
 #include "auto_context.hpp"
 
 #include "configuration.hpp"
-#include "run.hpp"
+#include "flags.hpp"
+#include "rules.hpp"
 
 #include <pentad/planner/estimate.hpp>
 #include <pentad/report/format.hpp>
@@ -23,30 +24,29 @@ namespace train_lm {
 namespace {
 
 /// What --cp can be on the mesh. Of those that are planned to be as fast the first is taken.
-std::vector<Options> candidates(Options const& asked) {
+std::vector<Options> candidates(Options asked) {
     std::vector<Options> found;
-    auto const add = [&](std::string name, std::int64_t heads, std::int64_t inner) {
-        found.push_back(asked);
-        found.back().cp = std::move(name);
-        found.back().cp_heads = heads;
-        found.back().cp_inner = inner;
+    auto const add = [&](char const* name, std::int64_t heads, std::int64_t inner) {
+        asked.cp = name;
+        asked.cp_heads = heads;
+        asked.cp_inner = inner;
+        if (obeys_rules(asked)) found.push_back(asked);
     };
-    std::int64_t const cp = asked.extent("cp"), heads = asked.heads / asked.extent("tp");
+    std::int64_t const cp = asked.extent("cp");
     add("ring", 0, 0);
     if (cp == 1) return found;
     add("allgather", 0, 0);
-    if (heads % cp == 0) add("ulysses", 0, 0);
-    for (std::int64_t part = 2; part < cp; ++part)
-        if (cp % part == 0) {
-            if (heads % part == 0) add("two-level", part, 0);
-            add("double-ring", 0, part);
-        }
+    add("ulysses", 0, 0);
+    for (std::int64_t part = 2; part < cp; ++part) {
+        add("two-level", part, 0);
+        add("double-ring", 0, part);
+    }
     return found;
 }
 
 std::string flags_of(Options const& o) {
-    return "--cp " + o.cp + (o.cp_heads > 0 ? " --cp-heads " + std::to_string(o.cp_heads) : "") +
-           (o.cp_inner > 0 ? " --cp-inner " + std::to_string(o.cp_inner) : "");
+    return "--cp " + o.cp + (o.cp_heads > 0 ? " " + given(&Options::cp_heads, o) : "") +
+           (o.cp_inner > 0 ? " " + given(&Options::cp_inner, o) : "");
 }
 
 } // namespace

@@ -5,8 +5,8 @@
 
 namespace train_lm {
 
-/// Measures the machine, and plans: the options with the strategy of attention over cp that is expected to be the
-/// fastest on their mesh. Kokkos is up. Collective; rank 0 says what it found unless the options are quiet.
+/// The options, where --cp is auto with the strategy whose estimated step is the shortest on the measured machine.
+/// Kokkos is initialised. Collective; rank 0 prints the choice, unless the options are quiet.
 [[nodiscard]] Options with_planned_context(Options options);
 
 } // namespace train_lm

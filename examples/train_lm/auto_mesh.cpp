@@ -1,6 +1,6 @@
 #include "auto_mesh.hpp"
 
-#include "run.hpp"
+#include "configuration.hpp"
 
 #include <pentad/planner/search.hpp>
 #include <pentad/report/format.hpp>
@@ -31,9 +31,7 @@ std::string planned_mesh(Options const& options) {
                                           .links = {{.devices = ranks, .latency_s = 1e-6, .bandwidth = 1e10}}},
                              .seq = options.seq,
                              .global_batch = options.batch,
-                             .element = options.dtype == "f64"   ? planner::Element::f64
-                                        : options.dtype == "f32" ? planner::Element::f32
-                                                                 : planner::Element::bf16,
+                             .element = element_of(options),
                              .schedules = {options.schedule},
                              .most_micro_batch = options.batch};
     request.micro_batches = options.micro_batches;

@@ -1,7 +1,5 @@
 #include "axis_order.hpp"
 
-#include "configuration.hpp"
-
 #include <pentad/planner/orders_on_nodes.hpp>
 #include <pentad/report/nodes_text.hpp>
 #include <pentad/report/plan_text.hpp>
@@ -30,9 +28,9 @@ std::vector<MeshAxis> ordered_axes(Options const& options, pentad::pipeline::Sch
     namespace report = pentad::report;
     bool const chooses = options.order == "auto",
                says = communicators.world().rank() == 0 && !options.quiet && options.steps > 0;
+    if (options.quiet && !chooses) return options.mesh;
     auto const given = configuration_of(options);
     auto const& nodes = communicators.world().nodes();
-    if (options.quiet && !chooses) return options.mesh;
     if (nodes.count() == 1) {
         if (says && communicators.world().size() > 1)
             std::printf("mesh %s on one node: nothing crosses a network\n", report::mesh_text(given).c_str());

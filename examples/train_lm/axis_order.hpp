@@ -1,7 +1,7 @@
 // How the mesh of a run lies on nodes, and the order of its axes.
 #pragma once
 
-#include "run.hpp"
+#include "configuration.hpp"
 #include "training.hpp"
 
 #include <pentad/comm/communicator.hpp>

@@ -1,14 +1,111 @@
 #include "configuration.hpp"
 
-#include "run.hpp"
-
 #include <pentad/train/planned.hpp>
+#include <pentad/train/stages.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace train_lm {
+
+namespace {
+
+constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+} // namespace
+
+pentad::model::Model make_model(Options const& o) {
+    if (o.described) return *o.described;
+    return pentad::model::decoder({.layers = size(o.layers),
+                                   .hidden = size(o.hidden),
+                                   .heads = size(o.heads),
+                                   .kv_heads = size(o.kv_heads),
+                                   .ffn = size(o.ffn),
+                                   .vocab = size(o.vocab),
+                                   .experts = size(o.experts),
+                                   .top_k = size(o.top_k),
+                                   .moe_every = size(o.moe_every),
+                                   .ties_embeddings = o.tie_embeddings});
+}
+
+pentad::model::Optimizer make_optimizer(Options const& o) {
+    namespace model = pentad::model;
+    model::AdamW const adamw{.beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay};
+    if (o.optimizer == "sgd")
+        return model::Sgd{.momentum = o.momentum < 0 ? model::Sgd().momentum : o.momentum,
+                          .nesterov = o.nesterov == "on",
+                          .weight_decay = o.weight_decay};
+    if (o.optimizer == "lion") return model::Lion{.beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay};
+    if (o.optimizer == "muon")
+        return model::Muon{.momentum = o.momentum < 0 ? model::Muon().momentum : o.momentum,
+                           .nesterov = o.nesterov != "off",
+                           .weight_decay = o.weight_decay,
+                           .rate =
+                               o.muon_rate == "original" ? model::MuonRate::original : model::MuonRate::match_rms_adamw,
+                           .others = adamw};
+    return adamw;
+}
+
+pentad::train::RunSettings make_settings(Options const& o) {
+    pentad::train::RunSettings s;
+    s.model = make_model(o);
+    s.batch = size(o.batch);
+    s.micro_batches = size(o.micro_batches);
+    s.seq = size(o.seq);
+    s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
+    s.context_strategy = o.context_strategy();
+    s.balances_stages = o.stages == "balanced";
+    if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
+    s.recompute = recomputation_of(o);
+    s.sharding = {.stage = static_cast<int>(o.zero),
+                  .ranks = static_cast<int>(o.zero_ranks),
+                  .keeps_parameters = o.zero_keep,
+                  .accumulates_gradients = o.zero_accumulate,
+                  .releases_gradients = o.gradient_release};
+    s.bucket_elements = size(o.bucket_elements);
+    if (o.ignore_token) s.ignored = static_cast<std::int32_t>(*o.ignore_token);
+    s.steps = o.steps;
+    s.learning_rate = o.lr;
+    if (o.min_lr >= 0) s.min_learning_rate = o.min_lr;
+    s.warmup = o.warmup;
+    s.optimizer = make_optimizer(o);
+    s.precision = precision_of(o);
+    s.offload = offload_of(o);
+    s.clip = o.clip;
+    s.max_bad_steps = o.max_bad_steps;
+    s.local = {.steps = static_cast<int>(o.local_steps),
+               .ranks = static_cast<int>(o.local_ranks),
+               .outer_learning_rate = o.outer_lr,
+               .outer_momentum = o.outer_momentum};
+    s.balance_coefficient = o.aux_coef;
+    s.z_coefficient = o.z_coef;
+    s.seed = static_cast<std::uint64_t>(o.seed);
+    return s;
+}
+
+Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule) {
+    auto const extent = [&](char const* axis) { return static_cast<int>(options.extent(axis)); };
+    Mesh const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
+    std::array<std::string_view, 5> order;
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = options.mesh[i].name;
+    // Where tp exceeds the kv heads, each is held by tp / kv_heads ranks.
+    auto const split = mesh.ordered(order).split<pentad::tp>(
+        static_cast<int>(std::max<std::int64_t>(1, options.extent("tp") / options.kv_heads)));
+    // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
+    auto const neighbours =
+        options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);
+    return pentad::train::for_schedule(
+        split.split<pentad::dp>(static_cast<int>(neighbours)).split<pentad::cp>(static_cast<int>(options.inner_cp())),
+        schedule);
+}
+
+pentad::planner::Element element_of(Options const& options) {
+    using pentad::planner::Element;
+    return options.dtype == "f64" ? Element::f64 : options.dtype == "f32" ? Element::f32 : Element::bf16;
+}
 
 pentad::planner::Configuration configuration_of(Options const& options) {
     namespace planner = pentad::planner;
@@ -19,9 +116,7 @@ pentad::planner::Configuration configuration_of(Options const& options) {
         c.order[i] = *std::find(planner::axis_order.begin(), planner::axis_order.end(), options.mesh[i].name);
     c.inner_cp = options.inner_cp();
     c.sequence_parallel = options.sequence_parallel;
-    c.element = options.dtype == "f64"   ? planner::Element::f64
-                : options.dtype == "f32" ? planner::Element::f32
-                                         : planner::Element::bf16;
+    c.element = element_of(options);
     if (options.schedule_file.empty()) c.schedule = options.schedule;
     c.chunks = options.chunks;
     return pentad::train::planned_configuration(make_settings(options), c);

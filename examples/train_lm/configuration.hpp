@@ -1,12 +1,26 @@
-// A run as the planner has it.
+// What a run is made of, from checked options; and the run as the planner has it.
 #pragma once
 
 #include "options.hpp"
 
+#include <pentad/mesh/mesh.hpp>
+#include <pentad/model/model.hpp>
+#include <pentad/model/optimizer.hpp>
+#include <pentad/pipeline/schedule.hpp>
 #include <pentad/planner/configuration.hpp>
+#include <pentad/train/run_settings.hpp>
 
 namespace train_lm {
 
+using Mesh = pentad::Mesh<pentad::Axis<pentad::dp>, pentad::Axis<pentad::pp>, pentad::Axis<pentad::ep>,
+                          pentad::Axis<pentad::cp>, pentad::Axis<pentad::tp>>;
+
+[[nodiscard]] pentad::model::Model make_model(Options const& options);
+[[nodiscard]] pentad::model::Optimizer make_optimizer(Options const& options);
+/// The mesh of the options, as the schedule needs it.
+[[nodiscard]] Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule);
+[[nodiscard]] pentad::train::RunSettings make_settings(Options const& options);
+[[nodiscard]] pentad::planner::Element element_of(Options const& options);
 [[nodiscard]] pentad::planner::Configuration configuration_of(Options const& options);
 
 } // namespace train_lm

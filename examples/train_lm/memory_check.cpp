@@ -1,6 +1,5 @@
 #include "memory_check.hpp"
 
-#include "configuration.hpp"
 #include "flags.hpp"
 
 #include <pentad/comm/error.hpp>

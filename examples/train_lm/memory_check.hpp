@@ -1,8 +1,8 @@
 // Whether a run fits into the memory of its hosts, asked before the first allocation.
 #pragma once
 
+#include "configuration.hpp"
 #include "options.hpp"
-#include "run.hpp"
 
 #include <pentad/model/recomputation.hpp>
 #include <pentad/pipeline/schedule.hpp>

@@ -44,26 +44,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using pentad::comm::check;
 
-} // namespace
-
-Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule) {
-    auto const extent = [&](char const* axis) { return static_cast<int>(options.extent(axis)); };
-    Mesh const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
-    std::array<std::string_view, 5> order;
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = options.mesh[i].name;
-    // Where tp exceeds the kv heads, each is held by tp / kv_heads ranks.
-    auto const split = mesh.ordered(order).split<pentad::tp>(
-        static_cast<int>(std::max<std::int64_t>(1, options.extent("tp") / options.kv_heads)));
-    // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
-    auto const neighbours =
-        options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);
-    return pentad::train::for_schedule(
-        split.split<pentad::dp>(static_cast<int>(neighbours)).split<pentad::cp>(static_cast<int>(options.inner_cp())),
-        schedule);
-}
-
-namespace {
-
 /// What is said of the next rank of this machine, should it be lost.
 void describe_neighbour(Options const& options, pentad::pipeline::Schedule const& schedule, Mesh const& mesh,
                         pentad::program::Ranks& ranks) {
@@ -89,85 +69,10 @@ void describe_neighbour(Options const& options, pentad::pipeline::Schedule const
                                             "checkpoint");
 }
 
-constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-} // namespace
-
-pentad::model::Model make_model(Options const& o) {
-    if (o.described) return *o.described;
-    return pentad::model::decoder({.layers = size(o.layers),
-                                   .hidden = size(o.hidden),
-                                   .heads = size(o.heads),
-                                   .kv_heads = size(o.kv_heads),
-                                   .ffn = size(o.ffn),
-                                   .vocab = size(o.vocab),
-                                   .experts = size(o.experts),
-                                   .top_k = size(o.top_k),
-                                   .moe_every = size(o.moe_every),
-                                   .ties_embeddings = o.tie_embeddings});
-}
-
-pentad::model::Optimizer make_optimizer(Options const& o) {
-    namespace model = pentad::model;
-    model::AdamW const adamw{.beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay};
-    if (o.optimizer == "sgd")
-        return model::Sgd{.momentum = o.momentum < 0 ? model::Sgd().momentum : o.momentum,
-                          .nesterov = o.nesterov == "on",
-                          .weight_decay = o.weight_decay};
-    if (o.optimizer == "lion") return model::Lion{.beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay};
-    if (o.optimizer == "muon")
-        return model::Muon{.momentum = o.momentum < 0 ? model::Muon().momentum : o.momentum,
-                           .nesterov = o.nesterov != "off",
-                           .weight_decay = o.weight_decay,
-                           .rate =
-                               o.muon_rate == "original" ? model::MuonRate::original : model::MuonRate::match_rms_adamw,
-                           .others = adamw};
-    return adamw;
-}
-
-pentad::train::RunSettings make_settings(Options const& o) {
-    pentad::train::RunSettings s;
-    s.model = make_model(o);
-    s.batch = size(o.batch);
-    s.micro_batches = size(o.micro_batches);
-    s.seq = size(o.seq);
-    s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
-    s.context_strategy = o.context_strategy();
-    s.balances_stages = o.stages == "balanced";
-    if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
-    s.recompute = recomputation_of(o);
-    s.sharding = {.stage = static_cast<int>(o.zero),
-                  .ranks = static_cast<int>(o.zero_ranks),
-                  .keeps_parameters = o.zero_keep,
-                  .accumulates_gradients = o.zero_accumulate,
-                  .releases_gradients = o.gradient_release};
-    s.bucket_elements = size(o.bucket_elements);
-    if (o.ignore_token) s.ignored = static_cast<std::int32_t>(*o.ignore_token);
-    s.steps = o.steps;
-    s.learning_rate = o.lr;
-    if (o.min_lr >= 0) s.min_learning_rate = o.min_lr;
-    s.warmup = o.warmup;
-    s.optimizer = make_optimizer(o);
-    s.precision = precision_of(o);
-    s.offload = offload_of(o);
-    s.clip = o.clip;
-    s.max_bad_steps = o.max_bad_steps;
-    s.local = {.steps = static_cast<int>(o.local_steps),
-               .ranks = static_cast<int>(o.local_ranks),
-               .outer_learning_rate = o.outer_lr,
-               .outer_momentum = o.outer_momentum};
-    s.balance_coefficient = o.aux_coef;
-    s.z_coefficient = o.z_coef;
-    s.seed = static_cast<std::uint64_t>(o.seed);
-    return s;
-}
-
-namespace {
-
 /// Of the config.json beside weights, and of checkpoints.
 std::string config_text(Options const& options, pentad::train::RunSettings const& settings) {
-    return pentad::io::family_config(settings.model, size(options.seq), options.dtype == "f64" ? "float64" : "float32",
-                                     options.aux_coef)
+    return pentad::io::family_config(settings.model, static_cast<std::size_t>(options.seq),
+                                     options.dtype == "f64" ? "float64" : "float32", options.aux_coef)
                .dump(2) +
            "\n";
 }
@@ -185,7 +90,7 @@ pentad::train::RunSettings for_dry_run(pentad::train::RunSettings settings,
     if (settings.local.is_on()) settings.local.steps = std::numeric_limits<int>::max();
     settings.steps = std::numeric_limits<int>::max();
     if (!std::exchange(settings.balances_stages, false)) return settings;
-    auto const stages = size(schedule.stages()), layers = settings.model.blocks.size();
+    auto const stages = static_cast<std::size_t>(schedule.stages()), layers = settings.model.blocks.size();
     for (std::size_t stage = 0; stage < stages; ++stage)
         settings.stage_layers.push_back(layers * (stage + 1) / stages - layers * stage / stages);
     return settings;

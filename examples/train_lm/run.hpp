@@ -1,25 +1,11 @@
-// A run of train_lm from checked options: the mesh, the trainer, the log, the summary.
+// A run of train_lm from checked options: the trainer, the log, the summary.
 #pragma once
 
 #include "options.hpp"
 
-#include <pentad/mesh/mesh.hpp>
-#include <pentad/model/model.hpp>
-#include <pentad/model/optimizer.hpp>
-#include <pentad/pipeline/schedule.hpp>
 #include <pentad/program/ranks.hpp>
-#include <pentad/train/run_settings.hpp>
 
 namespace train_lm {
-
-using Mesh = pentad::Mesh<pentad::Axis<pentad::dp>, pentad::Axis<pentad::pp>, pentad::Axis<pentad::ep>,
-                          pentad::Axis<pentad::cp>, pentad::Axis<pentad::tp>>;
-
-[[nodiscard]] pentad::model::Model make_model(Options const& options);
-[[nodiscard]] pentad::model::Optimizer make_optimizer(Options const& options);
-/// The mesh of the options, as the schedule needs it.
-[[nodiscard]] Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule);
-[[nodiscard]] pentad::train::RunSettings make_settings(Options const& options);
 
 /// False when the outside world failed (a full disk): rank 0 has said so, and all ranks end together.
 bool run(Options const& options, pentad::program::Ranks& ranks);

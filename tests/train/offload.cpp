@@ -312,15 +312,24 @@ TEST_CASE("a run whose activations are in files has the same bits") {
     check_same_bits_with_activations({.pp = 2, .tp = n / 2}, run, "dualpipe");
 }
 
+namespace {
+
+/// A run of blocks whose activations are large beside what else there is.
+train::RunSettings of_layers(std::size_t layers, bool offloads, test::Scratch const& folder) {
+    auto run = settings({}, model::AdamW{});
+    change(run, [&](auto& sizes) { sizes.layers = layers, sizes.hidden = 64, sizes.ffn = 128; });
+    run.offload = {.activations = offloads, .folder = folder.path().string()};
+    return run;
+}
+
+} // namespace
+
 TEST_CASE("what activations take in memory does not grow with the number of blocks when they are in files") {
     OnMesh const mesh({.dp = world_size()});
     test::Scratch const folder;
     auto& counter = observe::counters()[observe::Memory::activations];
     auto const peak = [&](std::size_t layers, bool offloads) {
-        auto run = settings({}, model::AdamW{});
-        change(run, [&](auto& sizes) { sizes.layers = layers, sizes.hidden = 64, sizes.ffn = 128; });
-        run.offload = {.activations = offloads, .folder = folder.path().string()};
-        Training<InvariantStream<f32>> training(mesh, run);
+        Training<InvariantStream<f32>> training(mesh, of_layers(layers, offloads, folder));
         (void)steps(training, 1, 2);
         counter.peak = counter.bytes;
         auto const slabs = counter.allocations;
@@ -337,10 +346,7 @@ TEST_CASE("an evaluation holds the activations of one block, wherever those of t
     test::Scratch const folder;
     auto& counter = observe::counters()[observe::Memory::activations];
     auto const peak = [&](std::size_t layers, bool offloads) {
-        auto run = settings({}, model::AdamW{});
-        change(run, [&](auto& sizes) { sizes.layers = layers, sizes.hidden = 64, sizes.ffn = 128; });
-        run.offload = {.activations = offloads, .folder = folder.path().string()};
-        Training<InvariantStream<f32>> training(mesh, run);
+        Training<InvariantStream<f32>> training(mesh, of_layers(layers, offloads, folder));
         auto const before = counter.peak = counter.bytes;
         (void)training.trainer.evaluate(1);
         return counter.peak - before;

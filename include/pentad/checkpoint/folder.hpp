@@ -1,7 +1,7 @@
 // The folder in which a run keeps its checkpoints: one folder for each, "step-00000040", which is there when it is
-// complete. What has another name is not finished, or being removed: ".step-00000040.partial". The files of a
-// checkpoint that is no longer kept are overwritten by the next one: disks do that several times as fast as they write
-// new files (PostgreSQL does the same with its WAL segments).
+// complete. Folders with other names are unfinished, or being removed: ".step-00000040.partial". The next checkpoint
+// overwrites the files of one that is no longer kept, which is several times as fast as writing new files (PostgreSQL
+// does the same with its WAL segments).
 #pragma once
 
 #include <pentad/checkpoint/manifest.hpp>
@@ -40,6 +40,20 @@ inline std::filesystem::path partial_folder(std::filesystem::path const& folder,
     return folder / ("." + folder_name(step) + ".partial");
 }
 
+namespace detail {
+
+/// What is in a folder. @throws io::FileError where it cannot be read
+inline std::vector<std::filesystem::path> entries(std::filesystem::path const& folder) {
+    std::vector<std::filesystem::path> paths;
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+        paths.push_back(at->path());
+    if (error) throw io::FileError("read", folder, error.value());
+    return paths;
+}
+
+} // namespace detail
+
 struct Listed {
     std::int64_t step;
     std::filesystem::path path;
@@ -47,15 +61,13 @@ struct Listed {
 /// The complete checkpoints of a folder, the newest last. @throws io::FileError where the folder cannot be read
 inline std::vector<Listed> list(std::filesystem::path const& folder) {
     std::vector<Listed> found;
-    std::error_code error;
-    for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-        std::string const name = at->path().filename().string();
+    for (auto const& path : detail::entries(folder)) {
+        std::string const name = path.filename().string();
         std::int64_t step = -1;
         if (!name.starts_with("step-")) continue;
         auto const [rest, failed] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-        if (failed == std::errc() && step >= 0 && folder_name(step) == name) found.push_back({step, at->path()});
+        if (failed == std::errc() && step >= 0 && folder_name(step) == name) found.push_back({step, path});
     }
-    if (error) throw io::FileError("read", folder, error.value());
     std::sort(found.begin(), found.end(), [](Listed const& a, Listed const& b) { return a.step < b.step; });
     return found;
 }
@@ -82,12 +94,8 @@ inline void remove(std::filesystem::path const& path) {
 inline void remove_others(std::filesystem::path const& partial, Manifest const& manifest) {
     std::set<std::string> known{std::string(manifest_file)};
     for (auto const& file : manifest.files) known.insert(file.name);
-    std::vector<std::filesystem::path> others;
-    std::error_code error;
-    for (std::filesystem::directory_iterator at(partial, error), end; !error && at != end; at.increment(error))
-        if (!known.contains(at->path().filename().string())) others.push_back(at->path());
-    if (error) throw io::FileError("read", partial, error.value());
-    for (auto const& path : others) detail::remove(path);
+    for (auto const& path : entries(partial))
+        if (!known.contains(path.filename().string())) detail::remove(path);
 }
 
 } // namespace detail
@@ -131,16 +139,11 @@ inline void remove_spare(std::filesystem::path const& folder) {
 }
 /// Removes what runs that were killed have left unfinished, or makes it the spare folder. @throws io::FileError
 inline void remove_left_behind(std::filesystem::path const& folder) {
-    std::vector<std::filesystem::path> paths;
-    std::error_code error;
-    for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-        std::string const name = at->path().filename().string();
-        if (name.starts_with(".step-") && (name.ends_with(".partial") || name.ends_with(".removed")))
-            paths.push_back(at->path());
-    }
-    if (error) throw io::FileError("read", folder, error.value());
-    for (auto const& path : paths) {
-        bool const is_folder = std::filesystem::is_directory(path, error);
+    for (auto const& path : detail::entries(folder)) {
+        std::string const name = path.filename().string();
+        if (!name.starts_with(".step-") || !(name.ends_with(".partial") || name.ends_with(".removed"))) continue;
+        std::error_code ignored;
+        bool const is_folder = std::filesystem::is_directory(path, ignored);
         if (!is_folder || ::rename(path.c_str(), (folder / spare_folder).c_str()) != 0) detail::remove(path);
     }
 }

@@ -33,7 +33,6 @@ inline std::string rank_file(int rank) {
 /// Writes pieces to a file and waits until they are on the disk. A file that is there is overwritten in place.
 /// @throws io::FileError
 inline StoredFile write_pieces(std::filesystem::path const& path, std::span<WrittenPiece const> pieces) {
-    constexpr std::uint64_t flushed_at_once = std::uint64_t{16} << 20;
     std::vector<io::TensorEntry> entries;
     for (auto const& piece : pieces)
         entries.push_back(
@@ -43,7 +42,7 @@ inline StoredFile write_pieces(std::filesystem::path const& path, std::span<Writ
         .name = path.filename().string(), .bytes = header.size(), .header = checksum(header), .pieces = {}};
     auto file = io::File::open_to_overwrite(path);
     file.write(header);
-    std::uint64_t flushed = 0;
+    io::detail::Flushes flushes;
     for (auto const& piece : pieces) {
         auto& stored = stored_file.pieces.emplace_back(piece.stored);
         std::uint64_t const bytes = stored.bytes();
@@ -52,9 +51,7 @@ inline StoredFile write_pieces(std::filesystem::path const& path, std::span<Writ
             stored.blocks.push_back(checksum(block.data(), block.size()));
             file.write(block.data(), block.size());
             stored_file.bytes += block.size();
-            if (stored_file.bytes - flushed < flushed_at_once) continue;
-            file.start_flush();
-            flushed = stored_file.bytes;
+            flushes.after(block.size(), file);
         }
     }
     file.cut(stored_file.bytes);

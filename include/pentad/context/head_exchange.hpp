@@ -16,8 +16,8 @@
 
 namespace pentad::context {
 
-/// All travels in elements. Where there are fewer kv heads than ranks of HeadAxis, or they do not divide by them, they
-/// are repeated before they are sent; the gradients of the copies travel in accumulators and are then summed up.
+/// Everything is sent in the element type. Kv heads that the ranks of HeadAxis do not divide are repeated before they
+/// are sent; the gradients of the copies are sent in the accumulator type, and then summed.
 /// @tparam Inside the strategy over RingAxis @tparam HeadAxis, RingAxis the factors of cp
 template <class Inside, class HeadAxis, class RingAxis>
 struct HeadExchange {

@@ -95,6 +95,21 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view type, std::spa
     return bytes;
 }
 
+/// Lets the disk begin with what was written whenever that is 16 MiB.
+class Flushes {
+  public:
+    template <class AnyFile>
+    void after(std::uint64_t bytes, AnyFile& file) {
+        waiting_ += bytes;
+        if (waiting_ < std::uint64_t{16} << 20) return;
+        file.start_flush();
+        waiting_ = 0;
+    }
+
+  private:
+    std::uint64_t waiting_ = 0;
+};
+
 /// Throws std::invalid_argument where a file cannot hold these tensors.
 inline void check_writable(std::span<TensorEntry const> tensors) {
     std::set<std::string_view> names;
@@ -166,9 +181,7 @@ class SafetensorsWriter {
         if (bytes.size() > left()) throw std::logic_error("more data than tensors for " + file_.path().string());
         file_.write(bytes.data(), bytes.size());
         written_ += bytes.size();
-        if (written_ - flushed_ < flushed_at_once) return;
-        file_.start_flush();
-        flushed_ = written_;
+        flushes_.after(bytes.size(), file_);
     }
 
     /// The file, in which every tensor is complete: for commit(), or for publish() together with others.
@@ -187,12 +200,11 @@ class SafetensorsWriter {
     /// Bytes that the tensor whose turn it is still takes.
     [[nodiscard]] std::uint64_t left() const { return next_ < ends_.size() ? ends_[next_] - written_ : 0; }
 
-    static constexpr std::uint64_t flushed_at_once = std::uint64_t{16} << 20;
-
     AtomicFile file_;
     std::vector<TensorEntry> tensors_;
     std::vector<std::uint64_t> ends_;
-    std::uint64_t written_ = 0, flushed_ = 0;
+    std::uint64_t written_ = 0;
+    detail::Flushes flushes_;
     std::size_t next_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// What the strategies that move blocks of keys and values have in common: slices of the sequences, what is saved, the
-// order of the computation.
+// The common part of the strategies that move blocks of keys and values: slices of the sequences, saved state, order of
+// computation.
 #pragma once
 
 #include <pentad/context/detail/blocks.hpp>
@@ -20,7 +20,8 @@ struct Slice {
 
 /// `Mover` brings keys to the queries of all ranks: attend(forward, keys, ahead) calls forward.add with each block of
 /// them, add_gradients(backward, keys, gradients, ahead) calls backward.add, and adds to the gradients of this rank's
-/// keys, or makes them where they are empty. The queries are `ahead` positions further than where they lie.
+/// keys, which it allocates if they are empty. The slice of the queries begins `ahead` positions after that of the
+/// keys.
 template <class Query, class Key, class Exec, class Mover>
 class BlockStrategy {
   public:
@@ -32,7 +33,7 @@ class BlockStrategy {
     BlockStrategy(BlockPositions const& positions, Mover mover) : positions_(positions), mover_(std::move(mover)) {}
 
     /// The attention of these queries.
-    /// @param slices of the sequences, where they are cut; this one is number `index`
+    /// @param slices of the sequences, null where the schedule cuts none; `index` is the current one
     Tensor<Query, Exec> forward(Tensor<Query, Exec> query, Tensor<Key, Exec> key, Tensor<Key, Exec> value, Saved& saved,
                                 Slices* slices = nullptr, std::size_t index = 0) const {
         saved.query = std::move(query);

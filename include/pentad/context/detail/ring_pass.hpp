@@ -73,8 +73,8 @@ class RingPass {
                        std::size_t ahead) const {
         auto const& context = mine.key.context();
         auto const pieces = cut(mine.key);
-        // The gradients of this rank's own keys stay here; those of others come from the rank before, which had
-        // those keys first, and go on to the next, at last home. A part of its own is kept for then.
+        // Gradients of this rank's own keys stay here; those of others' keys come from the previous rank and go on to
+        // the next, until they reach their owner. Half of the own block is computed while the last ones arrive.
         std::size_t const length = mine.key.local()[1], later = n_ > 1 ? length / 2 : 0;
         auto const add_own = [&](KeyRange const& range) {
             attention.add(first_ + rank_, mine.key.view(), mine.value.view(), own.key.view(), own.value.view(), range,
