@@ -117,7 +117,7 @@ struct Attention {
 
     Exec exec;
     i64 batch, seq, heads, kv_heads, head_dim;
-    kernels::CausalOffset mask;
+    kernels::AttentionMask mask;
     double scale;
     Kokkos::View<T****, Kokkos::LayoutRight, Exec> qkv, o, d_o;
     Kokkos::View<Acc****, Kokkos::LayoutRight, Exec> d_qkv;

@@ -10,7 +10,7 @@
 #include <vector>
 
 using namespace pentad;
-using kernels::CausalOffset;
+using kernels::AttentionMask;
 
 namespace {
 
@@ -19,7 +19,48 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 struct Shape {
     i64 batch, seq_q, seq_k, heads, kv_heads, head_dim;
-    CausalOffset mask = {};
+    AttentionMask mask = {};
+    std::vector<std::vector<i64>> documents = {}; ///< of each sequence, the positions at which they begin, after 0
+
+    /// By the definition.
+    bool sees(i64 batch_entry, i64 i, i64 j) const {
+        i64 const query = mask.query_start + i, key = mask.key_start + j;
+        auto const document = [&](i64 position) {
+            if (documents.empty()) return std::ptrdiff_t(0);
+            auto const& begins = documents[batch_entry];
+            return std::upper_bound(begins.begin(), begins.end(), position) - begins.begin();
+        };
+        if (mask.causal && key > query) return false;
+        if (mask.window > 0 && std::abs(query - key) >= mask.window) return false;
+        return document(query) == document(key);
+    }
+};
+
+/// Where the document of each position of [batch, seq] begins and ends, for a shape's mask.
+class Bounds {
+  public:
+    Bounds(Shape& s, i64 seq) : begins_("begins", s.batch, seq), ends_("ends", s.batch, seq) {
+        if (s.documents.empty()) return;
+        auto const begins = Kokkos::create_mirror_view(begins_), ends = Kokkos::create_mirror_view(ends_);
+        for (i64 b = 0; b < s.batch; ++b) {
+            auto bounds = s.documents[b];
+            bounds.insert(bounds.begin(), 0);
+            bounds.push_back(seq);
+            for (std::size_t d = 0; d + 1 < bounds.size(); ++d)
+                for (i64 at = bounds[d]; at < std::min(bounds[d + 1], seq); ++at) {
+                    begins(b, at) = static_cast<i32>(bounds[d]);
+                    ends(b, at) = static_cast<i32>(bounds[d + 1]);
+                }
+        }
+        Kokkos::deep_copy(begins_, begins);
+        Kokkos::deep_copy(ends_, ends);
+        s.mask.document_begins = begins_.data() + s.mask.query_start;
+        s.mask.document_ends = ends_.data() + s.mask.query_start;
+        s.mask.sequence_stride = seq;
+    }
+
+  private:
+    Kokkos::View<i32**, Kokkos::LayoutRight, Exec> begins_, ends_;
 };
 
 /// A tensor [batch, seq, heads, head_dim] that is a slice of a wider one, of which the rest is NaN.
@@ -98,8 +139,7 @@ Reference reference(Shape const& s, double scale, Slice<T> const& q, Slice<T> co
                 for (i64 j = 0; j < s.seq_k; ++j) {
                     double dot = 0;
                     for (i64 d = 0; d < s.head_dim; ++d) dot += q(b, i, h, d) * k(b, j, g, d);
-                    bool const sees = !s.mask.causal || s.mask.key_start + j <= s.mask.query_start + i;
-                    p[j] = sees ? scale * dot : -infinity;
+                    p[j] = s.sees(b, i, j) ? scale * dot : -infinity;
                     largest = std::max(largest, p[j]);
                 }
                 if (largest == -infinity) continue;
@@ -178,7 +218,8 @@ struct Attention {
         } else {
             using namespace kernels::detail;
             auto const problem = attention_problem(q.view(), k.view(), v.view(), scale, s.mask);
-            attention_forward_device(exec, problem, WriteResult<T>{heads_of("o", o.view()), lse.data()});
+            attention_forward_device(exec, problem,
+                                     WriteResult<T>{heads_of("o", o.view()), query_rows("lse", lse, problem.sizes)});
         }
         exec.fence();
         o.fetch();
@@ -186,7 +227,7 @@ struct Attention {
 
     /// Keys in blocks of the given bounds, in that order.
     void forward_blocks(std::vector<std::pair<i64, i64>> const& blocks, Path path = Path::automatic) {
-        kernels::AttentionState<Acc, Exec> const state{max, sum, output};
+        kernels::AttentionState const state{max, sum, output};
         Kokkos::deep_copy(output, Acc(7)); // must not matter
         kernels::attention_start(exec, state);
         for (auto const& [begin, end] : blocks) {
@@ -219,8 +260,8 @@ struct Attention {
                 using namespace kernels::detail;
                 auto const problem = attention_problem(q.view(), k.keys(begin, end), v.keys(begin, end), scale, mask);
                 AttentionGradient<T> const gradient{constant<T>(heads_of("d_o", d_o.view())),
-                                                    lse.data(),
-                                                    delta.data(),
+                                                    constant<Acc>(query_rows("lse", lse, problem.sizes)),
+                                                    constant<Acc>(query_rows("delta", delta, problem.sizes)),
                                                     heads_of("dq", dq.view()),
                                                     heads_of("dk", dk.keys(begin, end)),
                                                     heads_of("dv", dv.keys(begin, end))};
@@ -264,6 +305,8 @@ void check(Shape const& s, std::vector<std::pair<i64, i64>> blocks = {}, Path pa
     CAPTURE(s.mask.causal);
     CAPTURE(s.mask.query_start);
     CAPTURE(s.mask.key_start);
+    CAPTURE(s.mask.window);
+    CAPTURE(s.documents.size());
     CAPTURE(blocks.size());
     Attention<T> a(s);
     auto expected = reference(s, a.scale, a.q, a.k, a.v, a.d_o);
@@ -319,6 +362,29 @@ void check_blocks(Path path) {
     }
 }
 
+template <class T>
+void check_masks(Path path) {
+    // None, one long and many short documents, some of one token; the second sequence has others.
+    std::vector<std::vector<i64>> const some{{65, 72, 73, 74, 140}, {1, 64, 129, 130}};
+    std::vector<i64> every;
+    for (i64 at = 3; at < 200; at += 3) every.push_back(at);
+    for (bool causal : {true, false})
+        for (auto const& documents : {std::vector<std::vector<i64>>{}, some, {{}, every}})
+            for (i64 window : {0, 1, 70}) {
+                if (documents.empty() && window == 0) continue;
+                Shape whole{2, 170, 170, 2, 1, 8, {.causal = causal, .window = window}, documents};
+                Bounds const bounds(whole, 170);
+                check<T>(whole, {}, path);
+                if (window != 1) check<T>(whole, {{100, 120}, {0, 100}, {120, 170}}, path);
+                // Some queries of a longer sequence, and keys before, around and after them.
+                for (i64 key_start : {0, 90, 151}) {
+                    Shape part{2, 70, 40, 2, 1, 8, {causal, 80, key_start, window}, documents};
+                    Bounds const of_longer(part, 200);
+                    check<T>(part, {}, path);
+                }
+            }
+}
+
 } // namespace
 
 TEST_CASE_TEMPLATE("attention is the softmax of the scores, and its gradient", T, f64, f32, bf16) {
@@ -329,6 +395,10 @@ TEST_CASE_TEMPLATE("attention sees what causal offsets let it see", T, f64, f32,
     check_offsets<T>(Path::automatic);
 }
 
+TEST_CASE_TEMPLATE("attention sees what documents and windows let it see", T, f64, f32, bf16) {
+    check_masks<T>(Path::automatic);
+}
+
 TEST_CASE_TEMPLATE("attention over blocks of keys, in any order, is attention over all of them", T, f64, f32, bf16) {
     check_blocks<T>(Path::automatic);
 }
@@ -336,6 +406,7 @@ TEST_CASE_TEMPLATE("attention over blocks of keys, in any order, is attention ov
 TEST_CASE_TEMPLATE("the device kernels compute the same", T, f64, f32, bf16) {
     check_shapes<T>(Path::device);
     check_offsets<T>(Path::device);
+    check_masks<T>(Path::device);
     check_blocks<T>(Path::device);
 }
 
@@ -344,6 +415,7 @@ TEST_CASE_TEMPLATE("the host's two divisions of the backward pass among threads 
     for (auto path : {Path::by_head, Path::by_tile}) {
         check_shapes<T>(path);
         check_offsets<T>(path);
+        check_masks<T>(path);
         check_blocks<T>(path);
     }
 }

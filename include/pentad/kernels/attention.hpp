@@ -27,18 +27,18 @@
 namespace pentad::kernels {
 
 // Shapes, throughout: q, o, d_o, dq are [batch, seq_q, heads, head_dim]; k, v, dk, dv are [batch, seq_k, kv_heads,
-// head_dim]; lse and delta are [batch, heads, seq_q]. The former may be any Views of rank 4 whose head_dim is
-// contiguous: slices of one fused [batch, seq, heads + 2 kv_heads, head_dim] buffer, say. Query head h uses kv head h /
-// (heads / kv_heads). lse, delta, the running state, dq, dk and dv are in accumulator_t<T> (f32 for bf16 and f32).
-// Nothing is allocated, nothing fenced; every sum has a fixed order.
+// head_dim]; lse and delta are [batch, heads, seq_q]. They may be any Views whose last dimension is contiguous: slices
+// of one fused [batch, seq, heads + 2 kv_heads, head_dim] buffer, say, or parts of a sequence. Query head h uses kv
+// head h / (heads / kv_heads). lse, delta, the running state, dq, dk and dv are in accumulator_t<T> (f32 for bf16 and
+// f32). Nothing is allocated, nothing fenced; every sum has a fixed order.
 
 /// The result over the blocks of keys seen so far: per query the largest score, the sum of exp(score - max), and
 /// sum exp(score - max) v.
-template <class Acc, class Exec>
+template <class Rows, class Output>
 struct AttentionState {
-    View<Acc, 3, Exec> max;    ///< [batch, heads, seq_q]
-    View<Acc, 3, Exec> sum;    ///< [batch, heads, seq_q]
-    View<Acc, 4, Exec> output; ///< [batch, seq_q, heads, head_dim]
+    Rows max;      ///< [batch, heads, seq_q]
+    Rows sum;      ///< [batch, heads, seq_q]
+    Output output; ///< [batch, seq_q, heads, head_dim]
 };
 
 namespace detail {
@@ -77,16 +77,22 @@ Heads<T const> constant(Heads<Acc> const& heads) {
 }
 
 template <class View>
-auto rows_pointer(char const* name, View const& view, AttentionSizes const& sizes) {
+auto query_rows(char const* name, View const& view, AttentionSizes const& sizes) {
     static_assert(View::rank() == 3, "attention takes lse, delta and the running max and sum as Views of rank 3");
     check_extents(name, view, {sizes.batch, sizes.heads, sizes.seq_q});
-    if (view.size() > 0 && !view.span_is_contiguous())
-        throw std::invalid_argument(std::string("attention: ") + name + extents_text(view) + " must be contiguous");
-    return view.data();
+    if (view.extent(2) > 1 && view.stride(2) != 1)
+        throw std::invalid_argument(std::string("attention: the queries of ") + name + extents_text(view) +
+                                    " have stride " + std::to_string(view.stride(2)) + "; they must be contiguous");
+    return QueryRows<typename View::value_type>{view.data(), static_cast<i64>(view.stride(0)),
+                                                static_cast<i64>(view.stride(1))};
+}
+template <class T, class Acc>
+QueryRows<T const> constant(QueryRows<Acc> const& rows) {
+    return {rows.data, rows.batch_stride, rows.head_stride};
 }
 
 template <class Q, class K, class V>
-auto attention_problem(Q const& q, K const& k, V const& v, double scale, CausalOffset const& mask) {
+auto attention_problem(Q const& q, K const& k, V const& v, double scale, AttentionMask const& mask) {
     using T = typename Q::non_const_value_type;
     static_assert(std::is_same_v<T, typename K::non_const_value_type> &&
                       std::is_same_v<T, typename V::non_const_value_type>,
@@ -104,10 +110,13 @@ auto attention_problem(Q const& q, K const& k, V const& v, double scale, CausalO
         mask};
 }
 
-template <class T, class Exec>
-MergeState<T> merge_state(AttentionState<accumulator_t<T>, Exec> const& state, AttentionSizes const& sizes) {
+template <class T, class Rows, class Output>
+MergeState<T> merge_state(AttentionState<Rows, Output> const& state, AttentionSizes const& sizes) {
+    static_assert(std::is_same_v<typename Rows::value_type, accumulator_t<T>> &&
+                      std::is_same_v<typename Output::value_type, accumulator_t<T>>,
+                  "the state of attention is in accumulator_t of the elements of q and o");
     check_extents("the state's output", state.output, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
-    return {rows_pointer("the state's max", state.max, sizes), rows_pointer("the state's sum", state.sum, sizes),
+    return {query_rows("the state's max", state.max, sizes), query_rows("the state's sum", state.sum, sizes),
             heads_of("the state's output", state.output)};
 }
 
@@ -118,20 +127,25 @@ AttentionSizes query_sizes(View const& view) {
             static_cast<i64>(view.extent(3))};
 }
 
-/// Pairs of a query and a key that it sees, of one head.
-inline double visible_pairs(CausalOffset const& mask, AttentionSizes const& sizes) {
+/// Pairs of a query and a key that it sees, of one head of a sequence of one document.
+inline double visible_pairs(AttentionMask const& mask, AttentionSizes const& sizes) {
     double const queries = static_cast<double>(sizes.seq_q), keys = static_cast<double>(sizes.seq_k);
-    if (!mask.causal) return queries * keys;
-    auto const up_to = [keys](double last) { // queries that see 1, 2, ... keys, as many as there are
-        double const rising = std::clamp(last, 0.0, keys);
-        return rising * (rising + 1) / 2 + std::max(last - keys, 0.0) * keys;
+    // Keys of the block no further than `distance` after each query, of all of them.
+    auto const up_to = [&](i64 distance) {
+        auto const sum = [keys](double last) { // of 1, 2, ..., last, none larger than keys
+            double const rising = std::clamp(last, 0.0, keys);
+            return rising * (rising + 1) / 2 + std::max(last - keys, 0.0) * keys;
+        };
+        double const first = static_cast<double>(mask.query_start + distance - mask.key_start + 1);
+        return sum(first + queries - 1) - sum(first - 1);
     };
-    double const first = static_cast<double>(mask.query_start - mask.key_start + 1);
-    return up_to(first + queries - 1) - up_to(first - 1);
+    double const before = mask.window > 0 ? up_to(-mask.window) : 0;
+    if (mask.causal) return up_to(0) - before;
+    return (mask.window > 0 ? up_to(mask.window - 1) : queries * keys) - before;
 }
 /// True in a dry run, which records attention of so many products a pair, over memory that holds these views.
 template <class... Views>
-bool dry_attention(char const* name, CausalOffset const& mask, AttentionSizes const& sizes, double products,
+bool dry_attention(char const* name, AttentionMask const& mask, AttentionSizes const& sizes, double products,
                    Views const&... views) {
     auto* const run = observe::dry_run();
     if (run == nullptr) return false;
@@ -158,7 +172,7 @@ void attention_forward_end(Exec const& exec, AttentionProblem<T> const& problem,
 /// o = softmax(scale q k^T, masked) v and lse = log sum exp of the scores, over one block of keys that is all there is.
 /// A query that sees no key gets o = 0 and lse = -infinity.
 template <class Exec, class Q, class K, class V, class O, class Lse>
-void attention_forward(Exec const& exec, Q const& q, K const& k, V const& v, double scale, CausalOffset const& mask,
+void attention_forward(Exec const& exec, Q const& q, K const& k, V const& v, double scale, AttentionMask const& mask,
                        O const& o, Lse const& lse) {
     auto const problem = detail::attention_problem(q, k, v, scale, mask);
     auto const& sizes = problem.sizes;
@@ -166,40 +180,38 @@ void attention_forward(Exec const& exec, Q const& q, K const& k, V const& v, dou
     detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
     if (detail::dry_attention("attention_forward", mask, sizes, 2, q, k, v, o, lse)) return;
     detail::attention_forward_end(
-        exec, problem, detail::WriteResult<T>{detail::heads_of("o", o), detail::rows_pointer("lse", lse, sizes)});
+        exec, problem, detail::WriteResult<T>{detail::heads_of("o", o), detail::query_rows("lse", lse, sizes)});
 }
 
 /// The state before any key: max = -infinity, sum = 0, output = 0.
-template <class Exec, class Acc>
-void attention_start(Exec const& exec, AttentionState<Acc, Exec> const& state) {
+template <class Exec, class Rows, class Output>
+void attention_start(Exec const& exec, AttentionState<Rows, Output> const& state) {
     auto const sizes = detail::query_sizes(state.output);
     if (dry("attention_start", state.max, state.sum, state.output)) return;
-    detail::start_queries(exec, sizes, detail::merge_state<Acc>(state, sizes));
+    detail::start_queries(exec, sizes, detail::merge_state<typename Output::value_type>(state, sizes));
 }
 
 /// Merges one block of keys into the state. Blocks may come in any order; a query that sees none of the block's keys
 /// keeps its state, and tiles that no query sees cost nothing.
-template <class Exec, class Q, class K, class V, class Acc>
-void attention_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, double scale, CausalOffset const& mask,
-                          AttentionState<Acc, Exec> const& state) {
+template <class Exec, class Q, class K, class V, class Rows, class Output>
+void attention_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, double scale, AttentionMask const& mask,
+                          AttentionState<Rows, Output> const& state) {
     auto const problem = detail::attention_problem(q, k, v, scale, mask);
     using T = typename Q::non_const_value_type;
-    static_assert(std::is_same_v<Acc, accumulator_t<T>>, "the state of attention is in accumulator_t of q's elements");
     if (detail::dry_attention("attention_accumulate", mask, problem.sizes, 2, q, k, v, state.output, state.output))
         return;
     detail::attention_forward_end(exec, problem, detail::merge_state<T>(state, problem.sizes));
 }
 
 /// o = output / sum and lse = max + log sum. A query that saw no key gets o = 0 and lse = -infinity.
-template <class Exec, class Acc, class O, class Lse>
-void attention_finish(Exec const& exec, AttentionState<Acc, Exec> const& state, O const& o, Lse const& lse) {
+template <class Exec, class Rows, class Output, class O, class Lse>
+void attention_finish(Exec const& exec, AttentionState<Rows, Output> const& state, O const& o, Lse const& lse) {
     using T = typename O::value_type;
-    static_assert(std::is_same_v<Acc, accumulator_t<T>>, "the state of attention is in accumulator_t of o's elements");
     auto const sizes = detail::query_sizes(state.output);
     detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
     if (dry("attention_finish", state.max, state.sum, state.output, o, lse)) return;
     detail::finish_queries(exec, sizes, detail::merge_state<T>(state, sizes),
-                           detail::WriteResult<T>{detail::heads_of("o", o), detail::rows_pointer("lse", lse, sizes)});
+                           detail::WriteResult<T>{detail::heads_of("o", o), detail::query_rows("lse", lse, sizes)});
 }
 
 /// delta = sum over head_dim of o * d_o: what every block of the backward pass needs of the forward result.
@@ -211,14 +223,14 @@ void attention_backward_start(Exec const& exec, O const& o, DO const& d_o, Delta
     detail::check_extents("d_o", d_o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
     if (dry("attention_backward_start", o, d_o, delta)) return;
     detail::sum_queries(exec, sizes, detail::constant<T>(detail::heads_of("o", o)),
-                        detail::constant<T>(detail::heads_of("d_o", d_o)), detail::rows_pointer("delta", delta, sizes));
+                        detail::constant<T>(detail::heads_of("d_o", d_o)), detail::query_rows("delta", delta, sizes));
 }
 
 /// Adds to dq, dk and dv what one block of keys contributes. lse and delta are those of the whole attention, over all
 /// blocks; blocks may come in any order.
 template <class Exec, class Q, class K, class V, class DO, class Lse, class Delta, class DQ, class DK, class DV>
 void attention_backward_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, DO const& d_o, Lse const& lse,
-                                   Delta const& delta, double scale, CausalOffset const& mask, DQ const& dq,
+                                   Delta const& delta, double scale, AttentionMask const& mask, DQ const& dq,
                                    DK const& dk, DV const& dv) {
     using T = typename Q::non_const_value_type;
     using Acc = accumulator_t<T>;
@@ -233,8 +245,8 @@ void attention_backward_accumulate(Exec const& exec, Q const& q, K const& k, V c
     detail::check_extents("dk", dk, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.head_dim});
     detail::check_extents("dv", dv, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.head_dim});
     detail::AttentionGradient<T> const gradient{detail::constant<T>(detail::heads_of("d_o", d_o)),
-                                                detail::rows_pointer("lse", lse, sizes),
-                                                detail::rows_pointer("delta", delta, sizes),
+                                                detail::constant<Acc>(detail::query_rows("lse", lse, sizes)),
+                                                detail::constant<Acc>(detail::query_rows("delta", delta, sizes)),
                                                 detail::heads_of("dq", dq),
                                                 detail::heads_of("dk", dk),
                                                 detail::heads_of("dv", dv)};

@@ -59,7 +59,7 @@ void for_each_visible(Partition const& partition, std::size_t mine, std::size_t 
             Segment const key{all.global + (begin - all.local), begin, end - begin};
             if (key.global < ahead + query.global + query.length)
                 f(i, query, key,
-                  kernels::CausalOffset{true, static_cast<i64>(ahead + query.global), static_cast<i64>(key.global)});
+                  kernels::AttentionMask{true, static_cast<i64>(ahead + query.global), static_cast<i64>(key.global)});
         }
 }
 

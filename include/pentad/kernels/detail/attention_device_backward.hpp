@@ -45,8 +45,9 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
             i64 const batch = team.league_rank() / tiles / sizes.heads;
             i64 const kv_head = head / sizes.heads_per_kv();
             int const queries = static_cast<int>(sizes.seq_q - first < tile ? sizes.seq_q - first : tile);
-            i64 const seen = visible_keys(problem.mask, sizes.seq_k, first + queries - 1);
-            i64 const index = (batch * sizes.heads + head) * sizes.seq_q + first;
+            auto const seen = visible_to_tile(problem.mask, sizes.seq_k, batch, first, queries, tile);
+            Acc const* const lse = gradient.lse.row(batch, head) + first;
+            Acc const* const delta = gradient.delta.row(batch, head) + first;
 
             load_device_tile(team, problem.q.row(batch, first, head), problem.q.seq_stride, queries, head_dim, q, row,
                              Acc(1));
@@ -56,8 +57,8 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
                 Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
                                      [&](i64 d) { dq[i * row + d] = Acc(0); });
             });
-            for (i64 key = 0; key < seen; key += tile) {
-                int const keys = static_cast<int>(seen - key < tile ? seen - key : tile);
+            for (i64 key = seen.begin; key < seen.end; key += tile) {
+                int const keys = static_cast<int>(seen.end - key < tile ? seen.end - key : tile);
                 team.team_barrier();
                 load_device_tile(team, problem.k.row(batch, key, kv_head), problem.k.seq_stride, keys, head_dim, k, row,
                                  Acc(1));
@@ -65,16 +66,17 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
                                  Acc(1));
                 team.team_barrier();
                 Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
-                    i64 const visible = visible_keys(problem.mask, sizes.seq_k, first + i) - key;
-                    int const count = static_cast<int>(visible < keys ? visible : keys);
-                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, count), [&](int j) {
+                    auto const visible = visible_keys(problem.mask, sizes.seq_k, batch, first + i);
+                    int const from = in_device_tile(visible.begin, key, keys);
+                    int const until = in_device_tile(visible.end, key, keys);
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from, until), [&](int j) {
                         Acc const score = device_dot(q + i * row, k + j * row, head_dim) * scale;
-                        Acc const slope = device_dot(d_o + i * row, v + j * row, head_dim) - gradient.delta[index + i];
-                        d_scores[i * tile + j] = device_probability(score, gradient.lse[index + i]) * slope * scale;
+                        Acc const slope = device_dot(d_o + i * row, v + j * row, head_dim) - delta[i];
+                        d_scores[i * tile + j] = device_probability(score, lse[i]) * slope * scale;
                     });
                     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
                         Acc sum = dq[i * row + d];
-                        for (int j = 0; j < count; ++j) sum += d_scores[i * tile + j] * k[j * row + d];
+                        for (int j = from; j < until; ++j) sum += d_scores[i * tile + j] * k[j * row + d];
                         dq[i * row + d] = sum;
                     });
                 });
@@ -128,8 +130,10 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
             for (i64 head = kv_head * sizes.heads_per_kv(); head < (kv_head + 1) * sizes.heads_per_kv(); ++head)
                 for (i64 query = 0; query < sizes.seq_q; query += tile) {
                     int const queries = static_cast<int>(sizes.seq_q - query < tile ? sizes.seq_q - query : tile);
-                    if (visible_keys(problem.mask, sizes.seq_k, query + queries - 1) <= first) continue;
-                    i64 const index = (batch * sizes.heads + head) * sizes.seq_q + query;
+                    auto const seen = visible_to_tile(problem.mask, sizes.seq_k, batch, query, queries, 1);
+                    if (seen.end <= first || seen.begin >= first + keys) continue;
+                    Acc const* const lse = gradient.lse.row(batch, head) + query;
+                    Acc const* const delta = gradient.delta.row(batch, head) + query;
                     team.team_barrier();
                     load_device_tile(team, problem.q.row(batch, query, head), problem.q.seq_stride, queries, head_dim,
                                      q, row, Acc(1));
@@ -138,12 +142,11 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
                     team.team_barrier();
                     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
                         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, queries), [&](int i) {
-                            bool const visible = first + j < visible_keys(problem.mask, sizes.seq_k, query + i);
+                            auto const visible = visible_keys(problem.mask, sizes.seq_k, batch, query + i);
+                            bool const sees = visible.begin <= first + j && first + j < visible.end;
                             Acc const score = device_dot(q + i * row, k + j * row, head_dim) * scale;
-                            Acc const slope =
-                                device_dot(d_o + i * row, v + j * row, head_dim) - gradient.delta[index + i];
-                            Acc const probability =
-                                visible ? device_probability(score, gradient.lse[index + i]) : Acc(0);
+                            Acc const slope = device_dot(d_o + i * row, v + j * row, head_dim) - delta[i];
+                            Acc const probability = sees ? device_probability(score, lse[i]) : Acc(0);
                             scores[j * tile + i] = probability;
                             d_scores[j * tile + i] = probability * slope * scale;
                         });

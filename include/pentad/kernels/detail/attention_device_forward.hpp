@@ -17,13 +17,14 @@ struct EndFactors {
     Acc keep, add;
 };
 template <class T, class Acc = accumulator_t<T>>
-KOKKOS_FUNCTION EndFactors<Acc> end_factors(WriteResult<T> const&, i64, Acc, Acc sum) {
+KOKKOS_FUNCTION EndFactors<Acc> end_factors(WriteResult<T> const&, i64, i64, i64, Acc, Acc sum) {
     return {Acc(0), sum == Acc(0) ? Acc(0) : Acc(1) / sum};
 }
 template <class T, class Acc = accumulator_t<T>>
-KOKKOS_FUNCTION EndFactors<Acc> end_factors(MergeState<T> const& end, i64 index, Acc max, Acc sum) {
+KOKKOS_FUNCTION EndFactors<Acc> end_factors(MergeState<T> const& end, i64 batch, i64 query, i64 head, Acc max,
+                                            Acc sum) {
     if (sum == Acc(0)) return {Acc(1), Acc(0)};
-    Acc const before = end.max[index];
+    Acc const before = end.max.row(batch, head)[query];
     Acc const together = before > max ? before : max;
     return {Kokkos::exp(before - together), Kokkos::exp(max - together)};
 }
@@ -41,15 +42,17 @@ KOKKOS_FUNCTION void end_element(MergeState<T> const& end, i64 batch, i64 query,
 }
 
 template <class T, class Acc = accumulator_t<T>>
-KOKKOS_FUNCTION void end_row(WriteResult<T> const& end, i64 index, Acc max, Acc sum) {
-    end.lse[index] = sum == Acc(0) ? -Kokkos::Experimental::infinity_v<Acc> : max + Kokkos::log(sum);
+KOKKOS_FUNCTION void end_row(WriteResult<T> const& end, i64 batch, i64 query, i64 head, Acc max, Acc sum) {
+    end.lse.row(batch, head)[query] = sum == Acc(0) ? -Kokkos::Experimental::infinity_v<Acc> : max + Kokkos::log(sum);
 }
 template <class T, class Acc = accumulator_t<T>>
-KOKKOS_FUNCTION void end_row(MergeState<T> const& end, i64 index, Acc max, Acc sum) {
+KOKKOS_FUNCTION void end_row(MergeState<T> const& end, i64 batch, i64 query, i64 head, Acc max, Acc sum) {
     if (sum == Acc(0)) return;
-    auto const factors = end_factors(end, index, max, sum);
-    end.max[index] = end.max[index] > max ? end.max[index] : max;
-    end.sum[index] = end.sum[index] * factors.keep + sum * factors.add;
+    auto const factors = end_factors(end, batch, query, head, max, sum);
+    Acc& largest = end.max.row(batch, head)[query];
+    Acc& total = end.sum.row(batch, head)[query];
+    largest = largest > max ? largest : max;
+    total = total * factors.keep + sum * factors.add;
 }
 
 template <class Exec, class T, class End>
@@ -79,7 +82,7 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
             i64 const batch = team.league_rank() / tiles / sizes.heads;
             i64 const kv_head = head / sizes.heads_per_kv();
             int const queries = static_cast<int>(sizes.seq_q - first < tile ? sizes.seq_q - first : tile);
-            i64 const seen = visible_keys(problem.mask, sizes.seq_k, first + queries - 1);
+            auto const seen = visible_to_tile(problem.mask, sizes.seq_k, batch, first, queries, tile);
             constexpr Acc infinity = Kokkos::Experimental::infinity_v<Acc>;
 
             load_device_tile(team, problem.q.row(batch, first, head), problem.q.seq_stride, queries, head_dim, q, row,
@@ -91,8 +94,8 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
                 sum[i] = Acc(0);
             });
 
-            for (i64 key = 0; key < seen; key += tile) {
-                int const keys = static_cast<int>(seen - key < tile ? seen - key : tile);
+            for (i64 key = seen.begin; key < seen.end; key += tile) {
+                int const keys = static_cast<int>(seen.end - key < tile ? seen.end - key : tile);
                 team.team_barrier();
                 load_device_tile(team, problem.k.row(batch, key, kv_head), problem.k.seq_stride, keys, head_dim, k, row,
                                  Acc(1));
@@ -101,27 +104,29 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
                 team.team_barrier();
                 Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
                     Acc* const score = scores + i * tile;
-                    i64 const visible = visible_keys(problem.mask, sizes.seq_k, first + i) - key;
-                    int const count = static_cast<int>(visible < keys ? visible : keys);
-                    if (count <= 0) return;
-                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, count),
+                    auto const visible = visible_keys(problem.mask, sizes.seq_k, batch, first + i);
+                    int const from = in_device_tile(visible.begin, key, keys);
+                    int const until = in_device_tile(visible.end, key, keys);
+                    if (from >= until) return;
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from, until),
                                          [&](int j) { score[j] = device_dot(q + i * row, k + j * row, head_dim); });
                     Acc largest = -infinity;
                     Kokkos::parallel_reduce(
-                        Kokkos::ThreadVectorRange(team, count),
+                        Kokkos::ThreadVectorRange(team, from, until),
                         [&](int j, Acc& best) { best = score[j] > best ? score[j] : best; }, Kokkos::Max<Acc>(largest));
                     Acc const before = max[i];
                     Acc const now = before > largest ? before : largest;
                     Acc const factor = Kokkos::exp(before - now);
-                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, count),
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from, until),
                                          [&](int j) { score[j] = Kokkos::exp(score[j] - now); });
                     Acc added = Acc(0);
                     Kokkos::parallel_reduce(
-                        Kokkos::ThreadVectorRange(team, count), [&](int j, Acc& part) { part += score[j]; }, added);
+                        Kokkos::ThreadVectorRange(team, from, until), [&](int j, Acc& part) { part += score[j]; },
+                        added);
                     Acc const total = sum[i] * factor + added;
                     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
                         Acc value = output[i * row + d] * factor;
-                        for (int j = 0; j < count; ++j) value += score[j] * v[j * row + d];
+                        for (int j = from; j < until; ++j) value += score[j] * v[j * row + d];
                         output[i * row + d] = value;
                     });
                     max[i] = now; // every lane writes the same
@@ -130,12 +135,11 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
             }
 
             Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
-                i64 const index = (batch * sizes.heads + head) * sizes.seq_q + first + i;
-                auto const factors = end_factors(end, index, max[i], sum[i]);
+                auto const factors = end_factors(end, batch, first + i, head, max[i], sum[i]);
                 Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
                     end_element(end, batch, first + i, head, d, factors, output[i * row + d]);
                 });
-                Kokkos::single(Kokkos::PerThread(team), [&] { end_row(end, index, max[i], sum[i]); });
+                Kokkos::single(Kokkos::PerThread(team), [&] { end_row(end, batch, first + i, head, max[i], sum[i]); });
             });
         });
 }

@@ -27,8 +27,8 @@ struct BackwardWork {
 /// scores becomes P = 2^(score - lse), d_scores (which holds dP) becomes dS = P (dP - delta) scale. Where masked both
 /// become 0, whatever they were.
 template <bool masked, class Acc>
-void softmax_backward(int keys, Acc* scores, Acc* d_scores, Acc const* visible, Acc const* lse, Acc const* delta,
-                      Acc scale) {
+void softmax_backward(int keys, Acc* scores, Acc* d_scores, Acc const* from, Acc const* until, Acc const* lse,
+                      Acc const* delta, Acc scale) {
     constexpr int width = lanes<Acc>;
     for (int key = 0; key < keys; ++key) {
         PENTAD_UNROLL(4)
@@ -39,9 +39,9 @@ void softmax_backward(int keys, Acc* scores, Acc* d_scores, Acc const* visible, 
             Vector<Acc> probability = exp2<Acc>(smaller<Vector<Acc>>(Vector<Acc>{}, load(score) - load(lse + q)));
             Vector<Acc> derivative = probability * ((load(d_score) - load(delta + q)) * scale);
             if constexpr (masked) {
-                auto const sees = broadcast(static_cast<Acc>(key)) < load(visible + q);
-                probability = sees ? probability : Vector<Acc>{};
-                derivative = sees ? derivative : Vector<Acc>{};
+                auto const visible = sees<Acc>(key, load(from + q), load(until + q));
+                probability = visible ? probability : Vector<Acc>{};
+                derivative = visible ? derivative : Vector<Acc>{};
             }
             store(score, probability);
             store(d_score, derivative);
@@ -57,7 +57,7 @@ struct BackwardTile {
     Acc *lse, *delta;                   // [tile_queries]
     i64 first;                          // query
     int queries;
-    i64 last_key;
+    TileVisibility visibility;
 };
 
 template <class Acc>
@@ -66,7 +66,7 @@ struct BackwardScratch {
         TileScratch<Acc> pieces(memory);
         for (Acc** piece : {&k, &v, &dk, &dv}) *piece = pieces.tile(tile_keys * padded);
         for (Acc** piece : {&scores, &d_scores}) *piece = pieces.tile(tile_keys * tile_queries);
-        visible = pieces.tile(tile_queries);
+        for (Acc** piece : {&from, &until}) *piece = pieces.tile(tile_queries);
         for (int t = 0; t < at_once; ++t) {
             auto& tile = tiles[t];
             for (Acc** piece : {&tile.q, &tile.d_o, &tile.dq, &tile.q_transposed, &tile.d_o_transposed})
@@ -77,7 +77,7 @@ struct BackwardScratch {
     }
     Acc *k, *v, *dk, *dv;   // [tile_keys, padded]
     Acc *scores, *d_scores; // [tile_keys, tile_queries]
-    Acc* visible;           // [tile_queries]
+    Acc *from, *until;      // [tile_queries]
     BackwardTile<Acc> tiles[most_tiles_at_once];
     std::size_t bytes;
 };
@@ -99,12 +99,15 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
     int const padded = padded_dim<Acc>(head_dim);
 
     BackwardScratch<Acc> scratch(memory, padded, at_once);
-    auto& [k, v, dk, dv, scores, d_scores, visible, tiles, bytes] = scratch;
+    auto& [k, v, dk, dv, scores, d_scores, from, until, tiles, bytes] = scratch;
 
-    auto const load_queries = [&](BackwardTile<Acc>& tile, i64 head, i64 first) {
+    auto const place_queries = [&](BackwardTile<Acc>& tile, i64 first) {
         tile.first = first;
         tile.queries = static_cast<int>(std::min<i64>(tile_queries, work.last_query - first));
-        tile.last_key = std::min(work.last_key, visible_keys(mask, sizes.seq_k, first + tile.queries - 1));
+        tile.visibility.set(mask, sizes.seq_k, work.batch, first, tile.queries);
+    };
+    auto const load_queries = [&](BackwardTile<Acc>& tile, i64 head) {
+        i64 const first = tile.first;
         auto const& d_o = gradient.d_o;
         load_tile(q_heads.row(work.batch, first, head), q_heads.seq_stride, tile.queries, head_dim, tile.q,
                   tile_queries, padded);
@@ -113,45 +116,51 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
         transpose_tile(tile.q, tile_queries, padded, tile.q_transposed, scale * log2_e<Acc>);
         transpose_tile(tile.d_o, tile_queries, padded, tile.d_o_transposed, Acc(1));
         std::fill(tile.dq, tile.dq + tile_queries * padded, Acc(0));
-        i64 const row = (work.batch * sizes.heads + head) * sizes.seq_q + first;
+        Acc const* const lse_of = gradient.lse.row(work.batch, head) + first;
+        Acc const* const delta_of = gradient.delta.row(work.batch, head) + first;
         for (int i = 0; i < tile_queries; ++i) {
             // Queries that saw nothing, and lanes without a query, get probability 0 by an infinite lse.
-            Acc const lse = i < tile.queries ? gradient.lse[row + i] : -infinity;
+            Acc const lse = i < tile.queries ? lse_of[i] : -infinity;
             tile.lse[i] = lse == -infinity ? infinity : lse * log2_e<Acc>;
-            tile.delta[i] = i < tile.queries ? gradient.delta[row + i] : Acc(0);
+            tile.delta[i] = i < tile.queries ? delta_of[i] : Acc(0);
         }
     };
 
     auto const add_pair = [&](BackwardTile<Acc> const& tile, i64 key, int keys) {
-        VisibleKeys const seen(mask, sizes.seq_k, tile.first, key, keys);
+        VisiblePairs const pairs(tile.visibility, key, keys);
         for_each_row_block(keys, [&](int begin, int end) {
-            int const lane = seen.first_lane<Acc>(begin);
+            int const lane = pairs.first_lane<Acc>(begin), columns = pairs.last_lane<Acc>(end) - lane;
+            if (columns <= 0) return;
             int const at = begin * tile_queries + lane;
-            tile_product<Into::empty, Acc>(end - begin, tile_queries - lane, head_dim, {k + begin * padded, padded, 1},
+            tile_product<Into::empty, Acc>(end - begin, columns, head_dim, {k + begin * padded, padded, 1},
                                            {tile.q_transposed + lane, tile_queries}, {scores + at, tile_queries});
-            tile_product<Into::empty, Acc>(end - begin, tile_queries - lane, head_dim, {v + begin * padded, padded, 1},
+            tile_product<Into::empty, Acc>(end - begin, columns, head_dim, {v + begin * padded, padded, 1},
                                            {tile.d_o_transposed + lane, tile_queries}, {d_scores + at, tile_queries});
         });
-        if (seen.all()) {
-            softmax_backward<false>(keys, scores, d_scores, visible, tile.lse, tile.delta, scale);
+        if (pairs.all()) {
+            softmax_backward<false>(keys, scores, d_scores, from, until, tile.lse, tile.delta, scale);
         } else {
-            visible_in_tile(mask, sizes.seq_k, tile.first, key, visible);
-            softmax_backward<true>(keys, scores, d_scores, visible, tile.lse, tile.delta, scale);
+            pairs.limits(from, until);
+            softmax_backward<true>(keys, scores, d_scores, from, until, tile.lse, tile.delta, scale);
         }
         if (work.adds_dk_dv)
             for_each_row_block(keys, [&](int begin, int end) {
-                int const query = std::min(seen.first_query(begin), tile.queries);
+                int const query = pairs.first_query(begin);
+                int const queries = std::min(pairs.last_query(end), tile.queries) - query;
+                if (queries <= 0) return;
                 int const at = begin * tile_queries + query;
-                tile_product<Into::sum, Acc>(end - begin, padded, tile.queries - query, {scores + at, tile_queries, 1},
+                tile_product<Into::sum, Acc>(end - begin, padded, queries, {scores + at, tile_queries, 1},
                                              {tile.d_o + query * padded, padded}, {dv + begin * padded, padded});
-                tile_product<Into::sum, Acc>(end - begin, padded, tile.queries - query,
-                                             {d_scores + at, tile_queries, 1}, {tile.q + query * padded, padded},
-                                             {dk + begin * padded, padded});
+                tile_product<Into::sum, Acc>(end - begin, padded, queries, {d_scores + at, tile_queries, 1},
+                                             {tile.q + query * padded, padded}, {dk + begin * padded, padded});
             });
         if (work.adds_dq)
             for_each_row_block(tile.queries, [&](int begin, int end) {
-                tile_product<Into::sum, Acc>(end - begin, padded, seen.before(end), {d_scores + begin, 1, tile_queries},
-                                             {k, padded}, {tile.dq + begin * padded, padded});
+                int const first_key = pairs.first_key(begin), seen = pairs.last_key(end) - first_key;
+                if (seen <= 0) return;
+                tile_product<Into::sum, Acc>(end - begin, padded, seen,
+                                             {d_scores + first_key * tile_queries + begin, 1, tile_queries},
+                                             {k + first_key * padded, padded}, {tile.dq + begin * padded, padded});
             });
     };
 
@@ -159,11 +168,14 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
         for (i64 query = work.first_query; query < work.last_query; query += at_once * tile_queries) {
             i64 const tiles_left = (work.last_query - query + tile_queries - 1) / tile_queries;
             int const count = static_cast<int>(std::min<i64>(at_once, tiles_left));
-            for (int t = 0; t < count; ++t) load_queries(tiles[t], head, query + t * tile_queries);
+            for (int t = 0; t < count; ++t) place_queries(tiles[t], query + t * tile_queries);
+            i64 const seen = start_of_tile(tiles[0].visibility.keys().begin);
+            i64 const first_key = std::max(work.first_key, seen);
+            i64 const last_key = std::min(work.last_key, tiles[count - 1].visibility.keys().end);
+            if (first_key >= last_key) continue;
+            for (int t = 0; t < count; ++t) load_queries(tiles[t], head);
 
-            i64 const last_query = std::min<i64>(query + count * tile_queries, work.last_query) - 1;
-            i64 const last_key = std::min(work.last_key, visible_keys(mask, sizes.seq_k, last_query));
-            for (i64 key = work.first_key; key < last_key; key += tile_keys) {
+            for (i64 key = first_key; key < last_key; key += tile_keys) {
                 int const loaded = static_cast<int>(std::min<i64>(tile_keys, last_key - key));
                 load_tile(k_heads.row(work.batch, key, work.kv_head), k_heads.seq_stride, loaded, head_dim, k, loaded,
                           padded);
@@ -172,8 +184,9 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
                 std::fill(dk, dk + loaded * padded, Acc(0));
                 std::fill(dv, dv + loaded * padded, Acc(0));
                 for (int t = 0; t < count; ++t) {
-                    int const keys = static_cast<int>(std::min<i64>(loaded, tiles[t].last_key - key));
-                    if (keys > 0) add_pair(tiles[t], key, keys);
+                    auto const seen_by_tile = tiles[t].visibility.keys();
+                    int const keys = static_cast<int>(std::min<i64>(loaded, seen_by_tile.end - key));
+                    if (keys > 0 && seen_by_tile.begin < key + keys) add_pair(tiles[t], key, keys);
                 }
                 if (!work.adds_dk_dv) continue;
                 add_tile(dk, padded, loaded, head_dim, gradient.dk.row(work.batch, key, work.kv_head),

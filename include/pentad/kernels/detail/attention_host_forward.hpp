@@ -21,16 +21,19 @@ namespace pentad::kernels::detail {
 /// maximum over all keys so far; `rescale` is what earlier results are to be multiplied with. Masked scores are not
 /// read.
 template <bool masked, class Acc>
-void softmax_step(int keys, Acc* scores, Acc const* visible, Acc* max, Acc* sum, Acc* rescale) {
+void softmax_step(int keys, Acc* scores, Acc const* from, Acc const* until, Acc* max, Acc* sum, Acc* rescale) {
     constexpr int width = lanes<Acc>;
     constexpr int vectors = std::min(tile_queries / width, 4);
     constexpr Acc infinity = std::numeric_limits<Acc>::infinity();
     for (int q = 0; q < tile_queries; q += vectors * width) {
-        Vector<Acc> largest[vectors], limit[vectors], total[vectors];
+        Vector<Acc> largest[vectors], first[vectors], limit[vectors], total[vectors];
         PENTAD_UNROLL(4)
         for (int v = 0; v < vectors; ++v) {
             largest[v] = load(max + q + v * width);
-            if constexpr (masked) limit[v] = load(visible + q + v * width);
+            if constexpr (masked) {
+                first[v] = load(from + q + v * width);
+                limit[v] = load(until + q + v * width);
+            }
         }
         for (int key = 0; key < keys; ++key) {
             PENTAD_UNROLL(4)
@@ -38,7 +41,7 @@ void softmax_step(int keys, Acc* scores, Acc const* visible, Acc* max, Acc* sum,
                 Acc* const at = scores + key * tile_queries + q + v * width;
                 Vector<Acc> score = load(at);
                 if constexpr (masked) {
-                    score = broadcast(static_cast<Acc>(key)) < limit[v] ? score : broadcast(-infinity);
+                    score = sees<Acc>(key, first[v], limit[v]) ? score : broadcast(-infinity);
                     store(at, score);
                 }
                 largest[v] = larger(score, largest[v]);
@@ -68,25 +71,29 @@ void softmax_step(int keys, Acc* scores, Acc const* visible, Acc* max, Acc* sum,
     }
 }
 
-/// Row `row` of [batch, heads, seq_q] is one query: its unnormalised output `values`, maximum (log 2) and sum.
+/// Query i of one head: its unnormalised output `values`, maximum (log 2) and sum.
 template <class T, class Acc = accumulator_t<T>>
-void end_query(WriteResult<T> const& end, i64 row, T* o, Acc const* values, i64 head_dim, Acc max, Acc sum) {
+void end_query(WriteResult<T> const& end, i64 batch, i64 head, i64 i, T* o, Acc const* values, i64 head_dim, Acc max,
+               Acc sum) {
     Acc const factor = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
     for (i64 d = 0; d < head_dim; ++d) o[d] = T(values[d] * factor);
-    end.lse[row] = sum == Acc(0) ? -std::numeric_limits<Acc>::infinity() : max * ln_2<Acc> + std::log(sum);
+    end.lse.row(batch, head)[i] =
+        sum == Acc(0) ? -std::numeric_limits<Acc>::infinity() : max * ln_2<Acc> + std::log(sum);
 }
 
 template <class T, class Acc = accumulator_t<T>>
-void end_query(MergeState<T> const& end, i64 row, Acc* output, Acc const* values, i64 head_dim, Acc max, Acc sum) {
+void end_query(MergeState<T> const& end, i64 batch, i64 head, i64 i, Acc* output, Acc const* values, i64 head_dim,
+               Acc max, Acc sum) {
     if (sum == Acc(0)) return;
-    Acc const before = end.max[row];
+    Acc& largest = end.max.row(batch, head)[i];
+    Acc& total = end.sum.row(batch, head)[i];
     Acc const here = max * ln_2<Acc>;
-    Acc const together = std::max(before, here);
-    Acc const keep = std::exp(before - together);
+    Acc const together = std::max(largest, here);
+    Acc const keep = std::exp(largest - together);
     Acc const add = std::exp(here - together);
     for (i64 d = 0; d < head_dim; ++d) output[d] = output[d] * keep + values[d] * add;
-    end.max[row] = together;
-    end.sum[row] = end.sum[row] * keep + sum * add;
+    largest = together;
+    total = total * keep + sum * add;
 }
 
 template <class T>
@@ -105,7 +112,7 @@ struct ForwardTile {
     Acc *max, *sum;                   // [tile_queries]
     i64 first;                        // query
     int queries;
-    i64 seen; // keys
+    TileVisibility visibility;
 };
 
 template <class Acc>
@@ -114,7 +121,7 @@ struct ForwardScratch {
         TileScratch<Acc> pieces(memory);
         for (Acc** piece : {&k, &v}) *piece = pieces.tile(tile_keys * padded);
         scores = pieces.tile(tile_keys * tile_queries);
-        for (Acc** piece : {&rescale, &visible}) *piece = pieces.tile(tile_queries);
+        for (Acc** piece : {&rescale, &from, &until}) *piece = pieces.tile(tile_queries);
         for (int t = 0; t < at_once; ++t) {
             for (Acc** piece : {&tiles[t].q_transposed, &tiles[t].o_transposed})
                 *piece = pieces.tile(tile_queries * padded);
@@ -122,9 +129,9 @@ struct ForwardScratch {
         }
         bytes = pieces.bytes();
     }
-    Acc *k, *v;             // [tile_keys, padded]
-    Acc* scores;            // [tile_keys, tile_queries]
-    Acc *rescale, *visible; // [tile_queries]
+    Acc *k, *v;                  // [tile_keys, padded]
+    Acc* scores;                 // [tile_keys, tile_queries]
+    Acc *rescale, *from, *until; // [tile_queries]
     ForwardTile<Acc> tiles[most_tiles_at_once];
     std::size_t bytes;
 };
@@ -140,7 +147,7 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
     int const padded = padded_dim<Acc>(head_dim);
 
     ForwardScratch<Acc> scratch(memory, padded, count);
-    auto& [k, v, scores, rescale, visible, tiles, bytes] = scratch;
+    auto& [k, v, scores, rescale, from, until, tiles, bytes] = scratch;
     Acc* const rows = k; // before the first and after the last tile of keys
     static_assert(tile_queries <= tile_keys);
 
@@ -148,7 +155,7 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
         auto& tile = tiles[t];
         tile.first = first + t * tile_queries;
         tile.queries = static_cast<int>(std::min<i64>(tile_queries, sizes.seq_q - tile.first));
-        tile.seen = visible_keys(mask, sizes.seq_k, tile.first + tile.queries - 1);
+        tile.visibility.set(mask, sizes.seq_k, batch, tile.first, tile.queries);
         load_tile(q_heads.row(batch, tile.first, head), q_heads.seq_stride, tile.queries, head_dim, rows, tile_queries,
                   padded);
         transpose_tile(rows, tile_queries, padded, tile.q_transposed, static_cast<Acc>(scale) * log2_e<Acc>);
@@ -157,34 +164,39 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
         std::fill(tile.sum, tile.sum + tile_queries, Acc(0));
     }
 
-    i64 const last_query = std::min<i64>(first + count * tile_queries, sizes.seq_q) - 1;
-    i64 const seen = visible_keys(mask, sizes.seq_k, last_query);
-    for (i64 key = 0; key < seen; key += tile_keys) {
-        int const loaded = static_cast<int>(std::min<i64>(tile_keys, seen - key));
+    i64 const last_key = tiles[count - 1].visibility.keys().end;
+    for (i64 key = start_of_tile(tiles[0].visibility.keys().begin); key < last_key; key += tile_keys) {
+        int const loaded = static_cast<int>(std::min<i64>(tile_keys, last_key - key));
         load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, loaded, padded);
         load_tile(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, head_dim, v, loaded, padded);
         for (int t = 0; t < count; ++t) {
             auto const& tile = tiles[t];
-            int const keys = static_cast<int>(std::min<i64>(loaded, tile.seen - key));
-            if (keys <= 0) continue;
-            VisibleKeys const seen(mask, sizes.seq_k, tile.first, key, keys);
+            auto const seen = tile.visibility.keys();
+            int const keys = static_cast<int>(std::min<i64>(loaded, seen.end - key));
+            if (keys <= 0 || seen.begin >= key + keys) continue;
+            VisiblePairs const pairs(tile.visibility, key, keys);
             for_each_row_block(keys, [&](int begin, int end) {
-                int const lane = seen.first_lane<Acc>(begin);
-                tile_product<Into::empty, Acc>(
-                    end - begin, tile_queries - lane, static_cast<int>(head_dim), {k + begin * padded, padded, 1},
-                    {tile.q_transposed + lane, tile_queries}, {scores + begin * tile_queries + lane, tile_queries});
+                int const lane = pairs.first_lane<Acc>(begin), last_lane = pairs.last_lane<Acc>(end);
+                if (lane < last_lane)
+                    tile_product<Into::empty, Acc>(
+                        end - begin, last_lane - lane, static_cast<int>(head_dim), {k + begin * padded, padded, 1},
+                        {tile.q_transposed + lane, tile_queries}, {scores + begin * tile_queries + lane, tile_queries});
             });
-            if (seen.all()) {
-                softmax_step<false>(keys, scores, visible, tile.max, tile.sum, rescale);
+            if (pairs.all()) {
+                softmax_step<false>(keys, scores, from, until, tile.max, tile.sum, rescale);
             } else {
-                visible_in_tile(mask, sizes.seq_k, tile.first, key, visible);
-                softmax_step<true>(keys, scores, visible, tile.max, tile.sum, rescale);
+                pairs.limits(from, until);
+                softmax_step<true>(keys, scores, from, until, tile.max, tile.sum, rescale);
             }
-            int const columns = seen.all() ? tile_queries : tile_queries / 2;
-            for (int q = 0; q < tile_queries; q += columns)
-                tile_product<Into::scaled, Acc>(padded, columns, seen.before(q + columns), {v, 1, padded},
-                                                {scores + q, tile_queries}, {tile.o_transposed + q, tile_queries},
-                                                rescale + q);
+            int const columns = pairs.all() ? tile_queries : tile_queries / 2;
+            for (int q = 0; q < tile_queries; q += columns) {
+                int const first_key = pairs.first_key(q), last = pairs.last_key(q + columns);
+                if (first_key < last)
+                    tile_product<Into::scaled, Acc>(padded, columns, last - first_key,
+                                                    {v + first_key * padded, 1, padded},
+                                                    {scores + first_key * tile_queries + q, tile_queries},
+                                                    {tile.o_transposed + q, tile_queries}, rescale + q);
+            }
         }
     }
 
@@ -193,8 +205,8 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
         auto const& tile = tiles[t];
         transpose_tile(tile.o_transposed, padded, tile_queries, rows, Acc(1));
         for (int i = 0; i < tile.queries; ++i)
-            end_query(end, (batch * sizes.heads + head) * sizes.seq_q + tile.first + i,
-                      to.row(batch, tile.first + i, head), rows + i * padded, head_dim, tile.max[i], tile.sum[i]);
+            end_query(end, batch, head, tile.first + i, to.row(batch, tile.first + i, head), rows + i * padded,
+                      head_dim, tile.max[i], tile.sum[i]);
     }
 }
 

@@ -87,38 +87,79 @@ void transpose_tile(Acc const* from, int rows, int columns, Acc* to, Acc factor)
                              rows, factor);
 }
 
-/// For each query of a tile, how many keys of the key tile that starts at `first_key` it sees, as numbers of Acc.
-template <class Acc>
-void visible_in_tile(CausalOffset const& mask, i64 seq_k, i64 first_query, i64 first_key, Acc* visible) {
-    for (int i = 0; i < tile_queries; ++i)
-        visible[i] = static_cast<Acc>(visible_keys(mask, seq_k, first_query + i) - first_key);
-}
+/// The keys of a block that each query of a tile sees; lanes without a query repeat the last one.
+struct TileVisibility {
+    i64 begin[tile_queries], end[tile_queries]; // neither ever decreases
+
+    void set(AttentionMask const& mask, i64 seq_k, i64 batch, i64 first_query, int queries) {
+        for (int i = 0; i < tile_queries; ++i) {
+            auto const keys = visible_keys(mask, seq_k, batch, first_query + std::min(i, queries - 1));
+            begin[i] = keys.begin;
+            end[i] = keys.end;
+        }
+    }
+    /// Those that some query sees, and perhaps a few between.
+    VisibleKeys keys() const { return {begin[0], end[tile_queries - 1]}; }
+};
 
 /// What a mask leaves of a tile of queries and a tile of keys. Products skip the rest, in whole blocks.
-class VisibleKeys {
+class VisiblePairs {
   public:
-    /// @param keys of the tile @param first_key of them @param first_query of the tile of queries
-    VisibleKeys(CausalOffset const& mask, i64 seq_k, i64 first_query, i64 first_key, int keys)
-        : keys_(keys), seen_by_first_(visible_keys(mask, seq_k, first_query) - first_key) {}
+    /// @param keys of the tile @param first_key of them
+    VisiblePairs(TileVisibility const& queries, i64 first_key, int keys)
+        : queries_(&queries), first_key_(first_key), keys_(keys) {}
 
     /// Whether each query sees all of them.
-    bool all() const { return seen_by_first_ >= keys_; }
-    /// At most these, the first ones, are seen by queries before `query`.
-    int before(int query) const { return static_cast<int>(std::clamp<i64>(seen_by_first_ + query - 1, 0, keys_)); }
-    /// Queries before this one do not see `key`.
-    int first_query(int key) const {
-        return static_cast<int>(std::clamp<i64>(key + 1 - seen_by_first_, 0, tile_queries));
+    bool all() const {
+        return queries_->begin[tile_queries - 1] <= first_key_ && queries_->end[0] >= first_key_ + keys_;
     }
-    /// The same, rounded down to a vector of queries.
+    /// Queries [begin, end) see no key outside of these.
+    int first_key(int begin) const { return in_tile(queries_->begin[begin], keys_); }
+    int last_key(int end) const { return in_tile(queries_->end[end - 1], keys_); }
+    /// Keys [begin, end) are seen by no query outside of these.
+    int first_query(int begin) const {
+        return static_cast<int>(std::upper_bound(queries_->end, queries_->end + tile_queries, first_key_ + begin) -
+                                queries_->end);
+    }
+    int last_query(int end) const {
+        return static_cast<int>(std::lower_bound(queries_->begin, queries_->begin + tile_queries, first_key_ + end) -
+                                queries_->begin);
+    }
+    /// The same, rounded to whole vectors of queries.
     template <class Acc>
-    int first_lane(int key) const {
-        return first_query(key) / lanes<Acc> * lanes<Acc>;
+    int first_lane(int begin) const {
+        return first_query(begin) / lanes<Acc> * lanes<Acc>;
+    }
+    template <class Acc>
+    int last_lane(int end) const {
+        return (last_query(end) + lanes<Acc> - 1) / lanes<Acc> * lanes<Acc>;
+    }
+    /// Each query sees keys [from, until) of the tile, as numbers of Acc.
+    template <class Acc>
+    void limits(Acc* from, Acc* until) const {
+        for (int i = 0; i < tile_queries; ++i) {
+            from[i] = static_cast<Acc>(in_tile(queries_->begin[i], tile_keys));
+            until[i] = static_cast<Acc>(in_tile(queries_->end[i], tile_keys));
+        }
     }
 
   private:
+    int in_tile(i64 key, int keys) const { return static_cast<int>(std::clamp<i64>(key - first_key_, 0, keys)); }
+
+    TileVisibility const* queries_;
+    i64 first_key_;
     int keys_;
-    i64 seen_by_first_; ///< may be negative; a query sees one key more than the query before it, if that sees any
 };
+
+/// Which keys of a tile a vector of queries sees.
+template <class Acc>
+auto sees(int key, Vector<Acc> const& from, Vector<Acc> const& until) {
+    auto const at = broadcast(static_cast<Acc>(key));
+    return (from <= at) & (at < until);
+}
+
+/// Where tiles of keys begin, which is the same for all queries.
+inline i64 start_of_tile(i64 key) { return key / tile_keys * tile_keys; }
 
 /// Calls f(begin, end) for the rows of a tile, some blocks of a product at once.
 template <class F>

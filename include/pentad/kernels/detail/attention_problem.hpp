@@ -8,12 +8,19 @@
 
 namespace pentad::kernels {
 
-/// Which keys a query of a block sees. Positions are global, so that a block may be any part of a longer sequence:
-/// query i sees key j iff not `causal`, or key_start + j <= query_start + i.
-struct CausalOffset {
-    bool causal = false;
-    i64 query_start = 0;
-    i64 key_start = 0;
+/// Which keys a query sees. Positions are those in the whole sequence, so that a block may be any part of it: query i
+/// of a block is at query_start + i, its key j at key_start + j. What a query sees begins and ends no earlier than what
+/// the query before it sees.
+struct AttentionMask {
+    bool causal = false; ///< no key after the query
+    i64 query_start = 0, key_start = 0;
+    i64 window = 0; ///< the distance to a key is less (sliding-window attention: Beltagy et al. 2020); 0: any
+    /// For query i of sequence b of the block, the positions at which its document begins and ends: [b *
+    /// sequence_stride
+    /// + i]. Null: the sequence is one document. Ends are not read where the mask is causal.
+    i32 const* document_begins = nullptr;
+    i32 const* document_ends = nullptr;
+    i64 sequence_stride = 0;
 };
 
 namespace detail {
@@ -24,11 +31,28 @@ struct AttentionSizes {
     KOKKOS_FUNCTION i64 heads_per_kv() const { return heads / kv_heads; }
 };
 
-/// How many keys of the block query i sees: they are its first ones, since the mask is causal or nothing.
-KOKKOS_INLINE_FUNCTION i64 visible_keys(CausalOffset const& mask, i64 seq_k, i64 query) {
-    if (!mask.causal) return seq_k;
-    i64 const count = mask.query_start + query - mask.key_start + 1;
-    return count < 0 ? 0 : count < seq_k ? count : seq_k;
+/// Keys [begin, end) of a block.
+struct VisibleKeys {
+    i64 begin, end;
+};
+
+/// The keys of the block that a query sees; begin = end: none.
+KOKKOS_INLINE_FUNCTION VisibleKeys visible_keys(AttentionMask const& mask, i64 seq_k, i64 batch, i64 query) {
+    i64 const position = mask.query_start + query;
+    i64 begin = mask.key_start, end = mask.key_start + seq_k;
+    if (mask.causal && position + 1 < end) end = position + 1;
+    if (mask.window > 0) {
+        if (position + 1 - mask.window > begin) begin = position + 1 - mask.window;
+        if (position + mask.window < end) end = position + mask.window;
+    }
+    i64 const at = batch * mask.sequence_stride + query;
+    if (mask.document_begins != nullptr && mask.document_begins[at] > begin) begin = mask.document_begins[at];
+    if (!mask.causal && mask.document_ends != nullptr && mask.document_ends[at] < end) end = mask.document_ends[at];
+    begin -= mask.key_start;
+    end -= mask.key_start;
+    if (begin > seq_k) begin = seq_k;
+    if (end < begin) end = begin;
+    return {begin, end};
 }
 
 /// A tensor [batch, seq, heads, head_dim] whose head_dim is contiguous.
@@ -42,27 +66,35 @@ struct Heads {
     }
 };
 
+/// Numbers of the queries, [batch, heads, seq_q], of which seq_q is contiguous.
+template <class T>
+struct QueryRows {
+    T* data;
+    i64 batch_stride, head_stride;
+
+    KOKKOS_FUNCTION T* row(i64 batch, i64 head) const { return data + batch * batch_stride + head * head_stride; }
+};
+
 /// What one query block attends to.
 template <class T>
 struct AttentionProblem {
     AttentionSizes sizes;
     Heads<T const> q, k, v;
     double scale;
-    CausalOffset mask;
+    AttentionMask mask;
 };
 
 /// The forward pass ends in one of two ways. Alone: the result is final.
 template <class T>
 struct WriteResult {
     Heads<T> o;
-    accumulator_t<T>* lse; // [batch, heads, seq_q]
+    QueryRows<accumulator_t<T>> lse;
 };
 
 /// Or as one block of several: merged into the running state.
 template <class T>
 struct MergeState {
-    accumulator_t<T>* max; // [batch, heads, seq_q]
-    accumulator_t<T>* sum; // [batch, heads, seq_q]
+    QueryRows<accumulator_t<T>> max, sum;
     Heads<accumulator_t<T>> output;
 };
 
@@ -70,8 +102,7 @@ struct MergeState {
 template <class T>
 struct AttentionGradient {
     Heads<T const> d_o;
-    accumulator_t<T> const* lse;   // [batch, heads, seq_q]
-    accumulator_t<T> const* delta; // [batch, heads, seq_q]
+    QueryRows<accumulator_t<T> const> lse, delta;
     Heads<accumulator_t<T>> dq, dk, dv;
 };
 

@@ -9,17 +9,14 @@
 
 namespace pentad::kernels::detail {
 
-/// One query of one head, and its place in an array [batch, heads, seq_q].
+/// One query of one head.
 struct QueryPlace {
-    i64 batch, query, head, index;
+    i64 batch, query, head;
 };
 
 /// Rows are numbered as they lie in memory: [batch, seq_q, heads].
 KOKKOS_INLINE_FUNCTION QueryPlace query_place(AttentionSizes const& sizes, i64 row) {
-    i64 const head = row % sizes.heads;
-    i64 const query = row / sizes.heads % sizes.seq_q;
-    i64 const batch = row / sizes.heads / sizes.seq_q;
-    return {batch, query, head, (batch * sizes.heads + head) * sizes.seq_q + query};
+    return {row / sizes.heads / sizes.seq_q, row / sizes.heads % sizes.seq_q, row % sizes.heads};
 }
 
 /// f(row, place) for every query of every head.
@@ -40,8 +37,8 @@ void start_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T> 
             Acc* const output = state.output.row(at.batch, at.query, at.head);
             row.each(head_dim, [&](int d) { output[d] = Acc(0); });
             row.once([&] {
-                state.max[at.index] = -Kokkos::Experimental::infinity_v<Acc>;
-                state.sum[at.index] = Acc(0);
+                state.max.row(at.batch, at.head)[at.query] = -Kokkos::Experimental::infinity_v<Acc>;
+                state.sum.row(at.batch, at.head)[at.query] = Acc(0);
             });
         });
 }
@@ -53,21 +50,22 @@ void finish_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T>
     int const head_dim = static_cast<int>(sizes.head_dim);
     for_each_query(
         "pentad::attention_finish", exec, sizes, KOKKOS_LAMBDA(Row<Exec> const& row, QueryPlace const& at) {
-            Acc const sum = state.sum[at.index];
+            Acc const sum = state.sum.row(at.batch, at.head)[at.query];
             Acc const factor = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
             Acc const* const output = state.output.row(at.batch, at.query, at.head);
             T* const o = result.o.row(at.batch, at.query, at.head);
             row.each(head_dim, [&](int d) { o[d] = T(output[d] * factor); });
             row.once([&] {
-                result.lse[at.index] =
-                    sum == Acc(0) ? -Kokkos::Experimental::infinity_v<Acc> : state.max[at.index] + Kokkos::log(sum);
+                result.lse.row(at.batch, at.head)[at.query] =
+                    sum == Acc(0) ? -Kokkos::Experimental::infinity_v<Acc>
+                                  : state.max.row(at.batch, at.head)[at.query] + Kokkos::log(sum);
             });
         });
 }
 
 template <class Exec, class T>
 void sum_queries(Exec const& exec, AttentionSizes const& sizes, Heads<T const> const& o, Heads<T const> const& d_o,
-                 accumulator_t<T>* delta) {
+                 QueryRows<accumulator_t<T>> const& delta) {
     using Acc = accumulator_t<T>;
     int const head_dim = static_cast<int>(sizes.head_dim);
     for_each_query(
@@ -75,7 +73,7 @@ void sum_queries(Exec const& exec, AttentionSizes const& sizes, Heads<T const> c
             T const* const a = o.row(at.batch, at.query, at.head);
             T const* const b = d_o.row(at.batch, at.query, at.head);
             Acc const sum = row.template sum<Acc>(head_dim, [&](int d) { return Acc(a[d]) * Acc(b[d]); });
-            row.once([&] { delta[at.index] = sum; });
+            row.once([&] { delta.row(at.batch, at.head)[at.query] = sum; });
         });
 }
 
