@@ -135,9 +135,11 @@ void rope(benchmark::State& state) {
     i64 const rows = state.range(0), hidden = state.range(1);
     auto const x = matrix<T>(rows, hidden);
     auto const c = matrix<A>(512, 32), s = matrix<A>(512, 32);
-    // Position 0: in place, again and again.
-    kernels::rope_tables<A>(Exec(), Vector<i64>("positions", 512), Vector<f64>("frequencies", 32), c, s);
-    measure(state, 2 * rows * hidden * sizeof(T), [&] { kernels::rope_forward<T>(Exec(), x, c, s); });
+    // Frequencies of 0: in place, again and again.
+    kernels::rope_tables<A>(Exec(), 1, Vector<f64>("frequencies", 32), c, s);
+    Vector<i32> const positions("positions", 512);
+    measure(state, 2 * rows * hidden * sizeof(T),
+            [&] { kernels::rope_forward<T>(Exec(), x, positions, {c, s, c, s}); });
 }
 template <class T>
 void swiglu_forward(benchmark::State& state) {

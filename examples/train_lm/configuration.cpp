@@ -18,17 +18,26 @@ constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n);
 } // namespace
 
 pentad::model::Model make_model(Options const& o) {
-    if (o.described) return *o.described;
-    return pentad::model::decoder({.layers = size(o.layers),
-                                   .hidden = size(o.hidden),
-                                   .heads = size(o.heads),
-                                   .kv_heads = size(o.kv_heads),
-                                   .ffn = size(o.ffn),
-                                   .vocab = size(o.vocab),
-                                   .experts = size(o.experts),
-                                   .top_k = size(o.top_k),
-                                   .moe_every = size(o.moe_every),
-                                   .ties_embeddings = o.tie_embeddings});
+    auto model = o.described ? *o.described
+                             : pentad::model::decoder({.layers = size(o.layers),
+                                                       .hidden = size(o.hidden),
+                                                       .heads = size(o.heads),
+                                                       .kv_heads = size(o.kv_heads),
+                                                       .ffn = size(o.ffn),
+                                                       .vocab = size(o.vocab),
+                                                       .experts = size(o.experts),
+                                                       .top_k = size(o.top_k),
+                                                       .moe_every = size(o.moe_every),
+                                                       .ties_embeddings = o.tie_embeddings});
+    if (o.window > 0)
+        for (auto& block : model.blocks)
+            for (auto& branch : block.branches)
+                if (auto const* attention = branch.part.as<pentad::model::Attention>()) {
+                    auto windowed = *attention;
+                    windowed.sight.window = size(o.window);
+                    branch.part = windowed;
+                }
+    return model;
 }
 
 pentad::model::Optimizer make_optimizer(Options const& o) {
@@ -67,6 +76,7 @@ pentad::train::RunSettings make_settings(Options const& o) {
                   .releases_gradients = o.gradient_release};
     s.bucket_elements = size(o.bucket_elements);
     if (o.ignore_token) s.ignored = static_cast<std::int32_t>(*o.ignore_token);
+    if (o.pack) s.packing = {.last = static_cast<std::int32_t>(*o.pack), .deals_by_work = !o.zigzag};
     s.steps = o.steps;
     s.learning_rate = o.lr;
     if (o.min_lr >= 0) s.min_learning_rate = o.min_lr;

@@ -90,6 +90,11 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--vocab", "N", "size of the vocabulary", IntegerValue{&O::vocab, 2, 1 << 24}},
           {"--ignore-token", "N", "targets equal to this token (of text: byte) carry no loss",
            OptionalIntegerValue{&O::ignore_token, 0, 1 << 24}},
+          {"--pack", "BYTE|TOKEN",
+           "a document ends with each such token (of text: byte): no token sees another document, positions begin anew "
+           "in each, and the token that ends one predicts nothing. Over cp, sequences are dealt by the work that their "
+           "documents make, unless --zigzag or slices",
+           OptionalIntegerValue{&O::pack, 0, 1 << 24}},
           {"--seq", "N", "tokens in a sequence", IntegerValue{&O::seq, 1, 1 << 24}},
           {"--batch", "N", "sequences in a step (default: 24, rounded up to a multiple of dp x ep x micro-batches)",
            IntegerValue{&O::batch, 1, 1 << 24}},
@@ -109,7 +114,10 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--experts", "N", "experts in an MoE layer; 0: a dense model", IntegerValue{&O::experts, 0, 1 << 14}},
           {"--top-k", "N", "experts that a token goes to", IntegerValue{&O::top_k, 1, 1 << 14}},
           {"--moe-every", "N", "every N-th layer is an MoE layer", IntegerValue{&O::moe_every, 1, 1 << 16}},
-          {"--tie-embeddings", "", "one matrix for the embedding and the output", Switch{&O::tie_embeddings}}}},
+          {"--tie-embeddings", "", "one matrix for the embedding and the output", Switch{&O::tie_embeddings}},
+          {"--window", "N",
+           "tokens that attention sees back from each, itself included; 0: all (with --model: its own)",
+           IntegerValue{&O::window, 0, 1 << 24}}}},
         {"training",
          {{"--steps", "N", "optimizer steps", IntegerValue{&O::steps, 0, many}},
           {"--lr", "X", "peak learning rate", RealValue{&O::lr, 0, 1e6}},

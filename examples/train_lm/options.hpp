@@ -41,6 +41,7 @@ struct Options {
     std::optional<std::int64_t> validation_batches; ///< not given: 4
     std::int64_t vocab = 256;
     std::optional<std::int64_t> ignore_token; ///< a target that carries no loss
+    std::optional<std::int64_t> pack;         ///< the token that ends a document; none: sequences are one each
 
     std::string model;                             ///< a config.json, or its folder; empty: the sizes below
     std::optional<pentad::model::Model> described; ///< what it says; then the sizes below follow it
@@ -54,6 +55,7 @@ struct Options {
     std::int64_t top_k = 2;
     std::int64_t moe_every = 1; ///< every n-th layer is MoE: layers n - 1, 2 n - 1, ... counted from 0
     bool tie_embeddings = false;
+    std::int64_t window = 0; ///< of attention; 0: none
 
     std::int64_t steps = 100;
     std::int64_t batch = 24;        ///< sequences in the global batch; not given: rounded up to what the mesh divides

@@ -16,6 +16,7 @@
 #include <pentad/layers/projection.hpp>
 #include <pentad/layers/registry.hpp>
 #include <pentad/layers/rms_norm.hpp>
+#include <pentad/layers/rotary.hpp>
 #include <pentad/layers/rounded.hpp>
 #include <pentad/layers/sequential.hpp>
 #include <pentad/layers/stack.hpp>

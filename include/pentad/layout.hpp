@@ -6,6 +6,7 @@
 #include <pentad/layout/compact.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/dimension.hpp>
+#include <pentad/layout/documents.hpp>
 #include <pentad/layout/element.hpp>
 #include <pentad/layout/layout.hpp>
 #include <pentad/layout/local_steps.hpp>

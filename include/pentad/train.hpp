@@ -16,6 +16,7 @@
 #include <pentad/train/machine.hpp>
 #include <pentad/train/node_traffic.hpp>
 #include <pentad/train/offloaded_activations.hpp>
+#include <pentad/train/packing.hpp>
 #include <pentad/train/part_account.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/planned_layers.hpp>

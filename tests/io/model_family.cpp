@@ -95,11 +95,15 @@ TEST_CASE("nothing is ignored in silence: what would make another model, and wha
           Refused{"llama",
                   {{"num_attention_heads", 6}, {"num_key_value_heads", 6}},
                   "num_attention_heads: expected a divisor of hidden_size"},
-          Refused{"mistral", {{"sliding_window", 4096}}, "sliding_window: expected null"},
-          Refused{"qwen2", {{"use_sliding_window", true}, {"sliding_window", 64}}, "sliding_window: expected null"},
+          Refused{"llama", {{"sliding_window", 4096}}, "sliding_window: expected null"},
+          Refused{"mistral", {{"sliding_window", 0}}, "sliding_window: expected a whole number from 1"},
+          Refused{"mistral", {{"layer_types", {"sliding_attention"}}}, "layer_types: expected \"full_attention\""},
           Refused{"qwen3",
-                  {{"layer_types", {"full_attention", "sliding_attention"}}},
-                  "layer_types: expected \"full_attention\""},
+                  {{"use_sliding_window", true}, {"layer_types", {"full_attention", "sliding_attention"}}},
+                  "layer_types: expected an array of 4 layers"},
+          Refused{"qwen3",
+                  {{"use_sliding_window", true}, {"layer_types", {"full_attention", "linear", "linear", "linear"}}},
+                  "layer_types: expected \"full_attention\" or"},
           Refused{"qwen3", {{"head_dim", 15}}, "head_dim: expected an even number"},
           Refused{
               "qwen3_moe", {{"num_experts_per_tok", 9}}, "num_experts_per_tok: expected a whole number from 1 to 8"},
@@ -117,12 +121,58 @@ TEST_CASE("nothing is ignored in silence: what would make another model, and wha
         }
         CHECK_MESSAGE(said.find(message) != said.npos, "wanted: ", message, ", said: ", said);
     }
-    io::detail::Json without = io::detail::Json::parse(config("mistral"));
+}
+
+TEST_CASE("windows of attention are read as transformers reads them, and written so") {
+    using Json = io::detail::Json;
+    using Windows = std::vector<std::size_t>;
+    auto const windows = [](model::Model const& model) {
+        Windows result;
+        for (std::size_t i = 0; i < model.blocks.size(); ++i)
+            result.push_back(model.find<model::Attention>(i)->sight.window);
+        return result;
+    };
+    struct Case {
+        std::string type;
+        Json changes;
+        Windows wanted;
+    };
+    for (auto const& [type, changes, wanted] :
+         {Case{"mistral", {{"sliding_window", 64}}, {64, 64, 64, 64}},
+          Case{"mistral", {{"sliding_window", nullptr}}, {0, 0, 0, 0}},
+          Case{"mixtral", {{"sliding_window", 64}}, {64, 64, 64, 64}},
+          Case{"qwen2", {{"sliding_window", 64}}, {0, 0, 0, 0}},
+          Case{"qwen2", {{"use_sliding_window", true}, {"sliding_window", 64}}, {0, 0, 0, 0}}, // from layer 28
+          Case{"qwen2",
+               {{"use_sliding_window", true}, {"sliding_window", 64}, {"max_window_layers", 1}},
+               {0, 64, 64, 64}},
+          Case{"qwen2", {{"use_sliding_window", true}, {"max_window_layers", 3}}, {0, 0, 0, 4096}},
+          Case{"qwen3",
+               {{"use_sliding_window", true},
+                {"sliding_window", 64},
+                {"layer_types", {"sliding_attention", "full_attention", "full_attention", "sliding_attention"}}},
+               {64, 0, 0, 64}}}) {
+        INFO(type, ' ', changes.dump());
+        auto const model = read(type, changes);
+        CHECK(windows(model) == wanted);
+        auto const written = io::family_config(model, 128, "float32", 0.01);
+        CHECK(windows(io::model_from_config(written.dump())) == wanted);
+    }
+    Json without = Json::parse(config("mistral"));
     without.erase("sliding_window");
-    CHECK_THROWS_WITH_AS((void)io::model_from_config(without.dump()),
-                         "sliding_window: expected null, as sliding-window attention is not supported; without the "
-                         "field the window is 4096",
-                         std::invalid_argument);
+    CHECK(windows(io::model_from_config(without.dump())) == Windows(4, 4096));
+    // LLaMA's block with a window is Mistral's; with it in some layers only it is nobody's.
+    auto llama = model::decoder({.layers = 2});
+    CHECK(model::family_of(llama) == model::Family::llama);
+    auto windowed = *llama.find<model::Attention>(0);
+    windowed.sight.window = 8;
+    llama.blocks[0].branches[0].part = windowed;
+    CHECK_FALSE(model::family_of(llama).has_value());
+    llama.blocks[1].branches[0].part = windowed;
+    CHECK(model::family_of(llama) == model::Family::mistral);
+    windowed.sight.causal = false;
+    llama.blocks[0].branches[0].part = llama.blocks[1].branches[0].part = windowed;
+    CHECK_FALSE(model::family_of(llama).has_value());
 }
 
 TEST_CASE("a model that no family has is written under a name that no other program knows") {

@@ -50,6 +50,30 @@ TEST_CASE("every global index lives in exactly one place, contiguous and zigzag"
             }
 }
 
+TEST_CASE("pieces dealt by a list are where the list says, and those that follow each other are one run") {
+    // 0 1 2 | 3 4 5 | ...: shard 0 holds pieces 1, 2 and 5, shard 1 holds 0, 3 and 4.
+    Partition const dealt(18, 2, {1, 2, 5, 0, 3, 4});
+    CHECK(dealt.pieces() == 3);
+    CHECK(dealt.local_extent() == 9);
+    for (std::size_t shard = 0; shard < 2; ++shard)
+        for (std::size_t local = 0; local < 9; ++local) {
+            std::size_t const global = dealt.global_index(shard, local);
+            CHECK(dealt.shard_of(global) == shard);
+            CHECK(dealt.local_index(global) == local);
+        }
+    CHECK(dealt.global_index(0, 0) == 3);
+    CHECK(dealt.global_index(0, 8) == 17);
+    CHECK(dealt.global_index(1, 3) == 9);
+    auto const runs = dealt.segments(0);
+    REQUIRE(runs.size() == 2);
+    CHECK((runs[0].global == 3 && runs[0].local == 0 && runs[0].length == 6));
+    CHECK((runs[1].global == 15 && runs[1].local == 6 && runs[1].length == 3));
+    CHECK(Partition(Order::zigzag, 12, 3).segments(2).size() == 1); // 4 5 6 7
+    for (auto const& wrong :
+         std::vector<std::vector<std::uint32_t>>{{0, 1, 2}, {0, 1, 2, 2}, {0, 1, 2, 4}, {0, 1, 2, 3, 4}})
+        CHECK_THROWS_AS(Partition(18, 2, wrong), std::invalid_argument);
+}
+
 TEST_CASE("an extent that cannot be dealt evenly is refused") {
     CHECK_THROWS_WITH_AS(Partition(Order::contiguous, 10, 4), "an extent of 10 cannot be dealt evenly to 4 shards",
                          std::invalid_argument);

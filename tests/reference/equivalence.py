@@ -92,6 +92,14 @@ FIXED = [
     Case("tp=2,cp=4", "--cp double-ring --cp-inner 2 --zigzag --sequence-parallel on --recompute full", {"seq": 32}), Case("cp=6", "--cp double-ring --cp-inner 3", {"seq": 24}),
     Case("pp=2,cp=4", "--cp two-level --cp-heads 2 --schedule terapipe --slices 2 --zigzag --recompute full", {**MOE, "seq": 32}),
     Case("pp=2,cp=4", "--cp double-ring --cp-inner 2 --schedule terapipe --slices 2", {"seq": 32}),
+    # windows and packed documents
+    Case("cp=2", "", {"window": 5}), Case("cp=4,tp=2", "--zigzag --sequence-parallel on", {"window": 1}), Case("cp=3,dp=2", "--cp allgather", {"window": 7, "seq": 24, "batch": 12}),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 2", {"window": 6}), Case("cp=4", "--cp double-ring --cp-inner 2", {"window": 9, "seq": 32}),
+    Case("dp=2,tp=2", "", {"pack": 101}), Case("cp=2", "", {"pack": 101}), Case("cp=4", "--recompute full", {"pack": 32, "seq": 64}),
+    Case("cp=3,tp=2", "--sequence-parallel on", {"pack": 32, "seq": 48}), Case("cp=4,dp=2", "--cp ulysses", {"pack": 32, "seq": 32}),
+    Case("cp=4,ep=2", "--cp two-level --cp-heads 2", {**MOE, "pack": 32, "seq": 64}), Case("cp=4", "--cp double-ring --cp-inner 2", {"pack": 101, "seq": 64, "window": 9}),
+    Case("pp=2,cp=2", "--zigzag", {"pack": 101, "kv-heads": 1, "tie-embeddings": True}), Case("pp=2,cp=2", "--schedule terapipe --slices 2 --cp allgather", {**MOE, "pack": 101, "seq": 32}),
+    Case("pp=2,dp=2,cp=2", "--zero 2 --recompute full", {"pack": 32, "seq": 40, "micro-batches": 4}),
     # all five, in three orders
     Case("dp=2,pp=2,ep=2,cp=2,tp=2", "--zero 1 --zigzag --sequence-parallel on --bucket-elements 500", MOE),
     Case("tp=2,cp=2,ep=2,pp=2,dp=2", "--schedule gpipe --cp allgather --recompute full --bucket-elements 500", {**MOE, "tie-embeddings": True}),
@@ -177,6 +185,10 @@ def random_case(draw, max_ranks):
         model["tie-embeddings"] = True
     if draw.random() < 0.3:
         model["ignore-token"] = draw.choice(b" et")
+    if draw.random() < 0.3:
+        model["pack"] = draw.choice(b" et")
+    if draw.random() < 0.25:
+        model["window"] = draw.randint(1, model["seq"])
     axes = [f"{axis}={size}" for axis, size in extent.items() if size > 1 or draw.random() < 0.3]
     draw.shuffle(axes)
     name, chunks = draw.choice([(name, chunks) for name, numbers in SCHEDULES.items() for chunks in numbers

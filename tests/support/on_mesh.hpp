@@ -120,11 +120,17 @@ inline double distance(Whole const& found, Whole const& expected) {
 struct Dealing {
     Order order = Order::contiguous;
     ContextStrategy strategy = ContextStrategy::ring;
+    std::vector<std::uint32_t> pieces{}; ///< dealt by this list; none: in the order
 
-    Dealing(Order o, ContextStrategy s = ContextStrategy::ring) : order(o), strategy(s) {} // NOLINT: an order alone
+    Dealing(Order o, ContextStrategy s = ContextStrategy::ring,
+            std::vector<std::uint32_t> list = {}) // NOLINT: an order alone
+        : order(o), strategy(s), pieces(std::move(list)) {}
     [[nodiscard]] DealtSequence of(comm::Communicators const& on, std::size_t extent) const {
-        return DealtSequence::of(order, strategy, extent, static_cast<std::size_t>(on.extent(outer<cp>::name)),
-                                 static_cast<std::size_t>(on.extent(inner<cp>::name)));
+        auto const dealt =
+            DealtSequence::of(order, strategy, extent, static_cast<std::size_t>(on.extent(outer<cp>::name)),
+                              static_cast<std::size_t>(on.extent(inner<cp>::name)));
+        auto const shards = dealt.shards().shards();
+        return pieces.empty() || shards == 1 ? dealt : dealt.with({extent, shards, pieces});
     }
 };
 

@@ -99,13 +99,18 @@ class RingTransfers {
     }
     /// Sends a piece on, when the one before it has left.
     void send(std::size_t i, V const& view, Box const& box) {
-        if (leaving_[i]) leaving_[i]->wait();
-        leaving_[i].emplace(
-            start_send(*exec_, *comm_, detail::box_of(view, box), (comm_->rank() + 1) % comm_->size(), tag(i)));
+        send_to((comm_->rank() + 1) % comm_->size(), i, view, box);
     }
     void receive(std::size_t i, V const& view, Box const& box) {
-        arriving_[i].emplace(
-            start_receive(*exec_, *comm_, detail::box_of(view, box), static_cast<int>(back(1)), tag(i)));
+        receive_from(static_cast<int>(back(1)), i, view, box);
+    }
+    /// The same with another rank than a neighbour.
+    void send_to(int rank, std::size_t i, V const& view, Box const& box) {
+        if (leaving_[i]) leaving_[i]->wait();
+        leaving_[i].emplace(start_send(*exec_, *comm_, detail::box_of(view, box), rank, tag(i)));
+    }
+    void receive_from(int rank, std::size_t i, V const& view, Box const& box) {
+        arriving_[i].emplace(start_receive(*exec_, *comm_, detail::box_of(view, box), rank, tag(i)));
     }
     /// Blocks until piece i has arrived.
     void await(std::size_t i) { arriving_[i]->wait(); }

@@ -20,21 +20,19 @@ class AllGatherMover {
     using Keys = Pair<Key, Exec>;
     using Gradients = PairGradient<Key, Exec>;
 
-    explicit AllGatherMover(BlockPositions const& positions) : positions_(positions) {}
-
-    void attend(BlockForward<Query, Key, Exec>& attention, Keys const& keys, std::size_t ahead) const {
+    static void attend(BlockForward<Query, Key, Exec>& attention, Keys const& keys, std::size_t slice) {
         auto const key = redistribute<Whole>(keys.key), value = redistribute<Whole>(keys.value);
-        for_each_shard([&](std::size_t theirs, Segment const& shard) {
-            attention.add(theirs, part(key.view(), shard), part(value.view(), shard), {}, ahead);
+        for_each_shard(attention.blocks(), keys, [&](std::size_t theirs, Segment const& shard) {
+            attention.add(theirs, part(key.view(), shard), part(value.view(), shard), slice);
         });
     }
-    void add_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& keys, Gradients& gradients,
-                       std::size_t ahead) const {
+    static void add_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& keys, Gradients& gradients,
+                              std::size_t slice) {
         Pair<Whole, Exec> const whole{redistribute<Whole>(keys.key), redistribute<Whole>(keys.value)};
         auto gathered = whole.template zeros<with_element_t<dual_t<Whole>, A>>();
-        for_each_shard([&](std::size_t theirs, Segment const& shard) {
+        for_each_shard(attention.blocks(), keys, [&](std::size_t theirs, Segment const& shard) {
             attention.add(theirs, part(whole.key.view(), shard), part(whole.value.view(), shard),
-                          part(gathered.key.view(), shard), part(gathered.value.view(), shard), {}, ahead);
+                          part(gathered.key.view(), shard), part(gathered.value.view(), shard), slice);
         });
         using Gradient = typename Gradients::layout;
         Gradients own{redistribute<Gradient>(std::move(gathered.key)),
@@ -48,15 +46,13 @@ class AllGatherMover {
   private:
     /// f(shard, where it lies in the gathered sequence), this rank's own first, as the ring does.
     template <class F>
-    void for_each_shard(F&& f) const {
-        std::size_t const n = positions_.partition.shards(), length = positions_.partition.local_extent();
+    static void for_each_shard(PassBlocks<Exec> const& blocks, Keys const& keys, F&& f) {
+        std::size_t const n = blocks.shard_count(), length = keys.key.local()[1];
         for (std::size_t step = 0; step < n; ++step) {
-            std::size_t const theirs = (positions_.mine + n - step) % n;
+            std::size_t const theirs = (blocks.mine() + n - step) % n;
             f(theirs, Segment{0, theirs * length, length});
         }
     }
-
-    BlockPositions positions_;
 };
 
 } // namespace detail
@@ -65,11 +61,8 @@ struct AllGather {
     template <class Query, class Key, class Exec>
     class on : public detail::BlockStrategy<Query, Key, Exec, detail::AllGatherMover<Query, Key, Exec>> {
       public:
-        explicit on(LayerSetup<Exec> const& setup) : on(BlockPositions(setup, cp::name)) {}
-
-      private:
-        explicit on(BlockPositions const& positions)
-            : on::BlockStrategy(positions, detail::AllGatherMover<Query, Key, Exec>(positions)) {}
+        explicit on(LayerSetup<Exec> const& setup, model::Attention const& part)
+            : on::BlockStrategy({setup, part, cp::name}, {}) {}
     };
 };
 

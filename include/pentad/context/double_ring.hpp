@@ -19,35 +19,28 @@ class DoubleRingMover {
     using Keys = Pair<Key, Exec>;
     using Gradients = PairGradient<Key, Exec>;
 
-    static void attend(BlockForward<Query, Key, Exec>& attention, Keys const& mine, std::size_t ahead) {
-        go_round(mine, [&](std::size_t, auto const& inner, Keys const& keys) { inner.attend(attention, keys, ahead); });
+    static void attend(BlockForward<Query, Key, Exec>& attention, Keys const& mine, std::size_t slice) {
+        go_round(mine, routes(mine.key, attention.blocks(), slice),
+                 [&](std::size_t, auto const& inner, Keys const& keys) { inner.attend(attention, keys, slice); });
     }
     /// Gradients of a node's blocks come home over inner(cp), are added to those of the nodes before, and go on.
     static void add_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& mine, Gradients& gradients,
-                              std::size_t ahead) {
+                              std::size_t slice) {
         using Gradient = typename Gradients::layout;
         if (gradients.key.empty()) gradients = mine.template zeros<Gradient>();
         auto const& context = mine.key.context();
-        Gradients arriving, leaving;
-        RingExchange<Gradient, Exec> exchange(context, along<outer<cp>>(context), whole(mine.key), 0);
-        go_round(mine, [&](std::size_t step, auto const& inner, Keys const& keys) {
-            if (step == 0) return inner.add_gradients(attention, keys, gradients, ahead);
-            auto here = mine.template zeros<Gradient>();
-            inner.add_gradients(attention, keys, here, ahead);
-            if (step > 1) {
-                exchange.await(0);
-                arriving.add_to(here);
+        auto const route = routes(mine.key, attention.blocks(), slice);
+        GradientRoute<Gradient, Exec> travelling(context, along<outer<cp>>(context), route, gradients, 0);
+        go_round(mine, route, [&](std::size_t step, auto const& inner, Keys const& keys) {
+            if (step == 0) return inner.add_gradients(attention, keys, gradients, slice);
+            inner.add_gradients(attention, keys, travelling.begin_apart(step), slice);
+            for (std::size_t i = 0; i < route.pieces().count(); ++i) {
+                travelling.await_and_add(step, i);
+                travelling.pass_on(step, i);
+                travelling.receive_next(step, i);
             }
-            exchange.send(0, here);
-            leaving = std::move(here);
-            arriving = leaving.like();
-            exchange.receive(0, arriving);
         });
-        if (!arriving.key.empty()) {
-            exchange.await(0);
-            arriving.add_to(gradients);
-        }
-        exchange.finish();
+        travelling.finish();
     }
 
   private:
@@ -57,29 +50,38 @@ class DoubleRingMover {
     static comm::Communicator const& along(Context<Exec> const& context) {
         return context.communicators().along(AxisNames(Axis::name));
     }
-    static comm::Pieces whole(Tensor<Key, Exec> const& key) {
-        auto const block = pentad::detail::around(key, 1);
-        return comm::Pieces::of_columns(block.extent(0), block.extent(1), 1);
+    /// Of this rank's block, and of those of its like on other nodes, to the nodes whose queries see it.
+    static Routes routes(Tensor<Key, Exec> const& key, PassBlocks<Exec> const& blocks, std::size_t slice) {
+        auto const &inside = along<inner<cp>>(key.context()), &across = along<outer<cp>>(key.context());
+        auto const ranks = static_cast<std::size_t>(inside.size()), mine = static_cast<std::size_t>(inside.rank());
+        return Routes(static_cast<std::size_t>(across.size()), block_pieces<Blocking>(key, blocks, across),
+                      [&](std::size_t node, std::size_t block, KeyRange const& range) {
+                          for (std::size_t rank = 0; rank < ranks; ++rank)
+                              if (blocks.sees(node * ranks + rank, block * ranks + mine, slice, range)) return true;
+                          return false;
+                      });
     }
     /// f(step, the inner ring, its blocks) for the blocks of each node.
     template <class F>
-    static void go_round(Keys const& mine, F&& f) {
+    static void go_round(Keys const& mine, Routes const& routes, F&& f) {
         auto const& context = mine.key.context();
         auto const &inside = along<inner<cp>>(context), &across = along<outer<cp>>(context);
         auto const nodes = static_cast<std::size_t>(across.size()), node = static_cast<std::size_t>(across.rank());
         auto const ranks = static_cast<std::size_t>(inside.size());
-        Keys here = mine, next, leaving;
-        RingExchange<Key, Exec> exchange(context, across, whole(mine.key), 2 * static_cast<int>(comm::Pieces::most));
+        auto const block = [&](std::size_t step) { return (node + nodes - step) % nodes; };
+        Keys here = mine, next;
+        RingExchange<Key, Exec> exchange(context, across, routes.pieces(), 4 * static_cast<int>(comm::Pieces::most));
         for (std::size_t step = 0; step < nodes; ++step) {
-            if (step + 1 < nodes) {
-                exchange.send(0, here);
-                next = here.like();
-                exchange.receive(0, next);
+            bool const is_last = step + 1 == nodes;
+            if (!is_last) next = mine.like();
+            for (std::size_t i = 0; !is_last && i < routes.pieces().count(); ++i) {
+                if (step < routes.of(block(step), i).last) exchange.send(i, here);
+                if (step < routes.of(block(step + 1), i).last) exchange.receive(i, next);
             }
-            f(step, Pass(inside, (node + nodes - step) % nodes * ranks), here);
-            if (step + 1 == nodes) break;
-            exchange.await(0);
-            leaving = std::exchange(here, std::move(next)); // until the next has waited for it
+            f(step, Pass(inside, block(step) * ranks), here);
+            for (std::size_t i = 0; !is_last && i < routes.pieces().count(); ++i)
+                if (step < routes.of(block(step + 1), i).last) exchange.await(i);
+            here = std::exchange(next, {});
         }
         exchange.finish();
     }
@@ -94,7 +96,8 @@ struct DoubleRing {
     class on
         : public detail::BlockStrategy<Query, Key, Exec, detail::DoubleRingMover<Query, Key, Exec, Communication>> {
       public:
-        explicit on(LayerSetup<Exec> const& setup) : on::BlockStrategy({setup, cp::name}, {}) {}
+        explicit on(LayerSetup<Exec> const& setup, model::Attention const& part)
+            : on::BlockStrategy({setup, part, cp::name}, {}) {}
     };
 };
 

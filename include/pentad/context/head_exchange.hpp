@@ -37,25 +37,27 @@ struct HeadExchange {
             std::size_t copies = 1; ///< of each kv head
         };
         using Slices = typename InsideOn::Slices;
+        using Part = AttentionPass<Slices, Exec>;
 
-        explicit on(LayerSetup<Exec> const& setup)
-            : inside_(setup), ranks_(static_cast<std::size_t>(setup.context.communicators().extent(HeadAxis::name))) {}
+        explicit on(LayerSetup<Exec> const& setup, model::Attention const& part)
+            : inside_(setup, part),
+              ranks_(static_cast<std::size_t>(setup.context.communicators().extent(HeadAxis::name))) {}
 
         Tensor<Query, Exec> forward(Tensor<Query, Exec> query, Tensor<Key, Exec> key, Tensor<Key, Exec> value,
-                                    Saved& saved, Slices* slices = nullptr, std::size_t index = 0) const {
+                                    Saved& saved, Part const& pass = {}) const {
             saved.copies = ranks_ / std::gcd(ranks_, key.local()[2]);
             auto stretch = redistribute<Stretch>(std::move(query).template as<Shard>());
             auto keys = to_heads(std::move(key), saved.copies), values = to_heads(std::move(value), saved.copies);
             return to_sequence<Query, Shard>(
-                inside_.forward(std::move(stretch), std::move(keys), std::move(values), saved.inside, slices, index));
+                inside_.forward(std::move(stretch), std::move(keys), std::move(values), saved.inside, pass));
         }
         static void drop_output(Saved& saved) { InsideOn::drop_output(saved.inside); }
-        Tensor<Query, Exec> output_again(Saved& saved, Slices const* slices, std::size_t index) const {
-            return to_sequence<Query, Shard>(inside_.output_again(saved.inside, slices, index));
+        Tensor<Query, Exec> output_again(Saved& saved, Part const& pass = {}) const {
+            return to_sequence<Query, Shard>(inside_.output_again(saved.inside, pass));
         }
         template <class Receive>
-        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive, Slices* slices = nullptr,
-                      std::size_t index = 0) const {
+        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
+                      Part const& pass = {}) const {
             auto const gradient = redistribute<dual_t<Stretch>>(dy.template as<dual_t<Shard>>());
             inside_.backward(
                 saved.inside, gradient,
@@ -67,7 +69,7 @@ struct HeadExchange {
                         receive(std::move(dq), from_heads<A>(std::move(dkey), saved.copies),
                                 from_heads<A>(std::move(dvalue), saved.copies));
                 },
-                slices, index);
+                pass);
         }
 
       private:

@@ -15,13 +15,13 @@ template <class Query, class Key, class Exec, class Communication, class Axis>
 struct RingMover {
     using Pass = RingPass<Query, Key, Exec, Communication>;
 
-    static void attend(BlockForward<Query, Key, Exec>& attention, Pair<Key, Exec> const& keys, std::size_t ahead) {
-        pass(keys).attend(attention, keys, ahead);
+    static void attend(BlockForward<Query, Key, Exec>& attention, Pair<Key, Exec> const& keys, std::size_t slice) {
+        pass(keys).attend(attention, keys, slice);
     }
     static void add_gradients(BlockBackward<Query, Key, Exec>& attention, Pair<Key, Exec> const& keys,
-                              PairGradient<Key, Exec>& gradients, std::size_t ahead) {
+                              PairGradient<Key, Exec>& gradients, std::size_t slice) {
         if (gradients.key.empty()) gradients = keys.template zeros<typename PairGradient<Key, Exec>::layout>();
-        pass(keys).add_gradients(attention, keys, gradients, ahead);
+        pass(keys).add_gradients(attention, keys, gradients, slice);
     }
 
   private:
@@ -32,7 +32,8 @@ struct RingMover {
 
 } // namespace detail
 
-/// Sends per rank: forward n-1 blocks of K and V; backward the same, and n-1 blocks of dK and dV in accumulators.
+/// Sends per rank: forward n-1 blocks of K and V; backward the same, and n-1 blocks of dK and dV in accumulators; less
+/// where the ranks that a block would still pass see nothing of it.
 /// @tparam Communication Overlap<Chunks>: a block travels in pieces across a network; Blocking: computation waits
 /// @tparam Axis cp, or the factor of it over which the ring goes
 template <class Communication = Overlap<4>, class Axis = cp>
@@ -41,7 +42,8 @@ struct Ring {
     class on
         : public detail::BlockStrategy<Query, Key, Exec, detail::RingMover<Query, Key, Exec, Communication, Axis>> {
       public:
-        explicit on(LayerSetup<Exec> const& setup) : on::BlockStrategy({setup, Axis::name}, {}) {}
+        explicit on(LayerSetup<Exec> const& setup, model::Attention const& part)
+            : on::BlockStrategy({setup, part, Axis::name}, {}) {}
     };
 };
 

@@ -30,15 +30,17 @@ struct Selected {
         using Slices =
             std::variant<typename Of<Ring<>>::Slices, typename Of<HeadsRing>::Slices, typename Of<RingHeads>::Slices>;
 
-        explicit on(LayerSetup<Exec> const& setup) : strategy_(made(setup)) {}
+        using Part = AttentionPass<Slices, Exec>;
+
+        explicit on(LayerSetup<Exec> const& setup, model::Attention const& part) : strategy_(made(setup, part)) {}
 
         Tensor<Query, Exec> forward(Tensor<Query, Exec> query, Tensor<Key, Exec> key, Tensor<Key, Exec> value,
-                                    Saved& saved, Slices* slices = nullptr, std::size_t index = 0) const {
+                                    Saved& saved, Part const& pass = {}) const {
             return std::visit(
                 [&](auto const& strategy) {
                     using S = std::remove_cvref_t<decltype(strategy)>;
                     return strategy.forward(std::move(query), std::move(key), std::move(value),
-                                            of<typename S::Saved>(saved), of<typename S::Slices>(slices), index);
+                                            of<typename S::Saved>(saved), of_strategy<S>(pass));
                 },
                 strategy_);
         }
@@ -49,38 +51,38 @@ struct Selected {
                 },
                 strategy_);
         }
-        Tensor<Query, Exec> output_again(Saved& saved, Slices* slices, std::size_t index) const {
+        Tensor<Query, Exec> output_again(Saved& saved, Part const& pass = {}) const {
             return std::visit(
                 [&](auto const& strategy) {
                     using S = std::remove_cvref_t<decltype(strategy)>;
-                    return strategy.output_again(of<typename S::Saved>(saved), of<typename S::Slices>(slices), index);
+                    return strategy.output_again(of<typename S::Saved>(saved), of_strategy<S>(pass));
                 },
                 strategy_);
         }
         template <class Receive>
-        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive, Slices* slices = nullptr,
-                      std::size_t index = 0) const {
+        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
+                      Part const& pass = {}) const {
             std::visit(
                 [&](auto const& strategy) {
                     using S = std::remove_cvref_t<decltype(strategy)>;
-                    strategy.backward(of<typename S::Saved>(saved), dy, receive, of<typename S::Slices>(slices), index);
+                    strategy.backward(of<typename S::Saved>(saved), dy, receive, of_strategy<S>(pass));
                 },
                 strategy_);
         }
 
       private:
-        static Any made(LayerSetup<Exec> const& setup) {
+        static Any made(LayerSetup<Exec> const& setup, model::Attention const& part) {
             switch (setup.context_strategy) {
             case ContextStrategy::ring:
-                return Of<Ring<>>(setup);
+                return Of<Ring<>>(setup, part);
             case ContextStrategy::all_gather:
-                return Of<AllGather>(setup);
+                return Of<AllGather>(setup, part);
             case ContextStrategy::double_ring:
-                return Of<DoubleRing<>>(setup);
+                return Of<DoubleRing<>>(setup, part);
             case ContextStrategy::heads_ring:
-                return Of<HeadsRing>(setup);
+                return Of<HeadsRing>(setup, part);
             default:
-                return Of<RingHeads>(setup);
+                return Of<RingHeads>(setup, part);
             }
         }
         template <class Wanted, class Variant>
@@ -88,9 +90,10 @@ struct Selected {
             if (!std::holds_alternative<Wanted>(variant)) variant.template emplace<Wanted>();
             return std::get<Wanted>(variant);
         }
-        template <class Wanted, class Variant>
-        static Wanted* of(Variant* variant) {
-            return variant == nullptr ? nullptr : &of<Wanted>(*variant);
+        template <class Strategy>
+        static AttentionPass<typename Strategy::Slices, Exec> of_strategy(Part const& pass) {
+            return {pass.slices == nullptr ? nullptr : &of<typename Strategy::Slices>(*pass.slices), pass.index,
+                    pass.map};
         }
 
         Any strategy_;

@@ -63,24 +63,46 @@ inline model::Rotary read_rotary(ConfigFields& fields, double default_theta) {
     return rotary;
 }
 
-/// That no layer has a window of attention.
-/// @param is_default whether the family has one where the file says nothing
-inline void refuse_windows(ConfigFields& fields, bool is_used, bool is_default) {
-    std::string const wanted = "null, as sliding-window attention is not supported";
-    if (is_used && fields.has("sliding_window")) refuse_json("sliding_window", wanted, fields.at("sliding_window"));
-    if (is_default && !fields.is_there("sliding_window"))
-        refuse_json("sliding_window", wanted + "; without the field the window is 4096");
-    fields.neutral({"sliding_window", "max_window_layers"});
-    if (!fields.has("layer_types")) return;
-    for (auto const& type : fields.at("layer_types"))
-        if (type != "full_attention")
-            refuse_json("layer_types", "\"full_attention\" alone, the only value that is supported", type);
+/// The window of each layer's attention; 0: none.
+inline std::vector<std::size_t> read_windows(ConfigFields& fields, model::Family family, std::size_t layers) {
+    using model::Family;
+    fields.neutral({"sliding_window", "max_window_layers", "layer_types", "use_sliding_window"});
+    std::vector<std::size_t> windows(layers, 0);
+    bool const is_qwen = family == Family::qwen2 || family == Family::qwen3 || family == Family::qwen3_moe;
+    if (!is_qwen && fields.has("layer_types"))
+        for (auto const& type : fields.at("layer_types"))
+            if (type != "full_attention") refuse_json("layer_types", "\"full_attention\" alone in this family", type);
+    if (family == Family::llama || (is_qwen && !fields.flag_or("use_sliding_window", false))) {
+        if (family == Family::llama && fields.has("sliding_window"))
+            refuse_json("sliding_window", "null, as LLaMA has no windows: Mistral is LLaMA with them",
+                        fields.at("sliding_window"));
+        return windows;
+    }
+    // Where a file says nothing, these families have a window of 4096 all the same.
+    bool const is_default = family == Family::mistral || is_qwen;
+    if (!fields.has("sliding_window") && (fields.is_there("sliding_window") || !is_default)) return windows;
+    std::size_t const window = fields.size_or("sliding_window", 4096);
+    if (is_qwen && fields.has("layer_types")) {
+        auto const& types = fields.at("layer_types");
+        if (!types.is_array() || types.size() != layers)
+            refuse_json("layer_types", "an array of " + std::to_string(layers) + " layers");
+        for (std::size_t i = 0; i < layers; ++i) {
+            if (types[i] == "sliding_attention")
+                windows[i] = window;
+            else if (types[i] != "full_attention")
+                refuse_json("layer_types", "\"full_attention\" or \"sliding_attention\", which are supported",
+                            types[i]);
+        }
+    } else {
+        std::size_t const first = is_qwen ? fields.whole_or("max_window_layers", 28, 0, 10000) : 0;
+        for (std::size_t i = first; i < layers; ++i) windows[i] = window;
+    }
+    return windows;
 }
 
 /// A model of the families whose checkpoints are read and written.
 inline model::Model read_decoder(ConfigFields& fields, model::Family family) {
     using model::Family;
-    bool const is_qwen = family == Family::qwen2 || family == Family::qwen3 || family == Family::qwen3_moe;
     fields.neutral({"output_router_logits", "router_aux_loss_coef"});
     fields.require("hidden_act", "silu");
     fields.require("attention_dropout", 0.0);
@@ -90,9 +112,6 @@ inline model::Model read_decoder(ConfigFields& fields, model::Family family) {
     fields.require("mlp_bias", false);
     fields.require("use_mrope", false);
     fields.require("rope_interleaved", false);
-    bool const slides = is_qwen && fields.flag_or("use_sliding_window", false);
-    refuse_windows(fields, !is_qwen || slides, family == Family::mistral || slides);
-
     model::DecoderSizes sizes{.layers = fields.size("num_hidden_layers", 10000),
                               .hidden = fields.size("hidden_size"),
                               .heads = fields.size("num_attention_heads"),
@@ -132,8 +151,10 @@ inline model::Model read_decoder(ConfigFields& fields, model::Family family) {
                         whole_number(layer, "mlp_only_layers", 0, static_cast<std::int64_t>(sizes.layers) - 1)));
         }
     }
+    auto const windows = read_windows(fields, family, model.blocks.size());
     for (std::size_t i = 0; i < model.blocks.size(); ++i) {
         auto& branches = model.blocks[i].branches;
+        attention.sight.window = windows[i];
         branches[0].part = attention;
         if (model::has_experts(family) && !dense.contains(i) && (i + 1) % every == 0)
             branches[1] = {experts, "block_sparse_moe", branches[1].norm};
@@ -354,9 +375,14 @@ inline nlohmann::ordered_json family_config(model::Model const& model, std::size
     std::size_t dense_width = 0; // of MLPs
     model::Attention attention;
     model::Experts const* experts = nullptr;
-    auto dense_layers = nlohmann::ordered_json::array();
+    auto dense_layers = nlohmann::ordered_json::array(), layer_types = dense_layers;
+    std::size_t window = 0;
     for (std::size_t i = 0; i < model.blocks.size(); ++i) {
-        if (auto const* part = model.find<model::Attention>(i)) attention = *part;
+        if (auto const* part = model.find<model::Attention>(i)) {
+            attention = *part;
+            window = std::max(window, part->sight.window);
+            layer_types.push_back(part->sight.window > 0 ? "sliding_attention" : "full_attention");
+        }
         if (auto const* mlp = model.find<model::GatedMlp>(i)) {
             dense_width = mlp->width;
             dense_layers.push_back(i);
@@ -394,7 +420,11 @@ inline nlohmann::ordered_json family_config(model::Model const& model, std::size
         config["attention_bias"] = false;
         config["mlp_bias"] = false;
     } else {
-        config["sliding_window"] = nullptr;
+        config["sliding_window"] = window > 0 ? nlohmann::ordered_json(window) : nlohmann::ordered_json(nullptr);
+        if (window > 0 && family != Family::mistral && family != Family::mixtral) {
+            config["use_sliding_window"] = true;
+            config["layer_types"] = layer_types;
+        }
     }
     if (!family) config["pentad_blocks"] = model.text();
     if (experts != nullptr) {

@@ -3,9 +3,9 @@
 // strategy says how keys meet queries over cp.
 #pragma once
 
-#include <pentad/kernels/rope.hpp>
 #include <pentad/layers/projection.hpp>
 #include <pentad/layers/rms_norm.hpp>
+#include <pentad/layers/rotary.hpp>
 #include <pentad/layers/rounded.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/recomputation.hpp>
@@ -14,21 +14,20 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace pentad {
 
-/// `Strategy` is one of context/: Strategy::on<Query, Key, Exec> has a Saved, the Slices of sequences that are cut,
-/// forward(query, key, value, saved, slices, index), drop_output(saved) and output_again(saved, slices, index), and
-/// backward(saved, dy, receive, slices, index), which calls receive(dq, dk, dv), in elements or in accumulators. Causal
-/// self-attention (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
+/// `Strategy` is one of context/: Strategy::on<Query, Key, Exec>, made from the setup and the description, has a Saved,
+/// the Slices of sequences that are cut, forward(query, key, value, saved, pass), drop_output(saved) and
+/// output_again(saved, pass), and backward(saved, dy, receive, pass), which calls receive(dq, dk, dv), in elements or
+/// in accumulators; `pass` is an AttentionPass. Self-attention (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's
+/// rotate-half convention).
 template <class Strategy, class Communication = Blocking>
 struct Attention {
     template <class Stream, class Exec>
     class on {
       public:
         using T = typename Stream::element;
-        using A = accumulator_t<T>;
         using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
         using output_layout = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
         using QueryWeight = Layout<T, Dims<Dim<heads, dynamic, tp>, Dim<head_dim>, Dim<hidden>>>;
@@ -42,8 +41,7 @@ struct Attention {
         using Output = OutputProjection<Communication, Linear<Query, OutputWeight, 1, Exec>, output_layout>;
         using StrategyOn = typename Strategy::template on<Query, Key, Exec>;
 
-        using Slices = typename StrategyOn::Slices;                           ///< of the sequences of a micro-batch
-        using Table = Tensor<Layout<A, Dims<Dim<seq>, Dim<head_dim>>>, Exec>; ///< this rank's part of the rotary tables
+        using Slices = typename StrategyOn::Slices; ///< of the sequences of a micro-batch
 
         using QueryNorm = RmsNorm::on<Query, Exec>; // of each head by itself
         using KeyNorm = RmsNorm::on<Key, Exec>;
@@ -61,32 +59,17 @@ struct Attention {
                      QueryMap(setup.context, name + ".q_proj", {part.heads, part.head_dim, setup.hidden}, part.has_bias),
                   KeyMap(setup.context, name + ".k_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias),
                   KeyMap(setup.context, name + ".v_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias)},
-              output_({setup.context, name + ".o_proj", {setup.hidden, part.heads, part.head_dim}}), strategy_(setup),
-              slices_(setup.slices), rotates_(part.rotates) {
+              output_({setup.context, name + ".o_proj", {setup.hidden, part.heads, part.head_dim}}), strategy_(setup, part),
+              slices_(setup.slices) {
             auto const ranks = static_cast<double>(setup.context.communicators().extent("tp"));
             auto const kv_ranks = static_cast<double>(setup.context.communicators().extent(outer<tp>::name));
             state_ = {.token = 2 * static_cast<double>(part.kv_heads * part.head_dim * sizeof(T)) / kv_ranks,
                       .flops = 4 * static_cast<double>(part.heads * part.head_dim) / ranks};
-            auto const partition = setup.partition();
-            auto const mine = setup.context.communicators().shard_index(AxisNames(cp::name));
-            std::size_t const length = partition.local_extent(), all = slices_ * length;
-            std::size_t const half = part.head_dim / 2;
-            cosine_ = Table(setup.context, {all, half});
-            sine_ = Table(setup.context, {all, half});
-            std::vector<i64> host(all);
-            for (std::size_t i = 0; i < all; ++i)
-                host[i] = static_cast<i64>(i / length * setup.seq + partition.global_index(mine, i % length));
-            Tensor<Layout<i64, Dims<Dim<seq>>>, Exec> const positions(setup.context, {all});
-            positions.set(host.data());
-            Tensor<Layout<f64, Dims<Dim<head_dim>>>, Exec> const frequencies(setup.context, {half});
-            frequencies.set(part.rotary.frequencies(part.head_dim).data());
-            kernels::rope_tables<A>(setup.context.exec(), positions.view(), frequencies.view(), cosine_.view(),
-                                    sine_.view());
+            if (part.rotates) rotary_.emplace(setup, part.rotary, part.head_dim);
             if (part.norms_queries_and_keys) {
                 query_norm_.emplace(setup, name + ".q_norm", part.head_dim);
                 key_norm_.emplace(setup, name + ".k_norm", part.head_dim);
             }
-            setup.context.exec().fence("pentad: rope tables");
         }
 
         /// Keys and values (Pope et al. 2022, section 3.3).
@@ -99,15 +82,13 @@ struct Attention {
                 query = query_norm_->forward(pass, std::move(query), saved.query_norm);
                 key = key_norm_->forward(pass, std::move(key), saved.key_norm);
             }
-            auto const& exec = pass.context.exec();
-            auto const cosine = of_slice(cosine_, pass), sine = of_slice(sine_, pass);
-            if (rotates_) {
-                kernels::rope_forward<T>(exec, query.template rows<2>(), cosine, sine);
-                kernels::rope_forward<T>(exec, key.template rows<2>(), cosine, sine);
+            if (rotary_) {
+                rotary_->forward(pass, query.template rows<2>());
+                rotary_->forward(pass, key.template rows<2>());
             }
-            auto y = output_.forward(strategy_.forward(std::move(query), std::move(key), std::move(value),
-                                                       saved.attention, slices_of(pass), pass.slice),
-                                     saved.output);
+            auto y = output_.forward(
+                strategy_.forward(std::move(query), std::move(key), std::move(value), saved.attention, part_of(pass)),
+                saved.output);
             if (recomputed_.contains(model::Piece::attention)) {
                 saved.output.x = {};
                 strategy_.drop_output(saved.attention);
@@ -119,19 +100,16 @@ struct Attention {
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
                                                          Saved& saved) const {
             observe::Scope const scope("attention backward", "compute");
-            auto* const slices = slices_of(pass);
             if (recomputed_.contains(model::Piece::attention))
-                saved.output.x = strategy_.output_again(saved.attention, slices, pass.slice);
+                saved.output.x = strategy_.output_again(saved.attention, part_of(pass));
             auto const d_output = output_.backward_data(std::move(dy), saved.output);
             Tensor<dual_t<input_layout>, Exec> dx;
             auto const receive = [&](auto dquery, auto dkey, auto dvalue) {
-                auto const& exec = pass.context.exec();
-                auto const cosine = of_slice(cosine_, pass), sine = of_slice(sine_, pass);
                 auto dq = rounded<dual_t<Query>>(std::move(dquery));
                 auto dk = rounded<dual_t<Key>>(std::move(dkey));
-                if (rotates_) {
-                    kernels::rope_backward<T>(exec, dq.template rows<2>(), cosine, sine);
-                    kernels::rope_backward<T>(exec, dk.template rows<2>(), cosine, sine);
+                if (rotary_) {
+                    rotary_->backward(pass, dq.template rows<2>());
+                    rotary_->backward(pass, dk.template rows<2>());
                 }
                 if (query_norm_) {
                     dq = query_norm_->backward_data(pass, std::move(dq), saved.query_norm);
@@ -140,7 +118,7 @@ struct Attention {
                 dx = input_.backward_data(std::move(dq), std::move(dk), rounded<dual_t<Key>>(std::move(dvalue)),
                                           saved.input);
             };
-            strategy_.backward(saved.attention, d_output, receive, slices, pass.slice);
+            strategy_.backward(saved.attention, d_output, receive, part_of(pass));
             return dx;
         }
 
@@ -171,13 +149,8 @@ struct Attention {
         }
 
       private:
-        Slices* slices_of(Pass<Exec> const& pass) const {
-            return slices_ > 1 ? &pass.memory->template of<Slices>(this) : nullptr;
-        }
-        /// The rows of a rotary table for the positions of the pass.
-        [[nodiscard]] View<A, 2, Exec> of_slice(Table const& table, Pass<Exec> const& pass) const {
-            std::size_t const rows = table.local()[0] / slices_, columns = table.local()[1];
-            return View<A, 2, Exec>(table.data() + pass.slice * rows * columns, rows, columns);
+        AttentionPass<Slices, Exec> part_of(Pass<Exec> const& pass) const {
+            return {slices_ > 1 ? &pass.memory->template of<Slices>(this) : nullptr, pass.slice, pass.map};
         }
 
         Input input_;
@@ -186,10 +159,9 @@ struct Attention {
         std::optional<KeyNorm> key_norm_;
         StrategyOn strategy_;
         std::size_t slices_;
-        bool rotates_;
+        std::optional<RotaryEmbedding<T, Exec>> rotary_;
         model::PieceSet recomputed_;
         observe::DecodingState state_;
-        Table cosine_, sine_;
     };
 };
 

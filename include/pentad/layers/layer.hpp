@@ -38,6 +38,7 @@
 #include <pentad/layers/activation_memory.hpp>
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/cost.hpp>
+#include <pentad/layout/documents.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/observe/trace.hpp>
@@ -50,6 +51,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace pentad {
 
@@ -77,6 +80,17 @@ struct LayerSetup {
         auto const shards = static_cast<std::size_t>(context.communicators().extent(axis));
         return {shards == 1 ? Order::contiguous : order, seq, shards};
     }
+    /// The positions of this rank's tokens in their sequences, slice by slice. Where `parts` ranks share those of a
+    /// rank of cp, in contiguous parts, those of the given part.
+    [[nodiscard]] std::vector<i32> positions(std::size_t part = 0, std::size_t parts = 1) const {
+        auto const dealt = partition();
+        auto const mine = context.communicators().shard_index(AxisNames(cp::name));
+        std::size_t const length = dealt.local_extent() / parts;
+        std::vector<i32> result(slices * length);
+        for (std::size_t i = 0; i < result.size(); ++i)
+            result[i] = static_cast<i32>(i / length * seq + dealt.global_index(mine, part * length + i % length));
+        return result;
+    }
     /// Tokens of a pass on this rank, in a layout [batch, seq, ...].
     template <class L>
     [[nodiscard]] std::size_t local_tokens() const {
@@ -101,6 +115,18 @@ class SequenceMemory {
     std::map<void const*, std::shared_ptr<void>> kept_;
 };
 
+/// Where the tokens of a pass are, where it is not the same in every pass: packed documents, and sequences dealt by the
+/// work that these make.
+template <class Exec>
+struct SequenceMap {
+    Documents const* documents = nullptr;           ///< of this rank's sequences, with all slices; null: one each
+    View<i32 const, 2, Exec> begins{}, ends{};      ///< the same for kernels
+    View<i32 const, 1, Exec> positions{};           ///< `[batch@dp.ep * seq@cp]`, of tokens in their documents
+    View<i32 const, 1, Exec> positions_in_stream{}; ///< the same, sharded as the stream
+    /// The runs of sequences in the shards that attention's blocks are; null: as the setup says.
+    std::vector<std::vector<Segment>> const* shards = nullptr;
+};
+
 /// What a forward or backward pass is told about its micro-batch, and what it adds up for the log.
 template <class Exec>
 struct Pass {
@@ -115,11 +141,20 @@ struct Pass {
     bool completes_gradients = false;   ///< the last backward pass of this stage before an update
     std::size_t slice = 0;              ///< of the sequences, where they are cut
     SequenceMemory* memory = nullptr;   ///< of these sequences, where they are cut
-    ActivationMemory* saved = nullptr;  ///< where what blocks save is until its backward pass; null: where it is made
+    SequenceMap<Exec> const* map = nullptr; ///< null: sequences of one document, dealt as the setup says
+    ActivationMemory* saved = nullptr; ///< where what blocks save is until its backward pass; null: where it is made
 
     double loss_sum = 0;    ///< of the token losses here: partial over the axes that share out the tokens
     double balance_sum = 0; ///< of the load-balancing losses of the layers here: invariant over all but pp
     double z_sum = 0;       ///< of the z losses of the layers here: likewise
+};
+
+/// What a strategy of attention over cp is told about a pass.
+template <class Slices, class Exec>
+struct AttentionPass {
+    Slices* slices = nullptr; ///< of the sequences, null where the schedule cuts none; `index` is the current one
+    std::size_t index = 0;
+    SequenceMap<Exec> const* map = nullptr;
 };
 
 } // namespace pentad

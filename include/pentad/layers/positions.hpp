@@ -32,17 +32,13 @@ class LearnedPositions {
             throw std::invalid_argument("seq = " + std::to_string(setup.seq * setup.slices) + " is more than the " +
                                         std::to_string(positions) + " positions of the model");
         Tensor<Stream, Exec> const like(setup.context, {setup.batch, setup.seq, setup.hidden}, {}, nullptr);
-        auto const partition = setup.partition();
-        auto& communicators = setup.context.communicators();
         std::size_t const batch = like.local()[0], length = like.local()[1];
         // Within the part of cp, tp may shard the sequence again, in pieces that follow each other.
-        std::size_t const part =
-            communicators.shard_index(Stream::value.dimensions[1].axes) % (partition.local_extent() / length);
-        auto const mine = communicators.shard_index(AxisNames(cp::name));
+        std::size_t const parts = setup.partition().local_extent() / length;
+        auto const shard = setup.context.communicators().shard_index(Stream::value.dimensions[1].axes);
+        auto const of_sequence = setup.positions(shard % parts, parts);
         std::vector<i32> host(slices_ * batch * length);
-        for (std::size_t i = 0; i < host.size(); ++i)
-            host[i] = static_cast<i32>(i / (batch * length) * setup.seq +
-                                       partition.global_index(mine, part * length + i % length));
+        for (std::size_t i = 0; i < host.size(); ++i) host[i] = of_sequence[i / (batch * length) * length + i % length];
         positions_ = Tensor<Layout<i32, Dims<Dim<position>>>, Exec>(setup.context, {host.size()});
         positions_.set(host.data());
     }
@@ -69,6 +65,7 @@ class LearnedPositions {
 
   private:
     [[nodiscard]] View<i32 const, 1, Exec> of_slice(Pass<Exec> const& pass) const {
+        if (pass.map != nullptr) return pass.map->positions_in_stream;
         std::size_t const rows = positions_.size() / slices_;
         return View<i32 const, 1, Exec>(positions_.data() + pass.slice * rows, rows);
     }

@@ -1,12 +1,15 @@
-// Which global index of a dimension lives where: contiguous shards, and the zigzag order
-// that balances causal attention (shard r of n holds the pieces r and 2n-1-r of 2n).
+// Which global index of a dimension lives where: contiguous shards, the zigzag order that balances causal attention
+// (shard r of n holds the pieces r and 2n-1-r of 2n), and pieces dealt by a list.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace pentad {
 
@@ -40,41 +43,76 @@ struct Segment {
 class Partition {
   public:
     constexpr Partition(Order order, std::size_t extent, std::size_t shards)
-        : order_(order), shards_(shards), piece_(extent / (pieces() * shards)) {
-        if (extent % (pieces() * shards) != 0)
+        : pieces_(order == Order::zigzag ? 2 : 1), shards_(shards), piece_(extent / (pieces_ * shards)) {
+        if (extent % (pieces_ * shards) != 0)
             throw std::invalid_argument("an extent of " + std::to_string(extent) + " cannot be dealt " +
                                         (order == Order::zigzag ? "in zigzag order" : "evenly") + " to " +
                                         std::to_string(shards) + " shards");
     }
 
+    /// Pieces of equal size: shard s holds dealt[s * n], ..., dealt[s * n + n - 1] where it has n.
+    /// @throws std::invalid_argument when each piece is not in the list once, or they cannot be of equal size
+    Partition(std::size_t extent, std::size_t shards, std::vector<std::uint32_t> dealt)
+        : pieces_(dealt.size() / shards), shards_(shards), piece_(extent / dealt.size()), dealt_(std::move(dealt)),
+          places_(dealt_.size(), static_cast<std::uint32_t>(dealt_.size())) {
+        bool fits = pieces_ * shards == dealt_.size() && piece_ * dealt_.size() == extent;
+        for (std::size_t i = 0; fits && i < dealt_.size(); ++i) {
+            fits = dealt_[i] < dealt_.size() && places_[dealt_[i]] == dealt_.size();
+            if (fits) places_[dealt_[i]] = static_cast<std::uint32_t>(i);
+        }
+        if (!fits)
+            throw std::invalid_argument("a list of " + std::to_string(dealt_.size()) +
+                                        " pieces does not deal an extent of " + std::to_string(extent) + " to " +
+                                        std::to_string(shards) + " shards");
+    }
+
     /// Pieces of a shard: 1 when contiguous, 2 in zigzag order.
-    [[nodiscard]] constexpr std::size_t pieces() const { return order_ == Order::zigzag ? 2 : 1; }
+    [[nodiscard]] constexpr std::size_t pieces() const { return pieces_; }
     [[nodiscard]] constexpr std::size_t shards() const { return shards_; }
     [[nodiscard]] constexpr std::size_t local_extent() const { return pieces() * piece_; }
 
     /// Piece `piece` of a shard.
     [[nodiscard]] constexpr Segment segment(std::size_t shard, std::size_t piece) const {
-        std::size_t const at = piece == 0 ? shard : 2 * shards_ - 1 - shard;
+        std::size_t const at = !dealt_.empty() ? dealt_[shard * pieces_ + piece]
+                               : piece == 0    ? shard
+                                               : 2 * shards_ - 1 - shard;
         return {at * piece_, piece * piece_, piece_};
+    }
+    /// A shard as its runs of consecutive elements: pieces that follow each other are one.
+    [[nodiscard]] std::vector<Segment> segments(std::size_t shard) const {
+        std::vector<Segment> runs;
+        for (std::size_t i = 0; i < pieces_; ++i) {
+            auto const piece = segment(shard, i);
+            if (!runs.empty() && runs.back().global + runs.back().length == piece.global)
+                runs.back().length += piece.length;
+            else
+                runs.push_back(piece);
+        }
+        return runs;
     }
     /// The global index of element `local` of a shard.
     [[nodiscard]] constexpr std::size_t global_index(std::size_t shard, std::size_t local) const {
         return segment(shard, local / piece_).global + local % piece_;
     }
     /// The shard that holds a global index.
-    [[nodiscard]] constexpr std::size_t shard_of(std::size_t global) const {
-        std::size_t const at = global / piece_;
-        return at < shards_ ? at : 2 * shards_ - 1 - at;
-    }
+    [[nodiscard]] constexpr std::size_t shard_of(std::size_t global) const { return place_of(global) / pieces_; }
     /// Where a global index lies in its shard.
     [[nodiscard]] constexpr std::size_t local_index(std::size_t global) const {
-        return (global / piece_ < shards_ ? 0 : piece_) + global % piece_;
+        return place_of(global) % pieces_ * piece_ + global % piece_;
     }
 
   private:
-    Order order_;
+    /// The place of a global index's piece in the list that deals them.
+    [[nodiscard]] constexpr std::size_t place_of(std::size_t global) const {
+        std::size_t const at = global / piece_;
+        if (!dealt_.empty()) return places_[at];
+        return at < shards_ ? at * pieces_ : (2 * shards_ - 1 - at) * pieces_ + 1;
+    }
+
+    std::size_t pieces_;
     std::size_t shards_;
     std::size_t piece_;
+    std::vector<std::uint32_t> dealt_{}, places_{}; ///< none: in the order given
 };
 
 /// A dimension whose shards are dealt to several ranks each, in contiguous parts of equal size.
@@ -82,10 +120,11 @@ class Partition {
 class DealtSequence {
   public:
     /// @param parts_are_major whether ranks that hold the same part of different shards follow each other
-    constexpr DealtSequence(Partition const& shards, std::size_t parts = 1, bool parts_are_major = false)
-        : shards_(shards), parts_(parts), parts_are_major_(parts_are_major), length_(shards.local_extent() / parts) {
-        if (shards.local_extent() % parts != 0)
-            throw std::invalid_argument("a shard of " + std::to_string(shards.local_extent()) +
+    constexpr DealtSequence(Partition shards, std::size_t parts = 1, bool parts_are_major = false)
+        : shards_(std::move(shards)), parts_(parts), parts_are_major_(parts_are_major),
+          length_(shards_.local_extent() / parts) {
+        if (shards_.local_extent() % parts != 0)
+            throw std::invalid_argument("a shard of " + std::to_string(shards_.local_extent()) +
                                         " elements cannot be dealt evenly to " + std::to_string(parts) + " ranks");
     }
 
@@ -98,6 +137,10 @@ class DealtSequence {
         return {Partition(shards == 1 ? Order::contiguous : order, extent, shards), parts, on_outer};
     }
 
+    /// The same ranks, with the elements of the shards dealt in another way.
+    [[nodiscard]] DealtSequence with(Partition shards) const { return {std::move(shards), parts_, parts_are_major_}; }
+
+    [[nodiscard]] constexpr Partition const& shards() const { return shards_; }
     [[nodiscard]] constexpr std::size_t ranks() const { return shards_.shards() * parts_; }
     [[nodiscard]] constexpr std::size_t local_extent() const { return length_; }
     /// Whether every rank holds what follows the elements of the rank before.

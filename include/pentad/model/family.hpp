@@ -13,7 +13,8 @@
 
 namespace pentad::model {
 
-/// As Hugging Face's transformers names them. Mistral without a window is LLaMA by another name.
+/// As Hugging Face's transformers names them. Mistral is LLaMA with a sliding window, or without one LLaMA by another
+/// name.
 enum class Family { llama, mistral, mixtral, qwen2, qwen3, qwen3_moe };
 inline constexpr std::array<std::string_view, 6> family_names{"llama", "mistral", "mixtral",
                                                               "qwen2", "qwen3",   "qwen3_moe"};
@@ -30,11 +31,21 @@ inline std::optional<Family> family_of(Model const& model) {
     if (model.blocks.empty()) return std::nullopt;
     auto const* first = model.find<Attention>(0);
     std::optional<Part> mlp, experts; // of all blocks that have them
-    for (auto const& block : model.blocks) {
-        if (first == nullptr || block.branches.size() != 2) return std::nullopt;
+    std::size_t window = 0, windows = 0;
+    for (std::size_t i = 0; i < model.blocks.size(); ++i) {
+        auto const& block = model.blocks[i];
+        auto const* attention = model.find<Attention>(i);
+        if (first == nullptr || attention == nullptr || block.branches.size() != 2) return std::nullopt;
         auto const& [mixer, other] = std::pair(block.branches[0], block.branches[1]);
         bool const is_dense = other.part.as<GatedMlp>() != nullptr;
-        if (!(mixer == Branch{*first, "self_attn", "input_layernorm"})) return std::nullopt;
+        auto expected = *first; // but for the window, which some blocks may not have
+        expected.sight = {.causal = true, .window = attention->sight.window};
+        if (!(mixer == Branch{expected, "self_attn", "input_layernorm"})) return std::nullopt;
+        if (attention->sight.window > 0) {
+            if (window > 0 && window != attention->sight.window) return std::nullopt;
+            window = attention->sight.window;
+            ++windows;
+        }
         auto& seen = is_dense ? mlp : experts;
         if (!seen) seen = other.part;
         if (!is_dense && other.part.as<Experts>() == nullptr) return std::nullopt;
@@ -44,8 +55,9 @@ inline std::optional<Family> family_of(Model const& model) {
     bool const renormalises = !experts || experts->as<Experts>()->renormalises;
     if (first->has_bias) return first->norms_queries_and_keys || experts ? std::nullopt : std::optional(Family::qwen2);
     if (first->norms_queries_and_keys) return experts ? Family::qwen3_moe : Family::qwen3;
-    if (experts && (mlp || !renormalises)) return std::nullopt;
-    return experts ? Family::mixtral : Family::llama;
+    bool const is_mixed = windows > 0 && windows < model.blocks.size();
+    if (is_mixed || (experts && (mlp || !renormalises))) return std::nullopt;
+    return experts ? Family::mixtral : windows > 0 ? Family::mistral : Family::llama;
 }
 
 /// The name of a parameter in the checkpoints of a family. The library's own names are those of LLaMA and Mixtral.

@@ -1,6 +1,7 @@
 // The parts of blocks that the library has layers for, as plain numbers.
 #pragma once
 
+#include <pentad/layout/documents.hpp>
 #include <pentad/model/rotary.hpp>
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace pentad::model {
 
-/// Causal grouped-query self-attention with rotary embedding (Ainslie et al. 2023; Su et al. 2021). Queries and keys
+/// Grouped-query self-attention with rotary embedding (Ainslie et al. 2023; Su et al. 2021). Queries and keys
 /// may be normalised head by head before they are turned (RMSNorm with one weight for all heads, as in Qwen3).
 struct Attention {
     static constexpr std::string_view kind = "attention";
@@ -21,6 +22,7 @@ struct Attention {
     bool norms_queries_and_keys = false;
     bool has_output_bias = false; ///< as in GPT-2
     bool rotates = true;          ///< rotary embedding; without it, positions are the model's (Model::positions)
+    Sight sight{};                ///< causal, and within a window as in Mistral
 
     friend bool operator==(Attention const&, Attention const&) = default;
     /// The name of the bias that is added behind the layer, or nothing.
@@ -28,7 +30,8 @@ struct Attention {
     [[nodiscard]] std::string text() const {
         return std::to_string(heads) + " heads, " + std::to_string(kv_heads) + " of keys and values, of " +
                std::to_string(head_dim) + (has_bias ? ", biases" : "") +
-               (norms_queries_and_keys ? ", norms of queries and keys" : "");
+               (norms_queries_and_keys ? ", norms of queries and keys" : "") + (sight.causal ? "" : ", not causal") +
+               (sight.window > 0 ? ", window of " + std::to_string(sight.window) : "");
     }
 };
 

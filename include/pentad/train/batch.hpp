@@ -5,9 +5,11 @@
 #include <pentad/layers/layer.hpp>
 #include <pentad/layout/local_steps.hpp>
 #include <pentad/train/detail/totals.hpp>
+#include <pentad/train/packing.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -23,16 +25,20 @@ class Batch {
     using Counts = summed_t<f64, Dims<Dim<flat>>, Tokens>;
 
     /// @param ignored a target that carries no loss
+    /// @param packing where documents end, none: sequences are one document each
     Batch(LayerSetup<Exec> const& setup, std::size_t micro_batches, std::optional<i32> ignored,
-          LocalSteps const& local = {})
-        : setup_(&setup), micro_batches_(micro_batches), ignored_(ignored), local_(local) {
+          LocalSteps const& local = {}, std::optional<Packing> packing = {})
+        : setup_(&setup), micro_batches_(micro_batches), ignored_(ignored), local_(local), packing_(packing) {
         for (std::size_t i = 0; i < micro_batches * setup.slices; ++i) {
             tokens_.emplace_back(setup.context, extents());
             targets_.emplace_back(setup.context, extents());
         }
         host_tokens_.resize(tokens_[0].size());
         host_targets_.resize(tokens_[0].size());
-        window_.resize(setup.slices * setup.seq + 1);
+        windows_.resize(tokens_[0].local()[0] * (setup.slices * setup.seq + 1));
+        if (packing_)
+            for (std::size_t i = 0; i < micro_batches; ++i)
+                maps_.push_back(std::make_unique<PackedMap<Stream, Exec>>(setup));
         prepare_redistribution<Counts, invariant_t<Counts>>(setup.context);
         if (local_.is_on()) pentad::detail::prepare(setup.context, detail::total_plan(own_axes(), Placement::partial));
     }
@@ -42,29 +48,33 @@ class Batch {
     /// @param shift added to the numbers of the sequences, which count from the first step's
     void load(io::TokenData const& data, std::int64_t step, int groups = 1, std::int64_t shift = 0) {
         auto const& communicators = setup_->context.communicators();
-        auto const partition = setup_->partition();
         std::size_t const shard = communicators.shard_index(Tokens::value.dimensions[1].axes);
         std::size_t const rows = tokens_[0].local()[0], columns = tokens_[0].local()[1];
         std::size_t const first_row = rows * communicators.shard_index(Tokens::value.dimensions[0].axes);
         valid_.assign(static_cast<std::size_t>(groups), 0);
-        for (std::size_t i = 0; i < micro_batches_; ++i)
+        for (std::size_t i = 0; i < micro_batches_; ++i) {
+            for (std::size_t row = 0; row < rows; ++row) {
+                auto const sequence =
+                    (static_cast<std::size_t>(step - 1) * micro_batches_ + i) * setup_->batch + first_row + row;
+                data.read(static_cast<std::int64_t>(sequence) + shift, window(row));
+            }
+            if (packing_) maps_[i]->set(*packing_, windows_);
+            auto const dealt = packing_ ? maps_[i]->dealt() : setup_->partition();
             for (std::size_t slice = 0; slice < setup_->slices; ++slice) {
-                for (std::size_t row = 0; row < rows; ++row) {
-                    auto const sequence =
-                        (static_cast<std::size_t>(step - 1) * micro_batches_ + i) * setup_->batch + first_row + row;
-                    data.read(static_cast<std::int64_t>(sequence) + shift, window_);
-                    for (std::size_t column = 0; column < columns; ++column) {
-                        std::size_t const position = slice * setup_->seq + partition.global_index(shard, column);
-                        i32 const target = window_[position + 1];
-                        bool const counts = !ignored_ || target != *ignored_;
-                        host_tokens_[row * columns + column] = window_[position];
-                        host_targets_[row * columns + column] = counts ? target : -1;
-                        if (counts) ++valid_[i * valid_.size() / micro_batches_];
-                    }
+                for (std::size_t at = 0; at < rows * columns; ++at) {
+                    auto const tokens = window(at / columns);
+                    std::size_t const position = slice * setup_->seq + dealt.global_index(shard, at % columns);
+                    i32 const target = tokens[position + 1];
+                    bool const ends = packing_ && tokens[position] == packing_->last;
+                    bool const counts = !ends && (!ignored_ || target != *ignored_);
+                    host_tokens_[at] = tokens[position];
+                    host_targets_[at] = counts ? target : -1;
+                    if (counts) ++valid_[i * valid_.size() / micro_batches_];
                 }
                 tokens_[i * setup_->slices + slice].set(host_tokens_.data());
                 targets_[i * setup_->slices + slice].set(host_targets_.data());
             }
+        }
         if (local_.is_on()) {
             own_valid_ = valid_;
             total_over(setup_->context, own_axes(), Placement::partial, std::span(own_valid_));
@@ -81,12 +91,20 @@ class Batch {
     [[nodiscard]] View<i32 const, 2, Exec> tokens(std::size_t micro_batch, std::size_t slice) const {
         return tokens_[micro_batch * setup_->slices + slice].view();
     }
+    /// Null without packing.
+    [[nodiscard]] SequenceMap<Exec> const* map(std::size_t micro_batch, std::size_t slice) const {
+        return packing_ ? &maps_[micro_batch]->of_slice(slice) : nullptr;
+    }
     [[nodiscard]] View<i32 const, 2, Exec> targets(std::size_t micro_batch, std::size_t slice) const {
         return targets_[micro_batch * setup_->slices + slice].view();
     }
 
   private:
     [[nodiscard]] std::array<std::size_t, 2> extents() const { return {setup_->batch, setup_->seq}; }
+    [[nodiscard]] std::span<i32> window(std::size_t row) {
+        std::size_t const length = setup_->slices * setup_->seq + 1;
+        return std::span(windows_).subspan(row * length, length);
+    }
     [[nodiscard]] AxisNames own_axes() const { return local_.together(Counts::value.partial); }
 
     LayerSetup<Exec> const* setup_;
@@ -95,7 +113,9 @@ class Batch {
     LocalSteps local_;
     std::vector<Tensor<Tokens, Exec>> tokens_, targets_;
     std::vector<i32> host_tokens_, host_targets_;
-    std::vector<i32> window_; ///< a sequence, in all its slices, and the token after it
+    std::vector<i32> windows_; ///< of a micro-batch: sequences, in all their slices, and the token after each
+    std::optional<Packing> packing_;
+    std::vector<std::unique_ptr<PackedMap<Stream, Exec>>> maps_; ///< of each micro-batch
     std::vector<double> valid_, own_valid_;
 };
 

@@ -1,6 +1,7 @@
 // What a run is made of beside its types, and the numbers of a step.
 #pragma once
 
+#include <pentad/layout/documents.hpp>
 #include <pentad/layout/local_steps.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/zero_sharding.hpp>
@@ -39,6 +40,7 @@ struct RunSettings {
     /// layers before goes on.
     std::size_t bucket_elements = std::size_t{1} << 22;
     std::optional<std::int32_t> ignored = std::nullopt; ///< a target that carries no loss
+    std::optional<Packing> packing = std::nullopt;      ///< of several documents into a sequence
     std::int64_t steps = 100;                           ///< of the learning rate's schedule
     double learning_rate = 1e-3;                        ///< after the warm-up
     std::optional<double> min_learning_rate = {};       ///< after the last step; none: a tenth of that

@@ -197,7 +197,7 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
              static_cast<std::size_t>(training().weight_versions),
              {.copies = AxisNames(inner<pp>::name), .local = settings.local}, settings.optimizer, settings.offload,
              settings.precision),
-      batch_(setup_, settings.micro_batches, settings.ignored, settings.local),
+      batch_(setup_, settings.micro_batches, settings.ignored, settings.local, settings.packing),
       executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}) {
     if (settings.offload.activations)
         zero::on_all_ranks(context.communicators().world(), [&] {
@@ -370,6 +370,7 @@ StepResult Trainer<Stream, Exec>::run(pipeline::Schedule const& schedule, io::To
                  // A router's sums are over the tokens of all groups.
                  .balance_scale = settings_.balance_coefficient * rounds * groups() / count,
                  .z_scale = settings_.z_coefficient * rounds * groups() / count,
+                 .map = batch_.map(i, k),
                  .saved = schedule.purpose == pipeline::Purpose::training ? activations_.get() : nullptr});
         }
     executor_.run(schedule, passes_, this);

@@ -4,6 +4,7 @@
 
 #include <pentad/context/detail/blocks.hpp>
 #include <pentad/context/detail/pair.hpp>
+#include <pentad/layers/layer.hpp>
 
 #include <cstddef>
 #include <utility>
@@ -18,10 +19,9 @@ struct Slice {
     PairGradient<Key, Exec> gradients{};
 };
 
-/// `Mover` brings keys to the queries of all ranks: attend(forward, keys, ahead) calls forward.add with each block of
-/// them, add_gradients(backward, keys, gradients, ahead) calls backward.add, and adds to the gradients of this rank's
-/// keys, which it allocates if they are empty. The slice of the queries begins `ahead` positions after that of the
-/// keys.
+/// `Mover` brings keys to the queries of all ranks: attend(forward, keys, slice) calls forward.add with each block of
+/// them, add_gradients(backward, keys, gradients, slice) calls backward.add, and adds to the gradients of this rank's
+/// keys, which it allocates if they are empty. `slice` is that of the keys.
 template <class Query, class Key, class Exec, class Mover>
 class BlockStrategy {
   public:
@@ -29,13 +29,14 @@ class BlockStrategy {
     using Gradients = PairGradient<Key, Exec>;
     using Saved = context::Saved<Query, Key, Exec>;
     using Slices = std::vector<Slice<Key, Exec>>;
+    using Part = AttentionPass<Slices, Exec>;
 
-    BlockStrategy(BlockPositions const& positions, Mover mover) : positions_(positions), mover_(std::move(mover)) {}
+    BlockStrategy(BlockPositions positions, Mover mover) : positions_(std::move(positions)), mover_(std::move(mover)) {}
 
     /// The attention of these queries.
-    /// @param slices of the sequences, null where the schedule cuts none; `index` is the current one
     Tensor<Query, Exec> forward(Tensor<Query, Exec> query, Tensor<Key, Exec> key, Tensor<Key, Exec> value, Saved& saved,
-                                Slices* slices = nullptr, std::size_t index = 0) const {
+                                Part const& pass = {}) const {
+        auto const& [slices, index, map] = pass;
         saved.query = std::move(query);
         saved.key = std::move(key);
         saved.value = std::move(value);
@@ -43,35 +44,34 @@ class BlockStrategy {
             if (slices->size() <= index) slices->resize(index + 1);
             (*slices)[index].keys = {saved.key, saved.value}; // a replay may find gradients there
         }
-        return output_again(saved, slices, index);
+        return output_again(saved, pass);
     }
     /// Frees what output_again() can compute from the rest.
     static void drop_output(Saved& saved) {
         saved.output = {};
         saved.lse = {};
     }
-    Tensor<Query, Exec> output_again(Saved& saved, Slices const* slices, std::size_t index) const {
-        std::size_t const earlier = slices != nullptr ? index : 0;
-        if (positions_.is_one_block() && earlier == 0) return BlockForward<Query, Key, Exec>::at_once(saved);
-        BlockForward<Query, Key, Exec> attention(positions_, saved);
-        mover_.attend(attention, Keys{saved.key, saved.value}, 0);
-        for (std::size_t i = 0; i < earlier; ++i)
-            mover_.attend(attention, (*slices)[i].keys, positions_.ahead(earlier - i));
+    Tensor<Query, Exec> output_again(Saved& saved, Part const& pass = {}) const {
+        std::size_t const current = pass.slices != nullptr ? pass.index : 0;
+        PassBlocks<Exec> const blocks(positions_, pass.map, current);
+        if (blocks.is_one_block() && current == 0) return BlockForward<Query, Key, Exec>::at_once(blocks, saved);
+        BlockForward<Query, Key, Exec> attention(blocks, saved);
+        mover_.attend(attention, Keys{saved.key, saved.value}, current);
+        for (std::size_t i = 0; i < current; ++i) mover_.attend(attention, (*pass.slices)[i].keys, i);
         return attention.finish();
     }
     /// Calls receive(dq, dk, dv), in accumulators; adds to the gradients of the slices before. Nothing is saved then.
     template <class Receive>
-    void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive, Slices* slices = nullptr,
-                  std::size_t index = 0) const {
-        BlockBackward<Query, Key, Exec> attention(positions_, saved, dy);
+    void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive, Part const& pass = {}) const {
+        std::size_t const current = pass.slices != nullptr ? pass.index : 0;
+        PassBlocks<Exec> const blocks(positions_, pass.map, current);
+        BlockBackward<Query, Key, Exec> attention(blocks, saved, dy);
         Gradients own;
-        if (slices != nullptr) {
-            for (std::size_t i = 0; i < index; ++i)
-                mover_.add_gradients(attention, (*slices)[i].keys, (*slices)[i].gradients, positions_.ahead(index - i));
-            own = std::move((*slices)[index].gradients);
-        }
-        mover_.add_gradients(attention, Keys{saved.key, saved.value}, own, 0);
-        if (slices != nullptr) (*slices)[index] = {};
+        for (std::size_t i = 0; i < current; ++i)
+            mover_.add_gradients(attention, (*pass.slices)[i].keys, (*pass.slices)[i].gradients, i);
+        if (pass.slices != nullptr) own = std::move((*pass.slices)[current].gradients);
+        mover_.add_gradients(attention, Keys{saved.key, saved.value}, own, current);
+        if (pass.slices != nullptr) (*pass.slices)[current] = {};
         receive(attention.dquery(), std::move(own.key), std::move(own.value));
         saved = {};
     }

@@ -1,27 +1,17 @@
-// Attention of a shard's queries over the keys of all shards, one shard's block after the other,
-// whatever brings them: what ring and all-gather share. A zigzag shard has two pieces, each with a running state of its
-// own.
+// Attention of a shard's queries over the keys of all shards, one shard's block after the other, whatever brings them:
+// what ring and all-gather share. A shard is one or several runs of the sequence.
 #pragma once
 
+#include <pentad/context/detail/pass_blocks.hpp>
 #include <pentad/kernels/attention.hpp>
 #include <pentad/layers/layer.hpp>
-#include <pentad/layout/partition.hpp>
 
 #include <Kokkos_Core.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstddef>
-#include <string_view>
 #include <utility>
 
 namespace pentad::context {
-
-/// Keys [begin, end) of a shard.
-struct KeyRange {
-    std::size_t begin = 0, end = dynamic;
-};
 
 namespace detail {
 
@@ -30,6 +20,11 @@ template <class V>
 auto part(V const& heads, Segment const& segment) {
     return Kokkos::subview(heads, Kokkos::ALL, std::pair(segment.local, segment.local + segment.length), Kokkos::ALL,
                            Kokkos::ALL);
+}
+/// The same of [batch, heads, seq].
+template <class V>
+auto rows_part(V const& rows, Segment const& segment) {
+    return Kokkos::subview(rows, Kokkos::ALL, Kokkos::ALL, std::pair(segment.local, segment.local + segment.length));
 }
 
 /// A buffer of the pool seen as a View.
@@ -45,24 +40,6 @@ struct Scratch {
           view(static_cast<A*>(block.data()), static_cast<std::size_t>(extents)...) {}
 };
 
-/// f(query piece, keys, mask) for each pair of pieces of two shards in which some query sees some key, of the keys that
-/// lie in `range` of their shard. The queries are `ahead` positions further than where they lie.
-template <class F>
-void for_each_visible(Partition const& partition, std::size_t mine, std::size_t theirs, KeyRange const& range,
-                      std::size_t ahead, F&& f) {
-    for (std::size_t i = 0; i < partition.pieces(); ++i)
-        for (std::size_t j = 0; j < partition.pieces(); ++j) {
-            auto const query = partition.segment(mine, i), all = partition.segment(theirs, j);
-            std::size_t const begin = std::max(all.local, range.begin),
-                              end = std::min(all.local + all.length, range.end);
-            if (begin >= end) continue;
-            Segment const key{all.global + (begin - all.local), begin, end - begin};
-            if (key.global < ahead + query.global + query.length)
-                f(i, query, key,
-                  kernels::AttentionMask{true, static_cast<i64>(ahead + query.global), static_cast<i64>(key.global)});
-        }
-}
-
 } // namespace detail
 
 /// What the forward pass leaves for the backward pass.
@@ -71,22 +48,11 @@ struct Saved {
     using A = accumulator_t<typename Query::element>;
     Tensor<Query, Exec> query, output;
     Tensor<Key, Exec> key, value;
-    memory::Buffer<typename Exec::memory_space> lse; ///< [pieces, batch, heads, seq of a piece]
-};
+    memory::Buffer<typename Exec::memory_space> lse; ///< [batch, heads, seq]
 
-/// How a sequence, or each slice of it, lies over cp, and this rank's place: fixed for a model.
-struct BlockPositions {
-    Partition partition;
-    std::size_t mine; ///< this rank's shard
-
-    /// @param axis along which the ranks hold different blocks: cp or a factor of it
-    template <class Exec>
-    BlockPositions(LayerSetup<Exec> const& setup, std::string_view axis)
-        : partition(setup.block_partition(axis)), mine(setup.context.communicators().shard_index(AxisNames(axis))) {}
-    [[nodiscard]] bool is_one_block() const { return partition.shards() * partition.pieces() == 1; }
-    /// How far a slice is ahead of one that is `slices` before it.
-    [[nodiscard]] std::size_t ahead(std::size_t slices) const {
-        return slices * partition.shards() * partition.local_extent();
+    [[nodiscard]] View<A, 3, Exec> lse_view() const {
+        auto const& q = query.local();
+        return View<A, 3, Exec>(static_cast<A*>(lse.data()), q[0], q[2], q[1]);
     }
 };
 
@@ -97,77 +63,55 @@ class BlockForward {
     using T = typename Query::element;
     using A = accumulator_t<T>;
 
-    BlockForward(BlockPositions const& positions, Saved<Query, Key, Exec>& saved)
-        : positions_(positions), saved_(&saved) {
+    BlockForward(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec>& saved) : blocks_(&blocks), saved_(&saved) {
         auto const& context = saved.query.context();
         auto const q = saved.query.view();
-        std::size_t const piece = q.extent(1) / pieces();
         saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
-        for (std::size_t i = 0; i < pieces(); ++i) {
-            max_[i] = {context, q.extent(0), q.extent(2), piece};
-            sum_[i] = {context, q.extent(0), q.extent(2), piece};
-            output_[i] = {context, q.extent(0), piece, q.extent(2), q.extent(3)};
-            kernels::attention_start(context.exec(), state(i));
-        }
+        max_ = {context, q.extent(0), q.extent(2), q.extent(1)};
+        sum_ = {context, q.extent(0), q.extent(2), q.extent(1)};
+        output_ = {context, q.extent(0), q.extent(1), q.extent(2), q.extent(3)};
+        kernels::attention_start(context.exec(), kernels::AttentionState{max_.view, sum_.view, output_.view});
     }
-    /// Keys and values of shard `theirs`, of a slice that the queries are `ahead` of: views [batch, seq of a shard,
-    /// kv_heads, head_dim].
+    /// Keys and values of shard `theirs` of a slice of the sequences: views [batch, seq of a shard, kv_heads,
+    /// head_dim].
     template <class V>
-    void add(std::size_t theirs, V const& key, V const& value, KeyRange const& range = {}, std::size_t ahead = 0) {
+    void add(std::size_t theirs, V const& key, V const& value, std::size_t slice, KeyRange const& range = {}) {
         auto const q = saved_->query.view();
-        detail::for_each_visible(positions_.partition, positions_.mine, theirs, range, ahead,
-                                 [&](std::size_t i, Segment const& mine, Segment const& other, auto const& mask) {
-                                     kernels::attention_accumulate(saved_->query.context().exec(),
-                                                                   detail::part(q, mine), detail::part(key, other),
-                                                                   detail::part(value, other), scale(q), mask,
-                                                                   state(i));
-                                 });
+        blocks_->for_each_visible(theirs, slice, range, [&](Segment const& mine, Segment const& other) {
+            kernels::AttentionState const state{detail::rows_part(max_.view, mine), detail::rows_part(sum_.view, mine),
+                                                detail::part(output_.view, mine)};
+            kernels::attention_accumulate(saved_->query.context().exec(), detail::part(q, mine),
+                                          detail::part(key, other), detail::part(value, other), blocks_->scale(),
+                                          blocks_->mask(mine, other, slice), state);
+        });
     }
     /// The attention's output, which stays in `saved` too.
     Tensor<Query, Exec> finish() {
         auto const& context = saved_->query.context();
         saved_->output = Tensor<Query, Exec>(context, saved_->query.extents());
-        auto const o = saved_->output.view();
-        for (std::size_t i = 0; i < pieces(); ++i)
-            kernels::attention_finish(context.exec(), state(i),
-                                      detail::part(o, positions_.partition.segment(positions_.mine, i)),
-                                      lse(*saved_, i, pieces()));
+        kernels::attention_finish(context.exec(), kernels::AttentionState{max_.view, sum_.view, output_.view},
+                                  saved_->output.view(), saved_->lse_view());
         return saved_->output;
     }
 
     /// The whole forward pass where the queries and keys of this rank are all there are.
-    static Tensor<Query, Exec> at_once(Saved<Query, Key, Exec>& saved) {
+    static Tensor<Query, Exec> at_once(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec>& saved) {
         auto const& context = saved.query.context();
         auto const q = saved.query.view();
         saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
         saved.output = Tensor<Query, Exec>(context, saved.query.extents());
-        kernels::attention_forward(context.exec(), q, saved.key.view(), saved.value.view(), scale(q), {true, 0, 0},
-                                   saved.output.view(), lse(saved, 0, 1));
+        Segment const all{0, 0, q.extent(1)};
+        kernels::attention_forward(context.exec(), q, saved.key.view(), saved.value.view(), blocks.scale(),
+                                   blocks.mask(all, all, 0), saved.output.view(), saved.lse_view());
         return saved.output;
     }
-
-    /// lse of piece i: [batch, heads, seq of a piece].
-    static View<A, 3, Exec> lse(Saved<Query, Key, Exec> const& saved, std::size_t i, std::size_t pieces) {
-        auto const& q = saved.query.local();
-        std::size_t const piece = q[1] / pieces;
-        return View<A, 3, Exec>(static_cast<A*>(saved.lse.data()) + i * q[0] * q[2] * piece, q[0], q[2], piece);
-    }
-    /// The scale of the scores (Vaswani et al. 2017, eq. 1).
-    template <class V>
-    static double scale(V const& q) {
-        return 1.0 / std::sqrt(static_cast<double>(q.extent(3)));
-    }
+    [[nodiscard]] PassBlocks<Exec> const& blocks() const { return *blocks_; }
 
   private:
-    [[nodiscard]] std::size_t pieces() const { return positions_.partition.pieces(); }
-    kernels::AttentionState<A, Exec> state(std::size_t i) const {
-        return {max_[i].view, sum_[i].view, output_[i].view};
-    }
-
-    BlockPositions positions_;
+    PassBlocks<Exec> const* blocks_;
     Saved<Query, Key, Exec>* saved_;
-    std::array<detail::Scratch<A, 3, Exec>, 2> max_, sum_;
-    std::array<detail::Scratch<A, 4, Exec>, 2> output_;
+    detail::Scratch<A, 3, Exec> max_, sum_;
+    detail::Scratch<A, 4, Exec> output_;
 };
 
 /// The backward pass over blocks of keys: `add` each key of each shard once, in any order; dq is then whole.
@@ -178,44 +122,36 @@ class BlockBackward {
     using A = accumulator_t<T>;
     using QueryGradient = with_element_t<dual_t<Query>, A>;
 
-    BlockBackward(BlockPositions const& positions, Saved<Query, Key, Exec> const& saved,
+    BlockBackward(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec> const& saved,
                   Tensor<dual_t<Query>, Exec> const& dy)
-        : positions_(positions), saved_(&saved), dy_(dy), dquery_(dy.context(), dy.extents()) {
-        auto const& context = dy.context();
-        dquery_.clear();
+        : blocks_(&blocks), saved_(&saved), dy_(dy), dquery_(dy.context(), dy.extents()) {
         auto const q = saved.query.view();
-        std::size_t const pieces = positions_.partition.pieces();
-        for (std::size_t i = 0; i < pieces; ++i) {
-            delta_[i] = {context, q.extent(0), q.extent(2), q.extent(1) / pieces};
-            auto const mine = positions_.partition.segment(positions_.mine, i);
-            kernels::attention_backward_start(context.exec(), detail::part(saved.output.view(), mine),
-                                              detail::part(dy_.view(), mine), delta_[i].view);
-        }
+        dquery_.clear();
+        delta_ = {dy.context(), q.extent(0), q.extent(2), q.extent(1)};
+        kernels::attention_backward_start(dy.context().exec(), saved.output.view(), dy_.view(), delta_.view);
     }
     /// Adds to the gradients of keys and values of shard `theirs`, in accumulators of the same shape.
     template <class V, class G>
-    void add(std::size_t theirs, V const& key, V const& value, G const& dkey, G const& dvalue,
-             KeyRange const& range = {}, std::size_t ahead = 0) {
+    void add(std::size_t theirs, V const& key, V const& value, G const& dkey, G const& dvalue, std::size_t slice,
+             KeyRange const& range = {}) {
         auto const q = saved_->query.view();
-        detail::for_each_visible(positions_.partition, positions_.mine, theirs, range, ahead,
-                                 [&](std::size_t i, Segment const& mine, Segment const& other, auto const& mask) {
-                                     using Forward = BlockForward<Query, Key, Exec>;
-                                     kernels::attention_backward_accumulate(
-                                         dy_.context().exec(), detail::part(q, mine), detail::part(key, other),
-                                         detail::part(value, other), detail::part(dy_.view(), mine),
-                                         Forward::lse(*saved_, i, positions_.partition.pieces()), delta_[i].view,
-                                         Forward::scale(q), mask, detail::part(dquery_.view(), mine),
-                                         detail::part(dkey, other), detail::part(dvalue, other));
-                                 });
+        blocks_->for_each_visible(theirs, slice, range, [&](Segment const& mine, Segment const& other) {
+            kernels::attention_backward_accumulate(
+                dy_.context().exec(), detail::part(q, mine), detail::part(key, other), detail::part(value, other),
+                detail::part(dy_.view(), mine), detail::rows_part(saved_->lse_view(), mine),
+                detail::rows_part(delta_.view, mine), blocks_->scale(), blocks_->mask(mine, other, slice),
+                detail::part(dquery_.view(), mine), detail::part(dkey, other), detail::part(dvalue, other));
+        });
     }
     [[nodiscard]] Tensor<QueryGradient, Exec> const& dquery() const { return dquery_; }
+    [[nodiscard]] PassBlocks<Exec> const& blocks() const { return *blocks_; }
 
   private:
-    BlockPositions positions_;
+    PassBlocks<Exec> const* blocks_;
     Saved<Query, Key, Exec> const* saved_;
     Tensor<dual_t<Query>, Exec> dy_;
     Tensor<QueryGradient, Exec> dquery_;
-    std::array<detail::Scratch<A, 3, Exec>, 2> delta_;
+    detail::Scratch<A, 3, Exec> delta_;
 };
 
 } // namespace pentad::context

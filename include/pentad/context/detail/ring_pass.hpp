@@ -1,49 +1,16 @@
 // Blocks of keys and values that travel once round a ring of ranks, each of which attends to those that it has; in the
-// backward pass their gradients travel along and come home (Liu et al. 2023, arXiv 2310.01889).
+// backward pass their gradients travel along and come home (Liu et al. 2023, arXiv 2310.01889). What the ranks that are
+// still to come do not see is not sent to them.
 #pragma once
 
 #include <pentad/context/detail/blocks.hpp>
 #include <pentad/context/detail/pair.hpp>
-#include <pentad/tensor/overlap.hpp>
+#include <pentad/context/detail/route.hpp>
 
 #include <cstddef>
 #include <utility>
 
 namespace pentad::context::detail {
-
-/// Sends pairs of keys and values round the ring, in pieces of the sequence.
-template <class L, class Exec>
-class RingExchange {
-  public:
-    /// @param first_tag of 2 Pieces::most
-    RingExchange(Context<Exec> const& context, comm::Communicator const& comm, comm::Pieces const& pieces,
-                 int first_tag)
-        : pieces_(pieces), keys_(context.exec(), comm, first_tag),
-          values_(context.exec(), comm, first_tag + static_cast<int>(comm::Pieces::most)) {}
-    void send(std::size_t i, Pair<L, Exec> const& pair) {
-        keys_.send(i, seen(pair.key), pieces_.at(i));
-        values_.send(i, seen(pair.value), pieces_.at(i));
-    }
-    void receive(std::size_t i, Pair<L, Exec> const& pair) {
-        keys_.receive(i, seen(pair.key), pieces_.at(i));
-        values_.receive(i, seen(pair.value), pieces_.at(i));
-    }
-    void await(std::size_t i) {
-        keys_.await(i);
-        values_.await(i);
-    }
-    void finish() {
-        keys_.finish();
-        values_.finish();
-    }
-
-  private:
-    using V = View<typename L::element, 3, Exec>;
-    static V seen(Tensor<L, Exec> const& tensor) { return pentad::detail::around(tensor, 1); }
-
-    comm::Pieces pieces_;
-    comm::RingTransfers<Exec, V> keys_, values_;
-};
 
 /// Sends per rank: forward n-1 blocks of K and V; backward the same, and n-1 blocks of dK and dV in accumulators.
 /// @tparam Communication Overlap<Chunks>: a block travels in pieces across a network; Blocking: computation waits
@@ -59,85 +26,78 @@ class RingPass {
         : comm_(&comm), n_(static_cast<std::size_t>(comm.size())), rank_(static_cast<std::size_t>(comm.rank())),
           first_(first) {}
 
-    /// Attends to `mine` and to the blocks of the others, whose slice the queries are `ahead` of.
-    void attend(BlockForward<Query, Key, Exec>& attention, Keys const& mine, std::size_t ahead) const {
+    /// Attends to `mine` and to the blocks of the others, of a slice of the sequences.
+    void attend(BlockForward<Query, Key, Exec>& attention, Keys const& mine, std::size_t slice) const {
         go_round(
-            mine, [&] { attention.add(first_ + rank_, mine.key.view(), mine.value.view(), {}, ahead); },
+            mine, routes(mine.key, attention.blocks(), slice),
+            [&] { attention.add(first_ + rank_, mine.key.view(), mine.value.view(), slice); }, [](std::size_t) {},
             [&](std::size_t, std::size_t, std::size_t theirs, auto const& keys, KeyRange const& range) {
-                attention.add(theirs, keys.key.view(), keys.value.view(), range, ahead);
+                if (!keys.key.empty()) attention.add(theirs, keys.key.view(), keys.value.view(), slice, range);
             });
     }
     /// Adds to the gradients `own` of `mine` what this rank's queries give, and what those of the others do, which
     /// comes home.
     void add_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& mine, Gradients const& own,
-                       std::size_t ahead) const {
-        auto const& context = mine.key.context();
-        auto const pieces = cut(mine.key);
-        // Gradients of this rank's own keys stay here; those of others' keys come from the previous rank and go on to
-        // the next, until they reach their owner. Half of the own block is computed while the last ones arrive.
+                       std::size_t slice) const {
+        auto const route = routes(mine.key, attention.blocks(), slice);
+        // Half of the own block is computed while the last gradients arrive.
         std::size_t const length = mine.key.local()[1], later = n_ > 1 ? length / 2 : 0;
         auto const add_own = [&](KeyRange const& range) {
-            attention.add(first_ + rank_, mine.key.view(), mine.value.view(), own.key.view(), own.value.view(), range,
-                          ahead);
+            attention.add(first_ + rank_, mine.key.view(), mine.value.view(), own.key.view(), own.value.view(), slice,
+                          range);
         };
-        Gradients arriving, here, leaving;
-        RingExchange<typename Gradients::layout, Exec> exchange(context, *comm_, pieces,
-                                                                2 * static_cast<int>(comm::Pieces::most));
+        GradientRoute<typename Gradients::layout, Exec> gradients(mine.key.context(), *comm_, route, own,
+                                                                  2 * static_cast<int>(comm::Pieces::most));
+        Gradients here;
         go_round(
-            mine, [&] { add_own({0, length - later}); },
+            mine, route, [&] { add_own({0, length - later}); }, [&](std::size_t step) { here = gradients.begin(step); },
             [&](std::size_t step, std::size_t i, std::size_t theirs, auto const& keys, KeyRange const& range) {
-                if (i + 1 == pieces.count()) { // the first of a step
-                    leaving = std::move(here);
-                    here = step == 1 ? mine.template zeros<typename Gradients::layout>() : std::move(arriving);
-                    arriving = own.like();
+                bool const is_here = step <= route.of((rank_ + n_ - step) % n_, i).last;
+                if (is_here) {
+                    gradients.await(step, i);
+                    attention.add(theirs, keys.key.view(), keys.value.view(), here.key.view(), here.value.view(), slice,
+                                  range);
+                    gradients.pass_on(step, i);
                 }
-                if (step > 1) exchange.await(i);
-                attention.add(theirs, keys.key.view(), keys.value.view(), here.key.view(), here.value.view(), range,
-                              ahead);
-                exchange.send(i, here);
-                exchange.receive(i, arriving);
-                if (Communication::chunks == 0) exchange.await(i);
+                gradients.receive_next(step, i, Communication::chunks == 0);
             });
         add_own({length - later, length});
-        if (!arriving.key.empty()) {
-            for (std::size_t i = pieces.count(); i-- > 0;) exchange.await(i);
-            arriving.add_to(own);
-        }
-        exchange.finish();
+        here = {};
+        gradients.finish();
     }
 
   private:
-    /// The pieces of the sequence in which a block travels.
-    [[nodiscard]] comm::Pieces cut(Tensor<Key, Exec> const& key) const {
-        auto const block = pentad::detail::around(key, 1);
-        std::size_t const count = comm_->crosses_network() ? pentad::detail::pieces_of<Communication>(block) : 1;
-        return comm::Pieces::of_columns(block.extent(0), block.extent(1), count);
+    [[nodiscard]] Routes routes(Tensor<Key, Exec> const& key, PassBlocks<Exec> const& blocks, std::size_t slice) const {
+        std::size_t const first_queries = blocks.mine() - rank_;
+        return Routes(n_, block_pieces<Communication>(key, blocks, *comm_),
+                      [&](std::size_t rank, std::size_t block, KeyRange const& range) {
+                          return blocks.sees(first_queries + rank, first_ + block, slice, range);
+                      });
     }
-    /// Calls own() once keys and values are on their way, then f(step, piece, shard, keys and values, range of
-    /// them) for every piece of the other blocks as they come round: the latest keys, which are seen least, first,
-    /// so that the longest computation has most transfers beside it.
-    template <class Own, class F>
-    void go_round(Keys const& mine, Own&& own, F&& f) const {
-        auto const& context = mine.key.context();
-        auto const pieces = cut(mine.key);
-        Keys here = mine, next, leaving;
-        RingExchange<Key, Exec> exchange(context, *comm_, pieces, 0);
+    /// Calls own() once keys and values are on their way, then for each later step begin(step) and f(step, piece,
+    /// shard, keys and values, range of them) for every piece of the block that has come round: the latest keys, which
+    /// are seen least, first, so that the longest computation has most transfers beside it.
+    template <class Own, class Begin, class F>
+    void go_round(Keys const& mine, Routes const& routes, Own&& own, Begin&& begin, F&& f) const {
+        auto const block = [&](std::size_t step) { return (rank_ + n_ - step) % n_; };
+        Keys here = mine, next;
+        RingExchange<Key, Exec> exchange(mine.key.context(), *comm_, routes.pieces(), 0);
         for (std::size_t step = 0; step < n_; ++step) {
             if (step > 0) {
-                leaving = std::move(here); // until each piece of the next has waited for it
-                here = std::move(next);
+                here = std::exchange(next, {});
+                begin(step);
             }
-            if (step + 1 < n_) next = here.like();
-            for (std::size_t i = pieces.count(); i-- > 0;) {
-                if (step > 0) exchange.await(i);
-                if (step + 1 < n_) {
-                    exchange.send(i, here);
+            bool const is_last = step + 1 == n_;
+            if (!is_last && routes.reaches(block(step + 1), step + 1)) next = mine.like();
+            for (std::size_t i = routes.pieces().count(); i-- > 0;) {
+                std::size_t const last = routes.of(block(step), i).last;
+                if (step > 0 && step <= last) exchange.await(i);
+                if (!is_last && step < last) exchange.send(i, here);
+                if (!is_last && step < routes.of(block(step + 1), i).last) {
                     exchange.receive(i, next);
                     if (Communication::chunks == 0) exchange.await(i);
                 }
-                auto const box = pieces.at(i);
-                if (step > 0)
-                    f(step, i, first_ + (rank_ + n_ - step) % n_, here, KeyRange{box.first_column, box.last_column});
+                if (step > 0) f(step, i, first_ + block(step), here, routes.range(i));
             }
             if (step == 0) own();
         }

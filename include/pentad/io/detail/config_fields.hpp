@@ -55,6 +55,10 @@ class ConfigFields {
     [[nodiscard]] std::size_t size_or(std::string const& key, std::size_t fallback) {
         return has(key) ? size(key) : fallback;
     }
+    [[nodiscard]] std::size_t whole_or(std::string const& key, std::size_t fallback, std::int64_t least,
+                                       std::int64_t most) {
+        return has(key) ? whole(key, least, most) : fallback;
+    }
     [[nodiscard]] bool flag_or(std::string const& key, bool fallback) {
         return has(key) ? flag(json_[key], key) : fallback;
     }

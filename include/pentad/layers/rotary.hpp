@@ -1,0 +1,64 @@
+// Rotary embedding of queries and keys: the tables of the positions, and which of these a pass has.
+#pragma once
+
+#include <pentad/kernels/rope.hpp>
+#include <pentad/layers/layer.hpp>
+#include <pentad/model/rotary.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace pentad {
+
+/// @tparam T the element of queries and keys
+template <class T, class Exec>
+class RotaryEmbedding {
+  public:
+    using A = accumulator_t<T>;
+
+    /// @param width of a head
+    RotaryEmbedding(LayerSetup<Exec> const& setup, model::Rotary const& rotary, std::size_t width)
+        : slices_(setup.slices), positions_(setup.context, {setup.slices * setup.partition().local_extent()}) {
+        positions_.set(setup.positions().data());
+        std::size_t const half = width / 2, positions = setup.slices * setup.seq;
+        std::size_t const fine = std::min(positions, most_fine), coarse = (positions + fine - 1) / fine;
+        Tensor<Layout<f64, Dims<Dim<head_dim>>>, Exec> const frequencies(setup.context, {half});
+        frequencies.set(rotary.frequencies(width).data());
+        for (auto* table : {&fine_cosine_, &fine_sine_}) *table = Table(setup.context, {fine, half});
+        for (auto* table : {&coarse_cosine_, &coarse_sine_}) *table = Table(setup.context, {coarse, half});
+        auto const& exec = setup.context.exec();
+        kernels::rope_tables<A>(exec, 1, frequencies.view(), fine_cosine_.view(), fine_sine_.view());
+        kernels::rope_tables<A>(exec, static_cast<i64>(fine), frequencies.view(), coarse_cosine_.view(),
+                                coarse_sine_.view());
+        exec.fence("pentad: rope tables");
+    }
+    /// Turns x [batch * seq, heads * head_dim] in place.
+    template <class V>
+    void forward(Pass<Exec> const& pass, V const& x) const {
+        kernels::rope_forward<T>(pass.context.exec(), x, positions(pass), tables());
+    }
+    /// Turns a gradient back.
+    template <class V>
+    void backward(Pass<Exec> const& pass, V const& dx) const {
+        kernels::rope_backward<T>(pass.context.exec(), dx, positions(pass), tables());
+    }
+
+  private:
+    using Table = Tensor<Layout<A, Dims<Dim<position>, Dim<head_dim>>>, Exec>;
+    static constexpr std::size_t most_fine = 512;
+
+    [[nodiscard]] View<i32 const, 1, Exec> positions(Pass<Exec> const& pass) const {
+        if (pass.map != nullptr) return pass.map->positions;
+        std::size_t const length = positions_.size() / slices_;
+        return View<i32 const, 1, Exec>(positions_.data() + pass.slice * length, length);
+    }
+    [[nodiscard]] kernels::RotaryTables<A, Exec> tables() const {
+        return {fine_cosine_.view(), fine_sine_.view(), coarse_cosine_.view(), coarse_sine_.view()};
+    }
+
+    std::size_t slices_;
+    Tensor<Layout<i32, Dims<Dim<seq>>>, Exec> positions_; ///< of passes without a map
+    Table fine_cosine_, fine_sine_, coarse_cosine_, coarse_sine_;
+};
+
+} // namespace pentad

@@ -1,0 +1,156 @@
+// Packed sequences: several documents one after the other, none of which sees another. How much attention each part of
+// such a sequence is, and how its pieces are dealt so that all shards have the same.
+#pragma once
+
+#include <pentad/layout/partition.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+namespace pentad {
+
+/// Sequences hold several documents. No token sees another document, positions begin anew in each, and the token that
+/// ends one predicts nothing.
+struct Packing {
+    std::int32_t last = 0;     ///< the token that ends a document
+    bool deals_by_work = true; ///< over cp: each rank gets as many tokens, and as nearly as can be as much attention
+
+    friend bool operator==(Packing const&, Packing const&) = default;
+};
+
+/// The documents of some sequences of equal length: for each token where its own begins and ends.
+class Documents {
+  public:
+    /// Of tokens [sequences, length]: a document ends with each token that is `last`, and with the sequence.
+    Documents(std::span<std::int32_t const> tokens, std::size_t length, std::int32_t last)
+        : length_(length), begins_(tokens.size()), ends_(tokens.size()) {
+        for (std::size_t row = 0; row < sequences(); ++row) {
+            auto* const begins = begins_.data() + row * length;
+            auto* const ends = ends_.data() + row * length;
+            for (std::size_t i = 1; i < length; ++i)
+                begins[i] = tokens[row * length + i - 1] == last ? static_cast<std::int32_t>(i) : begins[i - 1];
+            for (std::size_t i = length; i-- > 0;)
+                ends[i] =
+                    i + 1 == length || begins[i + 1] != begins[i] ? static_cast<std::int32_t>(i + 1) : ends[i + 1];
+        }
+    }
+
+    [[nodiscard]] std::size_t sequences() const { return length_ == 0 ? 0 : begins_.size() / length_; }
+    [[nodiscard]] std::size_t length() const { return length_; }
+    /// [sequences, length]: the position at which the document of a token begins, and that after its end.
+    [[nodiscard]] std::vector<std::int32_t> const& begins() const { return begins_; }
+    [[nodiscard]] std::vector<std::int32_t> const& ends() const { return ends_; }
+
+  private:
+    std::size_t length_;
+    std::vector<std::int32_t> begins_, ends_;
+};
+
+/// What attention lets a query see, beside the documents.
+struct Sight {
+    bool causal = true;
+    std::size_t window = 0; ///< a key is less far away than this; 0: any distance
+
+    friend bool operator==(Sight const&, Sight const&) = default;
+};
+
+/// Positions [begin, end).
+struct PositionRange {
+    std::size_t begin = 0, end = 0;
+};
+
+/// All that the queries at positions [begin, end) of some sequence see; `documents` may be null.
+inline PositionRange visible_to(PositionRange queries, Sight const& sight, std::size_t length,
+                                Documents const* documents) {
+    if (queries.begin >= queries.end) return {};
+    std::size_t first = 0, last = sight.causal ? queries.end : length;
+    if (documents != nullptr) {
+        first = length;
+        last = 0;
+        for (std::size_t row = 0; row < documents->sequences(); ++row) {
+            auto const at = [&](auto const& bounds, std::size_t i) {
+                return static_cast<std::size_t>(bounds[row * documents->length() + i]);
+            };
+            first = std::min(first, at(documents->begins(), queries.begin));
+            last = std::max(last, sight.causal ? queries.end : at(documents->ends(), queries.end - 1));
+        }
+    }
+    if (sight.window > 0) {
+        if (queries.begin + 1 > sight.window) first = std::max(first, queries.begin + 1 - sight.window);
+        last = std::min(last, queries.end - 1 + sight.window);
+    }
+    return {first, last};
+}
+
+/// Pairs of a query and a key that it sees, of the queries in each of `pieces` equal parts of the sequences.
+inline std::vector<std::uint64_t> visible_pairs(Documents const& documents, Sight const& sight, std::size_t pieces) {
+    std::vector<std::uint64_t> pairs(pieces);
+    std::size_t const length = documents.length(), piece = length / pieces;
+    for (std::size_t i = 0; i < documents.begins().size(); ++i) {
+        std::size_t const position = i % length;
+        auto first = static_cast<std::size_t>(documents.begins()[i]);
+        auto last = sight.causal ? position + 1 : static_cast<std::size_t>(documents.ends()[i]);
+        if (sight.window > 0) {
+            if (position + 1 > sight.window) first = std::max(first, position + 1 - sight.window);
+            last = std::min(last, position + sight.window);
+        }
+        pairs[position / piece] += last - first;
+    }
+    return pairs;
+}
+
+/// Deals pieces to shards, the same number to each, so that the heaviest shard is light: the heaviest pieces first,
+/// each to the lightest shard that has room, and then exchanges of two pieces as long as the heaviest shard becomes
+/// lighter (as MagiAttention, SandAI 2025, shares out the areas of masks). The pieces of a shard are in ascending
+/// order.
+/// @pre shards divides the number of pieces
+inline std::vector<std::uint32_t> deal_by_work(std::span<std::uint64_t const> work, std::size_t shards) {
+    std::size_t const room = work.size() / shards;
+    std::vector<std::uint32_t> heaviest_first(work.size());
+    std::iota(heaviest_first.begin(), heaviest_first.end(), 0u);
+    std::stable_sort(heaviest_first.begin(), heaviest_first.end(), [&](auto a, auto b) { return work[a] > work[b]; });
+    std::vector<std::vector<std::uint32_t>> held(shards);
+    std::vector<std::uint64_t> load(shards);
+    for (auto const piece : heaviest_first) {
+        std::size_t lightest = shards;
+        for (std::size_t s = 0; s < shards; ++s)
+            if (held[s].size() < room && (lightest == shards || load[s] < load[lightest])) lightest = s;
+        held[lightest].push_back(piece);
+        load[lightest] += work[piece];
+    }
+    for (;;) {
+        auto const top = static_cast<std::size_t>(std::max_element(load.begin(), load.end()) - load.begin());
+        std::uint64_t least = load[top];
+        std::uint32_t *best = nullptr, *other = nullptr;
+        std::size_t to = 0;
+        for (std::size_t s = 0; s < shards; ++s)
+            for (auto& mine : held[top])
+                for (auto& theirs : held[s]) {
+                    if (work[mine] <= work[theirs]) continue;
+                    std::uint64_t const difference = work[mine] - work[theirs];
+                    std::uint64_t const after = std::max(load[top] - difference, load[s] + difference);
+                    if (s == top || after >= least) continue;
+                    least = after;
+                    best = &mine;
+                    other = &theirs;
+                    to = s;
+                }
+        if (best == nullptr) break;
+        std::uint64_t const difference = work[*best] - work[*other];
+        load[top] -= difference;
+        load[to] += difference;
+        std::swap(*best, *other);
+    }
+    std::vector<std::uint32_t> dealt;
+    for (auto& pieces : held) {
+        std::sort(pieces.begin(), pieces.end());
+        dealt.insert(dealt.end(), pieces.begin(), pieces.end());
+    }
+    return dealt;
+}
+
+} // namespace pentad

@@ -1,0 +1,100 @@
+// Packed documents: what the passes of a micro-batch are told about those in its sequences, and how these are then
+// dealt over cp.
+#pragma once
+
+#include <pentad/layers/layer.hpp>
+#include <pentad/layout/documents.hpp>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace pentad::train {
+
+/// The documents of a micro-batch on this rank.
+template <class Stream, class Exec>
+class PackedMap {
+  public:
+    explicit PackedMap(LayerSetup<Exec> const& setup)
+        : setup_(&setup), dealt_(setup.partition()), begins_(setup.context, bounds()), ends_(setup.context, bounds()) {
+        Tensor<Stream, Exec> const like(setup.context, {setup.batch, setup.seq, setup.hidden}, {}, nullptr);
+        std::size_t const in_stream = like.local()[0] * like.local()[1];
+        for (std::size_t i = 0; i < setup.slices; ++i) {
+            positions_.emplace_back(setup.context, std::array{begins_.local()[0] * dealt_.local_extent()});
+            in_stream_.emplace_back(setup.context, std::array{in_stream});
+        }
+        maps_.resize(setup.slices);
+    }
+    PackedMap(PackedMap const&) = delete;
+    PackedMap& operator=(PackedMap const&) = delete;
+
+    /// @param windows [sequences, slices * seq + 1] of tokens
+    void set(Packing const& packing, std::span<i32 const> windows) {
+        std::size_t const length = setup_->slices * setup_->seq, rows = begins_.local()[0];
+        std::vector<i32> tokens;
+        for (std::size_t row = 0; row < rows; ++row) {
+            auto const window = windows.subspan(row * (length + 1), length);
+            tokens.insert(tokens.end(), window.begin(), window.end());
+        }
+        documents_.emplace(tokens, length, packing.last);
+        begins_.set(documents_->begins().data());
+        ends_.set(documents_->ends().data());
+        deal(packing);
+        auto& mesh = setup_->context.communicators();
+        for (std::size_t slice = 0; slice < setup_->slices; ++slice) {
+            auto const set = [&](auto const& positions, AxisNames const& axes) {
+                std::size_t const columns = positions.size() / rows, parts = dealt_.local_extent() / columns;
+                std::size_t const part = mesh.shard_index(axes) % parts, mine = mesh.shard_index(AxisNames(cp::name));
+                std::vector<i32> host(positions.size());
+                for (std::size_t i = 0; i < host.size(); ++i) {
+                    std::size_t const row = i / columns, at = part * columns + i % columns;
+                    std::size_t const position = slice * setup_->seq + dealt_.global_index(mine, at);
+                    host[i] = static_cast<i32>(position) - documents_->begins()[row * length + position];
+                }
+                positions.set(host.data());
+            };
+            set(positions_[slice], AxisNames(cp::name));
+            set(in_stream_[slice], Stream::value.dimensions[1].axes);
+            maps_[slice] = {.documents = &*documents_,
+                            .begins = begins_.view(),
+                            .ends = ends_.view(),
+                            .positions = positions_[slice].view(),
+                            .positions_in_stream = in_stream_[slice].view(),
+                            .shards = runs_.empty() ? nullptr : &runs_};
+        }
+    }
+    [[nodiscard]] SequenceMap<Exec> const& of_slice(std::size_t slice) const { return maps_[slice]; }
+    /// How the sequences lie over cp.
+    [[nodiscard]] DealtSequence const& dealt() const { return dealt_; }
+
+  private:
+    using Bounds = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq>>>;
+    using Positions = Layout<i32, Dims<Dim<position>>>;
+    static constexpr std::size_t most_pieces = 8; ///< of a shard: enough to share out work to a hundredth
+
+    [[nodiscard]] std::array<std::size_t, 2> bounds() const { return {setup_->batch, setup_->slices * setup_->seq}; }
+
+    /// Where sequences are cut into slices these are dealt as ever.
+    void deal(Packing const& packing) {
+        auto const& shards = dealt_.shards();
+        if (!packing.deals_by_work || setup_->slices > 1 || shards.shards() == 1) return;
+        std::size_t pieces = most_pieces;
+        while (shards.local_extent() % pieces != 0) --pieces;
+        auto const work = visible_pairs(*documents_, {}, pieces * shards.shards());
+        dealt_ = dealt_.with({setup_->seq, shards.shards(), deal_by_work(work, shards.shards())});
+        runs_.clear();
+        for (std::size_t i = 0; i < dealt_.shards().shards(); ++i) runs_.push_back(dealt_.shards().segments(i));
+    }
+
+    LayerSetup<Exec> const* setup_;
+    DealtSequence dealt_;
+    std::optional<Documents> documents_;
+    std::vector<std::vector<Segment>> runs_;
+    Tensor<Bounds, Exec> begins_, ends_;
+    std::vector<Tensor<Positions, Exec>> positions_, in_stream_; ///< of each slice
+    std::vector<SequenceMap<Exec>> maps_;
+};
+
+} // namespace pentad::train
