@@ -2,6 +2,7 @@
 // sees. Shared by the host and the device kernels, which then know nothing of Views.
 #pragma once
 
+#include <pentad/kernels/detail/heads.hpp>
 #include <pentad/layout/element.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -30,17 +31,6 @@ KOKKOS_INLINE_FUNCTION i64 visible_keys(CausalOffset const& mask, i64 seq_k, i64
     i64 const count = mask.query_start + query - mask.key_start + 1;
     return count < 0 ? 0 : count < seq_k ? count : seq_k;
 }
-
-/// A tensor [batch, seq, heads, head_dim] whose head_dim is contiguous.
-template <class T>
-struct Heads {
-    T* data;
-    i64 batch_stride, seq_stride, head_stride;
-
-    KOKKOS_FUNCTION T* row(i64 batch, i64 seq, i64 head) const {
-        return data + batch * batch_stride + seq * seq_stride + head * head_stride;
-    }
-};
 
 /// What one query block attends to.
 template <class T>

@@ -1,10 +1,10 @@
-// What the passes of attention on a device share: tiles in team scratch, and a warp for each row of a
+// What attention and scans on a device share: tiles in team scratch, and a warp for each row of a
 // tile: coalesced, free of bank conflicts, and no sum that depends on the order in which teams run. The same code
 // runs with teams of one host thread, which is how it is tested without a device.
 #pragma once
 
-#include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/rows.hpp>
+#include <pentad/layout/element.hpp>
 
 #include <Kokkos_Core.hpp>
 
