@@ -2,8 +2,8 @@
 // first, each with the gradient of the state behind it. One thread owns whatever it writes: the same bits each run.
 #pragma once
 
-#include <pentad/kernels/detail/chunk_scan_host_decay.hpp>
 #include <pentad/kernels/detail/chunk_scan_host_forward.hpp>
+#include <pentad/kernels/detail/chunk_scan_host_gradients.hpp>
 #include <pentad/kernels/detail/chunk_scan_problem.hpp>
 #include <pentad/kernels/detail/host_tiles.hpp>
 #include <pentad/kernels/detail/tile_product.hpp>
@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <type_traits>
 
 namespace pentad::kernels::detail {
 
@@ -21,128 +20,6 @@ template <class Acc>
 struct BoundaryStates {
     ScanStates<Acc> states, gradients;
 };
-
-template <class Acc>
-struct ScanBackwardScratch {
-    ScanBackwardScratch(void* memory, ScanSizes const& sizes) : ScanBackwardScratch(TileScratch<Acc>(memory), sizes) {}
-
-    Acc *q, *k, *k_transposed, *dq, *dk;   // [tokens, state] of a group
-    Acc* product;                          // [tokens, state] of a head
-    Acc *scores, *d_scores;                // [tokens, tokens] of a group
-    Acc* mixed;                            // [band_rows, tokens] of a head: dy v^T, then the scores with their decays
-    Acc *v, *dy, *dv, *v_transposed;       // [tokens, head_dim] of a head
-    Acc* state_transposed;                 // [head_dim, state]
-    Acc *of_rows, *of_columns, *of_states; // [tokens]: what the gradient of the decay is made of
-    Acc* row_sums;                         // [tokens, lanes]
-    ChunkDecay<Acc> decay;
-    std::size_t bytes;
-
-  private:
-    ScanBackwardScratch(TileScratch<Acc> pieces, ScanSizes const& sizes) : decay(pieces, padded_dim<Acc>(sizes.chunk)) {
-        int const tokens = padded_dim<Acc>(sizes.chunk);
-        int const rows = padded_dim<Acc>(sizes.state), columns = padded_dim<Acc>(sizes.head_dim);
-        for (Acc** piece : {&q, &k, &k_transposed, &dq, &dk, &product}) *piece = pieces.tile(tokens * rows);
-        for (Acc** piece : {&scores, &d_scores}) *piece = pieces.tile(tokens * tokens);
-        mixed = pieces.tile(band_rows * tokens);
-        for (Acc** piece : {&v, &dy, &dv, &v_transposed}) *piece = pieces.tile(tokens * columns);
-        state_transposed = pieces.tile(rows * columns);
-        for (Acc** piece : {&of_rows, &of_columns, &of_states}) *piece = pieces.tile(tokens);
-        row_sums = pieces.tile(tokens * lanes<Acc>);
-        bytes = pieces.bytes();
-    }
-};
-
-/// The decays of rows [begin, end): `mixed`, which holds dy v^T, becomes the scores with their decays; d_scores the
-/// gradient of the scores, added up over the heads. of_columns and row_sums get the sums of the two's product below the
-/// diagonal: what a token's cumulative decay contributes on it cancels.
-template <bool is_first, class Acc>
-void weigh_scores(ScanBackwardScratch<Acc> const& tiles, int begin, int end, int padded) {
-    constexpr int width = lanes<Acc>;
-    tiles.decay.for_each_block(begin, end, [&](auto on_diagonal, int row, int column, auto const& decay_of) {
-        Vector<Acc> of_columns = load(tiles.of_columns + column);
-        for (int r = 0; r < width; ++r) {
-            int const at = (row + r) * padded + column;
-            Acc* const mixed = tiles.mixed + at - begin * padded;
-            Vector<Acc> const weight = decay_of(r), score = load(tiles.scores + at), slope = load(mixed) * weight;
-            store(mixed, score * weight);
-            if constexpr (is_first)
-                store(tiles.d_scores + at, slope);
-            else
-                store(tiles.d_scores + at, load(tiles.d_scores + at) + slope);
-            Vector<Acc> both = score * slope;
-            if constexpr (on_diagonal) both = ChunkDecay<Acc>::up_to(r - 1) ? both : Vector<Acc>{};
-            of_columns += both;
-            Acc* const of_row = tiles.row_sums + (row + r) * width;
-            store(of_row, column == 0 ? both : load(of_row) + both);
-        }
-        store(tiles.of_columns + column, of_columns);
-    });
-    for (int row = begin; row < end; ++row) {
-        Acc sum = 0;
-        for (int lane = 0; lane < width; ++lane) sum += tiles.row_sums[row * width + lane];
-        tiles.of_rows[row] = sum;
-    }
-}
-
-/// dv += (the scores with their decays)^T dy, and the gradient of the scores, both for the tokens of one head.
-template <class Acc>
-void add_pairs(ScanBackwardScratch<Acc> const& tiles, int padded, int head_dim, int columns, bool is_first) {
-    for (int begin = 0; begin < padded; begin += band_rows) {
-        int const end = std::min(begin + band_rows, padded);
-        visible_scores(begin, end, padded, head_dim, tiles.dy, columns, tiles.v_transposed, tiles.mixed);
-        if (is_first)
-            weigh_scores<true>(tiles, begin, end, padded);
-        else
-            weigh_scores<false>(tiles, begin, end, padded);
-        clear_unseen(begin, end, padded, tiles.mixed);
-        for_each_row_block(end, [&](int first, int last) {
-            int const from = std::max(first, begin);
-            tile_product<Into::sum, Acc>(last - first, columns, end - from,
-                                         {tiles.mixed + (from - begin) * padded + first, 1, padded},
-                                         {tiles.dy + from * columns, columns}, {tiles.dv + first * columns, columns});
-        });
-    }
-}
-
-/// to = product = x state^T for x [tokens, head_dim] and a state [state, head_dim].
-template <class Acc>
-void times_state(ScanBackwardScratch<Acc> const& tiles, int padded, int head_dim, int rows, int columns, Acc const* x,
-                 Acc const* state) {
-    transpose_tile(state, rows, columns, tiles.state_transposed, Acc(1));
-    tile_product<Into::empty, Acc>(padded, rows, head_dim, {x, columns, 1}, {tiles.state_transposed, rows},
-                                   {tiles.product, rows});
-}
-
-template <class Acc>
-Acc vector_sum(Vector<Acc> const& vector) {
-    Acc sum = 0;
-    for (int lane = 0; lane < lanes<Acc>; ++lane) sum += vector[lane];
-    return sum;
-}
-
-/// sum += factor x, and the sum over `extent` of y times what is added.
-template <class Acc>
-Acc add_and_dot(int extent, Acc factor, Acc const* x, Acc const* y, Acc* sum) {
-    Vector<Acc> total{};
-    for (int i = 0; i < extent; i += lanes<Acc>) {
-        auto const added = load(x + i) * factor;
-        store(sum + i, load(sum + i) + added);
-        total += added * load(y + i);
-    }
-    return vector_sum<Acc>(total);
-}
-
-/// The gradient of the log decays of a chunk's tokens. That of the cumulative decay up to token t is <y_t, dy_t> -
-/// <v_t, dv_t>, and a token's own decay is in all cumulative ones from it on. Here the pairs that a token's decay lies
-/// between are summed: `across` from states before the chunk to what comes behind it; of_states from keys before the
-/// token to behind the chunk; of_rows and of_columns within it, and from before the chunk to queries.
-template <class Acc>
-void store_decay_gradient(ScanBackwardScratch<Acc> const& tiles, int tokens, Acc across, Acc* to, i64 stride) {
-    Acc before = across, after = 0;
-    for (int token = 0; token < tokens; before += tiles.of_states[token++]) to[token * stride] = before;
-    for (int token = tokens - 1; token >= 0; --token)
-        to[token * stride] += after += tiles.of_rows[token] - tiles.of_columns[token];
-}
 
 template <class T>
 class ScanBackward {
@@ -169,8 +46,17 @@ class ScanBackward {
         for (Acc* sums : {tiles.dq, tiles.dk}) std::fill(sums, sums + padded * rows_, Acc(0));
 
         i64 const first = group * sizes.heads_per_group();
-        for (i64 head = first; head < first + sizes.heads_per_group(); ++head)
+        for (i64 head = first; head < first + sizes.heads_per_group(); ++head) {
+            tiles.ahead.start(row_blocks(padded) + row_blocks(state_));
+            bool const is_last = head + 1 == first + sizes.heads_per_group();
+            if (!is_last || (chunk > 0 && passes))
+                for (auto const* tensor : {&v, &gradient_.dy})
+                    add_ahead(tiles, *tensor, batch, is_last ? first : head + 1, is_last ? chunk - 1 : chunk,
+                              head_dim_);
+            if (is_last && chunk > 0 && passes)
+                for (auto const* tensor : {&q, &k}) add_ahead(tiles, *tensor, batch, group, chunk - 1, state_);
             add_head(tiles, batch, head, chunk, head == first, passes);
+        }
 
         clear_unseen(0, padded, padded, tiles.d_scores);
         for_each_row_block(padded, [&](int begin, int end) {
@@ -194,6 +80,13 @@ class ScanBackward {
             load_tile(problem_.q.row(work.batch, start, work.group), problem_.q.seq_stride, tokens, state_, tiles.q,
                       padded, rows_);
             for (i64 head = work.first_head; head < work.last_head; ++head) {
+                tiles.ahead.start(row_blocks(state_));
+                if (head + 1 < work.last_head)
+                    add_ahead(tiles, gradient_.dy, work.batch, head + 1, chunk, head_dim_);
+                else if (chunk > 0) {
+                    add_ahead(tiles, gradient_.dy, work.batch, work.first_head, chunk - 1, head_dim_);
+                    add_ahead(tiles, problem_.q, work.batch, work.group, chunk - 1, state_);
+                }
                 load_head(tiles, work.batch, head, chunk);
                 pass_on(tiles, work.batch, head, chunk);
             }
@@ -201,6 +94,11 @@ class ScanBackward {
     }
 
   private:
+    void add_ahead(ScanBackwardScratch<Acc>& tiles, Heads<T const> const& tensor, i64 batch, i64 head, i64 chunk,
+                   int extent) const {
+        auto const& sizes = problem_.sizes;
+        tiles.ahead.add(tensor.row(batch, chunk * sizes.chunk, head), tensor.seq_stride, sizes.length(chunk), extent);
+    }
     /// dy, the decays, and after the last chunk the gradient of the final state.
     void load_head(ScanBackwardScratch<Acc>& tiles, i64 batch, i64 head, i64 chunk) const {
         auto const& sizes = problem_.sizes;
@@ -216,7 +114,7 @@ class ScanBackward {
     }
     /// The gradient of the state before the chunk: of that behind it, decayed, and of what the queries read. Multiplies
     /// dy with the decays.
-    void pass_on(ScanBackwardScratch<Acc> const& tiles, i64 batch, i64 head, i64 chunk) const {
+    void pass_on(ScanBackwardScratch<Acc>& tiles, i64 batch, i64 head, i64 chunk) const {
         auto const& sizes = problem_.sizes;
         i64 const index = batch * sizes.heads + head;
         if (chunk == 0 && gradient_.d_initial == nullptr) return;
@@ -225,9 +123,10 @@ class ScanBackward {
         int const tokens = sizes.length(chunk);
         scale_rows(tokens, columns_, tiles.dy, [&](int token) { return tiles.decay.from_start(token); });
         if (chunk > 0) {
-            step_state(sizes, tokens, tiles.decay.whole(), tiles.q, tiles.dy, behind, before);
+            step_state(sizes, tokens, tiles.decay.whole(), tiles.q, tiles.dy, behind, before, tiles.ahead);
         } else {
-            step_state(sizes, tokens, tiles.decay.whole(), tiles.q, tiles.dy, behind, tiles.state_transposed);
+            step_state(sizes, tokens, tiles.decay.whole(), tiles.q, tiles.dy, behind, tiles.state_transposed,
+                       tiles.ahead);
             store_state(sizes, tiles.state_transposed, gradient_.d_initial + index * state_ * head_dim_);
         }
     }
@@ -249,16 +148,9 @@ class ScanBackward {
         if (has_behind) {
             tile_product<Into::empty, Acc>(padded, columns_, state_, {tiles.k, rows_, 1}, {behind, columns_},
                                            {tiles.dv, columns_});
-            for (int token = 0; token < padded; ++token) {
-                Acc const factor = tiles.decay.to_end(token);
-                Vector<Acc> dot{};
-                for (int i = token * columns_; i < (token + 1) * columns_; i += lanes<Acc>) {
-                    auto const value = load(tiles.dv + i) * factor;
-                    store(tiles.dv + i, value);
-                    dot += value * load(tiles.v + i);
-                }
-                tiles.of_states[token] = vector_sum<Acc>(dot);
-            }
+            scale_rows(padded, columns_, tiles.dv, [&](int token) { return tiles.decay.to_end(token); });
+            for (int token = 0; token < padded; ++token)
+                tiles.of_states[token] = dot(columns_, tiles.dv + token * columns_, tiles.v + token * columns_);
         } else {
             std::fill(tiles.dv, tiles.dv + padded * columns_, Acc(0));
         }
@@ -266,23 +158,19 @@ class ScanBackward {
         store_tile(tiles.dv, columns_, tokens, head_dim_, gradient_.dv.row(batch, start, head),
                    gradient_.dv.seq_stride);
         if (has_before) {
-            times_state(tiles, padded, head_dim_, rows_, columns_, tiles.dy, before);
+            times_state<Into::empty>(tiles, sizes, padded, tiles.dy, before, tiles.product);
             for (int token = 0; token < padded; ++token)
                 tiles.of_rows[token] += add_and_dot(rows_, tiles.decay.from_start(token), tiles.product + token * rows_,
                                                     tiles.q + token * rows_, tiles.dq + token * rows_);
         }
         if (has_behind) {
             scale_rows(padded, columns_, tiles.v, [&](int token) { return tiles.decay.to_end(token); });
-            transpose_tile(behind, rows_, columns_, tiles.state_transposed, Acc(1));
-            tile_product<Into::sum, Acc>(padded, rows_, head_dim_, {tiles.v, columns_, 1},
-                                         {tiles.state_transposed, rows_}, {tiles.dk, rows_});
+            times_state<Into::sum>(tiles, sizes, padded, tiles.v, behind, tiles.dk);
         }
         if (gradient_.da.data != nullptr) {
-            Vector<Acc> across{};
-            if (has_before && has_behind)
-                for (int i = 0; i < rows_ * columns_; i += lanes<Acc>) across += load(before + i) * load(behind + i);
-            store_decay_gradient(tiles, tokens, vector_sum<Acc>(across) * tiles.decay.whole(),
-                                 gradient_.da.row(batch, start, head), gradient_.da.seq_stride);
+            Acc const across = has_before && has_behind ? dot(rows_ * columns_, before, behind) : Acc(0);
+            store_decay_gradient(tiles, tokens, across * tiles.decay.whole(), gradient_.da.row(batch, start, head),
+                                 gradient_.da.seq_stride);
         }
         if (passes) pass_on(tiles, batch, head, chunk);
     }

@@ -57,12 +57,16 @@ void store_state(ScanSizes const& sizes, Acc const* from, Acc* to) {
 /// to = decay from + the sum over tokens of x z^T, for x [tokens, state] and z [tokens, head_dim], whose rows have
 /// their decays already. `to` may be `from`.
 template <class Acc>
-void step_state(ScanSizes const& sizes, int tokens, Acc decay, Acc const* x, Acc const* z, Acc const* from, Acc* to) {
+void step_state(ScanSizes const& sizes, int tokens, Acc decay, Acc const* x, Acc const* z, Acc const* from, Acc* to,
+                RowsAhead& ahead) {
     int const rows = padded_dim<Acc>(sizes.state), columns = padded_dim<Acc>(sizes.head_dim);
     Vector<Acc> const by = broadcast(decay);
     for (i64 i = 0; i < static_cast<i64>(rows) * columns; i += lanes<Acc>) store(to + i, load(from + i) * by);
-    tile_product<Into::sum, Acc>(static_cast<int>(sizes.state), columns, tokens, {x, 1, rows}, {z, columns},
-                                 {to, columns});
+    for_each_row_block(static_cast<int>(sizes.state), [&](int begin, int end) {
+        ahead.fetch();
+        tile_product<Into::sum, Acc>(end - begin, columns, tokens, {x + begin, 1, rows}, {z, columns},
+                                     {to + begin * columns, columns});
+    });
 }
 
 template <class Acc>
@@ -74,6 +78,7 @@ struct ScanForwardScratch {
     Acc* mixed;                // [band_rows, tokens]: the scores of a head, with their decays
     Acc *v, *y;                // [tokens, head_dim] of a head
     ChunkDecay<Acc> decay;
+    RowsAhead ahead;
     std::size_t bytes;
 
   private:
@@ -89,7 +94,7 @@ struct ScanForwardScratch {
 
 /// y = the scores, with their decays, times v; added to what y holds.
 template <class Acc>
-void add_mixed(ScanForwardScratch<Acc> const& tiles, int padded, int columns) {
+void add_mixed(ScanForwardScratch<Acc>& tiles, int padded, int columns) {
     for (int begin = 0; begin < padded; begin += band_rows) {
         int const end = std::min(begin + band_rows, padded);
         Acc* const mixed = tiles.mixed;
@@ -100,6 +105,7 @@ void add_mixed(ScanForwardScratch<Acc> const& tiles, int padded, int columns) {
         });
         clear_unseen(begin, end, padded, mixed);
         for_each_row_block(end - begin, [&](int first, int last) {
+            tiles.ahead.fetch();
             tile_product<Into::sum, Acc>(last - first, columns, begin + last, {mixed + first * padded, padded, 1},
                                          {tiles.v, columns}, {tiles.y + (begin + first) * columns, columns});
         });
@@ -129,6 +135,16 @@ void scan_forward_work(ScanProblem<T> const& problem, ScanResult<T> const& resul
             visible_scores(0, padded, padded, state, tiles.q, rows, tiles.k_transposed, tiles.scores);
         }
         for (i64 head = work.first_head; head < work.last_head; ++head) {
+            tiles.ahead.start(row_blocks(state) + (has_outputs ? row_blocks(padded) : 0));
+            if (head + 1 < work.last_head) {
+                tiles.ahead.add(v.row(work.batch, start, head + 1), v.seq_stride, tokens, head_dim);
+            } else if (!is_last) {
+                i64 const next = start + sizes.chunk;
+                int const more = sizes.length(chunk + 1);
+                tiles.ahead.add(v.row(work.batch, next, work.first_head), v.seq_stride, more, head_dim);
+                tiles.ahead.add(k.row(work.batch, next, work.group), k.seq_stride, more, state);
+                if (has_outputs) tiles.ahead.add(q.row(work.batch, next, work.group), q.seq_stride, more, state);
+            }
             i64 const index = work.batch * sizes.heads + head;
             Acc* const before = states.at(index, chunk);
             if (chunk == 0)
@@ -151,7 +167,7 @@ void scan_forward_work(ScanProblem<T> const& problem, ScanResult<T> const& resul
             if (goes_on) {
                 scale_rows(padded, columns, tiles.v, [&](int token) { return tiles.decay.to_end(token); });
                 Acc* const after = is_last ? before : states.at(index, chunk + 1);
-                step_state(sizes, tokens, tiles.decay.whole(), tiles.k, tiles.v, before, after);
+                step_state(sizes, tokens, tiles.decay.whole(), tiles.k, tiles.v, before, after, tiles.ahead);
                 if (is_last) store_state(sizes, after, result.final_state + index * state * head_dim);
             }
             if (result.total_decay != nullptr) {

@@ -72,6 +72,44 @@ void add_tile(Acc const* from, int padded, int rows, i64 head_dim, Acc* to, i64 
     }
 }
 
+/// Rows that a thread is about to load. They lie apart, so that no processor foresees them: here they are fetched to
+/// the cache a few at a time, beside products.
+class RowsAhead {
+  public:
+    /// Forgets all rows. @param steps in which those that are added now are fetched
+    void start(int steps) {
+        steps_ = steps;
+        per_step_ = count_ = at_ = 0;
+    }
+    /// @param stride in elements @param length of a row
+    template <class T>
+    void add(T const* from, i64 stride, int rows, i64 length) {
+        tensors_[count_++] = {reinterpret_cast<char const*>(from), stride * static_cast<i64>(sizeof(T)),
+                              length * static_cast<i64>(sizeof(T)), rows};
+        per_step_ += (rows + steps_ - 1) / steps_;
+    }
+    /// One step.
+    void fetch() {
+        for (int left = per_step_; left > 0 && at_ < count_; --left) {
+            auto& tensor = tensors_[at_];
+            for (i64 byte = 0; byte < tensor.length; byte += line) __builtin_prefetch(tensor.from + byte, 0, 2);
+            tensor.from += tensor.stride;
+            if (--tensor.rows == 0) ++at_;
+        }
+    }
+
+  private:
+    static constexpr i64 line = 64;
+    struct Rows {
+        char const* from;
+        i64 stride, length;
+        int rows;
+    };
+
+    Rows tensors_[4];
+    int steps_ = 1, per_step_ = 0, count_ = 0, at_ = 0;
+};
+
 /// to[columns, rows] = factor * transpose of from[rows, columns]; both sizes are whole vectors.
 template <class Acc>
 void transpose_tile(Acc const* from, int rows, int columns, Acc* to, Acc factor) {
@@ -81,11 +119,12 @@ void transpose_tile(Acc const* from, int rows, int columns, Acc* to, Acc factor)
                              rows, factor);
 }
 
+inline constexpr int rows_at_once = 2 * block_rows;
+constexpr int row_blocks(int rows) { return (rows + rows_at_once - 1) / rows_at_once; }
 /// Calls f(begin, end) for the rows of a tile, some blocks of a product at once.
 template <class F>
 void for_each_row_block(int rows, F const& f) {
-    constexpr int step = 2 * block_rows;
-    for (int begin = 0; begin < rows; begin += step) f(begin, std::min(begin + step, rows));
+    for (int begin = 0; begin < rows; begin += rows_at_once) f(begin, std::min(begin + rows_at_once, rows));
 }
 
 /// Runs work(item, scratch) for items 0 .. items - 1, each on one host thread that owns `scratch_bytes` of scratch.
