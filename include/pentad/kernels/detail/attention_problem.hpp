@@ -65,10 +65,5 @@ struct AttentionGradient {
     Heads<accumulator_t<T>> dq, dk, dv;
 };
 
-template <class T>
-inline constexpr T log2_e = T(1.44269504088896340736);
-template <class T>
-inline constexpr T ln_2 = T(0.69314718055994530942);
-
 } // namespace detail
 } // namespace pentad::kernels

@@ -2,7 +2,6 @@
 // diagonal, and for what is left of it products of two factors, one for each of the tokens.
 #pragma once
 
-#include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/detail/host_tiles.hpp>
 #include <pentad/kernels/detail/simd.hpp>
 
