@@ -604,6 +604,9 @@ TEST_CASE("the scan names the operand that does not fit") {
     CHECK(message(scan.k, v, 4, 0).find("5 heads are not a multiple of 2 groups") != std::string::npos);
     CHECK(message(scan.k, scan.v, 0, 0).find("in chunks of 0") != std::string::npos);
     CHECK(message(scan.k, scan.v, 4, 1).find("it must have") != std::string::npos);
+    CHECK_THROWS_WITH(kernels::detail::checked({1, 5000, 2, 1, 8, 8, 4097}),
+                      "chunk_scan: chunks of 4097 tokens; they have up to 4096");
+    CHECK(kernels::detail::checked({1, 50, 2, 1, 8, 8, 4097}).chunk == 50);
 }
 
 TEST_CASE("a dry run records the scan's operations, and nothing is computed") {

@@ -57,7 +57,7 @@ void scan_forward(Exec const& exec, ScanProblem<T> const& problem, ScanResult<T>
 template <class Acc, class Exec>
 std::size_t chunk_scan_workspace(Exec const&, ScanSizes const& sizes) {
     if constexpr (runs_on_host<Exec>)
-        return static_cast<std::size_t>(detail::host_states<Acc>(sizes, 1));
+        return static_cast<std::size_t>(detail::host_states<Acc>(detail::checked(sizes), 1));
     else
         return detail::device_forward_workspace(detail::checked(sizes));
 }

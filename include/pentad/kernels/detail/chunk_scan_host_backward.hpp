@@ -43,7 +43,7 @@ class ScanBackward {
         load_tile(k.row(batch, start, group), k.seq_stride, tokens, state_, tiles.k, padded, rows_);
         transpose_tile(tiles.k, padded, rows_, tiles.k_transposed, Acc(1));
         visible_scores(0, padded, padded, state_, tiles.q, rows_, tiles.k_transposed, tiles.scores);
-        for (Acc* sums : {tiles.dq, tiles.dk}) std::fill(sums, sums + padded * rows_, Acc(0));
+        for (Acc** sums : {&tiles.dq, &tiles.dk}) std::fill(*sums, *sums + padded * rows_, Acc(0));
 
         i64 const first = group * sizes.heads_per_group();
         for (i64 head = first; head < first + sizes.heads_per_group(); ++head) {
@@ -141,7 +141,7 @@ class ScanBackward {
         load_tile(problem_.v.row(batch, start, head), problem_.v.seq_stride, tokens, head_dim_, tiles.v, padded,
                   columns_);
         transpose_tile(tiles.v, padded, columns_, tiles.v_transposed, Acc(1));
-        for (Acc* sums : {tiles.of_columns, tiles.of_states}) std::fill(sums, sums + padded, Acc(0));
+        for (Acc** sums : {&tiles.of_columns, &tiles.of_states}) std::fill(*sums, *sums + padded, Acc(0));
 
         Acc const* const before = boundary_.states.at(index, chunk);
         Acc const* const behind = boundary_.gradients.at(index, chunk);

@@ -16,7 +16,7 @@ struct ScanSizes {
     i64 batch, seq, heads;
     i64 groups; ///< of heads that share q and k
     i64 state, head_dim;
-    i64 chunk; ///< tokens, of which a chunk's products are quadratic; at most `seq`
+    i64 chunk; ///< tokens, up to longest_chunk; one that is longer than `seq` is the sequence
 
     KOKKOS_FUNCTION i64 heads_per_group() const { return heads / groups; }
     KOKKOS_FUNCTION i64 chunks() const { return (seq + chunk - 1) / chunk; }
@@ -25,6 +25,9 @@ struct ScanSizes {
         return static_cast<int>(seq - c * chunk < chunk ? seq - c * chunk : chunk);
     }
 };
+
+/// A thread's scratch grows with the square of a chunk.
+inline constexpr i64 longest_chunk = 4096;
 
 namespace detail {
 

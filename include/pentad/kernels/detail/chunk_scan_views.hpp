@@ -25,6 +25,9 @@ inline ScanSizes checked(ScanSizes sizes) {
         throw std::invalid_argument("chunk_scan: a sequence of " + std::to_string(sizes.seq) + " tokens in chunks of " +
                                     std::to_string(sizes.chunk) + "; both must be at least 1");
     sizes.chunk = std::min(sizes.chunk, sizes.seq);
+    if (sizes.chunk > longest_chunk)
+        throw std::invalid_argument("chunk_scan: chunks of " + std::to_string(sizes.chunk) +
+                                    " tokens; they have up to " + std::to_string(longest_chunk));
     return sizes;
 }
 
