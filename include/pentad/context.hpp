@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/context/all_gather.hpp>
+#include <pentad/context/carry.hpp>
 #include <pentad/context/double_ring.hpp>
 #include <pentad/context/head_exchange.hpp>
 #include <pentad/context/ring.hpp>

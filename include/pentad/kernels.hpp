@@ -6,6 +6,7 @@
 #include <pentad/kernels/attention.hpp>
 #include <pentad/kernels/bias.hpp>
 #include <pentad/kernels/choices.hpp>
+#include <pentad/kernels/chunk_scan.hpp>
 #include <pentad/kernels/column_sums.hpp>
 #include <pentad/kernels/cross_entropy.hpp>
 #include <pentad/kernels/dry.hpp>

@@ -10,3 +10,26 @@ template class pentad::PlainMlp<>::on<pentad::SequenceStream<pentad::f32>, Kokko
 template void pentad::comm::all_reduce(Kokkos::Cuda const&, pentad::comm::Communicator const&,
                                        Kokkos::View<float**, Kokkos::LayoutStride, Kokkos::Cuda> const&,
                                        pentad::Placement);
+template class pentad::context::Carry<pentad::context::HeadStates<pentad::f32>, Kokkos::Cuda>;
+
+// The scan, which no layer computes with yet.
+template <class T>
+void scan() {
+    using namespace pentad;
+    using A = accumulator_t<T>;
+    Kokkos::Cuda const exec;
+    View<T, 4, Kokkos::Cuda> const of_groups, of_heads;
+    View<A, 4, Kokkos::Cuda> const states, d_groups, d_heads;
+    View<A, 3, Kokkos::Cuda> const decays;
+    View<A, 2, Kokkos::Cuda> const total;
+    View<A, 1, Kokkos::Cuda> const memory;
+    kernels::chunk_scan_state(exec, of_groups, of_heads, decays, 64, states, total, memory);
+    kernels::chunk_scan_forward(exec, of_groups, of_groups, of_heads, decays, states, 64, of_heads, states, memory);
+    kernels::chunk_scan_initial_gradient(exec, of_groups, decays, of_heads, 64, states, memory);
+    kernels::chunk_scan_backward(exec, of_groups, of_groups, of_heads, decays, states, of_heads, states, 64, d_groups,
+                                 d_groups, d_heads, decays, states, memory);
+    (void)kernels::chunk_scan_backward_workspace<A>(exec, {});
+}
+template void scan<pentad::f64>();
+template void scan<pentad::f32>();
+template void scan<pentad::bf16>();

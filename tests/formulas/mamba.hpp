@@ -116,11 +116,13 @@ constexpr double mamba_state(MambaSizes const& of, BlockRanks const& on = {}) {
 }
 
 /// What a rank sends over cp when all gather the final state and the decay (a number for each head) of each, and merge
-/// those before their own; the gradients are reduce-scattered.
+/// those before their own. The gradients of states are reduce-scattered; that of its decay a rank makes of its own
+/// states.
 constexpr SentBytes mamba_gathered_state_bytes(MambaSizes const& of, BlockRanks const& on, double element_bytes) {
     MambaShare const own(of, on);
-    double const sent = all_gather_bytes((mamba_state(of, on) + own.sequences * own.heads) * element_bytes, on.cp);
-    return {sent, sent};
+    double const states = mamba_state(of, on), decays = own.sequences * own.heads;
+    return {all_gather_bytes((states + decays) * element_bytes, on.cp),
+            reduce_scatter_bytes(static_cast<double>(on.cp) * states * element_bytes, on.cp)};
 }
 
 /// What a rank sends over cp when states go from rank to rank, the last rank's to nobody: less, but one after another.

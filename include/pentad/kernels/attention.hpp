@@ -9,6 +9,7 @@
 #include <pentad/kernels/detail/attention_host_forward.hpp>
 #include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/detail/attention_rows.hpp>
+#include <pentad/kernels/detail/heads.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/layout/element.hpp>
 #include <pentad/memory/view.hpp>
@@ -44,36 +45,12 @@ struct AttentionState {
 namespace detail {
 
 template <class View>
-std::string extents_text(View const& view) {
-    std::string text = "[";
-    for (std::size_t d = 0; d < View::rank(); ++d) text += (d ? ", " : "") + std::to_string(view.extent(d));
-    return text + "]";
-}
-
-template <class View>
 void check_extents(char const* name, View const& view, std::array<i64, View::rank()> const& expected) {
-    bool fits = true;
-    for (std::size_t d = 0; d < View::rank(); ++d) fits = fits && static_cast<i64>(view.extent(d)) == expected[d];
-    if (fits) return;
-    std::string text;
-    for (i64 extent : expected) text += (text.empty() ? "" : ", ") + std::to_string(extent);
-    throw std::invalid_argument(std::string("attention: ") + name + extents_text(view) + " must be [" + text +
-                                "] to go with the other operands");
+    check_extents("attention", name, view, expected);
 }
-
 template <class View>
 auto heads_of(char const* name, View const& view) {
-    static_assert(View::rank() == 4, "attention takes q, k, v, o and their gradients as Views of rank 4");
-    if (view.extent(3) > 1 && view.stride(3) != 1)
-        throw std::invalid_argument(std::string("attention: the head_dim of ") + name + extents_text(view) +
-                                    " has stride " + std::to_string(view.stride(3)) + "; it must be contiguous");
-    return Heads<typename View::value_type>{view.data(), static_cast<i64>(view.stride(0)),
-                                            static_cast<i64>(view.stride(1)), static_cast<i64>(view.stride(2))};
-}
-
-template <class T, class Acc>
-Heads<T const> constant(Heads<Acc> const& heads) {
-    return {heads.data, heads.batch_stride, heads.seq_stride, heads.head_stride};
+    return heads_of("attention", name, view);
 }
 
 template <class View>

@@ -50,6 +50,12 @@ struct position {
 struct latent {
     static constexpr std::string_view name = "latent";
 }; ///< the vector that heads are made from in latent attention
+struct stretch {
+    static constexpr std::string_view name = "stretch";
+}; ///< the contiguous part of a sequence that a rank of cp has
+struct state_dim {
+    static constexpr std::string_view name = "state_dim";
+}; ///< the rows of a recurrent layer's state, as head_dim is the columns
 struct flat {
     static constexpr std::string_view name = "flat";
 }; ///< the elements of a bucket

@@ -2,8 +2,8 @@
 // each tile of queries adds to dq, a team for each tile of keys (for all query heads that share it) to dk and dv.
 #pragma once
 
-#include <pentad/kernels/detail/attention_device_tiles.hpp>
 #include <pentad/kernels/detail/attention_problem.hpp>
+#include <pentad/kernels/detail/device_tiles.hpp>
 
 #include <Kokkos_Core.hpp>
 

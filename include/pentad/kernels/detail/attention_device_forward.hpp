@@ -2,8 +2,8 @@
 // of keys with an online softmax. A warp has a row of the tile, its lanes along keys or along head_dim.
 #pragma once
 
-#include <pentad/kernels/detail/attention_device_tiles.hpp>
 #include <pentad/kernels/detail/attention_problem.hpp>
+#include <pentad/kernels/detail/device_tiles.hpp>
 
 #include <Kokkos_Core.hpp>
 

@@ -1,16 +1,12 @@
-// What the forward and the backward pass of attention on the host share: the tiles of one thread in
-// team scratch, filled from rows in memory, and the launch of one work item for each thread.
+// What the forward and the backward pass of attention on the host share: the sizes of tiles, and what a mask leaves of
+// them.
 #pragma once
 
 #include <pentad/kernels/detail/attention_problem.hpp>
+#include <pentad/kernels/detail/host_tiles.hpp>
 #include <pentad/kernels/detail/simd.hpp>
-#include <pentad/kernels/detail/tile_product.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 
 namespace pentad::kernels::detail {
 
@@ -20,12 +16,6 @@ inline constexpr int tile_keys = 64;
 /// apart, hence often from beyond the second-level cache) once for all of them.
 inline constexpr int most_tiles_at_once = 8;
 
-/// head_dim rounded up to whole vectors. Tiles hold zeros beyond head_dim.
-template <class Acc>
-int padded_dim(i64 head_dim) {
-    return static_cast<int>((head_dim + lanes<Acc> - 1) / lanes<Acc> * lanes<Acc>);
-}
-
 /// How many tiles of queries a thread takes at once: what fits half a second-level cache and leaves work for all
 /// threads.
 template <class Acc>
@@ -34,57 +24,6 @@ int tiles_at_once(i64 elements_per_tile, i64 tiles, i64 others, i64 threads) {
     i64 const fair = threads == 1 ? tiles : tiles * others / (4 * threads);
     return static_cast<int>(
         std::clamp<i64>(std::min({cache_elements / elements_per_tile, fair, tiles}), 1, most_tiles_at_once));
-}
-
-/// Hands out pieces of a thread's scratch, each on a cache line. Without memory it only adds up what is asked for.
-template <class Acc>
-class TileScratch {
-  public:
-    explicit TileScratch(void* memory)
-        : begin_(reinterpret_cast<std::uintptr_t>(memory)), next_((begin_ + line - 1) / line * line) {}
-
-    Acc* tile(i64 elements) {
-        auto* const piece = reinterpret_cast<Acc*>(next_);
-        next_ += (static_cast<std::size_t>(elements) * sizeof(Acc) + line - 1) / line * line;
-        return piece;
-    }
-    /// Enough for what was handed out, wherever the memory begins.
-    std::size_t bytes() const { return next_ - begin_ + line; }
-
-  private:
-    static constexpr std::size_t line = 64;
-    std::uintptr_t begin_, next_;
-};
-
-/// Copies `rows` rows of head_dim elements into a tile [capacity, padded], converted, zeros elsewhere.
-template <class T, class Acc>
-void load_tile(T const* from, i64 from_stride, int rows, i64 head_dim, Acc* to, int capacity, int padded) {
-    for (int r = 0; r < rows; ++r) {
-        T const* const source = from + r * from_stride;
-        Acc* const target = to + static_cast<i64>(r) * padded;
-        for (i64 d = 0; d < head_dim; ++d) target[d] = static_cast<Acc>(source[d]);
-        for (i64 d = head_dim; d < padded; ++d) target[d] = Acc(0);
-    }
-    std::fill(to + static_cast<i64>(rows) * padded, to + static_cast<i64>(capacity) * padded, Acc(0));
-}
-
-/// Adds a tile's rows to rows in memory.
-template <class Acc>
-void add_tile(Acc const* from, int padded, int rows, i64 head_dim, Acc* to, i64 to_stride) {
-    for (int r = 0; r < rows; ++r) {
-        Acc const* const source = from + static_cast<i64>(r) * padded;
-        Acc* const target = to + r * to_stride;
-        for (i64 d = 0; d < head_dim; ++d) target[d] += source[d];
-    }
-}
-
-/// to[columns, rows] = factor * transpose of from[rows, columns]; both sizes are whole vectors.
-template <class Acc>
-void transpose_tile(Acc const* from, int rows, int columns, Acc* to, Acc factor) {
-    for (int r = 0; r < rows; r += lanes<Acc>)
-        for (int c = 0; c < columns; c += lanes<Acc>)
-            transpose_square(from + static_cast<i64>(r) * columns + c, columns, to + static_cast<i64>(c) * rows + r,
-                             rows, factor);
 }
 
 /// The keys of a block that each query of a tile sees; lanes without a query repeat the last one.
@@ -160,27 +99,5 @@ auto sees(int key, Vector<Acc> const& from, Vector<Acc> const& until) {
 
 /// Where tiles of keys begin, which is the same for all queries.
 inline i64 start_of_tile(i64 key) { return key / tile_keys * tile_keys; }
-
-/// Calls f(begin, end) for the rows of a tile, some blocks of a product at once.
-template <class F>
-void for_each_row_block(int rows, F const& f) {
-    constexpr int step = 2 * block_rows;
-    for (int begin = 0; begin < rows; begin += step) f(begin, std::min(begin + step, rows));
-}
-
-/// Runs work(item, scratch) for items 0 .. items - 1, each on one host thread that owns `scratch_bytes` of scratch.
-/// Items are handed out in order as threads become free.
-template <class Exec, class Work>
-void for_each_item(char const* label, Exec const& exec, i64 items, std::size_t scratch_bytes, Work const& work) {
-    using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
-    constexpr int level = 1; // of the scratch: large
-    Kokkos::parallel_for(label,
-                         Policy(exec, static_cast<int>(items), 1)
-                             .set_scratch_size(level, Kokkos::PerTeam(static_cast<int>(scratch_bytes))),
-                         [=](typename Policy::member_type const& team) {
-                             work(team.league_rank(),
-                                  team.team_scratch(level).get_shmem(static_cast<std::ptrdiff_t>(scratch_bytes)));
-                         });
-}
 
 } // namespace pentad::kernels::detail

@@ -2,6 +2,7 @@
 // sees. Shared by the host and the device kernels, which then know nothing of Views.
 #pragma once
 
+#include <pentad/kernels/detail/heads.hpp>
 #include <pentad/layout/element.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -55,16 +56,12 @@ KOKKOS_INLINE_FUNCTION VisibleKeys visible_keys(AttentionMask const& mask, i64 s
     return {begin, end};
 }
 
-/// A tensor [batch, seq, heads, head_dim] whose head_dim is contiguous.
-template <class T>
-struct Heads {
-    T* data;
-    i64 batch_stride, seq_stride, head_stride;
-
-    KOKKOS_FUNCTION T* row(i64 batch, i64 seq, i64 head) const {
-        return data + batch * batch_stride + seq * seq_stride + head * head_stride;
-    }
-};
+/// Keys that some query of a tile sees, from the start of a tile of keys.
+KOKKOS_INLINE_FUNCTION VisibleKeys visible_to_tile(AttentionMask const& mask, i64 seq_k, i64 batch, i64 first_query,
+                                                   int queries, int tile) {
+    i64 const begin = visible_keys(mask, seq_k, batch, first_query).begin;
+    return {begin / tile * tile, visible_keys(mask, seq_k, batch, first_query + queries - 1).end};
+}
 
 /// Numbers of the queries, [batch, heads, seq_q], of which seq_q is contiguous.
 template <class T>
@@ -105,11 +102,6 @@ struct AttentionGradient {
     QueryRows<accumulator_t<T> const> lse, delta;
     Heads<accumulator_t<T>> dq, dk, dv;
 };
-
-template <class T>
-inline constexpr T log2_e = T(1.44269504088896340736);
-template <class T>
-inline constexpr T ln_2 = T(0.69314718055994530942);
 
 } // namespace detail
 } // namespace pentad::kernels

@@ -75,6 +75,11 @@ inline V smaller(V const& a, V const& b) {
     return a < b ? a : b;
 }
 
+template <class T>
+inline constexpr T log2_e = T(1.44269504088896340736);
+template <class T>
+inline constexpr T ln_2 = T(0.69314718055994530942);
+
 /// Constants of 2^x: the exponent's place, and 2^x on [-1/2, 1/2] as a polynomial interpolated at Chebyshev nodes
 /// (relative errors 2.5e-9 and 4e-18, below the rounding of the type), highest power first.
 template <class T>

@@ -1,10 +1,10 @@
-// What the passes of attention on a device share: tiles in team scratch, and a warp for each row of a
+// What attention and scans on a device share: tiles in team scratch, and a warp for each row of a
 // tile: coalesced, free of bank conflicts, and no sum that depends on the order in which teams run. The same code
 // runs with teams of one host thread, which is how it is tested without a device.
 #pragma once
 
-#include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/rows.hpp>
+#include <pentad/layout/element.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -50,13 +50,7 @@ KOKKOS_FUNCTION void load_device_tile(Member const& team, T const* from, i64 str
     });
 }
 
-/// Keys that some query of a tile sees, from the start of a tile of keys.
-KOKKOS_INLINE_FUNCTION VisibleKeys visible_to_tile(AttentionMask const& mask, i64 seq_k, i64 batch, i64 first_query,
-                                                   int queries, int tile) {
-    i64 const begin = visible_keys(mask, seq_k, batch, first_query).begin;
-    return {begin / tile * tile, visible_keys(mask, seq_k, batch, first_query + queries - 1).end};
-}
-/// A key's place in the tile that begins at `first`, from 0 to `keys`.
+/// A row's place in the tile that begins at `first`, from 0 to `keys`.
 KOKKOS_INLINE_FUNCTION int in_device_tile(i64 key, i64 first, int keys) {
     i64 const place = key - first;
     return static_cast<int>(place < 0 ? 0 : place < keys ? place : keys);

@@ -1,0 +1,162 @@
+// The states of a chunked scan at the boundaries between chunks, on a device, forward and backward: what each chunk
+// adds, then a pass over the chunks for each element. Also the cumulative decays that the other kernels read.
+#pragma once
+
+#include <pentad/kernels/detail/chunk_scan_problem.hpp>
+#include <pentad/kernels/detail/device_tiles.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+
+namespace pentad::kernels::detail {
+
+/// The log decay of each token, cumulative from its chunk's start and with its own: [batch, heads, seq]. It never
+/// rises, so that differences from a later token to an earlier one are not positive.
+template <class Acc>
+struct CumulativeDecay {
+    Acc* data;
+    ScanSizes sizes;
+
+    KOKKOS_FUNCTION Acc* of_chunk(i64 head_of_batch, i64 chunk) const {
+        return data + head_of_batch * sizes.seq + chunk * sizes.chunk;
+    }
+    KOKKOS_FUNCTION Acc at_end(i64 head_of_batch, i64 chunk) const {
+        return of_chunk(head_of_batch, chunk)[sizes.length(chunk) - 1];
+    }
+};
+
+/// Numbers in the workspace for one value of each token and head, and for the states of all boundaries.
+inline std::size_t device_tokens(ScanSizes const& sizes) {
+    return static_cast<std::size_t>(sizes.batch * sizes.heads * sizes.seq);
+}
+inline std::size_t device_states(ScanSizes const& sizes) {
+    return static_cast<std::size_t>(sizes.batch * sizes.heads * sizes.chunks() * sizes.state * sizes.head_dim);
+}
+
+/// One head of a sequence and one of its chunks.
+struct ChunkPlace {
+    i64 batch, head, group, chunk, start,
+        index; ///< `start` is its first token, `index` the head's of all batch entries
+};
+KOKKOS_INLINE_FUNCTION ChunkPlace chunk_place(ScanSizes const& sizes, i64 item) {
+    i64 const chunk = item % sizes.chunks(), index = item / sizes.chunks(), head = index % sizes.heads;
+    return {index / sizes.heads, head, head / sizes.heads_per_group(), chunk, chunk * sizes.chunk, index};
+}
+
+template <class Exec, class Acc>
+void sum_decays_device(Exec const& exec, Heads<Acc const> const& decay, CumulativeDecay<Acc> const& cumulative) {
+    auto const sizes = cumulative.sizes;
+    Kokkos::parallel_for(
+        "pentad::chunk_scan_decays",
+        Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, sizes.batch * sizes.heads * sizes.chunks()),
+        KOKKOS_LAMBDA(i64 item) {
+            auto const at = chunk_place(sizes, item);
+            Acc* const to = cumulative.of_chunk(at.index, at.chunk);
+            Acc sum = 0;
+            for (int token = 0; token < sizes.length(at.chunk); ++token) {
+                if (decay.data != nullptr) sum += *decay.row(at.batch, at.start + token, at.head);
+                to[token] = sum;
+            }
+        });
+}
+
+/// What each chunk's tokens add to a state: the sum of x z^T, x of a group and z of a head, each with its decay to the
+/// chunk's end or from its start.
+template <class Exec, class T>
+void add_to_states_device(Exec const& exec, Heads<T const> const& x, Heads<T const> const& z, bool to_end,
+                          CumulativeDecay<accumulator_t<T>> const& cumulative,
+                          ScanStates<accumulator_t<T>> const& states) {
+    using Acc = accumulator_t<T>;
+    using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+    auto const sizes = cumulative.sizes;
+    DeviceTiles<Exec, Acc> const shape(sizes.head_dim, 2, 1, 0);
+    int const tile = shape.tile;
+    int const row = shape.row;
+    i64 const head_dim = sizes.head_dim;
+    i64 const tiles = (sizes.state + tile - 1) / tile;
+    auto const bytes = static_cast<std::ptrdiff_t>(shape.bytes);
+
+    Kokkos::parallel_for(
+        "pentad::chunk_scan_add_to_states",
+        device_policy(exec, sizes.batch * sizes.heads * sizes.chunks() * tiles, shape.bytes),
+        KOKKOS_LAMBDA(Member const& team) {
+            Acc* const z_tile = static_cast<Acc*>(team.team_scratch(0).get_shmem(bytes));
+            Acc* const sums = z_tile + tile * row;
+            Acc* const x_tile = sums + tile * row;
+            auto const at = chunk_place(sizes, team.league_rank() / tiles);
+            i64 const first = team.league_rank() % tiles * tile;
+            int const rows = static_cast<int>(sizes.state - first < tile ? sizes.state - first : tile);
+            int const length = sizes.length(at.chunk);
+            Acc const* const log_decay = cumulative.of_chunk(at.index, at.chunk);
+
+            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int n) {
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
+                                     [&](i64 d) { sums[n * row + d] = Acc(0); });
+            });
+            for (int token = 0; token < length; token += tile) {
+                int const tokens = length - token < tile ? length - token : tile;
+                team.team_barrier();
+                load_device_tile(team, z.row(at.batch, at.start + token, at.head), z.seq_stride, tokens, head_dim,
+                                 z_tile, row, Acc(1));
+                Kokkos::parallel_for(Kokkos::TeamThreadRange(team, tokens), [&](int t) {
+                    Acc const log = log_decay[token + t];
+                    Acc const weight = Kokkos::exp(to_end ? log_decay[length - 1] - log : log);
+                    T const* const from = x.row(at.batch, at.start + token + t, at.group) + first;
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, rows),
+                                         [&](int n) { x_tile[t * tile + n] = Acc(from[n]) * weight; });
+                });
+                team.team_barrier();
+                Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int n) {
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
+                        Acc sum = sums[n * row + d];
+                        for (int t = 0; t < tokens; ++t) sum += x_tile[t * tile + n] * z_tile[t * row + d];
+                        sums[n * row + d] = sum;
+                    });
+                });
+            }
+            Acc* const to = states.at(at.index, at.chunk) + first * head_dim;
+            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int n) {
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
+                                     [&](i64 d) { to[n * head_dim + d] = sums[n * row + d]; });
+            });
+        });
+}
+
+/// What chunks add becomes the states at their starts, or, from the last to the first, the gradients at their ends.
+/// @param from the state before them all; null: zero @param to behind them all; null: not wanted
+template <class Exec, class Acc>
+void pass_states_device(Exec const& exec, bool forward, CumulativeDecay<Acc> const& cumulative,
+                        ScanStates<Acc> const& states, Acc const* from, Acc* to) {
+    auto const sizes = cumulative.sizes;
+    i64 const chunks = sizes.chunks(), size = states.size;
+    Kokkos::parallel_for(
+        "pentad::chunk_scan_pass_states",
+        Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, sizes.batch * sizes.heads * size),
+        KOKKOS_LAMBDA(i64 i) {
+            i64 const index = i / size;
+            Acc value = from != nullptr ? from[i] : Acc(0);
+            for (i64 c = 0; c < chunks; ++c) {
+                i64 const chunk = forward ? c : chunks - 1 - c;
+                Acc& slot = states.at(index, chunk)[i % size];
+                Acc const added = slot;
+                slot = value;
+                value = value * Kokkos::exp(cumulative.at_end(index, chunk)) + added;
+            }
+            if (to != nullptr) to[i] = value;
+        });
+}
+
+template <class Exec, class Acc>
+void sum_total_decay_device(Exec const& exec, CumulativeDecay<Acc> const& cumulative, Acc* total) {
+    auto const sizes = cumulative.sizes;
+    Kokkos::parallel_for(
+        "pentad::chunk_scan_total_decay",
+        Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, sizes.batch * sizes.heads), KOKKOS_LAMBDA(i64 i) {
+            Acc sum = 0;
+            for (i64 chunk = 0; chunk < sizes.chunks(); ++chunk) sum += cumulative.at_end(i, chunk);
+            total[i] = sum;
+        });
+}
+
+} // namespace pentad::kernels::detail
