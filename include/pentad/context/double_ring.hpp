@@ -20,9 +20,10 @@ class DoubleRingMover {
     using Gradients = PairGradient<Key, Exec>;
 
     static void attend(BlockForward<Query, Key, Exec>& attention, Keys const& mine, std::size_t ahead) {
-        go_round(mine, [&](std::size_t, auto const& inner, Keys const& keys) { inner.attend(attention, keys, ahead); });
+        go_round(mine, [&](int, auto const& inner, Keys const& keys) { inner.attend(attention, keys, ahead); });
     }
-    /// Gradients of a node's blocks come home over inner(cp), are added to those of the nodes before, and go on.
+    /// Gradients of a node's blocks come home over inner(cp), are added to those of the nodes before, and go on. Most
+    /// of the own block, its earlier keys, is computed while the last ones arrive.
     static void add_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& mine, Gradients& gradients,
                               std::size_t ahead) {
         using Gradient = typename Gradients::layout;
@@ -30,8 +31,9 @@ class DoubleRingMover {
         auto const& context = mine.key.context();
         Gradients arriving, leaving;
         RingExchange<Gradient, Exec> exchange(context, along<outer<cp>>(context), whole(mine.key), 0);
-        go_round(mine, [&](std::size_t step, auto const& inner, Keys const& keys) {
-            if (step == 0) return inner.add_gradients(attention, keys, gradients, ahead);
+        std::size_t const kept_for_later = mine.key.local()[1] / 2;
+        go_round(mine, [&](int step, auto const& inner, Keys const& keys) {
+            if (step == 0) return inner.add_gradients(attention, keys, gradients, ahead, kept_for_later);
             auto here = mine.template zeros<Gradient>();
             inner.add_gradients(attention, keys, here, ahead);
             if (step > 1) {
@@ -43,6 +45,8 @@ class DoubleRingMover {
             arriving = leaving.like();
             exchange.receive(0, arriving);
         });
+        ring_of(context, along<outer<cp>>(context).rank())
+            .add_own(attention, mine, gradients, {0, kept_for_later}, ahead);
         if (!arriving.key.empty()) {
             exchange.await(0);
             arriving.add_to(gradients);
@@ -57,6 +61,11 @@ class DoubleRingMover {
     static comm::Communicator const& along(Context<Exec> const& context) {
         return context.communicators().along(AxisNames(Axis::name));
     }
+    /// The ring inside of a node.
+    static Pass ring_of(Context<Exec> const& context, int node) {
+        auto const& inside = along<inner<cp>>(context);
+        return {inside, static_cast<std::size_t>(node * inside.size())};
+    }
     static comm::Pieces whole(Tensor<Key, Exec> const& key) {
         auto const block = pentad::detail::around(key, 1);
         return comm::Pieces::of_columns(block.extent(0), block.extent(1), 1);
@@ -65,18 +74,17 @@ class DoubleRingMover {
     template <class F>
     static void go_round(Keys const& mine, F&& f) {
         auto const& context = mine.key.context();
-        auto const &inside = along<inner<cp>>(context), &across = along<outer<cp>>(context);
-        auto const nodes = static_cast<std::size_t>(across.size()), node = static_cast<std::size_t>(across.rank());
-        auto const ranks = static_cast<std::size_t>(inside.size());
+        auto const& across = along<outer<cp>>(context);
+        int const nodes = across.size();
         Keys here = mine, next, leaving;
         RingExchange<Key, Exec> exchange(context, across, whole(mine.key), 2 * static_cast<int>(comm::Pieces::most));
-        for (std::size_t step = 0; step < nodes; ++step) {
+        for (int step = 0; step < nodes; ++step) {
             if (step + 1 < nodes) {
                 exchange.send(0, here);
                 next = here.like();
                 exchange.receive(0, next);
             }
-            f(step, Pass(inside, (node + nodes - step) % nodes * ranks), here);
+            f(step, ring_of(context, (across.rank() + nodes - step) % nodes), here);
             if (step + 1 == nodes) break;
             exchange.await(0);
             leaving = std::exchange(here, std::move(next)); // until the next has waited for it

@@ -68,23 +68,19 @@ class RingPass {
             });
     }
     /// Adds to the gradients `own` of `mine` what this rank's queries give, and what those of the others do, which
-    /// comes home.
+    /// comes home. @param from the first of this rank's own keys that are added; add_own() adds the others
     void add_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& mine, Gradients const& own,
-                       std::size_t ahead) const {
+                       std::size_t ahead, std::size_t from = 0) const {
         auto const& context = mine.key.context();
         auto const pieces = cut(mine.key);
         // Gradients of this rank's own keys stay here; those of others' keys come from the previous rank and go on to
         // the next, until they reach their owner. Half of the own block is computed while the last ones arrive.
-        std::size_t const length = mine.key.local()[1], later = n_ > 1 ? length / 2 : 0;
-        auto const add_own = [&](KeyRange const& range) {
-            attention.add(first_ + rank_, mine.key.view(), mine.value.view(), own.key.view(), own.value.view(), range,
-                          ahead);
-        };
+        std::size_t const length = mine.key.local()[1], later = n_ > 1 ? (length - from) / 2 : 0;
         Gradients arriving, here, leaving;
         RingExchange<typename Gradients::layout, Exec> exchange(context, *comm_, pieces,
                                                                 2 * static_cast<int>(comm::Pieces::most));
         go_round(
-            mine, [&] { add_own({0, length - later}); },
+            mine, [&] { add_own(attention, mine, own, {from, length - later}, ahead); },
             [&](std::size_t step, std::size_t i, std::size_t theirs, auto const& keys, KeyRange const& range) {
                 if (i + 1 == pieces.count()) { // the first of a step
                     leaving = std::move(here);
@@ -98,12 +94,18 @@ class RingPass {
                 exchange.receive(i, arriving);
                 if (Communication::chunks == 0) exchange.await(i);
             });
-        add_own({length - later, length});
+        add_own(attention, mine, own, {length - later, length}, ahead);
         if (!arriving.key.empty()) {
             for (std::size_t i = pieces.count(); i-- > 0;) exchange.await(i);
             arriving.add_to(own);
         }
         exchange.finish();
+    }
+    /// Adds to the gradients of this rank's own keys of a range what this rank's queries give.
+    void add_own(BlockBackward<Query, Key, Exec>& attention, Keys const& mine, Gradients const& own,
+                 KeyRange const& range, std::size_t ahead) const {
+        attention.add(first_ + rank_, mine.key.view(), mine.value.view(), own.key.view(), own.value.view(), range,
+                      ahead);
     }
 
   private:
