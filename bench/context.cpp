@@ -67,8 +67,8 @@ void measure(int inner, std::size_t repeats, std::size_t length, std::size_t cou
              strategy = Strategy(
                  {.context = context, .batch = 1, .seq = length, .order = Order::zigzag, .context_strategy = kind})] {
                 Strategy::Saved saved;
-                (void)strategy.forward(query, key, value, saved);
-                strategy.backward(saved, dy, [](auto const&...) {});
+                auto const output = strategy.forward(query, key, value, saved);
+                strategy.backward(saved, output, dy, [](auto const&...) {});
             };
         observe::ledger().clear();
         run(); // and warms up

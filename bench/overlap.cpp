@@ -126,8 +126,8 @@ void measure_ring_attention(Context<Exec> const& context) {
         auto const run = [&](auto const& layer) {
             return [&, both] {
                 typename std::remove_cvref_t<decltype(layer)>::Saved saved;
-                (void)layer.forward(query, key, value, saved);
-                if (both) layer.backward(saved, dy, [](auto const&...) {});
+                auto const output = layer.forward(query, key, value, saved);
+                if (both) layer.backward(saved, output, dy, [](auto const&...) {});
             };
         };
         auto const communicate = [&, both] { // K and V; in the backward pass K, V, dK and dV

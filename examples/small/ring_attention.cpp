@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
                                 drawn<Key>(context, {2, 64, 2, 16}, "value"), saved);
     };
     auto const ring = attend(context::Ring<>::on<Query, Key, Exec>(setup));
-    auto const gathered = attend(context::AllGather::on<Query, Key, Exec>(setup));
+    auto const gathered = attend(context::AllGather<>::on<Query, Key, Exec>(setup));
     double difference = 0;
     for (std::size_t i = 0; i < ring.size(); ++i)
         difference = std::max(difference, std::abs(ring.flat()(i) - gathered.flat()(i)));

@@ -22,7 +22,7 @@ struct Selected {
     class on {
         template <class Strategy>
         using Of = typename Strategy::template on<Query, Key, Exec>;
-        using Any = std::variant<Of<Ring<>>, Of<AllGather>, Of<DoubleRing<>>, Of<HeadsRing>, Of<RingHeads>>;
+        using Any = std::variant<Of<Ring<>>, Of<AllGather<>>, Of<DoubleRing<>>, Of<HeadsRing>, Of<RingHeads>>;
 
       public:
         using Saved =
@@ -58,12 +58,13 @@ struct Selected {
                 strategy_);
         }
         template <class Receive>
-        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive, Slices* slices = nullptr,
-                      std::size_t index = 0) const {
+        void backward(Saved& saved, Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy,
+                      Receive&& receive, Slices* slices = nullptr, std::size_t index = 0) const {
             std::visit(
                 [&](auto const& strategy) {
                     using S = std::remove_cvref_t<decltype(strategy)>;
-                    strategy.backward(of<typename S::Saved>(saved), dy, receive, of<typename S::Slices>(slices), index);
+                    strategy.backward(of<typename S::Saved>(saved), output, dy, receive, of<typename S::Slices>(slices),
+                                      index);
                 },
                 strategy_);
         }
@@ -74,7 +75,7 @@ struct Selected {
             case ContextStrategy::ring:
                 return Of<Ring<>>(setup);
             case ContextStrategy::all_gather:
-                return Of<AllGather>(setup);
+                return Of<AllGather<>>(setup);
             case ContextStrategy::double_ring:
                 return Of<DoubleRing<>>(setup);
             case ContextStrategy::heads_ring:

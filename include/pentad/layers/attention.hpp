@@ -20,8 +20,8 @@ namespace pentad {
 
 /// `Strategy` is one of context/: Strategy::on<Query, Key, Exec> has a Saved, the Slices of sequences that are cut,
 /// forward(query, key, value, saved, slices, index), drop_output(saved) and output_again(saved, slices, index), and
-/// backward(saved, dy, receive, slices, index), which calls receive(dq, dk, dv), in elements or in accumulators. Causal
-/// self-attention (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
+/// backward(saved, output, dy, receive, slices, index), which calls receive(dq, dk, dv), in elements or in
+/// accumulators. Causal self-attention (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
 template <class Strategy, class Communication = Blocking>
 struct Attention {
     template <class Stream, class Exec>
@@ -140,7 +140,7 @@ struct Attention {
                 dx = input_.backward_data(std::move(dq), std::move(dk), rounded<dual_t<Key>>(std::move(dvalue)),
                                           saved.input);
             };
-            strategy_.backward(saved.attention, d_output, receive, slices, pass.slice);
+            strategy_.backward(saved.attention, saved.output.x, d_output, receive, slices, pass.slice);
             return dx;
         }
 

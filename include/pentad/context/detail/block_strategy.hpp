@@ -46,10 +46,7 @@ class BlockStrategy {
         return output_again(saved, slices, index);
     }
     /// Frees what output_again() can compute from the rest.
-    static void drop_output(Saved& saved) {
-        saved.output = {};
-        saved.lse = {};
-    }
+    static void drop_output(Saved& saved) { saved.lse = {}; }
     Tensor<Query, Exec> output_again(Saved& saved, Slices const* slices, std::size_t index) const {
         std::size_t const earlier = slices != nullptr ? index : 0;
         if (positions_.is_one_block() && earlier == 0) return BlockForward<Query, Key, Exec>::at_once(saved);
@@ -60,10 +57,17 @@ class BlockStrategy {
         return attention.finish();
     }
     /// Calls receive(dq, dk, dv), in accumulators; adds to the gradients of the slices before. Nothing is saved then.
+    /// @param output what forward() returned
     template <class Receive>
-    void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive, Slices* slices = nullptr,
-                  std::size_t index = 0) const {
-        BlockBackward<Query, Key, Exec> attention(positions_, saved, dy);
+    void backward(Saved& saved, Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy,
+                  Receive&& receive, Slices* slices = nullptr, std::size_t index = 0) const {
+        backward(saved, delta_of(output, dy), dy, receive, slices, index);
+    }
+    /// The same, for an output that is elsewhere.
+    template <class Receive>
+    void backward(Saved& saved, Delta<Query, Exec> const& delta, Tensor<dual_t<Query>, Exec> const& dy,
+                  Receive&& receive, Slices* slices, std::size_t index) const {
+        BlockBackward<Query, Key, Exec> attention(positions_, saved, delta, dy);
         Gradients own;
         if (slices != nullptr) {
             for (std::size_t i = 0; i < index; ++i)

@@ -5,7 +5,10 @@
 
 #include <pentad/kernels/attention.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/algebra.hpp>
+#include <pentad/layout/layout.hpp>
 #include <pentad/layout/partition.hpp>
+#include <pentad/memory/strided_copy.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -18,9 +21,9 @@
 
 namespace pentad::context {
 
-/// Keys [begin, end) of a shard.
+/// Keys [begin, end) of a shard, in views of its keys from `first` on.
 struct KeyRange {
-    std::size_t begin = 0, end = dynamic;
+    std::size_t begin = 0, end = dynamic, first = 0;
 };
 
 namespace detail {
@@ -56,7 +59,7 @@ void for_each_visible(Partition const& partition, std::size_t mine, std::size_t 
             std::size_t const begin = std::max(all.local, range.begin),
                               end = std::min(all.local + all.length, range.end);
             if (begin >= end) continue;
-            Segment const key{all.global + (begin - all.local), begin, end - begin};
+            Segment const key{all.global + (begin - all.local), begin - range.first, end - begin};
             if (key.global < ahead + query.global + query.length)
                 f(i, query, key,
                   kernels::CausalOffset{true, static_cast<i64>(ahead + query.global), static_cast<i64>(key.global)});
@@ -65,11 +68,11 @@ void for_each_visible(Partition const& partition, std::size_t mine, std::size_t 
 
 } // namespace detail
 
-/// What the forward pass leaves for the backward pass.
+/// What the forward pass leaves for the backward pass, beside the output, which the layer keeps.
 template <class Query, class Key, class Exec>
 struct Saved {
     using A = accumulator_t<typename Query::element>;
-    Tensor<Query, Exec> query, output;
+    Tensor<Query, Exec> query;
     Tensor<Key, Exec> key, value;
     memory::Buffer<typename Exec::memory_space> lse; ///< [pieces, batch, heads, seq of a piece]
 };
@@ -123,16 +126,16 @@ class BlockForward {
                                                                    state(i));
                                  });
     }
-    /// The attention's output, which stays in `saved` too.
+    /// The attention's output.
     Tensor<Query, Exec> finish() {
         auto const& context = saved_->query.context();
-        saved_->output = Tensor<Query, Exec>(context, saved_->query.extents());
-        auto const o = saved_->output.view();
+        Tensor<Query, Exec> output(context, saved_->query.extents());
+        auto const o = output.view();
         for (std::size_t i = 0; i < pieces(); ++i)
             kernels::attention_finish(context.exec(), state(i),
                                       detail::part(o, positions_.partition.segment(positions_.mine, i)),
                                       lse(*saved_, i, pieces()));
-        return saved_->output;
+        return output;
     }
 
     /// The whole forward pass where the queries and keys of this rank are all there are.
@@ -140,10 +143,10 @@ class BlockForward {
         auto const& context = saved.query.context();
         auto const q = saved.query.view();
         saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
-        saved.output = Tensor<Query, Exec>(context, saved.query.extents());
+        Tensor<Query, Exec> output(context, saved.query.extents());
         kernels::attention_forward(context.exec(), q, saved.key.view(), saved.value.view(), scale(q), {true, 0, 0},
-                                   saved.output.view(), lse(saved, 0, 1));
-        return saved.output;
+                                   output.view(), lse(saved, 0, 1));
+        return output;
     }
 
     /// lse of piece i: [batch, heads, seq of a piece].
@@ -170,6 +173,30 @@ class BlockForward {
     std::array<detail::Scratch<A, 4, Exec>, 2> output_;
 };
 
+namespace detail {
+
+/// Numbers of the queries and heads of a layout, in accumulators: [batch, heads, seq].
+template <class L>
+struct OfHeads;
+template <class T, class Batch, class Seq, class Heads, class HeadDim, class... States>
+struct OfHeads<Layout<T, Dims<Batch, Seq, Heads, HeadDim>, States...>> {
+    using type = Layout<accumulator_t<T>, Dims<Batch, Heads, Seq>, States...>;
+};
+
+} // namespace detail
+
+/// The sums over head_dim of output times gradient, which is all that the backward pass needs of the output (Dao 2023,
+/// algorithm 2, line 4).
+template <class Query, class Exec>
+using Delta = Tensor<typename detail::OfHeads<dual_t<Query>>::type, Exec>;
+template <class Query, class Exec>
+Delta<Query, Exec> delta_of(Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy) {
+    auto const extents = output.extents();
+    Delta<Query, Exec> delta(output.context(), {extents[0], extents[2], extents[1]});
+    kernels::attention_backward_start(output.context().exec(), output.view(), dy.view(), delta.view());
+    return delta;
+}
+
 /// The backward pass over blocks of keys: `add` each key of each shard once, in any order; dq is then whole.
 template <class Query, class Key, class Exec>
 class BlockBackward {
@@ -179,17 +206,17 @@ class BlockBackward {
     using QueryGradient = with_element_t<dual_t<Query>, A>;
 
     BlockBackward(BlockPositions const& positions, Saved<Query, Key, Exec> const& saved,
-                  Tensor<dual_t<Query>, Exec> const& dy)
+                  Delta<Query, Exec> const& delta, Tensor<dual_t<Query>, Exec> const& dy)
         : positions_(positions), saved_(&saved), dy_(dy), dquery_(dy.context(), dy.extents()) {
         auto const& context = dy.context();
         dquery_.clear();
-        auto const q = saved.query.view();
-        std::size_t const pieces = positions_.partition.pieces();
+        auto const all = delta.view();
+        std::size_t const pieces = positions_.partition.pieces(), piece = all.extent(2) / pieces;
+        memory::Runs const runs = memory::Runs(piece * sizeof(A))
+                                      .add(all.extent(0) * all.extent(1), piece * sizeof(A), all.extent(2) * sizeof(A));
         for (std::size_t i = 0; i < pieces; ++i) {
-            delta_[i] = {context, q.extent(0), q.extent(2), q.extent(1) / pieces};
-            auto const mine = positions_.partition.segment(positions_.mine, i);
-            kernels::attention_backward_start(context.exec(), detail::part(saved.output.view(), mine),
-                                              detail::part(dy_.view(), mine), delta_[i].view);
+            delta_[i] = {context, all.extent(0), all.extent(1), piece};
+            memory::copy("piece of delta", context.exec(), runs, delta_[i].view.data(), all.data() + i * piece);
         }
     }
     /// Adds to the gradients of keys and values of shard `theirs`, in accumulators of the same shape.
