@@ -114,9 +114,9 @@ void measure_ring_attention(Context<Exec> const& context) {
         .context = context, .hidden = width, .batch = 1, .seq = length, .order = Order::zigzag};
     using Overlapped = context::Ring<Overlap<2>>::on<Query, Key, Exec>;
     using Blocked = context::Ring<Blocking>::on<Query, Key, Exec>;
-    Overlapped const overlapped(setup);
-    Blocked const blocking(setup);
     std::size_t const dim = width / heads_count;
+    Overlapped const overlapped(setup, {.head_dim = dim});
+    Blocked const blocking(setup, {.head_dim = dim});
     std::array<std::size_t, 4> const q{1, length, heads_count, dim}, k{1, length, kv_heads_count, dim};
     auto const& comm = context.communicators().along(AxisNames(cp::name));
     auto const query = filled<Query>(context, q);
@@ -126,8 +126,8 @@ void measure_ring_attention(Context<Exec> const& context) {
         auto const run = [&](auto const& layer) {
             return [&, both] {
                 typename std::remove_cvref_t<decltype(layer)>::Saved saved;
-                (void)layer.forward(query, key, value, saved);
-                if (both) layer.backward(saved, dy, [](auto const&...) {});
+                auto const output = layer.forward(query, key, value, saved);
+                if (both) layer.backward(saved, output, dy, [](auto const&...) {});
             };
         };
         auto const communicate = [&, both] { // K and V; in the backward pass K, V, dK and dV

@@ -118,6 +118,13 @@ class Parser {
         flag("--memory-limit", "BYTES|GiB", "memory of a device, such as 60GiB (default: that of the machine)");
         flag("--recompute-parts", "LIST", "selective: inputs, norms, activations, attention, rows (activations)");
         flag("--sequence-parallel", "on|off", "shard activations between the tp regions along the sequence (off)");
+        flag("--cp", "ring|allgather|ulysses|two-level|double-ring|auto",
+             "how attention sees the keys and values of other cp ranks, as train_lm has it; auto: the fastest (ring)");
+        flag("--cp-heads", "N",
+             "two-level: ranks that exchange heads, --cp-inner or cp / --cp-inner of them (--cp-inner)");
+        flag("--cp-inner", "N",
+             "two-level and double-ring: neighbours along cp, with which the rest of cp forms a ring (--cp-heads; "
+             "without it the ranks of cp on a node)");
         group_ = "what else one plan has (with --evaluate and --explain)";
         flag("--chunks", "N", "stages on each rank (as few as the schedule is defined for)");
         flag("--order", "AXIS,AXIS,...", "axes of more than one rank, outermost first (dp,pp,ep,cp,tp)");
@@ -191,12 +198,31 @@ class Parser {
         };
         std::vector<std::string_view> const machine{"--hardware", "--hardware-json", "--measure", "--devices"};
         std::vector<std::string_view> const model{"--model", "--model-json", "--dtype", "--json"};
-        std::vector<std::string_view> const training{
-            "--seq",        "--global-batch",    "--micro-batch",     "--expert-imbalance", "--zero",
-            "--zero-ranks", "--zero-keep",       "--zero-accumulate", "--gradient-release", "--schedule",
-            "--recompute",  "--recompute-every", "--recompute-parts", "--memory-limit",     "--sequence-parallel",
-            "--types",      "--optimizer",       "--master-weights",  "--moment-dtype",     "--reduce-dtype",
-            "--offload",    "--offload-window"};
+        std::vector<std::string_view> const training{"--seq",
+                                                     "--global-batch",
+                                                     "--micro-batch",
+                                                     "--expert-imbalance",
+                                                     "--zero",
+                                                     "--zero-ranks",
+                                                     "--zero-keep",
+                                                     "--zero-accumulate",
+                                                     "--gradient-release",
+                                                     "--schedule",
+                                                     "--recompute",
+                                                     "--recompute-every",
+                                                     "--recompute-parts",
+                                                     "--memory-limit",
+                                                     "--sequence-parallel",
+                                                     "--types",
+                                                     "--optimizer",
+                                                     "--master-weights",
+                                                     "--moment-dtype",
+                                                     "--reduce-dtype",
+                                                     "--offload",
+                                                     "--offload-window",
+                                                     "--cp",
+                                                     "--cp-heads",
+                                                     "--cp-inner"};
         std::vector<std::string_view> const plan{"--chunks", "--order"};
         auto const all = [](std::initializer_list<std::vector<std::string_view>> lists) {
             std::vector<std::string_view> joined;
@@ -391,6 +417,27 @@ class Parser {
         if (o.zero)
             if (auto const why = o.sharding().refusal(); !why.empty()) refuse(why);
         if (has("--order")) read_order(o);
+        read_context(o);
+    }
+
+    /// What depends on cp and on nodes is checked where these are known.
+    void read_context(Options& o) const {
+        if (has("--cp")) {
+            if (model::query_heads(o.model.description(), 1) == 0)
+                refuse("--cp " + text("--cp") + ": " + o.model.name +
+                       " has no attention that it changes: leave it out");
+            o.context = model::ContextChoice{
+                .kind = static_cast<model::ContextChoice::Kind>(choice("--cp", text("--cp"), model::context_names))};
+        }
+        auto given = o.context.value_or(model::ContextChoice());
+        if (has("--cp-heads")) given.heads = whole("--cp-heads", text("--cp-heads"), 2, 1 << 16);
+        if (has("--cp-inner")) given.inner = whole("--cp-inner", text("--cp-inner"), 2, 1 << 16);
+        // Where cp is searched, one that both divide.
+        auto const cp =
+            o.extent("cp").value_or(std::max<std::int64_t>(given.heads, 1) * std::max<std::int64_t>(given.inner, 1));
+        for (auto const& why : {given.refused_heads(cp), given.refused_inner(cp)})
+            if (!why.empty()) refuse(why);
+        if (o.context) o.context = given;
     }
 
     void read_order(Options& o) const {

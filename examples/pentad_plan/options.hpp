@@ -36,6 +36,7 @@ struct Options {
     pentad::model::Offload offload;
     std::optional<pentad::model::Recomputation> recompute;
     std::optional<std::string> schedule;
+    std::optional<pentad::model::ContextChoice> context;
     std::optional<bool> sequence_parallel, zero_keep, zero_accumulate;
     bool gradient_release = false;
     planner::Element element = planner::Element::bf16;

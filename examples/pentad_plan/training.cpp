@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,31 @@ namespace {
 using Json = nlohmann::ordered_json;
 using planner::Candidate;
 using planner::Configuration;
+
+/// How attention goes over cp: as asked, or where that is automatic the way that is planned to be the fastest.
+void choose_context(Options const& o, Configuration& c) {
+    auto const asked = o.context.value_or(model::ContextChoice());
+    auto const set = [&](model::ContextSplit const& split) {
+        c.context = split.strategy;
+        c.inner_cp = split.inner;
+    };
+    if (asked.kind != model::ContextChoice::Kind::automatic) {
+        auto const per_node = planner::nodes_of(c, cp::name, o.hardware.devices_per_node).each;
+        if (auto const why = asked.refused_nodes(c.cp, per_node); !why.empty()) refuse(why);
+        return set(asked.on(c.cp, per_node));
+    }
+    auto const splits = planner::context_splits(asked, o.model, c, o.hardware.devices_per_node);
+    double fastest = std::numeric_limits<double>::infinity();
+    model::ContextSplit best;
+    for (auto const& split : splits) {
+        set(split);
+        double const seconds = planner::estimate(o.model, o.hardware, c).step_s;
+        if (seconds >= fastest) continue;
+        fastest = seconds;
+        best = split;
+    }
+    set(best);
+}
 
 /// One plan, with the usual settings where none are given.
 Configuration configuration_of(Options const& o) {
@@ -48,6 +74,7 @@ Configuration configuration_of(Options const& o) {
     c.recompute = o.recompute.value_or(c.recompute);
     c.sequence_parallel = o.sequence_parallel.value_or(false);
     c.element = o.element;
+    choose_context(o, c);
     return c;
 }
 
@@ -88,6 +115,12 @@ Json plan_json(Candidate const& plan) {
     json["recompute"] = model::name(c.recompute.kind);
     if (c.recompute.every > 1) json["recompute_every"] = c.recompute.every;
     json["sequence_parallel"] = c.sequence_parallel;
+    if (c.cp > 1) {
+        auto const choice = report::context_choice(c);
+        json["cp"] = model::name(choice.kind);
+        if (choice.heads > 0) json["cp_heads"] = choice.heads;
+        if (choice.inner > 0) json["cp_inner"] = choice.inner;
+    }
     json.update(estimate_json(plan.estimate));
     return json;
 }
@@ -115,6 +148,7 @@ planner::Request request_of(Options const& o) {
     request.offload = o.offload;
     request.recompute = o.recompute;
     request.sequence_parallel = o.sequence_parallel;
+    if (o.context) request.context = *o.context;
     return request;
 }
 

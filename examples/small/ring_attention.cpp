@@ -36,14 +36,15 @@ int main(int argc, char** argv) {
     // 2 sequences of 64 tokens; 4 heads of queries share 2 of keys and values. Causal, so that ranks are dealt pieces
     // from both ends of the sequence.
     LayerSetup<Exec> const setup{.context = context, .batch = 2, .seq = 64, .order = Order::zigzag};
+    model::Attention const part{.heads = 4, .kv_heads = 2, .head_dim = 16};
     auto const attend = [&](auto const& strategy) {
         typename std::remove_cvref_t<decltype(strategy)>::Saved saved; // for the backward pass
         return strategy.forward(drawn<Query>(context, {2, 64, 4, 16}, "query"),
                                 drawn<Key>(context, {2, 64, 2, 16}, "key"),
                                 drawn<Key>(context, {2, 64, 2, 16}, "value"), saved);
     };
-    auto const ring = attend(context::Ring<>::on<Query, Key, Exec>(setup));
-    auto const gathered = attend(context::AllGather::on<Query, Key, Exec>(setup));
+    auto const ring = attend(context::Ring<>::on<Query, Key, Exec>(setup, part));
+    auto const gathered = attend(context::AllGather<>::on<Query, Key, Exec>(setup, part));
     double difference = 0;
     for (std::size_t i = 0; i < ring.size(); ++i)
         difference = std::max(difference, std::abs(ring.flat()(i) - gathered.flat()(i)));

@@ -1,10 +1,12 @@
 #include "auto_context.hpp"
 
 #include "configuration.hpp"
-#include "flags.hpp"
-#include "rules.hpp"
 
+#include <pentad/comm/communicator.hpp>
+#include <pentad/model/context_choice.hpp>
 #include <pentad/planner/estimate.hpp>
+#include <pentad/planner/orders_on_nodes.hpp>
+#include <pentad/program/exit_status.hpp>
 #include <pentad/report/format.hpp>
 #include <pentad/train/machine.hpp>
 #include <pentad/train/planned.hpp>
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,53 +26,69 @@ namespace train_lm {
 
 namespace {
 
-/// What --cp can be on the mesh. Of those that are planned to be as fast the first is taken.
-std::vector<Options> candidates(Options asked) {
-    std::vector<Options> found;
-    auto const add = [&](char const* name, std::int64_t heads, std::int64_t inner) {
-        asked.cp = name;
-        asked.cp_heads = heads;
-        asked.cp_inner = inner;
-        if (obeys_rules(asked)) found.push_back(asked);
-    };
-    std::int64_t const cp = asked.extent("cp");
-    add("ring", 0, 0);
-    if (cp == 1) return found;
-    add("allgather", 0, 0);
-    add("ulysses", 0, 0);
-    for (std::int64_t part = 2; part < cp; ++part) {
-        add("two-level", part, 0);
-        add("double-ring", 0, part);
-    }
-    return found;
+void set(Options& options, pentad::model::ContextChoice const& choice) {
+    options.cp = pentad::model::name(choice.kind);
+    options.cp_heads = choice.heads;
+    options.cp_inner = choice.inner;
 }
 
-std::string flags_of(Options const& o) {
-    return "--cp " + o.cp + (o.cp_heads > 0 ? " " + given(&Options::cp_heads, o) : "") +
-           (o.cp_inner > 0 ? " " + given(&Options::cp_inner, o) : "");
+/// Rank 0 prints it.
+void say(Options const& options, std::string const& text) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0 && !options.quiet) std::printf("%s %s\n", options.context().flags().c_str(), text.c_str());
+}
+
+Options split_by_nodes(Options options) {
+    using pentad::program::BadInput;
+    auto const extent = [&](char const* axis) { return static_cast<int>(options.extent(axis)); };
+    pentad::comm::Communicators const communicators(
+        MPI_COMM_WORLD, Mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp")));
+    auto const& world = communicators.world();
+    std::vector<int> node_of;
+    for (int rank = 0; rank < world.size(); ++rank) node_of.push_back(world.nodes().of(rank));
+    auto const neighbours = pentad::planner::neighbours_on_nodes(configuration_of(options), "cp", node_of);
+    if (auto const why = options.context().refused_nodes(options.extent("cp"), neighbours); !why.empty())
+        throw BadInput(why);
+    options.cp_inner = neighbours;
+    if (auto const why = check(options, world.size())) throw BadInput(*why);
+    say(options, "follows the nodes");
+    return options;
+}
+
+/// Of the ways that are planned to be as fast the first is taken.
+Options planned(Options options) {
+    std::int64_t const cp = options.extent("cp");
+    std::vector<std::int64_t> insides(static_cast<std::size_t>(cp));
+    std::iota(insides.begin(), insides.end(), 1);
+    std::erase_if(insides, [cp](std::int64_t n) { return cp % n != 0; });
+    auto const splits =
+        pentad::model::context_splits(options.context(), cp, options.heads / options.extent("tp"), insides);
+    if (splits.size() == 1) {
+        set(options, pentad::model::ContextChoice::of(splits.front(), cp));
+        return options;
+    }
+    auto const model = pentad::train::planned_model(make_model(options));
+    auto const machine = pentad::train::measured_machine(Kokkos::DefaultExecutionSpace());
+    double fastest = std::numeric_limits<double>::infinity();
+    auto best = options;
+    for (auto const& split : splits) {
+        set(options, pentad::model::ContextChoice::of(split, cp));
+        double const seconds = pentad::planner::estimate(model, machine, configuration_of(options)).step_s;
+        if (seconds >= fastest) continue;
+        fastest = seconds;
+        best = options;
+    }
+    say(best, "is planned to be the fastest: " + pentad::report::duration(fastest) + " a step");
+    return best;
 }
 
 } // namespace
 
-Options with_planned_context(Options options) {
-    if (options.cp != "auto") return options;
-    auto found = candidates(options);
-    if (found.size() == 1) return std::move(found.front());
-    auto const model = pentad::train::planned_model(make_model(options));
-    auto const machine = pentad::train::measured_machine(Kokkos::DefaultExecutionSpace());
-    double fastest = std::numeric_limits<double>::infinity();
-    for (auto& candidate : found) {
-        double const seconds = pentad::planner::estimate(model, machine, configuration_of(candidate)).step_s;
-        if (seconds >= fastest) continue;
-        fastest = seconds;
-        options = std::move(candidate);
-    }
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0 && !options.quiet)
-        std::printf("%s is planned to be the fastest: %s a step\n", flags_of(options).c_str(),
-                    pentad::report::duration(fastest).c_str());
-    return options;
+Options with_context(Options options) {
+    if (options.cp == "auto") return planned(std::move(options));
+    bool const follows_nodes = options.context().follows_nodes() && options.extent("cp") > 1;
+    return follows_nodes ? split_by_nodes(std::move(options)) : options;
 }
 
 } // namespace train_lm

@@ -65,7 +65,7 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.micro_batches = size(o.micro_batches);
     s.seq = size(o.seq);
     s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
-    s.context_strategy = o.context_strategy();
+    s.context_strategy = o.context_split().strategy;
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
     s.recompute = recomputation_of(o);
@@ -107,9 +107,9 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
     // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
     auto const neighbours =
         options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);
-    return pentad::train::for_schedule(
-        split.split<pentad::dp>(static_cast<int>(neighbours)).split<pentad::cp>(static_cast<int>(options.inner_cp())),
-        schedule);
+    return pentad::train::for_schedule(split.split<pentad::dp>(static_cast<int>(neighbours))
+                                           .split<pentad::cp>(static_cast<int>(options.context_split().inner)),
+                                       schedule);
 }
 
 pentad::planner::Element element_of(Options const& options) {
@@ -124,7 +124,7 @@ pentad::planner::Configuration configuration_of(Options const& options) {
         .dp = extent("dp"), .pp = extent("pp"), .ep = extent("ep"), .cp = extent("cp"), .tp = extent("tp")};
     for (std::size_t i = 0; i < c.order.size(); ++i)
         c.order[i] = *std::find(planner::axis_order.begin(), planner::axis_order.end(), options.mesh[i].name);
-    c.inner_cp = options.inner_cp();
+    c.inner_cp = options.context_split().inner;
     c.sequence_parallel = options.sequence_parallel;
     c.element = element_of(options);
     if (options.schedule_file.empty()) c.schedule = options.schedule;

@@ -44,12 +44,16 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--schedule-file", "FILE", "a schedule of your own, as text or JSON", TextValue{&O::schedule_file}},
           {"--cp", "ring|allgather|ulysses|two-level|double-ring|auto",
            "how attention sees the keys and values of other cp ranks: round a ring; gathered; heads exchanged for "
-           "sequence; that among --cp-heads neighbours, and a ring of such groups; rings of --cp-inner neighbours, and "
-           "a ring of such rings; or what is planned to be the fastest",
-           ChoiceValue{&O::cp, {"ring", "allgather", "ulysses", "two-level", "double-ring", "auto"}}},
-          {"--cp-heads", "N", "ranks of the head part of --cp two-level: they should share a node",
+           "sequence; that among some of the ranks, and rings of the others; rings of neighbours, and a ring of such "
+           "rings; or what is planned to be the fastest",
+           ChoiceValue{&O::cp, {pentad::model::context_names.begin(), pentad::model::context_names.end()}}},
+          {"--cp-heads", "N",
+           "two-level: ranks that exchange heads: --cp-inner neighbours (default: these), or the cp / --cp-inner ranks "
+           "that the rings of neighbours leave",
            IntegerValue{&O::cp_heads, 0, 1 << 16}},
-          {"--cp-inner", "N", "ranks of an inner ring of --cp double-ring: they should share a node",
+          {"--cp-inner", "N",
+           "two-level and double-ring: neighbours along cp, which should share a node (default: --cp-heads, or the "
+           "ranks of cp that a node holds)",
            IntegerValue{&O::cp_inner, 0, 1 << 16}},
           {"--zigzag", "",
            "give each cp rank an early and a late piece of the sequence, so that causal attention is even",

@@ -298,18 +298,10 @@ std::optional<std::vector<std::size_t>> stage_layers(std::string_view text) {
     return layers;
 }
 
-pentad::ContextStrategy Options::context_strategy() const {
-    using pentad::ContextStrategy;
-    return cp == "ulysses" || cp == "two-level" ? ContextStrategy::heads_ring
-           : cp == "allgather"                  ? ContextStrategy::all_gather
-           : cp == "double-ring"                ? ContextStrategy::double_ring
-                                                : ContextStrategy::ring;
-}
-std::int64_t Options::head_ranks() const {
-    return cp == "ulysses" ? extent("cp") : cp == "two-level" ? std::max<std::int64_t>(cp_heads, 1) : 1;
-}
-std::int64_t Options::inner_cp() const {
-    return cp == "double-ring" ? std::max<std::int64_t>(cp_inner, 1) : head_ranks();
+pentad::model::ContextChoice Options::context() const {
+    auto const& names = pentad::model::context_names;
+    auto const word = std::find(names.begin(), names.end(), cp) - names.begin();
+    return {static_cast<pentad::model::ContextChoice::Kind>(word), cp_heads, cp_inner};
 }
 std::int64_t Options::batch_divisor() const { return product({extent("dp"), extent("ep"), micro_batches}); }
 

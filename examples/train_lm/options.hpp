@@ -5,7 +5,7 @@
 
 #include <pentad/comm/agreement.hpp>
 #include <pentad/io/token_data.hpp>
-#include <pentad/layout/partition.hpp>
+#include <pentad/model/context_choice.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/precision.hpp>
@@ -85,9 +85,8 @@ struct Options {
     std::int64_t slices = 1; ///< of each sequence
     std::string stages;      ///< layers of each stage, "3,5,4,4", or "balanced"; empty: as many for each
     std::string schedule_file;
-    std::string cp = "ring";   ///< ring, allgather, ulysses, two-level, double-ring, auto
-    std::int64_t cp_heads = 0; ///< two-level: ranks over which heads are exchanged for sequence
-    std::int64_t cp_inner = 0; ///< double-ring: ranks of an inner ring
+    std::string cp = "ring";                 ///< ring, allgather, ulysses, two-level, double-ring, auto
+    std::int64_t cp_heads = 0, cp_inner = 0; ///< parts of cp of two-level and double-ring; 0: not given
     bool zigzag = false;
     std::int64_t zero = 0;        ///< stage of ZeRO: 0, 1, 2, 3
     std::int64_t zero_ranks = 0;  ///< neighbours along dp that share one copy; 0: all
@@ -126,11 +125,9 @@ struct Options {
 
     /// Of an axis of the mesh; 1 where it is not named.
     [[nodiscard]] std::int64_t extent(std::string_view axis) const;
-    [[nodiscard]] pentad::ContextStrategy context_strategy() const;
-    /// The ranks of cp over which heads are exchanged for sequence; 1: none.
-    [[nodiscard]] std::int64_t head_ranks() const;
-    /// The extent of inner(cp).
-    [[nodiscard]] std::int64_t inner_cp() const;
+    /// --cp with what belongs to it, and what that makes of the mesh.
+    [[nodiscard]] pentad::model::ContextChoice context() const;
+    [[nodiscard]] pentad::model::ContextSplit context_split() const { return context().on(extent("cp")); }
     /// The number of sequences divides by this: dp x ep x micro-batches.
     [[nodiscard]] std::int64_t batch_divisor() const;
     /// Stages of the pipeline: pp x chunks.

@@ -78,15 +78,12 @@ std::int64_t other_width(O const& o) {
             return static_cast<std::int64_t>(mlp->width);
     return o.ffn;
 }
-/// Whether the ranks of a part of cp are given where --cp has such parts, and there alone, and divide it.
-bool are_parts(O const& o, std::string_view strategy, std::int64_t ranks) {
-    if (o.cp != strategy) return ranks == 0;
-    return ranks >= std::min<std::int64_t>(2, o.extent("cp")) && divides(ranks, o.extent("cp"));
-}
-std::string why_no_parts(Integer member, O const& o, std::string const& strategy, std::string const& flag) {
-    if (o.cp != strategy) return given(member, o) + " says nothing without --cp " + strategy;
-    if (divides(o.*member, o.extent("cp"))) return "--cp " + strategy + " needs " + flag;
-    return given(member, o) + " does not divide " + axis("cp", o);
+std::string refused_cp_heads(O const& o) { return o.context().refused_heads(o.extent("cp")); }
+std::string refused_cp_inner(O const& o) { return o.context().refused_inner(o.extent("cp")); }
+/// Whether the heads of a rank of tp can be exchanged as --cp says.
+bool can_exchange_heads(O const& o) {
+    if (!divides(o.extent("tp"), o.heads) || !refused_cp_heads(o).empty() || !refused_cp_inner(o).empty()) return true;
+    return o.context_split().refusal(o.extent("cp"), o.heads / o.extent("tp")).empty();
 }
 constexpr std::array rules{
     Rule{&O::layers, [](O const& o) { return has_own_stages(o) || divides(o.stage_count(), o.layers); },
@@ -99,22 +96,14 @@ constexpr std::array rules{
          }},
     Rule{&O::heads, [](O const& o) { return divides(o.extent("tp"), o.heads); },
          [](O const& o) { return indivisible(&O::heads, o, axis("tp", o)); }},
-    Rule{&O::heads,
-         [](O const& o) {
-             return !divides(o.extent("tp"), o.heads) || divides(o.head_ranks(), o.heads / o.extent("tp"));
-         },
+    Rule{&O::heads, can_exchange_heads,
          [](O const& o) {
              return given(&O::heads, o) + " over " + axis("tp", o) + " gives " + text(o.heads / o.extent("tp")) +
-                    ", which are not divisible by the " + text(o.head_ranks()) + " ranks of --cp " + o.cp;
+                    ", which are not divisible by the " + text(o.context_split().head_ranks(o.extent("cp"))) +
+                    " ranks of --cp " + o.cp;
          }},
-    Rule{&O::cp_heads, [](O const& o) { return are_parts(o, "two-level", o.cp_heads); },
-         [](O const& o) {
-             return why_no_parts(&O::cp_heads, o, "two-level", "--cp-heads N, the neighbours that exchange heads");
-         }},
-    Rule{&O::cp_inner, [](O const& o) { return are_parts(o, "double-ring", o.cp_inner); },
-         [](O const& o) {
-             return why_no_parts(&O::cp_inner, o, "double-ring", "--cp-inner N, the neighbours of an inner ring");
-         }},
+    Rule{&O::cp_heads, [](O const& o) { return refused_cp_heads(o).empty(); }, refused_cp_heads},
+    Rule{&O::cp_inner, [](O const& o) { return refused_cp_inner(o).empty(); }, refused_cp_inner},
     Rule{&O::kv_heads, [](O const& o) { return divides(o.kv_heads, o.heads); },
          [](O const& o) { return given(&O::kv_heads, o) + " does not divide " + given(&O::heads, o); }},
     Rule{&O::kv_heads,

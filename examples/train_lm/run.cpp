@@ -246,7 +246,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
 
 bool run(Options const& asked, pentad::program::Ranks& ranks) {
     int const rank = ranks.rank();
-    auto options = with_planned_context(asked);
+    auto options = with_context(asked);
     auto settings = make_settings(options);
     pentad::train::ProvenSchedules const schedules(make_schedule(options));
     auto mesh = make_mesh(options, schedules.training());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/model/batch_shape.hpp>
+#include <pentad/model/context_choice.hpp>
 #include <pentad/model/decoder.hpp>
 #include <pentad/model/family.hpp>
 #include <pentad/model/model.hpp>

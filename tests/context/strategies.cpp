@@ -97,7 +97,7 @@ Result attend(OnMesh const& mesh, Dealing const& dealing, Arrays const& arrays, 
     strategy.drop_output(saved);
     CHECK(worst(gather(strategy.output_again(saved, pass), dealing).values, result.output.values) == 0);
     strategy.backward(
-        saved, shard<dual_t<Query>>(mesh, arrays.at("dy"), dealing),
+        saved, output, shard<dual_t<Query>>(mesh, arrays.at("dy"), dealing),
         [&](auto dq, auto dk, auto dv) {
             result.dquery = gather(dq, dealing);
             result.dkey = gather(dk, dealing);
@@ -157,7 +157,7 @@ TEST_CASE("windows, packed documents and attention without a mask are the same o
          {Seen{{true, 5}}, Seen{{true, 1}}, Seen{{false, 0}}, Seen{{false, 4}}, Seen{{true, 0}, tokens},
           Seen{{true, 0}, short_ones}, Seen{{true, 3}, tokens}, Seen{{false, 0}, tokens}}) {
         check_strategy<f64, context::Ring<>>(1e-12, ContextStrategy::ring, 4, 2, seen);
-        check_strategy<f64, context::AllGather>(1e-12, ContextStrategy::all_gather, 4, 2, seen);
+        check_strategy<f64, context::AllGather<>>(1e-12, ContextStrategy::all_gather, 4, 2, seen);
         check_strategy<f64, context::DoubleRing<>>(1e-12, ContextStrategy::double_ring, 4, 2, seen);
         check_strategy<f64, context::HeadsRing>(1e-12, ContextStrategy::heads_ring, 6, 3, seen);
         check_strategy<f64, context::RingHeads>(1e-12, ContextStrategy::ring_heads, 6, 3, seen);
@@ -218,10 +218,10 @@ planner::SentBytes sent(int inner_cp, ContextStrategy kind, std::size_t queries,
     auto const dy = of(std::type_identity<dual_t<Query>>(), "dy");
     auto const bytes = [] { return observe::ledger().bytes("cp"); };
     observe::ledger().clear();
-    (void)strategy.forward(query, key, value, saved, pass);
+    auto const output = strategy.forward(query, key, value, saved, pass);
     double const forward = bytes();
     observe::ledger().clear();
-    strategy.backward(saved, dy, [](auto const&...) {}, pass);
+    strategy.backward(saved, output, dy, [](auto const&...) {}, pass);
     return {forward, bytes()};
 }
 
@@ -239,8 +239,8 @@ TEST_CASE("what each strategy sends is its closed form") {
         CHECK(sent<bf16, context::Ring<>>(1, ContextStrategy::ring, queries, keys,
                                           {Order::zigzag, ContextStrategy::ring}) ==
               planner::ring_attention_bytes(of, on, 2, 4));
-        CHECK(sent<bf16, context::AllGather>(1, ContextStrategy::all_gather, queries, keys,
-                                             {Order::zigzag, ContextStrategy::all_gather}) ==
+        CHECK(sent<bf16, context::AllGather<>>(1, ContextStrategy::all_gather, queries, keys,
+                                               {Order::zigzag, ContextStrategy::all_gather}) ==
               planner::gathered_attention_bytes(of, on, 2, 4));
         for (int const inner : {1, 2, 3, 4, 6}) {
             if (n % inner != 0) continue;
@@ -264,7 +264,8 @@ TEST_CASE("what each strategy sends is its closed form") {
                                                 : n % static_cast<int>(keys) == 0)
             CHECK(sent<f32, context::HeadsRing>(n, ContextStrategy::heads_ring, queries, keys,
                                                 {Order::zigzag, ContextStrategy::heads_ring}) ==
-                  planner::exchanged_attention_bytes(of, on, 4));
+                  planner::exchanged_attention_bytes(of, on, 4) +
+                      planner::SentBytes{0, planner::delta_bytes(of, on, n, 4)});
     }
 }
 TEST_CASE("keys that none of the ranks that are still to come sees are not sent") {
@@ -308,10 +309,55 @@ TEST_CASE("keys that none of the ranks that are still to come sees are not sent"
                                                 {Order::contiguous, ContextStrategy::double_ring}, {{true, 3}})
                   .forward == 2.0 * 2 * sequences * 2 * 4 * dim);
 }
+namespace {
+
+/// Bytes of activations that a forward pass takes at most, and that are left when the output is gone.
+template <class Strategy>
+std::pair<std::int64_t, std::int64_t> held(int inner_cp, ContextStrategy kind, std::size_t heads) {
+    using Layer = typename Attention<Strategy>::template on<InvariantStream<f32>, Exec>;
+    OnMesh const mesh({.cp = world_size()}, OnMesh::mesh({.cp = world_size()}, 0, inner_cp));
+    LayerSetup<Exec> const setup{.context = mesh.context, .batch = sequences, .seq = length, .context_strategy = kind};
+    typename Layer::StrategyOn const strategy(setup, {.head_dim = dim});
+    typename Layer::StrategyOn::Saved saved;
+    Arrays const arrays = inputs<f32>(heads, heads);
+    auto query = shard<typename Layer::Query>(mesh, arrays.at("query"), {setup.order, kind});
+    auto key = shard<typename Layer::Key>(mesh, arrays.at("key"), {setup.order, kind}),
+         value = shard<typename Layer::Key>(mesh, arrays.at("value"), {setup.order, kind});
+    auto& count = observe::counters().memory[static_cast<std::size_t>(observe::Memory::activations)];
+    auto const before = count.bytes - 3 * static_cast<std::int64_t>(query.size() * sizeof(f32));
+    count.peak = count.bytes;
+    (void)strategy.forward(std::move(query), std::move(key), std::move(value), saved);
+    return {count.peak - before, count.bytes - before};
+}
+
+} // namespace
+
+TEST_CASE("an exchange of heads saves no more than a ring, whose output the layer keeps") {
+    int const n = world_size();
+    auto const saved = [](std::pair<std::int64_t, std::int64_t> const& bytes) { return bytes.second; };
+    auto const of_ring = saved(held<context::Ring<>>(1, ContextStrategy::ring, 12));
+    CHECK(saved(held<context::HeadsRing>(n, ContextStrategy::heads_ring, 12)) == of_ring);
+    CHECK(saved(held<context::RingHeads>(1, ContextStrategy::ring_heads, 12)) == of_ring);
+}
+TEST_CASE("across nodes, two pieces of keys and values are there at once") {
+    if (world_size() < 3) return;
+    auto const most = [](std::pair<std::int64_t, std::int64_t> const& bytes) { return bytes.first; };
+    SimulatedNodes const nodes("1");
+    auto const whole = most(held<context::AllGather<Blocking>>(1, ContextStrategy::all_gather, 12));
+    CHECK(most(held<context::AllGather<Overlap<8, 1>>>(1, ContextStrategy::all_gather, 12)) < 0.7 * whole);
+}
+
 TEST_CASE("attention over gathered keys and values is attention") {
-    check_strategy<f64, context::AllGather>(1e-12);
-    check_strategy<f32, context::AllGather>(1e-5);
-    check_strategy<bf16, context::AllGather>(1e-2);
+    check_strategy<f64, context::AllGather<>>(1e-12);
+    check_strategy<f32, context::AllGather<>>(1e-5);
+    check_strategy<bf16, context::AllGather<>>(1e-2);
+}
+TEST_CASE("attention over keys and values that are gathered in pieces, across nodes, is attention") {
+    SimulatedNodes const nodes("1");
+    check_strategy<f64, context::AllGather<Overlap<3, 1>>>(1e-12);
+    check_strategy<f64, context::AllGather<Overlap<16, 1>>>(1e-12); // pieces of a key or none
+    check_strategy<bf16, context::AllGather<Overlap<2, 1>>>(1e-2);
+    check_strategy<f64, context::AllGather<Blocking>>(1e-12);
 }
 
 TEST_CASE("attention on one rank is softmax(QK^T / sqrt(d)) V over the keys that a query sees") {

@@ -677,25 +677,26 @@ TEST_CASE("--order is as given, or found") {
 }
 
 TEST_CASE("strategies of attention divide cp, and the heads of a rank of tp") {
-    using pentad::ContextStrategy;
-    auto const o = options_of("--mesh cp=4,tp=2 --heads 8 --cp two-level --cp-heads 2", 8);
-    CHECK(o.context_strategy() == ContextStrategy::heads_ring);
-    CHECK(o.inner_cp() == 2);
-    CHECK(options_of("--mesh cp=4 --heads 8 --hidden 64 --cp ulysses", 4).inner_cp() == 4);
-    auto const rings = options_of("--mesh cp=4 --cp double-ring --cp-inner 2", 4);
-    CHECK(rings.context_strategy() == ContextStrategy::double_ring);
-    CHECK(rings.inner_cp() == 2);
-    CHECK(options_of("--mesh cp=4 --cp auto", 4).inner_cp() == 1);
+    using enum pentad::ContextStrategy;
+    using Split = pentad::model::ContextSplit;
+    auto const split = [](std::string const& line, int ranks = 4) { return options_of(line, ranks).context_split(); };
+    CHECK(split("--mesh cp=4,tp=2 --heads 8 --cp two-level --cp-heads 2", 8) == Split{heads_ring, 2});
+    CHECK(split("--mesh cp=8 --heads 8 --hidden 64 --cp two-level --cp-heads 2 --cp-inner 4", 8) ==
+          Split{ring_heads, 4});
+    CHECK(split("--mesh cp=4 --heads 8 --hidden 64 --cp ulysses") == Split{heads_ring, 4});
+    CHECK(split("--mesh cp=4 --cp double-ring --cp-inner 2") == Split{double_ring, 2});
+    CHECK(split("--mesh cp=4 --cp auto") == Split{ring});
+    CHECK(options_of("--mesh cp=4 --cp double-ring", 4).context().follows_nodes()); // which the run finds
     CHECK(error_of("--mesh cp=4 --cp ulysses --heads 6 --hidden 48", 4) ==
           "--heads 6 over tp = 1 gives 6, which are not divisible by the 4 ranks of --cp ulysses: try --heads 8");
-    CHECK(error_of("--mesh cp=4 --cp two-level", 4) ==
-          "--cp two-level needs --cp-heads N, the neighbours that exchange heads: try --cp-heads 2");
+    CHECK(error_of("--mesh cp=4 --cp two-level --cp-inner 4 --heads 6 --hidden 48", 4) ==
+          "--heads 6 over tp = 1 gives 6, which are not divisible by the 4 ranks of --cp two-level: try --heads 8");
     CHECK(error_of("--mesh cp=4 --cp-heads 2", 4) ==
           "--cp-heads 2 says nothing without --cp two-level: try --cp-heads 0");
     CHECK(error_of("--mesh cp=4 --cp two-level --cp-heads 3", 4) ==
           "--cp-heads 3 does not divide cp = 4: try --cp-heads 4");
-    CHECK(error_of("--mesh cp=4 --cp double-ring", 4) ==
-          "--cp double-ring needs --cp-inner N, the neighbours of an inner ring: try --cp-inner 2");
+    CHECK(error_of("--mesh cp=8 --cp two-level --cp-heads 3 --cp-inner 4 --heads 8", 8) ==
+          "--cp-heads 3 does not divide cp = 8: try --cp-heads 4");
     CHECK(error_of("--mesh cp=4 --cp double-ring --cp-inner 3", 4) ==
           "--cp-inner 3 does not divide cp = 4: try --cp-inner 4");
 }

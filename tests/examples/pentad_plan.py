@@ -79,9 +79,20 @@ def contract(folder):
         other = json_of(re.sub(flag + r" \S+", change, call))
         expect(other != made, f"{change} changes nothing")
     expect(json_of(call.replace("tp=1", "tp=2"))["bytes"]["tp"] > 0, "tp sends nothing")
+    context = "--model llama-3-8b --hardware h100 --evaluate cp=8 --seq 32768 --global-batch 8"
     more = call.replace("tp=1", "tp=2")
     for change in ("--sequence-parallel on", "--order tp,dp,pp", "--zero-ranks 2"):
         expect(json_of(f"{more} {change}") != json_of(more), f"{change} changes nothing")
+    ways = {}
+    for way in ("ring", "allgather", "ulysses", "two-level", "double-ring", "two-level --cp-heads 2", "two-level --cp-inner 4 --cp-heads 2",
+                "double-ring --cp-inner 2", "auto"):
+        ways[way] = json_of(f"{context} --cp {way}")
+    expect(ways["ring"] == json_of(context), "--cp ring is not the default")
+    expect(ways["two-level"] == ways["ulysses"], "one node splits cp in other parts than all of it")
+    expect(len({way["bytes"]["cp"] for way in ways.values()}) == 3, "rings send as much as gathers, heads less, and fewer ranks of heads more")
+    expect(len({ways[way]["step_s"] for way in ("ring", "allgather", "ulysses", "two-level --cp-heads 2", "double-ring --cp-inner 2")}) == 5,
+           "two strategies take as long")
+    expect(ways["auto"]["step_s"] == min(way["step_s"] for way in ways.values()), "--cp auto is not the fastest")
     sharded = call.replace("--zero 1", "--zero 3")
     for change in ("--zero-keep on", "--zero-accumulate on"):
         expect(json_of(f"{sharded} {change}") != json_of(sharded), f"{change} changes nothing")
@@ -113,10 +124,19 @@ def search(folder):
                              ("--gradient-release", "gradient_release", True), ("--recompute full", "recompute", "full"),
                              ("--micro-batch 1", "micro_batch", 1), ("--mesh tp=2 --sequence-parallel on", "sequence_parallel", True),
                              ("--mesh tp=2 --sequence-parallel off", "sequence_parallel", False),
-                             ("--mesh pp=4 --schedule zb-h1", "schedule", "zb-h1")):
+                             ("--mesh pp=4 --schedule zb-h1", "schedule", "zb-h1"), ("--mesh cp=2 --cp allgather", "cp", "allgather"),
+                             ("--mesh cp=4 --cp two-level --cp-heads 2", "cp_heads", 2), ("--mesh cp=4 --cp double-ring --cp-inner 2", "cp_inner", 2)):
         plans = json_of(f"{SMALL} {flag}")["plans"]
         kept = [plan[key]["tp"] if key == "mesh" else plan[key] for plan in plans]
         expect(plans and all(x == value for x in kept), f"{flag}: {kept}")
+    expect("attention" not in text, "a column for cp, which no plan has")
+    long = "--model llama-3-8b --hardware h100 --devices 16 --seq 65536 --global-batch 8 --mesh cp=16 --recompute auto --zero 3"
+    text, found = output_of(long), json_of(long)
+    shown = re.search(r"^1  cp=16 +(two-level heads=8|ulysses) ", text, re.M)
+    expect(shown and shown[1].startswith(found["plans"][0]["cp"]), text)
+    more = re.search(r"--explain (.*)", text)[1]
+    one = json_of(f"{long} --evaluate {more}".replace("--mesh cp=16 --recompute auto --zero 3 ", ""))
+    expect(" --cp " in more and one == {key: found["plans"][0][key] for key in one}, f"{more} is another plan")
     slower = json_of(SMALL + " --dtype f32")["plans"][0]
     expect(slower["step_s"] > 2 * steps[0], "f32 is as fast as bf16")
 
@@ -259,6 +279,17 @@ def bad_input(folder):
             (SMALL + " --mesh dp=3", 2, "the mesh has 3 ranks, which do not divide the 16 devices"),
             (SMALL + " --mesh ep=2", 2, "no mesh of 16 devices takes this model and batch; with"),
             (SMALL.replace("256", "7") + " --mesh dp=16", 2, "the global batch = 7 is not divisible by dp x ep x micro-batch = 16"),
+            (SMALL + " --cp rings", 2, "--cp rings is unknown: did you mean ring?"),
+            (SMALL + " --cp-heads 2", 2, "--cp-heads 2 says nothing without --cp two-level"),
+            (SMALL + " --cp ring --cp-inner 2", 2, "--cp-inner 2 says nothing without --cp two-level or double-ring"),
+            (SMALL + " --cp two-level --cp-heads 1", 2, "--cp-heads 1 is not a whole number from 2"),
+            (SMALL + " --mesh cp=4 --cp two-level --cp-heads 3", 2, "--cp-heads 3 does not divide cp = 4"),
+            (SMALL + " --mesh cp=8 --cp two-level --cp-heads 8 --cp-inner 4", 2, "--cp-heads 8 is neither --cp-inner 4 nor cp / --cp-inner = 2"),
+            (one.replace("dp=2,tp=2", "tp=8,cp=4") + " --cp double-ring", 2, "--cp double-ring splits cp = 4 by nodes, and not every node has 2 or more"),
+            (one.replace("dp=2,tp=2", "tp=8,cp=8") + " --cp ulysses", 2,
+             "4 heads of a rank of tp are not divisible by the 8 ranks of cp that exchange heads"),
+            (one.replace("llama-3-8b", "deepseek-v3") + " --cp ring", 2, "--cp ring: deepseek-v3 has no attention that it changes: leave it out"),
+            (SERVE + " --cp ring", 2, "--cp has no meaning with --serve"),
             (SMALL + " --chunks 2", 2, "--chunks is for --evaluate and --explain"),
             (SMALL + " --prompt 5", 2, "--prompt is for --serve"),
             (SMALL + " --json --types", 2, "--json and --types are two answers"),

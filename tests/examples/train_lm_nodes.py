@@ -16,15 +16,25 @@ SMALL = ["--layers", "2", "--hidden", "64", "--heads", "4", "--ffn", "96", "--se
 NOT_COMPARED = "no other order of the axes is compared"
 
 
-def run(ranks, per_node, *flags):
+def start(ranks, per_node, *flags):
     flags = flags if "--steps" in flags else ("--steps", "2", *flags)
     environment = dict(os.environ)
     if per_node:
         environment["PENTAD_RANKS_PER_NODE"] = str(per_node)
-    done = subprocess.run([MPIEXEC, "-n", str(ranks), TRAIN_LM, *SMALL, *map(str, flags)], capture_output=True, text=True, timeout=200,
+    small = [word for flag, value in zip(SMALL[::2], SMALL[1::2]) if flag not in flags for word in (flag, value)]
+    return subprocess.run([MPIEXEC, "-n", str(ranks), TRAIN_LM, *small, *map(str, flags)], capture_output=True, text=True, timeout=200,
                           env=environment)
+
+
+def run(ranks, per_node, *flags):
+    done = start(ranks, per_node, *flags)
     expect(done.returncode == 0 and not done.stderr, done)
     return done.stdout
+
+
+def refused(ranks, per_node, sentence, *flags):
+    done = start(ranks, per_node, *flags)
+    expect(done.returncode == 2 and done.stderr == f"train_lm: {sentence}\n" and not done.stdout, done)
 
 
 def block(ranks, per_node, *flags):
@@ -59,6 +69,18 @@ with tempfile.TemporaryDirectory() as name:
     expect(block(4, 2, *other, "--order", "auto") == block(4, 2, *other), "the better order is kept")
     # It is the run in that order: its numbers have the same bits.
     expect(losses(*given, "--order", "auto") == losses(*other), "--order auto is not the run in the order that it names")
+
+    # Attention of two levels is split by the nodes, as if that had been asked for.
+    for strategy in ("two-level", "double-ring"):
+        split = ["--mesh", "cp=4", "--cp", strategy]
+        expect(losses(*split) == losses(*split, "--cp-inner", "2"), f"--cp {strategy} is not split by nodes of 2")
+        expect(run(4, 2, *split).startswith(f"--cp {strategy} --cp-inner 2 follows the nodes\n"), "the split is not said")
+    two_level = ["--mesh", "cp=4", "--cp", "two-level"]  # which sends fewer bytes where nodes are larger
+    expect(losses(*two_level) != losses(*two_level, "--cp-inner", "4"), "--cp-inner changes nothing")
+    refused(4, 1, "--cp double-ring splits cp = 4 by nodes, and not every node has 2 or more neighbours along it: give --cp-inner N, or take "
+            "--cp ring", "--mesh", "cp=4", "--cp", "double-ring")
+    refused(4, 4, "--heads 2 over tp = 1 gives 2, which are not divisible by the 4 ranks of --cp two-level: try --heads 4", "--mesh", "cp=4",
+            "--cp", "two-level", "--heads", "2")
 
     first, lines = block(4, 3, *given)
     expect(" on 2 nodes of 1 to 3 ranks: " in first and any(NOT_COMPARED in line for line in lines), (first, lines))

@@ -82,6 +82,15 @@ constexpr SentBytes exchanged_attention_bytes(AttentionSizes const& of, BlockRan
            2 * moved(on.cp * per_rank_or_one("kv_heads of a rank of tp", kv, "cp", on.cp));
 }
 
+/// What goes with the gradient of the output when heads are exchanged over `head_ranks`: their product, summed over
+/// head_dim, instead of the output.
+constexpr double delta_bytes(AttentionSizes const& of, BlockRanks const& on, std::int64_t head_ranks,
+                             double accumulator_bytes) {
+    AttentionShare const own(of, on);
+    return static_cast<double>((head_ranks - 1) * own.tokens * own.heads) * accumulator_bytes /
+           static_cast<double>(head_ranks);
+}
+
 /// What a rank sends over the two factors of cp.
 struct TwoLevelBytes {
     SentBytes inner, outer;
@@ -116,7 +125,8 @@ constexpr TwoLevelBytes two_level_attention_bytes(AttentionSizes const& of, Bloc
                  round = static_cast<double>(ring);
     double const exchanged = 2 * queries * element_bytes; // forward q and the output, backward their gradients
     return {{moved * (exchanged + keys * element_bytes),
-             moved * (exchanged + keys * (copies > 1 ? gradient_bytes : element_bytes))},
+             moved * (exchanged + keys * (copies > 1 ? gradient_bytes : element_bytes)) +
+                 delta_bytes(of, on, head_ranks, gradient_bytes)},
             {round * keys * element_bytes, round * keys * (element_bytes + gradient_bytes)}};
 }
 

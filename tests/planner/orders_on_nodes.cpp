@@ -54,6 +54,16 @@ TEST_CASE("groups on nodes that are listed are those on nodes of as many neighbo
     // Ranks dealt to two nodes in turn.
     Configuration const plane{.dp = 2, .tp = 2};
     std::vector<int> const dealt{0, 1, 0, 1};
+    CHECK(neighbours_on_nodes(plane, "dp", dealt) == 2);
+    CHECK(neighbours_on_nodes(plane, "tp", dealt) == 1);
+    Configuration const line{.cp = 8}, pairs{.dp = 2, .cp = 4};
+    CHECK(neighbours_on_nodes(line, "cp", nodes_in_turn(8, 4)) == 4);
+    CHECK(neighbours_on_nodes(line, "cp", nodes_in_turn(8, 8)) == 8);
+    CHECK(neighbours_on_nodes(line, "cp", nodes_in_turn(8, 3)) == 1);
+    CHECK(neighbours_on_nodes(line, "cp", std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}) == 1);
+    CHECK(neighbours_on_nodes(pairs, "cp", nodes_in_turn(8, 2)) == 2);
+    CHECK(neighbours_on_nodes(pairs, "cp", nodes_in_turn(8, 4)) == 4);
+    CHECK(neighbours_on_nodes(pairs, "cp", std::vector<int>{0, 0, 0, 0, 1, 1, 2, 2}) == 2); // of all groups
     CHECK(nodes_of(plane, "dp", dealt).most == 1);
     CHECK(nodes_of(plane, "tp", dealt).most == 2);
     CHECK(nodes_of(plane, "tp", dealt).each == 1);

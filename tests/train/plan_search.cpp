@@ -106,6 +106,46 @@ TEST_CASE("what is given is kept") {
     }
 }
 
+TEST_CASE("of the ways of attention over cp the fastest is found, as if each had been asked for") {
+    Request request{.model = train::planned_preset("llama-3-8b"),
+                    .hardware = with_devices(find_hardware("h100"), 32),
+                    .seq = 65536,
+                    .global_batch = 8};
+    request.cp = 16;
+    request.wants_front = false;
+    using Kind = model::ContextChoice::Kind;
+    std::vector<double> seconds;
+    for (auto const& choice : std::vector<model::ContextChoice>{{Kind::ring},
+                                                                {Kind::all_gather},
+                                                                {Kind::ulysses},
+                                                                {Kind::two_level, 8},
+                                                                {Kind::two_level, 2, 8},
+                                                                {Kind::double_ring, 0, 8}}) {
+        request.context = choice;
+        auto const found = search(request, 1);
+        REQUIRE(found.best.size() == 1);
+        auto const& c = found.best.front().configuration;
+        CHECK(model::ContextSplit{c.context, c.inner_cp} == choice.on(16));
+        seconds.push_back(found.best.front().estimate.step_s);
+    }
+    CHECK(*std::max_element(seconds.begin(), seconds.end()) > *std::min_element(seconds.begin(), seconds.end()));
+    request.context = {.kind = Kind::automatic};
+    CHECK(search(request, 1).best.front().estimate.step_s <= *std::min_element(seconds.begin(), seconds.end()));
+    // What nodes decide.
+    request.context = {.kind = Kind::double_ring};
+    for (auto const& candidate : search(request, 5).best) CHECK(candidate.configuration.inner_cp > 1);
+    // Of 32 heads a rank of tp has 8.
+    request.context = {.kind = Kind::ulysses};
+    request.tp = 2;
+    CHECK_FALSE(search(request, 1).best.empty());
+    request.cp = 8, request.tp = 4;
+    CHECK_FALSE(search(request, 1).best.empty());
+    request.cp = 16, request.tp = 4;
+    request.hardware = with_devices(request.hardware, 64);
+    CHECK(search(request, 1).best.empty());
+    CHECK(search(request, 1).near_misses.empty());
+}
+
 TEST_CASE("gathered parameters that are kept, and gradients that are accumulated, are weighed") {
     Request request{.model = train::planned_preset("llama-3-8b"),
                     .hardware = with_devices(find_hardware("h100"), 16),

@@ -23,7 +23,8 @@ class DoubleRingMover {
         go_round(mine, routes(mine.key, attention.blocks(), slice),
                  [&](std::size_t, auto const& inner, Keys const& keys) { inner.attend(attention, keys, slice); });
     }
-    /// Gradients of a node's blocks come home over inner(cp), are added to those of the nodes before, and go on.
+    /// Gradients of a node's blocks come home over inner(cp), are added to those of the nodes before, and go on. Most
+    /// of the own block, its earlier keys, is computed while the last ones arrive.
     static void add_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& mine, Gradients& gradients,
                               std::size_t slice) {
         using Gradient = typename Gradients::layout;
@@ -31,8 +32,9 @@ class DoubleRingMover {
         auto const& context = mine.key.context();
         auto const route = routes(mine.key, attention.blocks(), slice);
         GradientRoute<Gradient, Exec> travelling(context, along<outer<cp>>(context), route, gradients, 0);
+        std::size_t const kept_for_later = mine.key.local()[1] / 2;
         go_round(mine, route, [&](std::size_t step, auto const& inner, Keys const& keys) {
-            if (step == 0) return inner.add_gradients(attention, keys, gradients, slice);
+            if (step == 0) return inner.add_gradients(attention, keys, gradients, slice, kept_for_later);
             inner.add_gradients(attention, keys, travelling.begin_apart(step), slice);
             for (std::size_t i = 0; i < route.pieces().count(); ++i) {
                 travelling.await_and_add(step, i);
@@ -40,6 +42,8 @@ class DoubleRingMover {
                 travelling.receive_next(step, i);
             }
         });
+        auto const node = static_cast<std::size_t>(along<outer<cp>>(context).rank());
+        ring_of(context, node).add_own(attention, mine, gradients, {0, kept_for_later}, slice);
         travelling.finish();
     }
 
@@ -49,6 +53,11 @@ class DoubleRingMover {
     template <class Axis>
     static comm::Communicator const& along(Context<Exec> const& context) {
         return context.communicators().along(AxisNames(Axis::name));
+    }
+    /// The ring inside of a node.
+    static Pass ring_of(Context<Exec> const& context, std::size_t node) {
+        auto const& inside = along<inner<cp>>(context);
+        return {inside, node * static_cast<std::size_t>(inside.size())};
     }
     /// Of this rank's block, and of those of its like on other nodes, to the nodes whose queries see it.
     static Routes routes(Tensor<Key, Exec> const& key, PassBlocks<Exec> const& blocks, std::size_t slice) {
@@ -65,9 +74,8 @@ class DoubleRingMover {
     template <class F>
     static void go_round(Keys const& mine, Routes const& routes, F&& f) {
         auto const& context = mine.key.context();
-        auto const &inside = along<inner<cp>>(context), &across = along<outer<cp>>(context);
+        auto const& across = along<outer<cp>>(context);
         auto const nodes = static_cast<std::size_t>(across.size()), node = static_cast<std::size_t>(across.rank());
-        auto const ranks = static_cast<std::size_t>(inside.size());
         auto const block = [&](std::size_t step) { return (node + nodes - step) % nodes; };
         Keys here = mine, next;
         RingExchange<Key, Exec> exchange(context, across, routes.pieces(), 4 * static_cast<int>(comm::Pieces::most));
@@ -78,7 +86,7 @@ class DoubleRingMover {
                 if (step < routes.of(block(step), i).last) exchange.send(i, here);
                 if (step < routes.of(block(step + 1), i).last) exchange.receive(i, next);
             }
-            f(step, Pass(inside, block(step) * ranks), here);
+            f(step, ring_of(context, block(step)), here);
             for (std::size_t i = 0; !is_last && i < routes.pieces().count(); ++i)
                 if (step < routes.of(block(step + 1), i).last) exchange.await(i);
             here = std::exchange(next, {});

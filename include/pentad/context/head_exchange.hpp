@@ -3,6 +3,7 @@
 // of cp (USP: Fang and Zhao 2024, arXiv 2405.07719).
 #pragma once
 
+#include <pentad/context/detail/blocks.hpp>
 #include <pentad/context/detail/pair.hpp>
 #include <pentad/kernels/head_groups.hpp>
 #include <pentad/layers/layer.hpp>
@@ -16,8 +17,9 @@
 
 namespace pentad::context {
 
-/// Everything is sent in the element type. Kv heads that the ranks of HeadAxis do not divide are repeated before they
-/// are sent; the gradients of the copies are sent in the accumulator type, and then summed.
+/// Everything is sent in the element type; with the gradient of the output goes their product, summed over head_dim, in
+/// place of the output, which the layer keeps. Kv heads that the ranks of HeadAxis do not divide are repeated before
+/// they are sent; the gradients of the copies are sent in the accumulator type, and then summed.
 /// @tparam Inside the strategy over RingAxis @tparam HeadAxis, RingAxis the factors of cp
 template <class Inside, class HeadAxis, class RingAxis>
 struct HeadExchange {
@@ -56,11 +58,13 @@ struct HeadExchange {
             return to_sequence<Query, Shard>(inside_.output_again(saved.inside, pass));
         }
         template <class Receive>
-        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
-                      Part const& pass = {}) const {
+        void backward(Saved& saved, Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy,
+                      Receive&& receive, Part const& pass = {}) const {
+            auto delta = redistribute<typename Delta<Stretch, Exec>::layout>(
+                delta_of(output, dy).template as<typename Delta<Shard, Exec>::layout>());
             auto const gradient = redistribute<dual_t<Stretch>>(dy.template as<dual_t<Shard>>());
             inside_.backward(
-                saved.inside, gradient,
+                saved.inside, std::move(delta), gradient,
                 [&](auto dquery, auto dkey, auto dvalue) {
                     auto dq = to_sequence<dual_t<Query>, dual_t<Shard>>(rounded<dual_t<Stretch>>(std::move(dquery)));
                     if (saved.copies == 1)

@@ -22,7 +22,7 @@ struct Selected {
     class on {
         template <class Strategy>
         using Of = typename Strategy::template on<Query, Key, Exec>;
-        using Any = std::variant<Of<Ring<>>, Of<AllGather>, Of<DoubleRing<>>, Of<HeadsRing>, Of<RingHeads>>;
+        using Any = std::variant<Of<Ring<>>, Of<AllGather<>>, Of<DoubleRing<>>, Of<HeadsRing>, Of<RingHeads>>;
 
       public:
         using Saved =
@@ -60,12 +60,12 @@ struct Selected {
                 strategy_);
         }
         template <class Receive>
-        void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
-                      Part const& pass = {}) const {
+        void backward(Saved& saved, Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy,
+                      Receive&& receive, Part const& pass = {}) const {
             std::visit(
                 [&](auto const& strategy) {
                     using S = std::remove_cvref_t<decltype(strategy)>;
-                    strategy.backward(of<typename S::Saved>(saved), dy, receive, of_strategy<S>(pass));
+                    strategy.backward(of<typename S::Saved>(saved), output, dy, receive, of_strategy<S>(pass));
                 },
                 strategy_);
         }
@@ -76,7 +76,7 @@ struct Selected {
             case ContextStrategy::ring:
                 return Of<Ring<>>(setup, part);
             case ContextStrategy::all_gather:
-                return Of<AllGather>(setup, part);
+                return Of<AllGather<>>(setup, part);
             case ContextStrategy::double_ring:
                 return Of<DoubleRing<>>(setup, part);
             case ContextStrategy::heads_ring:

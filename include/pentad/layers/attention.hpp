@@ -19,9 +19,9 @@ namespace pentad {
 
 /// `Strategy` is one of context/: Strategy::on<Query, Key, Exec>, made from the setup and the description, has a Saved,
 /// the Slices of sequences that are cut, forward(query, key, value, saved, pass), drop_output(saved) and
-/// output_again(saved, pass), and backward(saved, dy, receive, pass), which calls receive(dq, dk, dv), in elements or
-/// in accumulators; `pass` is an AttentionPass. Self-attention (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's
-/// rotate-half convention).
+/// output_again(saved, pass), and backward(saved, output, dy, receive, pass), which calls receive(dq, dk, dv), in
+/// elements or in accumulators; `pass` is an AttentionPass. Self-attention (Ainslie et al. 2023; Su et al. 2021, in
+/// Hugging Face's rotate-half convention).
 template <class Strategy, class Communication = Blocking>
 struct Attention {
     template <class Stream, class Exec>
@@ -118,7 +118,7 @@ struct Attention {
                 dx = input_.backward_data(std::move(dq), std::move(dk), rounded<dual_t<Key>>(std::move(dvalue)),
                                           saved.input);
             };
-            strategy_.backward(saved.attention, d_output, receive, part_of(pass));
+            strategy_.backward(saved.attention, saved.output.x, d_output, receive, part_of(pass));
             return dx;
         }
 

@@ -28,6 +28,12 @@ constexpr std::string_view name(ContextStrategy strategy) {
     return names[static_cast<std::size_t>(strategy)];
 }
 
+/// The ranks of cp = outer(cp) x inner(cp) among which a strategy exchanges heads for sequence; 1: none.
+template <class Extent>
+constexpr Extent head_ranks(ContextStrategy strategy, Extent outer, Extent inner) {
+    return strategy == ContextStrategy::heads_ring ? inner : strategy == ContextStrategy::ring_heads ? outer : 1;
+}
+
 /// The order in which the pieces of a dimension are dealt to the shards.
 enum class Order { contiguous, zigzag };
 
@@ -131,10 +137,9 @@ class DealtSequence {
     /// A sequence as a strategy has it, over cp = outer(cp) x inner(cp). One shard is contiguous, whatever the order.
     static constexpr DealtSequence of(Order order, ContextStrategy strategy, std::size_t extent, std::size_t outer,
                                       std::size_t inner) {
-        bool const on_inner = strategy == ContextStrategy::heads_ring,
-                   on_outer = strategy == ContextStrategy::ring_heads;
-        std::size_t const parts = on_inner ? inner : on_outer ? outer : 1, shards = outer * inner / parts;
-        return {Partition(shards == 1 ? Order::contiguous : order, extent, shards), parts, on_outer};
+        std::size_t const parts = head_ranks(strategy, outer, inner), shards = outer * inner / parts;
+        return {Partition(shards == 1 ? Order::contiguous : order, extent, shards), parts,
+                strategy == ContextStrategy::ring_heads};
     }
 
     /// The same ranks, with the elements of the shards dealt in another way.

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <numeric>
 
 namespace pentad::model {
 
@@ -15,6 +17,16 @@ inline int key_value_copies(Model const& model, int tp) {
     auto const* attention = model.first<Attention>();
     int const heads = attention == nullptr ? tp : static_cast<int>(std::max<std::size_t>(attention->kv_heads, 1));
     return tp % heads == 0 ? tp / heads : 1;
+}
+
+/// Query heads of a rank of tp, which strategies of attention may exchange over cp: where blocks differ, the greatest
+/// common divisor. 0: no block has attention whose keys and values go by a strategy.
+inline std::int64_t query_heads(Model const& model, std::int64_t tp) {
+    std::int64_t heads = 0;
+    for (std::size_t block = 0; block < model.blocks.size(); ++block)
+        if (auto const* attention = model.find<Attention>(block))
+            heads = std::gcd(heads, static_cast<std::int64_t>(attention->heads));
+    return heads / tp;
 }
 
 } // namespace pentad::model

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <pentad/model/batch_shape.hpp>
+#include <pentad/model/context_choice.hpp>
+#include <pentad/model/sharding.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/account.hpp>
 #include <pentad/planner/automatic_recomputation.hpp>
@@ -131,6 +133,8 @@ inline std::string misfit(Model const& model, Configuration const& c) {
     if (auto const refused = shape.refusal()) return refused->message();
     if (c.ep > 1 && model.experts() == nullptr)
         return "ep = " + number(c.ep) + " for a model without experts: make dp larger instead";
+    if (auto const heads = model::query_heads(model.description(), 1); heads % c.tp == 0)
+        if (auto why = model::ContextSplit{c.context, c.inner_cp}.refusal(c.cp, heads / c.tp); !why.empty()) return why;
     if (auto const& why = model.why_not(c); !why.empty()) return why;
     if (auto const why = c.sharding.refusal(); !why.empty()) return why;
     if (c.recompute.every < 1) return "every 0th block cannot be recomputed";

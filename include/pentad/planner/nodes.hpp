@@ -1,6 +1,8 @@
 // How the ranks along an axis lie on nodes, or on whatever joins as many neighbours.
 #pragma once
 
+#include <pentad/model/context_choice.hpp>
+#include <pentad/model/sharding.hpp>
 #include <pentad/planner/configuration.hpp>
 #include <pentad/planner/hardware.hpp>
 #include <pentad/planner/model.hpp>
@@ -70,20 +72,35 @@ inline std::int64_t dispatch_nodes(Model const& model, AxisGroups const& groups,
 inline std::int64_t dispatch_nodes(Model const& model, Configuration const& c, std::int64_t per_node) {
     return dispatch_nodes(model, groups_along(c, ep::name), per_node);
 }
-/// Those of all orders of the axes.
-inline std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model, Configuration const& c,
-                                                             std::int64_t per_node) {
+/// The values of f(groups along an axis) over all orders of the axes, in ascending order.
+template <class F>
+std::vector<std::int64_t> in_any_order(Configuration const& c, std::string_view axis, F&& f) {
     std::vector<std::int64_t> strides{1};
-    for (auto const axis : axis_order) {
-        if (is_same_axis(axis, ep::name)) continue;
-        for (std::size_t i = strides.size(); i-- > 0;) strides.push_back(strides[i] * c.extent(axis));
+    for (auto const other : axis_order) {
+        if (is_same_axis(other, axis)) continue;
+        for (std::size_t i = strides.size(); i-- > 0;) strides.push_back(strides[i] * c.extent(other));
     }
     std::vector<std::int64_t> found;
     for (auto const stride : strides)
-        found.push_back(dispatch_nodes(model, {.stride = stride, .extent = c.ep, .devices = c.devices()}, per_node));
+        found.push_back(f(AxisGroups{.stride = stride, .extent = c.extent(axis), .devices = c.devices()}));
     std::sort(found.begin(), found.end());
     found.erase(std::unique(found.begin(), found.end()), found.end());
     return found;
+}
+inline std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model, Configuration const& c,
+                                                             std::int64_t per_node) {
+    return in_any_order(c, ep::name, [&](AxisGroups const& groups) { return dispatch_nodes(model, groups, per_node); });
+}
+
+/// The ways of attention over cp that a choice leaves open on a mesh: where it does not say how cp is split, inner(cp)
+/// are the ranks of cp that a node holds in some order of the axes.
+inline std::vector<model::ContextSplit> context_splits(model::ContextChoice const& asked, Model const& model,
+                                                       Configuration const& c, std::int64_t per_node) {
+    auto const heads = model::query_heads(model.description(), c.tp);
+    if (c.cp == 1 || heads == 0) return {{}};
+    auto const insides =
+        in_any_order(c, cp::name, [&](AxisGroups const& groups) { return nodes_of(groups, per_node).each; });
+    return model::context_splits(asked, c.cp, heads, insides);
 }
 
 } // namespace pentad::planner

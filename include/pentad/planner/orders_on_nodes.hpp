@@ -50,6 +50,21 @@ inline NodesOfGroups nodes_of(Configuration const& c, std::string_view axis, std
     return result;
 }
 
+/// The most neighbours along an axis into which all of its groups can be cut so that each of the cuts lies on one node.
+inline std::int64_t neighbours_on_nodes(Configuration const& c, std::string_view axis, std::span<int const> node_of) {
+    auto const [stride, extent, devices] = groups_along(c, axis);
+    auto const are_together = [&](std::int64_t neighbours) {
+        for (std::int64_t rank = 0; rank < devices; ++rank) {
+            std::int64_t const first = rank - rank / stride % neighbours * stride;
+            if (node_of[static_cast<std::size_t>(rank)] != node_of[static_cast<std::size_t>(first)]) return false;
+        }
+        return true;
+    };
+    std::int64_t neighbours = extent;
+    while (extent % neighbours != 0 || !are_together(neighbours)) --neighbours;
+    return neighbours;
+}
+
 /// The given order of the axes, and others that leave nodes whole: in which every group along an axis has as many ranks
 /// on each of its nodes. Of orders that put as many ranks of each axis on a node, one: they send the same.
 inline std::vector<Configuration> orders_on_nodes(Configuration const& given, std::int64_t per_node) {

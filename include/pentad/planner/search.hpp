@@ -1,17 +1,21 @@
 // The search for the best configurations of a model on a machine: all meshes, orders of
-// their axes, micro-batches, schedules, shardings of ZeRO, recomputation and sequence parallelism. Branch and bound: a
-// configuration is timed only where bounds of its time and memory leave it a chance, so that what is found is what
-// timing all of them would find.
+// their axes, micro-batches, schedules, shardings of ZeRO, recomputation, sequence parallelism and strategies of
+// attention over cp. Branch and bound: a configuration is timed only where bounds of its time and memory leave it a
+// chance, so that what is found is what timing all of them would find.
 #pragma once
 
 #include <pentad/planner/detail/bounds.hpp>
 #include <pentad/planner/estimate.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -39,6 +43,7 @@ struct Request {
     pentad::model::Offload offload{};
     std::optional<model::Recomputation> recompute{}; ///< none: none, selective, full and automatic are tried
     std::optional<bool> sequence_parallel{};
+    pentad::model::ContextChoice context{.kind = pentad::model::ContextChoice::Kind::automatic}; ///< attention over cp
     bool wants_front = true; ///< costs time: slower configurations are looked at for their memory
 };
 
@@ -62,7 +67,7 @@ inline auto rank_of(Candidate const& x) {
     auto const& c = x.configuration;
     return std::tuple(x.estimate.step_s, x.estimate.memory_peak, c.sharding.stage, static_cast<int>(c.recompute.kind),
                       c.tp, c.cp, c.pp, c.ep, c.chunks, c.micro_batch, c.sharding.ranks, c.sharding.keeps_parameters,
-                      c.sharding.accumulates_gradients, c.sequence_parallel);
+                      c.sharding.accumulates_gradients, c.sequence_parallel, c.context, c.inner_cp);
 }
 
 /// Calls f(configuration) for every mesh of all devices, cut into micro-batches, that can run.
@@ -130,6 +135,57 @@ inline std::vector<Configuration> orders_of(Configuration const& mesh, Hardware 
     return found;
 }
 
+/// The mesh with each way of attention over cp that is open and can run.
+inline std::vector<Configuration> context_ways(Request const& request, Configuration c) {
+    std::vector<Configuration> ways;
+    for (auto const& split : context_splits(request.context, request.model, c, request.hardware.devices_per_node)) {
+        c.context = split.strategy;
+        c.inner_cp = split.inner;
+        if (misfit(request.model, c).empty()) ways.push_back(c);
+    }
+    return ways;
+}
+/// A way of attention over cp, and the orders of the axes in which it is tried; none: all.
+struct ContextWay {
+    Configuration mesh;
+    std::vector<Configuration> orders;
+};
+/// In each order of the axes the fastest of the ways, and the one that keeps least: the others would have the same
+/// schedules, shardings and recomputation.
+inline std::vector<ContextWay> worthwhile(std::vector<Configuration> const& ways, Request const& request) {
+    if (ways.size() == 1) return {{ways.front(), {}}};
+    std::vector<Account> accounts;
+    std::vector<double> kept;
+    auto const whole = stage_shapes(request.model, 1).front();
+    for (auto const& way : ways) {
+        accounts.emplace_back(request.model, way);
+        kept.push_back(0);
+        accounts.back().for_each_kind(
+            whole, [&](MeshPart const& part, double count) { kept.back() += count * part.memory.saved; });
+    }
+    std::map<std::array<std::string_view, 5>, std::vector<double>> seconds; // of each way, by the order of the axes
+    auto const seconds_in = [&](Configuration const& order) -> std::vector<double> const& {
+        auto const [at, is_new] = seconds.try_emplace(order.order);
+        for (std::size_t i = 0; is_new && i < ways.size(); ++i) {
+            auto way = ways[i];
+            way.order = order.order;
+            at->second.push_back(StageTimes(accounts[i], Rates(request.hardware, way)).of(whole).seconds());
+        }
+        return at->second;
+    };
+    auto const is_least = [](std::vector<double> const& values, std::size_t i) {
+        return static_cast<std::size_t>(std::min_element(values.begin(), values.end()) - values.begin()) == i;
+    };
+    std::vector<ContextWay> found;
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+        auto orders = orders_of(ways[i], request.hardware);
+        if (!is_least(kept, i))
+            std::erase_if(orders, [&](auto const& order) { return !is_least(seconds_in(order), i); });
+        if (!orders.empty()) found.push_back({ways[i], std::move(orders)});
+    }
+    return found;
+}
+
 /// The schedules to try on a mesh, with their chunks.
 inline std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& request, Configuration const& c) {
     if (c.pp == 1) return {{"1f1b", 1}};
@@ -173,6 +229,54 @@ inline std::vector<ZeroSharding> shardings_for(Request const& request, Configura
             }
     }
     return found;
+}
+
+/// Calls f(configuration, bounds) for every configuration with the mesh and the way of attention.
+template <class May, class F>
+void for_each_on(ContextWay const& way, Request const& request, Pipelines& pipelines, May&& may, F&& f) {
+    auto orders = way.orders;
+    using Kind = model::Recomputation::Kind;
+    for (auto const kind : {Kind::none, Kind::selective, Kind::automatic, Kind::full}) {
+        if (request.recompute && kind != Kind::none) continue;
+        auto c = way.mesh;
+        if (!request.recompute) c.recompute.kind = kind;
+        Bounds bounds(request.model, request.hardware, c);
+        for (auto const& [schedule, chunks] : schedules_for(request, c)) {
+            c.schedule = schedule;
+            c.chunks = chunks;
+            bounds.arrange(c, pipelines);
+            bounds.place_anyhow(c);
+            std::vector<ZeroSharding> shardings;
+            for (auto const& sharding : shardings_for(request, c)) {
+                c.sharding = sharding;
+                bounds.shard(c);
+                // Hybrid sharding keeps more, and sends no less than what is left out here.
+                if (may(c.sharding.stage > 0 ? bounds.unsynchronised() : bounds.seconds(), bounds.bytes()))
+                    shardings.push_back(sharding);
+            }
+            if (shardings.empty()) continue;
+            if (orders.empty()) orders = orders_of(way.mesh, request.hardware);
+            for (auto const& order : orders) {
+                c.order = order.order;
+                bounds.place(c);
+                // Hybrid: sharded where links are fast, copies beyond.
+                auto const near = request.zero_ranks.value_or(bounds.near_ranks());
+                bool const is_hybrid =
+                    request.zero_ranks ? near > 0 && c.dp % near == 0 : near > 1 && near < c.dp && c.dp % near == 0;
+                for (auto const& sharding : shardings) {
+                    c.sharding = sharding;
+                    if (request.zero_ranks.value_or(0) == 0) {
+                        bounds.shard(c);
+                        f(c, bounds);
+                    }
+                    if (sharding.stage == 0 || !is_hybrid) continue;
+                    c.sharding.ranks = static_cast<int>(near);
+                    bounds.shard(c);
+                    f(c, bounds);
+                }
+            }
+        }
+    }
 }
 
 /// The best so far, what is nearly as good, and the front of memory against time.
@@ -251,7 +355,7 @@ template <class May, class F>
 void for_each_configuration(Request const& request, Pipelines& pipelines, May&& may, F&& f) {
     struct Start {
         double seconds;
-        Configuration configuration;
+        std::vector<Configuration> ways;
     };
     std::vector<Start> starts;
     auto const& machine = request.hardware;
@@ -263,56 +367,18 @@ void for_each_configuration(Request const& request, Pipelines& pipelines, May&& 
             bool const wanted = mesh.tp == 1
                                     ? !sequence_parallel
                                     : request.sequence_parallel.value_or(sequence_parallel) == sequence_parallel;
-            if (wanted && misfit(request.model, c).empty())
-                starts.push_back({Bounds(request.model, machine, c).least_seconds(c), c});
+            if (!wanted) continue;
+            Start start{std::numeric_limits<double>::infinity(), detail::context_ways(request, c)};
+            for (auto const& way : start.ways)
+                start.seconds = std::min(start.seconds, Bounds(request.model, machine, way).least_seconds(way));
+            if (!start.ways.empty()) starts.push_back(std::move(start));
         }
     });
     std::stable_sort(starts.begin(), starts.end(), [](auto const& a, auto const& b) { return a.seconds < b.seconds; });
     for (auto const& start : starts) {
         if (!may(start.seconds, 0.0)) continue; // what is computed again only adds
-        std::vector<Configuration> orders;
-        using Kind = model::Recomputation::Kind;
-        for (auto const kind : {Kind::none, Kind::selective, Kind::automatic, Kind::full}) {
-            if (request.recompute && kind != Kind::none) continue;
-            auto c = start.configuration;
-            if (!request.recompute) c.recompute.kind = kind;
-            Bounds bounds(request.model, machine, c);
-            for (auto const& [schedule, chunks] : detail::schedules_for(request, c)) {
-                c.schedule = schedule;
-                c.chunks = chunks;
-                bounds.arrange(c, pipelines);
-                bounds.place_anyhow(c);
-                std::vector<ZeroSharding> shardings;
-                for (auto const& sharding : detail::shardings_for(request, c)) {
-                    c.sharding = sharding;
-                    bounds.shard(c);
-                    // Hybrid sharding keeps more, and sends no less than what is left out here.
-                    if (may(c.sharding.stage > 0 ? bounds.unsynchronised() : bounds.seconds(), bounds.bytes()))
-                        shardings.push_back(sharding);
-                }
-                if (shardings.empty()) continue;
-                if (orders.empty()) orders = detail::orders_of(start.configuration, machine);
-                for (auto const& order : orders) {
-                    c.order = order.order;
-                    bounds.place(c);
-                    // Hybrid: sharded where links are fast, copies beyond.
-                    auto const near = request.zero_ranks.value_or(bounds.near_ranks());
-                    bool const is_hybrid =
-                        request.zero_ranks ? near > 0 && c.dp % near == 0 : near > 1 && near < c.dp && c.dp % near == 0;
-                    for (auto const& sharding : shardings) {
-                        c.sharding = sharding;
-                        if (request.zero_ranks.value_or(0) == 0) {
-                            bounds.shard(c);
-                            f(c, bounds);
-                        }
-                        if (sharding.stage == 0 || !is_hybrid) continue;
-                        c.sharding.ranks = static_cast<int>(near);
-                        bounds.shard(c);
-                        f(c, bounds);
-                    }
-                }
-            }
-        }
+        for (auto const& way : detail::worthwhile(start.ways, request))
+            detail::for_each_on(way, request, pipelines, may, f);
     }
 }
 

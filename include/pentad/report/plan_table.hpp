@@ -42,6 +42,7 @@ inline std::vector<std::string> plan_cells(planner::Candidate const& plan, std::
     auto const& [c, estimate] = plan;
     std::vector<std::string> row{
         mesh_text(c) + (c.sequence_parallel ? " sp" : ""),
+        c.cp == 1 ? "-" : context_choice(c).text(),
         c.pp == 1 ? "-" : c.schedule + (c.chunks > 1 ? " x" + std::to_string(c.chunks) : ""),
         recompute_text(c.recompute),
         std::to_string(c.sharding.stage) + (c.sharding.ranks > 0 ? "/" + std::to_string(c.sharding.ranks) : "") +
@@ -56,8 +57,8 @@ inline std::vector<std::string> plan_cells(planner::Candidate const& plan, std::
 
 } // namespace detail
 
-/// The plans, the best first, and below them those that would be faster and do not fit. sp: sequence parallelism; the
-/// bytes are those that all ranks send in a step, by axis.
+/// The plans, the best first, and below them those that would be faster and do not fit. sp: sequence parallelism;
+/// attention: over cp, where a plan has that; the bytes are those that all ranks send in a step, by axis.
 inline std::string plan_table(std::span<planner::Candidate const> best, std::span<planner::Candidate const> near_misses,
                               planner::Hardware const& hardware) {
     std::vector<std::string_view> axes;
@@ -66,7 +67,7 @@ inline std::string plan_table(std::span<planner::Candidate const> best, std::spa
             for (auto const& plan : plans)
                 if (plan.estimate.bytes[axis] > 0 && (axes.empty() || axes.back() != axis)) axes.push_back(axis);
     std::vector<std::vector<std::string>> rows{
-        {"", "mesh", "schedule", "recompute", "ZeRO", "micro-batch", "memory", "step", "MFU"}};
+        {"", "mesh", "attention", "schedule", "recompute", "ZeRO", "micro-batch", "memory", "step", "MFU"}};
     for (auto const axis : axes) rows[0].push_back("by " + std::string(axis));
     auto const add = [&](std::string const& number, planner::Candidate const& plan) {
         auto const cells = detail::plan_cells(plan, axes);
@@ -75,7 +76,12 @@ inline std::string plan_table(std::span<planner::Candidate const> best, std::spa
     };
     for (std::size_t i = 0; i < best.size(); ++i) add(std::to_string(i + 1), best[i]);
     for (auto const& plan : near_misses) add("-", plan);
-    std::string text = table_text(rows, 4);
+    auto const goes_over_cp = [](planner::Candidate const& plan) { return plan.configuration.cp > 1; };
+    bool const has_cp = std::any_of(best.begin(), best.end(), goes_over_cp) ||
+                        std::any_of(near_misses.begin(), near_misses.end(), goes_over_cp);
+    if (!has_cp)
+        for (auto& row : rows) row.erase(row.begin() + 2);
+    std::string text = table_text(rows, has_cp ? 5 : 4);
     if (near_misses.empty()) return text;
     // What each lacks ends its line.
     std::size_t at = 0;

@@ -1,6 +1,7 @@
 // The words of plans: how a mesh, its settings and what it lacks are written.
 #pragma once
 
+#include <pentad/model/context_choice.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/report/format.hpp>
 
@@ -64,6 +65,11 @@ inline std::string order_text(planner::Configuration const& c) {
     return order == usual ? "" : order;
 }
 
+/// How attention goes over cp, as the flags that ask for it.
+inline model::ContextChoice context_choice(planner::Configuration const& c) {
+    return model::ContextChoice::of({c.context, c.inner_cp}, c.cp);
+}
+
 /// All else that sets a plan apart from another, as flags of pentad_plan.
 inline std::string settings_text(planner::Configuration const& c) {
     auto const order = order_text(c);
@@ -75,7 +81,8 @@ inline std::string settings_text(planner::Configuration const& c) {
            (c.sharding.releases_gradients ? " --gradient-release" : "") +
            (c.pp > 1 ? " --schedule " + c.schedule + (c.chunks > 0 ? " --chunks " + std::to_string(c.chunks) : "")
                      : "") +
-           " " + recompute_flags(c.recompute) + (c.sequence_parallel ? " --sequence-parallel on" : "");
+           (c.cp > 1 ? " " + context_choice(c).flags() : "") + " " + recompute_flags(c.recompute) +
+           (c.sequence_parallel ? " --sequence-parallel on" : "");
 }
 
 /// The kinds of memory, as the words for them and bytes.

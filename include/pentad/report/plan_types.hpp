@@ -50,7 +50,7 @@ inline std::string_view context_type(ContextStrategy strategy) {
     case ContextStrategy::ring:
         return "Ring<>";
     case ContextStrategy::all_gather:
-        return "AllGather";
+        return "AllGather<>";
     case ContextStrategy::double_ring:
         return "DoubleRing<>";
     case ContextStrategy::heads_ring:

@@ -47,10 +47,7 @@ class BlockStrategy {
         return output_again(saved, pass);
     }
     /// Frees what output_again() can compute from the rest.
-    static void drop_output(Saved& saved) {
-        saved.output = {};
-        saved.lse = {};
-    }
+    static void drop_output(Saved& saved) { saved.lse = {}; }
     Tensor<Query, Exec> output_again(Saved& saved, Part const& pass = {}) const {
         std::size_t const current = pass.slices != nullptr ? pass.index : 0;
         PassBlocks<Exec> const blocks(positions_, pass.map, current);
@@ -61,11 +58,19 @@ class BlockStrategy {
         return attention.finish();
     }
     /// Calls receive(dq, dk, dv), in accumulators; adds to the gradients of the slices before. Nothing is saved then.
+    /// @param output what forward() returned
     template <class Receive>
-    void backward(Saved& saved, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive, Part const& pass = {}) const {
+    void backward(Saved& saved, Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy,
+                  Receive&& receive, Part const& pass = {}) const {
+        backward(saved, delta_of(output, dy), dy, receive, pass);
+    }
+    /// The same, for an output that is elsewhere.
+    template <class Receive>
+    void backward(Saved& saved, Delta<Query, Exec> delta, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
+                  Part const& pass = {}) const {
         std::size_t const current = pass.slices != nullptr ? pass.index : 0;
         PassBlocks<Exec> const blocks(positions_, pass.map, current);
-        BlockBackward<Query, Key, Exec> attention(blocks, saved, dy);
+        BlockBackward<Query, Key, Exec> attention(blocks, saved, std::move(delta), dy);
         Gradients own;
         for (std::size_t i = 0; i < current; ++i)
             mover_.add_gradients(attention, (*pass.slices)[i].keys, (*pass.slices)[i].gradients, i);

@@ -42,11 +42,11 @@ struct Scratch {
 
 } // namespace detail
 
-/// What the forward pass leaves for the backward pass.
+/// What the forward pass leaves for the backward pass, beside the output, which the layer keeps.
 template <class Query, class Key, class Exec>
 struct Saved {
     using A = accumulator_t<typename Query::element>;
-    Tensor<Query, Exec> query, output;
+    Tensor<Query, Exec> query;
     Tensor<Key, Exec> key, value;
     memory::Buffer<typename Exec::memory_space> lse; ///< [batch, heads, seq]
 
@@ -85,13 +85,13 @@ class BlockForward {
                                           blocks_->mask(mine, other, slice), state);
         });
     }
-    /// The attention's output, which stays in `saved` too.
+    /// The attention's output.
     Tensor<Query, Exec> finish() {
         auto const& context = saved_->query.context();
-        saved_->output = Tensor<Query, Exec>(context, saved_->query.extents());
+        Tensor<Query, Exec> output(context, saved_->query.extents());
         kernels::attention_finish(context.exec(), kernels::AttentionState{max_.view, sum_.view, output_.view},
-                                  saved_->output.view(), saved_->lse_view());
-        return saved_->output;
+                                  output.view(), saved_->lse_view());
+        return output;
     }
 
     /// The whole forward pass where the queries and keys of this rank are all there are.
@@ -99,11 +99,11 @@ class BlockForward {
         auto const& context = saved.query.context();
         auto const q = saved.query.view();
         saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
-        saved.output = Tensor<Query, Exec>(context, saved.query.extents());
+        Tensor<Query, Exec> output(context, saved.query.extents());
         Segment const all{0, 0, q.extent(1)};
         kernels::attention_forward(context.exec(), q, saved.key.view(), saved.value.view(), blocks.scale(),
-                                   blocks.mask(all, all, 0), saved.output.view(), saved.lse_view());
-        return saved.output;
+                                   blocks.mask(all, all, 0), output.view(), saved.lse_view());
+        return output;
     }
     [[nodiscard]] PassBlocks<Exec> const& blocks() const { return *blocks_; }
 
@@ -114,6 +114,30 @@ class BlockForward {
     detail::Scratch<A, 4, Exec> output_;
 };
 
+namespace detail {
+
+/// Numbers of the queries and heads of a layout, in accumulators: [batch, heads, seq].
+template <class L>
+struct OfHeads;
+template <class T, class Batch, class Seq, class Heads, class HeadDim, class... States>
+struct OfHeads<Layout<T, Dims<Batch, Seq, Heads, HeadDim>, States...>> {
+    using type = Layout<accumulator_t<T>, Dims<Batch, Heads, Seq>, States...>;
+};
+
+} // namespace detail
+
+/// The sums over head_dim of output times gradient, which is all that the backward pass needs of the output (Dao 2023,
+/// algorithm 2, line 4).
+template <class Query, class Exec>
+using Delta = Tensor<typename detail::OfHeads<dual_t<Query>>::type, Exec>;
+template <class Query, class Exec>
+Delta<Query, Exec> delta_of(Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy) {
+    auto const extents = output.extents();
+    Delta<Query, Exec> delta(output.context(), {extents[0], extents[2], extents[1]});
+    kernels::attention_backward_start(output.context().exec(), output.view(), dy.view(), delta.view());
+    return delta;
+}
+
 /// The backward pass over blocks of keys: `add` each key of each shard once, in any order; dq is then whole.
 template <class Query, class Key, class Exec>
 class BlockBackward {
@@ -122,13 +146,10 @@ class BlockBackward {
     using A = accumulator_t<T>;
     using QueryGradient = with_element_t<dual_t<Query>, A>;
 
-    BlockBackward(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec> const& saved,
+    BlockBackward(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec> const& saved, Delta<Query, Exec> delta,
                   Tensor<dual_t<Query>, Exec> const& dy)
-        : blocks_(&blocks), saved_(&saved), dy_(dy), dquery_(dy.context(), dy.extents()) {
-        auto const q = saved.query.view();
+        : blocks_(&blocks), saved_(&saved), delta_(std::move(delta)), dy_(dy), dquery_(dy.context(), dy.extents()) {
         dquery_.clear();
-        delta_ = {dy.context(), q.extent(0), q.extent(2), q.extent(1)};
-        kernels::attention_backward_start(dy.context().exec(), saved.output.view(), dy_.view(), delta_.view);
     }
     /// Adds to the gradients of keys and values of shard `theirs`, in accumulators of the same shape.
     template <class V, class G>
@@ -139,7 +160,7 @@ class BlockBackward {
             kernels::attention_backward_accumulate(
                 dy_.context().exec(), detail::part(q, mine), detail::part(key, other), detail::part(value, other),
                 detail::part(dy_.view(), mine), detail::rows_part(saved_->lse_view(), mine),
-                detail::rows_part(delta_.view, mine), blocks_->scale(), blocks_->mask(mine, other, slice),
+                detail::rows_part(delta_.view(), mine), blocks_->scale(), blocks_->mask(mine, other, slice),
                 detail::part(dquery_.view(), mine), detail::part(dkey, other), detail::part(dvalue, other));
         });
     }
@@ -149,9 +170,9 @@ class BlockBackward {
   private:
     PassBlocks<Exec> const* blocks_;
     Saved<Query, Key, Exec> const* saved_;
+    Delta<Query, Exec> delta_;
     Tensor<dual_t<Query>, Exec> dy_;
     Tensor<QueryGradient, Exec> dquery_;
-    detail::Scratch<A, 3, Exec> delta_;
 };
 
 } // namespace pentad::context

@@ -16,9 +16,9 @@
 
 namespace pentad::context {
 
-/// Keys [begin, end) of a shard.
+/// Keys [begin, end) of a shard, in views of its keys from `first` on.
 struct KeyRange {
-    std::size_t begin = 0, end = dynamic;
+    std::size_t begin = 0, end = dynamic, first = 0;
 };
 
 /// How a sequence, or each slice of it, lies over cp, this rank's place, and what attention sees: fixed for a model.
@@ -105,7 +105,7 @@ class PassBlocks {
     /// The part of a run that lies in a range of its shard.
     static Segment within(Segment const& run, KeyRange const& range) {
         std::size_t const begin = std::max(run.local, range.begin), end = std::min(run.local + run.length, range.end);
-        return {run.global + (begin - run.local), begin, end > begin ? end - begin : 0};
+        return {run.global + (begin - run.local), begin - range.first, end > begin ? end - begin : 0};
     }
     [[nodiscard]] bool overlap(PositionRange const& seen, Segment const& keys, std::size_t slice) const {
         std::size_t const first = global(keys, slice);

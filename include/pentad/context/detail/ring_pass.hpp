@@ -36,21 +36,18 @@ class RingPass {
             });
     }
     /// Adds to the gradients `own` of `mine` what this rank's queries give, and what those of the others do, which
-    /// comes home.
+    /// comes home. @param from the first of this rank's own keys that are added; add_own() adds the others
     void add_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& mine, Gradients const& own,
-                       std::size_t slice) const {
+                       std::size_t slice, std::size_t from = 0) const {
         auto const route = routes(mine.key, attention.blocks(), slice);
         // Half of the own block is computed while the last gradients arrive.
-        std::size_t const length = mine.key.local()[1], later = n_ > 1 ? length / 2 : 0;
-        auto const add_own = [&](KeyRange const& range) {
-            attention.add(first_ + rank_, mine.key.view(), mine.value.view(), own.key.view(), own.value.view(), slice,
-                          range);
-        };
+        std::size_t const length = mine.key.local()[1], later = n_ > 1 ? (length - from) / 2 : 0;
         GradientRoute<typename Gradients::layout, Exec> gradients(mine.key.context(), *comm_, route, own,
                                                                   2 * static_cast<int>(comm::Pieces::most));
         Gradients here;
         go_round(
-            mine, route, [&] { add_own({0, length - later}); }, [&](std::size_t step) { here = gradients.begin(step); },
+            mine, route, [&] { add_own(attention, mine, own, {from, length - later}, slice); },
+            [&](std::size_t step) { here = gradients.begin(step); },
             [&](std::size_t step, std::size_t i, std::size_t theirs, auto const& keys, KeyRange const& range) {
                 bool const is_here = step <= route.of((rank_ + n_ - step) % n_, i).last;
                 if (is_here) {
@@ -61,9 +58,15 @@ class RingPass {
                 }
                 gradients.receive_next(step, i, Communication::chunks == 0);
             });
-        add_own({length - later, length});
+        add_own(attention, mine, own, {length - later, length}, slice);
         here = {};
         gradients.finish();
+    }
+    /// Adds to the gradients of this rank's own keys of a range what this rank's queries give.
+    void add_own(BlockBackward<Query, Key, Exec>& attention, Keys const& mine, Gradients const& own,
+                 KeyRange const& range, std::size_t slice) const {
+        attention.add(first_ + rank_, mine.key.view(), mine.value.view(), own.key.view(), own.value.view(), slice,
+                      range);
     }
 
   private:
