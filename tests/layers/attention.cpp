@@ -3,10 +3,13 @@
 
 #include <pentad/context/selected.hpp>
 #include <pentad/layers/attention.hpp>
+#include <pentad/train/packing.hpp>
 
 #include <support/layer_check.hpp>
 
 #include <array>
+#include <span>
+#include <vector>
 
 using namespace support;
 
@@ -18,8 +21,15 @@ constexpr std::array strategies{ContextStrategy::ring, ContextStrategy::all_gath
                                 ContextStrategy::heads_ring, ContextStrategy::ring_heads};
 
 /// 6 heads over tp; kv heads over tp, or replicated over groups of ranks of tp.
-void check_attention(std::string const& file, std::size_t kv_heads) {
+void check_attention(std::string const& file, std::size_t kv_heads, Sight const& sight = {}) {
     Arrays arrays = golden(file);
+    // A batch entry is 24 tokens, and one that nobody sees.
+    std::vector<i32> windows;
+    if (arrays.contains("tokens"))
+        for (std::size_t i = 0; i < 48; ++i) {
+            windows.push_back(static_cast<i32>(arrays.at("tokens").values[i]));
+            if (i % 24 == 23) windows.push_back(1);
+        }
     for (std::string const weight : {"q", "k", "v", "o"})
         for (std::string const d : {"", "d"})
             arrays[d + "self_attn." + weight + "_proj.weight"] = arrays.at(d + weight);
@@ -45,12 +55,18 @@ void check_attention(std::string const& file, std::size_t kv_heads) {
                                              .seq = 24,
                                              .order = order,
                                              .context_strategy = strategy};
+                train::PackedMap<InvariantStream<f64>, Exec> map(setup);
+                if (!windows.empty()) {
+                    std::size_t const rows = 2 / static_cast<std::size_t>(m.dp * m.ep);
+                    auto const first = rows * mesh.context.communicators().shard_index(AxisNames(dp::name, ep::name));
+                    map.set({.last = 0, .deals_by_work = false}, std::span(windows).subspan(25 * first, 25 * rows));
+                }
                 check_layer(
                     mesh, setup,
-                    [kv_heads](LayerSetup<Exec> const& s) {
-                        return Layer(s, {.heads = 6, .kv_heads = kv_heads, .head_dim = 4}, "self_attn");
+                    [&](LayerSetup<Exec> const& s) {
+                        return Layer(s, {.heads = 6, .kv_heads = kv_heads, .head_dim = 4, .sight = sight}, "self_attn");
                     },
-                    arrays);
+                    arrays, 1e-12, 0, 0, windows.empty() ? nullptr : &map.of_slice(0));
             }
 }
 
@@ -65,6 +81,13 @@ TEST_CASE("attention with grouped heads is PyTorch's on any mesh") {
 }
 TEST_CASE("one kv head, replicated over all of tp: its weights' gradients are summed over tp") {
     check_attention("attention_one_kv_head", 1);
+}
+
+TEST_CASE("attention within a window, to all tokens, and within packed documents is PyTorch's with a dense mask") {
+    check_attention("attention_window", 2, {.window = 5});
+    check_attention("attention_full", 2, {.causal = false});
+    check_attention("attention_packed", 2);
+    check_attention("attention_packed_window", 3, {.window = 3});
 }
 
 TEST_CASE(

@@ -67,15 +67,30 @@ def rms_norm():
     return golden
 
 
-def attention(name, kv_heads):
-    """The whole layer: projections, rotary embedding at positions 0, 1, ..., causal attention of 6 heads"""
+def attention(name, kv_heads, window=None, causal=True, packs=False):
+    """The whole layer: projections, rotary embedding at positions 0, 1, ..., attention of 6 heads: causal or to all, to keys
+    less than `window` away, or within documents that tokens of 0 end, in each of which positions begin anew"""
     config = {"hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": kv_heads}
     golden = Golden(name, theta=1e4, **config)
     x = golden.input("x", 2, 24, 24)
     weights = {"q_proj.weight": golden.input("q", 24, 24, scale=0.4), "k_proj.weight": golden.input("k", 4 * kv_heads, 24, scale=0.4),
                "v_proj.weight": golden.input("v", 4 * kv_heads, 24, scale=0.4), "o_proj.weight": golden.input("o", 24, 24, scale=0.4)}
-    cos, sin = model.rotary_cos_sin(torch.arange(24), 4, 1e4, x.dtype)
-    golden.backward("y", model.self_attention(x, weights, "", config, cos, sin), ["x", "q", "k", "v", "o"])
+    at = torch.arange(24)
+    positions, distance = at, at[:, None] - at[None, :]  # from a query to a key
+    sees = torch.ones(24, 24, dtype=torch.bool)
+    if causal:
+        sees = sees & (distance >= 0)
+    if window:
+        sees = sees & (distance.abs() < window)
+    if packs:
+        tokens = golden.add("tokens", torch.randint(0, 5, (2, 24), generator=golden.generator))
+        ended = torch.cumsum(tokens == 0, 1)
+        document = torch.cat((torch.zeros(2, 1, dtype=ended.dtype), ended[:, :-1]), 1)
+        same = document[:, :, None] == document[:, None, :]
+        positions = at - same.int().argmax(2)  # the first token of the document
+        sees = (sees & same)[:, None]
+    cos, sin = model.rotary_cos_sin(positions, 4, 1e4, x.dtype)
+    golden.backward("y", model.self_attention(x, weights, "", config, cos, sin, sees), ["x", "q", "k", "v", "o"])
     return golden
 
 
@@ -264,7 +279,9 @@ def optimizers():
 def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "golden"
     folder.mkdir(exist_ok=True)
-    for golden in (rms_norm(), attention("attention", 2), attention("attention_one_kv_head", 1), swiglu(), gelu(), vocabulary(),
+    for golden in (rms_norm(), attention("attention", 2), attention("attention_one_kv_head", 1),
+                   attention("attention_window", 2, window=5), attention("attention_full", 2, causal=False),
+                   attention("attention_packed", 2, packs=True), attention("attention_packed_window", 3, window=3, packs=True), swiglu(), gelu(), vocabulary(),
                    moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
                    language_model("mixtral", 4, False), optimizers()):
         golden.save(folder)

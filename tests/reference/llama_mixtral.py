@@ -32,10 +32,12 @@ def rms_norm(hidden_states, weight, eps):
 
 
 def rotary_cos_sin(positions, head_dim, theta, dtype):
-    """LlamaRotaryEmbedding.forward: [seq, head_dim] each"""
+    """LlamaRotaryEmbedding.forward: [seq, head_dim] each, or of positions [batch, seq] [batch, 1, seq, head_dim]"""
     wide = torch.promote_types(dtype, torch.float32)
     inv_freq = 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.int64).to(wide) / head_dim))
-    freqs = positions.to(wide)[:, None] * inv_freq[None, :]
+    freqs = positions.to(wide)[..., None] * inv_freq
+    if positions.dim() == 2:
+        freqs = freqs[:, None]
     emb = torch.cat((freqs, freqs), dim=-1)
     return emb.cos().to(dtype), emb.sin().to(dtype)
 
@@ -59,24 +61,27 @@ def repeat_kv(hidden_states, n_rep):
     return hidden_states.reshape(batch, num_key_value_heads * n_rep, slen, head_dim)
 
 
-def causal_attention(q, k, v):
-    """eager_attention_forward with the causal mask; q [batch, heads, seq, head_dim], k and v with kv_heads"""
+def causal_attention(q, k, v, sees=None):
+    """eager_attention_forward with the causal mask, or with a mask of booleans that broadcasts to [batch, heads, seq, seq];
+    q [batch, heads, seq, head_dim], k and v with kv_heads"""
     key_states = repeat_kv(k, q.shape[1] // k.shape[1])
     value_states = repeat_kv(v, q.shape[1] // v.shape[1])
     attn_weights = torch.matmul(q, key_states.transpose(2, 3)) * q.shape[-1] ** -0.5
     seq = q.shape[2]
-    mask = torch.full((seq, seq), torch.finfo(q.dtype).min, dtype=q.dtype).triu(1)
+    if sees is None:
+        sees = torch.ones(seq, seq, dtype=torch.bool).tril()
+    mask = torch.zeros(sees.shape, dtype=q.dtype).masked_fill(~sees, torch.finfo(q.dtype).min)
     attn_weights = F.softmax(attn_weights + mask, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
     return torch.matmul(attn_weights, value_states)
 
 
-def self_attention(hidden_states, weights, prefix, config, cos, sin):
+def self_attention(hidden_states, weights, prefix, config, cos, sin, sees=None):
     """LlamaAttention.forward"""
     head_dim = config["hidden_size"] // config["num_attention_heads"]
     hidden_shape = (*hidden_states.shape[:-1], -1, head_dim)
     project = lambda name: F.linear(hidden_states, weights[prefix + name + ".weight"]).view(hidden_shape).transpose(1, 2)
     q, k = apply_rotary_pos_emb(project("q_proj"), project("k_proj"), cos, sin)
-    attn_output = causal_attention(q, k, project("v_proj")).transpose(1, 2)
+    attn_output = causal_attention(q, k, project("v_proj"), sees).transpose(1, 2)
     return F.linear(attn_output.reshape(*hidden_states.shape[:-1], -1), weights[prefix + "o_proj.weight"])
 
 

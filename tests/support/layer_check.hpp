@@ -150,13 +150,15 @@ struct Trial {
 /// make(setup) gives the layer; the rest of `setup` beside its context is used as it is.
 template <class Make>
 void check_layer(OnMesh const& mesh, LayerSetup<Exec> const& setup, Make&& make, Arrays const& arrays,
-                 double tolerance = 1e-12, double balance_scale = 0, double z_scale = 0) {
+                 double tolerance = 1e-12, double balance_scale = 0, double z_scale = 0,
+                 SequenceMap<Exec> const* map = nullptr) {
     using Layer = std::remove_cvref_t<decltype(make(setup))>;
-    Trial<Layer> trial{.mesh = mesh,
-                       .order = {setup.order, setup.context_strategy},
-                       .layer = make(setup),
-                       .arrays = arrays,
-                       .pass = {.context = mesh.context, .balance_scale = balance_scale, .z_scale = z_scale}};
+    Trial<Layer> trial{
+        .mesh = mesh,
+        .order = {setup.order, setup.context_strategy},
+        .layer = make(setup),
+        .arrays = arrays,
+        .pass = {.context = mesh.context, .balance_scale = balance_scale, .z_scale = z_scale, .map = map}};
     trial.check(tolerance);
 }
 

@@ -28,7 +28,7 @@ int tiles_at_once(i64 elements_per_tile, i64 tiles, i64 others, i64 threads) {
 
 /// The keys of a block that each query of a tile sees; lanes without a query repeat the last one.
 struct TileVisibility {
-    i64 begin[tile_queries], end[tile_queries]; // neither ever decreases
+    i64 begin[tile_queries] = {}, end[tile_queries] = {}; // neither ever decreases
 
     void set(AttentionMask const& mask, i64 seq_k, i64 batch, i64 first_query, int queries) {
         for (int i = 0; i < tile_queries; ++i) {
