@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -73,13 +74,26 @@ struct Attention {
     using Acc = accumulator_t<T>;
     explicit Attention(benchmark::State const& state)
         : batch(state.range(0)), seq(state.range(1)), heads(state.range(2)), kv_heads(state.range(3)),
-          head_dim(state.range(4)), mask{state.range(5) != 0, 0, 0},
-          scale(1.0 / std::sqrt(static_cast<double>(head_dim))), qkv("qkv", batch, seq, heads + 2 * kv_heads, head_dim),
-          o("o", batch, seq, heads, head_dim), d_o("d_o", batch, seq, heads, head_dim),
-          d_qkv("d_qkv", batch, seq, heads + 2 * kv_heads, head_dim), lse("lse", batch, heads, seq),
-          delta("delta", batch, heads, seq) {
+          head_dim(state.range(4)), document(state.range(7)),
+          mask{.causal = state.range(5) != 0, .window = state.range(6)},
+          scale(1.0 / std::sqrt(static_cast<double>(head_dim))), begins("begins", batch, seq), ends("ends", batch, seq),
+          qkv("qkv", batch, seq, heads + 2 * kv_heads, head_dim), o("o", batch, seq, heads, head_dim),
+          d_o("d_o", batch, seq, heads, head_dim), d_qkv("d_qkv", batch, seq, heads + 2 * kv_heads, head_dim),
+          lse("lse", batch, heads, seq), delta("delta", batch, heads, seq) {
         fill(qkv);
         fill(d_o);
+        if (document == 0) return;
+        auto const first = Kokkos::create_mirror_view(begins), last = Kokkos::create_mirror_view(ends);
+        for (i64 b = 0; b < batch; ++b)
+            for (i64 i = 0; i < seq; ++i) {
+                first(b, i) = static_cast<i32>(i / document * document);
+                last(b, i) = static_cast<i32>(std::min(i / document * document + document, seq));
+            }
+        Kokkos::deep_copy(begins, first);
+        Kokkos::deep_copy(ends, last);
+        mask.document_begins = begins.data();
+        mask.document_ends = ends.data();
+        mask.sequence_stride = seq;
     }
     /// The slice [first, last) of the heads of a fused buffer.
     template <class View>
@@ -111,14 +125,24 @@ struct Attention {
     }
     /// Of one product of all scores with head_dim numbers each.
     double flops() const {
-        auto const s = static_cast<double>(seq);
-        return 2.0 * static_cast<double>(batch * heads * head_dim) * (mask.causal ? s * (s + 1) / 2 : s * s);
+        double pairs = 0;
+        for (i64 i = 0; i < seq; ++i) {
+            i64 first = document > 0 ? i / document * document : 0;
+            i64 last = mask.causal ? i + 1 : document > 0 ? std::min(first + document, seq) : seq;
+            if (mask.window > 0) {
+                first = std::max(first, i + 1 - mask.window);
+                last = std::min(last, i + mask.window);
+            }
+            pairs += static_cast<double>(last - first);
+        }
+        return 2.0 * static_cast<double>(batch * heads * head_dim) * pairs;
     }
 
     Exec exec;
-    i64 batch, seq, heads, kv_heads, head_dim;
+    i64 batch, seq, heads, kv_heads, head_dim, document;
     kernels::AttentionMask mask;
     double scale;
+    Kokkos::View<i32**, Kokkos::LayoutRight, Exec> begins, ends;
     Kokkos::View<T****, Kokkos::LayoutRight, Exec> qkv, o, d_o;
     Kokkos::View<Acc****, Kokkos::LayoutRight, Exec> d_qkv;
     Kokkos::View<Acc***, Kokkos::LayoutRight, Exec> lse, delta;
@@ -143,19 +167,23 @@ void attention_backward(benchmark::State& state) {
 
 constexpr auto shapes = [](auto* test) {
     for (i64 causal : {1, 0})
-        for (i64 seq : {512, 1024, 2048}) test->Args({1, seq, 8, 8, 64, causal});
-    test->Args({1, 1024, 8, 2, 64, 1})->Args({1, 1024, 8, 8, 32, 1})->Args({1, 1024, 4, 4, 128, 1});
-    test->ArgNames({"batch", "seq", "heads", "kv_heads", "head_dim", "causal"})
+        for (i64 seq : {512, 1024, 2048}) test->Args({1, seq, 8, 8, 64, causal, 0, 0});
+    test->Args({1, 1024, 8, 2, 64, 1, 0, 0})->Args({1, 1024, 8, 8, 32, 1, 0, 0})->Args({1, 1024, 4, 4, 128, 1, 0, 0});
+    // Time falls with the work: windows, and documents.
+    test->Args({1, 4096, 8, 8, 64, 1, 0, 0});
+    for (i64 window : {2048, 1024, 512}) test->Args({1, 4096, 8, 8, 64, 1, window, 0});
+    for (i64 document : {1999, 1033, 509}) test->Args({1, 4096, 8, 8, 64, 1, 0, document});
+    test->ArgNames({"batch", "seq", "heads", "kv_heads", "head_dim", "causal", "window", "document"})
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime();
 };
 
 BENCHMARK(attention_forward<f32>)->Apply(shapes);
 BENCHMARK(attention_backward<f32>)->Apply(shapes);
-BENCHMARK(attention_forward<bf16>)->Args({1, 1024, 8, 8, 64, 1})->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK(attention_backward<bf16>)->Args({1, 1024, 8, 8, 64, 1})->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK(attention_forward<f64>)->Args({1, 1024, 8, 8, 64, 1})->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK(attention_backward<f64>)->Args({1, 1024, 8, 8, 64, 1})->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(attention_forward<bf16>)->Args({1, 1024, 8, 8, 64, 1, 0, 0})->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(attention_backward<bf16>)->Args({1, 1024, 8, 8, 64, 1, 0, 0})->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(attention_forward<f64>)->Args({1, 1024, 8, 8, 64, 1, 0, 0})->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(attention_backward<f64>)->Args({1, 1024, 8, 8, 64, 1, 0, 0})->Unit(benchmark::kMillisecond)->UseRealTime();
 
 } // namespace
 
