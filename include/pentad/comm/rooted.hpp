@@ -138,6 +138,16 @@ inline void require_somebody(Communicator const& comm) {
 }
 } // namespace detail
 
+namespace detail {
+
+/// Records a send of so many bytes, to a rank of this node or another, in a dry run.
+inline void dry_send(observe::DryRun& run, Communicator const& comm, double bytes, bool crosses) {
+    run.exchange(Operation::send, cost_of(comm, bytes * comm.size() / (comm.size() - 1)), comm.size(), true,
+                 crosses ? bytes : 0, false);
+}
+
+} // namespace detail
+
 /// Sends `view` to rank `to` of the group. The receiver's view has the same size and the same tag.
 template <class Exec, class V>
 Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm, V const& view, int to, int tag = 0) {
@@ -148,7 +158,7 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
     auto const cost = detail::cost_of(comm, bytes * comm.size() / (comm.size() - 1));
     double const crossing = comm.nodes().is_here(to) ? 0 : bytes;
     if (auto* const dry = observe::dry_run()) {
-        if (to != comm.rank()) dry->exchange(detail::Operation::send, cost, comm.size(), true, crossing, false);
+        if (to != comm.rank()) detail::dry_send(*dry, comm, bytes, crossing > 0);
         return request;
     }
     request.start(observe::name(detail::Operation::send), view.size() * sizeof(T), "MPI_Isend",

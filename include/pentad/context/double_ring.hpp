@@ -83,7 +83,10 @@ class DoubleRingMover {
             bool const is_last = step + 1 == nodes;
             if (!is_last) next = mine.like();
             for (std::size_t i = 0; !is_last && i < routes.pieces().count(); ++i) {
-                if (step < routes.of(block(step), i).last) exchange.send(i, here);
+                if (auto* const run = observe::dry_run())
+                    exchange.dry_send(*run, i, mine, routes.keys_sent(step, i));
+                else if (step < routes.of(block(step), i).last)
+                    exchange.send(i, here);
                 if (step < routes.of(block(step + 1), i).last) exchange.receive(i, next);
             }
             f(step, ring_of(context, block(step)), here);

@@ -54,8 +54,8 @@ class RingPass {
                     gradients.await(step, i);
                     attention.add(theirs, keys.key.view(), keys.value.view(), here.key.view(), here.value.view(), slice,
                                   range);
-                    gradients.pass_on(step, i);
                 }
+                gradients.pass_on(step, i);
                 gradients.receive_next(step, i, Communication::chunks == 0);
             });
         add_own(attention, mine, own, {length - later, length}, slice);
@@ -95,7 +95,10 @@ class RingPass {
             for (std::size_t i = routes.pieces().count(); i-- > 0;) {
                 std::size_t const last = routes.of(block(step), i).last;
                 if (step > 0 && step <= last) exchange.await(i);
-                if (!is_last && step < last) exchange.send(i, here);
+                if (auto* const run = observe::dry_run(); run != nullptr && !is_last)
+                    exchange.dry_send(*run, i, mine, routes.keys_sent(step, i));
+                else if (!is_last && step < last)
+                    exchange.send(i, here);
                 if (!is_last && step < routes.of(block(step + 1), i).last) {
                     exchange.receive(i, next);
                     if (Communication::chunks == 0) exchange.await(i);

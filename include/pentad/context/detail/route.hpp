@@ -1,9 +1,11 @@
 // How far each piece of a block of keys and values goes round a ring: to the last rank whose queries see it.
 #pragma once
 
+#include <pentad/comm/rooted.hpp>
 #include <pentad/context/detail/pair.hpp>
 #include <pentad/context/detail/pass_blocks.hpp>
 #include <pentad/kernels/dry.hpp>
+#include <pentad/observe/dry_run.hpp>
 #include <pentad/tensor/overlap.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -44,6 +46,14 @@ class Routes {
     [[nodiscard]] Steps const& of(std::size_t block, std::size_t i) const {
         return steps_[block * pieces_.count() + i];
     }
+    /// Of the ranks, the share that sends piece i of keys and values at a step, or of gradients: what a dry run counts,
+    /// in which one rank stands for all.
+    [[nodiscard]] double keys_sent(std::size_t step, std::size_t i) const {
+        return share(i, [step](Steps const& at) { return step < at.last; });
+    }
+    [[nodiscard]] double gradients_sent(std::size_t step, std::size_t i) const {
+        return share(i, [step](Steps const& at) { return at.first > 0 && at.first <= step && step <= at.last; });
+    }
     /// Whether any piece of a block comes to the rank `step` after its owner.
     [[nodiscard]] bool reaches(std::size_t block, std::size_t step) const {
         for (std::size_t i = 0; i < pieces_.count(); ++i)
@@ -52,6 +62,14 @@ class Routes {
     }
 
   private:
+    template <class Sends>
+    [[nodiscard]] double share(std::size_t i, Sends&& sends) const {
+        std::size_t const ranks = steps_.size() / pieces_.count();
+        std::size_t count = 0;
+        for (std::size_t block = 0; block < ranks; ++block) count += sends(of(block, i)) ? 1 : 0;
+        return static_cast<double>(count) / static_cast<double>(ranks);
+    }
+
     comm::Pieces pieces_;
     std::vector<Steps> steps_;
 };
@@ -75,7 +93,7 @@ class RingExchange {
     /// @param first_tag of 2 Pieces::most
     RingExchange(Context<Exec> const& context, comm::Communicator const& comm, comm::Pieces const& pieces,
                  int first_tag)
-        : exec_(&context.exec()), next_((comm.rank() + 1) % comm.size()),
+        : exec_(&context.exec()), comm_(&comm), next_((comm.rank() + 1) % comm.size()),
           previous_((comm.rank() + comm.size() - 1) % comm.size()), pieces_(pieces), keys_(*exec_, comm, first_tag),
           values_(*exec_, comm, first_tag + static_cast<int>(comm::Pieces::most)) {}
     void send(std::size_t i, Pair<L, Exec> const& pair) { send_to(next_, i, pair); }
@@ -84,6 +102,13 @@ class RingExchange {
         keys_.send_to(rank, i, seen(pair.key), pieces_.at(i));
         values_.send_to(rank, i, seen(pair.value), pieces_.at(i));
         leaving_[i] = pair;
+    }
+    /// In a dry run: a send to the next rank that a share of the ranks makes.
+    void dry_send(observe::DryRun& run, std::size_t i, Pair<L, Exec> const& pair, double share) const {
+        auto const part = comm::detail::box_of(seen(pair.key), pieces_.at(i));
+        double const bytes = share * static_cast<double>(part.size() * sizeof(typename L::element));
+        for (int tensor = 0; tensor < 2 && bytes > 0; ++tensor)
+            comm::detail::dry_send(run, *comm_, bytes, !comm_->nodes().is_here(next_));
     }
     void receive_from(int rank, std::size_t i, Pair<L, Exec> const& pair) {
         keys_.receive_from(rank, i, seen(pair.key), pieces_.at(i));
@@ -118,6 +143,7 @@ class RingExchange {
     static V seen(Tensor<L, Exec> const& tensor) { return pentad::detail::around(tensor, 1); }
 
     Exec const* exec_;
+    comm::Communicator const* comm_;
     int next_, previous_;
     comm::Pieces pieces_;
     comm::RingTransfers<Exec, V> keys_, values_;
@@ -172,6 +198,8 @@ class GradientRoute {
     }
     /// When this rank has added to a piece.
     void pass_on(std::size_t step, std::size_t i) {
+        if (auto* const run = observe::dry_run())
+            return exchange_.dry_send(*run, i, own_, routes_->gradients_sent(step, i));
         auto const [first, last] = routes_->of(block(step), i);
         if (step == last)
             homes_.send_to(static_cast<int>(block(step)), i, here_);
