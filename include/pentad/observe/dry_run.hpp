@@ -111,6 +111,9 @@ class DryRun {
         if (!work_.empty() && work_.back().kind == WorkKind::exchange) work_.back().rows = rows;
     }
     [[nodiscard]] DryRouting& routing() { return routing_; }
+    /// Its rank stands for all: where ranks send more or less than each other, the mean is counted.
+    void stand_for_all() { stands_for_all_ = true; }
+    [[nodiscard]] bool stands_for_all() const { return stands_for_all_; }
 
     /// The address of `bytes` bytes that do not exist. No two are the same, and none is given twice.
     std::byte* address(std::size_t bytes) {
@@ -136,6 +139,7 @@ class DryRun {
     std::vector<Work> work_;
     std::string_view scope_;
     DryRouting routing_;
+    bool stands_for_all_ = false;
     Counters counters_, *counters_before_;
     Ledger ledger_, *ledger_before_;
     std::uintptr_t next_ = std::uintptr_t{1} << 44;

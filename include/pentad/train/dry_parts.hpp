@@ -29,6 +29,7 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
                           .template split<tp>(model::key_value_copies(model, tp_extent))
                           .template split<cp>(static_cast<int>(shape.inner_cp));
     observe::DryRun run;
+    run.stand_for_all();
     run.routing().imbalance = shape.imbalance;
     int const on_a_node =
         shape.nodes > 1 ? static_cast<int>(shape.ep / shape.nodes) * cp_extent * tp_extent : mesh.size();

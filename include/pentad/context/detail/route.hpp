@@ -46,8 +46,8 @@ class Routes {
     [[nodiscard]] Steps const& of(std::size_t block, std::size_t i) const {
         return steps_[block * pieces_.count() + i];
     }
-    /// Of the ranks, the share that sends piece i of keys and values at a step, or of gradients: what a dry run counts,
-    /// in which one rank stands for all.
+    /// Of the ranks, the share that sends piece i of keys and values at a step, or of gradients: what a dry run
+    /// counts whose rank stands for all.
     [[nodiscard]] double keys_sent(std::size_t step, std::size_t i) const {
         return share(i, [step](Steps const& at) { return step < at.last; });
     }
@@ -198,7 +198,7 @@ class GradientRoute {
     }
     /// When this rank has added to a piece.
     void pass_on(std::size_t step, std::size_t i) {
-        if (auto* const run = observe::dry_run())
+        if (auto* const run = observe::dry_run(); run != nullptr && run->stands_for_all())
             return exchange_.dry_send(*run, i, own_, routes_->gradients_sent(step, i));
         auto const [first, last] = routes_->of(block(step), i);
         if (step == last)
