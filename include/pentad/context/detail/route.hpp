@@ -26,7 +26,7 @@ struct Steps {
 /// Those of all pieces of all blocks, which every rank of the ring knows.
 class Routes {
   public:
-    /// @param sees(rank, block, range) whether queries of a rank see any of the keys of a piece of the block of another
+    /// @param sees called with (rank, block, range): whether queries of a rank see any of these keys of a block
     template <class Sees>
     Routes(std::size_t ranks, comm::Pieces const& pieces, Sees&& sees)
         : pieces_(pieces), steps_(ranks * pieces.count()) {
