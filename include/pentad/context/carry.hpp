@@ -44,7 +44,7 @@ struct StateDecays<Layout<A, Dims<Batch, Stretch, Rows, Rest...>, Axes...>> {
 ///
 ///     H_r = sum over j < r of exp(a_{j+1} + ... + a_{r-1}) S_j
 ///
-/// States are [batch, stretch@cp, rows, ...] with as many stretches as ranks of cp; decays have the first three
+/// States are `[batch, stretch@cp, rows, ...]` with as many stretches as ranks of cp; decays have the first three
 /// dimensions of these. An empty tensor of decays: nothing decays. A decay of -infinity: the state is the rank
 /// before's. The recurrence is evaluated in the same order on all ranks, whichever way states go.
 /// @tparam State a layout, in accumulators, such as HeadStates
