@@ -36,7 +36,7 @@ Tensor<L, Exec> filled(Context<Exec> const& context, typename Tensor<L, Exec>::e
     return tensor;
 }
 
-/// Of the host that sends most, by what its ranks have booked.
+/// The most bytes that the ranks of one host send to other hosts, as their ledgers count them.
 double sent_by_a_host(comm::Communicator const& world) {
     std::vector<double> of_host(static_cast<std::size_t>(world.nodes().count()));
     of_host[static_cast<std::size_t>(world.nodes().mine())] = observe::ledger().network_bytes("cp");

@@ -1,5 +1,5 @@
-// FLOP/s of the chunked scan, forward and backward, and of products of its shapes. Of the scores within a chunk only
-// the visible half counts.
+// FLOP/s of the chunked scan, forward and backward, and of matrix products of the same shapes. Only the visible half of
+// a chunk's scores is counted.
 #include <pentad/kernels/chunk_scan.hpp>
 #include <pentad/kernels/gemm.hpp>
 

@@ -33,9 +33,7 @@ def main():
     pairs = []
     try:
         with hosts.Hosts(o.hosts, o.rate, o.delay) as lab:
-            size = 64 << 20
-            rate = size / lab.prove(size)[0]
-            print(f"lab: {o.hosts} hosts, {o.ranks_per_host} ranks on each, {o.rate}: {rate / 1e6:.0f} MB/s", flush=True)
+            rate = lab.link_rate(o.ranks_per_host)
             for _ in range(o.pairs):
                 both = [subprocess.run(["mpiexec", "-n", str(ranks), *command], stdout=subprocess.PIPE, text=True),
                         lab.mpiexec(o.ranks_per_host, command, stdout=subprocess.PIPE, text=True)]

@@ -114,6 +114,13 @@ class Hosts:
         stats = [json.loads(host("ip", "-s", "-j", "link", "show", "dev", DEVICE))[0]["stats64"] for host in self.hosts]
         return [(s["tx"]["bytes"], s["rx"]["bytes"]) for s in stats]
 
+    def link_rate(self, ranks_per_host):
+        """Bytes in a second from the first host to the last, which it prints beside what the lab is."""
+        size = 64 << 20
+        rate = size / self.prove(size)[0]
+        print(f"lab: {len(self.hosts)} hosts, {ranks_per_host} ranks on each, {self.rate}: {rate / 1e6:.0f} MB/s", flush=True)
+        return rate
+
     def prove(self, size=8 << 20):
         """Sends `size` bytes from the first host to the last. @return seconds and the bytes that the last one's device counted"""
         before = self.counters()

@@ -53,9 +53,7 @@ def main():
         computing = []
         try:
             with hosts.Hosts(o.hosts, o.rate, o.delay) as lab:
-                size = 64 << 20
-                rate = size / lab.prove(size)[0]
-                print(f"lab: {o.hosts} hosts, {o.ranks_per_host} ranks on each, {o.rate}: {rate / 1e6:.0f} MB/s", flush=True)
+                rate = lab.link_rate(o.ranks_per_host)
                 for log in logs:
                     computing.append(alone(o, ranks, folder, flags))
                     command = [o.train_lm, "--mesh", f"dp={ranks}", "--zero", 3, "--batch", SEQUENCES * ranks, *MODEL, "--steps",

@@ -420,7 +420,7 @@ class Parser {
         read_context(o);
     }
 
-    /// What depends on cp and on nodes is checked where these are known.
+    /// Checks that do not need the nodes; choose_context() does the others.
     void read_context(Options& o) const {
         if (has("--cp")) {
             if (model::query_heads(o.model.description(), 1) == 0)

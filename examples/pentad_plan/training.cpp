@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,26 +26,13 @@ using planner::Configuration;
 /// How attention goes over cp: as asked, or where that is automatic the way that is planned to be the fastest.
 void choose_context(Options const& o, Configuration& c) {
     auto const asked = o.context.value_or(model::ContextChoice());
-    auto const set = [&](model::ContextSplit const& split) {
-        c.context = split.strategy;
-        c.inner_cp = split.inner;
-    };
     if (asked.kind != model::ContextChoice::Kind::automatic) {
         auto const per_node = planner::nodes_of(c, cp::name, o.hardware.devices_per_node).each;
         if (auto const why = asked.refused_nodes(c.cp, per_node); !why.empty()) refuse(why);
-        return set(asked.on(c.cp, per_node));
+        return c.use(asked.on(c.cp, per_node));
     }
     auto const splits = planner::context_splits(asked, o.model, c, o.hardware.devices_per_node);
-    double fastest = std::numeric_limits<double>::infinity();
-    model::ContextSplit best;
-    for (auto const& split : splits) {
-        set(split);
-        double const seconds = planner::estimate(o.model, o.hardware, c).step_s;
-        if (seconds >= fastest) continue;
-        fastest = seconds;
-        best = split;
-    }
-    set(best);
+    c.use(planner::fastest_context(o.model, o.hardware, c, splits).split);
 }
 
 /// One plan, with the usual settings where none are given.

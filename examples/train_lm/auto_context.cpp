@@ -16,7 +16,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -70,17 +69,10 @@ Options planned(Options options) {
     }
     auto const model = pentad::train::planned_model(make_model(options));
     auto const machine = pentad::train::measured_machine(Kokkos::DefaultExecutionSpace());
-    double fastest = std::numeric_limits<double>::infinity();
-    auto best = options;
-    for (auto const& split : splits) {
-        set(options, pentad::model::ContextChoice::of(split, cp));
-        double const seconds = pentad::planner::estimate(model, machine, configuration_of(options)).step_s;
-        if (seconds >= fastest) continue;
-        fastest = seconds;
-        best = options;
-    }
-    say(best, "is planned to be the fastest: " + pentad::report::duration(fastest) + " a step");
-    return best;
+    auto const fastest = pentad::planner::fastest_context(model, machine, configuration_of(options), splits);
+    set(options, pentad::model::ContextChoice::of(fastest.split, cp));
+    say(options, "is planned to be the fastest: " + pentad::report::duration(fastest.seconds) + " a step");
+    return options;
 }
 
 } // namespace

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
@@ -137,8 +138,11 @@ void check(Ranks const& ranks, ZeroSharding sharding, bool recomputes = true) {
                 {.kind = recomputes ? model::Recomputation::Kind::full : model::Recomputation::Kind::none});
     zero::ParameterStore<T, Exec> store(mesh.context, model, 1, sharding, 1);
     double const whole_gradients = sharding.stage < 2 ? g * all : 0; // for good
-    // Each block has sines and cosines for every position; the store has the sum of squares.
-    double const tables = layers * tokens * width * 4 + 256;
+    // Each block has the positions, and sines and cosines for two factors of them; the store has the sum of squares.
+    double const fine = std::exp2(std::ceil(std::log2(tokens) / 2)), coarse = std::ceil(tokens / fine);
+    auto const block = [](double bytes) { return std::ceil(bytes / 256) * 256; }; // as the pool hands them out
+    double const tables =
+        layers * (block(4 * tokens) + 2 * block(2 * width * fine) + 2 * block(2 * width * coarse)) + 256;
     CHECK(watch.now() == Held{stored, whole_gradients, first_optimizer, tables});
 
     Tensor<Tokens, Exec> const text(mesh.context, {sequences, setup.seq});

@@ -189,11 +189,23 @@ TEST_CASE("ep is a batch axis of a dense model") {
 
 TEST_CASE("cp shares out the sequence; keys and values travel") {
     auto run = dense();
-    auto const ring = count<Invariant>({.cp = world_size()}, run);
-    // 4 m 6 (n-1) KV/n: K and V forward, again backward, their gradients home; f (4 P + 24)
-    sent(ring, {0, 0, 0, literal(558232, 837348), 0});
+    int const n = world_size(), r = world_rank();
+    auto const ring = count<Invariant>({.cp = n}, run);
+    // Contiguous: of the 3 (n-1) blocks that go round, a rank sends on those of the ranks before it and its own, twice,
+    // while a rank that sees them follows, and the gradients of those before it.
+    double const blocks = 2 * (r + 1 < n ? r + 1 : 0) + r;
+    sent(ring, {0, 0, 0, literal(165016 + 131072 * blocks, 247524 + 65536 * blocks), 0}); // f (4 P + 24)
     same_weights(ring);
     shared_tokens(ring);
+    if (n > 1) {
+        run.order = Order::zigzag;
+        auto const zigzag = count<Invariant>({.cp = n}, run);
+        // 4 m 6 (n-1) KV/n: K and V forward, again backward, their gradients home; f (4 P + 24)
+        sent(zigzag, {0, 0, 0, literal(558232, 837348), 0});
+        same_weights(zigzag);
+        shared_tokens(zigzag);
+        run.order = Order::contiguous;
+    }
     run.context_strategy = ContextStrategy::all_gather;
     auto const gathered = count<Invariant>({.cp = world_size()}, run);
     sent(gathered, {0, 0, 0, literal(558232, 837348), 0}); // 4 m 6 (n-1) KV/n; f (4 P + 24)

@@ -42,7 +42,7 @@ inline std::filesystem::path partial_folder(std::filesystem::path const& folder,
 
 namespace detail {
 
-/// What is in a folder. @throws io::FileError where it cannot be read
+/// The entries of a folder. @throws io::FileError where it cannot be read
 inline std::vector<std::filesystem::path> entries(std::filesystem::path const& folder) {
     std::vector<std::filesystem::path> paths;
     std::error_code error;

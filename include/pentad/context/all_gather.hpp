@@ -1,12 +1,15 @@
 // K and V are gathered over cp, and their gradients reduce-scattered (Llama 3: Dubey et al. 2024, section 3.3.2).
-// Across a network that goes on in pieces of the sequence (FPDT: Yao et al. 2024, arXiv 2408.16978): while queries
-// attend to one piece the next is gathered, and the gradients of the last are summed.
+// Within a node these are redistributions. Across a network they go on beside attention, in pieces of the sequence
+// (FPDT: Yao et al. 2024, arXiv 2408.16978): while queries attend to one piece the next is gathered, and the gradients
+// of the last are summed.
 #pragma once
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/context/detail/block_strategy.hpp>
+#include <pentad/kernels/elementwise.hpp>
 #include <pentad/memory/strided_copy.hpp>
 #include <pentad/tensor/overlap.hpp>
+#include <pentad/tensor/redistribute.hpp>
 
 #include <array>
 #include <cstddef>
@@ -50,6 +53,12 @@ class AllGatherMover {
 
     static void attend(BlockForward<Query, Key, Exec>& attention, Keys const& keys, std::size_t slice) {
         std::size_t const mine = attention.blocks().mine();
+        if (!along_cp(keys).crosses_network()) {
+            auto const key = redistribute<Whole>(keys.key), value = redistribute<Whole>(keys.value);
+            return for_each_shard(keys, mine, [&](std::size_t theirs, Segment const& shard) {
+                attention.add(theirs, part(key.view(), shard), part(value.view(), shard), slice);
+            });
+        }
         for_each_piece(
             keys, [&] { attention.add(mine, keys.key.view(), keys.value.view(), slice); },
             [&](KeyRange const& range, PairsOfRanks<T, Exec> const& gathered) {
@@ -61,6 +70,7 @@ class AllGatherMover {
     /// Half of the own block is computed while the first piece arrives, and half while the last gradients do.
     static void add_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& keys, Gradients& gradients,
                               std::size_t slice) {
+        if (!along_cp(keys).crosses_network()) return add_whole_gradients(attention, keys, gradients, slice);
         if (gradients.key.empty()) gradients = keys.template zeros<typename Gradients::layout>();
         std::size_t const length = keys.key.local()[1], mine = attention.blocks().mine();
         auto const add_own = [&](KeyRange const& range) {
@@ -85,6 +95,25 @@ class AllGatherMover {
     }
 
   private:
+    using Whole = unsharded_t<Key, cp>;
+
+    static void add_whole_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& keys, Gradients& gradients,
+                                    std::size_t slice) {
+        Pair<Whole, Exec> const whole{redistribute<Whole>(keys.key), redistribute<Whole>(keys.value)};
+        auto gathered = whole.template zeros<with_element_t<dual_t<Whole>, A>>();
+        for_each_shard(keys, attention.blocks().mine(), [&](std::size_t theirs, Segment const& shard) {
+            attention.add(theirs, part(whole.key.view(), shard), part(whole.value.view(), shard),
+                          part(gathered.key.view(), shard), part(gathered.value.view(), shard), slice);
+        });
+        using Gradient = typename Gradients::layout;
+        Gradients own{redistribute<Gradient>(std::move(gathered.key)),
+                      redistribute<Gradient>(std::move(gathered.value))};
+        if (gradients.key.empty())
+            gradients = std::move(own);
+        else
+            own.add_to(gradients);
+    }
+
     static comm::Communicator const& along_cp(Keys const& keys) {
         return keys.key.context().communicators().along(AxisNames(cp::name));
     }
@@ -162,15 +191,21 @@ class AllGatherMover {
     static void for_each_other(Keys const& keys, std::size_t mine, F&& f) {
         for (std::size_t n = ranks(keys), step = 1; step < n; ++step) f((mine + n - step) % n);
     }
+    /// f(shard, where it lies in the gathered sequence), this rank's own first.
+    template <class F>
+    static void for_each_shard(Keys const& keys, std::size_t mine, F&& f) {
+        std::size_t const length = keys.key.local()[1];
+        auto const visit = [&](std::size_t theirs) { f(theirs, Segment{0, theirs * length, length}); };
+        visit(mine);
+        for_each_other(keys, mine, visit);
+    }
     /// own() while the first piece is on its way, then f(range of each shard, its keys and values) for each piece: the
     /// latest keys, which are seen least, first.
     template <class Own, class F>
     static void for_each_piece(Keys const& keys, Own&& own, F&& f) {
-        if (ranks(keys) == 1) return own();
         auto const block = pentad::detail::around(keys.key, 1);
-        auto const pieces = comm::Pieces::of_columns(
-            block.extent(0), block.extent(1),
-            along_cp(keys).crosses_network() ? pentad::detail::pieces_of<Communication>(block) : 1);
+        auto const pieces =
+            comm::Pieces::of_columns(block.extent(0), block.extent(1), pentad::detail::pieces_of<Communication>(block));
         auto const range = [&](std::size_t i) {
             auto const box = pieces.at(i);
             return KeyRange{box.first_column, box.last_column, box.first_column};

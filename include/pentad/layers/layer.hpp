@@ -80,12 +80,13 @@ struct LayerSetup {
         auto const shards = static_cast<std::size_t>(context.communicators().extent(axis));
         return {shards == 1 ? Order::contiguous : order, seq, shards};
     }
-    /// The positions of this rank's tokens in their sequences, slice by slice. Where `parts` ranks share those of a
-    /// rank of cp, in contiguous parts, those of the given part.
-    [[nodiscard]] std::vector<i32> positions(std::size_t part = 0, std::size_t parts = 1) const {
-        auto const dealt = partition();
-        auto const mine = context.communicators().shard_index(AxisNames(cp::name));
-        std::size_t const length = dealt.local_extent() / parts;
+    /// The positions in their sequences of the `length` tokens of each slice that this rank holds where sequences are
+    /// sharded over `axes`: cp, as dealt, and perhaps others, which share the part of a rank of cp in contiguous parts.
+    [[nodiscard]] std::vector<i32> positions(DealtSequence const& dealt, AxisNames const& axes,
+                                             std::size_t length) const {
+        auto& communicators = context.communicators();
+        auto const mine = communicators.shard_index(AxisNames(cp::name));
+        std::size_t const part = communicators.shard_index(axes) % (dealt.local_extent() / length);
         std::vector<i32> result(slices * length);
         for (std::size_t i = 0; i < result.size(); ++i)
             result[i] = static_cast<i32>(i / length * seq + dealt.global_index(mine, part * length + i % length));

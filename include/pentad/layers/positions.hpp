@@ -33,10 +33,7 @@ class LearnedPositions {
                                         std::to_string(positions) + " positions of the model");
         Tensor<Stream, Exec> const like(setup.context, {setup.batch, setup.seq, setup.hidden}, {}, nullptr);
         std::size_t const batch = like.local()[0], length = like.local()[1];
-        // Within the part of cp, tp may shard the sequence again, in pieces that follow each other.
-        std::size_t const parts = setup.partition().local_extent() / length;
-        auto const shard = setup.context.communicators().shard_index(Stream::value.dimensions[1].axes);
-        auto const of_sequence = setup.positions(shard % parts, parts);
+        auto const of_sequence = setup.positions(setup.partition(), Stream::value.dimensions[1].axes, length);
         std::vector<i32> host(slices_ * batch * length);
         for (std::size_t i = 0; i < host.size(); ++i) host[i] = of_sequence[i / (batch * length) * length + i % length];
         positions_ = Tensor<Layout<i32, Dims<Dim<position>>>, Exec>(setup.context, {host.size()});

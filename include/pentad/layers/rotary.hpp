@@ -5,7 +5,6 @@
 #include <pentad/layers/layer.hpp>
 #include <pentad/model/rotary.hpp>
 
-#include <algorithm>
 #include <cstddef>
 
 namespace pentad {
@@ -19,9 +18,12 @@ class RotaryEmbedding {
     /// @param width of a head
     RotaryEmbedding(LayerSetup<Exec> const& setup, model::Rotary const& rotary, std::size_t width)
         : slices_(setup.slices), positions_(setup.context, {setup.slices * setup.partition().local_extent()}) {
-        positions_.set(setup.positions().data());
+        auto const dealt = setup.partition();
+        positions_.set(setup.positions(dealt, AxisNames(cp::name), dealt.local_extent()).data());
         std::size_t const half = width / 2, positions = setup.slices * setup.seq;
-        std::size_t const fine = std::min(positions, most_fine), coarse = (positions + fine - 1) / fine;
+        std::size_t fine = 1; // about as many rows as the coarse tables have
+        while (fine * fine < positions) fine *= 2;
+        std::size_t const coarse = (positions + fine - 1) / fine;
         Tensor<Layout<f64, Dims<Dim<head_dim>>>, Exec> const frequencies(setup.context, {half});
         frequencies.set(rotary.frequencies(width).data());
         for (auto* table : {&fine_cosine_, &fine_sine_}) *table = Table(setup.context, {fine, half});
@@ -45,7 +47,6 @@ class RotaryEmbedding {
 
   private:
     using Table = Tensor<Layout<A, Dims<Dim<position>, Dim<head_dim>>>, Exec>;
-    static constexpr std::size_t most_fine = 512;
 
     [[nodiscard]] View<i32 const, 1, Exec> positions(Pass<Exec> const& pass) const {
         if (pass.map != nullptr) return pass.map->positions;

@@ -63,27 +63,33 @@ struct PositionRange {
     std::size_t begin = 0, end = 0;
 };
 
+namespace detail {
+
+/// All that the queries see of a range of keys, which holds what documents let each of them see.
+constexpr PositionRange visible_within(PositionRange keys, PositionRange queries, Sight const& sight) {
+    if (sight.causal) keys.end = std::min(keys.end, queries.end);
+    if (sight.window == 0) return keys;
+    if (queries.begin + 1 > sight.window) keys.begin = std::max(keys.begin, queries.begin + 1 - sight.window);
+    keys.end = std::min(keys.end, queries.end - 1 + sight.window);
+    return keys;
+}
+
+} // namespace detail
+
 /// All that the queries at positions [begin, end) of some sequence see; `documents` may be null.
 inline PositionRange visible_to(PositionRange queries, Sight const& sight, std::size_t length,
                                 Documents const* documents) {
     if (queries.begin >= queries.end) return {};
-    std::size_t first = 0, last = sight.causal ? queries.end : length;
-    if (documents != nullptr) {
-        first = length;
-        last = 0;
-        for (std::size_t row = 0; row < documents->sequences(); ++row) {
-            auto const at = [&](auto const& bounds, std::size_t i) {
-                return static_cast<std::size_t>(bounds[row * documents->length() + i]);
-            };
-            first = std::min(first, at(documents->begins(), queries.begin));
-            last = std::max(last, sight.causal ? queries.end : at(documents->ends(), queries.end - 1));
-        }
+    if (documents == nullptr) return detail::visible_within({0, length}, queries, sight);
+    PositionRange all{length, 0};
+    for (std::size_t row = 0; row < documents->sequences(); ++row) {
+        std::size_t const first = row * documents->length();
+        PositionRange const around{static_cast<std::size_t>(documents->begins()[first + queries.begin]),
+                                   static_cast<std::size_t>(documents->ends()[first + queries.end - 1])};
+        auto const seen = detail::visible_within(around, queries, sight);
+        all = {std::min(all.begin, seen.begin), std::max(all.end, seen.end)};
     }
-    if (sight.window > 0) {
-        if (queries.begin + 1 > sight.window) first = std::max(first, queries.begin + 1 - sight.window);
-        last = std::min(last, queries.end - 1 + sight.window);
-    }
-    return {first, last};
+    return all;
 }
 
 /// Pairs of a query and a key that it sees, of the queries in each of `pieces` equal parts of the sequences.
@@ -92,13 +98,10 @@ inline std::vector<std::uint64_t> visible_pairs(Documents const& documents, Sigh
     std::size_t const length = documents.length(), piece = length / pieces;
     for (std::size_t i = 0; i < documents.begins().size(); ++i) {
         std::size_t const position = i % length;
-        auto first = static_cast<std::size_t>(documents.begins()[i]);
-        auto last = sight.causal ? position + 1 : static_cast<std::size_t>(documents.ends()[i]);
-        if (sight.window > 0) {
-            if (position + 1 > sight.window) first = std::max(first, position + 1 - sight.window);
-            last = std::min(last, position + sight.window);
-        }
-        pairs[position / piece] += last - first;
+        PositionRange const document{static_cast<std::size_t>(documents.begins()[i]),
+                                     static_cast<std::size_t>(documents.ends()[i])};
+        auto const seen = detail::visible_within(document, {position, position + 1}, sight);
+        pairs[position / piece] += seen.end - seen.begin;
     }
     return pairs;
 }

@@ -6,6 +6,7 @@
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/zero_sharding.hpp>
 #include <pentad/mesh/axis.hpp>
+#include <pentad/model/context_choice.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/optimizer.hpp>
 #include <pentad/model/precision.hpp>
@@ -46,6 +47,11 @@ struct Configuration {
     bool zigzag = true; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
     Element element = Element::bf16;
 
+    /// Attention goes over cp in this way.
+    void use(model::ContextSplit const& split) {
+        context = split.strategy;
+        inner_cp = split.inner;
+    }
     [[nodiscard]] std::int64_t devices() const { return dp * pp * ep * cp * tp; }
     [[nodiscard]] std::int64_t extent(std::string_view axis) const {
         auto const is = [axis](std::string_view name) { return is_same_axis(axis, name); };

@@ -16,6 +16,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <variant>
@@ -287,6 +289,22 @@ inline Estimate estimate(Model const& model, Hardware const& hardware, Configura
 inline Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c) {
     Pipelines pipelines;
     return estimate(model, hardware, c, pipelines);
+}
+
+/// The first of those ways of attention over cp with which a step is estimated to be the shortest, in seconds.
+struct FastestContext {
+    model::ContextSplit split;
+    double seconds = std::numeric_limits<double>::infinity();
+};
+inline FastestContext fastest_context(Model const& model, Hardware const& hardware, Configuration c,
+                                      std::span<model::ContextSplit const> splits) {
+    FastestContext fastest;
+    for (auto const& split : splits) {
+        c.use(split);
+        if (double const seconds = estimate(model, hardware, c).step_s; seconds < fastest.seconds)
+            fastest = {split, seconds};
+    }
+    return fastest;
 }
 
 } // namespace pentad::planner

@@ -139,8 +139,7 @@ inline std::vector<Configuration> orders_of(Configuration const& mesh, Hardware 
 inline std::vector<Configuration> context_ways(Request const& request, Configuration c) {
     std::vector<Configuration> ways;
     for (auto const& split : context_splits(request.context, request.model, c, request.hardware.devices_per_node)) {
-        c.context = split.strategy;
-        c.inner_cp = split.inner;
+        c.use(split);
         if (misfit(request.model, c).empty()) ways.push_back(c);
     }
     return ways;

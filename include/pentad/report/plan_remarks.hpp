@@ -87,10 +87,7 @@ class PlanRemarks {
         using model::ContextChoice;
         for (auto const& split : planner::context_splits({.kind = ContextChoice::Kind::automatic}, model_, c_,
                                                          hardware_.devices_per_node)) {
-            auto const other = with([&](Configuration& c) {
-                c.context = split.strategy;
-                c.inner_cp = split.inner;
-            });
+            auto const other = with([&](Configuration& c) { c.use(split); });
             double const least = fastest ? fastest->estimate.step_s : here_.step_s;
             if (other && other->estimate.step_s < least) fastest = other;
         }
@@ -140,8 +137,8 @@ class PlanRemarks {
             say(true, extent("cp", c_.cp) + " stays within a node" + take);
         auto const other = with([](Configuration& c) {
             c.dp *= c.cp;
-            c.cp = c.inner_cp = 1;
-            c.context = ContextStrategy::ring;
+            c.cp = 1;
+            c.use({});
         });
         if (!other) return;
         bool const needed = !other->estimate.fits;

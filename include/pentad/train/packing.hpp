@@ -42,28 +42,15 @@ class PackedMap {
         begins_.set(documents_->begins().data());
         ends_.set(documents_->ends().data());
         deal(packing);
-        auto& mesh = setup_->context.communicators();
-        for (std::size_t slice = 0; slice < setup_->slices; ++slice) {
-            auto const set = [&](auto const& positions, AxisNames const& axes) {
-                std::size_t const columns = positions.size() / rows, parts = dealt_.local_extent() / columns;
-                std::size_t const part = mesh.shard_index(axes) % parts, mine = mesh.shard_index(AxisNames(cp::name));
-                std::vector<i32> host(positions.size());
-                for (std::size_t i = 0; i < host.size(); ++i) {
-                    std::size_t const row = i / columns, at = part * columns + i % columns;
-                    std::size_t const position = slice * setup_->seq + dealt_.global_index(mine, at);
-                    host[i] = static_cast<i32>(position) - documents_->begins()[row * length + position];
-                }
-                positions.set(host.data());
-            };
-            set(positions_[slice], AxisNames(cp::name));
-            set(in_stream_[slice], Stream::value.dimensions[1].axes);
+        set_positions(positions_, AxisNames(cp::name));
+        set_positions(in_stream_, Stream::value.dimensions[1].axes);
+        for (std::size_t slice = 0; slice < setup_->slices; ++slice)
             maps_[slice] = {.documents = &*documents_,
                             .begins = begins_.view(),
                             .ends = ends_.view(),
                             .positions = positions_[slice].view(),
                             .positions_in_stream = in_stream_[slice].view(),
                             .shards = runs_.empty() ? nullptr : &runs_};
-        }
     }
     [[nodiscard]] SequenceMap<Exec> const& of_slice(std::size_t slice) const { return maps_[slice]; }
     /// How the sequences lie over cp.
@@ -76,6 +63,19 @@ class PackedMap {
 
     [[nodiscard]] std::array<std::size_t, 2> bounds() const { return {setup_->batch, setup_->slices * setup_->seq}; }
 
+    /// Of each slice, counted from the start of each token's document.
+    void set_positions(std::vector<Tensor<Positions, Exec>> const& of_slices, AxisNames const& axes) const {
+        std::size_t const size = of_slices[0].size(), columns = size / documents_->sequences();
+        auto const in_sequence = setup_->positions(dealt_, axes, columns);
+        std::vector<i32> host(size);
+        for (std::size_t slice = 0; slice < of_slices.size(); ++slice) {
+            for (std::size_t i = 0; i < size; ++i) {
+                i32 const at = in_sequence[slice * columns + i % columns];
+                host[i] = at - documents_->begins()[i / columns * documents_->length() + static_cast<std::size_t>(at)];
+            }
+            of_slices[slice].set(host.data());
+        }
+    }
     /// Where sequences are cut into slices these are dealt as ever.
     void deal(Packing const& packing) {
         auto const& shards = dealt_.shards();

@@ -19,6 +19,11 @@ struct CarriedSizes {
     [[nodiscard]] std::size_t all_rows() const { return batch * rows; }
 };
 
+/// The place of a row of this rank's states among those of `rank` of all gathered ones.
+KOKKOS_INLINE_FUNCTION i64 gathered_row(i64 row, i64 rows, i64 ranks, i64 rank) {
+    return (row / rows * ranks + rank) * rows + row % rows;
+}
+
 template <class A>
 KOKKOS_FUNCTION A decay_factor(A const* log_decay, i64 at) {
     return log_decay == nullptr ? A(1) : Kokkos::exp(log_decay[at]);
@@ -48,7 +53,7 @@ void merge_states(Exec const& exec, CarriedSizes const& sizes, i64 ranks, i64 mi
             A* const to = initial + row.index() * width;
             row.each(width, [&](int i) { to[i] = A(0); });
             for (i64 rank = 0; rank < mine; ++rank) {
-                i64 const at = (row.index() / rows * ranks + rank) * rows + row.index() % rows;
+                i64 const at = gathered_row(row.index(), rows, ranks, rank);
                 A const factor = decay_factor(log_decays, at);
                 A const* const from = gathered + at * width;
                 row.each(width, [&](int i) { to[i] = from[i] + factor * to[i]; });
@@ -68,7 +73,7 @@ void spread_gradient(Exec const& exec, CarriedSizes const& sizes, i64 ranks, i64
             A const* from = d_initial + row.index() * width;
             A factor = A(1);
             for (i64 rank = ranks - 1; rank >= 0; --rank) {
-                i64 const at = (row.index() / rows * ranks + rank) * rows + row.index() % rows;
+                i64 const at = gathered_row(row.index(), rows, ranks, rank);
                 A* const to = d_gathered + at * width;
                 if (rank >= mine) {
                     row.each(width, [&](int i) { to[i] = A(0); });

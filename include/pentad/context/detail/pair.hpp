@@ -22,12 +22,12 @@ struct Pair {
         return pair;
     }
     /// Of the same shape, uninitialised.
-    [[nodiscard]] Pair like() const { return {{key.context(), key.extents()}, {key.context(), key.extents()}}; }
     void add_to(Pair const& other) const {
         using A = typename L::element;
         kernels::add<A>(key.context().exec(), key.flat(), other.key.flat());
         kernels::add<A>(key.context().exec(), value.flat(), other.value.flat());
     }
+    [[nodiscard]] Pair like() const { return {{key.context(), key.extents()}, {key.context(), key.extents()}}; }
 };
 
 /// Of keys and values of layout Key, in accumulators.

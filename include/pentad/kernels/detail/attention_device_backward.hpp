@@ -53,10 +53,7 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
                              Acc(1));
             load_device_tile(team, gradient.d_o.row(batch, first, head), gradient.d_o.seq_stride, queries, head_dim,
                              d_o, row, Acc(1));
-            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
-                                     [&](i64 d) { dq[i * row + d] = Acc(0); });
-            });
+            clear_device_tile(team, queries, head_dim, dq, row);
             for (i64 key = seen.begin; key < seen.end; key += tile) {
                 int const keys = static_cast<int>(seen.end - key < tile ? seen.end - key : tile);
                 team.team_barrier();
@@ -123,10 +120,8 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
                              Acc(1));
             load_device_tile(team, problem.v.row(batch, first, kv_head), problem.v.seq_stride, keys, head_dim, v, row,
                              Acc(1));
-            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
-                                     [&](i64 d) { dk[j * row + d] = dv[j * row + d] = Acc(0); });
-            });
+            clear_device_tile(team, keys, head_dim, dk, row);
+            clear_device_tile(team, keys, head_dim, dv, row);
             for (i64 head = kv_head * sizes.heads_per_kv(); head < (kv_head + 1) * sizes.heads_per_kv(); ++head)
                 for (i64 query = 0; query < sizes.seq_q; query += tile) {
                     int const queries = static_cast<int>(sizes.seq_q - query < tile ? sizes.seq_q - query : tile);

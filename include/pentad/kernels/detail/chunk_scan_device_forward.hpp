@@ -81,11 +81,8 @@ void make_outputs_device(Exec const& exec, ScanProblem<T> const& problem, Heads<
                     });
                 });
             }
-            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
-                T* const to = y.row(at.batch, at.start + first + i, at.head);
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
-                                     [&](i64 d) { to[d] = T(output[i * row + d]); });
-            });
+            store_device_tile(team, output, row, queries, head_dim, y.row(at.batch, at.start + first, at.head),
+                              y.seq_stride);
         });
 }
 

@@ -42,11 +42,12 @@ void scan_backward_dq_device(Exec const& exec, ScanProblem<T> const& problem, Sc
     int const tile = shape.tile;
     int const row = shape.row;
     i64 const state = sizes.state, head_dim = sizes.head_dim;
-    i64 const tiles = (sizes.chunk + tile - 1) / tile, chunks = sizes.chunks();
+    i64 const tiles = (sizes.chunk + tile - 1) / tile;
     auto const bytes = static_cast<std::ptrdiff_t>(shape.bytes);
 
     Kokkos::parallel_for(
-        "pentad::chunk_scan_backward_dq", device_policy(exec, sizes.batch * sizes.groups * chunks * tiles, shape.bytes),
+        "pentad::chunk_scan_backward_dq",
+        device_policy(exec, sizes.batch * sizes.groups * sizes.chunks() * tiles, shape.bytes),
         KOKKOS_LAMBDA(Member const& team) {
             Acc* const q = static_cast<Acc*>(team.team_scratch(0).get_shmem(bytes));
             Acc* const dq = q + tile * row;
@@ -55,27 +56,23 @@ void scan_backward_dq_device(Exec const& exec, ScanProblem<T> const& problem, Sc
             Acc* const v = dy + tile * row;
             Acc* const slopes = v + tile * row;
             int const first = static_cast<int>(tiles - 1 - team.league_rank() % tiles) * tile; // most keys first
-            i64 const chunk = team.league_rank() / tiles % chunks;
-            i64 const group = team.league_rank() / tiles / chunks % sizes.groups;
-            i64 const batch = team.league_rank() / tiles / chunks / sizes.groups;
-            i64 const start = chunk * sizes.chunk;
-            int const left = sizes.length(chunk) - first;
+            auto const at = group_place(sizes, team.league_rank() / tiles);
+            int const left = sizes.length(at.chunk) - first;
             int const queries = left < tile ? left : tile;
             if (queries <= 0) return;
 
-            load_device_tile(team, problem.q.row(batch, start + first, group), problem.q.seq_stride, queries, state, q,
-                             row, Acc(1));
-            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, state), [&](i64 n) { dq[i * row + n] = Acc(0); });
-            });
-            for (i64 head = group * sizes.heads_per_group(); head < (group + 1) * sizes.heads_per_group(); ++head) {
-                i64 const index = batch * sizes.heads + head;
-                Acc const* const log_decay = scan.cumulative.of_chunk(index, chunk);
-                Acc const* const before = scan.states.at(index, chunk);
-                Acc* const of_rows = scan.of_rows + index * sizes.seq + start + first;
+            load_device_tile(team, problem.q.row(at.batch, at.start + first, at.group), problem.q.seq_stride, queries,
+                             state, q, row, Acc(1));
+            clear_device_tile(team, queries, state, dq, row);
+            for (i64 head = at.group * sizes.heads_per_group(); head < (at.group + 1) * sizes.heads_per_group();
+                 ++head) {
+                i64 const index = at.batch * sizes.heads + head;
+                Acc const* const log_decay = scan.cumulative.of_chunk(index, at.chunk);
+                Acc const* const before = scan.states.at(index, at.chunk);
+                Acc* const of_rows = scan.of_rows + index * sizes.seq + at.start + first;
                 team.team_barrier();
-                load_device_tile(team, gradient.dy.row(batch, start + first, head), gradient.dy.seq_stride, queries,
-                                 head_dim, dy, row, Acc(1));
+                load_device_tile(team, gradient.dy.row(at.batch, at.start + first, head), gradient.dy.seq_stride,
+                                 queries, head_dim, dy, row, Acc(1));
                 team.team_barrier();
                 Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
                     Acc const decay = Kokkos::exp(log_decay[first + i]);
@@ -93,9 +90,9 @@ void scan_backward_dq_device(Exec const& exec, ScanProblem<T> const& problem, Sc
                 for (int key = 0; key < first + queries; key += tile) {
                     int const keys = first + queries - key < tile ? first + queries - key : tile;
                     team.team_barrier();
-                    load_device_tile(team, problem.k.row(batch, start + key, group), problem.k.seq_stride, keys, state,
-                                     k, row, Acc(1));
-                    load_device_tile(team, problem.v.row(batch, start + key, head), problem.v.seq_stride, keys,
+                    load_device_tile(team, problem.k.row(at.batch, at.start + key, at.group), problem.k.seq_stride,
+                                     keys, state, k, row, Acc(1));
+                    load_device_tile(team, problem.v.row(at.batch, at.start + key, head), problem.v.seq_stride, keys,
                                      head_dim, v, row, Acc(1));
                     team.team_barrier();
                     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
@@ -121,10 +118,8 @@ void scan_backward_dq_device(Exec const& exec, ScanProblem<T> const& problem, Sc
                     });
                 }
             }
-            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
-                Acc* const to = gradient.dq.row(batch, start + first + i, group);
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, state), [&](i64 n) { to[n] = dq[i * row + n]; });
-            });
+            store_device_tile(team, dq, row, queries, state, gradient.dq.row(at.batch, at.start + first, at.group),
+                              gradient.dq.seq_stride);
         });
 }
 
@@ -139,12 +134,12 @@ void scan_backward_dk_dv_device(Exec const& exec, ScanProblem<T> const& problem,
     int const tile = shape.tile;
     int const row = shape.row;
     i64 const state = sizes.state, head_dim = sizes.head_dim;
-    i64 const tiles = (sizes.chunk + tile - 1) / tile, chunks = sizes.chunks();
+    i64 const tiles = (sizes.chunk + tile - 1) / tile;
     auto const bytes = static_cast<std::ptrdiff_t>(shape.bytes);
 
     Kokkos::parallel_for(
         "pentad::chunk_scan_backward_dk_dv",
-        device_policy(exec, sizes.batch * sizes.groups * chunks * tiles, shape.bytes),
+        device_policy(exec, sizes.batch * sizes.groups * sizes.chunks() * tiles, shape.bytes),
         KOKKOS_LAMBDA(Member const& team) {
             Acc* const q = static_cast<Acc*>(team.team_scratch(0).get_shmem(bytes));
             Acc* const k = q + tile * row;
@@ -155,28 +150,24 @@ void scan_backward_dk_dv_device(Exec const& exec, ScanProblem<T> const& problem,
             Acc* const mixed = dv + tile * row;
             Acc* const slopes = mixed + tile * tile;
             int const first = static_cast<int>(team.league_rank() % tiles) * tile;
-            i64 const chunk = team.league_rank() / tiles % chunks;
-            i64 const group = team.league_rank() / tiles / chunks % sizes.groups;
-            i64 const batch = team.league_rank() / tiles / chunks / sizes.groups;
-            i64 const start = chunk * sizes.chunk;
-            int const length = sizes.length(chunk);
+            auto const at = group_place(sizes, team.league_rank() / tiles);
+            int const length = sizes.length(at.chunk);
             int const keys = length - first < tile ? length - first : tile;
             if (keys <= 0) return;
 
-            load_device_tile(team, problem.k.row(batch, start + first, group), problem.k.seq_stride, keys, state, k,
-                             row, Acc(1));
-            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, state), [&](i64 n) { dk[j * row + n] = Acc(0); });
-            });
-            for (i64 head = group * sizes.heads_per_group(); head < (group + 1) * sizes.heads_per_group(); ++head) {
-                i64 const index = batch * sizes.heads + head;
-                Acc const* const log_decay = scan.cumulative.of_chunk(index, chunk);
-                Acc const* const behind = scan.gradients.at(index, chunk);
-                Acc* const of_columns = scan.of_columns + index * sizes.seq + start + first;
-                Acc* const of_states = scan.of_states + index * sizes.seq + start + first;
+            load_device_tile(team, problem.k.row(at.batch, at.start + first, at.group), problem.k.seq_stride, keys,
+                             state, k, row, Acc(1));
+            clear_device_tile(team, keys, state, dk, row);
+            for (i64 head = at.group * sizes.heads_per_group(); head < (at.group + 1) * sizes.heads_per_group();
+                 ++head) {
+                i64 const index = at.batch * sizes.heads + head;
+                Acc const* const log_decay = scan.cumulative.of_chunk(index, at.chunk);
+                Acc const* const behind = scan.gradients.at(index, at.chunk);
+                Acc* const of_columns = scan.of_columns + index * sizes.seq + at.start + first;
+                Acc* const of_states = scan.of_states + index * sizes.seq + at.start + first;
                 team.team_barrier();
-                load_device_tile(team, problem.v.row(batch, start + first, head), problem.v.seq_stride, keys, head_dim,
-                                 v, row, Acc(1));
+                load_device_tile(team, problem.v.row(at.batch, at.start + first, head), problem.v.seq_stride, keys,
+                                 head_dim, v, row, Acc(1));
                 team.team_barrier();
                 Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
                     Acc const decay = Kokkos::exp(log_decay[length - 1] - log_decay[first + j]);
@@ -201,10 +192,10 @@ void scan_backward_dk_dv_device(Exec const& exec, ScanProblem<T> const& problem,
                 for (int query = first; query < length; query += tile) {
                     int const queries = length - query < tile ? length - query : tile;
                     team.team_barrier();
-                    load_device_tile(team, problem.q.row(batch, start + query, group), problem.q.seq_stride, queries,
-                                     state, q, row, Acc(1));
-                    load_device_tile(team, gradient.dy.row(batch, start + query, head), gradient.dy.seq_stride, queries,
-                                     head_dim, dy, row, Acc(1));
+                    load_device_tile(team, problem.q.row(at.batch, at.start + query, at.group), problem.q.seq_stride,
+                                     queries, state, q, row, Acc(1));
+                    load_device_tile(team, gradient.dy.row(at.batch, at.start + query, head), gradient.dy.seq_stride,
+                                     queries, head_dim, dy, row, Acc(1));
                     team.team_barrier();
                     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
                         int const hidden = first + j - query; // queries before the key
@@ -237,16 +228,11 @@ void scan_backward_dk_dv_device(Exec const& exec, ScanProblem<T> const& problem,
                         Kokkos::single(Kokkos::PerThread(team), [&] { of_columns[j] += sum; });
                     });
                 }
-                Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
-                    Acc* const to = gradient.dv.row(batch, start + first + j, head);
-                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
-                                         [&](i64 d) { to[d] = dv[j * row + d]; });
-                });
+                store_device_tile(team, dv, row, keys, head_dim, gradient.dv.row(at.batch, at.start + first, head),
+                                  gradient.dv.seq_stride);
             }
-            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
-                Acc* const to = gradient.dk.row(batch, start + first + j, group);
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, state), [&](i64 n) { to[n] = dk[j * row + n]; });
-            });
+            store_device_tile(team, dk, row, keys, state, gradient.dk.row(at.batch, at.start + first, at.group),
+                              gradient.dk.seq_stride);
         });
 }
 

@@ -44,6 +44,15 @@ KOKKOS_INLINE_FUNCTION ChunkPlace chunk_place(ScanSizes const& sizes, i64 item) 
     return {index / sizes.heads, head, head / sizes.heads_per_group(), chunk, chunk * sizes.chunk, index};
 }
 
+/// One group of a sequence and one of its chunks.
+struct GroupPlace {
+    i64 batch, group, chunk, start;
+};
+KOKKOS_INLINE_FUNCTION GroupPlace group_place(ScanSizes const& sizes, i64 item) {
+    i64 const chunk = item % sizes.chunks(), index = item / sizes.chunks();
+    return {index / sizes.groups, index % sizes.groups, chunk, chunk * sizes.chunk};
+}
+
 template <class Exec, class Acc>
 void sum_decays_device(Exec const& exec, Heads<Acc const> const& decay, CumulativeDecay<Acc> const& cumulative) {
     auto const sizes = cumulative.sizes;
@@ -90,10 +99,7 @@ void add_to_states_device(Exec const& exec, Heads<T const> const& x, Heads<T con
             int const length = sizes.length(at.chunk);
             Acc const* const log_decay = cumulative.of_chunk(at.index, at.chunk);
 
-            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int n) {
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
-                                     [&](i64 d) { sums[n * row + d] = Acc(0); });
-            });
+            clear_device_tile(team, rows, head_dim, sums, row);
             for (int token = 0; token < length; token += tile) {
                 int const tokens = length - token < tile ? length - token : tile;
                 team.team_barrier();
@@ -115,11 +121,8 @@ void add_to_states_device(Exec const& exec, Heads<T const> const& x, Heads<T con
                     });
                 });
             }
-            Acc* const to = states.at(at.index, at.chunk) + first * head_dim;
-            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int n) {
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
-                                     [&](i64 d) { to[n * head_dim + d] = sums[n * row + d]; });
-            });
+            store_device_tile(team, sums, row, rows, head_dim, states.at(at.index, at.chunk) + first * head_dim,
+                              head_dim);
         });
 }
 

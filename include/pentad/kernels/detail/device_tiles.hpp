@@ -50,6 +50,23 @@ KOKKOS_FUNCTION void load_device_tile(Member const& team, T const* from, i64 str
     });
 }
 
+/// Zeros in `rows` rows of a tile.
+template <class Member, class Acc>
+KOKKOS_FUNCTION void clear_device_tile(Member const& team, int rows, i64 width, Acc* tile, int stride) {
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int r) {
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, width), [&](i64 d) { tile[r * stride + d] = Acc(0); });
+    });
+}
+/// `rows` rows of a tile to memory.
+template <class Member, class Acc, class T>
+KOKKOS_FUNCTION void store_device_tile(Member const& team, Acc const* tile, int stride, int rows, i64 width, T* to,
+                                       i64 to_stride) {
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int r) {
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, width),
+                             [&](i64 d) { to[r * to_stride + d] = T(tile[r * stride + d]); });
+    });
+}
+
 /// A row's place in the tile that begins at `first`, from 0 to `keys`.
 KOKKOS_INLINE_FUNCTION int in_device_tile(i64 key, i64 first, int keys) {
     i64 const place = key - first;
