@@ -4,8 +4,10 @@
 #include <pentad/layers/activation_memory.hpp>
 #include <pentad/layers/attention.hpp>
 #include <pentad/layers/bias.hpp>
+#include <pentad/layers/causal_convolution.hpp>
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/feed_forward.hpp>
+#include <pentad/layers/gated_norm.hpp>
 #include <pentad/layers/latent_attention.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/layer_norm.hpp>
@@ -20,6 +22,7 @@
 #include <pentad/layers/rounded.hpp>
 #include <pentad/layers/sequential.hpp>
 #include <pentad/layers/stack.hpp>
+#include <pentad/layers/state_scan.hpp>
 #include <pentad/layers/stream_layer.hpp>
 #include <pentad/layers/unit.hpp>
 #include <pentad/layers/vocabulary.hpp>

@@ -94,6 +94,40 @@ def attention(name, kv_heads, window=None, causal=True, packs=False):
     return golden
 
 
+def mamba2(name, groups, norm_groups=1, limits=(0.0, float("inf"))):
+    """The layer of Dao and Gu (2024) token by token: in-projection, causal convolution over 4 tokens with SiLU, the recurrence
+    h = exp(dt A) h + dt B x^T, y = C^T h + D x, the gated norm over `norm_groups` parts of the channels, out-projection. Steps of
+    time are clamped to `limits`."""
+    heads, head_dim, state, width, taps = 6, 4, 6, 24, 4
+    inner, shared = heads * head_dim, groups * state
+    sizes = {"z": inner, "x": inner, "B": shared, "C": shared, "dt": heads}
+    golden = Golden(name, heads=heads, head_dim=head_dim, state=state, groups=groups, norm_groups=norm_groups)
+    x = golden.input("x", 2, 24, width)
+    made = {part: F.linear(x, golden.input(f"mixer.in_proj.{part}.weight", rows, width, scale=0.3)) for part, rows in sizes.items()}
+    mixed = {}
+    for part in "xBC":
+        weight, bias = (golden.input(f"mixer.conv1d.{part}.{what}", *shape, scale=0.4)
+                        for what, shape in (("weight", (sizes[part], 1, taps)), ("bias", (sizes[part],))))
+        padded = F.pad(made[part].transpose(1, 2), (taps - 1, 0))
+        mixed[part] = F.silu(F.conv1d(padded, weight, bias, groups=sizes[part])).transpose(1, 2)
+    bias, rate = golden.input("mixer.dt_bias", heads, scale=0.5), golden.input("mixer.A_log", heads, scale=0.5)
+    skip, weight = golden.input("mixer.D", heads), golden.input("mixer.norm.weight", inner, scale=0.3, shift=1)
+    out = golden.input("mixer.out_proj.weight", width, inner, scale=0.4)
+    step = torch.clamp(F.softplus(made["dt"] + bias), *limits)
+    values = mixed["x"].view(2, 24, heads, head_dim)
+    keys, queries = (mixed[part].view(2, 24, groups, state).repeat_interleave(heads // groups, 2) for part in "BC")
+    h, y = torch.zeros(2, heads, state, head_dim), []
+    for t in range(24):
+        h = torch.exp(-torch.exp(rate) * step[:, t])[..., None, None] * h
+        h = h + step[:, t, :, None, None] * keys[:, t, :, :, None] * values[:, t, :, None, :]
+        y.append((queries[:, t, :, :, None] * h).sum(2) + skip[:, None] * values[:, t])
+    gated = torch.stack(y, 1).reshape(2, 24, inner) * F.silu(made["z"])
+    parts = gated.view(2, 24, norm_groups, inner // norm_groups)
+    normed = (parts * torch.rsqrt(parts.pow(2).mean(-1, keepdim=True) + 1e-5)).reshape(2, 24, inner) * weight
+    golden.backward("y", F.linear(normed, out), [name for name in golden.tensors if name == "x" or name.startswith("mixer.")])
+    return golden
+
+
 def swiglu():
     golden = Golden("swiglu")
     x = golden.input("x", 4, 12, 8)
@@ -282,6 +316,7 @@ def main():
     for golden in (rms_norm(), attention("attention", 2), attention("attention_one_kv_head", 1),
                    attention("attention_window", 2, window=5), attention("attention_full", 2, causal=False),
                    attention("attention_packed", 2, packs=True), attention("attention_packed_window", 3, window=3, packs=True), swiglu(), gelu(), vocabulary(),
+                   mamba2("mamba2", 1), mamba2("mamba2_groups", 3, norm_groups=3), mamba2("mamba2_limits", 2, norm_groups=6, limits=(0.3, 0.9)),
                    moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
                    language_model("mixtral", 4, False), optimizers()):
         golden.save(folder)

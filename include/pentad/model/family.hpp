@@ -4,6 +4,7 @@
 #include <pentad/model/model.hpp>
 #include <pentad/model/parts.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -15,12 +16,12 @@ namespace pentad::model {
 
 /// As Hugging Face's transformers names them. Mistral is LLaMA with a sliding window, or without one LLaMA by another
 /// name.
-enum class Family { llama, mistral, mixtral, qwen2, qwen3, qwen3_moe };
-inline constexpr std::array<std::string_view, 6> family_names{"llama", "mistral", "mixtral",
-                                                              "qwen2", "qwen3",   "qwen3_moe"};
-inline constexpr std::array<std::string_view, 6> architecture_names{"LlamaForCausalLM",   "MistralForCausalLM",
-                                                                    "MixtralForCausalLM", "Qwen2ForCausalLM",
-                                                                    "Qwen3ForCausalLM",   "Qwen3MoeForCausalLM"};
+enum class Family { llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, mamba2 };
+inline constexpr std::array<std::string_view, 7> family_names{"llama", "mistral",   "mixtral", "qwen2",
+                                                              "qwen3", "qwen3_moe", "mamba2"};
+inline constexpr std::array<std::string_view, 7> architecture_names{
+    "LlamaForCausalLM", "MistralForCausalLM",  "MixtralForCausalLM", "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "Mamba2ForCausalLM"};
 constexpr std::string_view name(Family family) { return family_names[static_cast<std::size_t>(family)]; }
 constexpr std::string_view architecture(Family family) { return architecture_names[static_cast<std::size_t>(family)]; }
 constexpr bool has_experts(Family family) { return family == Family::mixtral || family == Family::qwen3_moe; }
@@ -29,6 +30,12 @@ constexpr bool has_experts(Family family) { return family == Family::mixtral || 
 /// block has decides, not their sizes.
 inline std::optional<Family> family_of(Model const& model) {
     if (model.blocks.empty()) return std::nullopt;
+    if (auto const* mixer = model.find<Mamba2>(0); mixer != nullptr && mixer->norm_groups == 1) {
+        Block const expected{{{*mixer, "mixer", "norm"}}};
+        bool const are_alike = std::all_of(model.blocks.begin(), model.blocks.end(),
+                                           [&](Block const& block) { return block == expected; });
+        return are_alike ? std::optional(Family::mamba2) : std::nullopt;
+    }
     auto const* first = model.find<Attention>(0);
     std::optional<Part> mlp, experts; // of all blocks that have them
     std::size_t window = 0, windows = 0;
@@ -62,6 +69,14 @@ inline std::optional<Family> family_of(Model const& model) {
 
 /// The name of a parameter in the checkpoints of a family. The library's own names are those of LLaMA and Mixtral.
 inline std::string published_name(std::optional<Family> family, std::string name) {
+    if (family == Family::mamba2) {
+        static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> starts{
+            {{"model.layers.", "backbone.layers."},
+             {"model.embed_tokens.", "backbone.embeddings."},
+             {"model.norm.", "backbone.norm_f."}}};
+        for (auto const& [own, published] : starts)
+            if (name.starts_with(own)) return std::string(published) + name.substr(own.size());
+    }
     if (family != Family::qwen3_moe) return name;
     static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> parts{
         {{".block_sparse_moe.", ".mlp."}, {".w1.", ".gate_proj."}, {".w2.", ".down_proj."}, {".w3.", ".up_proj."}}};

@@ -5,6 +5,7 @@
 #include <pentad/model/rotary.hpp>
 
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -73,19 +74,23 @@ struct LatentAttention {
     }
 };
 
-/// Mamba-2 (Dao and Gu 2024, section 7): heads of head_dim elements with a state of head_dim x state each; groups of
-/// heads share B and C.
+/// Mamba-2 (Dao and Gu 2024, section 7): heads of head_dim elements with a state of state x head_dim each; groups of
+/// heads share B and C. The gated norm is over all heads, or over groups of its own.
 struct Mamba2 {
     static constexpr std::string_view kind = "Mamba-2";
     std::size_t heads = 4, head_dim = 64, state = 128;
     std::size_t groups = 1;
+    std::size_t norm_groups = 1;
     std::size_t convolution = 4; ///< tokens that the causal convolution sees
-    std::size_t chunk = 256;
+    std::size_t chunk = 256;     ///< tokens that are scanned at once: it changes no numbers but for rounding
+    double least_step = 0, most_step = std::numeric_limits<double>::infinity(); ///< limits of steps of time
 
     [[nodiscard]] std::size_t inner() const { return heads * head_dim; }
     friend bool operator==(Mamba2 const&, Mamba2 const&) = default;
     [[nodiscard]] std::string text() const {
-        return std::to_string(heads) + " heads of " + std::to_string(head_dim) + ", state of " + std::to_string(state);
+        return std::to_string(heads) + " heads of " + std::to_string(head_dim) + ", state of " + std::to_string(state) +
+               (groups > 1 ? ", " + std::to_string(groups) + " groups" : "") +
+               (norm_groups > 1 ? ", norm in " + std::to_string(norm_groups) + " groups" : "");
     }
 };
 
