@@ -45,6 +45,7 @@ Arrays inputs() {
 struct ShardedScan {
     OnMesh const& mesh;
     LayerSetup<Exec> setup{.context = mesh.context, .batch = sequences, .seq = length};
+    Stretches stretches{setup.partition()};
     Carry carry;
     bool decays;
     Tensor<OfGroups, Exec> q, k, dq, dk;
@@ -53,7 +54,7 @@ struct ShardedScan {
     Carry::Saved saved{};
 
     ShardedScan(OnMesh const& on, Carrying carrying, bool has_decays, Arrays const& arrays)
-        : mesh(on), carry(setup, carrying), decays(has_decays), q(of<OfGroups>(arrays, "q")),
+        : mesh(on), carry(carrying), decays(has_decays), q(of<OfGroups>(arrays, "q")),
           k(of<OfGroups>(arrays, "k")), dq(mesh.context, q.extents()), dk(mesh.context, q.extents()),
           v(of<OfHeads>(arrays, "v")), y(mesh.context, v.extents()), dy(of<OfHeads>(arrays, "dy")),
           dv(mesh.context, v.extents()), a(of<Decays>(arrays, "a")), da(mesh.context, a.extents()) {}
@@ -100,7 +101,7 @@ struct ShardedScan {
         auto const left = new_states();
         auto const total = new_decays();
         kernels::chunk_scan_state(exec, k.view(), v.view(), log_decay(), chunk, own(left), own(total), memory);
-        auto const initial = carry.forward(left, total, saved);
+        auto const initial = carry.forward(left, total, stretches, {}, saved);
         kernels::chunk_scan_forward(exec, q.view(), k.view(), v.view(), log_decay(), own(initial), chunk, y.view(),
                                     View<f64, 4, Exec>(), memory);
         return initial;
@@ -111,7 +112,7 @@ struct ShardedScan {
         auto const memory = workspace();
         auto const d_initial = new_states(), before = new_states();
         kernels::chunk_scan_initial_gradient(exec, q.view(), log_decay(), dy.view(), chunk, own(d_initial), memory);
-        auto const behind = carry.backward(d_initial, saved).state;
+        auto const behind = carry.backward(d_initial, stretches, {}, saved).state;
         kernels::chunk_scan_backward(exec, q.view(), k.view(), v.view(), log_decay(), own(initial), dy.view(),
                                      own(behind), chunk, dq.view(), dk.view(), dv.view(), d_log_decay(), own(before),
                                      memory);
@@ -124,7 +125,7 @@ struct ShardedScan {
         View<f64, 4, Exec> const none;
         kernels::chunk_scan_backward(exec, q.view(), k.view(), v.view(), log_decay(), own(initial), dy.view(), none,
                                      chunk, dq.view(), dk.view(), dv.view(), d_log_decay(), own(d_initial), memory);
-        auto const gradients = carry.backward(d_initial, saved);
+        auto const gradients = carry.backward(d_initial, stretches, {}, saved);
         Tensor<OfHeads, Exec> const no_dy(mesh.context, dy.extents()), more_dv(mesh.context, dv.extents());
         Tensor<OfGroups, Exec> const more_dq(mesh.context, dq.extents()), more_dk(mesh.context, dk.extents());
         Tensor<Decays, Exec> const more_da(mesh.context, da.extents());
@@ -208,7 +209,7 @@ TEST_CASE("what carrying states sends is its closed form") {
         (void)scan.forward();
         double const forward = observe::ledger().bytes("cp");
         observe::ledger().clear();
-        (void)scan.carry.backward(scan.new_states(), scan.saved);
+        (void)scan.carry.backward(scan.new_states(), scan.stretches, {}, scan.saved);
         planner::SentBytes const found{forward, observe::ledger().bytes("cp")};
         if (carrying == Carrying::gathered) {
             CHECK(found == planner::mamba_gathered_state_bytes(of, {.cp = n}, sizeof(f64)));
@@ -223,7 +224,9 @@ TEST_CASE("what carrying states sends is its closed form") {
 TEST_CASE("carrying states can be run dry, and sends the same") {
     int const n = world_size();
     auto const sent = [&](auto const& context, Carrying carrying) {
-        Carry const carry({.context = context, .batch = sequences, .seq = length}, carrying);
+        LayerSetup<Exec> const setup{.context = context, .batch = sequences, .seq = length};
+        Stretches const stretches(setup.partition());
+        Carry const carry(carrying);
         Carry::Saved saved;
         auto const ranks = static_cast<std::size_t>(n);
         Tensor<States, Exec> const left(context, {sequences, ranks, all_heads, states, dim});
@@ -231,8 +234,8 @@ TEST_CASE("carrying states can be run dry, and sends the same") {
         left.clear();
         decay.clear();
         observe::ledger().clear();
-        (void)carry.forward(left, decay, saved);
-        (void)carry.backward(left, saved);
+        (void)carry.forward(left, decay, stretches, {}, saved);
+        (void)carry.backward(left, stretches, {}, saved);
         return observe::ledger().bytes("cp");
     };
     for (auto const carrying : {Carrying::passed, Carrying::gathered}) {
@@ -256,12 +259,13 @@ TEST_CASE("a state that does not outlive its rank's tokens is the rank before's,
     Whole decays = tails;
     for (auto& value : decays.values) value = -std::numeric_limits<double>::infinity();
     for (auto const carrying : {Carrying::passed, Carrying::gathered}) {
-        Rows const carry(setup, carrying);
+        Rows const carry(carrying);
+        Stretches const stretches(setup.partition());
         Rows::Saved saved;
         auto const initial = gather(carry.forward(shard<Tail>(mesh, tails, Order::contiguous),
-                                                  shard<Tail>(mesh, decays, Order::contiguous), saved),
+                                                  shard<Tail>(mesh, decays, Order::contiguous), stretches, {}, saved),
                                     Order::contiguous);
-        auto const gradients = carry.backward(shard<Tail>(mesh, slopes, Order::contiguous), saved);
+        auto const gradients = carry.backward(shard<Tail>(mesh, slopes, Order::contiguous), stretches, {}, saved);
         auto const d_tails = gather(gradients.state, Order::contiguous),
                    d_decays = gather(gradients.decay, Order::contiguous);
         for (std::size_t b = 0; b < sequences; ++b)
@@ -274,19 +278,4 @@ TEST_CASE("a state that does not outlive its rank's tokens is the rank before's,
                     CHECK(d_decays.values[at(r)] == 0);
                 }
     }
-}
-
-TEST_CASE("states are carried along contiguous sequences only") {
-    OnMesh const mesh({.cp = world_size()});
-    auto const refused = [&](Order order, std::size_t slices) {
-        try {
-            Carry const carry({.context = mesh.context, .seq = length, .order = order, .slices = slices});
-        } catch (std::invalid_argument const&) {
-            return true;
-        }
-        return false;
-    };
-    CHECK(!refused(Order::contiguous, 1));
-    CHECK(refused(Order::contiguous, 2));
-    CHECK(refused(Order::zigzag, 1) == (world_size() > 1)); // one shard is contiguous, whatever the order
 }

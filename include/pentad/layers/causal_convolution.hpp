@@ -36,7 +36,7 @@ class CausalConvolution {
 
     struct Saved {
         Tensor<X, Exec> x;
-        Tensor<typename Halo::layout, Exec> before; ///< empty: nothing is in front of the sequence
+        Tensor<typename Halo::layout, Exec> before; ///< empty: nothing is in front of any sequence
         memory::Buffer<typename Exec::memory_space> sums;
     };
 
@@ -46,27 +46,29 @@ class CausalConvolution {
                       std::size_t channels, std::size_t taps)
         : weight_(setup.context, name + ".weight", {channels, 1, taps},
                   {.deviation = 1 / std::sqrt(3.0 * static_cast<double>(taps))}),
-          bias_(setup.context, name + ".bias", {channels}, {.deviation = 0}), taps_(taps) {
+          bias_(setup.context, name + ".bias", {channels}, {.deviation = 0}), taps_(taps), slices_(setup.slices),
+          stretches_(setup.partition()) {
         weight_.publish_as({rows.tensor + ".weight", rows.first, rows.count});
         bias_.publish_as({rows.tensor + ".bias", rows.first, rows.count});
-        if (taps > 1 && setup.context.communicators().extent(cp::name) > 1) halo_.emplace(setup, taps - 1);
+        bool const is_whole = setup.slices == 1 && setup.context.communicators().extent(cp::name) == 1;
+        if (taps > 1 && !is_whole) halo_.emplace(taps - 1);
     }
 
     Tensor<X, Exec> forward(Pass<Exec>& pass, Tensor<X, Exec> x, Saved& saved) const {
-        if (halo_) saved.before = halo_->forward(x);
+        if (halo_) saved.before = halo_->forward(x, stretches(pass), slices(pass));
         saved.x = std::move(x);
         return output_again(pass, saved);
     }
     Tensor<X, Exec> output_again(Pass<Exec>& pass, Saved const& saved) const {
         Tensor<X, Exec> y(pass.context, saved.x.extents());
         kernels::causal_convolution_forward<T>(pass.context.exec(), saved.x.rows(), saved.before.rows(), weight(),
-                                               bias_.value().flat(), positions(pass), saved.x.local()[1], y.rows());
+                                               bias_.value().flat(), positions(pass), stretches(pass).length, y.rows());
         return y;
     }
     /// The gradient of x; dy is consumed. That of the filter waits in `saved` for backward_weight.
     Tensor<dual_t<X>, Exec> backward_data(Pass<Exec>& pass, Gradient dy, Saved& saved) const {
         auto const& exec = pass.context.exec();
-        std::size_t const seq = saved.x.local()[1], channels = saved.x.local()[2];
+        std::size_t const seq = stretches(pass).length, channels = saved.x.local()[2];
         kernels::causal_convolution_backward<T>(exec, saved.x.rows(), saved.before.rows(), weight(), bias_.value().flat(),
                                                 positions(pass), seq, dy.rows(), dy.rows());
         saved.sums = pass.context.take((weight_.size() + bias_.size()) * sizeof(A));
@@ -74,12 +76,12 @@ class CausalConvolution {
         kernels::causal_convolution_backward_weight<T>(exec, saved.x.rows(), saved.before.rows(), positions(pass), seq,
                                                        dy.rows(), View<A, 2, Exec>(sums, channels, taps_),
                                                        View<A, 1, Exec>(sums + weight_.size(), channels));
-        typename Halo::template Gradient<A> after;
+        typename Halo::Gradient after;
         if (halo_) {
-            typename Halo::template Gradient<A> const d_before(pass.context, saved.before.extents());
+            typename Halo::Gradient const d_before(pass.context, saved.before.extents());
             kernels::causal_convolution_backward_before<T>(exec, dy.rows(), weight(), positions(pass), seq,
                                                            d_before.rows());
-            after = halo_->template backward<A>(d_before);
+            after = halo_->backward(d_before, stretches(pass), slices(pass));
         }
         Tensor<dual_t<X>, Exec> dx(pass.context, saved.x.extents());
         kernels::causal_convolution_backward_data<T>(exec, dy.rows(), weight(), positions(pass), seq, after.rows(),
@@ -108,11 +110,19 @@ class CausalConvolution {
     static View<i32 const, 1, Exec> positions(Pass<Exec> const& pass) {
         return pass.map == nullptr ? View<i32 const, 1, Exec>() : pass.map->positions;
     }
+    [[nodiscard]] Stretches const& stretches(Pass<Exec> const& pass) const {
+        return pass.map == nullptr || pass.map->stretches == nullptr ? stretches_ : *pass.map->stretches;
+    }
+    [[nodiscard]] AtSlice<typename Halo::Slices> slices(Pass<Exec> const& pass) const {
+        if (slices_ == 1) return {};
+        return {&pass.memory->template of<typename Halo::Slices>(this), pass.slice};
+    }
     [[nodiscard]] View<T, 2, Exec> weight() const { return View<T, 2, Exec>(weight_.value().data(), bias_.size(), taps_); }
 
     Parameter<Filter, used_t<Filter, X>, Exec> weight_;
     Parameter<Channel, used_t<Channel, X>, Exec> bias_;
-    std::size_t taps_;
+    std::size_t taps_, slices_;
+    Stretches stretches_;
     std::optional<Halo> halo_;
 };
 

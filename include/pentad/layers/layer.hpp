@@ -41,6 +41,7 @@
 #include <pentad/layout/documents.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/streams.hpp>
+#include <pentad/layout/stretches.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
@@ -126,6 +127,7 @@ struct SequenceMap {
     View<i32 const, 1, Exec> positions_in_stream{}; ///< the same, sharded as the stream
     /// The runs of sequences in the shards that attention's blocks are; null: as the setup says.
     std::vector<std::vector<Segment>> const* shards = nullptr;
+    Stretches const* stretches = nullptr; ///< of the sequences, as dealt; null: as the setup says
 };
 
 /// What a forward or backward pass is told about its micro-batch, and what it adds up for the log.
@@ -148,6 +150,16 @@ struct Pass {
     double loss_sum = 0;    ///< of the token losses here: partial over the axes that share out the tokens
     double balance_sum = 0; ///< of the load-balancing losses of the layers here: invariant over all but pp
     double z_sum = 0;       ///< of the z losses of the layers here: likewise
+};
+
+/// What a part of a layer keeps of sequences that are cut into slices, and which of these a pass is about.
+template <class Memory>
+struct AtSlice {
+    Memory* memory = nullptr; ///< null: sequences are not cut
+    std::size_t index = 0;
+
+    [[nodiscard]] bool is_cut() const { return memory != nullptr; }
+    [[nodiscard]] bool is_first() const { return memory == nullptr || index == 0; }
 };
 
 /// What a strategy of attention over cp is told about a pass.

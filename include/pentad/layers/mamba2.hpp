@@ -116,7 +116,7 @@ struct Mamba2 {
             saved.scanned = {pass.context, saved.gate.extents()};
             {
                 auto const steps = discretised(pass, saved);
-                scan_.forward(pass, scanned(saved, steps), of_heads(saved.scanned), saved.scan);
+                scan_.forward(pass, scanned(pass, saved, steps), of_heads(pass, saved.scanned), saved.scan);
             }
             kernels::state_space_skip<T>(pass.context.exec(), saved.x.rows(), skip_.value().flat(),
                                          saved.scanned.rows());
@@ -145,8 +145,8 @@ struct Mamba2 {
             auto steps = discretised(pass, saved);
             InAccumulators<dual_t<Steps>> d_decay(context, saved.raw.extents());
             auto db = gradient_of_shared(pass, d), dc = gradient_of_shared(pass, d);
-            scan_.backward(pass, scanned(saved, steps), of_heads(d), groups_of(dc), groups_of(db), of_heads(dx),
-                           of_tokens(d_decay), saved.scan);
+            scan_.backward(pass, scanned(pass, saved, steps), of_heads(pass, d), groups_of(pass, dc),
+                           groups_of(pass, db), of_heads(pass, dx), of_tokens(pass, d_decay), saved.scan);
             steps.scaled = {};
             saved.b = saved.c = {};
 
@@ -262,23 +262,26 @@ struct Mamba2 {
                                           d.decay.rows(), d.scaled.rows());
             return d;
         }
-        [[nodiscard]] Of scanned(Saved const& saved, Discretised const& steps) const {
-            return {groups_of(saved.c), groups_of(saved.b), of_heads(steps.scaled), of_tokens(steps.decay)};
+        [[nodiscard]] Of scanned(Pass<Exec> const& pass, Saved const& saved, Discretised const& steps) const {
+            return {groups_of(pass, saved.c), groups_of(pass, saved.b), of_heads(pass, steps.scaled),
+                    of_tokens(pass, steps.decay)};
         }
         /// B, C or a gradient of them, as the scan takes it.
         template <class S>
-        auto groups_of(S const& shared) const {
-            if (!gathers_)
-                return Of::heads(shared.own.rows(), 0, shared.own.local()[0], part_.groups / ranks_, part_.state);
-            return Of::heads(shared.all.rows(), own_group_ * part_.state, shared.all.local()[0], 1, part_.state);
+        auto groups_of(Pass<Exec> const& pass, S const& shared) const {
+            std::size_t const seq = scan_.stretches(pass).length;
+            if (!gathers_) return Of::heads(shared.own.rows(), 0, seq, part_.groups / ranks_, part_.state);
+            return Of::heads(shared.all.rows(), own_group_ * part_.state, seq, 1, part_.state);
         }
         template <class L>
-        auto of_heads(Tensor<L, Exec> const& channels) const {
-            return Of::heads(channels.rows(), 0, channels.local()[0], part_.heads / ranks_, part_.head_dim);
+        auto of_heads(Pass<Exec> const& pass, Tensor<L, Exec> const& channels) const {
+            return Of::heads(channels.rows(), 0, scan_.stretches(pass).length, part_.heads / ranks_, part_.head_dim);
         }
         template <class L>
-        static View<A, 3, Exec> of_tokens(Tensor<L, Exec> const& steps) {
-            return steps.view();
+        View<A, 3, Exec> of_tokens(Pass<Exec> const& pass, Tensor<L, Exec> const& steps) const {
+            auto const rows = steps.rows();
+            std::size_t const seq = scan_.stretches(pass).length;
+            return View<A, 3, Exec>(steps.data(), rows.extent(0) / seq, seq, rows.extent(1));
         }
         [[nodiscard]] View<A, 1, Exec> sum(Saved const& saved, std::size_t i) const {
             return View<A, 1, Exec>(static_cast<A*>(saved.sums.data()) + i * skip_.size(), skip_.size());

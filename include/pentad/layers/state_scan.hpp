@@ -4,7 +4,9 @@
 
 #include <pentad/kernels/chunk_scan.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/stretches.hpp>
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -20,14 +22,15 @@ struct Scanned {
                                  Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
     using Decays = Kokkos::View<A const***, Kokkos::LayoutStride, Kokkos::Device<Exec, typename Exec::memory_space>,
                                 Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    // Each stretch of a sequence (layout/stretches.hpp) counts as one of the batch.
     Strided<T const> q, k; ///< [batch, seq, groups, state]
     Strided<T const> v;    ///< [batch, seq, heads, head_dim]
     Decays log_decay;      ///< [batch, seq, heads]; without memory: no decay
 
-    /// Rows of a matrix of tokens as heads: columns [first, first + heads * dim).
+    /// Rows of a matrix of tokens as heads: columns [first, first + heads * dim). @param seq tokens of a stretch
     template <class Rows>
-    static auto heads(Rows const& rows, std::size_t first, std::size_t batch, std::size_t heads, std::size_t dim) {
-        std::size_t const distance = rows.stride(0), seq = batch == 0 ? 0 : rows.extent(0) / batch;
+    static auto heads(Rows const& rows, std::size_t first, std::size_t seq, std::size_t heads, std::size_t dim) {
+        std::size_t const distance = rows.stride(0), batch = rows.extent(0) / seq;
         return Strided<typename Rows::value_type>(
             rows.data() + first, Kokkos::LayoutStride(batch, seq * distance, seq, distance, heads, dim, dim, 1));
     }
@@ -43,16 +46,18 @@ class StateScan {
 
     struct Saved {
         typename Carry::Saved carry;
-        Tensor<States, Exec> initial; ///< in front of this rank's tokens; empty: zero
+        Tensor<States, Exec> initial; ///< in front of each stretch; empty: zero
     };
 
     /// @param sizes of all ranks together
     StateScan(LayerSetup<Exec> const& setup, std::size_t heads, std::size_t state, std::size_t head_dim,
               std::size_t chunk)
-        : extents_{setup.batch, static_cast<std::size_t>(setup.context.communicators().extent(cp::name)), heads, state,
-                   head_dim},
-          chunk_(static_cast<i64>(chunk)) {
-        if (extents_[1] > 1) carry_.emplace(setup);
+        : batch_(setup.batch), heads_(heads), state_(state), head_dim_(head_dim), slices_(setup.slices),
+          stretches_(setup.partition()), chunk_(static_cast<i64>(chunk)) {
+        if (slices_ > 1 || setup.context.communicators().extent(cp::name) > 1) carry_.emplace(setup);
+    }
+    [[nodiscard]] Stretches const& stretches(Pass<Exec> const& pass) const {
+        return pass.map == nullptr || pass.map->stretches == nullptr ? stretches_ : *pass.map->stretches;
     }
 
     /// y [batch, seq, heads, head_dim]. Collective over cp, as the backward pass.
@@ -61,11 +66,12 @@ class StateScan {
         auto const& exec = pass.context.exec();
         auto const memory = workspace(pass, kernels::chunk_scan_workspace<A>(exec, sizes(of)));
         if (carry_) {
-            Tensor<States, Exec> const state(pass.context, extents_);
+            auto const& order = stretches(pass);
+            Tensor<States, Exec> const state(pass.context, extents(order));
             Tensor<typename Carry::Decay, Exec> decay;
-            if (of.log_decay.data() != nullptr) decay = {pass.context, {extents_[0], extents_[1], extents_[2]}};
+            if (of.log_decay.data() != nullptr) decay = {pass.context, {batch_, order.order.size(), heads_}};
             kernels::chunk_scan_state(exec, of.k, of.v, of.log_decay, chunk_, own(state), totals(decay), memory.view);
-            saved.initial = carry_->forward(state, decay, saved.carry);
+            saved.initial = carry_->forward(state, decay, order, slices(pass), saved.carry);
         }
         kernels::chunk_scan_forward(exec, of.q, of.k, of.v, of.log_decay, own(saved.initial), chunk_, y,
                                     View<A, 4, Exec>(), memory.view);
@@ -79,9 +85,10 @@ class StateScan {
         auto const memory = workspace(pass, kernels::chunk_scan_backward_workspace<A>(exec, sizes(of)));
         Tensor<dual_t<States>, Exec> d_final;
         if (carry_) {
-            Tensor<dual_t<States>, Exec> const d_initial(pass.context, extents_);
+            auto const& order = stretches(pass);
+            Tensor<dual_t<States>, Exec> const d_initial(pass.context, extents(order));
             kernels::chunk_scan_initial_gradient(exec, of.q, of.log_decay, dy, chunk_, own(d_initial), memory.view);
-            d_final = carry_->backward(d_initial, saved.carry).state;
+            d_final = carry_->backward(d_initial, order, slices(pass), saved.carry).state;
         }
         kernels::chunk_scan_backward(exec, of.q, of.k, of.v, of.log_decay, own(saved.initial), dy, own(d_final), chunk_,
                                      dq, dk, dv, da, View<A, 4, Exec>(), memory.view);
@@ -101,19 +108,27 @@ class StateScan {
     [[nodiscard]] kernels::ScanSizes sizes(Scanned<T, Exec> const& of) const {
         return kernels::detail::scan_sizes(of.k, of.v, chunk_);
     }
-    /// This rank's stretch.
+    [[nodiscard]] std::array<std::size_t, 5> extents(Stretches const& order) const {
+        return {batch_, order.order.size(), heads_, state_, head_dim_};
+    }
+    [[nodiscard]] AtSlice<typename Carry::Slices> slices(Pass<Exec> const& pass) const {
+        if (slices_ == 1) return {};
+        return {&pass.memory->template of<typename Carry::Slices>(this), pass.slice};
+    }
+    /// This rank's stretches, as of the batch.
     template <class L>
     static View<A, 4, Exec> own(Tensor<L, Exec> const& states) {
         if (states.empty()) return {};
         auto const& local = states.local();
-        return View<A, 4, Exec>(states.data(), local[0], local[2], local[3], local[4]);
+        return View<A, 4, Exec>(states.data(), local[0] * local[1], local[2], local[3], local[4]);
     }
     static View<A, 2, Exec> totals(Tensor<typename Carry::Decay, Exec> const& decays) {
         if (decays.empty()) return {};
-        return View<A, 2, Exec>(decays.data(), decays.local()[0], decays.local()[2]);
+        return View<A, 2, Exec>(decays.data(), decays.local()[0] * decays.local()[1], decays.local()[2]);
     }
 
-    std::array<std::size_t, 5> extents_;
+    std::size_t batch_, heads_, state_, head_dim_, slices_;
+    Stretches stretches_;
     i64 chunk_;
     std::optional<Carry> carry_;
 };

@@ -4,6 +4,7 @@
 
 #include <pentad/layers/layer.hpp>
 #include <pentad/layout/documents.hpp>
+#include <pentad/layout/stretches.hpp>
 
 #include <array>
 #include <cstddef>
@@ -50,7 +51,8 @@ class PackedMap {
                             .ends = ends_.view(),
                             .positions = positions_[slice].view(),
                             .positions_in_stream = in_stream_[slice].view(),
-                            .shards = runs_.empty() ? nullptr : &runs_};
+                            .shards = runs_.empty() ? nullptr : &runs_,
+                            .stretches = stretches_ ? &*stretches_ : nullptr};
     }
     [[nodiscard]] SequenceMap<Exec> const& of_slice(std::size_t slice) const { return maps_[slice]; }
     /// How the sequences lie over cp.
@@ -84,6 +86,7 @@ class PackedMap {
         while (shards.local_extent() % pieces != 0) --pieces;
         auto const work = visible_pairs(*documents_, {}, pieces * shards.shards());
         dealt_ = dealt_.with({setup_->seq, shards.shards(), deal_by_work(work, shards.shards())});
+        stretches_.emplace(dealt_);
         runs_.clear();
         for (std::size_t i = 0; i < dealt_.shards().shards(); ++i) runs_.push_back(dealt_.shards().segments(i));
     }
@@ -92,6 +95,7 @@ class PackedMap {
     DealtSequence dealt_;
     std::optional<Documents> documents_;
     std::vector<std::vector<Segment>> runs_;
+    std::optional<Stretches> stretches_; ///< where sequences are dealt by work
     Tensor<Bounds, Exec> begins_, ends_;
     std::vector<Tensor<Positions, Exec>> positions_, in_stream_; ///< of each slice
     std::vector<SequenceMap<Exec>> maps_;
