@@ -1,5 +1,6 @@
 #include "configuration.hpp"
 
+#include <pentad/model/sharding.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/stages.hpp>
 
@@ -101,9 +102,8 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
     Mesh const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
     std::array<std::string_view, 5> order;
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = options.mesh[i].name;
-    // Where tp exceeds the kv heads, each is held by tp / kv_heads ranks.
     auto const split = mesh.ordered(order).split<pentad::tp>(
-        static_cast<int>(std::max<std::int64_t>(1, options.extent("tp") / options.kv_heads)));
+        pentad::model::key_value_copies(make_model(options), extent("tp")));
     // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
     auto const neighbours =
         options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);

@@ -5,9 +5,11 @@
 
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/parts.hpp>
+#include <pentad/model/sharding.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -78,10 +80,21 @@ std::int64_t other_width(O const& o) {
             return static_cast<std::int64_t>(mlp->width);
     return o.ffn;
 }
+/// Whether the sizes of attention, and of MLPs, are of the model.
+bool has_attention(O const& o) { return !o.described || o.described->first<pentad::model::Attention>() != nullptr; }
+bool has_mlp(O const& o) {
+    return !o.described || o.described->first<pentad::model::GatedMlp>() != nullptr ||
+           o.described->first<pentad::model::Experts>() != nullptr;
+}
+/// Why the ranks of tp cannot share the recurrent layers.
+std::string refused_recurrence(O const& o) {
+    return o.described ? pentad::model::recurrence_refusal(*o.described, static_cast<std::size_t>(o.extent("tp"))) : "";
+}
 std::string refused_cp_heads(O const& o) { return o.context().refused_heads(o.extent("cp")); }
 std::string refused_cp_inner(O const& o) { return o.context().refused_inner(o.extent("cp")); }
 /// Whether the heads of a rank of tp can be exchanged as --cp says.
 bool can_exchange_heads(O const& o) {
+    if (!has_attention(o)) return true;
     if (!divides(o.extent("tp"), o.heads) || !refused_cp_heads(o).empty() || !refused_cp_inner(o).empty()) return true;
     return o.context_split().refusal(o.extent("cp"), o.heads / o.extent("tp")).empty();
 }
@@ -94,7 +107,8 @@ constexpr std::array rules{
                                     : "pp x chunks = " + text(o.extent("pp")) + " x " +
                                           text(o.stage_count() / o.extent("pp")) + " = " + text(o.stage_count()));
          }},
-    Rule{&O::heads, [](O const& o) { return divides(o.extent("tp"), o.heads); },
+    Rule{&O::layers, [](O const& o) { return refused_recurrence(o).empty(); }, refused_recurrence},
+    Rule{&O::heads, [](O const& o) { return !has_attention(o) || divides(o.extent("tp"), o.heads); },
          [](O const& o) { return indivisible(&O::heads, o, axis("tp", o)); }},
     Rule{&O::heads, can_exchange_heads,
          [](O const& o) {
@@ -107,7 +121,9 @@ constexpr std::array rules{
     Rule{&O::kv_heads, [](O const& o) { return divides(o.kv_heads, o.heads); },
          [](O const& o) { return given(&O::kv_heads, o) + " does not divide " + given(&O::heads, o); }},
     Rule{&O::kv_heads,
-         [](O const& o) { return divides(o.extent("tp"), o.kv_heads) || divides(o.kv_heads, o.extent("tp")); },
+         [](O const& o) {
+             return !has_attention(o) || divides(o.extent("tp"), o.kv_heads) || divides(o.kv_heads, o.extent("tp"));
+         },
          [](O const& o) { return given(&O::kv_heads, o) + " and " + axis("tp", o) + ": neither divides the other"; }},
     Rule{&O::hidden, [](O const& o) { return o.described || divides(o.heads, o.hidden); },
          [](O const& o) { return indivisible(&O::hidden, o, given(&O::heads, o)); }},
@@ -119,9 +135,9 @@ constexpr std::array rules{
              return given(&O::hidden, o) + " over " + given(&O::heads, o) + " gives heads of " +
                     text(o.hidden / o.heads) + ", and rotary embedding turns pairs";
          }},
-    Rule{&O::ffn, [](O const& o) { return divides(o.extent("tp"), o.ffn); },
+    Rule{&O::ffn, [](O const& o) { return !has_mlp(o) || divides(o.extent("tp"), o.ffn); },
          [](O const& o) { return indivisible(&O::ffn, o, axis("tp", o)); }},
-    Rule{&O::ffn, [](O const& o) { return divides(o.extent("tp"), other_width(o)); },
+    Rule{&O::ffn, [](O const& o) { return !has_mlp(o) || divides(o.extent("tp"), other_width(o)); },
          [](O const& o) {
              return "intermediate_size " + text(other_width(o)) + " is not divisible by " + axis("tp", o);
          }},
@@ -197,20 +213,15 @@ std::vector<IntegerValue> const& integer_values() {
     return values;
 }
 
-/// The rules that are broken, a bit each: the ranges, the table above, the size of the model.
-using Broken = std::uint64_t;
+/// The rules that are broken: the ranges, the table above, the size of the model.
+using Broken = std::vector<bool>;
 
 Broken broken_rules(O const& o) {
-    Broken broken = 0;
-    Broken bit = 1;
-    auto const ask = [&](bool holds) {
-        if (!holds) broken |= bit;
-        bit <<= 1;
-    };
+    Broken broken;
+    auto const ask = [&](bool holds) { broken.push_back(!holds); };
     for (auto const& value : integer_values()) ask(in_range(value, o));
     for (auto const& rule : rules) ask(rule.holds(o));
     ask(parameters(o) <= most_parameters);
-    if (bit == 0) throw std::logic_error("train_lm: more rules than bits of Broken");
     return broken;
 }
 
@@ -240,7 +251,10 @@ bool is_of_model(Integer flag) {
     return false;
 }
 
-bool obeys_rules(Options const& options) { return broken_rules(options) == 0; }
+bool obeys_rules(Options const& options) {
+    auto const broken = broken_rules(options);
+    return std::find(broken.begin(), broken.end(), true) == broken.end();
+}
 
 std::optional<Fault> first_fault(O const& o) {
     for (auto const& value : integer_values())
@@ -277,13 +291,15 @@ void repair(O& o, Fault const& fault) {
     if (parameters(o) > most_parameters)
         return set(o, fault.flag, O{}.*fault.flag); // which of the sizes is left is not for us to say
     Broken const before = broken_rules(o);
-    auto const first = before & (~before + 1);
+    auto const first = static_cast<std::size_t>(std::find(before.begin(), before.end(), true) - before.begin());
     auto repaired = nearest(o, fault.flag, [&](O const& candidate) {
         Broken const now = broken_rules(candidate);
-        return (now & first) == 0 && (now & ~before) == 0;
+        for (std::size_t i = 0; i < now.size(); ++i)
+            if (now[i] && (i == first || !before[i])) return false;
+        return true;
     });
     if (!repaired)
-        repaired = nearest(o, fault.flag, [&](O const& candidate) { return (broken_rules(candidate) & first) == 0; });
+        repaired = nearest(o, fault.flag, [&](O const& candidate) { return !broken_rules(candidate)[first]; });
     if (repaired)
         o = std::move(*repaired);
     else

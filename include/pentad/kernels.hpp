@@ -13,6 +13,7 @@
 #include <pentad/kernels/dry.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/embedding.hpp>
+#include <pentad/kernels/gated_norm.hpp>
 #include <pentad/kernels/gemm.hpp>
 #include <pentad/kernels/head_groups.hpp>
 #include <pentad/kernels/layer_norm.hpp>

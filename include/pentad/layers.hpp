@@ -12,6 +12,7 @@
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/layer_norm.hpp>
 #include <pentad/layers/linear.hpp>
+#include <pentad/layers/linear_attention.hpp>
 #include <pentad/layers/mamba2.hpp>
 #include <pentad/layers/parameter.hpp>
 #include <pentad/layers/positions.hpp>

@@ -128,6 +128,24 @@ def mamba2(name, groups, norm_groups=1, limits=(0.0, float("inf"))):
     return golden
 
 
+def linear_attention(name, fading, scale=1.0):
+    """Lightning attention in its quadratic form: every query with every key before it, weighed by what the state has kept since."""
+    heads, head_dim, width = 6, 4, 24
+    golden = Golden(name, heads=heads, head_dim=head_dim, scale=scale)
+    x = golden.input("x", 2, 24, width)
+    q, k, v, gate = (F.linear(x, golden.input(f"self_attn.{part}_proj.weight", heads * head_dim, width, scale=0.3)) for part in "qkvg")
+    weight, out = golden.input("self_attn.norm.weight", heads * head_dim, scale=0.3, shift=1), golden.input("self_attn.o_proj.weight", width, heads * head_dim, scale=0.4)
+    head = torch.arange(1, heads + 1)
+    rate = {"none": torch.zeros(heads), "slopes": scale * 2.0 ** (-8 * head / heads), "retention": -torch.log1p(-(2.0 ** (-4 - head)))}[fading]
+    distance = torch.arange(24)[:, None] - torch.arange(24)
+    kept = torch.where(distance >= 0, torch.exp(-rate[:, None, None] * distance), 0.0)
+    q, k, v = (F.silu(part).view(2, 24, heads, head_dim).transpose(1, 2) for part in (q, k, v))
+    y = ((q @ k.transpose(-1, -2) * kept) @ v).transpose(1, 2).reshape(2, 24, heads * head_dim)
+    y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-5) * weight * torch.sigmoid(gate)
+    golden.backward("y", F.linear(y, out), [name for name in golden.tensors if name == "x" or name.startswith("self_attn.")])
+    return golden
+
+
 def swiglu():
     golden = Golden("swiglu")
     x = golden.input("x", 4, 12, 8)
@@ -317,7 +335,7 @@ def main():
                    attention("attention_window", 2, window=5), attention("attention_full", 2, causal=False),
                    attention("attention_packed", 2, packs=True), attention("attention_packed_window", 3, window=3, packs=True), swiglu(), gelu(), vocabulary(),
                    mamba2("mamba2", 1), mamba2("mamba2_groups", 3, norm_groups=3), mamba2("mamba2_limits", 2, norm_groups=6, limits=(0.3, 0.9)),
-                   moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
+                   *(linear_attention(f"linear_attention_{fading}", fading, 0.6) for fading in ("none", "slopes", "retention")), moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
                    language_model("mixtral", 4, False), optimizers()):
         golden.save(folder)
 

@@ -13,11 +13,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 namespace pentad::io {
@@ -212,27 +214,48 @@ inline model::Model read_deepseek_v3(ConfigFields& fields) {
     model.ties_embeddings = fields.flag_or("tie_word_embeddings", false);
     return model;
 }
+inline constexpr double longest_step = 1e300; ///< instead of an infinite limit, which JSON has no number for
+
+/// The limits of steps of time. Python writes an infinite one as Infinity, which comes here in quotes.
+inline std::pair<double, double> read_step_limits(ConfigFields& fields) {
+    std::pair<double, double> limits{0, std::numeric_limits<double>::infinity()};
+    if (!fields.has("time_step_limit")) return limits;
+    Json const& json = fields.at("time_step_limit");
+    if (!json.is_array() || json.size() != 2) refuse_json("time_step_limit", "two numbers", json);
+    limits.first = ConfigFields::number(json[0], "time_step_limit[0]", 0, 1e12);
+    if (json[1] == "Infinity") return limits;
+    limits.second = ConfigFields::number(json[1], "time_step_limit[1]", limits.first, longest_step);
+    if (limits.second == longest_step) limits.second = std::numeric_limits<double>::infinity();
+    return limits;
+}
+/// Mamba2ForCausalLM.
 inline model::Model read_mamba2(ConfigFields& fields) {
-    fields.neutral({"hidden_act", "layer_norm_epsilon", "norm_before_gate", "rescale_prenorm_residual",
-                    "residual_in_fp32", "rms_norm", "time_step_floor", "time_step_init_scheme", "time_step_limit",
-                    "time_step_max", "time_step_min", "time_step_rank", "time_step_scale"});
+    // How parameters and residuals are made and held, not what is computed. Of these fields the mixer of transformers
+    // does not read norm_before_gate and rms_norm.
+    fields.neutral({"norm_before_gate", "rescale_prenorm_residual", "residual_in_fp32", "rms_norm", "time_step_floor",
+                    "time_step_init_scheme", "time_step_max", "time_step_min", "time_step_rank", "time_step_scale"});
     fields.require("use_bias", false);
     fields.require("use_conv_bias", true);
+    fields.require("hidden_act", "silu");
     std::size_t const heads = fields.size("num_heads"), hidden = fields.size("hidden_size");
-    model::Mamba2 const mixer{.heads = heads,
-                              .head_dim = fields.size_or("head_dim", 64),
-                              .state = fields.size("state_size"),
-                              .groups = fields.size_or("n_groups", 8),
-                              .convolution = fields.size_or("conv_kernel", 4),
-                              .chunk = fields.size_or("chunk_size", 256)};
+    model::Mamba2 mixer{.heads = heads,
+                        .head_dim = fields.size_or("head_dim", 64),
+                        .state = fields.size("state_size"),
+                        .groups = fields.size_or("n_groups", 8),
+                        .convolution = fields.size_or("conv_kernel", 4),
+                        .chunk = fields.size_or("chunk_size", 256)};
+    mixer.norm_groups = mixer.groups;
+    std::tie(mixer.least_step, mixer.most_step) = read_step_limits(fields);
     fields.require_divisor("n_groups", mixer.groups, "num_heads", heads);
     auto const inner = fields.size_or("expand", 2) * hidden;
     if (inner != mixer.inner())
         refuse_json("num_heads", "heads that make up expand x hidden_size = " + std::to_string(inner) +
                                      " elements, not num_heads x head_dim = " + std::to_string(mixer.inner()));
     fields.require("intermediate_size", inner); // Mistral's files say it once more
-    return model::mamba2(fields.size("num_hidden_layers", 10000), hidden, fields.size("vocab_size"), mixer,
-                         fields.flag_or("tie_word_embeddings", false));
+    auto model = model::mamba2(fields.size("num_hidden_layers", 10000), hidden, fields.size("vocab_size"), mixer,
+                               fields.flag_or("tie_word_embeddings", false));
+    model.norm_epsilon = fields.number_or("layer_norm_epsilon", 1e-5, 0, 1);
+    return model;
 }
 inline model::Model read_gpt2(ConfigFields& fields) {
     fields.neutral({"activation_function",
@@ -264,6 +287,38 @@ inline model::Model read_gpt2(ConfigFields& fields) {
     return model;
 }
 
+/// The config.json of a Mamba2ForCausalLM.
+inline nlohmann::ordered_json mamba2_config(model::Model const& model, std::string const& element) {
+    auto const& mixer = *model.find<model::Mamba2>(0);
+    nlohmann::ordered_json config{
+        {"architectures", {model::architecture(model::Family::mamba2)}},
+        {"model_type", model::name(model::Family::mamba2)},
+        {"vocab_size", model.vocab},
+        {"hidden_size", model.hidden},
+        {"num_hidden_layers", model.blocks.size()},
+        {"num_heads", mixer.heads},
+        {"head_dim", mixer.head_dim},
+        {"state_size", mixer.state},
+        {"n_groups", mixer.groups},
+        {"expand", mixer.inner() / model.hidden},
+        {"conv_kernel", mixer.convolution},
+        {"chunk_size", mixer.chunk},
+        {"hidden_act", "silu"},
+        {"use_bias", false},
+        {"use_conv_bias", true},
+        {"layer_norm_epsilon", model.norm_epsilon},
+        {"residual_in_fp32", false},
+        {"tie_word_embeddings", model.ties_embeddings},
+        {"bos_token_id", nullptr},
+        {"eos_token_id", nullptr},
+        {"pad_token_id", nullptr},
+        {"torch_dtype", element},
+    };
+    if (model::Mamba2 const usual; mixer.least_step > usual.least_step || mixer.most_step < usual.most_step)
+        config["time_step_limit"] = {mixer.least_step, std::min(mixer.most_step, longest_step)};
+    return config;
+}
+
 /// An approximate number of parameters, to refuse models whose sizes would overflow later.
 inline double about_parameters(model::Model const& model) {
     auto const number = [](std::size_t n) { return static_cast<double>(n); };
@@ -290,14 +345,13 @@ inline double about_parameters(model::Model const& model) {
 } // namespace detail
 
 /// The model of a config.json, and its name (_name_or_path, or the model_type): of the families of model/family.hpp, or
-/// one whose checkpoints are not read (deepseek_v3, mamba2, gpt2). Sizes must be in the file; other fields that are not
+/// one whose checkpoints are not read (deepseek_v3, gpt2). Sizes must be in the file; other fields that are not
 /// there have the values that transformers gives them. @throws std::invalid_argument with the field and what is
 /// expected
 inline model::Preset model_from_config(std::string_view text) {
     using Reader = model::Model (*)(detail::ConfigFields&);
-    static constexpr std::array<std::pair<std::string_view, Reader>, 3> further{{
+    static constexpr std::array<std::pair<std::string_view, Reader>, 2> further{{
         {"deepseek_v3", detail::read_deepseek_v3},
-        {"mamba2", detail::read_mamba2},
         {"gpt2", detail::read_gpt2},
     }};
     auto const json = detail::parse_object(detail::with_quoted_infinities(text));
@@ -333,7 +387,9 @@ inline model::Preset model_from_config(std::string_view text) {
     bool found = false;
     for (std::size_t i = 0; i < model::family_names.size() && !found; ++i)
         if ((found = is(model::family_names[i])))
-            read.model = detail::read_decoder(fields, static_cast<model::Family>(i));
+            read.model = static_cast<model::Family>(i) == model::Family::mamba2
+                             ? detail::read_mamba2(fields)
+                             : detail::read_decoder(fields, static_cast<model::Family>(i));
     for (std::size_t i = 0; i < further.size() && !found; ++i)
         if ((found = is(further[i].first))) read.model = further[i].second(fields);
     if (!found)
@@ -372,6 +428,7 @@ inline nlohmann::ordered_json family_config(model::Model const& model, std::size
                                             std::string const& element, double balance_coefficient) {
     using model::Family;
     auto const family = model::family_of(model);
+    if (family == Family::mamba2) return detail::mamba2_config(model, element);
     std::size_t dense_width = 0; // of MLPs
     model::Attention attention;
     model::Experts const* experts = nullptr;

@@ -1,8 +1,8 @@
-// RMSNorm of what a gate has scaled, over all heads or over groups of them, which ranks of tp may share.
+// RMSNorm with a gate, over all heads or over groups of them, which ranks of tp may share.
 #pragma once
 
 #include <pentad/kernels/elementwise.hpp>
-#include <pentad/kernels/state_space.hpp>
+#include <pentad/kernels/gated_norm.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
 
@@ -13,9 +13,9 @@
 
 namespace pentad {
 
-/// n = rms_norm(y silu(gate)) weight, X being [batch, seq, channels@tp] (MambaRMSNormGated of transformers; Dao and Gu
-/// 2024, section 7.1, for the groups). Sums of a group that ranks of tp share are partial over tp.
-template <class X, class Exec>
+/// The norm of y and its gate, both [batch, seq, channels@tp]. Sums of a group that ranks of tp share are partial over
+/// tp. @tparam Gate where the gate is: kernels::GateBeforeNorm or GateAfterNorm
+template <class Gate, class X, class Exec>
 class GatedNorm {
   public:
     using T = typename X::element;
@@ -52,14 +52,14 @@ class GatedNorm {
     Tensor<X, Exec> forward(Pass<Exec>& pass, Tensor<X, Exec> const& y, Tensor<X, Exec> const& gate,
                             Saved& saved) const {
         saved.squares = sums(pass, y, [&](View<A, 2, Exec> const& squares) {
-            kernels::gated_norm_squares<T>(pass.context.exec(), y.rows(), gate.rows(), squares);
+            kernels::gated_norm_squares<Gate, T>(pass.context.exec(), y.rows(), gate.rows(), squares);
         });
         return output_again(pass, y, gate, saved);
     }
     Tensor<X, Exec> output_again(Pass<Exec>& pass, Tensor<X, Exec> const& y, Tensor<X, Exec> const& gate,
                                  Saved const& saved) const {
         Tensor<X, Exec> n(pass.context, y.extents());
-        kernels::gated_norm_forward<T>(pass.context.exec(), y.rows(), gate.rows(), mine(saved.squares),
+        kernels::gated_norm_forward<Gate, T>(pass.context.exec(), y.rows(), gate.rows(), mine(saved.squares),
                                        weight_.value().flat(), epsilon_, columns_, n.rows());
         return n;
     }
@@ -69,12 +69,12 @@ class GatedNorm {
                        Tensor<X, Exec> const& gate, Saved& saved) const {
         auto const& exec = pass.context.exec();
         auto const dots = sums(pass, y, [&](View<A, 2, Exec> const& own) {
-            kernels::gated_norm_dots<T>(exec, dn.rows(), y.rows(), gate.rows(), weight_.value().flat(), own);
+            kernels::gated_norm_dots<Gate, T>(exec, dn.rows(), y.rows(), gate.rows(), weight_.value().flat(), own);
         });
         saved.weight_gradient = pass.context.take(weight_.size() * sizeof(A));
-        kernels::gated_norm_backward_weight<T>(exec, dn.rows(), y.rows(), gate.rows(), mine(saved.squares), epsilon_,
+        kernels::gated_norm_backward_weight<Gate, T>(exec, dn.rows(), y.rows(), gate.rows(), mine(saved.squares), epsilon_,
                                                columns_, weight_gradient(saved));
-        kernels::gated_norm_backward<T>(exec, dn.rows(), y.rows(), gate.rows(), mine(saved.squares), mine(dots),
+        kernels::gated_norm_backward<Gate, T>(exec, dn.rows(), y.rows(), gate.rows(), mine(saved.squares), mine(dots),
                                         weight_.value().flat(), epsilon_, columns_, dn.rows(), gate.rows());
         saved.squares = {};
     }

@@ -44,7 +44,7 @@ struct Mamba2 {
         template <class X>
         using Convolution = CausalConvolution<X, typename Along::template Halo<X, Exec>, Exec>;
         using Scan = StateScan<T, Along, Exec>;
-        using Norm = GatedNorm<Channels, Exec>;
+        using Norm = GatedNorm<kernels::GateBeforeNorm, Channels, Exec>;
         using OfHeads = Layout<T, Dims<Dim<heads, dynamic, tp>>>;
         template <class L>
         using InAccumulators = Tensor<with_element_t<L, A>, Exec>;
@@ -68,7 +68,7 @@ struct Mamba2 {
         };
 
         on(LayerSetup<Exec> const& setup, model::Mamba2 const& part, std::string const& name)
-            : part_(part), shared_(part.groups * part.state),
+            : part_(checked(part, setup, name)), shared_(part.groups * part.state),
               ranks_(static_cast<std::size_t>(setup.context.communicators().extent(tp::name))),
               gathers_(part.groups % ranks_ != 0),
               input_(rows_of<ToChannels>(setup, name, "z", 0, part.inner()),
@@ -85,12 +85,6 @@ struct Mamba2 {
               scan_(setup, part.heads, part.state, part.head_dim, part.chunk),
               norm_(setup, name + ".norm", part.inner(), part.norm_groups),
               output_({setup.context, name + ".out_proj", {setup.hidden, part.inner()}}) {
-            if (part.groups == 0 || part.heads % part.groups != 0)
-                throw std::invalid_argument(name + ": " + std::to_string(part.heads) + " heads are not a multiple of " +
-                                            std::to_string(part.groups) + " groups");
-            if (gathers_ && ranks_ % part.groups != 0)
-                throw std::invalid_argument(name + ": " + std::to_string(part.groups) + " groups and tp = " +
-                                            std::to_string(ranks_) + ": one must be a multiple of the other");
             if (gathers_)
                 own_group_ = setup.context.communicators().shard_index(AxisNames(tp::name)) * part.groups / ranks_;
         }
@@ -217,6 +211,12 @@ struct Mamba2 {
         };
         using Of = Scanned<T, Exec>;
 
+        static model::Mamba2 const& checked(model::Mamba2 const& part, LayerSetup<Exec> const& setup,
+                                            std::string const& name) {
+            auto const ranks = static_cast<std::size_t>(setup.context.communicators().extent(tp::name));
+            if (auto const why = part.refusal(ranks); !why.empty()) throw std::invalid_argument(name + ": " + why);
+            return part;
+        }
         /// Rows [first, first + count) of in_proj.
         template <class Map>
         Map rows_of(LayerSetup<Exec> const& setup, std::string const& name, std::string const& what, std::size_t first,

@@ -30,7 +30,8 @@ constexpr bool has_experts(Family family) { return family == Family::mixtral || 
 /// block has decides, not their sizes.
 inline std::optional<Family> family_of(Model const& model) {
     if (model.blocks.empty()) return std::nullopt;
-    if (auto const* mixer = model.find<Mamba2>(0); mixer != nullptr && mixer->norm_groups == 1) {
+    if (auto const* mixer = model.find<Mamba2>(0);
+        mixer != nullptr && mixer->norm_groups == mixer->groups && mixer->inner() % model.hidden == 0) {
         Block const expected{{{*mixer, "mixer", "norm"}}};
         bool const are_alike = std::all_of(model.blocks.begin(), model.blocks.end(),
                                            [&](Block const& block) { return block == expected; });

@@ -131,7 +131,7 @@ inline std::vector<Preset> const& presets() {
         {"mamba2-1.3b", mamba2(48, 2048, 50288, {.heads = 64}, true)},
         {"mamba2-2.7b", mamba2(64, 2560, 50288, {.heads = 80}, true)},
         // mistralai/Mamba-Codestral-7B-v0.1, config.json.
-        {"mamba2-7b", mamba2(64, 4096, 32768, {.heads = 128, .groups = 8}, false)},
+        {"mamba2-7b", mamba2(64, 4096, 32768, {.heads = 128, .groups = 8, .norm_groups = 8}, false)},
     };
     return list;
 }

@@ -135,6 +135,8 @@ inline std::string misfit(Model const& model, Configuration const& c) {
     if (auto const refused = shape.refusal()) return refused->message();
     if (c.ep > 1 && model.experts() == nullptr)
         return "ep = " + number(c.ep) + " for a model without experts: make dp larger instead";
+    if (auto const why = model::recurrence_refusal(model.description(), static_cast<std::size_t>(c.tp)); !why.empty())
+        return why;
     if (auto const heads = model::query_heads(model.description(), 1); heads % c.tp == 0)
         if (auto why = model::ContextSplit{c.context, c.inner_cp}.refusal(c.cp, heads / c.tp); !why.empty()) return why;
     if (auto const& why = model.why_not(c); !why.empty()) return why;

@@ -6,6 +6,7 @@
 #include <pentad/experts/layer.hpp>
 #include <pentad/layers/attention.hpp>
 #include <pentad/layers/feed_forward.hpp>
+#include <pentad/layers/linear_attention.hpp>
 #include <pentad/layers/mamba2.hpp>
 #include <pentad/layers/registry.hpp>
 #include <pentad/model/parts.hpp>
@@ -13,7 +14,7 @@
 
 namespace pentad::train {
 
-/// Attention, Mamba-2, gated and plain MLPs and experts, with their collectives overlapped where that helps.
+/// Attention, Mamba-2, linear attention, gated and plain MLPs and experts, with their collectives overlapped where that helps.
 template <class Stream, class Exec>
 LayerRegistry<Stream, Exec> decoder_layers() {
     LayerRegistry<Stream, Exec> registry;
@@ -21,6 +22,7 @@ LayerRegistry<Stream, Exec> decoder_layers() {
         .template add<model::GatedMlp, GatedMlp<Overlap<4>>>()
         .template add<model::PlainMlp, PlainMlp<Overlap<4>>>()
         .template add<model::Mamba2, Mamba2<context::Recurrence, Overlap<4>>>()
+        .template add<model::LinearAttention, LinearAttention<context::Recurrence, Overlap<4>>>()
         .template add<model::Experts, experts::Layer>();
     return registry;
 }
