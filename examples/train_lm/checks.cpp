@@ -3,6 +3,8 @@
 #include "options.hpp"
 #include "rules.hpp"
 
+#include <pentad/model/mixers.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -85,6 +87,10 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
     if (auto const fault = mesh_fault(options, ranks)) {
         complaint.add(*fault, "--mesh");
         options = nearest_mesh(options, ranks);
+    }
+    if (!pentad::model::mixers_of(options.mixers)) {
+        complaint.add("--mixers " + options.mixers + " is not a list of a, m and l, such as m,m,a", "--mixers");
+        options.mixers = "a";
     }
     repair_schedule(options, complaint);
     repair_checkpoints(options, complaint);

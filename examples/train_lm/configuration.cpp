@@ -18,29 +18,6 @@ constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n);
 
 } // namespace
 
-pentad::model::Model make_model(Options const& o) {
-    auto model = o.described ? *o.described
-                             : pentad::model::decoder({.layers = size(o.layers),
-                                                       .hidden = size(o.hidden),
-                                                       .heads = size(o.heads),
-                                                       .kv_heads = size(o.kv_heads),
-                                                       .ffn = size(o.ffn),
-                                                       .vocab = size(o.vocab),
-                                                       .experts = size(o.experts),
-                                                       .top_k = size(o.top_k),
-                                                       .moe_every = size(o.moe_every),
-                                                       .ties_embeddings = o.tie_embeddings});
-    if (o.window > 0)
-        for (auto& block : model.blocks)
-            for (auto& branch : block.branches)
-                if (auto const* attention = branch.part.as<pentad::model::Attention>()) {
-                    auto windowed = *attention;
-                    windowed.sight.window = size(o.window);
-                    branch.part = windowed;
-                }
-    return model;
-}
-
 pentad::model::Optimizer make_optimizer(Options const& o) {
     namespace model = pentad::model;
     model::AdamW const adamw{.beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay};

@@ -62,12 +62,16 @@ std::string of_flag(Integer member, O const& o, std::optional<pentad::model::Ind
 /// Whether the user says which layers are where; a file may.
 bool has_own_stages(O const& o) { return !o.stages.empty() || !o.schedule_file.empty(); }
 
+bool has_mamba(O const& o);
+
 double parameters(O const& o) {
     auto const real = [](std::int64_t number) { return static_cast<double>(number); };
     double const head_dim = real(o.hidden) / std::max(real(o.heads), 1.0);
     double const attention = 2 * real(o.hidden) * (real(o.hidden) + head_dim * real(o.kv_heads));
+    double const mamba =
+        has_mamba(o) ? real(o.hidden) * (3 * real(o.expand) * real(o.hidden) + 2 * real(o.groups) * real(o.state)) : 0;
     double const ffn = 3 * real(o.hidden) * real(o.ffn) * std::max(real(o.experts), 1.0);
-    return real(o.layers) * (attention + ffn) + 2 * real(o.vocab) * real(o.hidden);
+    return real(o.layers) * (attention + mamba + ffn) + 2 * real(o.vocab) * real(o.hidden);
 }
 constexpr double most_parameters = 0x1p42;
 constexpr std::int64_t most_tokens = std::int64_t{1} << 36;
@@ -81,14 +85,23 @@ std::int64_t other_width(O const& o) {
     return o.ffn;
 }
 /// Whether the sizes of attention, and of MLPs, are of the model.
-bool has_attention(O const& o) { return !o.described || o.described->first<pentad::model::Attention>() != nullptr; }
+bool has_attention(O const& o) {
+    return o.described ? o.described->first<pentad::model::Attention>() != nullptr : o.mixers.find('a') != o.mixers.npos;
+}
+bool has_mamba(O const& o) { return !o.described && o.mixers.find('m') != o.mixers.npos; }
 bool has_mlp(O const& o) {
     return !o.described || o.described->first<pentad::model::GatedMlp>() != nullptr ||
            o.described->first<pentad::model::Experts>() != nullptr;
 }
+/// Whether no layer has another mixer.
+bool is_alone(O const& o, char mixer) {
+    return o.described ? !has_attention(o) : o.mixers.find_first_not_of(std::string(1, mixer) + ",") == o.mixers.npos;
+}
 /// Why the ranks of tp cannot share the recurrent layers.
 std::string refused_recurrence(O const& o) {
-    return o.described ? pentad::model::recurrence_refusal(*o.described, static_cast<std::size_t>(o.extent("tp"))) : "";
+    auto const ranks = static_cast<std::size_t>(std::max<std::int64_t>(o.extent("tp"), 1));
+    if (o.described) return pentad::model::recurrence_refusal(*o.described, ranks);
+    return has_mamba(o) ? mamba_of(o).refusal(ranks) : "";
 }
 std::string refused_cp_heads(O const& o) { return o.context().refused_heads(o.extent("cp")); }
 std::string refused_cp_inner(O const& o) { return o.context().refused_inner(o.extent("cp")); }
@@ -107,8 +120,7 @@ constexpr std::array rules{
                                     : "pp x chunks = " + text(o.extent("pp")) + " x " +
                                           text(o.stage_count() / o.extent("pp")) + " = " + text(o.stage_count()));
          }},
-    Rule{&O::layers, [](O const& o) { return refused_recurrence(o).empty(); }, refused_recurrence},
-    Rule{&O::heads, [](O const& o) { return !has_attention(o) || divides(o.extent("tp"), o.heads); },
+    Rule{&O::heads, [](O const& o) { return is_alone(o, 'm') || divides(o.extent("tp"), o.heads); },
          [](O const& o) { return indivisible(&O::heads, o, axis("tp", o)); }},
     Rule{&O::heads, can_exchange_heads,
          [](O const& o) {
@@ -125,6 +137,7 @@ constexpr std::array rules{
              return !has_attention(o) || divides(o.extent("tp"), o.kv_heads) || divides(o.kv_heads, o.extent("tp"));
          },
          [](O const& o) { return given(&O::kv_heads, o) + " and " + axis("tp", o) + ": neither divides the other"; }},
+    Rule{&O::groups, [](O const& o) { return refused_recurrence(o).empty(); }, refused_recurrence},
     Rule{&O::hidden, [](O const& o) { return o.described || divides(o.heads, o.hidden); },
          [](O const& o) { return indivisible(&O::hidden, o, given(&O::heads, o)); }},
     Rule{&O::hidden,
@@ -246,7 +259,8 @@ void set(O& o, Integer member, std::int64_t value) {
 
 bool is_of_model(Integer flag) {
     for (Integer const size :
-         {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts, &O::top_k, &O::moe_every})
+         {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts, &O::top_k, &O::moe_every,
+          &O::state, &O::groups, &O::expand, &O::conv, &O::chunk})
         if (flag == size) return true;
     return false;
 }

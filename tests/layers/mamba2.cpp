@@ -23,7 +23,7 @@ void check_mamba(std::string const& file, model::Mamba2 part, bool shards_sequen
     auto const fit = [](int a, int b) { return a % b == 0 || b % a == 0; };
     for (auto const& m : meshes([&](MeshShape const& m) {
              return m.pp == 1 && 2 % (m.dp * m.ep) == 0 && 6 % m.tp == 0 && fit(groups, m.tp) && fit(norm_groups, m.tp) &&
-                    (!shards_sequence || m.tp > 1) && 24 / m.cp >= 3;
+                    (!shards_sequence || m.tp > 1);
          }))
         for (auto const& [strategy, order] : {std::pair{ContextStrategy::ring, Order::contiguous},
                                               {ContextStrategy::all_gather, Order::contiguous},
@@ -31,7 +31,6 @@ void check_mamba(std::string const& file, model::Mamba2 part, bool shards_sequen
                                               {ContextStrategy::heads_ring, Order::zigzag},
                                               {ContextStrategy::ring_heads, Order::contiguous}}) {
             if (m.cp == 1 && (strategy != ContextStrategy::ring || order == Order::zigzag)) continue;
-            if (order == Order::zigzag && 12 / m.cp < 3) continue; // a stretch has as many tokens as the halo
             int const inner_cp = strategy == ContextStrategy::heads_ring || strategy == ContextStrategy::ring_heads ? 2 : 1;
             if (m.cp % inner_cp != 0) continue;
             OnMesh const mesh(m, OnMesh::mesh(m, 0, inner_cp));

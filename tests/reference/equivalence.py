@@ -25,6 +25,7 @@ import text_windows
 IGNORED = 10  # the byte of --ignore-token
 MODEL = {"layers": 2, "hidden": 32, "heads": 4, "kv-heads": 2, "ffn": 48, "vocab": 260, "seq": 16, "batch": 8,
          "micro-batches": 2, "steps": 5, "lr": 0.003, "warmup": 2, "clip": 0.5, "seed": 7, "dtype": "f64"}
+MAMBA = {"state": 8, "chunk": 5}
 MOE = {"experts": 4, "top-k": 2, "aux-coef": 0.02, "z-coef": 0.002}
 
 # The synchronous schedules, and numbers of chunks that they are defined for.
@@ -100,6 +101,15 @@ FIXED = [
     Case("cp=4,ep=2", "--cp two-level --cp-heads 2", {**MOE, "pack": 32, "seq": 64}), Case("cp=4", "--cp double-ring --cp-inner 2", {"pack": 101, "seq": 64, "window": 9}),
     Case("pp=2,cp=2", "--zigzag", {"pack": 101, "kv-heads": 1, "tie-embeddings": True}), Case("pp=2,cp=2", "--schedule terapipe --slices 2 --cp allgather", {**MOE, "pack": 101, "seq": 32}),
     Case("pp=2,dp=2,cp=2", "--zero 2 --recompute full", {"pack": 32, "seq": 40, "micro-batches": 4}),
+    # Mamba-2 and linear attention, alone and among attention
+    Case("tp=2", "", {**MAMBA, "mixers": "m"}), Case("tp=4,dp=2", "--sequence-parallel on --recompute full", {**MAMBA, "mixers": "m", "groups": 2, "expand": 3}),
+    Case("cp=2", "", {**MAMBA, "mixers": "m"}), Case("cp=4", "--cp allgather", {**MAMBA, "mixers": "m", "groups": 4}), Case("cp=3,tp=2", "--zigzag", {**MAMBA, "mixers": "m,a", "seq": 24}),
+    Case("cp=4,dp=2", "", {**MAMBA, "mixers": "l", "kv-heads": 4}), Case("cp=2,tp=2", "--sequence-parallel on --zigzag --recompute selective", {**MAMBA, "mixers": "l,m", "seq": 32}),
+    Case("cp=6", "--cp allgather", {**MAMBA, "mixers": "l", "seq": 24}), Case("cp=4,ep=2", "--cp two-level --cp-heads 2 --zigzag", {**MOE, **MAMBA, "mixers": "m,a", "seq": 32}),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 2 --recompute full", {**MAMBA, "mixers": "m,a,l", "layers": 4, "seq": 24}),
+    Case("pp=2,cp=2,tp=2", "--schedule terapipe --slices 4 --cp allgather --sequence-parallel on", {**MAMBA, "mixers": "l,m", "seq": 32}),
+    Case("pp=2,cp=3", "--schedule zb-v --cp ulysses --recompute selective --recompute-parts norms,activations", {**MAMBA, "mixers": "m,l,a,m", "heads": 3, "kv-heads": 1, "hidden": 24, "layers": 4, "seq": 24}),
+    Case("dp=2,pp=2,cp=2,tp=2", "--zero 3 --zigzag", {**MAMBA, "mixers": "m,a", "tie-embeddings": True, "window": 5}), Case("cp=2,dp=2", "--zero 2", {**MAMBA, "mixers": "m,l", "dtype": "f32"}),
     # all five, in three orders
     Case("dp=2,pp=2,ep=2,cp=2,tp=2", "--zero 1 --zigzag --sequence-parallel on --bucket-elements 500", MOE),
     Case("tp=2,cp=2,ep=2,pp=2,dp=2", "--schedule gpipe --cp allgather --recompute full --bucket-elements 500", {**MOE, "tie-embeddings": True}),
@@ -189,6 +199,10 @@ def random_case(draw, max_ranks):
         model["pack"] = draw.choice(b" et")
     if draw.random() < 0.25:
         model["window"] = draw.randint(1, model["seq"])
+    if draw.random() < 0.3:
+        expand = draw.choice((1, 2))
+        groups = draw.choice([n for n in range(1, expand * heads + 1) if expand * heads % n == 0 and (n % tp == 0 or tp % n == 0)])
+        model |= {"mixers": draw.choice(("m", "l", "m,a", "l,m", "a,m,l")), "state": 12, "expand": expand, "groups": groups, "conv": draw.choice((1, 2, 4)), "chunk": draw.randint(2, 9)}
     axes = [f"{axis}={size}" for axis, size in extent.items() if size > 1 or draw.random() < 0.3]
     draw.shuffle(axes)
     name, chunks = draw.choice([(name, chunks) for name, numbers in SCHEDULES.items() for chunks in numbers

@@ -35,6 +35,8 @@ FAMILIES = {
                                 "residual_in_fp32": False}, "pp=2,cp=2,tp=2"),
     "mamba2_groups": ("Mamba2Config", {"num_heads": 8, "head_dim": 8, "state_size": 12, "n_groups": 1, "chunk_size": 16, "use_bias": False,
                                        "time_step_limit": (0.2, 0.9), "tie_word_embeddings": True, "residual_in_fp32": False}, "dp=2,cp=2,tp=2"),
+    "bamba": ("BambaConfig", {"attn_layer_indices": [1, 2], "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 12,
+                              "mamba_chunk_size": 8}, "pp=2,cp=2,tp=2"),
 }
 EXACT = {torch.float64: 1e-9, torch.float32: 1e-5}  # of losses
 

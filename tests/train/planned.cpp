@@ -5,6 +5,7 @@
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/experts/dispatch.hpp>
+#include <pentad/model/mixers.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/trainer.hpp>
@@ -250,6 +251,38 @@ TEST_CASE("strategies of attention") {
     }
     run.context_strategy = ContextStrategy::heads_ring;
     compare({.cp = n}, run, {.inner_cp = n});
+}
+
+TEST_CASE("windows, and recurrent layers among attention") {
+    int const n = world_size();
+    if (n > 4) return;
+    auto run = dense();
+    change(run, [](auto& sizes) { sizes.layers = 4, sizes.kv_heads = 2; });
+    auto const decoder = run.model;
+    for (auto& block : run.model.blocks) {
+        auto attention = *block.branches[0].part.as<model::Attention>();
+        attention.sight.window = 20;
+        block.branches[0].part = attention;
+    }
+    compare({.cp = n}, run);
+    for (auto const& [pattern, groups] : {std::pair<char const*, std::size_t>{"m,a", 1}, {"m,a", 4}, {"l,a", 1}}) {
+        run.model = model::with_mixers(
+            decoder, model::mixers_of(pattern).value(),
+            {.heads = 16, .head_dim = 16, .state = 32, .groups = groups, .norm_groups = groups, .chunk = 32},
+            {.heads = 8, .head_dim = 16, .chunk = 32});
+        run.order = Order::contiguous;
+        run.recompute = {};
+        for (auto const strategy : {ContextStrategy::ring, ContextStrategy::all_gather}) {
+            run.context_strategy = strategy;
+            compare({.cp = n}, run);
+        }
+        run.context_strategy = ContextStrategy::ring;
+        compare({.tp = n}, run, {.sequence_parallel = true});
+        run.order = Order::zigzag;
+        run.recompute = {.kind = model::Recomputation::Kind::selective};
+        compare({.cp = n}, run);
+        if (n == 4) compare({.pp = 2, .tp = 2}, run);
+    }
 }
 
 TEST_CASE("gradients and parameters that are sharded, or released") {

@@ -2,7 +2,7 @@
 // causal convolution looks back at. A halo of one side.
 #pragma once
 
-#include <pentad/comm/rooted.hpp>
+#include <pentad/comm/ring.hpp>
 #include <pentad/context/detail/route.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layers/layer.hpp>
@@ -16,8 +16,6 @@
 #include <array>
 #include <cstddef>
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -50,8 +48,8 @@ class Halo {
     using Gradient = Tensor<with_element_t<dual_t<layout>, A>, Exec>;
     using GatheredGradient = with_element_t<dual_t<Gathered>, A>;
 
-    /// Of sequences that are cut: the last tokens of each slice, which every rank of cp has, and this rank's summand of
-    /// the gradients of those of the slice whose backward pass is next.
+    /// Of sequences that are cut: the last tokens up to each slice, which every rank of cp has, and this rank's summand
+    /// of the gradients of those up to the slice whose backward pass is next.
     struct Slices {
         std::vector<Tensor<Gathered, Exec>> last;
         Tensor<GatheredGradient, Exec> d_last;
@@ -59,80 +57,114 @@ class Halo {
 
     explicit Halo(std::size_t tokens) : tokens_(tokens) {}
 
-    /// The tokens in front of each of this rank's stretches; zeros before the first. Collective over cp, as the
+    /// The tokens in front of each of this rank's stretches; zeros where there are none. Collective over cp, as the
     /// backward pass.
-    /// @throws std::invalid_argument where a stretch has fewer tokens than the halo
     Tensor<layout, Exec> forward(Tensor<X, Exec> const& x, Stretches const& stretches,
                                  AtSlice<Slices> const& slices) const {
-        if (stretches.length < tokens_)
-            throw std::invalid_argument("a halo of " + std::to_string(tokens_) +
-                                        " tokens, where the stretches of a sequence over cp have " +
-                                        std::to_string(stretches.length) + ": use fewer ranks of cp, or slices");
         auto const& context = x.context();
-        Tensor<layout, Exec> const last(context,
-                                        {x.extents()[0], stretches.order.size(), tokens_, x.extents()[2]});
-        Tensor<layout, Exec> const before(context, last.extents());
-        std::size_t const all = x.local()[0] * stretches.here, channels = x.local()[2];
-        View<T, 3, Exec> const to(last.data(), all, tokens_, channels), whole(x.data(), all, stretches.length, channels);
-        copy(context, to, of_tokens(whole, stretches.length - tokens_));
+        std::size_t const kept = std::min(tokens_, stretches.length), all = x.local()[0] * stretches.here;
+        std::array<std::size_t, 4> extents{x.extents()[0], stretches.order.size(), kept, x.extents()[2]};
+        Tensor<layout, Exec> const last(context, extents);
+        View<T, 3, Exec> const to(last.data(), all, kept, x.local()[2]),
+            whole(x.data(), all, stretches.length, x.local()[2]);
+        copy(context, to,
+             Kokkos::subview(whole, Kokkos::ALL, std::pair(stretches.length - kept, stretches.length), Kokkos::ALL));
+        extents[2] = tokens_;
+        Tensor<layout, Exec> const before(context, extents);
         if (passes(stretches, slices)) {
             shift(along(context), 1, last, before);
             return before;
         }
         auto const gathered = redistribute<Gathered>(last);
-        auto const mine = static_cast<std::size_t>(along(context).rank());
-        for (std::size_t i = 0; i < stretches.order.size(); ++i) {
-            if (stretches.order[i] / stretches.here != mine) continue;
-            auto const own = stretch_of(before, stretches.order[i] % stretches.here);
-            if (i > 0)
-                copy(context, own, stretch_of(gathered, stretches.order[i - 1]));
-            else if (!slices.is_first())
-                copy(context, own, stretch_of(slices.memory->last[slices.index - 1], 0));
-            else
-                clear(context, own);
-        }
+        auto const fill = [&](auto const& target, std::size_t stretch, std::size_t place) {
+            for_each_source(stretches, slices, place, [&](Source const& source) {
+                auto const part = tokens_of(target, stretch, source.to, source.count);
+                if (source.kind == Source::none)
+                    clear(context, part);
+                else if (source.kind == Source::slice)
+                    copy(context, part,
+                         tokens_of(slices.memory->last[slices.index - 1], 0, source.from, source.count));
+                else
+                    copy(context, part, tokens_of(gathered, source.stretch, source.from, source.count));
+            });
+        };
+        for_each_own(context, stretches,
+                     [&](std::size_t place, std::size_t stretch) { fill(before, stretch, place); });
         if (slices.is_cut()) {
-            auto& kept = slices.memory->last;
-            kept.resize(std::max(kept.size(), slices.index + 1));
-            kept[slices.index] = of_one<Gathered>(context, last.extents());
-            copy(context, stretch_of(kept[slices.index], 0), stretch_of(gathered, stretches.order.back()));
+            auto& up_to = slices.memory->last;
+            up_to.resize(std::max(up_to.size(), slices.index + 1));
+            up_to[slices.index] = of_one<Gathered>(context, extents);
+            fill(up_to[slices.index], 0, stretches.order.size());
         }
         return before;
     }
-    /// The gradients that the tokens behind each stretch give its last ones: the adjoint.
-    Gradient backward(Gradient const& d_before, Stretches const& stretches,
-                                 AtSlice<Slices> const& slices) const {
+    /// The gradients that the tokens behind each stretch give its last ones, min(tokens, those of a stretch): the
+    /// adjoint.
+    Gradient backward(Gradient const& d_before, Stretches const& stretches, AtSlice<Slices> const& slices) const {
         auto const& context = d_before.context();
+        auto extents = d_before.extents();
+        extents[2] = std::min(tokens_, stretches.length);
         if (passes(stretches, slices)) {
-            Gradient const after(context, d_before.extents());
+            Gradient const after(context, extents);
             shift(along(context), -1, d_before, after);
             return after;
         }
-        Tensor<GatheredGradient, Exec> d_gathered(context, d_before.extents());
+        Tensor<GatheredGradient, Exec> d_gathered(context, extents);
         d_gathered.clear();
-        auto const mine = static_cast<std::size_t>(along(context).rank());
-        if (slices.is_cut())
-            if (auto const d_last = std::exchange(slices.memory->d_last, {}); !d_last.empty())
-                copy(context, stretch_of(d_gathered, stretches.order.back()), stretch_of(d_last, 0));
-        for (std::size_t i = 0; i < stretches.order.size(); ++i) {
-            if (stretches.order[i] / stretches.here != mine) continue;
-            auto const own = stretch_of(d_before, stretches.order[i] % stretches.here);
-            if (i > 0) {
-                copy(context, stretch_of(d_gathered, stretches.order[i - 1]), own);
-            } else if (!slices.is_first()) {
-                slices.memory->d_last = of_one<GatheredGradient>(context, d_before.extents());
-                copy(context, stretch_of(slices.memory->d_last, 0), own);
-            }
+        Tensor<GatheredGradient, Exec> d_last, d_earlier; // up to this slice, and to the one before
+        if (slices.is_cut()) d_last = std::exchange(slices.memory->d_last, {});
+        if (!slices.is_first()) {
+            d_earlier = of_one<GatheredGradient>(context, d_before.extents());
+            d_earlier.clear();
         }
+        auto const add_back = [&](auto const& gradient, std::size_t stretch, std::size_t place) {
+            for_each_source(stretches, slices, place, [&](Source const& source) {
+                auto const part = tokens_of(gradient, stretch, source.to, source.count);
+                if (source.kind == Source::slice)
+                    add(context, tokens_of(d_earlier, 0, source.from, source.count), part);
+                else if (source.kind == Source::own)
+                    add(context, tokens_of(d_gathered, source.stretch, source.from, source.count), part);
+            });
+        };
+        if (!d_last.empty()) add_back(d_last, 0, stretches.order.size());
+        for_each_own(context, stretches,
+                     [&](std::size_t place, std::size_t stretch) { add_back(d_before, stretch, place); });
+        if (slices.is_cut()) slices.memory->d_last = d_earlier;
         return redistribute<with_element_t<dual_t<layout>, A>>(std::move(d_gathered));
     }
 
   private:
+    /// Where some tokens of a halo come from: tokens [from, from + count) of the last ones of a stretch, or of those up
+    /// to the slice before, or nothing.
+    struct Source {
+        enum Kind { own, slice, none } kind;
+        std::size_t stretch, from, to, count;
+    };
+
     static comm::Communicator const& along(Context<Exec> const& context) {
         return context.communicators().along(AxisNames(cp::name));
     }
-    static bool passes(Stretches const& stretches, AtSlice<Slices> const& slices) {
-        return !slices.is_cut() && stretches.is_contiguous();
+    [[nodiscard]] bool passes(Stretches const& stretches, AtSlice<Slices> const& slices) const {
+        return !slices.is_cut() && stretches.is_contiguous() && stretches.length >= tokens_;
+    }
+    /// f(place in the order, stretch of this rank)
+    template <class F>
+    static void for_each_own(Context<Exec> const& context, Stretches const& stretches, F&& f) {
+        auto const mine = static_cast<std::size_t>(along(context).rank());
+        for (std::size_t i = 0; i < stretches.order.size(); ++i)
+            if (stretches.order[i] / stretches.here == mine) f(i, stretches.order[i] % stretches.here);
+    }
+    /// The sources of the tokens in front of place `place` of the order, from the nearest on.
+    template <class F>
+    void for_each_source(Stretches const& stretches, AtSlice<Slices> const& slices, std::size_t place, F&& f) const {
+        std::size_t const kept = std::min(tokens_, stretches.length);
+        std::size_t left = tokens_;
+        while (left > 0 && place > 0) {
+            std::size_t const count = std::min(left, kept);
+            f(Source{Source::own, stretches.order[--place], kept - count, left - count, count});
+            left -= count;
+        }
+        if (left > 0) f(Source{slices.is_first() ? Source::none : Source::slice, 0, tokens_ - left, 0, left});
     }
     /// Of these extents but for the stretches, of which it has one.
     template <class L>
@@ -140,13 +172,9 @@ class Halo {
         extents[1] = 1;
         return {context, extents};
     }
-    template <class V>
-    auto of_tokens(V const& view, std::size_t first) const {
-        return Kokkos::subview(view, Kokkos::ALL, std::pair(first, first + tokens_), Kokkos::ALL);
-    }
     template <class L>
-    static auto stretch_of(Tensor<L, Exec> const& tensor, std::size_t i) {
-        return Kokkos::subview(tensor.view(), Kokkos::ALL, i, Kokkos::ALL, Kokkos::ALL);
+    static auto tokens_of(Tensor<L, Exec> const& tensor, std::size_t stretch, std::size_t first, std::size_t count) {
+        return Kokkos::subview(tensor.view(), Kokkos::ALL, stretch, std::pair(first, first + count), Kokkos::ALL);
     }
     template <class To, class From>
     static void copy(Context<Exec> const& context, To const& to, From const& from) {
@@ -155,6 +183,10 @@ class Halo {
     template <class To>
     static void clear(Context<Exec> const& context, To const& to) {
         if (!kernels::dry("clear", to)) Kokkos::deep_copy(context.exec(), to, typename To::value_type(0));
+    }
+    template <class To, class From>
+    static void add(Context<Exec> const& context, To const& to, From const& from) {
+        comm::detail::add(context.exec(), to, from);
     }
     template <class L>
     static void shift(comm::Communicator const& comm, int direction, Tensor<L, Exec> const& leaving,

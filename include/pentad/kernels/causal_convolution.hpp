@@ -118,7 +118,7 @@ void causal_convolution_backward(Exec const& exec, In<T, 2, Exec> x, In<T, 2, Ex
 }
 
 /// dx from the gradient behind the taps. @param after what the tokens behind each sequence add to the gradients of its
-/// last taps - 1 rows, [batch * (taps - 1), channels]; without memory nothing
+/// last min(taps - 1, seq) rows, [batch * that, channels]; without memory nothing
 template <class T, class Exec>
 void causal_convolution_backward_data(Exec const& exec, In<accumulator_t<T>, 2, Exec> gradient, In<T, 2, Exec> weight,
                                       In<i32, 1, Exec> positions, std::size_t seq, In<accumulator_t<T>, 2, Exec> after,
@@ -129,6 +129,7 @@ void causal_convolution_backward_data(Exec const& exec, In<accumulator_t<T>, 2, 
     int const channels = static_cast<int>(dx.extent(1)), taps = static_cast<int>(weight.extent(1));
     i64 const length = static_cast<i64>(seq);
     i32 const* const place = positions.data();
+    i64 const kept = length < taps - 1 ? length : taps - 1;
     for_each_row(
         "pentad::causal_convolution_backward_data", exec, dx.extent(0), dx.extent(1),
         KOKKOS_LAMBDA(Row<Exec> const& row) {
@@ -138,10 +139,8 @@ void causal_convolution_backward_data(Exec const& exec, In<accumulator_t<T>, 2, 
             int seen = left >= taps - 1 ? taps : static_cast<int>(left) + 1;
             for (int lag = 1; place != nullptr && lag < seen; ++lag)
                 if (place[row.index() + lag] < lag) seen = lag;
-            A const* const more =
-                after.data() == nullptr || left >= taps - 1
-                    ? nullptr
-                    : &after(row.index() / length * (taps - 1) + taps - 2 - left, 0);
+            bool const has_more = after.data() != nullptr && left < kept;
+            A const* const more = has_more ? &after(row.index() / length * kept + kept - 1 - left, 0) : nullptr;
             row.template accumulate<A>(
                 channels, seen,
                 [&](int lag, int c) { return A(w[c * taps + taps - 1 - lag]) * gradient(row.index() + lag, c); },
