@@ -3,9 +3,9 @@
 
 #include <pentad/context/selected.hpp>
 #include <pentad/layers/attention.hpp>
-#include <pentad/train/packing.hpp>
 
 #include <support/layer_check.hpp>
+#include <support/packed.hpp>
 
 #include <array>
 #include <span>
@@ -23,13 +23,6 @@ constexpr std::array strategies{ContextStrategy::ring, ContextStrategy::all_gath
 /// 6 heads over tp; kv heads over tp, or replicated over groups of ranks of tp.
 void check_attention(std::string const& file, std::size_t kv_heads, Sight const& sight = {}) {
     Arrays arrays = golden(file);
-    // A batch entry is 24 tokens, and one that nobody sees.
-    std::vector<i32> windows;
-    if (arrays.contains("tokens"))
-        for (std::size_t i = 0; i < 48; ++i) {
-            windows.push_back(static_cast<i32>(arrays.at("tokens").values[i]));
-            if (i % 24 == 23) windows.push_back(1);
-        }
     for (std::string const weight : {"q", "k", "v", "o"})
         for (std::string const d : {"", "d"})
             arrays[d + "self_attn." + weight + "_proj.weight"] = arrays.at(d + weight);
@@ -55,18 +48,13 @@ void check_attention(std::string const& file, std::size_t kv_heads, Sight const&
                                              .seq = 24,
                                              .order = order,
                                              .context_strategy = strategy};
-                train::PackedMap<InvariantStream<f64>, Exec> map(setup);
-                if (!windows.empty()) {
-                    std::size_t const rows = 2 / static_cast<std::size_t>(m.dp * m.ep);
-                    auto const first = rows * mesh.context.communicators().shard_index(AxisNames(dp::name, ep::name));
-                    map.set({.last = 0, .deals_by_work = false}, std::span(windows).subspan(25 * first, 25 * rows));
-                }
+                PackedTokens<InvariantStream<f64>> const packed(setup, arrays);
                 check_layer(
                     mesh, setup,
                     [&](LayerSetup<Exec> const& s) {
                         return Layer(s, {.heads = 6, .kv_heads = kv_heads, .head_dim = 4, .sight = sight}, "self_attn");
                     },
-                    arrays, 1e-12, 0, 0, windows.empty() ? nullptr : &map.of_slice(0));
+                    arrays, 1e-12, 0, 0, packed.map());
             }
 }
 

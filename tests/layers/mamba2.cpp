@@ -5,6 +5,7 @@
 #include <pentad/layers/mamba2.hpp>
 
 #include <support/layer_check.hpp>
+#include <support/packed.hpp>
 
 #include <string>
 #include <utility>
@@ -40,10 +41,12 @@ void check_mamba(std::string const& file, model::Mamba2 part, bool shards_sequen
                                          .seq = 24,
                                          .order = order,
                                          .context_strategy = strategy};
+            PackedTokens<Stream> const packed(setup, arrays);
             for (std::size_t const chunk : {5, 24}) {
                 part.chunk = chunk;
                 check_layer(
-                    mesh, setup, [&](LayerSetup<Exec> const& s) { return Layer<Stream>(s, part, "mixer"); }, arrays);
+                    mesh, setup, [&](LayerSetup<Exec> const& s) { return Layer<Stream>(s, part, "mixer"); }, arrays,
+                    1e-12, 0, 0, packed.map());
             }
         }
 }
@@ -63,6 +66,11 @@ TEST_CASE("limits of the steps of time") {
         "mamba2_limits",
         {.heads = 6, .head_dim = 4, .state = 6, .groups = 2, .norm_groups = 6, .least_step = 0.3, .most_step = 0.9},
         false);
+}
+TEST_CASE("in packed documents Mamba-2 is its recurrence in each, on any mesh") {
+    model::Mamba2 const part{.heads = 6, .head_dim = 4, .state = 6, .groups = 2};
+    check_mamba<InvariantStream<f64>>("mamba2_packed", part, false);
+    check_mamba<SequenceStream<f64>>("mamba2_packed", part, true);
 }
 TEST_CASE("the gradients of what a rank uses alone are summed over the ranks that share out tokens") {
     using L = Layer<InvariantStream<f64>>;

@@ -83,31 +83,41 @@ def attention(name, kv_heads, window=None, causal=True, packs=False):
     if window:
         sees = sees & (distance.abs() < window)
     if packs:
-        tokens = golden.add("tokens", torch.randint(0, 5, (2, 24), generator=golden.generator))
-        ended = torch.cumsum(tokens == 0, 1)
-        document = torch.cat((torch.zeros(2, 1, dtype=ended.dtype), ended[:, :-1]), 1)
-        same = document[:, :, None] == document[:, None, :]
-        positions = at - same.int().argmax(2)  # the first token of the document
+        same, positions = packed_documents(golden)
         sees = (sees & same)[:, None]
     cos, sin = model.rotary_cos_sin(positions, 4, 1e4, x.dtype)
     golden.backward("y", model.self_attention(x, weights, "", config, cos, sin, sees), ["x", "q", "k", "v", "o"])
     return golden
 
 
-def mamba2(name, groups, norm_groups=1, limits=(0.0, float("inf"))):
+def packed_documents(golden):
+    """Draws tokens, of which those of 0 end documents. Gives each token's document and position in it."""
+    tokens = golden.add("tokens", torch.randint(0, 5, (2, 24), generator=golden.generator))
+    ended = torch.cumsum(tokens == 0, 1)
+    document = torch.cat((torch.zeros(2, 1, dtype=ended.dtype), ended[:, :-1]), 1)
+    same = document[:, :, None] == document[:, None, :]
+    return same, torch.arange(24) - same.int().argmax(2)  # from the first token of the document
+
+
+def mamba2(name, groups, norm_groups=1, limits=(0.0, float("inf")), packs=False):
     """The layer of Dao and Gu (2024) token by token: in-projection, causal convolution over 4 tokens with SiLU, the recurrence
     h = exp(dt A) h + dt B x^T, y = C^T h + D x, the gated norm over `norm_groups` parts of the channels, out-projection. Steps of
-    time are clamped to `limits`."""
+    time are clamped to `limits`. In packed documents convolution and state begin anew with each."""
     heads, head_dim, state, width, taps = 6, 4, 6, 24, 4
     inner, shared = heads * head_dim, groups * state
     sizes = {"z": inner, "x": inner, "B": shared, "C": shared, "dt": heads}
     golden = Golden(name, heads=heads, head_dim=head_dim, state=state, groups=groups, norm_groups=norm_groups)
+    positions = packed_documents(golden)[1] if packs else torch.arange(24).expand(2, 24)
     x = golden.input("x", 2, 24, width)
     made = {part: F.linear(x, golden.input(f"mixer.in_proj.{part}.weight", rows, width, scale=0.3)) for part, rows in sizes.items()}
     mixed = {}
     for part in "xBC":
         weight, bias = (golden.input(f"mixer.conv1d.{part}.{what}", *shape, scale=0.4)
                         for what, shape in (("weight", (sizes[part], 1, taps)), ("bias", (sizes[part],))))
+        if packs:
+            lags = [made[part].roll(lag, 1) * (positions >= lag)[..., None] * weight[:, 0, taps - 1 - lag] for lag in range(taps)]
+            mixed[part] = F.silu(sum(lags) + bias)
+            continue
         padded = F.pad(made[part].transpose(1, 2), (taps - 1, 0))
         mixed[part] = F.silu(F.conv1d(padded, weight, bias, groups=sizes[part])).transpose(1, 2)
     bias, rate = golden.input("mixer.dt_bias", heads, scale=0.5), golden.input("mixer.A_log", heads, scale=0.5)
@@ -118,7 +128,7 @@ def mamba2(name, groups, norm_groups=1, limits=(0.0, float("inf"))):
     keys, queries = (mixed[part].view(2, 24, groups, state).repeat_interleave(heads // groups, 2) for part in "BC")
     h, y = torch.zeros(2, heads, state, head_dim), []
     for t in range(24):
-        h = torch.exp(-torch.exp(rate) * step[:, t])[..., None, None] * h
+        h = torch.exp(-torch.exp(rate) * step[:, t])[..., None, None] * torch.where(positions[:, t] > 0, 1.0, 0.0)[:, None, None, None] * h
         h = h + step[:, t, :, None, None] * keys[:, t, :, :, None] * values[:, t, :, None, :]
         y.append((queries[:, t, :, :, None] * h).sum(2) + skip[:, None] * values[:, t])
     gated = torch.stack(y, 1).reshape(2, 24, inner) * F.silu(made["z"])
@@ -335,6 +345,7 @@ def main():
                    attention("attention_window", 2, window=5), attention("attention_full", 2, causal=False),
                    attention("attention_packed", 2, packs=True), attention("attention_packed_window", 3, window=3, packs=True), swiglu(), gelu(), vocabulary(),
                    mamba2("mamba2", 1), mamba2("mamba2_groups", 3, norm_groups=3), mamba2("mamba2_limits", 2, norm_groups=6, limits=(0.3, 0.9)),
+                   mamba2("mamba2_packed", 2, packs=True),
                    *(linear_attention(f"linear_attention_{fading}", fading, 0.6) for fading in ("none", "slopes", "retention")), moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
                    language_model("mixtral", 4, False), optimizers()):
         golden.save(folder)

@@ -1,5 +1,5 @@
 // The recurrence of a layer with a state, along a sequence that may be sharded over cp: a chunked scan on each rank,
-// and between ranks what their tokens leave.
+// and between ranks what their tokens leave. In each of packed documents by itself.
 #pragma once
 
 #include <pentad/kernels/chunk_scan.hpp>
@@ -65,16 +65,19 @@ class StateScan {
     void forward(Pass<Exec>& pass, Scanned<T, Exec> const& of, Y const& y, Saved& saved) const {
         auto const& exec = pass.context.exec();
         auto const memory = workspace(pass, kernels::chunk_scan_workspace<A>(exec, sizes(of)));
+        auto const documents = positions(pass, of);
         if (carry_) {
             auto const& order = stretches(pass);
             Tensor<States, Exec> const state(pass.context, extents(order));
             Tensor<typename Carry::Decay, Exec> decay;
-            if (of.log_decay.data() != nullptr) decay = {pass.context, {batch_, order.order.size(), heads_}};
-            kernels::chunk_scan_state(exec, of.k, of.v, of.log_decay, chunk_, own(state), totals(decay), memory.view);
+            if (of.log_decay.data() != nullptr || documents.data() != nullptr)
+                decay = {pass.context, {batch_, order.order.size(), heads_}};
+            kernels::chunk_scan_state(exec, of.k, of.v, of.log_decay, chunk_, own(state), totals(decay), memory.view,
+                                      documents);
             saved.initial = carry_->forward(state, decay, order, slices(pass), saved.carry);
         }
         kernels::chunk_scan_forward(exec, of.q, of.k, of.v, of.log_decay, own(saved.initial), chunk_, y,
-                                    View<A, 4, Exec>(), memory.view);
+                                    View<A, 4, Exec>(), memory.view, documents);
     }
     /// Writes dq and dk [batch, seq, groups, state], dv and, where it has memory, the gradient of the log decay, all in
     /// accumulators.
@@ -83,15 +86,17 @@ class StateScan {
                   DA const& da, Saved& saved) const {
         auto const& exec = pass.context.exec();
         auto const memory = workspace(pass, kernels::chunk_scan_backward_workspace<A>(exec, sizes(of)));
+        auto const documents = positions(pass, of);
         Tensor<dual_t<States>, Exec> d_final;
         if (carry_) {
             auto const& order = stretches(pass);
             Tensor<dual_t<States>, Exec> const d_initial(pass.context, extents(order));
-            kernels::chunk_scan_initial_gradient(exec, of.q, of.log_decay, dy, chunk_, own(d_initial), memory.view);
+            kernels::chunk_scan_initial_gradient(exec, of.q, of.log_decay, dy, chunk_, own(d_initial), memory.view,
+                                                 documents);
             d_final = carry_->backward(d_initial, order, slices(pass), saved.carry).state;
         }
         kernels::chunk_scan_backward(exec, of.q, of.k, of.v, of.log_decay, own(saved.initial), dy, own(d_final), chunk_,
-                                     dq, dk, dv, da, View<A, 4, Exec>(), memory.view);
+                                     dq, dk, dv, da, View<A, 4, Exec>(), memory.view, documents);
         saved = {};
     }
 
@@ -104,6 +109,11 @@ class StateScan {
         Workspace result{pass.context.take(numbers * sizeof(A)), {}};
         result.view = View<A, 1, Exec>(static_cast<A*>(result.buffer.data()), numbers);
         return result;
+    }
+    /// [batch, seq]; without memory where each sequence is one document.
+    static View<i32 const, 2, Exec> positions(Pass<Exec> const& pass, Scanned<T, Exec> const& of) {
+        if (pass.map == nullptr || pass.map->positions.data() == nullptr) return {};
+        return View<i32 const, 2, Exec>(pass.map->positions.data(), of.v.extent(0), of.v.extent(1));
     }
     [[nodiscard]] kernels::ScanSizes sizes(Scanned<T, Exec> const& of) const {
         return kernels::detail::scan_sizes(of.k, of.v, chunk_);
