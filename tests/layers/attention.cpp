@@ -59,7 +59,8 @@ void check_attention(std::string const& file, std::size_t kv_heads, Sight const&
                 if (!windows.empty()) {
                     std::size_t const rows = 2 / static_cast<std::size_t>(m.dp * m.ep);
                     auto const first = rows * mesh.context.communicators().shard_index(AxisNames(dp::name, ep::name));
-                    map.set({.last = 0, .deals_by_work = false}, std::span(windows).subspan(25 * first, 25 * rows));
+                    map.set(Packing{.last = 0, .deals_by_work = false},
+                            std::span(windows).subspan(25 * first, 25 * rows));
                 }
                 check_layer(
                     mesh, setup,
