@@ -99,7 +99,8 @@ std::vector<FlagGroup> make_flag_groups() {
            "in each, and the token that ends one predicts nothing. Over cp, sequences are dealt by the work that their "
            "documents make, unless --zigzag or slices",
            OptionalIntegerValue{&O::pack, 0, 1 << 24}},
-          {"--seq", "N", "tokens in a sequence", IntegerValue{&O::seq, 1, 1 << 24}},
+          {"--seq", "N", "tokens in a sequence; where the mesh does not divide them, it is padded, unseen",
+           IntegerValue{&O::seq, 1, 1 << 24}},
           {"--batch", "N", "sequences in a step (default: 24, rounded up to a multiple of dp x ep x micro-batches)",
            IntegerValue{&O::batch, 1, 1 << 24}},
           {"--micro-batches", "N", "micro-batches in a step", IntegerValue{&O::micro_batches, 1, 1 << 16}}}},

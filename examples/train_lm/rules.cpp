@@ -41,22 +41,9 @@ std::string axis(std::string_view name, O const& o) { return std::string(name) +
 
 pentad::model::BatchShape batch_shape(O const& o) {
     using pentad::model::NamedProduct;
-    auto seq_axes = NamedProduct().times("cp", o.extent("cp"));
-    if (o.sequence_parallel) seq_axes.times("tp", o.extent("tp"));
     return {.batch = o.batch,
             .micro_batches = o.micro_batches,
-            .seq = o.seq,
-            .slices = o.slices,
-            .batch_axes = NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep")),
-            .seq_axes = seq_axes,
-            .zigzag = o.zigzag};
-}
-/// What the library says of a number, of the flag that sets it.
-std::string of_flag(Integer member, O const& o, std::optional<pentad::model::Indivisible> const& refused) {
-    std::string const flag = refused->cut == pentad::model::Cut::zigzag              ? " (--zigzag)"
-                             : refused->cut == pentad::model::Cut::sequence_parallel ? " (--sequence-parallel on)"
-                                                                                     : "";
-    return given(member, o) + " " + refused->why() + flag;
+            .batch_axes = NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep"))};
 }
 
 /// Whether the user says which layers are where; a file may.
@@ -165,12 +152,8 @@ constexpr std::array rules{
          }},
     Rule{&O::vocab, [](O const& o) { return !o.tokens.empty() || o.vocab >= 256; },
          [](O const& o) { return given(&O::vocab, o) + " is less than the 256 bytes of text"; }},
-    Rule{&O::batch, [](O const& o) { return !batch_shape(o).refused_batch(); },
-         [](O const& o) { return of_flag(&O::batch, o, batch_shape(o).refused_batch()); }},
-    Rule{&O::seq, [](O const& o) { return !batch_shape(o).refused_seq(); },
-         [](O const& o) { return of_flag(&O::seq, o, batch_shape(o).refused_seq()); }},
-    Rule{&O::seq, [](O const& o) { return !batch_shape(o).refused_seq_over_all(); },
-         [](O const& o) { return of_flag(&O::seq, o, batch_shape(o).refused_seq_over_all()); }},
+    Rule{&O::batch, [](O const& o) { return !batch_shape(o).refusal(); },
+         [](O const& o) { return given(&O::batch, o) + " " + batch_shape(o).refusal()->why(); }},
     Rule{&O::zero, [](O const& o) { return o.zero_ranks < 1 || o.zero > 0; },
          [](O const& o) { return given(&O::zero_ranks, o) + " shards nothing with " + given(&O::zero, o); }},
     Rule{&O::zero, [](O const& o) { return !o.zero_keep || o.zero == 3; },

@@ -28,7 +28,7 @@ class PackedTokens {
                 windows.push_back(static_cast<i32>(tokens->second.values[row * setup.seq + t]));
             windows.push_back(1); // the one behind the sequence, which nobody sees
         }
-        map_.set({.last = 0, .deals_by_work = false}, windows);
+        map_.set(Packing{.last = 0, .deals_by_work = false}, windows);
         is_packed_ = true;
     }
     /// Null where there are no tokens.

@@ -236,6 +236,23 @@ TEST_CASE("ZeRO, recomputation, buckets") {
     compare({.dp = n}, run);
 }
 
+TEST_CASE("sequences that the mesh does not divide: what is sent and held is that of padded ones") {
+    int const n = world_size();
+    if (n == 1 || n > 4) return;
+    auto run = dense();
+    run.seq = 61;
+    change(run, [](auto& sizes) { sizes.layers = 4; });
+    compare({.cp = n}, run);
+    compare({.tp = n}, run, {.sequence_parallel = true});
+    run.order = Order::zigzag;
+    compare({.cp = n}, run);
+    run.recompute = {.kind = model::Recomputation::Kind::full};
+    if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true});
+    change(run, [](auto& sizes) { sizes.experts = 4; });
+    if (n == 4) compare({.ep = 2, .cp = 2}, run);
+    if (n == 4) compare({.ep = 2, .tp = 2}, run, {.sequence_parallel = true});
+}
+
 TEST_CASE("strategies of attention") {
     int const n = world_size();
     if (n != 2 && n != 4) return;

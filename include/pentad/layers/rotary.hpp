@@ -20,7 +20,7 @@ class RotaryEmbedding {
         : slices_(setup.slices), head_dim_(width), positions_(setup.context, {setup.slices * setup.partition().local_extent()}) {
         auto const dealt = setup.partition();
         positions_.set(setup.positions(dealt, AxisNames(cp::name), dealt.local_extent()).data());
-        std::size_t const half = rotary.turned(width) / 2, positions = setup.slices * setup.seq;
+        std::size_t const half = rotary.turned(width) / 2, positions = setup.real_length();
         std::size_t fine = 1; // about as many rows as the coarse tables have
         while (fine * fine < positions) fine *= 2;
         std::size_t const coarse = (positions + fine - 1) / fine;
