@@ -29,14 +29,19 @@ pentad::model::Model make_model(Options const& o) {
                                                        .top_k = size(o.top_k),
                                                        .moe_every = size(o.moe_every),
                                                        .ties_embeddings = o.tie_embeddings});
-    if (o.window > 0)
-        for (auto& block : model.blocks)
-            for (auto& branch : block.branches)
-                if (auto const* attention = branch.part.as<pentad::model::Attention>()) {
-                    auto windowed = *attention;
-                    windowed.sight.window = size(o.window);
-                    branch.part = windowed;
+    for (auto& block : model.blocks)
+        for (auto& branch : block.branches)
+            if (auto const* described = branch.part.as<pentad::model::Attention>()) {
+                auto attention = *described;
+                if (o.window > 0) attention.sight.window = size(o.window);
+                if (o.soft_cap > 0) attention.scores.soft_cap = o.soft_cap;
+                if (o.attention_sinks) attention.scores.sinks = true;
+                if (o.positions != "rope") {
+                    attention.rotates = false;
+                    attention.scores.alibi = o.positions == "alibi";
                 }
+                branch.part = attention;
+            }
     return model;
 }
 

@@ -113,7 +113,8 @@ constexpr std::array rules{
          [](O const& o) { return indivisible(&O::hidden, o, given(&O::heads, o)); }},
     Rule{&O::hidden,
          [](O const& o) {
-             return o.described || o.heads < 1 || !divides(o.heads, o.hidden) || o.hidden / o.heads % 2 == 0;
+             return o.described || o.positions != "rope" || o.heads < 1 || !divides(o.heads, o.hidden) ||
+                    o.hidden / o.heads % 2 == 0;
          },
          [](O const& o) {
              return given(&O::hidden, o) + " over " + given(&O::heads, o) + " gives heads of " +
