@@ -123,6 +123,16 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--window", "N",
            "tokens that attention sees back from each, itself included; 0: all (with --model: its own)",
            IntegerValue{&O::window, 0, 1 << 24}},
+          {"--positions", "rope|alibi|none",
+           "how attention knows them: rotary embedding (with --model: its own); ALiBi, scores that fall with the "
+           "distance; or by its causal mask alone",
+           ChoiceValue{&O::positions, {"rope", "alibi", "none"}}},
+          {"--soft-cap", "X",
+           "the scores of attention become X tanh(score / X), as in Gemma 2; 0: they stay (with --model: its own)",
+           RealValue{&O::soft_cap, 0, 1e6}},
+          {"--attention-sinks", "",
+           "each head learns a score more for its softmax, of a key without a value, as in gpt-oss",
+           Switch{&O::attention_sinks}},
           {"--mixers", "a|m|l,...",
            "of the layers, again and again: attention, Mamba-2 or linear attention, such as m,m,a; heads are of "
            "hidden / heads elements everywhere",

@@ -17,13 +17,20 @@ namespace model = pentad::model;
 
 constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
-model::Model with_window(model::Model described, std::int64_t window) {
+/// What the flags say of all attention.
+model::Model with_attention(model::Model described, Options const& o) {
     for (auto& block : described.blocks)
         for (auto& branch : block.branches)
-            if (auto const* attention = branch.part.as<model::Attention>(); attention != nullptr && window > 0) {
-                auto windowed = *attention;
-                windowed.sight.window = size(window);
-                branch.part = windowed;
+            if (auto const* found = branch.part.as<model::Attention>()) {
+                auto attention = *found;
+                if (o.window > 0) attention.sight.window = size(o.window);
+                if (o.soft_cap > 0) attention.scores.soft_cap = o.soft_cap;
+                if (o.attention_sinks) attention.scores.sinks = true;
+                if (o.positions != "rope") {
+                    attention.rotates = false;
+                    attention.scores.alibi = o.positions == "alibi";
+                }
+                branch.part = attention;
             }
     return described;
 }
@@ -42,7 +49,7 @@ model::Mamba2 mamba_of(Options const& o) {
 }
 
 model::Model make_model(Options const& o) {
-    if (o.described) return with_window(*o.described, o.window);
+    if (o.described) return with_attention(*o.described, o);
     auto const decoder = model::decoder({.layers = size(o.layers),
                                          .hidden = size(o.hidden),
                                          .heads = size(o.heads),
@@ -55,7 +62,7 @@ model::Model make_model(Options const& o) {
                                          .ties_embeddings = o.tie_embeddings});
     model::LinearAttention const linear{
         .heads = size(o.heads), .head_dim = size(o.hidden / o.heads), .chunk = size(o.chunk)};
-    return with_window(model::with_mixers(decoder, model::mixers_of(o.mixers).value(), mamba_of(o), linear), o.window);
+    return with_attention(model::with_mixers(decoder, model::mixers_of(o.mixers).value(), mamba_of(o), linear), o);
 }
 
 } // namespace train_lm

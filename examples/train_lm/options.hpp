@@ -56,7 +56,10 @@ struct Options {
     std::int64_t top_k = 2;
     std::int64_t moe_every = 1; ///< every n-th layer is MoE: layers n - 1, 2 n - 1, ... counted from 0
     bool tie_embeddings = false;
-    std::int64_t window = 0;   ///< of attention; 0: none
+    std::int64_t window = 0;        ///< of attention; 0: none
+    std::string positions = "rope"; ///< rope, alibi, none
+    double soft_cap = 0;            ///< of the scores of attention; 0: none
+    bool attention_sinks = false;
     std::string mixers = "a";  ///< of the layers, again and again: attention, Mamba-2, linear attention
     std::int64_t state = 128;  ///< rows of a state of Mamba-2
     std::int64_t groups = 1;   ///< of heads of Mamba-2 that share B and C

@@ -71,10 +71,7 @@ std::int64_t other_width(O const& o) {
             return static_cast<std::int64_t>(mlp->width);
     return o.ffn;
 }
-/// Whether the sizes of attention, and of MLPs, are of the model.
-bool has_attention(O const& o) {
-    return o.described ? o.described->first<pentad::model::Attention>() != nullptr : o.mixers.find('a') != o.mixers.npos;
-}
+/// Whether the sizes of Mamba-2, and of MLPs, are of the model.
 bool has_mamba(O const& o) { return !o.described && o.mixers.find('m') != o.mixers.npos; }
 bool has_mlp(O const& o) {
     return !o.described || o.described->first<pentad::model::GatedMlp>() != nullptr ||
@@ -129,7 +126,8 @@ constexpr std::array rules{
          [](O const& o) { return indivisible(&O::hidden, o, given(&O::heads, o)); }},
     Rule{&O::hidden,
          [](O const& o) {
-             return o.described || o.heads < 1 || !divides(o.heads, o.hidden) || o.hidden / o.heads % 2 == 0;
+             return o.described || !has_attention(o) || o.positions != "rope" || o.heads < 1 || !divides(o.heads, o.hidden) ||
+                    o.hidden / o.heads % 2 == 0;
          },
          [](O const& o) {
              return given(&O::hidden, o) + " over " + given(&O::heads, o) + " gives heads of " +
@@ -239,6 +237,11 @@ void set(O& o, Integer member, std::int64_t value) {
 }
 
 } // namespace
+
+bool has_attention(O const& o) {
+    return o.described ? o.described->first<pentad::model::Attention>() != nullptr
+                       : o.mixers.find('a') != o.mixers.npos;
+}
 
 bool is_of_model(Integer flag) {
     for (Integer const size :

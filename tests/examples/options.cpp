@@ -98,6 +98,7 @@ TEST_CASE("every flag reaches its option") {
         "--mesh tp=2,dp=3,cp=1 --data a --data b --vocab 300 --ignore-token 10 --steps 7 --batch 12 --micro-batches 2 "
         "--seq 64 "
         "--layers 6 --hidden 96 --heads 6 --kv-heads 2 --ffn 128 --experts 4 --top-k 3 --moe-every 2 --tie-embeddings "
+        "--window 9 --positions alibi --soft-cap 50 --attention-sinks "
         "--sequence-parallel on --schedule gpipe --cp allgather --zigzag --zero 3 --zero-ranks 3 --zero-keep on "
         "--zero-accumulate on --gradient-release --bucket-elements 1000 --recompute "
         "selective --recompute-every 3 --recompute-parts norms,attention --memory-limit 3GiB "
@@ -127,6 +128,10 @@ TEST_CASE("every flag reaches its option") {
     CHECK(o.top_k == 3);
     CHECK(o.moe_every == 2);
     CHECK(o.tie_embeddings);
+    CHECK(o.window == 9);
+    CHECK(o.positions == "alibi");
+    CHECK(o.soft_cap == 50);
+    CHECK(o.attention_sinks);
     CHECK(o.sequence_parallel);
     CHECK(o.schedule == "gpipe");
     CHECK(o.cp == "allgather");
@@ -256,6 +261,8 @@ TEST_CASE("a value that cannot be read is refused with one that works") {
     CHECK(mended("--schedule 1fib").ends_with(", dualpipe, chimera: try --schedule 1f1b"));
     CHECK(mended("--cp rings") ==
           "--cp rings is none of ring, allgather, ulysses, two-level, double-ring, auto: try --cp ring");
+    CHECK(mended("--positions rotary") == "--positions rotary is none of rope, alibi, none: try --positions rope");
+    CHECK(mended("--soft-cap -1") == "--soft-cap -1 is not between 0 and 1e+06: try --soft-cap 0");
     CHECK(mended("--sequence-parallel yes") ==
           "--sequence-parallel yes is none of on, off: try --sequence-parallel off");
     CHECK(mended("--zero 4") == "--zero 4 is not between 0 and 3: try --zero 0");
@@ -315,6 +322,8 @@ TEST_CASE("sizes that the mesh does not divide are refused with the nearest that
     CHECK(mended("--hidden 100") == "--hidden 100 is not divisible by --heads 12: try --hidden 96");
     CHECK(mended("--hidden 36") ==
           "--hidden 36 over --heads 12 gives heads of 3, and rotary embedding turns pairs: try --hidden 48");
+    CHECK(options_of("--hidden 36 --positions alibi").hidden == 36);
+    CHECK(options_of("--hidden 36 --positions none").hidden == 36);
     CHECK(mended("--ffn 100 --mesh tp=3", 3) == "--ffn 100 is not divisible by tp = 3: try --ffn 99");
     CHECK(mended("--experts 6 --mesh ep=4", 4) == "--experts 6 is not divisible by ep = 4: try --experts 8");
     CHECK(options_of("--mesh ep=4", 4).experts == 0); // a dense model may use ep

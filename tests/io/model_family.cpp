@@ -223,6 +223,23 @@ TEST_CASE("a model that no family has is written under a name that no other prog
     CHECK(json["model_type"] == "pentad");
 }
 
+TEST_CASE("no family has capped scores, ALiBi, sinks or no positions: they are written as Pentad's own") {
+    for (auto const& [rotates, scores] : {std::pair{true, model::Scores{.soft_cap = 50}},
+                                          {true, {.sinks = true}},
+                                          {false, {.alibi = true}},
+                                          {false, {}}}) {
+        auto llama = model::decoder({.layers = 2});
+        auto attention = *llama.find<model::Attention>(0);
+        attention.rotates = rotates;
+        attention.scores = scores;
+        for (auto& block : llama.blocks) block.branches[0].part = attention;
+        CHECK_FALSE(model::family_of(llama).has_value());
+        auto const json = io::family_config(llama, 128, "float32", 0.01);
+        CHECK(json["model_type"] == "pentad");
+        CHECK(json["pentad_blocks"] == llama.text());
+    }
+}
+
 TEST_CASE("parameters of Qwen3's experts have their own names") {
     std::string const own = "model.layers.3.block_sparse_moe.";
     CHECK(model::published_name(Family::qwen3_moe, own + "gate.weight") == "model.layers.3.mlp.gate.weight");

@@ -118,6 +118,15 @@ FIXED = [
     Case("cp=4", "--cp two-level --cp-heads 2 --zigzag", {"seq": 37}), Case("cp=3", "--cp ulysses", {"heads": 6, "kv-heads": 3, "hidden": 48, "seq": 50}),
     Case("cp=4", "--cp double-ring --cp-inner 2 --zigzag", {**MOE, "seq": 101}), Case("cp=4", "", {"window": 9, "seq": 37}),
     Case("cp=4", "", {"pack": 32, "seq": 101}), Case("cp=3,tp=2", "--sequence-parallel on", {**MOE, "pack": 101, "seq": 50}), Case("cp=4,dp=2", "--zigzag", {"ignore-token": 101, "seq": 1}),
+    # scores that are capped, ALiBi, no positions, sinks
+    Case("tp=2", "--sequence-parallel on", {"attention-sinks": True}), Case("cp=4", "--cp ulysses --zero 3", {"attention-sinks": True, "positions": "none"}),
+    Case("cp=2,tp=2", "--zigzag", {"positions": "alibi", "soft-cap": 0.5}), Case("cp=3,dp=2", "--cp ulysses", {"heads": 6, "kv-heads": 3, "hidden": 48, "seq": 24, "positions": "alibi"}),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 2", {"positions": "alibi", "soft-cap": 0.5, "attention-sinks": True, "window": 6}),
+    Case("pp=2,cp=4", "--cp two-level --cp-heads 2 --schedule terapipe --slices 2 --recompute full", {**MOE, "seq": 32, "positions": "alibi", "attention-sinks": True}),
+    Case("cp=4", "--cp double-ring --cp-inner 2 --recompute selective --recompute-parts attention", {"pack": 32, "seq": 64, "positions": "alibi", "attention-sinks": True}),
+    Case("cp=4,tp=2", "--cp two-level --cp-heads 2 --sequence-parallel on", {"heads": 8, "kv-heads": 1, "pack": 101, "seq": 32, "soft-cap": 0.3, "attention-sinks": True}),
+    Case("dp=2,pp=2", "--schedule zb-v --zero 2", {"layers": 4, "micro-batches": 4, "attention-sinks": True, "soft-cap": 1, "positions": "none"}),
+    Case("dp=2,cp=2", "--cp allgather --zero 3 --gradient-release", {"clip": 0, "attention-sinks": True, "positions": "alibi", "tie-embeddings": True}),
     # all five, in three orders
     Case("dp=2,pp=2,ep=2,cp=2,tp=2", "--zero 1 --zigzag --sequence-parallel on --bucket-elements 500", MOE),
     Case("tp=2,cp=2,ep=2,pp=2,dp=2", "--schedule gpipe --cp allgather --recompute full --bucket-elements 500", {**MOE, "tie-embeddings": True}),
@@ -206,10 +215,16 @@ def random_case(draw, max_ranks):
         model["pack"] = draw.choice(b" et")
     if draw.random() < 0.25:
         model["window"] = draw.randint(1, model["seq"])
+    if draw.random() < 0.25:
+        model["soft-cap"] = draw.choice((0.3, 1, 30))
+    if draw.random() < 0.3:
+        model["positions"] = draw.choice(("alibi", "alibi", "none"))
+    if draw.random() < 0.25:
+        model["attention-sinks"] = True
     if draw.random() < 0.3:
         expand = draw.choice((1, 2))
         groups = draw.choice([n for n in range(1, expand * heads + 1) if expand * heads % n == 0 and (n % tp == 0 or tp % n == 0)])
-        model |= {"mixers": draw.choice(("m", "l", "m,a", "l,m", "a,m,l")), "state": 12, "expand": expand, "groups": groups, "conv": draw.choice((1, 2, 4)), "chunk": draw.randint(2, 9)}
+        model |= {"mixers": draw.choice(("m,a", "a,m,l") if {"window", "soft-cap", "positions", "attention-sinks"} & set(model) else ("m", "l", "m,a", "l,m", "a,m,l")), "state": 12, "expand": expand, "groups": groups, "conv": draw.choice((1, 2, 4)), "chunk": draw.randint(2, 9)}
     axes = [f"{axis}={size}" for axis, size in extent.items() if size > 1 or draw.random() < 0.3]
     draw.shuffle(axes)
     name, chunks = draw.choice([(name, chunks) for name, numbers in SCHEDULES.items() for chunks in numbers

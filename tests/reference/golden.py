@@ -9,6 +9,7 @@ tensors without dimensions. Linear weights are [out, in]; activations [batch, se
 ranks divide in many ways.
 The same versions on the same kind of machine give the same bytes.
 """
+import math
 import pathlib
 import sys
 
@@ -67,9 +68,17 @@ def rms_norm():
     return golden
 
 
-def attention(name, kv_heads, window=None, causal=True, packs=False):
+def alibi_slopes(heads):
+    """get_slopes of Press et al. 2022 (github.com/ofirpress/attention_with_linear_biases), for 6 heads as for any number"""
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    return torch.tensor(slopes + [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * (heads - power), 2)])
+
+
+def attention(name, kv_heads, window=None, causal=True, packs=False, soft_cap=None, alibi=False, sinks=False):
     """The whole layer: projections, rotary embedding at positions 0, 1, ..., attention of 6 heads: causal or to all, to keys
-    less than `window` away, or within documents that tokens of 0 end, in each of which positions begin anew"""
+    less than `window` away, or within documents that tokens of 0 end, in each of which positions begin anew. Scores may be
+    capped as in Gemma2Attention, ALiBi takes the place of rotary embedding, and sinks are those of gpt-oss"""
     config = {"hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": kv_heads}
     golden = Golden(name, theta=1e4, **config)
     x = golden.input("x", 2, 24, 24)
@@ -86,7 +95,18 @@ def attention(name, kv_heads, window=None, causal=True, packs=False):
         same, positions = packed_documents(golden)
         sees = (sees & same)[:, None]
     cos, sin = model.rotary_cos_sin(positions, 4, 1e4, x.dtype)
-    golden.backward("y", model.self_attention(x, weights, "", config, cos, sin, sees), ["x", "q", "k", "v", "o"])
+    if alibi:
+        cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
+    if sinks:
+        weights["sinks"] = golden.input("sinks", 6)
+
+    def change(scores):
+        if soft_cap:
+            scores = torch.tanh(scores / soft_cap) * soft_cap
+        return scores - alibi_slopes(6)[:, None, None] * distance.abs() if alibi else scores
+
+    inputs = ["x", "q", "k", "v", "o"] + ["sinks"] * sinks
+    golden.backward("y", model.self_attention(x, weights, "", config, cos, sin, sees, change), inputs)
     return golden
 
 
@@ -343,10 +363,14 @@ def main():
     folder.mkdir(exist_ok=True)
     for golden in (rms_norm(), attention("attention", 2), attention("attention_one_kv_head", 1),
                    attention("attention_window", 2, window=5), attention("attention_full", 2, causal=False),
-                   attention("attention_packed", 2, packs=True), attention("attention_packed_window", 3, window=3, packs=True), swiglu(), gelu(), vocabulary(),
+                   attention("attention_packed", 2, packs=True), attention("attention_packed_window", 3, window=3, packs=True),
+                   attention("attention_soft_cap", 2, soft_cap=1.5), attention("attention_alibi", 2, alibi=True),
+                   attention("attention_sinks", 2, sinks=True),
+                   attention("attention_packed_alibi_sinks", 3, window=9, packs=True, soft_cap=2.5, alibi=True, sinks=True), swiglu(), gelu(), vocabulary(),
                    mamba2("mamba2", 1), mamba2("mamba2_groups", 3, norm_groups=3), mamba2("mamba2_limits", 2, norm_groups=6, limits=(0.3, 0.9)),
                    mamba2("mamba2_packed", 2, packs=True),
-                   *(linear_attention(f"linear_attention_{fading}", fading, 0.6) for fading in ("none", "slopes", "retention")), moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
+                   *(linear_attention(f"linear_attention_{fading}", fading, 0.6) for fading in ("none", "slopes", "retention")),
+                   moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
                    language_model("mixtral", 4, False), optimizers()):
         golden.save(folder)
 

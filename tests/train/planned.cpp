@@ -302,6 +302,30 @@ TEST_CASE("windows, and recurrent layers among attention") {
     }
 }
 
+TEST_CASE("sinks are parameters, and are planned as they run; caps and ALiBi take no bytes") {
+    int const n = world_size();
+    if (n > 4) return;
+    for (model::Scores const& scores :
+         {model::Scores{.sinks = true}, model::Scores{.soft_cap = 30, .alibi = true, .sinks = true}}) {
+        auto run = dense();
+        for (auto& block : run.model.blocks) {
+            auto attention = *block.branches[0].part.as<model::Attention>();
+            attention.rotates = !scores.alibi;
+            attention.scores = scores;
+            block.branches[0].part = attention;
+        }
+        compare({.dp = n}, run);
+        compare({.tp = n}, run, {.sequence_parallel = true});
+        run.sharding.stage = 3;
+        run.recompute = {.kind = model::Recomputation::Kind::selective, .pieces = {model::Piece::attention}};
+        compare({.cp = n}, run);
+        if (n == 1) continue;
+        run.context_strategy = ContextStrategy::heads_ring;
+        compare({.cp = n}, run, {.inner_cp = n});
+        compare({.pp = 2, .cp = n / 2}, run);
+    }
+}
+
 TEST_CASE("gradients and parameters that are sharded, or released") {
     int const n = world_size();
     if (n > 4) return;

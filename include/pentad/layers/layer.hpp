@@ -191,12 +191,19 @@ struct AtSlice {
     [[nodiscard]] bool is_first() const { return memory == nullptr || index == 0; }
 };
 
-/// What a strategy of attention over cp is told about a pass.
-template <class Slices, class Exec>
+/// The logits of attention sinks, one for each head, as queries of layout Query use them; and their gradient.
+template <class Query>
+using sinks_t = used_t<dimension_t<Query, heads>, Query>;
+template <class Query>
+using sinks_gradient_t = with_element_t<dual_t<sinks_t<Query>>, accumulator_t<typename Query::element>>;
+
+/// What a strategy of attention over cp, of queries of layout Query, is told about a pass.
+template <class Slices, class Query, class Exec>
 struct AttentionPass {
     Slices* slices = nullptr; ///< of the sequences, null where the schedule cuts none; `index` is the current one
     std::size_t index = 0;
     SequenceMap<Exec> const* map = nullptr;
+    Tensor<sinks_t<Query>, Exec> sinks{}; ///< empty: attention has none
 };
 
 } // namespace pentad

@@ -64,6 +64,7 @@ inline std::optional<Family> family_of(Model const& model) {
         auto const& block = model.blocks[i];
         auto const* attention = model.find<Attention>(i);
         if (first == nullptr || attention == nullptr || block.branches.size() != 2) return std::nullopt;
+        if (!first->rotates || !(first->scores == Scores())) return std::nullopt;
         auto const& [mixer, other] = std::pair(block.branches[0], block.branches[1]);
         bool const is_dense = other.part.as<GatedMlp>() != nullptr;
         auto expected = *first; // but for the window, which some blocks may not have

@@ -4,6 +4,8 @@
 #include <pentad/layout/documents.hpp>
 #include <pentad/model/rotary.hpp>
 
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -12,6 +14,23 @@
 #include <vector>
 
 namespace pentad::model {
+
+/// What becomes of the scores of attention, products of queries and keys, before the softmax.
+struct Scores {
+    double soft_cap = 0; ///< c: s becomes c tanh(s / c) (Gemma Team 2024, "Gemma 2", section 2); 0: it stays
+    /// s then loses the distance of query and key times a slope of its head (ALiBi: Press et al. 2022, section 3).
+    bool alibi = false;
+    /// Each head has a learned score more, of a key without a value (gpt-oss, OpenAI 2025): the parameter `sinks`.
+    bool sinks = false;
+
+    friend bool operator==(Scores const&, Scores const&) = default;
+    [[nodiscard]] std::string text() const {
+        std::array<char, 32> cap{};
+        char* const end = std::to_chars(cap.data(), cap.data() + cap.size(), soft_cap).ptr;
+        return (soft_cap > 0 ? ", scores capped at " + std::string(cap.data(), end) : "") + (alibi ? ", ALiBi" : "") +
+               (sinks ? ", sinks" : "");
+    }
+};
 
 /// Grouped-query self-attention with rotary embedding (Ainslie et al. 2023; Su et al. 2021). Queries and keys
 /// may be normalised head by head before they are turned (RMSNorm with one weight for all heads, as in Qwen3).
@@ -24,8 +43,10 @@ struct Attention {
     bool has_bias = false; ///< of queries, keys and values, as in Qwen2
     bool norms_queries_and_keys = false;
     bool has_output_bias = false; ///< as in GPT-2
-    bool rotates = true;          ///< rotary embedding; without it, positions are the model's (Model::positions)
-    Sight sight{};                ///< causal, and within a window as in Mistral
+    bool rotates =
+        true;      ///< rotary embedding; without it, positions are the model's (Model::positions), ALiBi's or none
+    Sight sight{}; ///< causal, and within a window as in Mistral
+    Scores scores{};
 
     friend bool operator==(Attention const&, Attention const&) = default;
     /// The name of the bias that is added behind the layer, or nothing.
@@ -34,7 +55,8 @@ struct Attention {
         return std::to_string(heads) + " heads, " + std::to_string(kv_heads) + " of keys and values, of " +
                std::to_string(head_dim) + (has_bias ? ", biases" : "") +
                (norms_queries_and_keys ? ", norms of queries and keys" : "") + (sight.causal ? "" : ", not causal") +
-               (sight.window > 0 ? ", window of " + std::to_string(sight.window) : "");
+               (sight.window > 0 ? ", window of " + std::to_string(sight.window) : "") +
+               (rotates || scores.alibi ? "" : ", not turned") + scores.text();
     }
 };
 
