@@ -76,7 +76,10 @@ struct Attention {
         : batch(state.range(0)), seq(state.range(1)), heads(state.range(2)), kv_heads(state.range(3)),
           head_dim(state.range(4)), document(state.range(7)),
           mask{.causal = state.range(5) != 0, .window = state.range(6)},
-          scale(1.0 / std::sqrt(static_cast<double>(head_dim))), begins("begins", batch, seq), ends("ends", batch, seq),
+          scores{.scale = 1.0 / std::sqrt(static_cast<double>(head_dim)),
+                 .soft_cap = static_cast<double>(state.range(8)),
+                 .alibi_heads = state.range(9) != 0 ? heads : 0},
+          begins("begins", batch, seq), ends("ends", batch, seq),
           qkv("qkv", batch, seq, heads + 2 * kv_heads, head_dim), o("o", batch, seq, heads, head_dim),
           d_o("d_o", batch, seq, heads, head_dim), d_qkv("d_qkv", batch, seq, heads + 2 * kv_heads, head_dim),
           lse("lse", batch, heads, seq), delta("delta", batch, heads, seq) {
@@ -114,12 +117,12 @@ struct Attention {
     }
 
     void forward() const {
-        kernels::attention_forward(exec, q(qkv), k(qkv), v(qkv), scale, mask, o, lse);
+        kernels::attention_forward(exec, q(qkv), k(qkv), v(qkv), scores, mask, o, lse);
         exec.fence();
     }
     void backward() const {
         kernels::attention_backward_start(exec, o, d_o, delta);
-        kernels::attention_backward_accumulate(exec, q(qkv), k(qkv), v(qkv), d_o, lse, delta, scale, mask, q(d_qkv),
+        kernels::attention_backward_accumulate(exec, q(qkv), k(qkv), v(qkv), d_o, lse, delta, scores, mask, q(d_qkv),
                                                k(d_qkv), v(d_qkv));
         exec.fence();
     }
@@ -141,7 +144,7 @@ struct Attention {
     Exec exec;
     i64 batch, seq, heads, kv_heads, head_dim, document;
     kernels::AttentionMask mask;
-    double scale;
+    kernels::AttentionScores scores;
     Kokkos::View<i32**, Kokkos::LayoutRight, Exec> begins, ends;
     Kokkos::View<T****, Kokkos::LayoutRight, Exec> qkv, o, d_o;
     Kokkos::View<Acc****, Kokkos::LayoutRight, Exec> d_qkv;
@@ -167,23 +170,39 @@ void attention_backward(benchmark::State& state) {
 
 constexpr auto shapes = [](auto* test) {
     for (i64 causal : {1, 0})
-        for (i64 seq : {512, 1024, 2048}) test->Args({1, seq, 8, 8, 64, causal, 0, 0});
-    test->Args({1, 1024, 8, 2, 64, 1, 0, 0})->Args({1, 1024, 8, 8, 32, 1, 0, 0})->Args({1, 1024, 4, 4, 128, 1, 0, 0});
+        for (i64 seq : {512, 1024, 2048}) test->Args({1, seq, 8, 8, 64, causal, 0, 0, 0, 0});
+    test->Args({1, 1024, 8, 2, 64, 1, 0, 0, 0, 0})
+        ->Args({1, 1024, 8, 8, 32, 1, 0, 0, 0, 0})
+        ->Args({1, 1024, 4, 4, 128, 1, 0, 0, 0, 0});
+    test->Args({1, 1024, 8, 8, 64, 1, 0, 0, 50, 0})->Args({1, 1024, 8, 8, 64, 1, 0, 0, 0, 1});
     // Time falls with the work: windows, and documents.
-    test->Args({1, 4096, 8, 8, 64, 1, 0, 0});
-    for (i64 window : {2048, 1024, 512}) test->Args({1, 4096, 8, 8, 64, 1, window, 0});
-    for (i64 document : {1999, 1033, 509}) test->Args({1, 4096, 8, 8, 64, 1, 0, document});
-    test->ArgNames({"batch", "seq", "heads", "kv_heads", "head_dim", "causal", "window", "document"})
+    test->Args({1, 4096, 8, 8, 64, 1, 0, 0, 0, 0});
+    for (i64 window : {2048, 1024, 512}) test->Args({1, 4096, 8, 8, 64, 1, window, 0, 0, 0});
+    for (i64 document : {1999, 1033, 509}) test->Args({1, 4096, 8, 8, 64, 1, 0, document, 0, 0});
+    test->ArgNames(
+            {"batch", "seq", "heads", "kv_heads", "head_dim", "causal", "window", "document", "soft_cap", "alibi"})
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime();
 };
 
 BENCHMARK(attention_forward<f32>)->Apply(shapes);
 BENCHMARK(attention_backward<f32>)->Apply(shapes);
-BENCHMARK(attention_forward<bf16>)->Args({1, 1024, 8, 8, 64, 1, 0, 0})->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK(attention_backward<bf16>)->Args({1, 1024, 8, 8, 64, 1, 0, 0})->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK(attention_forward<f64>)->Args({1, 1024, 8, 8, 64, 1, 0, 0})->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK(attention_backward<f64>)->Args({1, 1024, 8, 8, 64, 1, 0, 0})->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(attention_forward<bf16>)
+    ->Args({1, 1024, 8, 8, 64, 1, 0, 0, 0, 0})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK(attention_backward<bf16>)
+    ->Args({1, 1024, 8, 8, 64, 1, 0, 0, 0, 0})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK(attention_forward<f64>)
+    ->Args({1, 1024, 8, 8, 64, 1, 0, 0, 0, 0})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK(attention_backward<f64>)
+    ->Args({1, 1024, 8, 8, 64, 1, 0, 0, 0, 0})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 } // namespace
 

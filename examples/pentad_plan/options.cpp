@@ -91,7 +91,7 @@ class Parser {
         flag("--measure", "", "the machine that this runs on, under mpiexec: a device is a rank (seconds)");
         flag("--devices", "N", "devices to plan for (default: those of the machine)");
         group_ = "training";
-        flag("--seq", "N", "tokens in a sequence");
+        flag("--seq", "N", "tokens in a sequence; where the mesh does not divide them, it is padded");
         flag("--global-batch", "N", "sequences in a step");
         flag("--optimizer", "adamw|sgd|lion|muon", "what updates the weights (adamw)");
         flag("--expert-imbalance", "X", "rows of the fullest rank's experts over the mean (1)");

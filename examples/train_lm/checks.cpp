@@ -3,6 +3,8 @@
 #include "options.hpp"
 #include "rules.hpp"
 
+#include <pentad/model/mixers.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -79,6 +81,33 @@ std::string as_argument(std::string const& value) {
     return quoted + "'";
 }
 
+/// Refuses what is said of mixers that no layer has.
+void repair_mixers(Options& o, Complaint& complaint) {
+    if (!pentad::model::mixers_of(o.mixers)) {
+        complaint.add("--mixers " + o.mixers + " is not a list of a, m and l, such as m,m,a", "--mixers");
+        o.mixers = "a";
+    }
+    Options const defaults;
+    auto const refuse_without = [&](std::string const& letters, std::string_view flag, bool is_given) {
+        bool const has = letters == "a" ? has_attention(o) : o.mixers.find_first_of(letters) != o.mixers.npos;
+        if (!is_given || has) return;
+        std::string const kind = letters == "a"   ? "attention"
+                                 : letters == "m" ? "Mamba-2"
+                                                  : "Mamba-2 or linear attention";
+        complaint.add(std::string(flag) + " is of " + kind + ", and no layer has any: leave it out", flag);
+        complaint.must_leave_out = true;
+    };
+    refuse_without("a", "--window", o.window > 0);
+    refuse_without("a", "--soft-cap", o.soft_cap > 0);
+    refuse_without("a", "--positions", o.positions != defaults.positions);
+    refuse_without("a", "--attention-sinks", o.attention_sinks);
+    refuse_without("m", "--state", o.state != defaults.state);
+    refuse_without("m", "--groups", o.groups != defaults.groups);
+    refuse_without("m", "--expand", o.expand != defaults.expand);
+    refuse_without("m", "--conv", o.conv != defaults.conv);
+    refuse_without("ml", "--chunk", o.chunk != defaults.chunk);
+}
+
 } // namespace
 
 Conclusion conclude(Options options, Complaint complaint, int ranks) {
@@ -86,6 +115,7 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
         complaint.add(*fault, "--mesh");
         options = nearest_mesh(options, ranks);
     }
+    repair_mixers(options, complaint);
     repair_schedule(options, complaint);
     repair_checkpoints(options, complaint);
     repair_recomputation(options, complaint);

@@ -1,5 +1,6 @@
 #include "configuration.hpp"
 
+#include <pentad/model/sharding.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/stages.hpp>
 
@@ -16,29 +17,6 @@ namespace {
 constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 } // namespace
-
-pentad::model::Model make_model(Options const& o) {
-    auto model = o.described ? *o.described
-                             : pentad::model::decoder({.layers = size(o.layers),
-                                                       .hidden = size(o.hidden),
-                                                       .heads = size(o.heads),
-                                                       .kv_heads = size(o.kv_heads),
-                                                       .ffn = size(o.ffn),
-                                                       .vocab = size(o.vocab),
-                                                       .experts = size(o.experts),
-                                                       .top_k = size(o.top_k),
-                                                       .moe_every = size(o.moe_every),
-                                                       .ties_embeddings = o.tie_embeddings});
-    if (o.window > 0)
-        for (auto& block : model.blocks)
-            for (auto& branch : block.branches)
-                if (auto const* attention = branch.part.as<pentad::model::Attention>()) {
-                    auto windowed = *attention;
-                    windowed.sight.window = size(o.window);
-                    branch.part = windowed;
-                }
-    return model;
-}
 
 pentad::model::Optimizer make_optimizer(Options const& o) {
     namespace model = pentad::model;
@@ -101,9 +79,8 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
     Mesh const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
     std::array<std::string_view, 5> order;
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = options.mesh[i].name;
-    // Where tp exceeds the kv heads, each is held by tp / kv_heads ranks.
     auto const split = mesh.ordered(order).split<pentad::tp>(
-        static_cast<int>(std::max<std::int64_t>(1, options.extent("tp") / options.kv_heads)));
+        pentad::model::key_value_copies(make_model(options), extent("tp")));
     // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
     auto const neighbours =
         options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);

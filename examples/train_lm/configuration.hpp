@@ -15,7 +15,6 @@ namespace train_lm {
 using Mesh = pentad::Mesh<pentad::Axis<pentad::dp>, pentad::Axis<pentad::pp>, pentad::Axis<pentad::ep>,
                           pentad::Axis<pentad::cp>, pentad::Axis<pentad::tp>>;
 
-[[nodiscard]] pentad::model::Model make_model(Options const& options);
 [[nodiscard]] pentad::model::Optimizer make_optimizer(Options const& options);
 /// The mesh of the options, as the schedule needs it.
 [[nodiscard]] Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule);

@@ -18,11 +18,13 @@ std::string read_model(Options& options) {
             return "--model " + options.model +
                    ": models of this type can be planned (pentad_plan --model-json), not "
                    "trained with train_lm";
-        auto const& attention = *described.find<model::Attention>(0);
         options.layers = number(described.blocks.size());
         options.hidden = number(described.hidden);
-        options.heads = number(attention.heads);
-        options.kv_heads = number(attention.kv_heads);
+        options.heads = options.kv_heads = options.ffn = 1; // of what it has none of
+        if (auto const* attention = described.first<model::Attention>()) {
+            options.heads = number(attention->heads);
+            options.kv_heads = number(attention->kv_heads);
+        }
         options.kv_heads_given = true;
         options.vocab = number(described.vocab);
         options.tie_embeddings = described.ties_embeddings;

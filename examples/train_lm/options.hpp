@@ -7,6 +7,7 @@
 #include <pentad/io/token_data.hpp>
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/model.hpp>
+#include <pentad/model/parts.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/precision.hpp>
 #include <pentad/model/recomputation.hpp>
@@ -55,7 +56,16 @@ struct Options {
     std::int64_t top_k = 2;
     std::int64_t moe_every = 1; ///< every n-th layer is MoE: layers n - 1, 2 n - 1, ... counted from 0
     bool tie_embeddings = false;
-    std::int64_t window = 0; ///< of attention; 0: none
+    std::int64_t window = 0;        ///< of attention; 0: none
+    std::string positions = "rope"; ///< rope, alibi, none
+    double soft_cap = 0;            ///< of the scores of attention; 0: none
+    bool attention_sinks = false;
+    std::string mixers = "a";  ///< of the layers, again and again: attention, Mamba-2, linear attention
+    std::int64_t state = 128;  ///< rows of a state of Mamba-2
+    std::int64_t groups = 1;   ///< of heads of Mamba-2 that share B and C
+    std::int64_t expand = 2;   ///< width of Mamba-2 in widths of the stream
+    std::int64_t conv = 4;     ///< tokens that its convolution sees
+    std::int64_t chunk = 128;  ///< tokens that it and linear attention scan at once
 
     std::int64_t steps = 100;
     std::int64_t batch = 24;        ///< sequences in the global batch; not given: rounded up to what the mesh divides
@@ -147,6 +157,10 @@ struct SaveInterval {
 [[nodiscard]] pentad::model::Offload offload_of(Options const& options);
 /// --recompute with what belongs to it. `auto` becomes a plan when the memory is known (memory_check.hpp).
 [[nodiscard]] pentad::model::Recomputation recomputation_of(Options const& options);
+/// Mamba-2 as the sizes describe it.
+[[nodiscard]] pentad::model::Mamba2 mamba_of(Options const& options);
+/// The model of the sizes, or that of --model.
+[[nodiscard]] pentad::model::Model make_model(Options const& options);
 /// "3,5,4,4" as numbers; none where it is anything else.
 [[nodiscard]] std::optional<std::vector<std::size_t>> stage_layers(std::string_view text);
 /// The training data, or those of --validation. @throws io::FileError

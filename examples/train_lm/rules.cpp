@@ -5,9 +5,11 @@
 
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/parts.hpp>
+#include <pentad/model/sharding.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -39,33 +41,24 @@ std::string axis(std::string_view name, O const& o) { return std::string(name) +
 
 pentad::model::BatchShape batch_shape(O const& o) {
     using pentad::model::NamedProduct;
-    auto seq_axes = NamedProduct().times("cp", o.extent("cp"));
-    if (o.sequence_parallel) seq_axes.times("tp", o.extent("tp"));
     return {.batch = o.batch,
             .micro_batches = o.micro_batches,
-            .seq = o.seq,
-            .slices = o.slices,
-            .batch_axes = NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep")),
-            .seq_axes = seq_axes,
-            .zigzag = o.zigzag};
-}
-/// What the library says of a number, of the flag that sets it.
-std::string of_flag(Integer member, O const& o, std::optional<pentad::model::Indivisible> const& refused) {
-    std::string const flag = refused->cut == pentad::model::Cut::zigzag              ? " (--zigzag)"
-                             : refused->cut == pentad::model::Cut::sequence_parallel ? " (--sequence-parallel on)"
-                                                                                     : "";
-    return given(member, o) + " " + refused->why() + flag;
+            .batch_axes = NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep"))};
 }
 
 /// Whether the user says which layers are where; a file may.
 bool has_own_stages(O const& o) { return !o.stages.empty() || !o.schedule_file.empty(); }
 
+bool has_mamba(O const& o);
+
 double parameters(O const& o) {
     auto const real = [](std::int64_t number) { return static_cast<double>(number); };
     double const head_dim = real(o.hidden) / std::max(real(o.heads), 1.0);
     double const attention = 2 * real(o.hidden) * (real(o.hidden) + head_dim * real(o.kv_heads));
+    double const mamba =
+        has_mamba(o) ? real(o.hidden) * (3 * real(o.expand) * real(o.hidden) + 2 * real(o.groups) * real(o.state)) : 0;
     double const ffn = 3 * real(o.hidden) * real(o.ffn) * std::max(real(o.experts), 1.0);
-    return real(o.layers) * (attention + ffn) + 2 * real(o.vocab) * real(o.hidden);
+    return real(o.layers) * (attention + mamba + ffn) + 2 * real(o.vocab) * real(o.hidden);
 }
 constexpr double most_parameters = 0x1p42;
 constexpr std::int64_t most_tokens = std::int64_t{1} << 36;
@@ -78,10 +71,27 @@ std::int64_t other_width(O const& o) {
             return static_cast<std::int64_t>(mlp->width);
     return o.ffn;
 }
+/// Whether the sizes of Mamba-2, and of MLPs, are of the model.
+bool has_mamba(O const& o) { return !o.described && o.mixers.find('m') != o.mixers.npos; }
+bool has_mlp(O const& o) {
+    return !o.described || o.described->first<pentad::model::GatedMlp>() != nullptr ||
+           o.described->first<pentad::model::Experts>() != nullptr;
+}
+/// Whether no layer has another mixer.
+bool is_alone(O const& o, char mixer) {
+    return o.described ? !has_attention(o) : o.mixers.find_first_not_of(std::string(1, mixer) + ",") == o.mixers.npos;
+}
+/// Why the ranks of tp cannot share the recurrent layers.
+std::string refused_recurrence(O const& o) {
+    auto const ranks = static_cast<std::size_t>(std::max<std::int64_t>(o.extent("tp"), 1));
+    if (o.described) return pentad::model::recurrence_refusal(*o.described, ranks);
+    return has_mamba(o) ? mamba_of(o).refusal(ranks) : "";
+}
 std::string refused_cp_heads(O const& o) { return o.context().refused_heads(o.extent("cp")); }
 std::string refused_cp_inner(O const& o) { return o.context().refused_inner(o.extent("cp")); }
 /// Whether the heads of a rank of tp can be exchanged as --cp says.
 bool can_exchange_heads(O const& o) {
+    if (!has_attention(o)) return true;
     if (!divides(o.extent("tp"), o.heads) || !refused_cp_heads(o).empty() || !refused_cp_inner(o).empty()) return true;
     return o.context_split().refusal(o.extent("cp"), o.heads / o.extent("tp")).empty();
 }
@@ -94,7 +104,7 @@ constexpr std::array rules{
                                     : "pp x chunks = " + text(o.extent("pp")) + " x " +
                                           text(o.stage_count() / o.extent("pp")) + " = " + text(o.stage_count()));
          }},
-    Rule{&O::heads, [](O const& o) { return divides(o.extent("tp"), o.heads); },
+    Rule{&O::heads, [](O const& o) { return is_alone(o, 'm') || divides(o.extent("tp"), o.heads); },
          [](O const& o) { return indivisible(&O::heads, o, axis("tp", o)); }},
     Rule{&O::heads, can_exchange_heads,
          [](O const& o) {
@@ -107,21 +117,25 @@ constexpr std::array rules{
     Rule{&O::kv_heads, [](O const& o) { return divides(o.kv_heads, o.heads); },
          [](O const& o) { return given(&O::kv_heads, o) + " does not divide " + given(&O::heads, o); }},
     Rule{&O::kv_heads,
-         [](O const& o) { return divides(o.extent("tp"), o.kv_heads) || divides(o.kv_heads, o.extent("tp")); },
+         [](O const& o) {
+             return !has_attention(o) || divides(o.extent("tp"), o.kv_heads) || divides(o.kv_heads, o.extent("tp"));
+         },
          [](O const& o) { return given(&O::kv_heads, o) + " and " + axis("tp", o) + ": neither divides the other"; }},
+    Rule{&O::groups, [](O const& o) { return refused_recurrence(o).empty(); }, refused_recurrence},
     Rule{&O::hidden, [](O const& o) { return o.described || divides(o.heads, o.hidden); },
          [](O const& o) { return indivisible(&O::hidden, o, given(&O::heads, o)); }},
     Rule{&O::hidden,
          [](O const& o) {
-             return o.described || o.heads < 1 || !divides(o.heads, o.hidden) || o.hidden / o.heads % 2 == 0;
+             return o.described || !has_attention(o) || o.positions != "rope" || o.heads < 1 || !divides(o.heads, o.hidden) ||
+                    o.hidden / o.heads % 2 == 0;
          },
          [](O const& o) {
              return given(&O::hidden, o) + " over " + given(&O::heads, o) + " gives heads of " +
                     text(o.hidden / o.heads) + ", and rotary embedding turns pairs";
          }},
-    Rule{&O::ffn, [](O const& o) { return divides(o.extent("tp"), o.ffn); },
+    Rule{&O::ffn, [](O const& o) { return !has_mlp(o) || divides(o.extent("tp"), o.ffn); },
          [](O const& o) { return indivisible(&O::ffn, o, axis("tp", o)); }},
-    Rule{&O::ffn, [](O const& o) { return divides(o.extent("tp"), other_width(o)); },
+    Rule{&O::ffn, [](O const& o) { return !has_mlp(o) || divides(o.extent("tp"), other_width(o)); },
          [](O const& o) {
              return "intermediate_size " + text(other_width(o)) + " is not divisible by " + axis("tp", o);
          }},
@@ -136,12 +150,8 @@ constexpr std::array rules{
          }},
     Rule{&O::vocab, [](O const& o) { return !o.tokens.empty() || o.vocab >= 256; },
          [](O const& o) { return given(&O::vocab, o) + " is less than the 256 bytes of text"; }},
-    Rule{&O::batch, [](O const& o) { return !batch_shape(o).refused_batch(); },
-         [](O const& o) { return of_flag(&O::batch, o, batch_shape(o).refused_batch()); }},
-    Rule{&O::seq, [](O const& o) { return !batch_shape(o).refused_seq(); },
-         [](O const& o) { return of_flag(&O::seq, o, batch_shape(o).refused_seq()); }},
-    Rule{&O::seq, [](O const& o) { return !batch_shape(o).refused_seq_over_all(); },
-         [](O const& o) { return of_flag(&O::seq, o, batch_shape(o).refused_seq_over_all()); }},
+    Rule{&O::batch, [](O const& o) { return !batch_shape(o).refusal(); },
+         [](O const& o) { return given(&O::batch, o) + " " + batch_shape(o).refusal()->why(); }},
     Rule{&O::zero, [](O const& o) { return o.zero_ranks < 1 || o.zero > 0; },
          [](O const& o) { return given(&O::zero_ranks, o) + " shards nothing with " + given(&O::zero, o); }},
     Rule{&O::zero, [](O const& o) { return !o.zero_keep || o.zero == 3; },
@@ -197,20 +207,15 @@ std::vector<IntegerValue> const& integer_values() {
     return values;
 }
 
-/// The rules that are broken, a bit each: the ranges, the table above, the size of the model.
-using Broken = std::uint64_t;
+/// The rules that are broken: the ranges, the table above, the size of the model.
+using Broken = std::vector<bool>;
 
 Broken broken_rules(O const& o) {
-    Broken broken = 0;
-    Broken bit = 1;
-    auto const ask = [&](bool holds) {
-        if (!holds) broken |= bit;
-        bit <<= 1;
-    };
+    Broken broken;
+    auto const ask = [&](bool holds) { broken.push_back(!holds); };
     for (auto const& value : integer_values()) ask(in_range(value, o));
     for (auto const& rule : rules) ask(rule.holds(o));
     ask(parameters(o) <= most_parameters);
-    if (bit == 0) throw std::logic_error("train_lm: more rules than bits of Broken");
     return broken;
 }
 
@@ -233,14 +238,23 @@ void set(O& o, Integer member, std::int64_t value) {
 
 } // namespace
 
+bool has_attention(O const& o) {
+    return o.described ? o.described->first<pentad::model::Attention>() != nullptr
+                       : o.mixers.find('a') != o.mixers.npos;
+}
+
 bool is_of_model(Integer flag) {
     for (Integer const size :
-         {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts, &O::top_k, &O::moe_every})
+         {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts, &O::top_k, &O::moe_every,
+          &O::state, &O::groups, &O::expand, &O::conv, &O::chunk})
         if (flag == size) return true;
     return false;
 }
 
-bool obeys_rules(Options const& options) { return broken_rules(options) == 0; }
+bool obeys_rules(Options const& options) {
+    auto const broken = broken_rules(options);
+    return std::find(broken.begin(), broken.end(), true) == broken.end();
+}
 
 std::optional<Fault> first_fault(O const& o) {
     for (auto const& value : integer_values())
@@ -277,13 +291,15 @@ void repair(O& o, Fault const& fault) {
     if (parameters(o) > most_parameters)
         return set(o, fault.flag, O{}.*fault.flag); // which of the sizes is left is not for us to say
     Broken const before = broken_rules(o);
-    auto const first = before & (~before + 1);
+    auto const first = static_cast<std::size_t>(std::find(before.begin(), before.end(), true) - before.begin());
     auto repaired = nearest(o, fault.flag, [&](O const& candidate) {
         Broken const now = broken_rules(candidate);
-        return (now & first) == 0 && (now & ~before) == 0;
+        for (std::size_t i = 0; i < now.size(); ++i)
+            if (now[i] && (i == first || !before[i])) return false;
+        return true;
     });
     if (!repaired)
-        repaired = nearest(o, fault.flag, [&](O const& candidate) { return (broken_rules(candidate) & first) == 0; });
+        repaired = nearest(o, fault.flag, [&](O const& candidate) { return !broken_rules(candidate)[first]; });
     if (repaired)
         o = std::move(*repaired);
     else

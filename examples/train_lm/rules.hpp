@@ -23,6 +23,8 @@ struct Fault {
 std::optional<Fault> first_fault(Options const& options);
 /// Whether all constraints hold.
 bool obeys_rules(Options const& options);
+/// Whether any layer has attention.
+bool has_attention(Options const& options);
 /// Whether the flag is a model size, which --model reads from config.json instead.
 bool is_of_model(Integer flag);
 

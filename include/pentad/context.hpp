@@ -4,6 +4,8 @@
 #include <pentad/context/all_gather.hpp>
 #include <pentad/context/carry.hpp>
 #include <pentad/context/double_ring.hpp>
+#include <pentad/context/halo.hpp>
 #include <pentad/context/head_exchange.hpp>
+#include <pentad/context/recurrence.hpp>
 #include <pentad/context/ring.hpp>
 #include <pentad/context/selected.hpp>

@@ -5,6 +5,7 @@
 #include <pentad/kernels/adamw.hpp>
 #include <pentad/kernels/attention.hpp>
 #include <pentad/kernels/bias.hpp>
+#include <pentad/kernels/causal_convolution.hpp>
 #include <pentad/kernels/choices.hpp>
 #include <pentad/kernels/chunk_scan.hpp>
 #include <pentad/kernels/column_sums.hpp>
@@ -12,6 +13,7 @@
 #include <pentad/kernels/dry.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/embedding.hpp>
+#include <pentad/kernels/gated_norm.hpp>
 #include <pentad/kernels/gemm.hpp>
 #include <pentad/kernels/head_groups.hpp>
 #include <pentad/kernels/layer_norm.hpp>
@@ -24,3 +26,4 @@
 #include <pentad/kernels/router.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/kernels/sgd.hpp>
+#include <pentad/kernels/state_space.hpp>

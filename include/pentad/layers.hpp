@@ -4,12 +4,15 @@
 #include <pentad/layers/activation_memory.hpp>
 #include <pentad/layers/attention.hpp>
 #include <pentad/layers/bias.hpp>
+#include <pentad/layers/causal_convolution.hpp>
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/feed_forward.hpp>
+#include <pentad/layers/gated_norm.hpp>
 #include <pentad/layers/latent_attention.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/layer_norm.hpp>
 #include <pentad/layers/linear.hpp>
+#include <pentad/layers/linear_attention.hpp>
 #include <pentad/layers/mamba2.hpp>
 #include <pentad/layers/parameter.hpp>
 #include <pentad/layers/positions.hpp>
@@ -20,6 +23,7 @@
 #include <pentad/layers/rounded.hpp>
 #include <pentad/layers/sequential.hpp>
 #include <pentad/layers/stack.hpp>
+#include <pentad/layers/state_scan.hpp>
 #include <pentad/layers/stream_layer.hpp>
 #include <pentad/layers/unit.hpp>
 #include <pentad/layers/vocabulary.hpp>

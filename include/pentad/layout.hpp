@@ -14,6 +14,7 @@
 #include <pentad/layout/plan.hpp>
 #include <pentad/layout/resharded.hpp>
 #include <pentad/layout/streams.hpp>
+#include <pentad/layout/stretches.hpp>
 #include <pentad/layout/text.hpp>
 #include <pentad/layout/validity.hpp>
 #include <pentad/layout/zero_sharding.hpp>

@@ -5,6 +5,7 @@
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/decoder.hpp>
 #include <pentad/model/family.hpp>
+#include <pentad/model/mixers.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/optimizer.hpp>

@@ -7,12 +7,14 @@
 #include <formulas/mamba.hpp>
 #include <support/layer_check.hpp>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 using namespace support;
 using context::Carrying;
@@ -27,6 +29,7 @@ using Tokens = Layout<f64, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, c
 using OfGroups = Tokens<Dim<kv_heads, dynamic, tp>, Dim<state_dim>>;
 using OfHeads = Tokens<Dim<heads, dynamic, tp>, Dim<head_dim>>;
 using Decays = Tokens<Dim<heads, dynamic, tp>>;
+using Positions = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
 using States = context::HeadStates<f64>;
 using Carry = context::Carry<States, Exec>;
 
@@ -41,22 +44,42 @@ Arrays inputs() {
     return arrays;
 }
 
+/// First tokens of documents in the two sequences: one in each, or several, of which some begin a rank's tokens and
+/// some go on over ranks.
+using Documents = std::array<std::vector<std::size_t>, sequences>;
+Documents const one_each, packed{{{1, 4, 5, 12, 21}, {8, 18}}};
+
 /// A scan over a sequence that is sharded over cp: this rank's part of everything.
 struct ShardedScan {
     OnMesh const& mesh;
     LayerSetup<Exec> setup{.context = mesh.context, .batch = sequences, .seq = length};
+    Stretches stretches{setup.partition()};
     Carry carry;
     bool decays;
     Tensor<OfGroups, Exec> q, k, dq, dk;
     Tensor<OfHeads, Exec> v, y, dy, dv;
     Tensor<Decays, Exec> a, da;
+    Tensor<Positions, Exec> documents{};
     Carry::Saved saved{};
 
-    ShardedScan(OnMesh const& on, Carrying carrying, bool has_decays, Arrays const& arrays)
-        : mesh(on), carry(setup, carrying), decays(has_decays), q(of<OfGroups>(arrays, "q")),
+    ShardedScan(OnMesh const& on, Carrying carrying, bool has_decays, Arrays const& arrays,
+                Documents const& begins = one_each)
+        : mesh(on), carry(carrying), decays(has_decays), q(of<OfGroups>(arrays, "q")),
           k(of<OfGroups>(arrays, "k")), dq(mesh.context, q.extents()), dk(mesh.context, q.extents()),
           v(of<OfHeads>(arrays, "v")), y(mesh.context, v.extents()), dy(of<OfHeads>(arrays, "dy")),
-          dv(mesh.context, v.extents()), a(of<Decays>(arrays, "a")), da(mesh.context, a.extents()) {}
+          dv(mesh.context, v.extents()), a(of<Decays>(arrays, "a")), da(mesh.context, a.extents()) {
+        if (begins == one_each) return;
+        documents = {mesh.context, {sequences, length}};
+        std::vector<i32> host;
+        for (std::size_t const place : places(documents, Order::contiguous)) {
+            std::size_t const t = place % length;
+            std::size_t first = 0;
+            for (std::size_t const begin : begins[place / length])
+                if (begin <= t) first = begin;
+            host.push_back(static_cast<i32>(t - first));
+        }
+        documents.set(host.data());
+    }
 
     template <class L>
     Tensor<L, Exec> of(Arrays const& arrays, char const* name) const {
@@ -67,7 +90,7 @@ struct ShardedScan {
         return {mesh.context, {sequences, ranks, all_heads, states, dim}};
     }
     [[nodiscard]] Tensor<Carry::Decay, Exec> new_decays() const {
-        if (!decays) return {};
+        if (!decays && documents.empty()) return {};
         return {mesh.context, {sequences, new_states().extents()[1], all_heads}};
     }
     /// This rank's, without the dimension of stretches.
@@ -79,6 +102,9 @@ struct ShardedScan {
     static View<f64, 2, Exec> own(Tensor<Carry::Decay, Exec> const& tensor) {
         if (tensor.empty()) return {};
         return View<f64, 2, Exec>(tensor.data(), tensor.local()[0], tensor.local()[2]);
+    }
+    [[nodiscard]] View<i32, 2, Exec> positions() const {
+        return documents.empty() ? View<i32, 2, Exec>() : documents.view();
     }
     [[nodiscard]] View<f64, 3, Exec> log_decay() const { return decays ? a.view() : View<f64, 3, Exec>(); }
     [[nodiscard]] View<f64, 3, Exec> d_log_decay() const { return decays ? da.view() : View<f64, 3, Exec>(); }
@@ -99,10 +125,11 @@ struct ShardedScan {
         auto const memory = workspace();
         auto const left = new_states();
         auto const total = new_decays();
-        kernels::chunk_scan_state(exec, k.view(), v.view(), log_decay(), chunk, own(left), own(total), memory);
-        auto const initial = carry.forward(left, total, saved);
+        kernels::chunk_scan_state(exec, k.view(), v.view(), log_decay(), chunk, own(left), own(total), memory,
+                                  positions());
+        auto const initial = carry.forward(left, total, stretches, {}, saved);
         kernels::chunk_scan_forward(exec, q.view(), k.view(), v.view(), log_decay(), own(initial), chunk, y.view(),
-                                    View<f64, 4, Exec>(), memory);
+                                    View<f64, 4, Exec>(), memory, positions());
         return initial;
     }
     /// The gradient of the state behind the tokens first, and then one backward pass that takes it.
@@ -110,11 +137,12 @@ struct ShardedScan {
         auto const& exec = mesh.context.exec();
         auto const memory = workspace();
         auto const d_initial = new_states(), before = new_states();
-        kernels::chunk_scan_initial_gradient(exec, q.view(), log_decay(), dy.view(), chunk, own(d_initial), memory);
-        auto const behind = carry.backward(d_initial, saved).state;
+        kernels::chunk_scan_initial_gradient(exec, q.view(), log_decay(), dy.view(), chunk, own(d_initial), memory,
+                                             positions());
+        auto const behind = carry.backward(d_initial, stretches, {}, saved).state;
         kernels::chunk_scan_backward(exec, q.view(), k.view(), v.view(), log_decay(), own(initial), dy.view(),
                                      own(behind), chunk, dq.view(), dk.view(), dv.view(), d_log_decay(), own(before),
-                                     memory);
+                                     memory, positions());
     }
     /// As a tape would: each of the three steps of the forward pass backward by itself.
     void backward_by_steps(Tensor<States, Exec> const& initial) {
@@ -123,15 +151,16 @@ struct ShardedScan {
         auto const d_initial = new_states();
         View<f64, 4, Exec> const none;
         kernels::chunk_scan_backward(exec, q.view(), k.view(), v.view(), log_decay(), own(initial), dy.view(), none,
-                                     chunk, dq.view(), dk.view(), dv.view(), d_log_decay(), own(d_initial), memory);
-        auto const gradients = carry.backward(d_initial, saved);
+                                     chunk, dq.view(), dk.view(), dv.view(), d_log_decay(), own(d_initial), memory,
+                                     positions());
+        auto const gradients = carry.backward(d_initial, stretches, {}, saved);
         Tensor<OfHeads, Exec> const no_dy(mesh.context, dy.extents()), more_dv(mesh.context, dv.extents());
         Tensor<OfGroups, Exec> const more_dq(mesh.context, dq.extents()), more_dk(mesh.context, dk.extents());
         Tensor<Decays, Exec> const more_da(mesh.context, da.extents());
         no_dy.clear();
         kernels::chunk_scan_backward(exec, q.view(), k.view(), v.view(), log_decay(), none, no_dy.view(),
                                      own(gradients.state), chunk, more_dq.view(), more_dk.view(), more_dv.view(),
-                                     decays ? more_da.view() : View<f64, 3, Exec>(), none, memory);
+                                     decays ? more_da.view() : View<f64, 3, Exec>(), none, memory, positions());
         kernels::add<f64>(exec, more_dk.flat(), dk.flat());
         kernels::add<f64>(exec, more_dv.flat(), dv.flat());
         if (!decays) return;
@@ -150,8 +179,9 @@ struct Result {
     std::map<std::string, Whole> tensors;
 };
 
-Result scan(OnMesh const& mesh, Carrying carrying, bool decays, bool by_steps, Arrays const& arrays) {
-    ShardedScan scan(mesh, carrying, decays, arrays);
+Result scan(OnMesh const& mesh, Carrying carrying, bool decays, bool by_steps, Arrays const& arrays,
+            Documents const& begins) {
+    ShardedScan scan(mesh, carrying, decays, arrays, begins);
     auto const initial = scan.forward();
     if (by_steps)
         scan.backward_by_steps(initial);
@@ -165,31 +195,44 @@ Result scan(OnMesh const& mesh, Carrying carrying, bool decays, bool by_steps, A
     return result;
 }
 
-} // namespace
-
-TEST_CASE("a scan over cp, with its state carried from rank to rank, is the scan of the whole sequence") {
+/// On any mesh what one rank computes, which the test of the kernel holds against the recurrence.
+void check_scan(Documents const& begins) {
     Arrays const arrays = inputs();
     for (bool const decays : {true, false}) {
-        Result const alone = scan(Alone(), Carrying::passed, decays, false, arrays);
+        Result const alone = scan(Alone(), Carrying::passed, decays, false, arrays, begins);
         for (auto const& m : meshes([](MeshShape const& m) { return m.pp * m.ep == 1 && m.dp <= 2 && m.tp <= 2; }))
             for (auto const carrying : {Carrying::passed, Carrying::gathered})
                 for (bool const by_steps : {false, true}) {
                     INFO(m.text(), carrying == Carrying::passed ? " passed" : " gathered", decays ? "" : " no decay",
                          by_steps ? " by steps" : "");
-                    Result const found = scan(OnMesh(m), carrying, decays, by_steps, arrays);
+                    Result const found = scan(OnMesh(m), carrying, decays, by_steps, arrays, begins);
                     for (auto const& [name, whole] : alone.tensors)
                         CHECK_MESSAGE(distance(found.tensors.at(name), whole) < 1e-12, name);
                 }
     }
 }
 
+} // namespace
+
+TEST_CASE("a scan over cp, with its state carried from rank to rank, is the scan of the whole sequence") {
+    check_scan(one_each);
+}
+
+TEST_CASE("documents in it, the whole of each, take nothing from those before them, whichever ranks they are on") {
+    check_scan(packed);
+}
+
 TEST_CASE("states that are passed and states that are gathered are the same, bit for bit") {
     OnMesh const mesh({.cp = world_size()});
     Arrays const arrays = inputs();
-    ShardedScan passed(mesh, Carrying::passed, true, arrays), gathered(mesh, Carrying::gathered, true, arrays);
-    auto const one = gather(passed.forward(), Order::contiguous), other = gather(gathered.forward(), Order::contiguous);
-    CHECK(one.values == other.values);
-    if (world_size() > 1) CHECK(one.scale() != 1); // they are not all zeros
+    for (auto const& begins : {one_each, packed}) {
+        ShardedScan passed(mesh, Carrying::passed, true, arrays, begins),
+            gathered(mesh, Carrying::gathered, true, arrays, begins);
+        auto const one = gather(passed.forward(), Order::contiguous),
+                   other = gather(gathered.forward(), Order::contiguous);
+        CHECK(one.values == other.values);
+        if (world_size() > 1) CHECK(one.scale() != 1); // they are not all zeros
+    }
 }
 
 TEST_CASE("what carrying states sends is its closed form") {
@@ -208,7 +251,7 @@ TEST_CASE("what carrying states sends is its closed form") {
         (void)scan.forward();
         double const forward = observe::ledger().bytes("cp");
         observe::ledger().clear();
-        (void)scan.carry.backward(scan.new_states(), scan.saved);
+        (void)scan.carry.backward(scan.new_states(), scan.stretches, {}, scan.saved);
         planner::SentBytes const found{forward, observe::ledger().bytes("cp")};
         if (carrying == Carrying::gathered) {
             CHECK(found == planner::mamba_gathered_state_bytes(of, {.cp = n}, sizeof(f64)));
@@ -223,7 +266,9 @@ TEST_CASE("what carrying states sends is its closed form") {
 TEST_CASE("carrying states can be run dry, and sends the same") {
     int const n = world_size();
     auto const sent = [&](auto const& context, Carrying carrying) {
-        Carry const carry({.context = context, .batch = sequences, .seq = length}, carrying);
+        LayerSetup<Exec> const setup{.context = context, .batch = sequences, .seq = length};
+        Stretches const stretches(setup.partition());
+        Carry const carry(carrying);
         Carry::Saved saved;
         auto const ranks = static_cast<std::size_t>(n);
         Tensor<States, Exec> const left(context, {sequences, ranks, all_heads, states, dim});
@@ -231,8 +276,8 @@ TEST_CASE("carrying states can be run dry, and sends the same") {
         left.clear();
         decay.clear();
         observe::ledger().clear();
-        (void)carry.forward(left, decay, saved);
-        (void)carry.backward(left, saved);
+        (void)carry.forward(left, decay, stretches, {}, saved);
+        (void)carry.backward(left, stretches, {}, saved);
         return observe::ledger().bytes("cp");
     };
     for (auto const carrying : {Carrying::passed, Carrying::gathered}) {
@@ -256,12 +301,13 @@ TEST_CASE("a state that does not outlive its rank's tokens is the rank before's,
     Whole decays = tails;
     for (auto& value : decays.values) value = -std::numeric_limits<double>::infinity();
     for (auto const carrying : {Carrying::passed, Carrying::gathered}) {
-        Rows const carry(setup, carrying);
+        Rows const carry(carrying);
+        Stretches const stretches(setup.partition());
         Rows::Saved saved;
         auto const initial = gather(carry.forward(shard<Tail>(mesh, tails, Order::contiguous),
-                                                  shard<Tail>(mesh, decays, Order::contiguous), saved),
+                                                  shard<Tail>(mesh, decays, Order::contiguous), stretches, {}, saved),
                                     Order::contiguous);
-        auto const gradients = carry.backward(shard<Tail>(mesh, slopes, Order::contiguous), saved);
+        auto const gradients = carry.backward(shard<Tail>(mesh, slopes, Order::contiguous), stretches, {}, saved);
         auto const d_tails = gather(gradients.state, Order::contiguous),
                    d_decays = gather(gradients.decay, Order::contiguous);
         for (std::size_t b = 0; b < sequences; ++b)
@@ -274,19 +320,4 @@ TEST_CASE("a state that does not outlive its rank's tokens is the rank before's,
                     CHECK(d_decays.values[at(r)] == 0);
                 }
     }
-}
-
-TEST_CASE("states are carried along contiguous sequences only") {
-    OnMesh const mesh({.cp = world_size()});
-    auto const refused = [&](Order order, std::size_t slices) {
-        try {
-            Carry const carry({.context = mesh.context, .seq = length, .order = order, .slices = slices});
-        } catch (std::invalid_argument const&) {
-            return true;
-        }
-        return false;
-    };
-    CHECK(!refused(Order::contiguous, 1));
-    CHECK(refused(Order::contiguous, 2));
-    CHECK(refused(Order::zigzag, 1) == (world_size() > 1)); // one shard is contiguous, whatever the order
 }

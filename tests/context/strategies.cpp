@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t sequences = 2, length = 24, query_heads = 4, key_heads = 2, dim = 8;
 
 struct Result {
-    Whole output, dquery, dkey, dvalue;
+    Whole output, dquery, dkey, dvalue, dsinks;
 };
 
 /// Queries, keys and values whose scores grow with the position, so that every block of keys brings a larger maximum
@@ -29,7 +29,8 @@ Arrays inputs(std::size_t query_count = query_heads, std::size_t key_count = key
     Arrays arrays{{"query", drawn({sequences, length, query_count, dim}, "query")},
                   {"key", drawn({sequences, length, key_count, dim}, "key")},
                   {"value", drawn({sequences, length, key_count, dim}, "value")},
-                  {"dy", drawn({sequences, length, query_count, dim}, "dy")}};
+                  {"dy", drawn({sequences, length, query_count, dim}, "dy")},
+                  {"sinks", drawn({query_count}, "sinks")}};
     auto& key = arrays["key"].values;
     for (std::size_t i = 0; i < key.size(); ++i)
         key[i] *= 1 + 0.1 * static_cast<double>(i / (key_count * dim) % length);
@@ -38,10 +39,11 @@ Arrays inputs(std::size_t query_count = query_heads, std::size_t key_count = key
     return arrays;
 }
 
-/// What attention sees: a sight, and documents that a token of 0 ends.
+/// What attention sees: a sight, and documents that a token of 0 ends; and what its scores are.
 struct Seen {
     Sight sight{};
     std::vector<i32> tokens{}; ///< [sequences, length]; none: one document
+    model::Scores scores{};
 
     [[nodiscard]] bool sees(std::size_t sequence, std::size_t query, std::size_t key) const {
         std::size_t const first = std::min(query, key), last = std::max(query, key);
@@ -85,10 +87,11 @@ Result attend(OnMesh const& mesh, Dealing const& dealing, Arrays const& arrays, 
                                  .seq = length,
                                  .order = dealing.order,
                                  .context_strategy = dealing.strategy};
-    typename Layer::StrategyOn const strategy(setup, {.head_dim = dim, .sight = seen.sight});
+    typename Layer::StrategyOn const strategy(setup, {.head_dim = dim, .sight = seen.sight, .scores = seen.scores});
     typename Layer::StrategyOn::Saved saved;
     Mapped const mapped(mesh.context, seen, dealing.of(mesh.context.communicators(), length));
-    AttentionPass<typename Layer::StrategyOn::Slices, Exec> const pass{.map = &mapped.map};
+    typename Layer::StrategyOn::Part pass{.map = &mapped.map};
+    if (seen.scores.sinks) pass.sinks = shard<sinks_t<Query>>(mesh, arrays.at("sinks"), dealing);
     Result result;
     auto const output =
         strategy.forward(shard<Query>(mesh, arrays.at("query"), dealing), shard<Key>(mesh, arrays.at("key"), dealing),
@@ -96,7 +99,7 @@ Result attend(OnMesh const& mesh, Dealing const& dealing, Arrays const& arrays, 
     result.output = gather(output, dealing);
     strategy.drop_output(saved);
     CHECK(worst(gather(strategy.output_again(saved, pass), dealing).values, result.output.values) == 0);
-    strategy.backward(
+    auto const dsinks = strategy.backward(
         saved, output, shard<dual_t<Query>>(mesh, arrays.at("dy"), dealing),
         [&](auto dq, auto dk, auto dv) {
             result.dquery = gather(dq, dealing);
@@ -104,6 +107,8 @@ Result attend(OnMesh const& mesh, Dealing const& dealing, Arrays const& arrays, 
             result.dvalue = gather(dv, dealing);
         },
         pass);
+    CHECK(dsinks.empty() != seen.scores.sinks);
+    if (seen.scores.sinks) result.dsinks = gather(dsinks, dealing);
     return result;
 }
 
@@ -131,7 +136,7 @@ void check_strategy(double tolerance, ContextStrategy kind = ContextStrategy::ri
                      dealt == 0   ? " contiguous, "
                      : dealt == 1 ? " zigzag, "
                                   : " list, ",
-                     Element<T>::name, " kv heads ", key_count, " window ", seen.sight.window);
+                     Element<T>::name, " kv heads ", key_count, " window ", seen.sight.window, seen.scores.text());
                 OnMesh const mesh(m, OnMesh::mesh(m, static_cast<int>(key_count), inner_cp));
                 // Four pieces for each block, which a list of 24 / 4 deals in an order of its own.
                 auto const blocks = static_cast<std::size_t>(m.cp / std::max(over, 1));
@@ -144,6 +149,7 @@ void check_strategy(double tolerance, ContextStrategy kind = ContextStrategy::ri
                 CHECK_MESSAGE(distance(found.dquery, alone.dquery) < tolerance, "dquery");
                 CHECK_MESSAGE(distance(found.dkey, alone.dkey) < tolerance, "dkey");
                 CHECK_MESSAGE(distance(found.dvalue, alone.dvalue) < tolerance, "dvalue");
+                if (seen.scores.sinks) CHECK_MESSAGE(distance(found.dsinks, alone.dsinks) < tolerance, "dsinks");
             }
 }
 
@@ -167,6 +173,28 @@ TEST_CASE("windows, packed documents and attention without a mask are the same o
     check_strategy<f64, context::Ring<Blocking>>(1e-12, ContextStrategy::ring, 4, 2, {{true, 3}, tokens});
 }
 
+TEST_CASE("capped scores, ALiBi and sinks are the same over cp") {
+    std::vector<i32> tokens(sequences * length, 1);
+    for (std::size_t const at : {0, 1, 7, 8, 15, 26, 40}) tokens[at] = 0;
+    model::Scores const all{.soft_cap = 1.5, .alibi = true, .sinks = true};
+    for (Seen const& seen :
+         {Seen{.scores = {.soft_cap = 2}}, Seen{.scores = {.alibi = true}}, Seen{.scores = {.sinks = true}},
+          Seen{{true, 0}, tokens, all}, Seen{{true, 5}, {}, all}, Seen{{false, 0}, {}, all}}) {
+        check_strategy<f64, context::Ring<>>(1e-12, ContextStrategy::ring, 4, 2, seen);
+        check_strategy<f64, context::AllGather<>>(1e-12, ContextStrategy::all_gather, 4, 2, seen);
+        check_strategy<f64, context::DoubleRing<>>(1e-12, ContextStrategy::double_ring, 4, 2, seen);
+        check_strategy<f64, context::HeadsRing>(1e-12, ContextStrategy::heads_ring, 6, 3, seen);
+        check_strategy<f64, context::RingHeads>(1e-12, ContextStrategy::ring_heads, 6, 3, seen);
+    }
+    check_strategy<f64, context::HeadsRing>(1e-12, ContextStrategy::heads_ring, 12, 4, {.scores = all});
+    check_strategy<f64, context::Selected>(1e-12, ContextStrategy::ring_heads, 6, 1, {.scores = all});
+    check_strategy<f32, context::HeadsRing>(1e-5, ContextStrategy::heads_ring, 6, 3, {.scores = all});
+    check_strategy<bf16, context::HeadsRing>(1e-2, ContextStrategy::heads_ring, 6, 3, {.scores = all});
+    check_strategy<bf16, context::Ring<>>(1e-2, ContextStrategy::ring, 4, 2, {.scores = all});
+    SimulatedNodes const nodes("1");
+    check_strategy<f64, context::Ring<Overlap<16, 1>>>(1e-12, ContextStrategy::ring, 4, 2, {{true, 5}, tokens, all});
+    check_strategy<f64, context::AllGather<Overlap<3, 1>>>(1e-12, ContextStrategy::all_gather, 4, 2, {{}, tokens, all});
+}
 TEST_CASE("ring attention over cp is attention") {
     check_strategy<f64, context::Ring<>>(1e-12);
     check_strategy<f32, context::Ring<>>(1e-5);
@@ -205,11 +233,12 @@ planner::SentBytes sent(int inner_cp, ContextStrategy kind, std::size_t queries,
     OnMesh const mesh({.cp = world_size()}, OnMesh::mesh({.cp = world_size()}, 0, inner_cp));
     LayerSetup<Exec> const setup{
         .context = mesh.context, .batch = sequences, .seq = length, .order = dealing.order, .context_strategy = kind};
-    typename Layer::StrategyOn const strategy(setup, {.head_dim = dim, .sight = seen.sight});
+    typename Layer::StrategyOn const strategy(setup, {.head_dim = dim, .sight = seen.sight, .scores = seen.scores});
     typename Layer::StrategyOn::Saved saved;
     Mapped const mapped(mesh.context, seen, dealing.of(mesh.context.communicators(), length));
-    AttentionPass<typename Layer::StrategyOn::Slices, Exec> const pass{.map = &mapped.map};
     Arrays const arrays = inputs<T>(queries, keys);
+    typename Layer::StrategyOn::Part pass{.map = &mapped.map};
+    if (seen.scores.sinks) pass.sinks = shard<sinks_t<Query>>(mesh, arrays.at("sinks"), dealing);
     auto const of = [&]<class L>(std::type_identity<L>, char const* name) {
         return shard<L>(mesh, arrays.at(name), dealing);
     };
@@ -266,6 +295,15 @@ TEST_CASE("what each strategy sends is its closed form") {
                                                 {Order::zigzag, ContextStrategy::heads_ring}) ==
                   planner::exchanged_attention_bytes(of, on, 4) +
                       planner::SentBytes{0, planner::delta_bytes(of, on, n, 4)});
+    }
+}
+TEST_CASE("sinks add no bytes to what a strategy sends") {
+    int const n = world_size();
+    for (auto const& [kind, inner] : {std::pair{ContextStrategy::ring, 1}, {ContextStrategy::heads_ring, n}}) {
+        auto const bytes = [&](Seen const& seen) {
+            return sent<bf16, context::Selected>(inner, kind, 12, 12, {Order::zigzag, kind}, seen);
+        };
+        CHECK(bytes({.scores = {.soft_cap = 1, .alibi = true, .sinks = true}}) == bytes({}));
     }
 }
 TEST_CASE("keys that none of the ranks that are still to come sees are not sent") {
@@ -360,12 +398,14 @@ TEST_CASE("attention over keys and values that are gathered in pieces, across no
     check_strategy<f64, context::AllGather<Blocking>>(1e-12);
 }
 
-TEST_CASE("attention on one rank is softmax(QK^T / sqrt(d)) V over the keys that a query sees") {
+TEST_CASE("attention on one rank is softmax(QK^T / sqrt(d)) V over the keys that a query sees, and a sink") {
     Arrays const arrays = inputs<f64>();
     std::vector<i32> tokens(sequences * length, 1);
     for (std::size_t const at : {5, 6, 20, 30}) tokens[at] = 0;
     for (Seen const& seen :
-         {Seen{}, Seen{{true, 4}}, Seen{{false, 0}}, Seen{{true, 0}, tokens}, Seen{{false, 3}, tokens}}) {
+         {Seen{}, Seen{{true, 4}}, Seen{{false, 0}}, Seen{{true, 0}, tokens}, Seen{{false, 3}, tokens},
+          Seen{{true, 0}, tokens, {.soft_cap = 2}}, Seen{{false, 0}, {}, {.alibi = true}},
+          Seen{{true, 9}, tokens, {.soft_cap = 1.5, .alibi = true, .sinks = true}}}) {
         auto const found = attend<f64, context::Ring<>>(Alone(), Order::contiguous, arrays, seen).output.values;
         auto const& q = arrays.at("query").values;
         auto const& k = arrays.at("key").values;
@@ -382,10 +422,14 @@ TEST_CASE("attention on one rank is softmax(QK^T / sqrt(d)) V over the keys that
             for (std::size_t const key : keys) {
                 double score = 0;
                 for (std::size_t i = 0; i < dim; ++i) score += q[row * dim + i] * k[at(key) + i];
-                scores.push_back(score / std::sqrt(static_cast<double>(dim)));
+                score /= std::sqrt(static_cast<double>(dim));
+                if (double const cap = seen.scores.soft_cap; cap > 0) score = cap * std::tanh(score / cap);
+                double const apart = std::abs(static_cast<double>(position) - static_cast<double>(key));
+                if (seen.scores.alibi) score -= std::pow(0.25, static_cast<double>(row % query_heads + 1)) * apart;
+                scores.push_back(score);
             }
             double const peak = *std::max_element(scores.begin(), scores.end());
-            double sum = 0;
+            double sum = seen.scores.sinks ? std::exp(arrays.at("sinks").values[row % query_heads] - peak) : 0;
             for (auto& score : scores) sum += score = std::exp(score - peak);
             for (std::size_t i = 0; i < dim; ++i) {
                 double expected = 0;

@@ -62,6 +62,27 @@ def family(name, folder):
     return config, dump
 
 
+def own_attention(folder):
+    """A model that no family has, with capped scores, ALiBi and sinks: its dump is read again with the same flags, on any mesh."""
+    dump, log = folder / "own", folder / "log"
+    dump.mkdir()
+    sizes = "--layers 2 --hidden 32 --heads 4 --kv-heads 2 --ffn 48".split()
+    flags = [*sizes, "--positions", "alibi", "--soft-cap", 0.5, "--attention-sinks"]
+    drawn = losses(1, log, *flags, "--steps", 3, "--dump-weights", dump, "--seed", 3)
+    written = json.loads((dump / "config.json").read_text())
+    expect(written["model_type"] == "pentad" and "scores capped at 0.5, ALiBi, sinks" in written["pentad_blocks"], written)
+    expect(b"model.layers.1.self_attn.sinks" in (dump / "model.safetensors").read_bytes(), "the sinks are not in the dump")
+    go_on = [*flags, "--weights", dump, "--steps", 3, "--seed", 4]
+    alone, spread = losses(1, log, *go_on), losses(8, log, *go_on, "--mesh", "pp=2,cp=2,tp=2", "--zero", 1)
+    expect(abs(alone[0] - drawn[0]) > 1e-3, f"the weights were not read: {alone[0]}, {drawn[0]}")
+    expect(max(abs(a - b) for a, b in zip(alone, spread)) < 1e-10, f"{spread}, alone {alone}")
+    others = [losses(1, log, *sizes, "--steps", 1, *changed)[0] for changed in (
+        [], ["--positions", "alibi"], ["--positions", "none"], ["--soft-cap", 0.5])]
+    expect(len(set(others)) == 4, f"flags of attention that change nothing: {others}")
+    refuses(r"own does not fit the model: .*self_attn.sinks", 2, *sizes, "--positions", "alibi", "--weights", dump)
+    refuses("--model .*own: .*model_type", 1, "--model", dump)
+
+
 def tokens(config, folder):
     """Tokens of any vocabulary, in the three forms: the same numbers."""
     numbers = [(i * i + 3 * i) % 1000 for i in range(2000)]
@@ -107,6 +128,8 @@ with tempfile.TemporaryDirectory() as name:
         folder.mkdir()
         made[one] = family(one, folder)
         print(f"{one}: ok", flush=True)
+    own_attention(pathlib.Path(name))
+    print("own_attention: ok", flush=True)
     tokens(made["llama"][0], pathlib.Path(name))
     print("tokens: ok", flush=True)
     bad_input(*made["qwen2"])

@@ -2,6 +2,7 @@
 
 #include <pentad/io/model_config.hpp>
 
+#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,7 +22,17 @@ std::string config(std::string const& type, io::detail::Json const& changes = io
     if (type == "mixtral") json.update({{"num_local_experts", 8}, {"num_experts_per_tok", 2}});
     if (type == "qwen3_moe")
         json.update({{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}, {"head_dim", 32}});
+    if (type == "mamba2") {
+        json = {{"model_type", type},     {"hidden_size", 64}, {"num_hidden_layers", 4},      {"vocab_size", 100},
+                {"num_heads", 16},        {"head_dim", 8},     {"state_size", 12},            {"n_groups", 2},
+                {"chunk_size", 32},       {"conv_kernel", 3},  {"tie_word_embeddings", true}, {"layer_norm_epsilon", 1e-6},
+                {"time_step_limit", {0.1, 0.9}}};
+    }
+    if (type == "bamba")
+        json.update({{"attn_layer_indices", {1, 3}}, {"mamba_n_heads", 16}, {"mamba_d_state", 12}, {"mamba_n_groups", 2},
+                     {"mamba_d_head", "auto"}, {"rope_parameters", {{"rope_theta", 5e4}, {"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}});
     json.update(changes);
+    if (type == "bamba") json.erase("sliding_window");
     return json.dump();
 }
 model::Model read(std::string const& type, io::detail::Json const& changes = io::detail::Json::object()) {
@@ -43,6 +54,30 @@ TEST_CASE("each family is read, and written so that it is read again as the same
         CHECK(again.norm_epsilon == read_once.norm_epsilon);
         CHECK(again.ties_embeddings);
     }
+}
+
+TEST_CASE("Mamba-2, and stacks of it and attention") {
+    auto const mamba = read("mamba2");
+    CHECK(mamba.blocks[3].branches.size() == 1);
+    CHECK(mamba.find<model::Mamba2>(3)->norm_groups == 2);
+    CHECK(mamba.find<model::Mamba2>(3)->most_step == 0.9);
+    CHECK(read("mamba2", {{"time_step_limit", nullptr}}).find<model::Mamba2>(0)->most_step == INFINITY);
+    CHECK(model::published_name(Family::mamba2, "model.layers.3.mixer.D") == "backbone.layers.3.mixer.D");
+    CHECK(model::published_name(Family::mamba2, "model.embed_tokens.weight") == "backbone.embeddings.weight");
+    CHECK(model::published_name(Family::mamba2, "model.norm.weight") == "backbone.norm_f.weight");
+    CHECK(model::published_name(Family::mamba2, "lm_head.weight") == "lm_head.weight");
+    auto const bamba = read("bamba");
+    CHECK(bamba.find<model::Mamba2>(0)->head_dim == 8);
+    CHECK(bamba.find<model::Attention>(0) == nullptr);
+    CHECK(bamba.find<model::Attention>(1)->rotary.turned(16) == 8);
+    CHECK(bamba.find<model::GatedMlp>(2)->width == 96);
+    CHECK(model::published_name(Family::bamba, "model.norm.weight") == "model.final_layernorm.weight");
+    CHECK_THROWS_WITH_AS(read("bamba", {{"partial_rotary_factor", 1.0}}),
+                         doctest::Contains("partial_rotary_factor"), std::invalid_argument);
+    CHECK_THROWS_WITH_AS(read("mamba2", {{"num_heads", 8}}), doctest::Contains("num_heads"), std::invalid_argument);
+    auto mixed = bamba;
+    mixed.blocks[0].branches[0].part = model::Mamba2{.heads = 16, .head_dim = 8};
+    CHECK(!model::family_of(mixed));
 }
 
 TEST_CASE("what families differ in") {
@@ -186,6 +221,23 @@ TEST_CASE("a model that no family has is written under a name that no other prog
     auto const json = io::family_config(mixed, 128, "float32", 0.01);
     CHECK(json["architectures"][0] == "PentadForCausalLM");
     CHECK(json["model_type"] == "pentad");
+}
+
+TEST_CASE("no family has capped scores, ALiBi, sinks or no positions: they are written as Pentad's own") {
+    for (auto const& [rotates, scores] : {std::pair{true, model::Scores{.soft_cap = 50}},
+                                          {true, {.sinks = true}},
+                                          {false, {.alibi = true}},
+                                          {false, {}}}) {
+        auto llama = model::decoder({.layers = 2});
+        auto attention = *llama.find<model::Attention>(0);
+        attention.rotates = rotates;
+        attention.scores = scores;
+        for (auto& block : llama.blocks) block.branches[0].part = attention;
+        CHECK_FALSE(model::family_of(llama).has_value());
+        auto const json = io::family_config(llama, 128, "float32", 0.01);
+        CHECK(json["model_type"] == "pentad");
+        CHECK(json["pentad_blocks"] == llama.text());
+    }
 }
 
 TEST_CASE("parameters of Qwen3's experts have their own names") {

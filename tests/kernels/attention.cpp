@@ -24,6 +24,8 @@ struct Shape {
     i64 batch, seq_q, seq_k, heads, kv_heads, head_dim;
     AttentionMask mask = {};
     std::vector<std::vector<i64>> documents = {}; ///< of each sequence, the positions at which they begin, after 0
+    kernels::AttentionScores scores = {};         ///< but for the scale, 1 / sqrt(head_dim)
+    bool has_sinks = false;
 
     /// By the definition.
     bool sees(i64 batch_entry, i64 i, i64 j) const {
@@ -69,14 +71,31 @@ class Bounds {
 template <class Acc>
 using Rows = Kokkos::View<Acc***, Kokkos::LayoutRight, Exec>;
 
+/// The slopes of ALiBi as their authors' code makes them: geometric of powers of two, and of other numbers those of the
+/// power below, filled up with every second one of the power above.
+std::vector<double> published_slopes(i64 heads) {
+    i64 power = 1;
+    while (power * 2 <= heads) power *= 2;
+    std::vector<double> slopes;
+    double const start = std::pow(2.0, -std::pow(2.0, -(std::log2(static_cast<double>(power)) - 3)));
+    for (i64 i = 0; i < power; ++i) slopes.push_back(start * std::pow(start, static_cast<double>(i)));
+    if (power == heads) return slopes;
+    auto const above = published_slopes(2 * power);
+    for (i64 i = 0; power + i < heads; ++i) slopes.push_back(above[2 * i]);
+    return slopes;
+}
+
 /// The definition, in f64, with the whole matrix of probabilities of one head at a time.
 struct Reference {
-    std::vector<double> o, lse, dq, dk, dv;
+    std::vector<double> o, lse, dq, dk, dv, d_sinks;
 };
 template <class T>
-Reference reference(Shape const& s, double scale, Slice<T> const& q, Slice<T> const& k, Slice<T> const& v,
-                    Slice<T> const& d_o) {
+Reference reference(Shape const& s, kernels::AttentionScores const& scores, Slice<T> const& q, Slice<T> const& k,
+                    Slice<T> const& v, Slice<T> const& d_o, std::vector<double> const& sinks) {
     Reference r;
+    r.d_sinks.assign(s.heads, 0);
+    auto const slopes = published_slopes(std::max<i64>(scores.alibi_heads, 1));
+    std::vector<double> slope_of(s.seq_k); // of the scores by the scaled products
     r.o.assign(s.batch * s.seq_q * s.heads * s.head_dim, 0);
     r.dq = r.o;
     r.lse.assign(s.batch * s.heads * s.seq_q, -infinity);
@@ -91,11 +110,23 @@ Reference reference(Shape const& s, double scale, Slice<T> const& q, Slice<T> co
                 for (i64 j = 0; j < s.seq_k; ++j) {
                     double dot = 0;
                     for (i64 d = 0; d < s.head_dim; ++d) dot += q(b, i, h, d) * k(b, j, g, d);
-                    p[j] = s.sees(b, i, j) ? scale * dot : -infinity;
+                    double score = scores.scale * dot;
+                    slope_of[j] = 1;
+                    if (scores.soft_cap > 0) {
+                        score = scores.soft_cap * std::tanh(score / scores.soft_cap);
+                        slope_of[j] = 1 - std::pow(score / scores.soft_cap, 2);
+                    }
+                    i64 const apart = s.mask.query_start + i - (s.mask.key_start + j);
+                    if (scores.alibi_heads > 0)
+                        score -= slopes[scores.first_head + h] * static_cast<double>(std::abs(apart));
+                    p[j] = s.sees(b, i, j) ? score : -infinity;
                     largest = std::max(largest, p[j]);
                 }
+                if (s.has_sinks) largest = std::max(largest, sinks[h]);
                 if (largest == -infinity) continue;
                 for (auto& x : p) sum += x = std::exp(x - largest);
+                double const of_sink = s.has_sinks ? std::exp(sinks[h] - largest) : 0;
+                sum += of_sink;
                 r.lse[(b * s.heads + h) * s.seq_q + i] = largest + std::log(sum);
                 auto const query = ((b * s.seq_q + i) * s.heads + h) * s.head_dim;
                 for (i64 j = 0; j < s.seq_k; ++j) {
@@ -109,9 +140,10 @@ Reference reference(Shape const& s, double scale, Slice<T> const& q, Slice<T> co
                     }
                     delta += p[j] * dp[j];
                 }
+                r.d_sinks[h] -= of_sink / sum * delta;
                 for (i64 j = 0; j < s.seq_k; ++j) {
                     auto const key = ((b * s.seq_k + j) * s.kv_heads + g) * s.head_dim;
-                    double const ds = p[j] * (dp[j] - delta) * scale;
+                    double const ds = p[j] * (dp[j] - delta) * slope_of[j] * scores.scale;
                     for (i64 d = 0; d < s.head_dim; ++d) {
                         r.dq[query + d] += ds * k(b, j, g, d);
                         r.dk[key + d] += ds * q(b, i, h, d);
@@ -141,23 +173,34 @@ template <class T>
 struct Attention {
     using Acc = accumulator_t<T>;
     explicit Attention(Shape const& shape)
-        : s(shape), scale(1.0 / std::sqrt(static_cast<double>(s.head_dim))),
+        : s(shape), scores(s.scores), sinks("sinks", s.has_sinks ? s.heads : 0), d_sinks("d_sinks", s.heads),
           q(s.batch, s.seq_q, s.heads, s.head_dim, 1, 3.0), k(s.batch, s.seq_k, s.kv_heads, s.head_dim, 2, 3.0),
           v(s.batch, s.seq_k, s.kv_heads, s.head_dim, 3), d_o(s.batch, s.seq_q, s.heads, s.head_dim, 4),
           o(s.batch, s.seq_q, s.heads, s.head_dim, 5), dq(s.batch, s.seq_q, s.heads, s.head_dim, 6),
           dk(s.batch, s.seq_k, s.kv_heads, s.head_dim, 7), dv(s.batch, s.seq_k, s.kv_heads, s.head_dim, 8),
           output("output", s.batch, s.seq_q, s.heads, s.head_dim), lse("lse", s.batch, s.heads, s.seq_q),
           delta("delta", s.batch, s.heads, s.seq_q), max("max", s.batch, s.heads, s.seq_q),
-          sum("sum", s.batch, s.heads, s.seq_q) {}
+          sum("sum", s.batch, s.heads, s.seq_q) {
+        scores.scale = 1.0 / std::sqrt(static_cast<double>(s.head_dim));
+        for (i64 h = 0; s.has_sinks && h < s.heads; ++h) set_sink(h, h % 2 == 0 ? 1.5 : -0.5 * static_cast<double>(h));
+    }
+    void set_sink(i64 head, double value) {
+        sink_values.resize(s.heads);
+        auto const rounded = T(static_cast<Acc>(value));
+        sink_values[head] = static_cast<double>(static_cast<Acc>(rounded));
+        Kokkos::deep_copy(Kokkos::subview(sinks, head), rounded);
+    }
+    [[nodiscard]] Reference expected() const { return reference(s, scores, q, k, v, d_o, sink_values); }
 
     void forward(Path path = Path::automatic) {
         if (path != Path::device) {
-            kernels::attention_forward(exec, q.view(), k.view(), v.view(), scale, s.mask, o.view(), lse);
+            kernels::attention_forward(exec, q.view(), k.view(), v.view(), scores, s.mask, o.view(), lse, sinks);
         } else {
             using namespace kernels::detail;
-            auto const problem = attention_problem(q.view(), k.view(), v.view(), scale, s.mask);
+            auto const problem = attention_problem(q.view(), k.view(), v.view(), scores, s.mask);
             attention_forward_device(exec, problem,
-                                     WriteResult<T>{heads_of("o", o.view()), query_rows("lse", lse, problem.sizes)});
+                                     WriteResult<T>{heads_of("o", o.view()), query_rows("lse", lse, problem.sizes),
+                                                    sinks_of(sinks, problem.sizes)});
         }
         exec.fence();
         o.fetch();
@@ -172,31 +215,32 @@ struct Attention {
             auto mask = s.mask;
             mask.key_start += begin;
             if (path != Path::device) {
-                kernels::attention_accumulate(exec, q.view(), k.keys(begin, end), v.keys(begin, end), scale, mask,
+                kernels::attention_accumulate(exec, q.view(), k.keys(begin, end), v.keys(begin, end), scores, mask,
                                               state);
             } else {
                 using namespace kernels::detail;
-                auto const problem = attention_problem(q.view(), k.keys(begin, end), v.keys(begin, end), scale, mask);
+                auto const problem = attention_problem(q.view(), k.keys(begin, end), v.keys(begin, end), scores, mask);
                 attention_forward_device(exec, problem, merge_state<T>(state, problem.sizes));
             }
         }
-        kernels::attention_finish(exec, state, o.view(), lse);
+        kernels::attention_finish(exec, state, o.view(), lse, sinks);
         exec.fence();
         o.fetch();
     }
 
     void backward(std::vector<std::pair<i64, i64>> const& blocks, Path path = Path::automatic) {
         kernels::attention_backward_start(exec, o.view(), d_o.view(), delta);
+        if (s.has_sinks) kernels::attention_sinks_backward<T>(exec, sinks, lse, delta, d_sinks);
         for (auto const& [begin, end] : blocks) {
             auto mask = s.mask;
             mask.key_start += begin;
             if (path == Path::automatic) {
                 kernels::attention_backward_accumulate(exec, q.view(), k.keys(begin, end), v.keys(begin, end),
-                                                       d_o.view(), lse, delta, scale, mask, dq.view(),
+                                                       d_o.view(), lse, delta, scores, mask, dq.view(),
                                                        dk.keys(begin, end), dv.keys(begin, end));
             } else {
                 using namespace kernels::detail;
-                auto const problem = attention_problem(q.view(), k.keys(begin, end), v.keys(begin, end), scale, mask);
+                auto const problem = attention_problem(q.view(), k.keys(begin, end), v.keys(begin, end), scores, mask);
                 AttentionGradient<T> const gradient{constant<T>(heads_of("d_o", d_o.view())),
                                                     constant<Acc>(query_rows("lse", lse, problem.sizes)),
                                                     constant<Acc>(query_rows("delta", delta, problem.sizes)),
@@ -218,7 +262,10 @@ struct Attention {
 
     Exec exec;
     Shape s;
-    double scale;
+    kernels::AttentionScores scores;
+    Kokkos::View<T*, Kokkos::LayoutRight, Exec> sinks;
+    Kokkos::View<Acc*, Kokkos::LayoutRight, Exec> d_sinks;
+    std::vector<double> sink_values{};
     Slice<T> q, k, v, d_o, o;
     Slice<Acc> dq, dk, dv;
     Kokkos::View<Acc****, Kokkos::LayoutRight, Exec> output;
@@ -246,8 +293,12 @@ void check(Shape const& s, std::vector<std::pair<i64, i64>> blocks = {}, Path pa
     CAPTURE(s.mask.window);
     CAPTURE(s.documents.size());
     CAPTURE(blocks.size());
+    CAPTURE(s.scores.soft_cap);
+    CAPTURE(s.scores.alibi_heads);
+    CAPTURE(s.scores.first_head);
+    CAPTURE(s.has_sinks);
     Attention<T> a(s);
-    auto expected = reference(s, a.scale, a.q, a.k, a.v, a.d_o);
+    auto expected = a.expected();
     if (blocks.empty()) {
         a.forward(path);
         blocks = {{0, s.seq_k}};
@@ -258,7 +309,8 @@ void check(Shape const& s, std::vector<std::pair<i64, i64>> blocks = {}, Path pa
     CHECK(distance(a.lse, expected.lse) <= tolerance<accumulator_t<T>>);
 
     for (auto* gradient : {&a.dq, &a.dk, &a.dv}) gradient->fill(1.0);
-    for (auto* gradient : {&expected.dq, &expected.dk, &expected.dv})
+    Kokkos::deep_copy(a.d_sinks, accumulator_t<T>(1));
+    for (auto* gradient : {&expected.dq, &expected.dk, &expected.dv, &expected.d_sinks})
         for (auto& x : *gradient) x += 1.0;
     a.backward(blocks, path);
     // Sums over up to seq terms of size 1; bf16 rounds o, and so delta.
@@ -266,6 +318,9 @@ void check(Shape const& s, std::vector<std::pair<i64, i64>> blocks = {}, Path pa
     CHECK(distance(a.dq, expected.dq) <= tolerance<T> * size);
     CHECK(distance(a.dk, expected.dk) <= tolerance<T> * size);
     CHECK(distance(a.dv, expected.dv) <= tolerance<T> * size);
+    auto const d_sinks = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), a.d_sinks);
+    for (i64 h = 0; s.has_sinks && h < s.heads; ++h)
+        CHECK(std::abs(static_cast<double>(d_sinks(h)) - expected.d_sinks[h]) <= tolerance<T> * size);
     for (auto const* tensor : {&a.dq, &a.dk, &a.dv}) CHECK(tensor->rest_untouched());
     CHECK(a.o.rest_untouched());
 }
@@ -323,6 +378,33 @@ void check_masks(Path path) {
             }
 }
 
+/// Soft caps, ALiBi and sinks by themselves and together, with all that a mask can be.
+template <class T>
+void check_scores(Path path) {
+    kernels::AttentionScores const capped{.soft_cap = 2.5}, alibi{.alibi_heads = 2},
+        both{.soft_cap = 1.5, .alibi_heads = 12, .first_head = 7};
+    for (auto const& [scores, has_sinks] :
+         {std::pair{capped, false}, {alibi, false}, {kernels::AttentionScores{}, true}, {both, true}}) {
+        auto const with = [&](Shape shape) {
+            shape.scores = scores;
+            shape.has_sinks = has_sinks;
+            return shape;
+        };
+        for (bool causal : {false, true}) {
+            for (i64 seq : {1, 7, 65, 130}) check<T>(with({2, seq, seq, 2, 1, 8, {causal, 0, 0}}), {}, path);
+            check<T>(with({1, 40, 75, 2, 1, 19, {causal, 35, 0}}), {}, path); // fewer queries than keys
+            Shape const part{2, 100, 200, 2, 1, 32, {causal, 100, 0}};
+            check<T>(with(part), {{150, 200}, {0, 3}, {50, 150}, {3, 50}}, path);
+            // Queries that see none of the keys, and some that do.
+            check<T>(with({1, 66, 66, 2, 1, 16, {causal, 31, 66}}), {}, path);
+            Shape packed{2, 170, 170, 2, 1, 8, {.causal = causal, .window = 70}, {{65, 72, 140}, {1, 64, 129}}};
+            Bounds const bounds(packed, 170);
+            check<T>(with(packed), {}, path);
+            check<T>(with(packed), {{100, 120}, {0, 100}, {120, 170}}, path);
+        }
+    }
+}
+
 } // namespace
 
 TEST_CASE_TEMPLATE("attention is the softmax of the scores, and its gradient", T, f64, f32, bf16) {
@@ -337,6 +419,45 @@ TEST_CASE_TEMPLATE("attention sees what documents and windows let it see", T, f6
     check_masks<T>(Path::automatic);
 }
 
+TEST_CASE_TEMPLATE("scores that are capped, less by what ALiBi takes, and beside a sink", T, f64, f32, bf16) {
+    check_scores<T>(Path::automatic);
+}
+
+TEST_CASE("the slopes of ALiBi are the published ones, for any number of heads") {
+    for (i64 heads = 1; heads <= 130; ++heads) {
+        auto const published = published_slopes(heads);
+        for (i64 head = 0; head < heads; ++head)
+            CHECK(kernels::alibi_slope(head, heads) == doctest::Approx(published[head]).epsilon(1e-14));
+    }
+    CHECK(kernels::alibi_slope(0, 8) == 0.5);
+    CHECK(kernels::alibi_slope(7, 8) == 1.0 / 256);
+    CHECK(kernels::alibi_slope(8, 12) == doctest::Approx(std::sqrt(0.5)).epsilon(1e-15)); // the first of 16
+}
+
+TEST_CASE("a sink far above or below all scores neither overflows nor is lost") {
+    for (auto path : {Path::automatic, Path::device})
+        for (double const sink : {-1e4, 1e4}) {
+            Attention<f32> a({1, 5, 70, 1, 1, 8, {}, {}, {}, true});
+            a.set_sink(0, sink);
+            auto const expected = a.expected();
+            a.forward(path);
+            CHECK(distance(a.o, expected.o) <= 1e-6);
+            CHECK(distance(a.lse, expected.lse) <= 1e-3);
+        }
+}
+
+TEST_CASE("capped scores are as exact where they are small as where they are not") {
+    // One key of two, so that the output is the difference of two scores, far below the cap.
+    for (auto path : {Path::automatic, Path::device}) {
+        Attention<f32> a({1, 4, 2, 1, 1, 8, {}, {}, {.soft_cap = 1e4}});
+        for (i64 i = 0; i < 4; ++i)
+            for (i64 d = 0; d < 8; ++d) a.q.set(0, i, 0, d, 0.01 * static_cast<double>(i + d));
+        auto const expected = a.expected();
+        a.forward(path);
+        CHECK(distance(a.o, expected.o) <= 1e-6);
+    }
+}
+
 TEST_CASE_TEMPLATE("attention over blocks of keys, in any order, is attention over all of them", T, f64, f32, bf16) {
     check_blocks<T>(Path::automatic);
 }
@@ -346,6 +467,7 @@ TEST_CASE_TEMPLATE("the device kernels compute the same", T, f64, f32, bf16) {
     check_offsets<T>(Path::device);
     check_masks<T>(Path::device);
     check_blocks<T>(Path::device);
+    check_scores<T>(Path::device);
 }
 
 #if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && !defined(KOKKOS_ENABLE_SYCL)
@@ -355,6 +477,7 @@ TEST_CASE_TEMPLATE("the host's two divisions of the backward pass among threads 
         check_offsets<T>(path);
         check_masks<T>(path);
         check_blocks<T>(path);
+        check_scores<T>(path);
     }
 }
 #endif
@@ -367,7 +490,7 @@ TEST_CASE("scores far apart neither overflow nor lose the maximum") {
         for (i64 d = 0; d < s.head_dim; ++d) a.k.set(0, j, 0, d, j == 80 ? 100.0 : -100.0);
     for (i64 i = 0; i < s.seq_q; ++i)
         for (i64 d = 0; d < s.head_dim; ++d) a.q.set(0, i, 0, d, 2.0);
-    auto const expected = reference(s, a.scale, a.q, a.k, a.v, a.d_o);
+    auto const expected = a.expected();
     a.forward();
     CHECK(distance(a.o, expected.o) <= 1e-6);
     CHECK(distance(a.lse, expected.lse) <= 1e-3); // of 565
@@ -403,36 +526,51 @@ TEST_CASE("a NaN in the input is not lost") {
 }
 
 TEST_CASE("the gradient of attention is the limit of finite differences") {
-    Shape const s{1, 9, 9, 2, 1, 5, {true, 0, 0}};
-    Attention<f64> a(s);
-    a.forward();
-    for (auto* gradient : {&a.dq, &a.dk, &a.dv}) gradient->fill(0.0);
-    a.backward({{0, s.seq_k}});
-    auto const loss = [&] {
+    for (bool const is_plain : {true, false}) {
+        Shape s{1, 9, 9, 2, 1, 5, {true, 0, 0}};
+        if (!is_plain) {
+            s.scores = {.soft_cap = 1.5, .alibi_heads = 3, .first_head = 1};
+            s.has_sinks = true;
+        }
+        Attention<f64> a(s);
         a.forward();
-        double sum = 0;
-        for (i64 i = 0; i < s.seq_q; ++i)
-            for (i64 h = 0; h < s.heads; ++h)
-                for (i64 d = 0; d < s.head_dim; ++d) sum += a.o(0, i, h, d) * a.d_o(0, i, h, d);
-        return sum;
-    };
-    auto const check_input = [&](Slice<f64>& input, Slice<f64> const& gradient) {
-        double const step = 1e-5;
-        for (i64 i = 0; i < input.extent(1); i += 2)
-            for (i64 h = 0; h < input.extent(2); ++h)
-                for (i64 d = 0; d < s.head_dim; ++d) {
-                    double const value = input(0, i, h, d);
-                    input.set(0, i, h, d, value + step);
-                    double const above = loss();
-                    input.set(0, i, h, d, value - step);
-                    double const below = loss();
-                    input.set(0, i, h, d, value);
-                    CHECK(std::abs((above - below) / (2 * step) - gradient(0, i, h, d)) <= 1e-8);
-                }
-    };
-    check_input(a.q, a.dq);
-    check_input(a.k, a.dk);
-    check_input(a.v, a.dv);
+        for (auto* gradient : {&a.dq, &a.dk, &a.dv}) gradient->fill(0.0);
+        a.backward({{0, s.seq_k}});
+        auto const loss = [&] {
+            a.forward();
+            double sum = 0;
+            for (i64 i = 0; i < s.seq_q; ++i)
+                for (i64 h = 0; h < s.heads; ++h)
+                    for (i64 d = 0; d < s.head_dim; ++d) sum += a.o(0, i, h, d) * a.d_o(0, i, h, d);
+            return sum;
+        };
+        auto const check_input = [&](Slice<f64>& input, Slice<f64> const& gradient) {
+            double const step = 1e-5;
+            for (i64 i = 0; i < input.extent(1); i += 2)
+                for (i64 h = 0; h < input.extent(2); ++h)
+                    for (i64 d = 0; d < s.head_dim; ++d) {
+                        double const value = input(0, i, h, d);
+                        input.set(0, i, h, d, value + step);
+                        double const above = loss();
+                        input.set(0, i, h, d, value - step);
+                        double const below = loss();
+                        input.set(0, i, h, d, value);
+                        CHECK(std::abs((above - below) / (2 * step) - gradient(0, i, h, d)) <= 1e-8);
+                    }
+        };
+        check_input(a.q, a.dq);
+        check_input(a.k, a.dk);
+        check_input(a.v, a.dv);
+        for (i64 h = 0; s.has_sinks && h < s.heads; ++h) {
+            double const value = a.sink_values[h], step = 1e-5;
+            a.set_sink(h, value + step);
+            double const above = loss();
+            a.set_sink(h, value - step);
+            double const below = loss();
+            a.set_sink(h, value);
+            CHECK(std::abs((above - below) / (2 * step) - a.d_sinks(h)) <= 1e-8);
+        }
+    }
 }
 
 TEST_CASE("the same call gives the same bits") {
@@ -486,12 +624,17 @@ TEST_CASE("attention names the operand that does not fit") {
     Rows<f32> const lse("lse", 1, 6, 4);
     auto const message = [&](auto const& value) -> std::string {
         try {
-            kernels::attention_forward(Exec(), q.view(), k.view(), value.view(), 1.0, {}, o.view(), lse);
+            kernels::attention_forward(Exec(), q.view(), k.view(), value.view(), {}, {}, o.view(), lse);
         } catch (std::invalid_argument const& error) {
             return error.what();
         }
         return "";
     };
     CHECK(message(v).find("v[1, 5, 4, 8] must be [1, 4, 4, 8]") != std::string::npos);
+    Kokkos::View<f32*, Exec> const sinks("sinks", 4);
+    Slice<f32> const right(1, 4, 3, 8, 3), key(1, 4, 3, 8, 2);
+    CHECK_THROWS_WITH(
+        kernels::attention_forward(Exec(), q.view(), key.view(), right.view(), {}, {}, o.view(), lse, sinks),
+        "attention: the sinks[4] must be [6] to go with the other operands");
     CHECK(message(k).find("6 query heads are not a multiple of 4 kv heads") != std::string::npos);
 }

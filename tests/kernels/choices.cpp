@@ -36,3 +36,21 @@ TEST_CASE("choices are told apart by node, and found again") {
                               View<f64, 1, Exec>(to.data(), to.size()));
     CHECK(back.get() == weight.get());
 }
+
+TEST_CASE("a token that chose no expert goes to no node, and its weights come back as zeros") {
+    Matrix<i32> choice(2, 2), node(2, 2), position(2, 2), place(2, 2);
+    Matrix<f64> weight(2, 2), packed(1, 4);
+    choice.set({-1, -1, 2, 5});
+    weight.set({0, 0, .2, .8});
+    kernels::nodes_of_choices(Exec(), choice.view(), 8, node.view());
+    CHECK(node.get() == std::vector<double>{-1, -1, 0, -1});
+    position.set({-1, -1, 0, -1});
+    kernels::pack_choices<f64>(Exec(), choice.view(), weight.view(), 8, node.view(), position.view(), packed.view(),
+                               place.view());
+    CHECK(packed.get() == std::vector<double>{2, 5, .2, .8});
+    CHECK(place.get() == std::vector<double>{-1, -1, 0, 1});
+    Vector<f64> const sent(std::vector<double>{.3, .7}), back(4);
+    Vector<i32> const places(std::vector<double>{-1, -1, 0, 1});
+    kernels::take_places<f64>(Exec(), sent.view(), places.view(), back.view());
+    CHECK(back.get() == std::vector<double>{0, 0, .3, .7});
+}

@@ -27,7 +27,16 @@ struct Shape {
     i64 batch, seq, heads, groups, state, head_dim, chunk;
     Decay decay = Decay::medium;
     bool has_initial = true, has_final = true; ///< and the final state's gradient
+    std::vector<i64> begins{}; ///< first tokens of documents, the first of them at most 0; empty: no documents
     [[nodiscard]] kernels::ScanSizes sizes() const { return {batch, seq, heads, groups, state, head_dim, chunk}; }
+    /// The first token of token `t`'s document. Those of each further batch entry begin a token later.
+    [[nodiscard]] i64 document(i64 b, i64 t) const {
+        i64 result = begins.empty() ? -1 : begins[0];
+        for (i64 const begin : begins)
+            if (begin > 0 && begin + b <= t) result = begin + b;
+        return result;
+    }
+    [[nodiscard]] bool is_first(i64 b, i64 t) const { return document(b, t) == t; }
 };
 
 /// Log decays [batch, seq, heads] as every second of a wider buffer, of which the rest is NaN.
@@ -102,6 +111,18 @@ struct States {
     }
 };
 
+/// Positions [batch, seq] of tokens [begin, end) in their documents.
+Kokkos::View<i32**, Kokkos::LayoutRight, Exec> positions(Shape const& s, i64 begin, i64 end) {
+    Kokkos::View<i32**, Kokkos::LayoutRight, Exec> view;
+    if (s.begins.empty()) return view;
+    view = {"positions", static_cast<std::size_t>(s.batch), static_cast<std::size_t>(end - begin)};
+    auto const host = Kokkos::create_mirror_view(view);
+    for (i64 b = 0; b < s.batch; ++b)
+        for (i64 t = begin; t < end; ++t) host(b, t - begin) = static_cast<i32>(t - s.document(b, t));
+    Kokkos::deep_copy(view, host);
+    return view;
+}
+
 double distance(std::vector<double> const& found, std::vector<double> const& expected) {
     double worst = found.size() == expected.size() ? 0 : infinity;
     for (std::size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
@@ -129,7 +150,8 @@ struct Scan {
           y(s.batch, s.seq, s.heads, s.head_dim, seed + 5), dq(s.batch, s.seq, s.groups, s.state, seed + 6),
           dk(s.batch, s.seq, s.groups, s.state, seed + 7), dv(s.batch, s.seq, s.heads, s.head_dim, seed + 8),
           a(s, seed + 9), da(s, seed + 10), initial(s, seed + 11, s.has_initial), d_final(s, seed + 12, s.has_final),
-          final_state(s, seed + 13, s.has_final), d_initial(s, seed + 14, s.has_initial) {}
+          final_state(s, seed + 13, s.has_final), d_initial(s, seed + 14, s.has_initial),
+          documents(positions(s, 0, s.seq)) {}
 
     /// Uninitialised, which here is NaN.
     auto workspace(std::size_t size) const {
@@ -142,7 +164,7 @@ struct Scan {
         if (path != Path::device) {
             kernels::chunk_scan_forward(exec, q.view(), k.view(), v.view(), a.view(), initial.view, s.chunk, y.view(),
                                         final_state.view,
-                                        workspace(kernels::chunk_scan_workspace<Acc>(exec, s.sizes())));
+                                        workspace(kernels::chunk_scan_workspace<Acc>(exec, s.sizes())), documents);
         } else {
             detail::ScanResult<T> const result{initial.view.data(), detail::heads_of("scan", "y", y.view()),
                                                final_state.view.data(), nullptr};
@@ -156,10 +178,10 @@ struct Scan {
     void backward(Path path = Path::automatic) {
         namespace detail = kernels::detail;
         if (path == Path::automatic) {
-            kernels::chunk_scan_backward(exec, q.view(), k.view(), v.view(), a.view(), initial.view, dy.view(),
-                                         d_final.view, s.chunk, dq.view(), dk.view(), dv.view(), da.view(),
-                                         d_initial.view,
-                                         workspace(kernels::chunk_scan_backward_workspace<Acc>(exec, s.sizes())));
+            kernels::chunk_scan_backward(
+                exec, q.view(), k.view(), v.view(), a.view(), initial.view, dy.view(), d_final.view, s.chunk, dq.view(),
+                dk.view(), dv.view(), da.view(), d_initial.view,
+                workspace(kernels::chunk_scan_backward_workspace<Acc>(exec, s.sizes())), documents);
         } else {
             detail::ScanGradient<T> const gradient{detail::constant<T>(detail::heads_of("scan", "dy", dy.view())),
                                                    initial.view.data(),
@@ -187,7 +209,11 @@ struct Scan {
         da.fetch();
     }
     [[nodiscard]] kernels::ScanSizes sizes() const { return kernels::detail::checked(s.sizes()); }
-    auto problem() const { return kernels::detail::scan_problem<T>(sizes(), q.view(), k.view(), v.view(), a.view()); }
+    auto problem() const {
+        return kernels::detail::scan_problem<T>(sizes(), q.view(), k.view(), v.view(), a.view(), documents);
+    }
+    /// What the state before a token is multiplied with.
+    [[nodiscard]] double decay(i64 b, i64 t, i64 h) const { return s.is_first(b, t) ? 0 : std::exp(a(b, t, h)); }
 
     Exec exec;
     Shape s;
@@ -195,9 +221,10 @@ struct Scan {
     Slice<Acc> dq, dk, dv;
     Decays<Acc> a, da;
     States<Acc> initial, d_final, final_state, d_initial;
+    Kokkos::View<i32**, Kokkos::LayoutRight, Exec> documents;
 };
 
-/// The recurrence, token by token, and its adjoint, in f64.
+/// The recurrence, token by token, and its adjoint, in f64. Documents begin from zero.
 struct Reference {
     std::vector<double> y, final_state, dq, dk, dv, da, d_initial;
 };
@@ -220,7 +247,7 @@ Reference recurrence(Scan<T> const& scan) {
             for (i64 t = 0; t < s.seq; ++t)
                 for (i64 n = 0; n < s.state; ++n)
                     for (i64 d = 0; d < s.head_dim; ++d) {
-                        double const now = std::exp(scan.a(b, t, h)) * states[t][n * s.head_dim + d] +
+                        double const now = scan.decay(b, t, h) * states[t][n * s.head_dim + d] +
                                            scan.k(b, t, g, n) * scan.v(b, t, h, d);
                         states[t + 1][n * s.head_dim + d] = now;
                         r.y[((b * s.seq + t) * s.heads + h) * s.head_dim + d] += scan.q(b, t, g, n) * now;
@@ -233,7 +260,7 @@ Reference recurrence(Scan<T> const& scan) {
                     for (i64 d = 0; d < s.head_dim; ++d) {
                         i64 const i = n * s.head_dim + d, of_group = ((b * s.seq + t) * s.groups + g) * s.state + n,
                                   of_head = ((b * s.seq + t) * s.heads + h) * s.head_dim + d;
-                        double const dy = scan.dy(b, t, h, d), decay = std::exp(scan.a(b, t, h));
+                        double const dy = scan.dy(b, t, h, d), decay = scan.decay(b, t, h);
                         slope[i] += scan.q(b, t, g, n) * dy;
                         r.dq[of_group] += states[t + 1][i] * dy;
                         r.dk[of_group] += slope[i] * scan.v(b, t, h, d);
@@ -246,7 +273,7 @@ Reference recurrence(Scan<T> const& scan) {
     return r;
 }
 
-/// The outputs as attention without softmax: each pair of tokens with the decay between them.
+/// The outputs as attention without softmax: each pair of tokens of a document with the decay between them.
 template <class T>
 std::vector<double> quadratic_form(Scan<T> const& scan) {
     Shape const& s = scan.s;
@@ -257,12 +284,13 @@ std::vector<double> quadratic_form(Scan<T> const& scan) {
             for (i64 i = 0; i < s.seq; ++i) {
                 i64 const g = h / (s.heads / s.groups), to = ((b * s.seq + i) * s.heads + h) * s.head_dim;
                 double log_decay = 0;
-                for (i64 j = i; j >= 0; log_decay += scan.a(b, j--, h)) {
+                i64 const begin = s.document(b, i);
+                for (i64 j = i; j >= std::max<i64>(begin, 0); log_decay += scan.a(b, j--, h)) {
                     double score = 0;
                     for (i64 n = 0; n < s.state; ++n) score += scan.q(b, i, g, n) * scan.k(b, j, g, n);
                     for (i64 d = 0; d < s.head_dim; ++d) y[to + d] += std::exp(log_decay) * score * scan.v(b, j, h, d);
                 }
-                if (initial.empty()) continue;
+                if (initial.empty() || begin >= 0) continue;
                 for (i64 n = 0; n < s.state; ++n)
                     for (i64 d = 0; d < s.head_dim; ++d)
                         y[to + d] += std::exp(log_decay) * scan.q(b, i, g, n) *
@@ -302,6 +330,7 @@ void check(Shape const& s, Path path = Path::automatic) {
     CAPTURE(static_cast<int>(s.decay));
     CAPTURE(s.has_initial);
     CAPTURE(s.has_final);
+    CAPTURE(s.begins.size());
     Scan<T> scan(s);
     auto const expected = recurrence(scan);
     scan.forward(path);
@@ -321,6 +350,25 @@ void check(Shape const& s, Path path = Path::automatic) {
     for (auto const* tensor : {&scan.dq, &scan.dk, &scan.dv}) CHECK(tensor->rest_untouched());
     CHECK(scan.y.rest_untouched());
     CHECK(scan.da.rest_untouched());
+    for (i64 b = 0; b < s.batch && s.decay != Decay::none; ++b)
+        for (i64 t = 0; t < s.seq; ++t)
+            for (i64 h = 0; h < s.heads; ++h)
+                if (s.is_first(b, t)) CHECK(scan.da(b, t, h) == 0);
+}
+
+/// Documents that begin at chunks' starts and ends and in the middle, of one token and of many chunks.
+template <class T>
+void check_documents(Path path = Path::automatic) {
+    for (auto const decay : {Decay::none, Decay::zero, Decay::slow, Decay::medium, Decay::uneven, Decay::strong})
+        for (i64 const chunk : {1, 13, 16, 100})
+            for (i64 const first : {-7, 0}) { // the first began before the sequence, so that the initial state counts
+                check<T>({2, 100, 4, 2, 8, 8, chunk, decay, true, true, {first, 5, 6, 15, 16, 31, 33, 48}}, path);
+                check<T>({1, 100, 3, 3, 20, 9, chunk, decay, first == 0, first != 0, {first, 52, 99}}, path);
+            }
+    for (auto const& begins : {std::vector<i64>{-1000}, {0}, {-1, 1, 2, 3}, {0, 199}, {-5, 64, 128, 192}})
+        check<T>({2, 200, 2, 1, 16, 16, 64, Decay::medium, true, true, begins}, path);
+    check<T>({1, 270, 9, 1, 32, 16, 256, Decay::medium, true, true, {-3, 7, 130, 255, 256}}, path);
+    check<T>({1, 150, 2, 1, 128, 64, 64, Decay::slow, true, true, {-3, 40, 64, 100}}, path);
 }
 
 template <class T>
@@ -349,9 +397,17 @@ TEST_CASE_TEMPLATE("the device kernels of the scan compute the same", T, f64, f3
     check_shapes<T>(Path::device);
 }
 
+TEST_CASE_TEMPLATE("in packed documents the scan is the recurrence of each", T, f64, f32, bf16) {
+    check_documents<T>();
+    check_documents<T>(Path::device);
+}
+
 #if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && !defined(KOKKOS_ENABLE_SYCL)
 TEST_CASE_TEMPLATE("the host's two divisions of the scan's backward pass compute the same", T, f64, f32, bf16) {
-    for (auto const path : {Path::by_group, Path::by_chunk}) check_shapes<T>(path);
+    for (auto const path : {Path::by_group, Path::by_chunk}) {
+        check_shapes<T>(path);
+        check_documents<T>(path);
+    }
 }
 #endif
 
@@ -359,10 +415,12 @@ TEST_CASE("the chunked scan is the quadratic form") {
     for (auto const decay : {Decay::none, Decay::medium, Decay::uneven})
         for (i64 const chunk : {1, 16, 50, 64, 200})
             for (auto const path : {Path::automatic, Path::device}) {
-                Scan<f64> scan({2, 150, 4, 2, 16, 24, chunk, decay});
-                scan.forward(path);
-                auto const expected = quadratic_form(scan);
-                CHECK(distance(scan.y, expected) <= 1e-12 * largest(expected));
+                for (auto const& begins : {std::vector<i64>{}, {-1, 16, 17, 70, 128}}) {
+                    Scan<f64> scan({2, 150, 4, 2, 16, 24, chunk, decay, true, true, begins});
+                    scan.forward(path);
+                    auto const expected = quadratic_form(scan);
+                    CHECK(distance(scan.y, expected) <= 1e-12 * largest(expected));
+                }
             }
 }
 
@@ -403,15 +461,61 @@ TEST_CASE("a decay of one and no decay are the same, bit for bit") {
     }
 }
 
+TEST_CASE("one document that began before the sequence and no documents are the same, bit for bit") {
+    for (auto const path : {Path::automatic, Path::device}) {
+        Scan<f32> without({1, 130, 4, 2, 16, 16, 64}),
+            with({1, 130, 4, 2, 16, 16, 64, Decay::medium, true, true, {-1}});
+        for (auto* scan : {&without, &with}) {
+            scan->forward(path);
+            scan->backward(path);
+        }
+        CHECK(without.final_state.values() == with.final_state.values());
+        CHECK(without.d_initial.values() == with.d_initial.values());
+        bool same = true;
+        for (i64 t = 0; t < 130; ++t)
+            for (i64 d = 0; d < 16; ++d)
+                same = same && without.y(0, t, 3, d) == with.y(0, t, 3, d) &&
+                       without.dv(0, t, 3, d) == with.dv(0, t, 3, d) && without.dq(0, t, 1, d) == with.dq(0, t, 1, d) &&
+                       without.dk(0, t, 1, d) == with.dk(0, t, 1, d) && without.da(0, t, 3) == with.da(0, t, 3);
+        CHECK(same);
+    }
+}
+
+TEST_CASE("what is in a document changes no bit of another's outputs and gradients") {
+    Shape const s{1, 130, 4, 2, 16, 16, 64, Decay::medium, true, true, {-1, 40, 90}};
+    for (auto const path : {Path::automatic, Path::device}) {
+        Scan<f32> one(s), other(s);
+        for (i64 t = 0; t < s.seq; ++t) // of the first and the last document
+            for (i64 d = 0; d < 16 && (t < 40 || t >= 90); ++d) {
+                other.v.set(0, t, 3, d, 2e9 * other.v(0, t, 3, d));
+                other.dy.set(0, t, 3, d, -3e9 * other.dy(0, t, 3, d));
+                other.k.set(0, t, 1, d, 1e9 * other.k(0, t, 1, d));
+            }
+        for (auto* scan : {&one, &other}) {
+            scan->forward(path);
+            scan->backward(path);
+        }
+        bool same = true, differs = true;
+        for (i64 t = 40; t < 90; ++t)
+            for (i64 d = 0; d < 16; ++d)
+                same = same && one.y(0, t, 3, d) == other.y(0, t, 3, d) && one.dv(0, t, 3, d) == other.dv(0, t, 3, d) &&
+                       one.dq(0, t, 1, d) == other.dq(0, t, 1, d) && one.dk(0, t, 1, d) == other.dk(0, t, 1, d) &&
+                       one.da(0, t, 3) == other.da(0, t, 3);
+        for (i64 d = 0; d < 16; ++d) differs = differs && one.y(0, 39, 3, d) != other.y(0, 39, 3, d);
+        CHECK(same);
+        CHECK(differs);
+    }
+}
+
 namespace {
 
 /// The state from zero with its total decay, and the gradient of the initial state where nobody uses the final one.
 template <class T>
-void check_states_alone(Path path) {
+void check_states_alone(Path path, std::vector<i64> const& begins) {
     using Acc = accumulator_t<T>;
     namespace detail = kernels::detail;
     for (auto const decay : {Decay::none, Decay::slow, Decay::medium, Decay::strong}) {
-        Shape const s{2, 100, 12, 2, 20, 24, 32, decay, false, false};
+        Shape const s{2, 100, 12, 2, 20, 24, 32, decay, false, false, begins};
         Scan<T> scan(s);
         States<Acc> const state(s, 20), d_initial(s, 21);
         Kokkos::View<Acc**, Kokkos::LayoutRight, Exec> const total("total", s.batch, s.heads);
@@ -419,9 +523,9 @@ void check_states_alone(Path path) {
         if (path == Path::automatic) {
             auto const memory = scan.workspace(kernels::chunk_scan_workspace<Acc>(scan.exec, s.sizes()));
             kernels::chunk_scan_state(scan.exec, scan.k.view(), scan.v.view(), scan.a.view(), s.chunk, state.view,
-                                      total, memory);
+                                      total, memory, scan.documents);
             kernels::chunk_scan_initial_gradient(scan.exec, scan.q.view(), scan.a.view(), scan.dy.view(), s.chunk,
-                                                 d_initial.view, memory);
+                                                 d_initial.view, memory, scan.documents);
             scan.exec.fence();
         } else {
             auto const memory = scan.workspace(detail::device_forward_workspace(sizes));
@@ -443,7 +547,10 @@ void check_states_alone(Path path) {
             for (i64 h = 0; h < s.heads; ++h) {
                 double sum = 0;
                 for (i64 t = 0; t < s.seq; ++t) sum += scan.a(b, t, h);
-                CHECK(std::abs(static_cast<double>(totals(b, h)) - sum) <= part * std::abs(sum));
+                if (s.document(b, s.seq - 1) >= 0)
+                    CHECK(static_cast<double>(totals(b, h)) == -infinity);
+                else
+                    CHECK(std::abs(static_cast<double>(totals(b, h)) - sum) <= part * std::abs(sum));
             }
     }
 }
@@ -452,12 +559,15 @@ void check_states_alone(Path path) {
 
 TEST_CASE_TEMPLATE("the state alone is that of the scan from zero, and likewise the initial state's gradient", T, f64,
                    f32, bf16) {
-    check_states_alone<T>(Path::automatic);
-    check_states_alone<T>(Path::device);
+    for (auto const path : {Path::automatic, Path::device})
+        for (auto const& begins : {std::vector<i64>{}, {-1}, {0}, {-1, 64}, {-3, 7, 64, 80}, {-1, 98}})
+            check_states_alone<T>(path, begins);
 }
 
-TEST_CASE("two parts of a sequence, with the state carried from one to the other, are the whole") {
-    Shape const s{2, 150, 4, 2, 16, 24, 32, Decay::medium};
+namespace {
+
+void check_two_parts(std::vector<i64> const& begins) {
+    Shape const s{2, 150, 4, 2, 16, 24, 32, Decay::medium, true, true, begins};
     i64 const cut = 70; // in the middle of a chunk of the whole
     Scan<f64> whole(s), parts(s);
     whole.forward();
@@ -468,14 +578,15 @@ TEST_CASE("two parts of a sequence, with the state carried from one to the other
     auto const forward = [&](i64 begin, i64 end, auto const& initial, auto const& final_state) {
         kernels::chunk_scan_forward(parts.exec, at(parts.q, begin, end), at(parts.k, begin, end),
                                     at(parts.v, begin, end), parts.a.tokens(begin, end), initial.view, s.chunk,
-                                    at(parts.y, begin, end), final_state.view, memory);
+                                    at(parts.y, begin, end), final_state.view, memory, positions(s, begin, end));
     };
     auto const backward = [&](i64 begin, i64 end, auto const& initial, auto const& d_final, auto const& d_initial) {
         kernels::chunk_scan_backward(parts.exec, at(parts.q, begin, end), at(parts.k, begin, end),
                                      at(parts.v, begin, end), parts.a.tokens(begin, end), initial.view,
                                      at(parts.dy, begin, end), d_final.view, s.chunk, at(parts.dq, begin, end),
                                      at(parts.dk, begin, end), at(parts.dv, begin, end), parts.da.tokens(begin, end),
-                                     d_initial.view, memory);
+                                     d_initial.view, memory, positions(s, begin, end));
+        parts.exec.fence();
     };
     forward(0, cut, parts.initial, between);
     forward(cut, s.seq, between, parts.final_state);
@@ -496,8 +607,17 @@ TEST_CASE("two parts of a sequence, with the state carried from one to the other
     }
 }
 
-TEST_CASE("the gradients of the scan are the limits of finite differences") {
-    Shape const s{1, 11, 4, 2, 3, 5, 4, Decay::medium};
+} // namespace
+
+TEST_CASE("two parts of a sequence, with the state carried from one to the other, are the whole") {
+    for (auto const& begins : {std::vector<i64>{}, {0, 30, 65, 100}, {-1, 66}, {-1, 70}, {-9, 71, 140}})
+        check_two_parts(begins);
+}
+
+namespace {
+
+void check_finite_differences(std::vector<i64> const& begins) {
+    Shape const s{1, 11, 4, 2, 3, 5, 4, Decay::medium, true, true, begins};
     Scan<f64> scan(s);
     scan.forward();
     scan.backward();
@@ -536,6 +656,12 @@ TEST_CASE("the gradients of the scan are the limits of finite differences") {
     auto const initial = scan.initial.values(), d_initial = scan.d_initial.values();
     for (std::size_t i = 0; i < initial.size(); ++i)
         check_number(initial[i], d_initial[i], [&](double value) { scan.initial.set(i, value); });
+}
+
+} // namespace
+
+TEST_CASE("the gradients of the scan are the limits of finite differences") {
+    for (auto const& begins : {std::vector<i64>{}, {-1, 3, 4, 9}, {0, 6}}) check_finite_differences(begins);
 }
 
 TEST_CASE("the same scan gives the same bits") {
@@ -607,6 +733,8 @@ TEST_CASE("the scan names the operand that does not fit") {
     CHECK_THROWS_WITH(kernels::detail::checked({1, 5000, 2, 1, 8, 8, 4097}),
                       "chunk_scan: chunks of 4097 tokens; they have up to 4096");
     CHECK(kernels::detail::checked({1, 50, 2, 1, 8, 8, 4097}).chunk == 50);
+    scan.documents = {"positions", 1, 5};
+    CHECK_THROWS_WITH(scan.forward(), "chunk_scan: positions[1, 5] must be [1, 4] to go with the other operands");
 }
 
 TEST_CASE("a dry run records the scan's operations, and nothing is computed") {

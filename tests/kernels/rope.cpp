@@ -60,6 +60,22 @@ TEST_CASE_TEMPLATE("rope turns pairs (i, i + head_dim / 2) by the global positio
         }
 }
 
+TEST_CASE("rope of a share of a head leaves the rest as it is") {
+    std::vector<double> const positions{5, 6, 7};
+    Turned<f64> const turned(positions, 4, 4, 3);
+    auto const x = Matrix<f64>::random(3, 12, 2); // two heads of six, of which four are turned
+    auto const before = x.get();
+    kernels::rope_forward<f64>(Exec(), x.view(), turned.positions.view(), turned.tables(), 6);
+    auto const after = x.get();
+    for (std::size_t row = 0; row < 3; ++row)
+        for (std::size_t head = 0; head < 2; ++head) {
+            auto const first = before.begin() + static_cast<std::ptrdiff_t>(row * 12 + head * 6);
+            auto const expected = reference({first, first + 4}, {positions[row]}, 1, 4);
+            for (std::size_t i = 0; i < 6; ++i)
+                CHECK(after[row * 12 + head * 6 + i] == doctest::Approx(i < 4 ? expected[i] : *(first + static_cast<std::ptrdiff_t>(i))));
+        }
+}
+
 TEST_CASE_TEMPLATE("rope's backward pass is its adjoint and its inverse", T, f64, f32) {
     std::vector<double> const positions{5, 6, 7};
     Turned<T> const turned(positions, 8, 3, 3); // 6 = 2 * 3: the coarse tables alone

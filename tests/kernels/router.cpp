@@ -133,6 +133,44 @@ TEST_CASE_TEMPLATE("the sums over tokens: choices, probabilities, squares of log
         }
 }
 
+TEST_CASE_TEMPLATE("padding chooses no expert, adds to no sum and has no gradient; the tokens are as without it", A,
+                   f64, f32) {
+    constexpr int experts = 7, top_k = 2, length = 5, tokens = 3, rows = 3 * length;
+    kernels::TokenRows const real{.length = length, .tokens = tokens};
+    auto const logits = Matrix<A>::random(rows, experts, 8, 1, 2);
+    for (bool const renormalised : {true, false}) {
+        Case<A> const whole(logits, top_k, renormalised);
+        Matrix<A> const p(rows, experts), weight(rows, top_k), dlogits(rows, experts), expected(rows, experts);
+        Matrix<i32> const index(rows, top_k);
+        Vector<A> const lse(rows);
+        kernels::router_forward<A>(Exec(), logits.view(), p.view(), lse.view(), index.view(), weight.view(),
+                                   renormalised, real);
+        auto const dweight = Matrix<A>::random(rows, top_k, 9);
+        auto const dprobability = Vector<A>::random(experts, 10);
+        auto const backward = [&](auto const& from, auto const& z, auto const& chosen, auto const& w, auto const& d) {
+            kernels::router_backward<A>(Exec(), from.view(), z.view(), chosen.view(), w.view(), dweight.view(),
+                                        dprobability.view(), A(0.3), d.view(), renormalised);
+        };
+        backward(p, lse, index, weight, dlogits);
+        backward(whole.probabilities, whole.lse, whole.index, whole.weight, expected);
+        auto const same = [&](auto const& found, std::vector<double> of_tokens, double of_padding) {
+            std::size_t const width = of_tokens.size() / rows;
+            for (std::size_t i = 0; i < of_tokens.size(); ++i)
+                if (i / width % length >= tokens) of_tokens[i] = of_padding;
+            CHECK(found.get() == of_tokens);
+        };
+        same(p, whole.probabilities.get(), 0);
+        same(lse, whole.lse.get(), 0);
+        same(weight, whole.weight.get(), 0);
+        same(index, whole.index.get(), -1);
+        same(dlogits, expected.get(), 0);
+        Vector<i64> const counts(experts);
+        kernels::router_counts(Exec(), index.view(), counts.view());
+        auto const found = counts.get();
+        CHECK(std::accumulate(found.begin(), found.end(), 0.0) == rows / length * tokens * top_k);
+    }
+}
+
 TEST_CASE("more choices than experts are refused") {
     CHECK_THROWS_WITH_AS(Case<f32>(Matrix<f32>(1, 2), 3),
                          "router_forward: top_k is 3, it must be at most 2, the number of experts",

@@ -3,9 +3,9 @@
 
 #include <pentad/context/selected.hpp>
 #include <pentad/layers/attention.hpp>
-#include <pentad/train/packing.hpp>
 
 #include <support/layer_check.hpp>
+#include <support/packed.hpp>
 
 #include <array>
 #include <span>
@@ -21,18 +21,14 @@ constexpr std::array strategies{ContextStrategy::ring, ContextStrategy::all_gath
                                 ContextStrategy::heads_ring, ContextStrategy::ring_heads};
 
 /// 6 heads over tp; kv heads over tp, or replicated over groups of ranks of tp.
-void check_attention(std::string const& file, std::size_t kv_heads, Sight const& sight = {}) {
+void check_attention(std::string const& file, std::size_t kv_heads, Sight const& sight = {},
+                     model::Scores const& scores = {}) {
     Arrays arrays = golden(file);
-    // A batch entry is 24 tokens, and one that nobody sees.
-    std::vector<i32> windows;
-    if (arrays.contains("tokens"))
-        for (std::size_t i = 0; i < 48; ++i) {
-            windows.push_back(static_cast<i32>(arrays.at("tokens").values[i]));
-            if (i % 24 == 23) windows.push_back(1);
-        }
     for (std::string const weight : {"q", "k", "v", "o"})
         for (std::string const d : {"", "d"})
             arrays[d + "self_attn." + weight + "_proj.weight"] = arrays.at(d + weight);
+    for (std::string const d : {"", "d"})
+        if (scores.sinks) arrays[d + "self_attn.sinks"] = arrays.at(d + "sinks");
     auto const kv = static_cast<int>(kv_heads);
     auto const on = meshes([kv](MeshShape const& m) {
         return m.pp == 1 && 2 % (m.dp * m.ep) == 0 && 6 % m.tp == 0 && (kv % m.tp == 0 || m.tp % kv == 0);
@@ -55,18 +51,20 @@ void check_attention(std::string const& file, std::size_t kv_heads, Sight const&
                                              .seq = 24,
                                              .order = order,
                                              .context_strategy = strategy};
-                train::PackedMap<InvariantStream<f64>, Exec> map(setup);
-                if (!windows.empty()) {
-                    std::size_t const rows = 2 / static_cast<std::size_t>(m.dp * m.ep);
-                    auto const first = rows * mesh.context.communicators().shard_index(AxisNames(dp::name, ep::name));
-                    map.set({.last = 0, .deals_by_work = false}, std::span(windows).subspan(25 * first, 25 * rows));
-                }
+                PackedTokens<InvariantStream<f64>> const packed(setup, arrays);
                 check_layer(
                     mesh, setup,
                     [&](LayerSetup<Exec> const& s) {
-                        return Layer(s, {.heads = 6, .kv_heads = kv_heads, .head_dim = 4, .sight = sight}, "self_attn");
+                        return Layer(s,
+                                     {.heads = 6,
+                                      .kv_heads = kv_heads,
+                                      .head_dim = 4,
+                                      .rotates = !scores.alibi,
+                                      .sight = sight,
+                                      .scores = scores},
+                                     "self_attn");
                     },
-                    arrays, 1e-12, 0, 0, windows.empty() ? nullptr : &map.of_slice(0));
+                    arrays, 1e-12, 0, 0, packed.map());
             }
 }
 
@@ -88,6 +86,22 @@ TEST_CASE("attention within a window, to all tokens, and within packed documents
     check_attention("attention_full", 2, {.causal = false});
     check_attention("attention_packed", 2);
     check_attention("attention_packed_window", 3, {.window = 3});
+}
+
+TEST_CASE("attention with capped scores, ALiBi and sinks is PyTorch's with a dense matrix of scores") {
+    check_attention("attention_soft_cap", 2, {}, {.soft_cap = 1.5});
+    check_attention("attention_alibi", 2, {}, {.alibi = true});
+    check_attention("attention_sinks", 2, {}, {.sinks = true});
+    check_attention("attention_packed_alibi_sinks", 3, {.window = 9}, {.soft_cap = 2.5, .alibi = true, .sinks = true});
+    CHECK(layout_text<Layer::Sinks::gradient_layout>.view() == "f64[heads@tp:?]{dp.ep.cp: partial}");
+}
+TEST_CASE("attention refuses ALiBi beside rotary embedding, and a negative cap") {
+    Alone const mesh;
+    LayerSetup<Exec> const setup{.context = mesh.context, .hidden = 24, .batch = 2, .seq = 24};
+    CHECK_THROWS_WITH(Layer(setup, {.scores = {.alibi = true}}, "a"),
+                      "a: ALiBi takes the place of rotary embedding: set rotates = false");
+    CHECK_THROWS_WITH(Layer(setup, {.scores = {.soft_cap = -1}}, "a"),
+                      "a: scores are capped at a positive number, or 0: not at all");
 }
 
 TEST_CASE(

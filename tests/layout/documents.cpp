@@ -31,6 +31,17 @@ TEST_CASE("a document ends with its last token, and with the sequence") {
     CHECK(documents.ends() == std::vector<std::int32_t>{2, 2, 3, 6, 6, 6, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8});
 }
 
+TEST_CASE("padding is a document of its own, behind one that ends with it") {
+    std::vector<std::int32_t> const tokens{5, 9, 1, 2, 3, 9, 9, 9, /* the second sequence */ 1, 1, 1, 1, 9, 9, 1, 1};
+    Documents const packed(tokens, 8, 9, 3);
+    CHECK(packed.begins() == std::vector<std::int32_t>{0, 0, 2, 2, 2, 5, 5, 5, 0, 0, 0, 0, 0, 5, 5, 5});
+    CHECK(packed.ends() == std::vector<std::int32_t>{2, 2, 5, 5, 5, 8, 8, 8, 5, 5, 5, 5, 5, 8, 8, 8});
+    Documents const one_each(tokens, 8, {}, 3);
+    CHECK(one_each.begins() == std::vector<std::int32_t>{0, 0, 0, 0, 0, 5, 5, 5, 0, 0, 0, 0, 0, 5, 5, 5});
+    CHECK(visible_to({4, 5}, {.causal = false}, 8, &one_each).end == 5);
+    CHECK(visible_to({5, 6}, {.causal = false}, 8, &one_each).begin == 5);
+}
+
 TEST_CASE("what queries see, and how much, is what the definition says") {
     std::mt19937 draw(1);
     for (int trial = 0; trial < 40; ++trial) {

@@ -40,6 +40,17 @@ TEST_CASE("a model prints a line for each run of blocks that are alike") {
                           "blocks 2 to 2: attention (4 heads, 2 of keys and values, of 8); plain MLP (width 64)\n");
 }
 
+TEST_CASE("attention says what its scores are") {
+    auto const text = [](model::Scores const& scores, bool rotates = true) {
+        return model::Attention{.heads = 2, .kv_heads = 2, .head_dim = 8, .rotates = rotates, .scores = scores}.text();
+    };
+    CHECK(text({}) == "2 heads, 2 of keys and values, of 8");
+    CHECK(text({}, false) == "2 heads, 2 of keys and values, of 8, not turned");
+    CHECK(text({.soft_cap = 50, .sinks = true}) == "2 heads, 2 of keys and values, of 8, scores capped at 50, sinks");
+    CHECK(text({.soft_cap = 0.25, .alibi = true}, false) ==
+          "2 heads, 2 of keys and values, of 8, scores capped at 0.25, ALiBi");
+}
+
 namespace {
 struct Own {
     static constexpr std::string_view kind = "own";

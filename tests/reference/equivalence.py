@@ -25,6 +25,7 @@ import text_windows
 IGNORED = 10  # the byte of --ignore-token
 MODEL = {"layers": 2, "hidden": 32, "heads": 4, "kv-heads": 2, "ffn": 48, "vocab": 260, "seq": 16, "batch": 8,
          "micro-batches": 2, "steps": 5, "lr": 0.003, "warmup": 2, "clip": 0.5, "seed": 7, "dtype": "f64"}
+MAMBA = {"state": 8, "chunk": 5}
 MOE = {"experts": 4, "top-k": 2, "aux-coef": 0.02, "z-coef": 0.002}
 
 # The synchronous schedules, and numbers of chunks that they are defined for.
@@ -100,6 +101,32 @@ FIXED = [
     Case("cp=4,ep=2", "--cp two-level --cp-heads 2", {**MOE, "pack": 32, "seq": 64}), Case("cp=4", "--cp double-ring --cp-inner 2", {"pack": 101, "seq": 64, "window": 9}),
     Case("pp=2,cp=2", "--zigzag", {"pack": 101, "kv-heads": 1, "tie-embeddings": True}), Case("pp=2,cp=2", "--schedule terapipe --slices 2 --cp allgather", {**MOE, "pack": 101, "seq": 32}),
     Case("pp=2,dp=2,cp=2", "--zero 2 --recompute full", {"pack": 32, "seq": 40, "micro-batches": 4}),
+    # Mamba-2 and linear attention, alone and among attention
+    Case("tp=2", "", {**MAMBA, "mixers": "m"}), Case("tp=4,dp=2", "--sequence-parallel on --recompute full", {**MAMBA, "mixers": "m", "groups": 2, "expand": 3}),
+    Case("cp=2", "", {**MAMBA, "mixers": "m"}), Case("cp=4", "--cp allgather", {**MAMBA, "mixers": "m", "groups": 4}), Case("cp=3,tp=2", "--zigzag", {**MAMBA, "mixers": "m,a", "seq": 24}),
+    Case("cp=4,dp=2", "", {**MAMBA, "mixers": "l", "kv-heads": 4}), Case("cp=2,tp=2", "--sequence-parallel on --zigzag --recompute selective", {**MAMBA, "mixers": "l,m", "seq": 32}),
+    Case("cp=6", "--cp allgather", {**MAMBA, "mixers": "l", "seq": 24}), Case("cp=4,ep=2", "--cp two-level --cp-heads 2 --zigzag", {**MOE, **MAMBA, "mixers": "m,a", "seq": 32}),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 2 --recompute full", {**MAMBA, "mixers": "m,a,l", "layers": 4, "seq": 24}),
+    Case("pp=2,cp=2,tp=2", "--schedule terapipe --slices 4 --cp allgather --sequence-parallel on", {**MAMBA, "mixers": "l,m", "seq": 32}),
+    Case("pp=2,cp=3", "--schedule zb-v --cp ulysses --recompute selective --recompute-parts norms,activations", {**MAMBA, "mixers": "m,l,a,m", "heads": 3, "kv-heads": 1, "hidden": 24, "layers": 4, "seq": 24}),
+    Case("dp=2,pp=2,cp=2,tp=2", "--zero 3 --zigzag", {**MAMBA, "mixers": "m,a", "tie-embeddings": True, "window": 5}), Case("cp=2,dp=2", "--zero 2", {**MAMBA, "mixers": "m,l", "dtype": "f32"}),
+    # lengths that the mesh does not divide
+    Case("cp=2", "", {"seq": 37}), Case("cp=3", "--zigzag", {"seq": 50}), Case("cp=4", "--zero 2", {"seq": 101}), Case("cp=4", "--zigzag --cp allgather", {"seq": 37}),
+    Case("tp=2", "--sequence-parallel on", {"seq": 37}), Case("tp=3,cp=2", "--sequence-parallel on --zigzag --recompute full", {"heads": 6, "kv-heads": 3, "hidden": 48, "seq": 50}),
+    Case("cp=4,tp=2", "--sequence-parallel on --zero 3", {**MOE, "seq": 37}), Case("cp=3,ep=2", "--zigzag", {**MOE, "seq": 101}), Case("cp=4,ep=2", "--zero 1", {**MOE, "seq": 5}),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 3 --zigzag", {"seq": 37}), Case("pp=2,ep=2,tp=2", "--schedule terapipe --slices 4 --sequence-parallel on", {**MOE, "seq": 50}),
+    Case("cp=4", "--cp two-level --cp-heads 2 --zigzag", {"seq": 37}), Case("cp=3", "--cp ulysses", {"heads": 6, "kv-heads": 3, "hidden": 48, "seq": 50}),
+    Case("cp=4", "--cp double-ring --cp-inner 2 --zigzag", {**MOE, "seq": 101}), Case("cp=4", "", {"window": 9, "seq": 37}),
+    Case("cp=4", "", {"pack": 32, "seq": 101}), Case("cp=3,tp=2", "--sequence-parallel on", {**MOE, "pack": 101, "seq": 50}), Case("cp=4,dp=2", "--zigzag", {"ignore-token": 101, "seq": 1}),
+    # scores that are capped, ALiBi, no positions, sinks
+    Case("tp=2", "--sequence-parallel on", {"attention-sinks": True}), Case("cp=4", "--cp ulysses --zero 3", {"attention-sinks": True, "positions": "none"}),
+    Case("cp=2,tp=2", "--zigzag", {"positions": "alibi", "soft-cap": 0.5}), Case("cp=3,dp=2", "--cp ulysses", {"heads": 6, "kv-heads": 3, "hidden": 48, "seq": 24, "positions": "alibi"}),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 2", {"positions": "alibi", "soft-cap": 0.5, "attention-sinks": True, "window": 6}),
+    Case("pp=2,cp=4", "--cp two-level --cp-heads 2 --schedule terapipe --slices 2 --recompute full", {**MOE, "seq": 32, "positions": "alibi", "attention-sinks": True}),
+    Case("cp=4", "--cp double-ring --cp-inner 2 --recompute selective --recompute-parts attention", {"pack": 32, "seq": 64, "positions": "alibi", "attention-sinks": True}),
+    Case("cp=4,tp=2", "--cp two-level --cp-heads 2 --sequence-parallel on", {"heads": 8, "kv-heads": 1, "pack": 101, "seq": 32, "soft-cap": 0.3, "attention-sinks": True}),
+    Case("dp=2,pp=2", "--schedule zb-v --zero 2", {"layers": 4, "micro-batches": 4, "attention-sinks": True, "soft-cap": 1, "positions": "none"}),
+    Case("dp=2,cp=2", "--cp allgather --zero 3 --gradient-release", {"clip": 0, "attention-sinks": True, "positions": "alibi", "tie-embeddings": True}),
     # all five, in three orders
     Case("dp=2,pp=2,ep=2,cp=2,tp=2", "--zero 1 --zigzag --sequence-parallel on --bucket-elements 500", MOE),
     Case("tp=2,cp=2,ep=2,pp=2,dp=2", "--schedule gpipe --cp allgather --recompute full --bucket-elements 500", {**MOE, "tie-embeddings": True}),
@@ -163,7 +190,7 @@ def seed_for_one_sequence(files, batch, steps):
 
 
 def random_case(draw, max_ranks):
-    """A mesh of at most so many ranks and a model that it divides."""
+    """A mesh of at most so many ranks and a model that it divides, with sequences of any length."""
     while True:
         extent = {axis: draw.choice((1, 1, 2, 2, 3, 4)) for axis in ("dp", "pp", "ep", "cp", "tp")}
         if 2 <= math.prod(extent.values()) <= max_ranks:
@@ -173,11 +200,10 @@ def random_case(draw, max_ranks):
     heads = tp * draw.choice((1, 2, 3, 4) if tp < 3 else (1, 2) if tp < 4 else (1,))
     kv_heads = draw.choice([kv for kv in range(1, heads + 1) if heads % kv == 0 and (kv % tp == 0 or tp % kv == 0)])
     micro_batches = draw.choice((1, 2, 3, 4))
-    pieces = math.lcm(2 * cp if zigzag else cp, cp * tp if sequence_parallel else 1)
     model = {"heads": heads, "kv-heads": kv_heads, "hidden": heads * draw.choice((4, 6, 8)), "ffn": tp * draw.randint(3, 12),
              "layers": extent["pp"] * draw.choice((1, 2) if extent["pp"] < 3 else (1,)), "micro-batches": micro_batches,
              "batch": extent["dp"] * extent["ep"] * micro_batches * draw.choice((1, 2)), "vocab": draw.randint(256, 280),
-             "seq": pieces * max(1, draw.randint(8, 20) // pieces), "seed": draw.randint(1, 10**9)}
+             "seq": draw.randint(1, 45), "seed": draw.randint(1, 10**9)}
     if draw.random() < 0.6:
         experts = extent["ep"] * draw.randint(1, 3)
         model |= {**MOE, "experts": experts, "top-k": draw.randint(1, min(3, experts)), "moe-every": draw.choice((1, 1, min(2, model["layers"])))}
@@ -189,13 +215,22 @@ def random_case(draw, max_ranks):
         model["pack"] = draw.choice(b" et")
     if draw.random() < 0.25:
         model["window"] = draw.randint(1, model["seq"])
+    if draw.random() < 0.25:
+        model["soft-cap"] = draw.choice((0.3, 1, 30))
+    if draw.random() < 0.3:
+        model["positions"] = draw.choice(("alibi", "alibi", "none"))
+    if draw.random() < 0.25:
+        model["attention-sinks"] = True
+    if draw.random() < 0.3:
+        expand = draw.choice((1, 2))
+        groups = draw.choice([n for n in range(1, expand * heads + 1) if expand * heads % n == 0 and (n % tp == 0 or tp % n == 0)])
+        model |= {"mixers": draw.choice(("m,a", "a,m,l") if {"window", "soft-cap", "positions", "attention-sinks"} & set(model) else ("m", "l", "m,a", "l,m", "a,m,l")), "state": 12, "expand": expand, "groups": groups, "conv": draw.choice((1, 2, 4)), "chunk": draw.randint(2, 9)}
     axes = [f"{axis}={size}" for axis, size in extent.items() if size > 1 or draw.random() < 0.3]
     draw.shuffle(axes)
     name, chunks = draw.choice([(name, chunks) for name, numbers in SCHEDULES.items() for chunks in numbers
                                 if extent["pp"] % 2 == 0 or name not in ("dualpipe", "chimera")])
     stages = extent["pp"] * chunks
     slices = draw.choice((1, 2, 4)) if name == "terapipe" else 1
-    model["seq"] *= slices
     if chunks > 1 and model["layers"] % stages or draw.random() < 0.2:
         cuts = sorted(draw.randint(0, model["layers"]) for _ in range(stages - 1))
         dealt = "--stages " + ",".join(str(b - a) for a, b in zip([0, *cuts], [*cuts, model["layers"]]))

@@ -31,6 +31,12 @@ FAMILIES = {
     "qwen3": ("Qwen3Config", {"head_dim": 16}, "pp=2,dp=2,tp=2"),
     "qwen3_moe": ("Qwen3MoeConfig", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": False, "head_dim": 16,
                                      "mlp_only_layers": [1], "decoder_sparse_step": 1}, "pp=2,ep=2,tp=2"),
+    "mamba2": ("Mamba2Config", {"num_heads": 8, "head_dim": 8, "state_size": 12, "n_groups": 2, "chunk_size": 8, "hidden_act": "silu", "use_bias": False,
+                                "residual_in_fp32": False}, "pp=2,cp=2,tp=2"),
+    "mamba2_groups": ("Mamba2Config", {"num_heads": 8, "head_dim": 8, "state_size": 12, "n_groups": 1, "chunk_size": 16, "use_bias": False,
+                                       "time_step_limit": (0.2, 0.9), "tie_word_embeddings": True, "residual_in_fp32": False}, "dp=2,cp=2,tp=2"),
+    "bamba": ("BambaConfig", {"attn_layer_indices": [1, 2], "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 12,
+                              "mamba_chunk_size": 8}, "pp=2,cp=2,tp=2"),
 }
 EXACT = {torch.float64: 1e-9, torch.float32: 1e-5}  # of losses
 
@@ -88,7 +94,9 @@ def check(name, arguments, folder, element):
     import transformers
     config_class, more, mesh = FAMILIES[name]
     torch.manual_seed(7)
-    config = getattr(transformers, config_class)(**SIZES, **more, attn_implementation="eager")
+    of_attention = {"intermediate_size", "num_attention_heads", "num_key_value_heads", "max_position_embeddings"}
+    sizes = {key: value for key, value in SIZES.items() if config_class != "Mamba2Config" or key not in of_attention}
+    config = getattr(transformers, config_class)(**sizes, **more, attn_implementation="eager")
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(element)
     if hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation("eager")

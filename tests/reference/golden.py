@@ -9,6 +9,7 @@ tensors without dimensions. Linear weights are [out, in]; activations [batch, se
 ranks divide in many ways.
 The same versions on the same kind of machine give the same bytes.
 """
+import math
 import pathlib
 import sys
 
@@ -67,9 +68,17 @@ def rms_norm():
     return golden
 
 
-def attention(name, kv_heads, window=None, causal=True, packs=False):
+def alibi_slopes(heads):
+    """get_slopes of Press et al. 2022 (github.com/ofirpress/attention_with_linear_biases), for 6 heads as for any number"""
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    return torch.tensor(slopes + [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * (heads - power), 2)])
+
+
+def attention(name, kv_heads, window=None, causal=True, packs=False, soft_cap=None, alibi=False, sinks=False):
     """The whole layer: projections, rotary embedding at positions 0, 1, ..., attention of 6 heads: causal or to all, to keys
-    less than `window` away, or within documents that tokens of 0 end, in each of which positions begin anew"""
+    less than `window` away, or within documents that tokens of 0 end, in each of which positions begin anew. Scores may be
+    capped as in Gemma2Attention, ALiBi takes the place of rotary embedding, and sinks are those of gpt-oss"""
     config = {"hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": kv_heads}
     golden = Golden(name, theta=1e4, **config)
     x = golden.input("x", 2, 24, 24)
@@ -83,14 +92,87 @@ def attention(name, kv_heads, window=None, causal=True, packs=False):
     if window:
         sees = sees & (distance.abs() < window)
     if packs:
-        tokens = golden.add("tokens", torch.randint(0, 5, (2, 24), generator=golden.generator))
-        ended = torch.cumsum(tokens == 0, 1)
-        document = torch.cat((torch.zeros(2, 1, dtype=ended.dtype), ended[:, :-1]), 1)
-        same = document[:, :, None] == document[:, None, :]
-        positions = at - same.int().argmax(2)  # the first token of the document
+        same, positions = packed_documents(golden)
         sees = (sees & same)[:, None]
     cos, sin = model.rotary_cos_sin(positions, 4, 1e4, x.dtype)
-    golden.backward("y", model.self_attention(x, weights, "", config, cos, sin, sees), ["x", "q", "k", "v", "o"])
+    if alibi:
+        cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
+    if sinks:
+        weights["sinks"] = golden.input("sinks", 6)
+
+    def change(scores):
+        if soft_cap:
+            scores = torch.tanh(scores / soft_cap) * soft_cap
+        return scores - alibi_slopes(6)[:, None, None] * distance.abs() if alibi else scores
+
+    inputs = ["x", "q", "k", "v", "o"] + ["sinks"] * sinks
+    golden.backward("y", model.self_attention(x, weights, "", config, cos, sin, sees, change), inputs)
+    return golden
+
+
+def packed_documents(golden):
+    """Draws tokens, of which those of 0 end documents. Gives each token's document and position in it."""
+    tokens = golden.add("tokens", torch.randint(0, 5, (2, 24), generator=golden.generator))
+    ended = torch.cumsum(tokens == 0, 1)
+    document = torch.cat((torch.zeros(2, 1, dtype=ended.dtype), ended[:, :-1]), 1)
+    same = document[:, :, None] == document[:, None, :]
+    return same, torch.arange(24) - same.int().argmax(2)  # from the first token of the document
+
+
+def mamba2(name, groups, norm_groups=1, limits=(0.0, float("inf")), packs=False):
+    """The layer of Dao and Gu (2024) token by token: in-projection, causal convolution over 4 tokens with SiLU, the recurrence
+    h = exp(dt A) h + dt B x^T, y = C^T h + D x, the gated norm over `norm_groups` parts of the channels, out-projection. Steps of
+    time are clamped to `limits`. In packed documents convolution and state begin anew with each."""
+    heads, head_dim, state, width, taps = 6, 4, 6, 24, 4
+    inner, shared = heads * head_dim, groups * state
+    sizes = {"z": inner, "x": inner, "B": shared, "C": shared, "dt": heads}
+    golden = Golden(name, heads=heads, head_dim=head_dim, state=state, groups=groups, norm_groups=norm_groups)
+    positions = packed_documents(golden)[1] if packs else torch.arange(24).expand(2, 24)
+    x = golden.input("x", 2, 24, width)
+    made = {part: F.linear(x, golden.input(f"mixer.in_proj.{part}.weight", rows, width, scale=0.3)) for part, rows in sizes.items()}
+    mixed = {}
+    for part in "xBC":
+        weight, bias = (golden.input(f"mixer.conv1d.{part}.{what}", *shape, scale=0.4)
+                        for what, shape in (("weight", (sizes[part], 1, taps)), ("bias", (sizes[part],))))
+        if packs:
+            lags = [made[part].roll(lag, 1) * (positions >= lag)[..., None] * weight[:, 0, taps - 1 - lag] for lag in range(taps)]
+            mixed[part] = F.silu(sum(lags) + bias)
+            continue
+        padded = F.pad(made[part].transpose(1, 2), (taps - 1, 0))
+        mixed[part] = F.silu(F.conv1d(padded, weight, bias, groups=sizes[part])).transpose(1, 2)
+    bias, rate = golden.input("mixer.dt_bias", heads, scale=0.5), golden.input("mixer.A_log", heads, scale=0.5)
+    skip, weight = golden.input("mixer.D", heads), golden.input("mixer.norm.weight", inner, scale=0.3, shift=1)
+    out = golden.input("mixer.out_proj.weight", width, inner, scale=0.4)
+    step = torch.clamp(F.softplus(made["dt"] + bias), *limits)
+    values = mixed["x"].view(2, 24, heads, head_dim)
+    keys, queries = (mixed[part].view(2, 24, groups, state).repeat_interleave(heads // groups, 2) for part in "BC")
+    h, y = torch.zeros(2, heads, state, head_dim), []
+    for t in range(24):
+        h = torch.exp(-torch.exp(rate) * step[:, t])[..., None, None] * torch.where(positions[:, t] > 0, 1.0, 0.0)[:, None, None, None] * h
+        h = h + step[:, t, :, None, None] * keys[:, t, :, :, None] * values[:, t, :, None, :]
+        y.append((queries[:, t, :, :, None] * h).sum(2) + skip[:, None] * values[:, t])
+    gated = torch.stack(y, 1).reshape(2, 24, inner) * F.silu(made["z"])
+    parts = gated.view(2, 24, norm_groups, inner // norm_groups)
+    normed = (parts * torch.rsqrt(parts.pow(2).mean(-1, keepdim=True) + 1e-5)).reshape(2, 24, inner) * weight
+    golden.backward("y", F.linear(normed, out), [name for name in golden.tensors if name == "x" or name.startswith("mixer.")])
+    return golden
+
+
+def linear_attention(name, fading, scale=1.0):
+    """Lightning attention in its quadratic form: every query with every key before it, weighed by what the state has kept since."""
+    heads, head_dim, width = 6, 4, 24
+    golden = Golden(name, heads=heads, head_dim=head_dim, scale=scale)
+    x = golden.input("x", 2, 24, width)
+    q, k, v, gate = (F.linear(x, golden.input(f"self_attn.{part}_proj.weight", heads * head_dim, width, scale=0.3)) for part in "qkvg")
+    weight, out = golden.input("self_attn.norm.weight", heads * head_dim, scale=0.3, shift=1), golden.input("self_attn.o_proj.weight", width, heads * head_dim, scale=0.4)
+    head = torch.arange(1, heads + 1)
+    rate = {"none": torch.zeros(heads), "slopes": scale * 2.0 ** (-8 * head / heads), "retention": -torch.log1p(-(2.0 ** (-4 - head)))}[fading]
+    distance = torch.arange(24)[:, None] - torch.arange(24)
+    kept = torch.where(distance >= 0, torch.exp(-rate[:, None, None] * distance), 0.0)
+    q, k, v = (F.silu(part).view(2, 24, heads, head_dim).transpose(1, 2) for part in (q, k, v))
+    y = ((q @ k.transpose(-1, -2) * kept) @ v).transpose(1, 2).reshape(2, 24, heads * head_dim)
+    y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-5) * weight * torch.sigmoid(gate)
+    golden.backward("y", F.linear(y, out), [name for name in golden.tensors if name == "x" or name.startswith("self_attn.")])
     return golden
 
 
@@ -281,7 +363,13 @@ def main():
     folder.mkdir(exist_ok=True)
     for golden in (rms_norm(), attention("attention", 2), attention("attention_one_kv_head", 1),
                    attention("attention_window", 2, window=5), attention("attention_full", 2, causal=False),
-                   attention("attention_packed", 2, packs=True), attention("attention_packed_window", 3, window=3, packs=True), swiglu(), gelu(), vocabulary(),
+                   attention("attention_packed", 2, packs=True), attention("attention_packed_window", 3, window=3, packs=True),
+                   attention("attention_soft_cap", 2, soft_cap=1.5), attention("attention_alibi", 2, alibi=True),
+                   attention("attention_sinks", 2, sinks=True),
+                   attention("attention_packed_alibi_sinks", 3, window=9, packs=True, soft_cap=2.5, alibi=True, sinks=True), swiglu(), gelu(), vocabulary(),
+                   mamba2("mamba2", 1), mamba2("mamba2_groups", 3, norm_groups=3), mamba2("mamba2_limits", 2, norm_groups=6, limits=(0.3, 0.9)),
+                   mamba2("mamba2_packed", 2, packs=True),
+                   *(linear_attention(f"linear_attention_{fading}", fading, 0.6) for fading in ("none", "slopes", "retention")),
                    moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
                    language_model("mixtral", 4, False), optimizers()):
         golden.save(folder)

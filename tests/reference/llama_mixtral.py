@@ -61,27 +61,33 @@ def repeat_kv(hidden_states, n_rep):
     return hidden_states.reshape(batch, num_key_value_heads * n_rep, slen, head_dim)
 
 
-def causal_attention(q, k, v, sees=None):
+def causal_attention(q, k, v, sees=None, change=None, sinks=None):
     """eager_attention_forward with the causal mask, or with a mask of booleans that broadcasts to [batch, heads, seq, seq];
-    q [batch, heads, seq, head_dim], k and v with kv_heads"""
+    q [batch, heads, seq, head_dim], k and v with kv_heads. change: of the scores, before the mask; sinks: [heads], as in
+    eager_attention_forward of modeling_gpt_oss.py"""
     key_states = repeat_kv(k, q.shape[1] // k.shape[1])
     value_states = repeat_kv(v, q.shape[1] // v.shape[1])
     attn_weights = torch.matmul(q, key_states.transpose(2, 3)) * q.shape[-1] ** -0.5
+    if change is not None:
+        attn_weights = change(attn_weights)
     seq = q.shape[2]
     if sees is None:
         sees = torch.ones(seq, seq, dtype=torch.bool).tril()
     mask = torch.zeros(sees.shape, dtype=q.dtype).masked_fill(~sees, torch.finfo(q.dtype).min)
-    attn_weights = F.softmax(attn_weights + mask, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
-    return torch.matmul(attn_weights, value_states)
+    attn_weights = attn_weights + mask
+    if sinks is not None:
+        attn_weights = torch.cat((attn_weights, sinks.reshape(1, -1, 1, 1).expand(q.shape[0], -1, seq, -1)), dim=-1)
+    attn_weights = F.softmax(attn_weights, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
+    return torch.matmul(attn_weights[..., :seq], value_states)
 
 
-def self_attention(hidden_states, weights, prefix, config, cos, sin, sees=None):
-    """LlamaAttention.forward"""
+def self_attention(hidden_states, weights, prefix, config, cos, sin, sees=None, change=None):
+    """LlamaAttention.forward, with the sinks of GptOssAttention where there are any"""
     head_dim = config["hidden_size"] // config["num_attention_heads"]
     hidden_shape = (*hidden_states.shape[:-1], -1, head_dim)
     project = lambda name: F.linear(hidden_states, weights[prefix + name + ".weight"]).view(hidden_shape).transpose(1, 2)
     q, k = apply_rotary_pos_emb(project("q_proj"), project("k_proj"), cos, sin)
-    attn_output = causal_attention(q, k, project("v_proj"), sees).transpose(1, 2)
+    attn_output = causal_attention(q, k, project("v_proj"), sees, change, weights.get(prefix + "sinks")).transpose(1, 2)
     return F.linear(attn_output.reshape(*hidden_states.shape[:-1], -1), weights[prefix + "o_proj.weight"])
 
 

@@ -351,13 +351,6 @@ TEST_CASE("a trainer refuses a batch, a sequence and a model that the mesh does 
     if (world_size() == 2) {
         CHECK(refusal({.dp = 2}, [](auto& s) { s.batch = 6; }) ==
               "batch = 6 is not divisible by dp x ep x micro-batches = 2 x 1 x 2 = 4");
-        CHECK(refusal({.cp = 2}, [](auto& s) { s.seq = 63; }) == "seq = 63 is not divisible by cp = 2");
-        CHECK(refusal({.cp = 2}, [](auto& s) {
-                  s.seq = 62;
-                  s.order = Order::zigzag;
-              }) == "seq = 62 is not divisible by 2 x cp = 4 (zigzag)");
-        CHECK(refusal({.tp = 2}, [](auto& s) { s.seq = 63; }) ==
-              "seq = 63 is not divisible by cp x tp = 1 x 2 = 2 (sequence parallelism)");
         CHECK(refusal({.tp = 2}, [](auto& s) { change(s, [](auto& x) { x.heads = x.kv_heads = 1; }); }) ==
               "heads = 1 is not divisible by tp = 2");
         CHECK(refusal({.tp = 2}, [](auto& s) { change(s, [](auto& x) { x.ffn = 63; }); }) ==

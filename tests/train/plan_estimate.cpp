@@ -215,7 +215,8 @@ TEST_CASE("what cannot run is refused with the numbers") {
     CHECK(refused({.tp = 3}) == "heads = 32 is not divisible by tp = 3");
     CHECK(refused({.ep = 2}) == "ep = 2 for a model without experts: make dp larger instead");
     CHECK(refused({.dp = 3}) == "the global batch = 64 is not divisible by dp x ep x micro-batch = 3");
-    CHECK(refused({.cp = 3}) == "seq = 4096 is not divisible by 2 x cp = 6 (zigzag)");
+    CHECK(refused({.cp = 3, .inner_cp = 2}) == "inner(cp) = 2 does not divide cp = 3");
+    CHECK(refused({.cp = 3}).empty()); // sequences are padded
     CHECK(refused({.dp = 0}) == "dp = 0 is not positive");
     CHECK(refused({.dp = 2, .sharding = {.stage = 1, .ranks = 4}}) ==
           "dp = 2 is not divisible by the ranks of hybrid ZeRO = 4");

@@ -78,6 +78,17 @@ TEST_CASE("cp is for activations that do not fit") {
     CHECK(has(find(remarks_on("llama-3-8b", few), "cp = 2 stays"), "at 327 GiB/s"));
 }
 
+TEST_CASE("padding is said where there is any, with what it costs") {
+    auto c = plan(4, 1, 1, 4, 1);
+    CHECK(!is_there(remarks_on("llama-3-8b", c), "the mesh does not divide"));
+    c.seq = 4090; // in 8 pieces for zigzag order
+    auto const little = find(remarks_on("llama-3-8b", c), "the mesh does not divide sequences of 4090 tokens");
+    CHECK(little.follows);
+    CHECK(has(little, "padded to 4096"));
+    c.seq = 9;
+    CHECK(!find(remarks_on("llama-3-8b", c), "the mesh does not divide sequences of 9 tokens").follows);
+}
+
 TEST_CASE("the nodes of a group are those of its ranks, whatever lies between them") {
     auto c = plan(8, 16, 4, 4, 8);
     c.order = {"dp", "pp", "tp", "cp", "ep"}; // ranks 0, 16, ..., 112

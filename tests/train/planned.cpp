@@ -5,6 +5,7 @@
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/experts/dispatch.hpp>
+#include <pentad/model/mixers.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/trainer.hpp>
@@ -235,6 +236,23 @@ TEST_CASE("ZeRO, recomputation, buckets") {
     compare({.dp = n}, run);
 }
 
+TEST_CASE("sequences that the mesh does not divide: what is sent and held is that of padded ones") {
+    int const n = world_size();
+    if (n == 1 || n > 4) return;
+    auto run = dense();
+    run.seq = 61;
+    change(run, [](auto& sizes) { sizes.layers = 4; });
+    compare({.cp = n}, run);
+    compare({.tp = n}, run, {.sequence_parallel = true});
+    run.order = Order::zigzag;
+    compare({.cp = n}, run);
+    run.recompute = {.kind = model::Recomputation::Kind::full};
+    if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true});
+    change(run, [](auto& sizes) { sizes.experts = 4; });
+    if (n == 4) compare({.ep = 2, .cp = 2}, run);
+    if (n == 4) compare({.ep = 2, .tp = 2}, run, {.sequence_parallel = true});
+}
+
 TEST_CASE("strategies of attention") {
     int const n = world_size();
     if (n != 2 && n != 4) return;
@@ -250,6 +268,62 @@ TEST_CASE("strategies of attention") {
     }
     run.context_strategy = ContextStrategy::heads_ring;
     compare({.cp = n}, run, {.inner_cp = n});
+}
+
+TEST_CASE("windows, and recurrent layers among attention") {
+    int const n = world_size();
+    if (n > 4) return;
+    auto run = dense();
+    change(run, [](auto& sizes) { sizes.layers = 4, sizes.kv_heads = 2; });
+    auto const decoder = run.model;
+    for (auto& block : run.model.blocks) {
+        auto attention = *block.branches[0].part.as<model::Attention>();
+        attention.sight.window = 20;
+        block.branches[0].part = attention;
+    }
+    compare({.cp = n}, run);
+    for (auto const& [pattern, groups] : {std::pair<char const*, std::size_t>{"m,a", 1}, {"m,a", 4}, {"l,a", 1}}) {
+        run.model = model::with_mixers(
+            decoder, model::mixers_of(pattern).value(),
+            {.heads = 16, .head_dim = 16, .state = 32, .groups = groups, .norm_groups = groups, .chunk = 32},
+            {.heads = 8, .head_dim = 16, .chunk = 32});
+        run.order = Order::contiguous;
+        run.recompute = {};
+        for (auto const strategy : {ContextStrategy::ring, ContextStrategy::all_gather}) {
+            run.context_strategy = strategy;
+            compare({.cp = n}, run);
+        }
+        run.context_strategy = ContextStrategy::ring;
+        compare({.tp = n}, run, {.sequence_parallel = true});
+        run.order = Order::zigzag;
+        run.recompute = {.kind = model::Recomputation::Kind::selective};
+        compare({.cp = n}, run);
+        if (n == 4) compare({.pp = 2, .tp = 2}, run);
+    }
+}
+
+TEST_CASE("sinks are parameters, and are planned as they run; caps and ALiBi take no bytes") {
+    int const n = world_size();
+    if (n > 4) return;
+    for (model::Scores const& scores :
+         {model::Scores{.sinks = true}, model::Scores{.soft_cap = 30, .alibi = true, .sinks = true}}) {
+        auto run = dense();
+        for (auto& block : run.model.blocks) {
+            auto attention = *block.branches[0].part.as<model::Attention>();
+            attention.rotates = !scores.alibi;
+            attention.scores = scores;
+            block.branches[0].part = attention;
+        }
+        compare({.dp = n}, run);
+        compare({.tp = n}, run, {.sequence_parallel = true});
+        run.sharding.stage = 3;
+        run.recompute = {.kind = model::Recomputation::Kind::selective, .pieces = {model::Piece::attention}};
+        compare({.cp = n}, run);
+        if (n == 1) continue;
+        run.context_strategy = ContextStrategy::heads_ring;
+        compare({.cp = n}, run, {.inner_cp = n});
+        compare({.pp = 2, .cp = n / 2}, run);
+    }
 }
 
 TEST_CASE("gradients and parameters that are sharded, or released") {

@@ -1,17 +1,21 @@
-// What a recurrent layer carries along a sequence that is sharded over cp: from the state that each rank's tokens leave
-// from zero, the state before them. For linear attention and state-space models alike.
+// What a recurrent layer carries along a sequence that is dealt to the ranks of cp, and cut into slices: from the state
+// that each stretch's tokens leave from zero, the state before them. For linear attention and state-space models alike.
 #pragma once
 
 #include <pentad/comm/rooted.hpp>
 #include <pentad/context/detail/carried_states.hpp>
+#include <pentad/context/detail/route.hpp>
 #include <pentad/kernels/dry.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/stretches.hpp>
+#include <pentad/memory/copy.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
+#include <algorithm>
 #include <cstddef>
-#include <stdexcept>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace pentad::context {
 
@@ -21,7 +25,7 @@ enum class Carrying {
     gathered ///< all to all, which merge them (LASP-2: Sun et al. 2025, arXiv 2502.07563)
 };
 
-/// States of heads, one for each rank of cp, and what they decay by.
+/// States of heads, one for each stretch, and what they decay by.
 template <class A>
 using HeadStates = Layout<A, Dims<Dim<batch, dynamic, dp, ep>, Dim<stretch, dynamic, cp>, Dim<heads, dynamic, tp>,
                                   Dim<state_dim>, Dim<head_dim>>>;
@@ -39,23 +43,25 @@ struct StateDecays<Layout<A, Dims<Batch, Stretch, Rows, Rest...>, Axes...>> {
 
 } // namespace detail
 
-/// With S_r the state that rank r's tokens leave from zero and a_r their total log decay, the state before its tokens
-/// is
+/// With S_i the state that the tokens of stretch i leave from zero and a_i their total log decay, the state before
+/// these tokens is
 ///
-///     H_r = sum over j < r of exp(a_{j+1} + ... + a_{r-1}) S_j
+///     H_i = sum over j < i of exp(a_{j+1} + ... + a_{i-1}) S_j
 ///
-/// States are `[batch, stretch@cp, rows, ...]` with as many stretches as ranks of cp; decays have the first three
-/// dimensions of these. An empty tensor of decays: nothing decays. A decay of -infinity: the state is the rank
-/// before's. The recurrence is evaluated in the same order on all ranks, whichever way states go.
+/// States are `[batch, stretch@cp, rows, ...]`, with the stretches of each rank (layout/stretches.hpp); decays have the
+/// first three dimensions of these. An empty tensor of decays: nothing decays. A decay of -infinity: the state is that
+/// of the stretch before alone. The recurrence is evaluated in the same order on all ranks, whichever way states go.
+/// Where ranks do not hold one stretch each that follows that of the rank before, and in slices, states are gathered.
 /// @tparam State a layout, in accumulators, such as HeadStates
 template <class State, class Exec>
 class Carry {
   public:
     using A = typename State::element;
     using Decay = typename detail::StateDecays<State>::type;
+    using Gathered = unsharded_t<State, cp>;
     /// What the forward pass leaves for the backward pass.
     struct Saved {
-        Tensor<State, Exec> initial;
+        Tensor<State, Exec> before;
         Tensor<Decay, Exec> decay;
         Tensor<unsharded_t<Decay, cp>, Exec> decays; ///< of all ranks, where they are gathered
     };
@@ -63,63 +69,68 @@ class Carry {
         Tensor<dual_t<State>, Exec> state;
         Tensor<dual_t<Decay>, Exec> decay; ///< empty where nothing decays
     };
+    /// Of sequences that are cut: the state behind each slice, which every rank of cp has, and this rank's summand of
+    /// the gradient of that behind the slice whose backward pass is next.
+    struct Slices {
+        std::vector<Tensor<Gathered, Exec>> behind;
+        Tensor<dual_t<Gathered>, Exec> d_behind;
+    };
 
-    /// @throws std::invalid_argument where the ranks of cp do not hold one contiguous part of the sequence each
-    Carry(LayerSetup<Exec> const& setup, Carrying carrying) : carrying_(carrying) {
-        if (setup.slices != 1 || !setup.partition().is_contiguous())
-            throw std::invalid_argument("states are carried along sequences that lie contiguous over cp, in one slice");
-    }
+    explicit Carry(Carrying carrying) : carrying_(carrying) {}
     /// As the setup's attention has keys and values: gathered, or from rank to rank.
     explicit Carry(LayerSetup<Exec> const& setup)
-        : Carry(setup, setup.context_strategy == ContextStrategy::all_gather ? Carrying::gathered : Carrying::passed) {}
+        : Carry(setup.context_strategy == ContextStrategy::all_gather ? Carrying::gathered : Carrying::passed) {}
 
-    /// The state before each rank's tokens; zero on the first. Collective over cp, as the backward pass.
+    /// The state before each of this rank's stretches; zero before the first. Collective over cp, as the backward pass.
     Tensor<State, Exec> forward(Tensor<State, Exec> const& state, Tensor<Decay, Exec> const& decay,
-                                Saved& saved) const {
+                                Stretches const& stretches, AtSlice<Slices> const& slices, Saved& saved) const {
         saved = {{state.context(), state.extents()}, decay, {}};
-        if (carrying_ == Carrying::passed)
-            pass(along(state.context()), 1, state, decay, saved.initial);
+        if (passes(stretches, slices))
+            pass(along(state.context()), 1, state, decay, saved.before);
         else
-            merge(state, decay, saved);
-        return saved.initial;
+            merge(state, decay, stretches, slices, saved);
+        return saved.before;
     }
 
     /// The gradients of the states that the tokens leave, and of their decays, from those of the states before tokens.
     ///
-    /// The gradient of a rank's state is that of the state behind its tokens: a scan whose backward pass takes it as
-    /// that of its final state, with H_r as the initial one, includes in its own gradient of decays what `decay` is
+    /// The gradient of a stretch's state is that of the state behind its tokens: a scan whose backward pass takes it as
+    /// that of its final state, with H_i as the initial one, includes in its own gradient of decays what `decay` is
     /// here.
-    Gradients backward(Tensor<dual_t<State>, Exec> const& d_initial, Saved& saved) const {
-        auto const& context = d_initial.context();
+    Gradients backward(Tensor<dual_t<State>, Exec> const& d_before, Stretches const& stretches,
+                       AtSlice<Slices> const& slices, Saved& saved) const {
+        auto const& context = d_before.context();
         Gradients gradients;
-        if (carrying_ == Carrying::passed) {
-            gradients.state = {context, d_initial.extents()};
-            pass(along(context), -1, d_initial, saved.decay, gradients.state);
+        if (passes(stretches, slices)) {
+            gradients.state = {context, d_before.extents()};
+            pass(along(context), -1, d_before, saved.decay, gradients.state);
         } else {
-            gradients.state = spread(d_initial, saved);
+            gradients.state = spread(d_before, stretches, slices, saved);
         }
         if (!saved.decay.empty()) {
             gradients.decay = {context, saved.decay.extents()};
-            if (!kernels::dry("decay_gradient", saved.initial.flat(), gradients.state.flat(), saved.decay.flat(),
+            if (!kernels::dry("decay_gradient", saved.before.flat(), gradients.state.flat(), saved.decay.flat(),
                               gradients.decay.flat()))
-                detail::decay_gradient<A>(context.exec(), sizes(saved.initial), saved.initial.data(),
-                                          saved.decay.data(), gradients.state.data(), gradients.decay.data());
+                detail::decay_gradient<A>(context.exec(), saved.decay.size(), sizes(saved.before).width,
+                                          saved.before.data(), saved.decay.data(), gradients.state.data(),
+                                          gradients.decay.data());
         }
         saved = {};
         return gradients;
     }
 
   private:
-    using Gathered = unsharded_t<State, cp>;
-
     static comm::Communicator const& along(Context<Exec> const& context) {
         return context.communicators().along(AxisNames(cp::name));
+    }
+    [[nodiscard]] bool passes(Stretches const& stretches, AtSlice<Slices> const& slices) const {
+        return carrying_ == Carrying::passed && !slices.is_cut() && stretches.is_contiguous();
     }
     template <class L>
     static detail::CarriedSizes sizes(Tensor<L, Exec> const& states) {
         auto const& local = states.local();
-        std::size_t const rows = local[2];
-        return {local[0], rows, states.size() / (local[0] * local[1] * rows)};
+        std::size_t const rows = local[2], outer = local[0] * local[1] * rows;
+        return {local[0], rows, outer == 0 ? 0 : states.size() / outer};
     }
 
     /// What arrives from the rank before, in the direction, goes on decayed, with what is this rank's own.
@@ -128,6 +139,15 @@ class Carry {
                      Tensor<Decay, Exec> const& decay, Tensor<L, Exec> const& arriving) {
         auto const& exec = own.context().exec();
         int const from = comm.rank() - direction, to = comm.rank() + direction;
+        if (auto* const run = detail::run_for_all()) { // all but the last rank do this
+            double const share = (comm.size() - 1.0) / comm.size();
+            double const bytes = share * static_cast<double>(own.size() * sizeof(A));
+            Tensor<L, Exec> const leaving(own.context(), own.extents());
+            run->pass("pass_states", 3 * bytes);
+            if (comm.size() > 1)
+                comm::detail::dry_send(*run, comm, bytes, !comm.nodes().is_here((comm.rank() + 1) % comm.size()));
+            return;
+        }
         auto const is_rank = [&](int rank) { return rank >= 0 && rank < comm.size(); };
         if (is_rank(from))
             comm::receive(exec, comm, arriving.flat(), from);
@@ -140,21 +160,73 @@ class Carry {
         comm::send(exec, comm, leaving.flat(), to);
     }
 
-    static void merge(Tensor<State, Exec> const& state, Tensor<Decay, Exec> const& decay, Saved& saved) {
+    /// The places in the order between which this rank's stretches lie: of the first, and behind the last.
+    struct Own {
+        std::size_t rank, first, last;
+    };
+    static Own own(Context<Exec> const& context, Stretches const& stretches) {
+        Own own{static_cast<std::size_t>(along(context).rank()), stretches.order.size(), 0};
+        for (std::size_t i = 0; i < stretches.order.size(); ++i)
+            if (stretches.order[i] / stretches.here == own.rank) {
+                own.first = std::min(own.first, i);
+                own.last = i + 1;
+            }
+        return own;
+    }
+    /// A state of one stretch, of these extents but for that: a copy of what is given, or zeros.
+    template <class L>
+    static Tensor<L, Exec> running(Context<Exec> const& context, typename Tensor<L, Exec>::extents_type extents,
+                                   Tensor<L, Exec> const& given) {
+        extents[1] = 1;
+        Tensor<L, Exec> const run(context, extents);
+        if (given.empty())
+            run.clear();
+        else
+            memory::copy(context.exec(), run.data(), given.data(), run.size() * sizeof(A));
+        return run;
+    }
+
+    static void merge(Tensor<State, Exec> const& state, Tensor<Decay, Exec> const& decay, Stretches const& stretches,
+                      AtSlice<Slices> const& slices, Saved& saved) {
         auto const& context = state.context();
+        auto const mine = own(context, stretches);
+        auto const run = running<Gathered>(
+            context, state.extents(), slices.is_first() ? Tensor<Gathered, Exec>() : slices.memory->behind[slices.index - 1]);
         auto const gathered = redistribute<Gathered>(state);
         if (!decay.empty()) saved.decays = redistribute<unsharded_t<Decay, cp>>(decay);
-        if (kernels::dry("merge_states", gathered.flat(), saved.initial.flat())) return;
-        detail::merge_states<A>(context.exec(), sizes(gathered), static_cast<i64>(gathered.local()[1]),
-                                along(context).rank(), gathered.data(), saved.decays.data(), saved.initial.data());
+        std::size_t const end = slices.is_cut() ? stretches.order.size() : mine.last;
+        auto const count = static_cast<i64>(stretches.order.size());
+        if (!kernels::dry("merge_states", gathered.flat(), saved.before.flat()))
+            for (std::size_t i = 0; i < end; ++i) {
+                std::size_t const at = stretches.order[i];
+                bool const is_own = at / stretches.here == mine.rank;
+                detail::advance<A>(context.exec(), sizes(run), gathered.data(), saved.decays.data(),
+                                   {static_cast<i64>(at), count}, run.data(), is_own ? saved.before.data() : nullptr,
+                                   {static_cast<i64>(at % stretches.here), static_cast<i64>(stretches.here)});
+            }
+        if (slices.is_cut()) {
+            slices.memory->behind.resize(std::max(slices.memory->behind.size(), slices.index + 1));
+            slices.memory->behind[slices.index] = run;
+        }
     }
     /// The adjoint: of the gather by its plan.
-    static Tensor<dual_t<State>, Exec> spread(Tensor<dual_t<State>, Exec> const& d_initial, Saved const& saved) {
-        auto const& context = d_initial.context();
-        Tensor<dual_t<Gathered>, Exec> d_gathered(context, d_initial.extents());
-        if (!kernels::dry("spread_gradient", d_initial.flat(), d_gathered.flat()))
-            detail::spread_gradient<A>(context.exec(), sizes(d_gathered), static_cast<i64>(d_gathered.local()[1]),
-                                       along(context).rank(), d_initial.data(), saved.decays.data(), d_gathered.data());
+    static Tensor<dual_t<State>, Exec> spread(Tensor<dual_t<State>, Exec> const& d_before, Stretches const& stretches,
+                                              AtSlice<Slices> const& slices, Saved const& saved) {
+        auto const& context = d_before.context();
+        auto const mine = own(context, stretches);
+        auto const run = running<dual_t<Gathered>>(
+            context, d_before.extents(), slices.is_cut() ? slices.memory->d_behind : Tensor<dual_t<Gathered>, Exec>());
+        Tensor<dual_t<Gathered>, Exec> d_gathered(context, d_before.extents());
+        auto const count = static_cast<i64>(stretches.order.size());
+        if (!kernels::dry("spread_gradient", d_before.flat(), d_gathered.flat()))
+            for (std::size_t i = stretches.order.size(); i-- > 0;) {
+                std::size_t const at = stretches.order[i];
+                bool const is_own = at / stretches.here == mine.rank;
+                detail::retreat<A>(context.exec(), sizes(run), saved.decays.data(), {static_cast<i64>(at), count},
+                                   run.data(), d_gathered.data(), is_own ? d_before.data() : nullptr,
+                                   {static_cast<i64>(at % stretches.here), static_cast<i64>(stretches.here)});
+            }
+        if (slices.is_cut()) slices.memory->d_behind = run;
         return redistribute<dual_t<State>>(std::move(d_gathered));
     }
 

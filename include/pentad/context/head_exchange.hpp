@@ -39,7 +39,7 @@ struct HeadExchange {
             std::size_t copies = 1; ///< of each kv head
         };
         using Slices = typename InsideOn::Slices;
-        using Part = AttentionPass<Slices, Exec>;
+        using Part = AttentionPass<Slices, Query, Exec>;
 
         explicit on(LayerSetup<Exec> const& setup, model::Attention const& part)
             : inside_(setup, part),
@@ -51,19 +51,20 @@ struct HeadExchange {
             auto stretch = redistribute<Stretch>(std::move(query).template as<Shard>());
             auto keys = to_heads(std::move(key), saved.copies), values = to_heads(std::move(value), saved.copies);
             return to_sequence<Query, Shard>(
-                inside_.forward(std::move(stretch), std::move(keys), std::move(values), saved.inside, pass));
+                inside_.forward(std::move(stretch), std::move(keys), std::move(values), saved.inside, inside(pass)));
         }
         static void drop_output(Saved& saved) { InsideOn::drop_output(saved.inside); }
         Tensor<Query, Exec> output_again(Saved& saved, Part const& pass = {}) const {
-            return to_sequence<Query, Shard>(inside_.output_again(saved.inside, pass));
+            return to_sequence<Query, Shard>(inside_.output_again(saved.inside, inside(pass)));
         }
         template <class Receive>
-        void backward(Saved& saved, Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy,
-                      Receive&& receive, Part const& pass = {}) const {
+        Tensor<sinks_gradient_t<Query>, Exec> backward(Saved& saved, Tensor<Query, Exec> const& output,
+                                                       Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
+                                                       Part const& pass = {}) const {
             auto delta = redistribute<typename Delta<Stretch, Exec>::layout>(
                 delta_of(output, dy).template as<typename Delta<Shard, Exec>::layout>());
             auto const gradient = redistribute<dual_t<Stretch>>(dy.template as<dual_t<Shard>>());
-            inside_.backward(
+            auto dsinks = inside_.backward(
                 saved.inside, std::move(delta), gradient,
                 [&](auto dquery, auto dkey, auto dvalue) {
                     auto dq = to_sequence<dual_t<Query>, dual_t<Shard>>(rounded<dual_t<Stretch>>(std::move(dquery)));
@@ -73,10 +74,19 @@ struct HeadExchange {
                         receive(std::move(dq), from_heads<A>(std::move(dkey), saved.copies),
                                 from_heads<A>(std::move(dvalue), saved.copies));
                 },
-                pass);
+                inside(pass));
+            if (dsinks.empty()) return {};
+            return redistribute<sinks_gradient_t<Shard>>(std::move(dsinks)).template as<sinks_gradient_t<Query>>();
         }
 
       private:
+        /// The same pass for the heads that this rank has inside.
+        static typename InsideOn::Part inside(Part const& pass) {
+            typename InsideOn::Part part{.slices = pass.slices, .index = pass.index, .map = pass.map};
+            if (!pass.sinks.empty())
+                part.sinks = redistribute<sinks_t<Stretch>>(pass.sinks.template as<sinks_t<Shard>>());
+            return part;
+        }
         static Tensor<KeyStretch, Exec> to_heads(Tensor<Key, Exec> key, std::size_t copies) {
             if (copies > 1) {
                 auto extents = key.extents();

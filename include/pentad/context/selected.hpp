@@ -30,7 +30,7 @@ struct Selected {
         using Slices =
             std::variant<typename Of<Ring<>>::Slices, typename Of<HeadsRing>::Slices, typename Of<RingHeads>::Slices>;
 
-        using Part = AttentionPass<Slices, Exec>;
+        using Part = AttentionPass<Slices, Query, Exec>;
 
         explicit on(LayerSetup<Exec> const& setup, model::Attention const& part) : strategy_(made(setup, part)) {}
 
@@ -60,12 +60,13 @@ struct Selected {
                 strategy_);
         }
         template <class Receive>
-        void backward(Saved& saved, Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy,
-                      Receive&& receive, Part const& pass = {}) const {
-            std::visit(
+        Tensor<sinks_gradient_t<Query>, Exec> backward(Saved& saved, Tensor<Query, Exec> const& output,
+                                                       Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
+                                                       Part const& pass = {}) const {
+            return std::visit(
                 [&](auto const& strategy) {
                     using S = std::remove_cvref_t<decltype(strategy)>;
-                    strategy.backward(of<typename S::Saved>(saved), output, dy, receive, of_strategy<S>(pass));
+                    return strategy.backward(of<typename S::Saved>(saved), output, dy, receive, of_strategy<S>(pass));
                 },
                 strategy_);
         }
@@ -91,9 +92,9 @@ struct Selected {
             return std::get<Wanted>(variant);
         }
         template <class Strategy>
-        static AttentionPass<typename Strategy::Slices, Exec> of_strategy(Part const& pass) {
+        static typename Strategy::Part of_strategy(Part const& pass) {
             return {pass.slices == nullptr ? nullptr : &of<typename Strategy::Slices>(*pass.slices), pass.index,
-                    pass.map};
+                    pass.map, pass.sinks};
         }
 
         Any strategy_;

@@ -63,14 +63,20 @@ class Dispatch {
         (void)communicators.along(AxisNames(inner<ep>::name));
         return true;
     }
-    /// @param choice [tokens, top_k] experts, of which each rank of ep holds as many
+    /// @param choice [tokens, top_k] experts, of which each rank of ep holds as many; -1 of tokens that go to none
     /// @param weight the same shape
+    /// @param routed_part of the tokens that go to experts
     void route(Context<Exec> const& context, View<i32 const, 2, Exec> choice, View<A const, 2, Exec> weight,
-               std::size_t experts) {
+               std::size_t experts, double routed_part = 1) {
+        using enum kernels::Chosen;
         auto& communicators = context.communicators();
         goes_by_node_ = goes_by_node(context, choice.extent(1));
         if (!goes_by_node_) {
-            inside_.route(context, communicators.along(AxisNames(ep::name)), choice, experts);
+            auto const& ranks = communicators.along(AxisNames(ep::name));
+            if (routed_part < 1)
+                inside_.template route<sometimes>(context, ranks, choice, experts, 1, routed_part);
+            else
+                inside_.template route<always>(context, ranks, choice, experts);
             return;
         }
         auto const& exec = context.exec();
@@ -80,8 +86,8 @@ class Dispatch {
         RowBuffer<i32, Exec> const node(context, tokens, std::min(top_k, nodes));
         kernels::nodes_of_choices(exec, choice, static_cast<int>(on_a_node), node.view());
         double const visited = detail::expected_nodes(experts, nodes, top_k);
-        across_.template route<kernels::Chosen::sometimes>(context, across, node.view(), nodes,
-                                                           visited / static_cast<double>(node.columns));
+        across_.template route<sometimes>(context, across, node.view(), nodes,
+                                          visited / static_cast<double>(node.columns), routed_part);
 
         RowBuffer<A, Exec> packed(context, across_.leaving(), 2 * top_k);
         place_ = RowBuffer<i32, Exec>(context, tokens, top_k);
@@ -91,8 +97,8 @@ class Dispatch {
         RowBuffer<i32, Exec> const chosen_here(context, unpacked.count, top_k);
         weight_ = RowBuffer<A, Exec>(context, unpacked.count, top_k);
         kernels::unpack_choices<A>(exec, unpacked.view(), chosen_here.view(), weight_.view());
-        inside_.template route<kernels::Chosen::sometimes>(context, communicators.along(AxisNames(inner<ep>::name)),
-                                                           chosen_here.view(), on_a_node, 1 / visited);
+        inside_.template route<sometimes>(context, communicators.along(AxisNames(inner<ep>::name)), chosen_here.view(),
+                                          on_a_node, 1 / visited);
     }
 
     /// Offsets of the local experts' rows: local experts + 1 numbers.

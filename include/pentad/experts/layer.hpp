@@ -66,7 +66,8 @@ struct Layer {
             auto const choice = redistribute<Gathered<i32>>(saved.router.choice);
             saved.weight = redistribute<Gathered<A>>(saved.router.weight);
             auto const tokens = redistribute<Tokens>(std::move(x));
-            saved.dispatch.route(context, choice.rows(), saved.weight.rows(), gate_.value().extents()[0]);
+            saved.dispatch.route(context, choice.rows(), saved.weight.rows(), gate_.value().extents()[0],
+                                 router_.template routed_part<Tokens>(pass, tokens.local()[1]));
             saved.x = saved.dispatch.forward(context, tokens.rows());
 
             std::size_t const rows = saved.x.count, width = gate_.value().local()[1];

@@ -33,10 +33,10 @@ void gather_sums(Exec const& exec, View<i64 const, 1, Exec> counts, View<A const
 } // namespace detail
 
 /// probabilities = softmax(x W^T); the top k of them, renormalised, weigh the experts (Jiang et al. 2024, section 2.1).
-/// Ties go to the lowest expert. Losses, over all T tokens of the micro-batch on all ranks and in all slices: load
-/// balancing E sum_e f_e P_e with f_e = choices of e / T and P_e the mean probability (Fedus et al. 2021, eq. 4, with
-/// the k choices of a token counted each, as Hugging Face's Mixtral does), and z = mean of logsumexp(logits)^2 (Zoph et
-/// al. 2022, eq. 5).
+/// Ties go to the lowest expert. Padding chooses none. Losses, over all T other tokens of the micro-batch on all ranks
+/// and in all slices: load balancing E sum_e f_e P_e with f_e = choices of e / T and P_e the mean probability (Fedus et
+/// al. 2021, eq. 4, with the k choices of a token counted each, as Hugging Face's Mixtral does), and z = mean of
+/// logsumexp(logits)^2 (Zoph et al. 2022, eq. 5).
 template <class Stream, class Exec>
 class Router {
   public:
@@ -58,9 +58,9 @@ class Router {
     };
 
     Router(LayerSetup<Exec> const& setup, model::Experts const& part, std::string const& name)
-        : weight_(setup.context, name + ".weight", {part.count, setup.hidden}), top_k_(part.top_k),
+        : setup_(setup), weight_(setup.context, name + ".weight", {part.count, setup.hidden}), top_k_(part.top_k),
           renormalises_(part.renormalises), experts_(part.count), slices_(setup.slices),
-          tokens_(static_cast<double>(setup.batch * setup.seq * setup.slices)), sums_(2 * part.count + 1),
+          tokens_(static_cast<double>(setup.batch * setup.real_length())), sums_(2 * part.count + 1),
           gradient_(part.count) {
         weight_.set_matrix_dimensions({.rows = 1});
         if (part.has_balance_bias) {
@@ -83,11 +83,22 @@ class Router {
         saved.lse = context.take(p.extent(0) * sizeof(A));
         kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::yes, 1.0, x.rows(), weight_.value().view(), 0.0,
                       p);
-        kernels::router_forward<A>(exec, p, p, lse(saved), saved.choice.rows(), saved.weight.rows(), renormalises_);
+        std::size_t const length = x.local()[1];
+        kernels::router_forward<A>(exec, p, p, lse(saved), saved.choice.rows(), saved.weight.rows(), renormalises_,
+                                   {.length = static_cast<i64>(length),
+                                    .tokens = static_cast<i64>(setup_.template real_tokens<Stream>(pass, length))});
         balance(pass, saved);
         saved.x = x;
     }
 
+    /// The part of the tokens [batch, seq, ...] that goes to experts: those that are no padding. Of a dry run whose
+    /// rank stands for all the mean.
+    template <class L>
+    [[nodiscard]] double routed_part(Pass<Exec> const& pass, std::size_t length) const {
+        if (auto const* const dry = observe::dry_run(); dry != nullptr && dry->stands_for_all())
+            return static_cast<double>(setup_.real_length()) / static_cast<double>(setup_.slices * setup_.seq);
+        return static_cast<double>(setup_.template real_tokens<L>(pass, length)) / static_cast<double>(length);
+    }
     /// The gradient of x from that of the weights of the choices.
     Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<ChoiceWeight, Exec> const& dweight,
                                                Saved& saved) const {
@@ -179,6 +190,7 @@ class Router {
                                experts_ * sizeof(A));
     }
 
+    LayerSetup<Exec> setup_;
     Parameter<Weight, used_t<Weight, Stream>, Exec> weight_;
     Parameter<Bias, used_t<Bias, Stream>, Exec> balance_bias_;
     std::size_t top_k_;

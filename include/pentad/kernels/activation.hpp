@@ -1,4 +1,4 @@
-// The feed-forward layer's activations, forward and backward: SwiGLU (silu(gate) * up) and GELU. Rows
+// Activations, forward and backward: SwiGLU (silu(gate) * up), GELU and SiLU. Rows
 // may be column ranges of a wider buffer, so that gate and up can be the halves of one matrix product's output.
 #pragma once
 
@@ -94,6 +94,41 @@ void gelu_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, Out<T,
             T const* const d = row.of(dy);
             T* const out = row.of(dx);
             row.each(ffn, [&](int i) { out[i] = T(A(d[i]) * math::gelu_derivative(A(in[i]))); });
+        });
+}
+
+/// y = silu(x); y may be x.
+template <class T, class Exec>
+void silu_forward(Exec const& exec, In<T, 2, Exec> x, Out<T, 2, Exec> y) {
+    using A = accumulator_t<T>;
+    int const width = static_cast<int>(x.extent(1));
+    detail::require_same_shape("silu_forward", "y", y, "x", x);
+    if (dry("silu_forward", x, y)) return;
+    for_each_row(
+        "pentad::silu_forward", exec, x.extent(0), width, KOKKOS_LAMBDA(Row<Exec> const& row) {
+            T const* const in = row.of(x);
+            T* const out = row.of(y);
+            row.each(width, [&](int i) { out[i] = T(math::silu(A(in[i]))); });
+        });
+}
+
+/// dx = dy * silu'(x), dy in accumulators; dx may be x.
+template <class T, class Exec>
+void silu_backward(Exec const& exec, In<accumulator_t<T>, 2, Exec> dy, In<T, 2, Exec> x, Out<T, 2, Exec> dx) {
+    using A = accumulator_t<T>;
+    int const width = static_cast<int>(x.extent(1));
+    detail::require_same_shape("silu_backward", "dy", dy, "x", x);
+    detail::require_same_shape("silu_backward", "dx", dx, "x", x);
+    if (dry("silu_backward", dy, x, dx)) return;
+    for_each_row(
+        "pentad::silu_backward", exec, x.extent(0), width, KOKKOS_LAMBDA(Row<Exec> const& row) {
+            T const* const in = row.of(x);
+            A const* const d = row.of(dy);
+            T* const out = row.of(dx);
+            row.each(width, [&](int i) {
+                A const value = A(in[i]), s = math::sigmoid(value);
+                out[i] = T(d[i] * s * (A(1) + value * (A(1) - s)));
+            });
         });
 }
 

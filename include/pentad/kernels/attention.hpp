@@ -9,6 +9,7 @@
 #include <pentad/kernels/detail/attention_host_forward.hpp>
 #include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/detail/attention_rows.hpp>
+#include <pentad/kernels/detail/attention_scores.hpp>
 #include <pentad/kernels/detail/heads.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/layout/element.hpp>
@@ -69,7 +70,7 @@ QueryRows<T const> constant(QueryRows<Acc> const& rows) {
 }
 
 template <class Q, class K, class V>
-auto attention_problem(Q const& q, K const& k, V const& v, double scale, AttentionMask const& mask) {
+auto attention_problem(Q const& q, K const& k, V const& v, AttentionScores const& scores, AttentionMask const& mask) {
     using T = typename Q::non_const_value_type;
     static_assert(std::is_same_v<T, typename K::non_const_value_type> &&
                       std::is_same_v<T, typename V::non_const_value_type>,
@@ -83,7 +84,7 @@ auto attention_problem(Q const& q, K const& k, V const& v, double scale, Attenti
                                     " query heads are not a multiple of " + std::to_string(sizes.kv_heads) +
                                     " kv heads");
     return AttentionProblem<T>{
-        sizes, constant<T>(heads_of("q", q)), constant<T>(heads_of("k", k)), constant<T>(heads_of("v", v)), scale,
+        sizes, constant<T>(heads_of("q", q)), constant<T>(heads_of("k", k)), constant<T>(heads_of("v", v)), scores,
         mask};
 }
 
@@ -97,6 +98,12 @@ MergeState<T> merge_state(AttentionState<Rows, Output> const& state, AttentionSi
             heads_of("the state's output", state.output)};
 }
 
+template <class View>
+typename View::const_value_type* sinks_of(View const& sinks, AttentionSizes const& sizes) {
+    if (sinks.size() == 0) return nullptr;
+    check_extents("the sinks", sinks, {sizes.heads});
+    return sinks.data();
+}
 /// The sizes that a [batch, seq_q, heads, head_dim] View alone tells.
 template <class View>
 AttentionSizes query_sizes(View const& view) {
@@ -146,18 +153,24 @@ void attention_forward_end(Exec const& exec, AttentionProblem<T> const& problem,
 
 } // namespace detail
 
-/// o = softmax(scale q k^T, masked) v and lse = log sum exp of the scores, over one block of keys that is all there is.
-/// A query that sees no key gets o = 0 and lse = -infinity.
+/// o = softmax(scores of q k^T, masked) v and lse = log sum exp of the scores, over one block of keys that is all there
+/// is. A query that sees no key gets o = 0 and lse = -infinity.
+/// @param sinks [heads], of a score more in each softmax, of a key whose value is 0 (Xiao et al. 2024, "Efficient
+/// streaming language models with attention sinks", section 3.3, where it is 0; learned in gpt-oss, OpenAI 2025);
+/// empty: none
 template <class Exec, class Q, class K, class V, class O, class Lse>
-void attention_forward(Exec const& exec, Q const& q, K const& k, V const& v, double scale, AttentionMask const& mask,
-                       O const& o, Lse const& lse) {
-    auto const problem = detail::attention_problem(q, k, v, scale, mask);
+void attention_forward(Exec const& exec, Q const& q, K const& k, V const& v, AttentionScores const& scores,
+                       AttentionMask const& mask, O const& o, Lse const& lse,
+                       In<typename O::value_type, 1, Exec> const& sinks = {}) {
+    auto const problem = detail::attention_problem(q, k, v, scores, mask);
     auto const& sizes = problem.sizes;
     using T = typename O::value_type;
     detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
     if (detail::dry_attention("attention_forward", mask, sizes, 2, q, k, v, o, lse)) return;
-    detail::attention_forward_end(
-        exec, problem, detail::WriteResult<T>{detail::heads_of("o", o), detail::query_rows("lse", lse, sizes)});
+    detail::attention_forward_end(exec, problem,
+                                  detail::WriteResult<T>{detail::heads_of("o", o),
+                                                         detail::query_rows("lse", lse, sizes),
+                                                         detail::sinks_of(sinks, sizes)});
 }
 
 /// The state before any key: max = -infinity, sum = 0, output = 0.
@@ -171,9 +184,9 @@ void attention_start(Exec const& exec, AttentionState<Rows, Output> const& state
 /// Merges one block of keys into the state. Blocks may come in any order; a query that sees none of the block's keys
 /// keeps its state, and tiles that no query sees cost nothing.
 template <class Exec, class Q, class K, class V, class Rows, class Output>
-void attention_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, double scale, AttentionMask const& mask,
-                          AttentionState<Rows, Output> const& state) {
-    auto const problem = detail::attention_problem(q, k, v, scale, mask);
+void attention_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, AttentionScores const& scores,
+                          AttentionMask const& mask, AttentionState<Rows, Output> const& state) {
+    auto const problem = detail::attention_problem(q, k, v, scores, mask);
     using T = typename Q::non_const_value_type;
     if (detail::dry_attention("attention_accumulate", mask, problem.sizes, 2, q, k, v, state.output, state.output))
         return;
@@ -181,14 +194,17 @@ void attention_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, 
 }
 
 /// o = output / sum and lse = max + log sum. A query that saw no key gets o = 0 and lse = -infinity.
+/// @param sinks as attention_forward() takes them
 template <class Exec, class Rows, class Output, class O, class Lse>
-void attention_finish(Exec const& exec, AttentionState<Rows, Output> const& state, O const& o, Lse const& lse) {
+void attention_finish(Exec const& exec, AttentionState<Rows, Output> const& state, O const& o, Lse const& lse,
+                      In<typename O::value_type, 1, Exec> const& sinks = {}) {
     using T = typename O::value_type;
     auto const sizes = detail::query_sizes(state.output);
     detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
     if (dry("attention_finish", state.max, state.sum, state.output, o, lse)) return;
     detail::finish_queries(exec, sizes, detail::merge_state<T>(state, sizes),
-                           detail::WriteResult<T>{detail::heads_of("o", o), detail::query_rows("lse", lse, sizes)});
+                           detail::WriteResult<T>{detail::heads_of("o", o), detail::query_rows("lse", lse, sizes),
+                                                  detail::sinks_of(sinks, sizes)});
 }
 
 /// delta = sum over head_dim of o * d_o: what every block of the backward pass needs of the forward result.
@@ -203,19 +219,34 @@ void attention_backward_start(Exec const& exec, O const& o, DO const& d_o, Delta
                         detail::constant<T>(detail::heads_of("d_o", d_o)), detail::query_rows("delta", delta, sizes));
 }
 
+/// Adds to d_sinks, [heads], the gradient of the sinks, of an output that they were part of. lse and delta are those of
+/// the whole attention.
+template <class T, class Exec, class Lse, class Delta>
+void attention_sinks_backward(Exec const& exec, In<T, 1, Exec> const& sinks, Lse const& lse, Delta const& delta,
+                              Out<accumulator_t<T>, 1, Exec> const& d_sinks) {
+    using Acc = accumulator_t<T>;
+    auto const extent = [&](int d) { return static_cast<i64>(lse.extent(d)); };
+    detail::AttentionSizes const sizes{extent(0), extent(2), 0, extent(1), 1, 0};
+    detail::check_extents("d_sinks", d_sinks, {sizes.heads});
+    if (dry("attention_sinks_backward", sinks, lse, delta, d_sinks)) return;
+    detail::sum_sinks<Exec, T>(exec, sizes, detail::sinks_of(sinks, sizes),
+                               detail::constant<Acc>(detail::query_rows("lse", lse, sizes)),
+                               detail::constant<Acc>(detail::query_rows("delta", delta, sizes)), d_sinks.data());
+}
+
 /// Adds to dq, dk and dv what one block of keys contributes. lse and delta are those of the whole attention, over all
 /// blocks; blocks may come in any order.
 template <class Exec, class Q, class K, class V, class DO, class Lse, class Delta, class DQ, class DK, class DV>
 void attention_backward_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, DO const& d_o, Lse const& lse,
-                                   Delta const& delta, double scale, AttentionMask const& mask, DQ const& dq,
-                                   DK const& dk, DV const& dv) {
+                                   Delta const& delta, AttentionScores const& scores, AttentionMask const& mask,
+                                   DQ const& dq, DK const& dk, DV const& dv) {
     using T = typename Q::non_const_value_type;
     using Acc = accumulator_t<T>;
     static_assert(std::is_same_v<T, typename DO::non_const_value_type>, "q and d_o differ in their element type");
     static_assert(std::is_same_v<Acc, typename DQ::value_type> && std::is_same_v<Acc, typename DK::value_type> &&
                       std::is_same_v<Acc, typename DV::value_type>,
                   "attention adds to dq, dk and dv in accumulator_t of q's elements");
-    auto const problem = detail::attention_problem(q, k, v, scale, mask);
+    auto const problem = detail::attention_problem(q, k, v, scores, mask);
     auto const& sizes = problem.sizes;
     detail::check_extents("d_o", d_o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
     detail::check_extents("dq", dq, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});

@@ -7,7 +7,7 @@
 namespace pentad::kernels {
 
 /// node[t, :] = the nodes of the experts that choice[t, :] names, each once, in the order in which they first appear;
-/// then -1. The columns of `node` are enough for all that a token can have.
+/// then -1, as in choice where a token has fewer. The columns of `node` are enough for all that a token can have.
 template <class Exec>
 void nodes_of_choices(Exec const& exec, In<i32, 2, Exec> choice, int experts_per_node, Out<i32, 2, Exec> node) {
     detail::require_extent("nodes_of_choices", "choice", choice.extent(0), node.extent(0), "rows of node");
@@ -17,7 +17,7 @@ void nodes_of_choices(Exec const& exec, In<i32, 2, Exec> choice, int experts_per
         "pentad::nodes_of_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
         KOKKOS_LAMBDA(i64 t) {
             int found = 0;
-            for (int k = 0; k < top_k; ++k) {
+            for (int k = 0; k < top_k && choice(t, k) >= 0; ++k) {
                 i32 const here = choice(t, k) / experts_per_node;
                 int j = 0;
                 while (j < found && node(t, j) != here) ++j;
@@ -29,7 +29,8 @@ void nodes_of_choices(Exec const& exec, In<i32, 2, Exec> choice, int experts_per
 
 /// What goes along with the row of token t for node node[t, j], which is row p = position[t, j]: packed[p, 0:top_k] are
 /// the experts that the token chose there, by their numbers on the node, then -1; packed[p, top_k:] their weights.
-/// Choice k of token t is entry place[t, k] of a [rows, top_k] array. An expert's number is exact as an A (below 2^24).
+/// Choice k of token t is entry place[t, k] of a [rows, top_k] array, -1 where there is none. An expert's number is
+/// exact as an A (below 2^24).
 template <class A, class Exec>
 void pack_choices(Exec const& exec, In<i32, 2, Exec> choice, In<A, 2, Exec> weight, int experts_per_node,
                   In<i32, 2, Exec> node, In<i32, 2, Exec> position, Out<A, 2, Exec> packed, Out<i32, 2, Exec> place) {
@@ -42,11 +43,12 @@ void pack_choices(Exec const& exec, In<i32, 2, Exec> choice, In<A, 2, Exec> weig
     Kokkos::parallel_for(
         "pentad::pack_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, choice.extent(0)),
         KOKKOS_LAMBDA(i64 t) {
+            for (int k = 0; k < top_k; ++k) place(t, k) = -1;
             for (int j = 0; j < most && node(t, j) >= 0; ++j) {
                 i32 const p = position(t, j);
                 int i = 0;
                 for (int k = 0; k < top_k; ++k) {
-                    if (choice(t, k) / experts_per_node != node(t, j)) continue;
+                    if (choice(t, k) < 0 || choice(t, k) / experts_per_node != node(t, j)) continue;
                     packed(p, i) = static_cast<A>(choice(t, k) % experts_per_node);
                     packed(p, top_k + i) = weight(t, k);
                     place(t, k) = p * top_k + i++;
@@ -76,12 +78,13 @@ void unpack_choices(Exec const& exec, In<A, 2, Exec> packed, Out<i32, 2, Exec> c
         });
 }
 
-/// y[i] = x[place[i]].
+/// y[i] = x[place[i]], or zero where that is negative.
 template <class A, class Exec>
 void take_places(Exec const& exec, In<A, 1, Exec> x, In<i32, 1, Exec> place, Out<A, 1, Exec> y) {
     detail::require_extent("take_places", "place", place.extent(0), y.extent(0), "extent of y");
     if (dry("take_places", x, place, y)) return;
-    for_each_element("pentad::take_places", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { y(i) = x(place(i)); });
+    for_each_element(
+        "pentad::take_places", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { y(i) = place(i) < 0 ? A(0) : x(place(i)); });
 }
 
 } // namespace pentad::kernels

@@ -22,11 +22,17 @@ namespace pentad::kernels {
 //
 //     h_t = exp(a_t) h_{t-1} + k_t v_t^T,    y_t = h_t^T q_t
 //
+// in each document by itself: before its first token the state is zero.
+//
 // Shapes, throughout: q, k, dq, dk are [batch, seq, groups, state]; v, y, dy, dv are [batch, seq, heads, head_dim];
 // they may be any Views of rank 4 whose last dimension is contiguous, slices of a fused buffer say. Head h uses q and k
 // of group h / (heads / groups). The log decay a, finite and not positive, and da are [batch, seq, heads] with any
 // strides. States are [batch, heads, state, head_dim], contiguous. a, states and all gradients are in accumulator_t<T>
-// (f32 for bf16 and f32). What is not given, or not wanted, is a View without memory: a (no decay), the states, da.
+// (f32 for bf16 and f32). `positions` [batch, seq] are those of the tokens in their documents: that of token t began at
+// t - positions[t]. Where this is negative it began before these tokens, and what comes from the initial state counts.
+// The decay of a document's first token does nothing, and its gradient is zero.
+// What is not given, or not wanted, is a View without memory: a (no decay), the states, da, positions (all of one
+// document, which began before).
 // `chunk` is how many tokens a chunk has; the last one of a sequence may have fewer.
 // The workspace is uninitialised, of accumulators, with as many as chunk_scan_workspace() or
 // chunk_scan_backward_workspace() say. Nothing is allocated, nothing fenced; every sum has a fixed order.
@@ -78,26 +84,29 @@ std::size_t chunk_scan_backward_workspace(Exec const& exec, ScanSizes const& of)
 /// @param initial the state before the first token; not given: zero. It may be the same memory as `final_state`.
 template <class Exec, class Q, class K, class V, class A, class Initial, class Y, class Final, class Workspace>
 void chunk_scan_forward(Exec const& exec, Q const& q, K const& k, V const& v, A const& a, Initial const& initial,
-                        i64 chunk, Y const& y, Final const& final_state, Workspace const& workspace) {
+                        i64 chunk, Y const& y, Final const& final_state, Workspace const& workspace,
+                        In<i32, 2, Exec> positions = {}) {
     using T = typename Y::value_type;
     using Acc = accumulator_t<T>;
     auto const sizes = detail::scan_sizes(q, v, chunk);
-    auto const problem = detail::scan_problem<T>(sizes, q, k, v, a);
+    auto const problem = detail::scan_problem<T>(sizes, q, k, v, a, positions);
     auto const extents = detail::state_extents(sizes);
     detail::ScanResult<T> const result{detail::of_states<Acc>("the initial state", initial, extents),
                                        detail::of_heads("y", y, sizes),
                                        detail::of_states<Acc>("the final state", final_state, extents), nullptr};
     Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_workspace<Acc>(exec, sizes));
-    if (detail::dry_scan("scan_forward", detail::ScanFlops(sizes).forward(), q, k, v, a, initial, y, final_state))
+    if (detail::dry_scan("scan_forward", detail::ScanFlops(sizes).forward(), q, k, v, a, initial, y, final_state,
+                         positions))
         return;
     detail::scan_forward(exec, problem, result, memory);
 }
 
 /// Only the state that the tokens leave from zero, and their total log decay [batch, heads]: what the ranks of a
-/// sequence that is sharded exchange before they make outputs (context/carry.hpp).
+/// sequence that is sharded exchange before they make outputs (context/carry.hpp). Where a document begins among the
+/// tokens the total is -infinity, also without a decay, when it is otherwise 0.
 template <class Exec, class K, class V, class A, class Final, class Total, class Workspace>
 void chunk_scan_state(Exec const& exec, K const& k, V const& v, A const& a, i64 chunk, Final const& final_state,
-                      Total const& total_decay, Workspace const& workspace) {
+                      Total const& total_decay, Workspace const& workspace, In<i32, 2, Exec> positions = {}) {
     using T = typename K::non_const_value_type;
     using Acc = accumulator_t<T>;
     auto const sizes = detail::scan_sizes(k, v, chunk);
@@ -105,14 +114,16 @@ void chunk_scan_state(Exec const& exec, K const& k, V const& v, A const& a, i64 
                                          {},
                                          detail::constant<T>(detail::of_groups("k", k, sizes)),
                                          detail::constant<T>(detail::of_heads("v", v, sizes)),
-                                         detail::constant<Acc>(detail::of_tokens<Acc>("the log decay", a, sizes))};
+                                         detail::constant<Acc>(detail::of_tokens<Acc>("the log decay", a, sizes)),
+                                         detail::of_documents(positions, sizes)};
     detail::ScanResult<T> const result{
         nullptr,
         {},
         detail::of_states<Acc>("the final state", final_state, detail::state_extents(sizes)),
         detail::of_states<Acc>("the total log decay", total_decay, {sizes.batch, sizes.heads})};
     Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_workspace<Acc>(exec, sizes));
-    if (detail::dry_scan("scan_state", detail::ScanFlops(sizes).states, k, v, a, final_state, total_decay)) return;
+    if (detail::dry_scan("scan_state", detail::ScanFlops(sizes).states, k, v, a, final_state, total_decay, positions))
+        return;
     detail::scan_forward(exec, problem, result, memory);
 }
 
@@ -120,7 +131,8 @@ void chunk_scan_state(Exec const& exec, K const& k, V const& v, A const& a, i64 
 /// chunk_scan_state is the part itself.
 template <class Exec, class Q, class A, class DY, class Initial, class Workspace>
 void chunk_scan_initial_gradient(Exec const& exec, Q const& q, A const& a, DY const& dy, i64 chunk,
-                                 Initial const& d_initial, Workspace const& workspace) {
+                                 Initial const& d_initial, Workspace const& workspace,
+                                 In<i32, 2, Exec> positions = {}) {
     using T = typename Q::non_const_value_type;
     using Acc = accumulator_t<T>;
     auto const sizes = detail::scan_sizes(q, dy, chunk);
@@ -128,13 +140,15 @@ void chunk_scan_initial_gradient(Exec const& exec, Q const& q, A const& a, DY co
                                          detail::constant<T>(detail::of_groups("q", q, sizes)),
                                          {},
                                          {},
-                                         detail::constant<Acc>(detail::of_tokens<Acc>("the log decay", a, sizes))};
+                                         detail::constant<Acc>(detail::of_tokens<Acc>("the log decay", a, sizes)),
+                                         detail::of_documents(positions, sizes)};
     detail::ScanGradient<T> gradient{};
     gradient.dy = detail::constant<T>(detail::of_heads("dy", dy, sizes));
     gradient.d_initial =
         detail::of_states<Acc>("the initial state's gradient", d_initial, detail::state_extents(sizes));
     Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_workspace<Acc>(exec, sizes));
-    if (detail::dry_scan("scan_initial_gradient", detail::ScanFlops(sizes).states, q, a, dy, d_initial)) return;
+    if (detail::dry_scan("scan_initial_gradient", detail::ScanFlops(sizes).states, q, a, dy, d_initial, positions))
+        return;
     if (sizes.batch * sizes.heads == 0) return;
     if constexpr (runs_on_host<Exec>) {
         observe::HostWork const work("scan");
@@ -150,12 +164,13 @@ template <class Exec, class Q, class K, class V, class A, class Initial, class D
           class DV, class DA, class DInitial, class Workspace>
 void chunk_scan_backward(Exec const& exec, Q const& q, K const& k, V const& v, A const& a, Initial const& initial,
                          DY const& dy, DFinal const& d_final, i64 chunk, DQ const& dq, DK const& dk, DV const& dv,
-                         DA const& da, DInitial const& d_initial, Workspace const& workspace) {
+                         DA const& da, DInitial const& d_initial, Workspace const& workspace,
+                         In<i32, 2, Exec> positions = {}) {
     using T = typename Q::non_const_value_type;
     using Acc = accumulator_t<T>;
     auto const sizes = detail::scan_sizes(q, v, chunk);
     auto const extents = detail::state_extents(sizes);
-    auto const problem = detail::scan_problem<T>(sizes, q, k, v, a);
+    auto const problem = detail::scan_problem<T>(sizes, q, k, v, a, positions);
     detail::ScanGradient<T> const gradient{detail::constant<T>(detail::of_heads("dy", dy, sizes)),
                                            detail::of_states<Acc>("the initial state", initial, extents),
                                            detail::of_states<Acc>("the final state's gradient", d_final, extents),
@@ -166,7 +181,7 @@ void chunk_scan_backward(Exec const& exec, Q const& q, K const& k, V const& v, A
                                            detail::of_tokens<Acc>("the log decay's gradient", da, sizes)};
     Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_backward_workspace<Acc>(exec, sizes));
     if (detail::dry_scan("scan_backward", detail::ScanFlops(sizes).backward(), q, k, v, a, initial, dy, d_final, dq, dk,
-                         dv, da, d_initial))
+                         dv, da, d_initial, positions))
         return;
     if (sizes.batch * sizes.heads == 0) return;
     if constexpr (runs_on_host<Exec>) {

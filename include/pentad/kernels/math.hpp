@@ -79,6 +79,12 @@ KOKKOS_FORCEINLINE_FUNCTION A silu(A x) {
     return x * sigmoid(x);
 }
 
+/// log(1 + e^x), without overflow.
+template <class A>
+KOKKOS_FORCEINLINE_FUNCTION A softplus(A x) {
+    return (x > A(0) ? x : A(0)) + Kokkos::log1p(Kokkos::exp(-Kokkos::abs(x)));
+}
+
 /// The square root of what cannot be negative. (GCC vectorises it once it sees that errno cannot be set.)
 template <class A>
 KOKKOS_FORCEINLINE_FUNCTION A root(A x) {

@@ -43,7 +43,7 @@ namespace detail {
 
 template <class T, class Exec>
 void rotate(char const* label, Exec const& exec, Out<T, 2, Exec> x, In<i32, 1, Exec> positions,
-            RotaryTables<accumulator_t<T>, Exec> const& tables, accumulator_t<T> direction) {
+            RotaryTables<accumulator_t<T>, Exec> const& tables, std::size_t head_dim, accumulator_t<T> direction) {
     using A = accumulator_t<T>;
     auto const &fine_cosine = tables.fine_cosine, &fine_sine = tables.fine_sine;
     auto const &coarse_cosine = tables.coarse_cosine, &coarse_sine = tables.coarse_sine;
@@ -52,13 +52,14 @@ void rotate(char const* label, Exec const& exec, Out<T, 2, Exec> x, In<i32, 1, E
     int const half = static_cast<int>(fine_cosine.extent(1));
     i64 const fine = static_cast<i64>(fine_cosine.extent(0)), rows = static_cast<i64>(positions.extent(0));
     if (x.extent(0) == 0 || x.extent(1) == 0) return;
-    if (half == 0 || x.extent(1) % (2 * half) != 0 || rows == 0 || x.extent(0) % rows != 0)
+    int const width = head_dim == 0 ? 2 * half : static_cast<int>(head_dim);
+    if (half == 0 || width < 2 * half || x.extent(1) % width != 0 || rows == 0 || x.extent(0) % rows != 0)
         throw std::invalid_argument(std::string(label) + ": x is [" + std::to_string(x.extent(0)) + ", " +
                                     std::to_string(x.extent(1)) + "], it must be [n * " + std::to_string(rows) +
-                                    ", heads * " + std::to_string(2 * half) + "] for " + std::to_string(rows) +
+                                    ", heads * " + std::to_string(width) + "] for " + std::to_string(rows) +
                                     " positions and tables of " + std::to_string(half) + " columns");
     if (dry(label, x, x, positions)) return;
-    int const heads = static_cast<int>(x.extent(1)) / (2 * half);
+    int const heads = static_cast<int>(x.extent(1)) / width;
     for_each_row(
         label, exec, x.extent(0), x.extent(1) / 2, KOKKOS_LAMBDA(Row<Exec> const& row) {
             T* const values = row.of(x);
@@ -68,7 +69,7 @@ void rotate(char const* label, Exec const& exec, Out<T, 2, Exec> x, In<i32, 1, E
             A const* const coarse_c = row_of(coarse_cosine, position / fine);
             A const* const coarse_s = row_of(coarse_sine, position / fine);
             row.each(heads, half, [&](int head, int i) {
-                T* const low = values + head * 2 * half;
+                T* const low = values + head * width;
                 T* const high = low + half;
                 A const cosine = coarse_c[i] * fine_c[i] - coarse_s[i] * fine_s[i];
                 A const sine = direction * (coarse_s[i] * fine_c[i] + coarse_c[i] * fine_s[i]);
@@ -82,18 +83,19 @@ void rotate(char const* label, Exec const& exec, Out<T, 2, Exec> x, In<i32, 1, E
 } // namespace detail
 
 /// Turns every head of x [n * rows, heads * head_dim] in place: row r of x is at positions[r % rows], which is below
-/// the product of the tables' rows; head_dim is twice their width.
+/// the product of the tables' rows. Of the head_dim elements of a head those in front are turned, twice the width of
+/// the tables; 0: all.
 template <class T, class Exec>
 void rope_forward(Exec const& exec, Out<T, 2, Exec> x, In<i32, 1, Exec> positions,
-                  RotaryTables<accumulator_t<T>, Exec> const& tables) {
-    detail::rotate<T>("pentad::rope_forward", exec, x, positions, tables, accumulator_t<T>(1));
+                  RotaryTables<accumulator_t<T>, Exec> const& tables, std::size_t head_dim = 0) {
+    detail::rotate<T>("pentad::rope_forward", exec, x, positions, tables, head_dim, accumulator_t<T>(1));
 }
 
 /// Turns the gradient back, in place: a rotation's adjoint is its inverse.
 template <class T, class Exec>
 void rope_backward(Exec const& exec, Out<T, 2, Exec> dx, In<i32, 1, Exec> positions,
-                   RotaryTables<accumulator_t<T>, Exec> const& tables) {
-    detail::rotate<T>("pentad::rope_backward", exec, dx, positions, tables, accumulator_t<T>(-1));
+                   RotaryTables<accumulator_t<T>, Exec> const& tables, std::size_t head_dim = 0) {
+    detail::rotate<T>("pentad::rope_backward", exec, dx, positions, tables, head_dim, accumulator_t<T>(-1));
 }
 
 } // namespace pentad::kernels

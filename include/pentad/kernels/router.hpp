@@ -13,11 +13,20 @@
 
 namespace pentad::kernels {
 
+/// Rows that are tokens: the first `tokens` of each `length`, a sequence. The others are padding.
+struct TokenRows {
+    i64 length = 1, tokens = 1;
+
+    [[nodiscard]] KOKKOS_FUNCTION bool contains(i64 row) const { return row % length < tokens; }
+};
+
 /// probabilities = softmax(logits), lse = log-sum-exp(logits); index[r, :] = the top k experts in descending order of
-/// probability, the lower index first among equals; weight = their probabilities, `renormalised` to sum to 1.
+/// probability, the lower index first among equals; weight = their probabilities, `renormalised` to sum to 1. Padding
+/// chooses no expert, index = -1, and all else of it is zero.
 template <class A, class Exec>
 void router_forward(Exec const& exec, In<A, 2, Exec> logits, Out<A, 2, Exec> probabilities, Out<A, 1, Exec> lse,
-                    Out<i32, 2, Exec> index, Out<A, 2, Exec> weight, bool renormalised = true) {
+                    Out<i32, 2, Exec> index, Out<A, 2, Exec> weight, bool renormalised = true,
+                    TokenRows const& rows = {}) {
     detail::require_same_shape("router_forward", "probabilities", probabilities, "logits", logits);
     detail::require_same_shape("router_forward", "weight", weight, "index", index);
     detail::require_extent("router_forward", "lse", lse.extent(0), logits.extent(0), "rows of logits");
@@ -35,6 +44,15 @@ void router_forward(Exec const& exec, In<A, 2, Exec> logits, Out<A, 2, Exec> pro
             A* const p = row.of(probabilities);
             i32* const chosen = row.of(index);
             A* const w = row.of(weight);
+            if (!rows.contains(row.index())) {
+                row.each(experts, [&](int e) { p[e] = 0; });
+                row.each(top_k, [&](int k) {
+                    chosen[k] = -1;
+                    w[k] = 0;
+                });
+                row.once([&] { lse(row.index()) = 0; });
+                return;
+            }
             A const largest = row.template max<A>(experts, [&](int e) { return in[e]; });
             A const total = row.template sum<A>(experts, [&](int e) { return math::exp(in[e] - largest); });
             A const inverse = A(1) / total;
@@ -62,7 +80,8 @@ void router_forward(Exec const& exec, In<A, 2, Exec> logits, Out<A, 2, Exec> pro
 }
 
 /// dlogits from dweight (the gradient of the weights, `renormalised` or not), dprobability (of the balance loss: the
-/// same for every row; extent 0 for none) and z_scale (of the z loss: the factor of sum of lse^2).
+/// same for every row; extent 0 for none) and z_scale (of the z loss: the factor of sum of lse^2). Of padding it is
+/// zero.
 template <class A, class Exec>
 void router_backward(Exec const& exec, In<A, 2, Exec> probabilities, In<A, 1, Exec> lse, In<i32, 2, Exec> index,
                      In<A, 2, Exec> weight, In<A, 2, Exec> dweight, In<A, 1, Exec> dprobability, A z_scale,
@@ -99,7 +118,9 @@ void router_backward(Exec const& exec, In<A, 2, Exec> probabilities, In<A, 1, Ex
                 row.each(experts, [&](int e) { out[e] = p[e] * constant; });
             row.sync();
             A const pull = renormalised ? centre : A(0);
-            row.each(top_k, [&](int k) { out[chosen[k]] += w[k] * (dw[k] - pull); });
+            row.each(top_k, [&](int k) {
+                if (chosen[k] >= 0) out[chosen[k]] += w[k] * (dw[k] - pull);
+            });
         });
 }
 
@@ -133,14 +154,14 @@ struct CountChoices {
                     if (e >= begin && e < end) ++counts(e);
                 }
         } else { // integers add up to the same in any order
-            Kokkos::atomic_inc(&counts(index(at / top_k, at % top_k)));
+            if (i32 const e = index(at / top_k, at % top_k); e >= 0) Kokkos::atomic_inc(&counts(e));
         }
     }
 };
 
 } // namespace detail
 
-/// counts[e] = how many slots of index chose expert e.
+/// counts[e] = how many slots of index chose expert e; one that is negative chose none.
 template <class Exec>
 void router_counts(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> counts) {
     if (counts.extent(0) == 0 || dry("router_counts", index, counts)) return;

@@ -1,4 +1,4 @@
-// Grouped-query attention with rotary embedding: heads sharded over tp; kv heads sharded over outer(tp)
+// Grouped-query attention, with rotary embedding or ALiBi: heads sharded over tp; kv heads sharded over outer(tp)
 // and, where tp exceeds them, replicated over inner(tp), so that their weights' gradients are partial over it. The
 // strategy says how keys meet queries over cp.
 #pragma once
@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -20,8 +21,8 @@ namespace pentad {
 /// `Strategy` is one of context/: Strategy::on<Query, Key, Exec>, made from the setup and the description, has a Saved,
 /// the Slices of sequences that are cut, forward(query, key, value, saved, pass), drop_output(saved) and
 /// output_again(saved, pass), and backward(saved, output, dy, receive, pass), which calls receive(dq, dk, dv), in
-/// elements or in accumulators; `pass` is an AttentionPass. Self-attention (Ainslie et al. 2023; Su et al. 2021, in
-/// Hugging Face's rotate-half convention).
+/// elements or in accumulators, and returns the gradient of the sinks; `pass` is an AttentionPass. Self-attention
+/// (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
 template <class Strategy, class Communication = Blocking>
 struct Attention {
     template <class Stream, class Exec>
@@ -45,6 +46,7 @@ struct Attention {
 
         using QueryNorm = RmsNorm::on<Query, Exec>; // of each head by itself
         using KeyNorm = RmsNorm::on<Key, Exec>;
+        using Sinks = Parameter<dimension_t<Query, heads>, sinks_t<Query>, Exec>;
 
         struct Saved {
             typename Input::Saved input;
@@ -52,8 +54,10 @@ struct Attention {
             typename StrategyOn::Saved attention;
             typename QueryNorm::Saved query_norm;
             typename KeyNorm::Saved key_norm;
+            Tensor<sinks_gradient_t<Query>, Exec> dsinks;
         };
 
+        /// @throws std::invalid_argument where ALiBi is asked for beside rotary embedding, or a negative cap
         on(LayerSetup<Exec> const& setup, model::Attention const& part, std::string const& name)
             : input_{// in braces, so that heads are checked in this order
                      QueryMap(setup.context, name + ".q_proj", {part.heads, part.head_dim, setup.hidden}, part.has_bias),
@@ -65,6 +69,11 @@ struct Attention {
             auto const kv_ranks = static_cast<double>(setup.context.communicators().extent(outer<tp>::name));
             state_ = {.token = 2 * static_cast<double>(part.kv_heads * part.head_dim * sizeof(T)) / kv_ranks,
                       .flops = 4 * static_cast<double>(part.heads * part.head_dim) / ranks};
+            if (part.rotates && part.scores.alibi)
+                throw std::invalid_argument(name + ": ALiBi takes the place of rotary embedding: set rotates = false");
+            if (!(part.scores.soft_cap >= 0))
+                throw std::invalid_argument(name + ": scores are capped at a positive number, or 0: not at all");
+            if (part.scores.sinks) sinks_ = Sinks(setup.context, name + ".sinks", {part.heads}, {.deviation = 0});
             if (part.rotates) rotary_.emplace(setup, part.rotary, part.head_dim);
             if (part.norms_queries_and_keys) {
                 query_norm_.emplace(setup, name + ".q_norm", part.head_dim);
@@ -118,7 +127,7 @@ struct Attention {
                 dx = input_.backward_data(std::move(dq), std::move(dk), rounded<dual_t<Key>>(std::move(dvalue)),
                                           saved.input);
             };
-            strategy_.backward(saved.attention, saved.output.x, d_output, receive, part_of(pass));
+            saved.dsinks = strategy_.backward(saved.attention, saved.output.x, d_output, receive, part_of(pass));
             return dx;
         }
 
@@ -129,6 +138,9 @@ struct Attention {
                 query_norm_->backward_weight(pass, saved.query_norm);
                 key_norm_->backward_weight(pass, saved.key_norm);
             }
+            if (!saved.dsinks.empty())
+                kernels::add<accumulator_t<T>>(pass.context.exec(), saved.dsinks.flat(), sinks_.gradient().flat());
+            saved.dsinks = {};
             input_.backward_weight(saved.input);
         }
         template <class F>
@@ -138,6 +150,7 @@ struct Attention {
                 query_norm_->for_each_parameter(f);
                 key_norm_->for_each_parameter(f);
             }
+            if (sinks_.exists()) f(sinks_);
             output_.for_each_parameter(f);
         }
         [[nodiscard]] static model::PieceSet pieces() {
@@ -149,14 +162,19 @@ struct Attention {
         }
 
       private:
-        AttentionPass<Slices, Exec> part_of(Pass<Exec> const& pass) const {
-            return {slices_ > 1 ? &pass.memory->template of<Slices>(this) : nullptr, pass.slice, pass.map};
+        typename StrategyOn::Part part_of(Pass<Exec> const& pass) const {
+            typename StrategyOn::Part part{.slices = slices_ > 1 ? &pass.memory->template of<Slices>(this) : nullptr,
+                                           .index = pass.slice,
+                                           .map = pass.map};
+            if (sinks_.exists()) part.sinks = redistribute<sinks_t<Query>>(sinks_.value());
+            return part;
         }
 
         Input input_;
         Output output_;
         std::optional<QueryNorm> query_norm_;
         std::optional<KeyNorm> key_norm_;
+        Sinks sinks_; ///< where there are any
         StrategyOn strategy_;
         std::size_t slices_;
         std::optional<RotaryEmbedding<T, Exec>> rotary_;

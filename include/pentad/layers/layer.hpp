@@ -32,6 +32,9 @@
 //
 //   output_again(Pass&, Saved&) -> Tensor<output_layout>
 //
+// The last LayerSetup::padding tokens of each sequence are padding, of which gradients are zero: a layer need not know
+// of it, unless its tokens see later ones (SequenceMap::documents), or it counts tokens (LayerSetup::real_tokens).
+//
 // Kernels of its own begin with kernels::dry (kernels/dry.hpp), so that it can be run dry.
 #pragma once
 
@@ -41,6 +44,7 @@
 #include <pentad/layout/documents.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/streams.hpp>
+#include <pentad/layout/stretches.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
@@ -56,6 +60,9 @@
 
 namespace pentad {
 
+template <class Exec>
+struct Pass;
+
 /// What layers are made from, beside the description of each. It outlives them.
 template <class Exec>
 struct LayerSetup {
@@ -63,11 +70,14 @@ struct LayerSetup {
     std::size_t hidden = 128; ///< width of the residual stream
     double norm_epsilon = 1e-5;
     std::size_t batch = 1;           ///< sequences in a micro-batch, on all ranks together
-    std::size_t seq = 128;           ///< tokens of each in a pass
+    std::size_t seq = 128;           ///< tokens of each in a pass, padding included
     Order order = Order::contiguous; ///< how these are dealt over cp
     ContextStrategy context_strategy = ContextStrategy::ring;
-    std::size_t slices = 1; ///< passes over the slices of a sequence, one after the other
+    std::size_t slices = 1;  ///< passes over the slices of a sequence, one after the other
+    std::size_t padding = 0; ///< the last tokens of each sequence, in all its slices, that nobody is to see
 
+    /// Tokens of a sequence that are no padding.
+    [[nodiscard]] std::size_t real_length() const { return slices * seq - padding; }
     /// How the sequence lies over cp.
     [[nodiscard]] DealtSequence partition() const {
         auto const& mesh = context.communicators();
@@ -82,15 +92,34 @@ struct LayerSetup {
     }
     /// The positions in their sequences of the `length` tokens of each slice that this rank holds where sequences are
     /// sharded over `axes`: cp, as dealt, and perhaps others, which share the part of a rank of cp in contiguous parts.
+    /// Padding is at position 0, which every table has.
     [[nodiscard]] std::vector<i32> positions(DealtSequence const& dealt, AxisNames const& axes,
                                              std::size_t length) const {
         auto& communicators = context.communicators();
         auto const mine = communicators.shard_index(AxisNames(cp::name));
         std::size_t const part = communicators.shard_index(axes) % (dealt.local_extent() / length);
         std::vector<i32> result(slices * length);
-        for (std::size_t i = 0; i < result.size(); ++i)
-            result[i] = static_cast<i32>(i / length * seq + dealt.global_index(mine, part * length + i % length));
+        for (std::size_t i = 0; i < result.size(); ++i) {
+            auto const at = i / length * seq + dealt.global_index(mine, part * length + i % length);
+            result[i] = at < real_length() ? static_cast<i32>(at) : 0;
+        }
         return result;
+    }
+    /// Of the `length` tokens of each sequence that this rank has in a pass, in a layout L [batch, seq, ...], those
+    /// that are no padding: the first, since a rank's tokens are in ascending order.
+    template <class L>
+    [[nodiscard]] std::size_t real_tokens(Pass<Exec> const& pass, std::size_t length) const {
+        if (padding == 0) return length;
+        auto const as_setup = partition();
+        auto const& dealt = pass.map != nullptr && pass.map->dealt != nullptr ? *pass.map->dealt : as_setup;
+        auto& communicators = context.communicators();
+        auto const mine = communicators.shard_index(AxisNames(cp::name));
+        std::size_t const part =
+            communicators.shard_index(L::value.dimensions[1].axes) % (dealt.local_extent() / length);
+        std::size_t count = 0;
+        while (count < length && pass.slice * seq + dealt.global_index(mine, part * length + count) < real_length())
+            ++count;
+        return count;
     }
     /// Tokens of a pass on this rank, in a layout [batch, seq, ...].
     template <class L>
@@ -116,8 +145,8 @@ class SequenceMemory {
     std::map<void const*, std::shared_ptr<void>> kept_;
 };
 
-/// Where the tokens of a pass are, where it is not the same in every pass: packed documents, and sequences dealt by the
-/// work that these make.
+/// Where the tokens of a pass are, where the setup does not say it: in which documents, and how sequences are dealt
+/// where that follows the work that these make.
 template <class Exec>
 struct SequenceMap {
     Documents const* documents = nullptr;           ///< of this rank's sequences, with all slices; null: one each
@@ -126,6 +155,8 @@ struct SequenceMap {
     View<i32 const, 1, Exec> positions_in_stream{}; ///< the same, sharded as the stream
     /// The runs of sequences in the shards that attention's blocks are; null: as the setup says.
     std::vector<std::vector<Segment>> const* shards = nullptr;
+    DealtSequence const* dealt = nullptr; ///< the same for ranks of cp; null: as the setup says
+    Stretches const* stretches = nullptr; ///< of what is dealt so; null: as the setup says
 };
 
 /// What a forward or backward pass is told about its micro-batch, and what it adds up for the log.
@@ -150,12 +181,29 @@ struct Pass {
     double z_sum = 0;       ///< of the z losses of the layers here: likewise
 };
 
-/// What a strategy of attention over cp is told about a pass.
-template <class Slices, class Exec>
+/// What a part of a layer keeps of sequences that are cut into slices, and which of these a pass is about.
+template <class Memory>
+struct AtSlice {
+    Memory* memory = nullptr; ///< null: sequences are not cut
+    std::size_t index = 0;
+
+    [[nodiscard]] bool is_cut() const { return memory != nullptr; }
+    [[nodiscard]] bool is_first() const { return memory == nullptr || index == 0; }
+};
+
+/// The logits of attention sinks, one for each head, as queries of layout Query use them; and their gradient.
+template <class Query>
+using sinks_t = used_t<dimension_t<Query, heads>, Query>;
+template <class Query>
+using sinks_gradient_t = with_element_t<dual_t<sinks_t<Query>>, accumulator_t<typename Query::element>>;
+
+/// What a strategy of attention over cp, of queries of layout Query, is told about a pass.
+template <class Slices, class Query, class Exec>
 struct AttentionPass {
     Slices* slices = nullptr; ///< of the sequences, null where the schedule cuts none; `index` is the current one
     std::size_t index = 0;
     SequenceMap<Exec> const* map = nullptr;
+    Tensor<sinks_t<Query>, Exec> sinks{}; ///< empty: attention has none
 };
 
 } // namespace pentad

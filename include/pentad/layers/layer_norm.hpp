@@ -28,7 +28,7 @@ struct LayerNorm {
         };
 
         on(LayerSetup<Exec> const& setup, std::string const& name)
-            : weight_(setup.context, name + ".weight", {setup.hidden}, {.ones = true}),
+            : weight_(setup.context, name + ".weight", {setup.hidden}, {.values = InitialValues::ones}),
               bias_(setup.context, name + ".bias", {setup.hidden}, {.deviation = 0}), epsilon_(setup.norm_epsilon) {}
 
         Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {

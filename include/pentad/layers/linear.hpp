@@ -127,6 +127,8 @@ class Linear {
         if (bias_.exists()) f(bias_);
     }
     [[nodiscard]] parameter_type const& weight() const { return weight_; }
+    /// The weight is rows of a published tensor.
+    void publish_as(PublishedRows rows) { weight_.publish_as(std::move(rows)); }
 
   private:
     [[nodiscard]] std::size_t input_columns() const {

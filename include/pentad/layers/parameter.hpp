@@ -11,15 +11,22 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
 namespace pentad {
 
-/// How the elements of a parameter start: normal with mean 0 (deviation 0: zeros), or all ones.
+/// What the elements of a parameter start as.
+enum class InitialValues {
+    normal,        ///< with mean 0
+    ones,
+    log_of_number, ///< the i-th is log(i): log rates of Mamba-2, whose rates are 1, 2, ... (Dao and Gu 2024)
+    step_bias      ///< x whose softplus, a step of time, is log-uniform from 0.001 to 0.1 (Gu and Dao 2023, section 3.6)
+};
 struct Initialiser {
-    double deviation = 0.02;
-    bool ones = false;
+    double deviation = 0.02; ///< 0: zeros
+    InitialValues values = InitialValues::normal;
 };
 
 namespace detail {
@@ -30,7 +37,7 @@ struct DrawElement {
     std::array<std::size_t, max_dimensions> global, local, first;
     std::size_t rank, valid_rows;
     std::uint64_t seed, stream;
-    double deviation;
+    Initialiser initialiser;
 
     KOKKOS_FUNCTION void operator()(std::size_t i) const {
         std::size_t index = 0, stride = 1, rest = i, row = 0;
@@ -41,7 +48,23 @@ struct DrawElement {
             stride *= global[d];
             row = coordinate;
         }
-        data[i] = static_cast<T>(row < valid_rows ? deviation * random::normal(seed, stream, index) : 0.0);
+        data[i] = static_cast<T>(row < valid_rows ? value(index) : 0.0);
+    }
+
+  private:
+    [[nodiscard]] KOKKOS_FUNCTION double value(std::size_t index) const {
+        switch (initialiser.values) {
+        case InitialValues::ones:
+            return 1;
+        case InitialValues::log_of_number:
+            return Kokkos::log(static_cast<double>(index + 1));
+        case InitialValues::step_bias: {
+            double const step = 1e-3 * Kokkos::pow(100.0, random::uniform(seed, stream, index));
+            return step + Kokkos::log(-Kokkos::expm1(-step));
+        }
+        default:
+            return initialiser.deviation * random::normal(seed, stream, index);
+        }
     }
 };
 
@@ -56,6 +79,12 @@ consteval void require_storable() {
 struct MatrixDimensions {
     std::size_t stacked = 0; ///< the first dimensions, which number the matrices: one of experts
     std::size_t rows = 0;    ///< the dimensions after them, which are the rows; the rest are the columns. 0: no matrix
+};
+
+/// Rows of a published tensor that a parameter is, where that is of several parameters, one after the other.
+struct PublishedRows {
+    std::string tensor;
+    std::size_t first = 0, count = 0; ///< the parameter's first, and how many the tensor has
 };
 
 /// A parameter with elements T, whatever its layouts: what whoever holds, draws, updates or writes it sees. The memory
@@ -88,6 +117,11 @@ class AnyParameter {
     [[nodiscard]] MatrixDimensions const& matrix_dimensions() const { return matrix_; }
     void set_matrix_dimensions(MatrixDimensions const& matrix) { matrix_ = matrix; }
 
+    /// Where it is part of a published tensor; else nothing. Parameters of one tensor follow each other in the order of
+    /// their rows.
+    [[nodiscard]] std::optional<PublishedRows> const& published_rows() const { return published_rows_; }
+    void publish_as(PublishedRows rows) { published_rows_ = std::move(rows); }
+
     /// This rank's shards as lists of elements.
     [[nodiscard]] View<T, 1, Exec> flat_value() const { return View<T, 1, Exec>(value_data_, size_); }
     [[nodiscard]] View<accumulator, 1, Exec> flat_gradient() const {
@@ -103,12 +137,8 @@ class AnyParameter {
     void draw(std::uint64_t seed, accumulator* data) const {
         auto const& exec = context_->exec();
         if (kernels::dry("draw", flat_gradient())) return;
-        if (initialiser_.ones) {
-            kernels::fill<accumulator, Exec>(exec, View<accumulator, 1, Exec>(data, size_), accumulator(1));
-            return;
-        }
         detail::DrawElement<accumulator> drawn{
-            data, global_, local_, {}, stored_->rank, valid_rows_, seed, random::stream(name_), initialiser_.deviation};
+            data, global_, local_, {}, stored_->rank, valid_rows_, seed, random::stream(name_), initialiser_};
         for (std::size_t d = 0; d < stored_->rank; ++d)
             drawn.first[d] = context_->communicators().shard_index(stored_->dimensions[d].axes) * drawn.local[d];
         Kokkos::parallel_for("pentad::draw", Kokkos::RangePolicy<Exec>(exec, 0, size_), drawn);
@@ -130,6 +160,7 @@ class AnyParameter {
     std::size_t size_ = 0, valid_rows_ = 0;
     bool decays_ = false;
     MatrixDimensions matrix_;
+    std::optional<PublishedRows> published_rows_;
 
   private:
     T* value_data_ = nullptr;

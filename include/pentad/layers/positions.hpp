@@ -28,8 +28,8 @@ class LearnedPositions {
     /// @throws std::invalid_argument where there are fewer positions than tokens in a sequence
     LearnedPositions(LayerSetup<Exec> const& setup, std::size_t positions, std::string const& name)
         : table_(setup.context, name, {positions, setup.hidden}), slices_(setup.slices) {
-        if (setup.seq * setup.slices > positions)
-            throw std::invalid_argument("seq = " + std::to_string(setup.seq * setup.slices) + " is more than the " +
+        if (setup.real_length() > positions)
+            throw std::invalid_argument("seq = " + std::to_string(setup.real_length()) + " is more than the " +
                                         std::to_string(positions) + " positions of the model");
         Tensor<Stream, Exec> const like(setup.context, {setup.batch, setup.seq, setup.hidden}, {}, nullptr);
         std::size_t const batch = like.local()[0], length = like.local()[1];

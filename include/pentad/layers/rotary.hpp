@@ -17,15 +17,15 @@ class RotaryEmbedding {
 
     /// @param width of a head
     RotaryEmbedding(LayerSetup<Exec> const& setup, model::Rotary const& rotary, std::size_t width)
-        : slices_(setup.slices), positions_(setup.context, {setup.slices * setup.partition().local_extent()}) {
+        : slices_(setup.slices), head_dim_(width), positions_(setup.context, {setup.slices * setup.partition().local_extent()}) {
         auto const dealt = setup.partition();
         positions_.set(setup.positions(dealt, AxisNames(cp::name), dealt.local_extent()).data());
-        std::size_t const half = width / 2, positions = setup.slices * setup.seq;
+        std::size_t const half = rotary.turned(width) / 2, positions = setup.real_length();
         std::size_t fine = 1; // about as many rows as the coarse tables have
         while (fine * fine < positions) fine *= 2;
         std::size_t const coarse = (positions + fine - 1) / fine;
         Tensor<Layout<f64, Dims<Dim<head_dim>>>, Exec> const frequencies(setup.context, {half});
-        frequencies.set(rotary.frequencies(width).data());
+        frequencies.set(rotary.frequencies(rotary.turned(width)).data());
         for (auto* table : {&fine_cosine_, &fine_sine_}) *table = Table(setup.context, {fine, half});
         for (auto* table : {&coarse_cosine_, &coarse_sine_}) *table = Table(setup.context, {coarse, half});
         auto const& exec = setup.context.exec();
@@ -37,12 +37,12 @@ class RotaryEmbedding {
     /// Turns x [batch * seq, heads * head_dim] in place.
     template <class V>
     void forward(Pass<Exec> const& pass, V const& x) const {
-        kernels::rope_forward<T>(pass.context.exec(), x, positions(pass), tables());
+        kernels::rope_forward<T>(pass.context.exec(), x, positions(pass), tables(), head_dim_);
     }
     /// Turns a gradient back.
     template <class V>
     void backward(Pass<Exec> const& pass, V const& dx) const {
-        kernels::rope_backward<T>(pass.context.exec(), dx, positions(pass), tables());
+        kernels::rope_backward<T>(pass.context.exec(), dx, positions(pass), tables(), head_dim_);
     }
 
   private:
@@ -57,7 +57,7 @@ class RotaryEmbedding {
         return {fine_cosine_.view(), fine_sine_.view(), coarse_cosine_.view(), coarse_sine_.view()};
     }
 
-    std::size_t slices_;
+    std::size_t slices_, head_dim_;
     Tensor<Layout<i32, Dims<Dim<seq>>>, Exec> positions_; ///< of passes without a map
     Table fine_cosine_, fine_sine_, coarse_cosine_, coarse_sine_;
 };

@@ -154,6 +154,12 @@ struct LastDimension<Layout<T, Dims<D>, States...>> {
 template <class T, class First, class Second, class... D, class... States>
 struct LastDimension<Layout<T, Dims<First, Second, D...>, States...>>
     : LastDimension<Layout<T, Dims<Second, D...>, States...>> {};
+template <class L, class Name>
+struct DimensionOf;
+template <class T, class First, class... D, class... States, class Name>
+struct DimensionOf<Layout<T, Dims<First, D...>, States...>, Name>
+    : std::conditional_t<std::is_same_v<typename First::tag, Name>, LastDimension<Layout<T, Dims<First>>>,
+                         DimensionOf<Layout<T, Dims<D...>>, Name>> {};
 template <class D, class A>
 struct WithoutAxis {
     using type = D;
@@ -229,6 +235,9 @@ using with_last_dim_t = typename detail::WithLastDim<L, NewDim>::type;
 /// The last dimension of L alone, invariant over every axis that does not shard it.
 template <class L>
 using last_dimension_t = typename detail::LastDimension<L>::type;
+/// The dimension Name of L alone, likewise.
+template <class L, class Name>
+using dimension_t = typename detail::DimensionOf<L, Name>::type;
 /// L with axis A no longer sharding a dimension: the ranks along it hold the same value and use it for different work.
 template <class L, class A>
 using unsharded_t = typename detail::Unsharded<L, A, Replicated>::type;

@@ -56,6 +56,12 @@ struct stretch {
 struct state_dim {
     static constexpr std::string_view name = "state_dim";
 }; ///< the rows of a recurrent layer's state, as head_dim is the columns
+struct tap {
+    static constexpr std::string_view name = "tap";
+}; ///< of a convolution's filter
+struct group {
+    static constexpr std::string_view name = "group";
+}; ///< of channels that are normalised together
 struct flat {
     static constexpr std::string_view name = "flat";
 }; ///< the elements of a bucket

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,14 +26,19 @@ struct Packing {
 /// The documents of some sequences of equal length: for each token where its own begins and ends.
 class Documents {
   public:
-    /// Of tokens [sequences, length]: a document ends with each token that is `last`, and with the sequence.
-    Documents(std::span<std::int32_t const> tokens, std::size_t length, std::int32_t last)
+    /// Of tokens [sequences, length]: a document ends with each token that is `last`, where there is one, and with the
+    /// sequence. The last `padding` tokens of each sequence are a document of their own.
+    Documents(std::span<std::int32_t const> tokens, std::size_t length, std::optional<std::int32_t> last,
+              std::size_t padding = 0)
         : length_(length), begins_(tokens.size()), ends_(tokens.size()) {
+        std::size_t const real = length - padding;
         for (std::size_t row = 0; row < sequences(); ++row) {
             auto* const begins = begins_.data() + row * length;
             auto* const ends = ends_.data() + row * length;
-            for (std::size_t i = 1; i < length; ++i)
-                begins[i] = tokens[row * length + i - 1] == last ? static_cast<std::int32_t>(i) : begins[i - 1];
+            for (std::size_t i = 1; i < length; ++i) {
+                bool const is_first = i == real || (i < real && last && tokens[row * length + i - 1] == *last);
+                begins[i] = is_first ? static_cast<std::int32_t>(i) : begins[i - 1];
+            }
             for (std::size_t i = length; i-- > 0;)
                 ends[i] =
                     i + 1 == length || begins[i + 1] != begins[i] ? static_cast<std::int32_t>(i + 1) : ends[i + 1];

@@ -1,11 +1,12 @@
-// How the sequences of a step are cut: over the mesh, into micro-batches and slices. One set of rules for trainers,
-// the planner and command lines.
+// How the sequences of a step are cut: over the mesh, into micro-batches and slices, and how they are padded for it.
+// One set of rules for trainers, the planner and command lines.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -51,22 +52,15 @@ class NamedProduct {
     std::int64_t value_ = 1;
 };
 
-/// The choice of how a sequence is cut that asks for a divisor.
-enum class Cut { plain, zigzag, sequence_parallel };
-
 /// A number that another does not divide.
 struct Indivisible {
-    std::string_view quantity; ///< "seq"
+    std::string_view quantity; ///< "batch"
     std::int64_t value;
     NamedProduct by;
-    Cut cut = Cut::plain;
 
     [[nodiscard]] std::string why() const { return "is not divisible by " + by.text(); }
     [[nodiscard]] std::string message() const {
-        return std::string(quantity) + " = " + std::to_string(value) + " " + why() +
-               (cut == Cut::zigzag              ? " (zigzag)"
-                : cut == Cut::sequence_parallel ? " (sequence parallelism)"
-                                                : "");
+        return std::string(quantity) + " = " + std::to_string(value) + " " + why();
     }
 };
 
@@ -74,52 +68,31 @@ struct Indivisible {
 /// by the residual stream: dp and ep, cp and with sequence parallelism tp, or others.
 struct BatchShape {
     std::int64_t batch = 1,
-                 micro_batches = 1; ///< sequences in a step, in parts that pass through the model one at a time
-    std::int64_t seq = 1, slices = 1;
+                 micro_batches = 1;   ///< sequences in a step, in parts that pass through the model one at a time
+    std::int64_t seq = 1, slices = 1; ///< tokens of a sequence, without padding, and the passes that share them out
     NamedProduct batch_axes{}, seq_axes{};
-    bool zigzag = false; ///< over cp: each rank has an early and a late piece of a slice
+    bool zigzag = false;         ///< over cp: each shard has an early and a late piece of a slice
+    std::int64_t head_ranks = 1; ///< ranks of cp that share a shard, since they exchange heads
 
-    [[nodiscard]] std::optional<Indivisible> refused_batch() const {
+    [[nodiscard]] std::optional<Indivisible> refusal() const {
         auto by = batch_axes;
         by.times("micro-batches", micro_batches);
-        return refused("batch", batch, by);
+        if (batch % by.value() == 0) return std::nullopt;
+        return Indivisible{"batch", batch, by};
     }
-    /// Over cp.
-    [[nodiscard]] std::optional<Indivisible> refused_seq() const {
+    /// All ranks have as many tokens of each slice, and the pieces of zigzag order are equal, where this divides the
+    /// tokens of a sequence.
+    [[nodiscard]] std::int64_t seq_multiple() const {
         std::int64_t cp = 1;
         for (auto const& [name, extent] : seq_axes.factors())
             if (name == "cp") cp = extent;
-        bool const two = zigzag && cp > 1;
-        auto by = slices_alone();
-        if (two) by.times("2", 2);
-        if (cp > 1 || slices == 1) by.times("cp", cp);
-        return refused("seq", seq, by, two ? Cut::zigzag : Cut::plain);
+        auto const shards = cp / head_ranks;
+        return slices * std::lcm(seq_axes.value(), zigzag && shards > 1 ? 2 * shards : 1);
     }
-    /// Over all its axes.
-    [[nodiscard]] std::optional<Indivisible> refused_seq_over_all() const {
-        auto by = slices_alone();
-        Cut cut = Cut::plain;
-        for (auto const& [name, extent] : seq_axes.factors()) {
-            by.times(name, extent);
-            if (name == "tp") cut = Cut::sequence_parallel;
-        }
-        return refused("seq", seq, by, cut);
-    }
-    /// The first that does not fit.
-    [[nodiscard]] std::optional<Indivisible> refusal() const {
-        if (auto found = refused_batch()) return found;
-        if (auto found = refused_seq()) return found;
-        return refused_seq_over_all();
-    }
-
-  private:
-    [[nodiscard]] NamedProduct slices_alone() const {
-        return slices > 1 ? NamedProduct().times("slices", slices) : NamedProduct();
-    }
-    static std::optional<Indivisible> refused(std::string_view quantity, std::int64_t value, NamedProduct const& by,
-                                              Cut cut = Cut::plain) {
-        if (value % by.value() == 0) return std::nullopt;
-        return Indivisible{quantity, value, by, cut};
+    /// Tokens of a sequence with the padding at its end, of which there is as little as can be.
+    [[nodiscard]] std::int64_t padded_seq() const {
+        auto const multiple = seq_multiple();
+        return (seq + multiple - 1) / multiple * multiple;
     }
 };
 

@@ -4,11 +4,33 @@
 #include <pentad/layout/documents.hpp>
 #include <pentad/model/rotary.hpp>
 
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pentad::model {
+
+/// What becomes of the scores of attention, products of queries and keys, before the softmax.
+struct Scores {
+    double soft_cap = 0; ///< c: s becomes c tanh(s / c) (Gemma Team 2024, "Gemma 2", section 2); 0: it stays
+    /// s then loses the distance of query and key times a slope of its head (ALiBi: Press et al. 2022, section 3).
+    bool alibi = false;
+    /// Each head has a learned score more, of a key without a value (gpt-oss, OpenAI 2025): the parameter `sinks`.
+    bool sinks = false;
+
+    friend bool operator==(Scores const&, Scores const&) = default;
+    [[nodiscard]] std::string text() const {
+        std::array<char, 32> cap{};
+        char* const end = std::to_chars(cap.data(), cap.data() + cap.size(), soft_cap).ptr;
+        return (soft_cap > 0 ? ", scores capped at " + std::string(cap.data(), end) : "") + (alibi ? ", ALiBi" : "") +
+               (sinks ? ", sinks" : "");
+    }
+};
 
 /// Grouped-query self-attention with rotary embedding (Ainslie et al. 2023; Su et al. 2021). Queries and keys
 /// may be normalised head by head before they are turned (RMSNorm with one weight for all heads, as in Qwen3).
@@ -21,8 +43,10 @@ struct Attention {
     bool has_bias = false; ///< of queries, keys and values, as in Qwen2
     bool norms_queries_and_keys = false;
     bool has_output_bias = false; ///< as in GPT-2
-    bool rotates = true;          ///< rotary embedding; without it, positions are the model's (Model::positions)
-    Sight sight{};                ///< causal, and within a window as in Mistral
+    bool rotates =
+        true;      ///< rotary embedding; without it, positions are the model's (Model::positions), ALiBi's or none
+    Sight sight{}; ///< causal, and within a window as in Mistral
+    Scores scores{};
 
     friend bool operator==(Attention const&, Attention const&) = default;
     /// The name of the bias that is added behind the layer, or nothing.
@@ -31,7 +55,8 @@ struct Attention {
         return std::to_string(heads) + " heads, " + std::to_string(kv_heads) + " of keys and values, of " +
                std::to_string(head_dim) + (has_bias ? ", biases" : "") +
                (norms_queries_and_keys ? ", norms of queries and keys" : "") + (sight.causal ? "" : ", not causal") +
-               (sight.window > 0 ? ", window of " + std::to_string(sight.window) : "");
+               (sight.window > 0 ? ", window of " + std::to_string(sight.window) : "") +
+               (rotates || scores.alibi ? "" : ", not turned") + scores.text();
     }
 };
 
@@ -73,19 +98,72 @@ struct LatentAttention {
     }
 };
 
-/// Mamba-2 (Dao and Gu 2024, section 7): heads of head_dim elements with a state of head_dim x state each; groups of
-/// heads share B and C.
+/// Mamba-2 (Dao and Gu 2024, section 7): heads of head_dim elements with a state of state x head_dim each; groups of
+/// heads share B and C. The gated norm is over all heads, or over groups of its own.
 struct Mamba2 {
     static constexpr std::string_view kind = "Mamba-2";
     std::size_t heads = 4, head_dim = 64, state = 128;
     std::size_t groups = 1;
+    std::size_t norm_groups = 1;
     std::size_t convolution = 4; ///< tokens that the causal convolution sees
-    std::size_t chunk = 256;
+    std::size_t chunk = 256;     ///< tokens that are scanned at once: it changes no numbers but for rounding
+    double least_step = 0, most_step = std::numeric_limits<double>::infinity(); ///< limits of steps of time
 
     [[nodiscard]] std::size_t inner() const { return heads * head_dim; }
+    /// Why the ranks of tp cannot share it; empty where they can.
+    [[nodiscard]] std::string refusal(std::size_t tp) const {
+        auto const are = [tp](std::size_t n, std::string const& what) {
+            return std::to_string(n) + " " + what + " and tp = " + std::to_string(tp) + ": ";
+        };
+        auto const fits = [tp](std::size_t n) { return n > 0 && (n % tp == 0 || tp % n == 0); };
+        if (groups == 0 || heads % groups != 0)
+            return std::to_string(heads) + " heads are not a multiple of " + std::to_string(groups) + " groups";
+        if (heads % tp != 0) return are(heads, "heads of Mamba-2") + "the first must be a multiple of the second";
+        if (!fits(groups)) return are(groups, "groups of Mamba-2") + "neither is a multiple of the other";
+        if (groups * state % tp != 0)
+            return are(groups * state, "elements of B and C of Mamba-2 (groups x state)") +
+                   "the first must be a multiple of the second";
+        if (!fits(norm_groups)) return are(norm_groups, "groups of Mamba-2's norm") + "neither is a multiple of the other";
+        return {};
+    }
     friend bool operator==(Mamba2 const&, Mamba2 const&) = default;
     [[nodiscard]] std::string text() const {
-        return std::to_string(heads) + " heads of " + std::to_string(head_dim) + ", state of " + std::to_string(state);
+        return std::to_string(heads) + " heads of " + std::to_string(head_dim) + ", state of " + std::to_string(state) +
+               (groups > 1 ? ", " + std::to_string(groups) + " groups" : "") +
+               (norm_groups > 1 ? ", norm in " + std::to_string(norm_groups) + " groups" : "");
+    }
+};
+
+/// How the state of a linear attention fades, by so much for each token of head h of H, counted from 1.
+enum class Fading {
+    none,
+    slopes,   ///< exp(-scale 2^(-8 h / H)): Lightning attention (Qin et al. 2024, arXiv 2401.04658), with ALiBi's slopes
+    retention ///< 1 - 2^(-4 - h): RetNet (Sun et al. 2023, arXiv 2307.08621, eq. 8)
+};
+
+/// Linear attention as in MiniMax-01 (arXiv 2501.08313, section 2.2): SiLU of queries, keys and values, a state of
+/// head_dim x head_dim for each head instead of a softmax, RMSNorm over all heads, and a sigmoid gate.
+struct LinearAttention {
+    static constexpr std::string_view kind = "linear attention";
+    std::size_t heads = 4, head_dim = 32;
+    Fading fading = Fading::slopes;
+    double scale = 1; ///< of slopes: MiniMax-01 has 1 - i / (n - 1) in layer i of n
+    std::size_t chunk = 128; ///< tokens that are scanned at once: it changes no numbers but for rounding
+
+    /// Of each head, the logarithm of what the state keeps from one token to the next.
+    [[nodiscard]] std::vector<double> log_decays() const {
+        std::vector<double> result(heads, 0);
+        for (std::size_t i = 0; i < heads; ++i) {
+            auto const head = static_cast<double>(i + 1);
+            if (fading == Fading::slopes) result[i] = -scale * std::exp2(-8 * head / static_cast<double>(heads));
+            if (fading == Fading::retention) result[i] = std::log1p(-std::exp2(-4 - head));
+        }
+        return result;
+    }
+    friend bool operator==(LinearAttention const&, LinearAttention const&) = default;
+    [[nodiscard]] std::string text() const {
+        return std::to_string(heads) + " heads of " + std::to_string(head_dim) +
+               (fading == Fading::none ? ", nothing fades" : fading == Fading::retention ? ", retention" : ", slopes");
     }
 };
 

@@ -45,10 +45,12 @@ inline Model gpt2(std::size_t layers, std::size_t hidden, std::size_t heads, std
         layers, attention, mlps);
 }
 
-/// Mamba-2: no other branches.
+/// Mamba-2, with the names of published checkpoints: no other branches.
 inline Model mamba2(std::size_t layers, std::size_t hidden, std::size_t vocab, Mamba2 const& mixer,
                     bool ties_embeddings) {
-    return with_blocks({.hidden = hidden, .vocab = vocab, .ties_embeddings = ties_embeddings}, layers, mixer, {});
+    Model model{.hidden = hidden, .vocab = vocab, .ties_embeddings = ties_embeddings};
+    model.blocks.assign(layers, Block{{{mixer, "mixer", "norm"}}});
+    return model;
 }
 
 /// DeepSeek-V2 and V3: latent attention, the first blocks dense, the others with experts.
@@ -129,7 +131,7 @@ inline std::vector<Preset> const& presets() {
         {"mamba2-1.3b", mamba2(48, 2048, 50288, {.heads = 64}, true)},
         {"mamba2-2.7b", mamba2(64, 2560, 50288, {.heads = 80}, true)},
         // mistralai/Mamba-Codestral-7B-v0.1, config.json.
-        {"mamba2-7b", mamba2(64, 4096, 32768, {.heads = 128, .groups = 8}, false)},
+        {"mamba2-7b", mamba2(64, 4096, 32768, {.heads = 128, .groups = 8, .norm_groups = 8}, false)},
     };
     return list;
 }

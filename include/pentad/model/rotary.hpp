@@ -22,19 +22,24 @@ struct RotaryScaling {
 struct Rotary {
     double theta = 1e4;
     RotaryScaling scaling{};
+    double share = 1; ///< of a head's elements, the first ones, that are turned
 
+    /// Elements of a head that are turned.
+    [[nodiscard]] std::size_t turned(std::size_t head_dim) const {
+        return static_cast<std::size_t>(share * static_cast<double>(head_dim));
+    }
     friend bool operator==(Rotary const&, Rotary const&) = default;
 
-    /// The angle from one position to the next, of each of the head_dim / 2 pairs.
-    [[nodiscard]] std::vector<double> frequencies(std::size_t head_dim) const {
-        std::vector<double> result(head_dim / 2);
+    /// The angle from one position to the next, of each of the turned / 2 pairs.
+    [[nodiscard]] std::vector<double> frequencies(std::size_t turned) const {
+        std::vector<double> result(turned / 2);
         auto const& s = scaling;
         for (std::size_t i = 0; i < result.size(); ++i) {
             double const frequency = std::pow(theta, -static_cast<double>(i) / static_cast<double>(result.size()));
             // Turns over the original length; from low to high the scaling fades.
             double const turns = s.original_positions * frequency / (2 * std::numbers::pi);
-            double const share = (turns - s.low_frequency_factor) / (s.high_frequency_factor - s.low_frequency_factor);
-            double const kept = s.factor == 1 || share >= 1 ? 1 : share <= 0 ? 0 : share;
+            double const place = (turns - s.low_frequency_factor) / (s.high_frequency_factor - s.low_frequency_factor);
+            double const kept = s.factor == 1 || place >= 1 ? 1 : place <= 0 ? 0 : place;
             result[i] = kept * frequency + (1 - kept) * frequency / s.factor;
         }
         return result;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <string>
 
 namespace pentad::model {
 
@@ -27,6 +28,14 @@ inline std::int64_t query_heads(Model const& model, std::int64_t tp) {
         if (auto const* attention = model.find<Attention>(block))
             heads = std::gcd(heads, static_cast<std::int64_t>(attention->heads));
     return heads / tp;
+}
+
+/// Why the ranks of tp cannot share its recurrent layers; empty where they can.
+inline std::string recurrence_refusal(Model const& model, std::size_t tp) {
+    for (std::size_t block = 0; block < model.blocks.size(); ++block)
+        if (auto const* mixer = model.find<Mamba2>(block))
+            if (auto why = mixer->refusal(tp); !why.empty()) return why;
+    return {};
 }
 
 } // namespace pentad::model

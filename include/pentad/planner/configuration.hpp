@@ -6,6 +6,7 @@
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/zero_sharding.hpp>
 #include <pentad/mesh/axis.hpp>
+#include <pentad/model/batch_shape.hpp>
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/optimizer.hpp>
@@ -29,7 +30,7 @@ struct Configuration {
     std::int64_t dp = 1, pp = 1, ep = 1, cp = 1, tp = 1;
     /// Outermost first: the last axis joins neighbours.
     std::array<std::string_view, 5> order = axis_order;
-    std::int64_t seq = 0;
+    std::int64_t seq = 0;          ///< tokens of a sequence, without the padding that the mesh wants
     std::int64_t global_batch = 0; ///< sequences in a step
     std::int64_t micro_batch = 1;  ///< sequences of a micro-batch on a rank
     ZeroSharding sharding{};
@@ -64,6 +65,16 @@ struct Configuration {
     }
     /// Whether there are groups that train apart.
     [[nodiscard]] bool averages_groups() const { return local.is_on() && dp > local.ranks; }
+    /// Tokens of a sequence as ranks hold them, with padding.
+    [[nodiscard]] std::int64_t padded_seq() const {
+        auto stream_axes = model::NamedProduct().times("cp", cp);
+        if (sequence_parallel) stream_axes.times("tp", tp);
+        return model::BatchShape{.seq = seq,
+                                 .seq_axes = stream_axes,
+                                 .zigzag = zigzag,
+                                 .head_ranks = model::ContextSplit{context, inner_cp}.head_ranks(cp)}
+            .padded_seq();
+    }
     [[nodiscard]] double tokens() const { return static_cast<double>(global_batch * seq); }
 };
 

@@ -1,7 +1,6 @@
 // What a configuration of a model on a machine will take: time, memory, bytes.
 #pragma once
 
-#include <pentad/model/batch_shape.hpp>
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/pipeline/generators.hpp>
@@ -129,14 +128,13 @@ inline std::string misfit(Model const& model, Configuration const& c) {
         return "seq, global batch and micro-batch must be positive";
     if (c.global_batch % (c.dp * c.ep * c.micro_batch) != 0)
         return indivisible("the global batch", c.global_batch, "dp x ep x micro-batch", c.dp * c.ep * c.micro_batch);
-    auto stream_axes = model::NamedProduct().times("cp", c.cp);
-    if (c.sequence_parallel) stream_axes.times("tp", c.tp);
-    model::BatchShape const shape{.seq = c.seq, .seq_axes = stream_axes, .zigzag = c.zigzag};
-    if (auto const refused = shape.refusal()) return refused->message();
     if (c.ep > 1 && model.experts() == nullptr)
         return "ep = " + number(c.ep) + " for a model without experts: make dp larger instead";
-    if (auto const heads = model::query_heads(model.description(), 1); heads % c.tp == 0)
-        if (auto why = model::ContextSplit{c.context, c.inner_cp}.refusal(c.cp, heads / c.tp); !why.empty()) return why;
+    if (auto const why = model::recurrence_refusal(model.description(), static_cast<std::size_t>(c.tp)); !why.empty())
+        return why;
+    auto const heads = model::query_heads(model.description(), 1);
+    model::ContextSplit const split{c.context, c.inner_cp};
+    if (auto why = split.refusal(c.cp, heads % c.tp == 0 ? heads / c.tp : 0); !why.empty()) return why;
     if (auto const& why = model.why_not(c); !why.empty()) return why;
     if (auto const why = c.sharding.refusal(); !why.empty()) return why;
     if (c.recompute.every < 1) return "every 0th block cannot be recomputed";

@@ -25,8 +25,9 @@ namespace pentad::planner {
 /// All that the account of a part depends on.
 struct PartShape {
     std::int64_t ep = 1, cp = 1, tp = 1;
-    std::int64_t nodes = 1; ///< that the ranks of ep lie on, where dispatch goes by node
-    std::int64_t micro_batch = 1, seq = 1;
+    std::int64_t nodes = 1;                ///< that the ranks of ep lie on, where dispatch goes by node
+    std::int64_t micro_batch = 1, seq = 1; ///< sequences, and tokens of each
+    std::int64_t padding = 0;              ///< of which so many are padding
     bool sequence_parallel = false, zigzag = true;
     model::BlockRecomputation recompute{}; ///< of each block. With any, blocks alone are run
     ContextStrategy context = ContextStrategy::ring;
@@ -116,12 +117,14 @@ class Model {
 
     [[nodiscard]] PartShape shape(Configuration const& c, std::int64_t nodes,
                                   model::BlockRecomputation const& recompute = {}) const {
+        auto const seq = c.padded_seq();
         return {.ep = c.ep,
                 .cp = c.cp,
                 .tp = c.tp,
                 .nodes = nodes,
                 .micro_batch = c.micro_batch,
-                .seq = c.seq,
+                .seq = seq,
+                .padding = seq - c.seq,
                 .sequence_parallel = c.sequence_parallel,
                 .zigzag = c.zigzag,
                 .recompute = recompute,

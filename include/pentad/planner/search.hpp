@@ -135,12 +135,13 @@ inline std::vector<Configuration> orders_of(Configuration const& mesh, Hardware 
     return found;
 }
 
-/// The mesh with each way of attention over cp that is open and can run.
+/// The mesh with each way of attention over cp that is open and can run. Where cp is open, it is not so large that half
+/// of what ranks hold is padding.
 inline std::vector<Configuration> context_ways(Request const& request, Configuration c) {
     std::vector<Configuration> ways;
     for (auto const& split : context_splits(request.context, request.model, c, request.hardware.devices_per_node)) {
         c.use(split);
-        if (misfit(request.model, c).empty()) ways.push_back(c);
+        if (misfit(request.model, c).empty() && (request.cp || c.padded_seq() < 2 * c.seq)) ways.push_back(c);
     }
     return ways;
 }

@@ -32,6 +32,7 @@ class PlanRemarks {
     std::vector<Remark> run() {
         tensor();
         context();
+        padding();
         experts();
         pipeline();
         sharding();
@@ -148,6 +149,15 @@ class PlanRemarks {
                         (needed ? ", and does not fit"
                                 : ", which fits, and takes " + duration(other->estimate.step_s) + " a step, not " +
                                       duration(here_.step_s)));
+    }
+
+    void padding() {
+        auto const padded = c_.padded_seq();
+        if (padded == c_.seq) return;
+        double const unused = static_cast<double>(padded - c_.seq) / static_cast<double>(padded);
+        say(unused < 0.01, "the mesh does not divide sequences of " + std::to_string(c_.seq) +
+                               " tokens: they are padded to " + std::to_string(padded) + ", " + percent(unused) +
+                               " of which is of no use");
     }
 
     /// Rows that a rank sends to other nodes for one of its tokens in a dispatch.

@@ -15,7 +15,6 @@ namespace pentad::report {
 inline std::vector<std::string> not_in_trainer(planner::Model const& model) {
     std::vector<std::string> list;
     if (model.description().first<model::LatentAttention>() != nullptr) list.emplace_back("latent attention");
-    if (model.description().first<model::Mamba2>() != nullptr) list.emplace_back("Mamba-2");
     if (auto const* experts = model.experts(); experts != nullptr && experts->has_balance_bias)
         list.emplace_back("routers with a bias for balance");
     return list;

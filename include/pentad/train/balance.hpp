@@ -74,6 +74,7 @@ std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::M
     timed.push_back({static_cast<int>(parts) - 1, 0, 0, false, true});
     auto one_pass = setup;
     one_pass.slices = 1;
+    one_pass.padding = 0;
     using Model = LanguageModel<Stream, Exec>;
     Model layers(one_pass, kinds, registry, timed, of_kinds);
     zero::ParameterStore<typename Stream::element, Exec> const store(context, layers, 1, {}, std::size_t{1} << 22);

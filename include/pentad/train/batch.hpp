@@ -17,7 +17,7 @@
 namespace pentad::train {
 
 /// Micro-batch i of m is the global sequences i B/m to (i+1) B/m; these, and each slice of a sequence, are sharded as
-/// the stream's.
+/// the stream's. Padding is token 0, and predicts nothing.
 template <class Stream, class Exec>
 class Batch {
   public:
@@ -26,8 +26,9 @@ class Batch {
 
     /// @param ignored a target that carries no loss
     /// @param packing where documents end, none: sequences are one document each
+    /// @param shows_padding whether some attention is not causal, so that it has to be told where padding begins
     Batch(LayerSetup<Exec> const& setup, std::size_t micro_batches, std::optional<i32> ignored,
-          LocalSteps const& local = {}, std::optional<Packing> packing = {})
+          LocalSteps const& local = {}, std::optional<Packing> packing = {}, bool shows_padding = false)
         : setup_(&setup), micro_batches_(micro_batches), ignored_(ignored), local_(local), packing_(packing) {
         for (std::size_t i = 0; i < micro_batches * setup.slices; ++i) {
             tokens_.emplace_back(setup.context, extents());
@@ -35,8 +36,8 @@ class Batch {
         }
         host_tokens_.resize(tokens_[0].size());
         host_targets_.resize(tokens_[0].size());
-        windows_.resize(tokens_[0].local()[0] * (setup.slices * setup.seq + 1));
-        if (packing_)
+        windows_.resize(tokens_[0].local()[0] * (setup.real_length() + 1));
+        if (packing_ || (shows_padding && setup.padding > 0))
             for (std::size_t i = 0; i < micro_batches; ++i)
                 maps_.push_back(std::make_unique<PackedMap<Stream, Exec>>(setup));
         prepare_redistribution<Counts, invariant_t<Counts>>(setup.context);
@@ -58,12 +59,17 @@ class Batch {
                     (static_cast<std::size_t>(step - 1) * micro_batches_ + i) * setup_->batch + first_row + row;
                 data.read(static_cast<std::int64_t>(sequence) + shift, window(row));
             }
-            if (packing_) maps_[i]->set(*packing_, windows_);
-            auto const dealt = packing_ ? maps_[i]->dealt() : setup_->partition();
+            if (!maps_.empty()) maps_[i]->set(packing_, windows_);
+            auto const dealt = maps_.empty() ? setup_->partition() : maps_[i]->dealt();
             for (std::size_t slice = 0; slice < setup_->slices; ++slice) {
                 for (std::size_t at = 0; at < rows * columns; ++at) {
                     auto const tokens = window(at / columns);
                     std::size_t const position = slice * setup_->seq + dealt.global_index(shard, at % columns);
+                    if (position >= setup_->real_length()) {
+                        host_tokens_[at] = 0;
+                        host_targets_[at] = -1;
+                        continue;
+                    }
                     i32 const target = tokens[position + 1];
                     bool const ends = packing_ && tokens[position] == packing_->last;
                     bool const counts = !ends && (!ignored_ || target != *ignored_);
@@ -91,9 +97,9 @@ class Batch {
     [[nodiscard]] View<i32 const, 2, Exec> tokens(std::size_t micro_batch, std::size_t slice) const {
         return tokens_[micro_batch * setup_->slices + slice].view();
     }
-    /// Null without packing.
+    /// Null where the setup says where tokens are.
     [[nodiscard]] SequenceMap<Exec> const* map(std::size_t micro_batch, std::size_t slice) const {
-        return packing_ ? &maps_[micro_batch]->of_slice(slice) : nullptr;
+        return maps_.empty() ? nullptr : &maps_[micro_batch]->of_slice(slice);
     }
     [[nodiscard]] View<i32 const, 2, Exec> targets(std::size_t micro_batch, std::size_t slice) const {
         return targets_[micro_batch * setup_->slices + slice].view();
@@ -102,7 +108,7 @@ class Batch {
   private:
     [[nodiscard]] std::array<std::size_t, 2> extents() const { return {setup_->batch, setup_->seq}; }
     [[nodiscard]] std::span<i32> window(std::size_t row) {
-        std::size_t const length = setup_->slices * setup_->seq + 1;
+        std::size_t const length = setup_->real_length() + 1;
         return std::span(windows_).subspan(row * length, length);
     }
     [[nodiscard]] AxisNames own_axes() const { return local_.together(Counts::value.partial); }

@@ -1,23 +1,28 @@
 // The layers of the parts that the library describes, for the registry of a model.
 #pragma once
 
+#include <pentad/context/recurrence.hpp>
 #include <pentad/context/selected.hpp>
 #include <pentad/experts/layer.hpp>
 #include <pentad/layers/attention.hpp>
 #include <pentad/layers/feed_forward.hpp>
+#include <pentad/layers/linear_attention.hpp>
+#include <pentad/layers/mamba2.hpp>
 #include <pentad/layers/registry.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/train/detail/compiled_streams.hpp>
 
 namespace pentad::train {
 
-/// Attention, gated and plain MLPs and experts, with their collectives overlapped where that helps.
+/// Attention, Mamba-2, linear attention, gated and plain MLPs and experts, with their collectives overlapped where that helps.
 template <class Stream, class Exec>
 LayerRegistry<Stream, Exec> decoder_layers() {
     LayerRegistry<Stream, Exec> registry;
     registry.template add<model::Attention, Attention<context::Selected, Overlap<4>>>()
         .template add<model::GatedMlp, GatedMlp<Overlap<4>>>()
         .template add<model::PlainMlp, PlainMlp<Overlap<4>>>()
+        .template add<model::Mamba2, Mamba2<context::Recurrence, Overlap<4>>>()
+        .template add<model::LinearAttention, LinearAttention<context::Recurrence, Overlap<4>>>()
         .template add<model::Experts, experts::Layer>();
     return registry;
 }

@@ -38,6 +38,7 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     LayerSetup<Exec> setup{context, model.hidden, model.norm_epsilon};
     setup.batch = static_cast<std::size_t>(shape.micro_batch * copies * shape.ep);
     setup.seq = static_cast<std::size_t>(shape.seq);
+    setup.padding = static_cast<std::size_t>(shape.padding);
     setup.order = shape.zigzag ? Order::zigzag : Order::contiguous;
     setup.context_strategy = shape.context;
     planner::PartAccounts parts;

@@ -36,7 +36,8 @@ class WeightSink {
 
 namespace detail {
 
-/// The published tensors of a parameter: one, or one for each expert; matrices as [out, in], without padding.
+/// The published tensors of a parameter: one, of which it may be some rows, or one for each expert; matrices as [out,
+/// in], without padding.
 template <class T, class Exec>
 std::vector<io::NamedShape> published(AnyParameter<T, Exec> const& parameter, std::optional<model::Family> family) {
     auto const& layout = parameter.stored_layout();
@@ -53,6 +54,10 @@ std::vector<io::NamedShape> published(AnyParameter<T, Exec> const& parameter, st
             shape.back() *= extent;
         else
             shape.push_back(extent);
+    }
+    if (auto const& rows = parameter.published_rows()) {
+        shape[0] = static_cast<std::int64_t>(rows->count);
+        return {{model::published_name(family, rows->tensor), shape}};
     }
     if (!by_expert) return {{model::published_name(family, parameter.name()), shape}};
     std::vector<io::NamedShape> entries;
@@ -132,6 +137,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
     std::vector<io::NamedShape> own;
     model.for_each_parameter([&](auto const& parameter) {
         if (!is_written(parameter)) return;
+        if (auto const& rows = parameter.published_rows(); rows && rows->first > 0) return; // it has been named
         for (auto& entry : detail::published(parameter, family)) own.push_back(std::move(entry));
     });
     std::vector<std::vector<io::NamedShape>> entries;
@@ -151,7 +157,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
         attempt([&] { sink.begin(all); });
     }
 
-    std::vector<A> host;
+    std::vector<A> host, rows; // the latter of a tensor that is not complete yet
     using Host = Kokkos::View<A*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
     store.for_each_exported([&](auto const& parameter) {
         if (!is_written(parameter)) return;
@@ -169,12 +175,15 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
             attempt([&] { sink.append(std::span<A const>(host)); });
             return;
         }
+        rows.insert(rows.end(), host.begin(), host.end());
         std::size_t next = 0;
         for (auto const& entry : detail::published(parameter, family)) {
             std::size_t const size = io::detail::elements(entry.shape);
-            comm::send(exec, stages, Host(host.data() + next, size), 0, 1);
+            if (rows.size() < next + size) return;
+            comm::send(exec, stages, Host(rows.data() + next, size), 0, 1);
             next += size;
         }
+        rows.clear();
     });
     if (!is_writer) return;
     for (int stage = 1; stage < stages.size(); ++stage)

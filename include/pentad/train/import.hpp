@@ -44,6 +44,7 @@ io::Box held_box(AnyParameter<T, Exec> const& parameter) {
             box.extents.push_back(std::min(extent, whole - box.offsets.back()));
         }
     }
+    if (auto const& rows = parameter.published_rows()) box.offsets[0] += static_cast<std::int64_t>(rows->first);
     return box;
 }
 

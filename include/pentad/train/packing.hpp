@@ -1,10 +1,12 @@
-// Packed documents: what the passes of a micro-batch are told about those in its sequences, and how these are then
-// dealt over cp.
+// Documents: what the passes of a micro-batch are told about those in its sequences, of which padding is one, and how
+// packed ones are then dealt over cp.
 #pragma once
 
 #include <pentad/layers/layer.hpp>
 #include <pentad/layout/documents.hpp>
+#include <pentad/layout/stretches.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -30,18 +32,18 @@ class PackedMap {
     PackedMap(PackedMap const&) = delete;
     PackedMap& operator=(PackedMap const&) = delete;
 
-    /// @param windows [sequences, slices * seq + 1] of tokens
-    void set(Packing const& packing, std::span<i32 const> windows) {
-        std::size_t const length = setup_->slices * setup_->seq, rows = begins_.local()[0];
-        std::vector<i32> tokens;
-        for (std::size_t row = 0; row < rows; ++row) {
-            auto const window = windows.subspan(row * (length + 1), length);
-            tokens.insert(tokens.end(), window.begin(), window.end());
-        }
-        documents_.emplace(tokens, length, packing.last);
+    /// @param packing where documents end; none: a sequence is one, and its padding another
+    /// @param windows [sequences, real length + 1] of tokens
+    void set(std::optional<Packing> const& packing, std::span<i32 const> windows) {
+        std::size_t const length = setup_->slices * setup_->seq, real = setup_->real_length(),
+                          rows = begins_.local()[0];
+        std::vector<i32> tokens(rows * length);
+        for (std::size_t row = 0; row < rows; ++row)
+            std::ranges::copy(windows.subspan(row * (real + 1), real), tokens.data() + row * length);
+        documents_.emplace(tokens, length, packing ? std::optional(packing->last) : std::nullopt, setup_->padding);
         begins_.set(documents_->begins().data());
         ends_.set(documents_->ends().data());
-        deal(packing);
+        if (packing) deal(*packing);
         set_positions(positions_, AxisNames(cp::name));
         set_positions(in_stream_, Stream::value.dimensions[1].axes);
         for (std::size_t slice = 0; slice < setup_->slices; ++slice)
@@ -50,7 +52,9 @@ class PackedMap {
                             .ends = ends_.view(),
                             .positions = positions_[slice].view(),
                             .positions_in_stream = in_stream_[slice].view(),
-                            .shards = runs_.empty() ? nullptr : &runs_};
+                            .shards = runs_.empty() ? nullptr : &runs_,
+                            .dealt = &dealt_,
+                            .stretches = stretches_ ? &*stretches_ : nullptr};
     }
     [[nodiscard]] SequenceMap<Exec> const& of_slice(std::size_t slice) const { return maps_[slice]; }
     /// How the sequences lie over cp.
@@ -84,6 +88,7 @@ class PackedMap {
         while (shards.local_extent() % pieces != 0) --pieces;
         auto const work = visible_pairs(*documents_, {}, pieces * shards.shards());
         dealt_ = dealt_.with({setup_->seq, shards.shards(), deal_by_work(work, shards.shards())});
+        stretches_.emplace(dealt_);
         runs_.clear();
         for (std::size_t i = 0; i < dealt_.shards().shards(); ++i) runs_.push_back(dealt_.shards().segments(i));
     }
@@ -92,6 +97,7 @@ class PackedMap {
     DealtSequence dealt_;
     std::optional<Documents> documents_;
     std::vector<std::vector<Segment>> runs_;
+    std::optional<Stretches> stretches_; ///< where sequences are dealt by work
     Tensor<Bounds, Exec> begins_, ends_;
     std::vector<Tensor<Positions, Exec>> positions_, in_stream_; ///< of each slice
     std::vector<SequenceMap<Exec>> maps_;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <pentad/layers/latent_attention.hpp>
-#include <pentad/layers/mamba2.hpp>
 #include <pentad/layers/registry.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/train/decoder_layers.hpp>
@@ -13,7 +12,7 @@ namespace pentad::train {
 template <class Stream, class Exec>
 LayerRegistry<Stream, Exec> planned_layers() {
     auto registry = decoder_layers<Stream, Exec>();
-    registry.template add<model::LatentAttention, LatentAttention>().template add<model::Mamba2, Mamba2>();
+    registry.template add<model::LatentAttention, LatentAttention>();
     return registry;
 }
 

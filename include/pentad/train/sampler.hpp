@@ -45,7 +45,7 @@ std::string sample(Trainer<Stream, Exec>& trainer, std::string prompt, std::int6
 
     std::string const start = prompt;
     for (std::int64_t drawn = 0; drawn < bytes; ++drawn) {
-        std::string const window = prompt.substr(prompt.size() - std::min(prompt.size(), setup.slices * setup.seq));
+        std::string const window = prompt.substr(prompt.size() - std::min(prompt.size(), setup.real_length()));
         std::vector<Pass<Exec>> passes;
         std::vector<i32> host(tokens[0].size());
         for (std::size_t k = 0; k < setup.slices; ++k) {

@@ -45,9 +45,6 @@ inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const&
     if (static_cast<std::size_t>(schedule.micro_batches) != settings.micro_batches)
         return "is for " + number(schedule.micro_batches) + " micro-batches, and the run has " +
                number(settings.micro_batches);
-    if (settings.seq % static_cast<std::size_t>(schedule.slices) != 0)
-        return "cuts a sequence of " + number(settings.seq) + " into " + number(schedule.slices) +
-               " slices, which are not equal";
     auto const copies = schedule.placements.size();
     if (copies > 2) return "has more than two placements of its stages";
     for (int stage = 0; copies == 2 && stage < schedule.stages(); ++stage) {

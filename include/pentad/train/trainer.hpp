@@ -5,6 +5,7 @@
 #include <pentad/comm/broadcast_text.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/model/batch_shape.hpp>
+#include <pentad/model/parts.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/decoder_layers.hpp>
@@ -128,6 +129,16 @@ class Trainer final : private StageOwner {
     }
 
     [[nodiscard]] pipeline::Schedule const& training() const { return schedules_.training(); }
+    [[nodiscard]] model::BatchShape batch_shape() const;
+    /// Whether some attention sees later tokens, and padding with them unless it is told where that begins.
+    [[nodiscard]] static bool shows_padding(model::Model const& model) {
+        for (auto const& block : model.blocks)
+            for (auto const& branch : block.branches)
+                if (auto const* part = branch.part.template as<model::Attention>(); part && !part->sight.causal)
+                    return true;
+        return false;
+    }
+    [[nodiscard]] std::size_t padded_seq() const { return static_cast<std::size_t>(batch_shape().padded_seq()); }
     void check_fit() const;
     /// Notes the layers of each stage in the settings. Collective over all ranks.
     [[nodiscard]] std::vector<StageLayers> held_stages(Registry const& registry);
@@ -188,16 +199,18 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
              settings.model.hidden,
              settings.model.norm_epsilon,
              settings.batch / settings.micro_batches,
-             settings.seq / static_cast<std::size_t>(training().slices),
+             padded_seq() / static_cast<std::size_t>(training().slices),
              settings.order,
              settings.context_strategy,
-             static_cast<std::size_t>(training().slices)},
+             static_cast<std::size_t>(training().slices),
+             padded_seq() - settings.seq},
       model_(setup_, settings.model, registry, held_stages(registry), settings.recompute),
       store_(context, model_, settings.seed, settings.sharding, settings.bucket_elements,
              static_cast<std::size_t>(training().weight_versions),
              {.copies = AxisNames(inner<pp>::name), .local = settings.local}, settings.optimizer, settings.offload,
              settings.precision),
-      batch_(setup_, settings.micro_batches, settings.ignored, settings.local, settings.packing),
+      batch_(setup_, settings.micro_batches, settings.ignored, settings.local, settings.packing,
+             shows_padding(settings.model)),
       executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}) {
     if (settings.offload.activations)
         zero::on_all_ranks(context.communicators().world(), [&] {
@@ -288,21 +301,28 @@ auto Trainer<Stream, Exec>::logits(std::vector<Pass<Exec>>& passes) -> std::vect
 }
 
 template <class Stream, class Exec>
-void Trainer<Stream, Exec>::check_fit() const {
+model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
     auto const& known = context_->communicators();
-    model::BatchShape shape{.batch = static_cast<std::int64_t>(settings_.batch),
-                            .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),
-                            .seq = static_cast<std::int64_t>(settings_.seq),
-                            .slices = training().slices,
-                            .zigzag = settings_.order == Order::zigzag};
     auto const axes_of = [&](std::size_t dimension) {
         model::NamedProduct axes;
         for (auto const name : Stream::value.dimensions[dimension].axes) axes.times(name, known.extent(name));
         return axes;
     };
-    shape.batch_axes = axes_of(0);
-    shape.seq_axes = axes_of(1);
-    if (auto const refused = shape.refusal()) throw std::invalid_argument(refused->message());
+    return {.batch = static_cast<std::int64_t>(settings_.batch),
+            .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),
+            .seq = static_cast<std::int64_t>(settings_.seq),
+            .slices = training().slices,
+            .batch_axes = axes_of(0),
+            .seq_axes = axes_of(1),
+            .zigzag = settings_.order == Order::zigzag,
+            .head_ranks =
+                head_ranks(settings_.context_strategy, known.extent(outer<cp>::name), known.extent(inner<cp>::name))};
+}
+
+template <class Stream, class Exec>
+void Trainer<Stream, Exec>::check_fit() const {
+    auto const& known = context_->communicators();
+    if (auto const refused = batch_shape().refusal()) throw std::invalid_argument(refused->message());
     auto why = misfit(training(), settings_, known.extent("pp"));
     if (why.empty() && (known.extent("inner(pp)") != static_cast<int>(training().placements.size()) ||
                         (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != pipeline::ends_meet(training()))))

@@ -29,20 +29,20 @@ class BlockStrategy {
     using Gradients = PairGradient<Key, Exec>;
     using Saved = context::Saved<Query, Key, Exec>;
     using Slices = std::vector<Slice<Key, Exec>>;
-    using Part = AttentionPass<Slices, Exec>;
+    using Part = AttentionPass<Slices, Query, Exec>;
+    using SinksGradient = Tensor<sinks_gradient_t<Query>, Exec>;
 
     BlockStrategy(BlockPositions positions, Mover mover) : positions_(std::move(positions)), mover_(std::move(mover)) {}
 
     /// The attention of these queries.
     Tensor<Query, Exec> forward(Tensor<Query, Exec> query, Tensor<Key, Exec> key, Tensor<Key, Exec> value, Saved& saved,
                                 Part const& pass = {}) const {
-        auto const& [slices, index, map] = pass;
         saved.query = std::move(query);
         saved.key = std::move(key);
         saved.value = std::move(value);
-        if (slices != nullptr) {
-            if (slices->size() <= index) slices->resize(index + 1);
-            (*slices)[index].keys = {saved.key, saved.value}; // a replay may find gradients there
+        if (auto* const slices = pass.slices; slices != nullptr) {
+            if (slices->size() <= pass.index) slices->resize(pass.index + 1);
+            (*slices)[pass.index].keys = {saved.key, saved.value}; // a replay may find gradients there
         }
         return output_again(saved, pass);
     }
@@ -51,23 +51,25 @@ class BlockStrategy {
     Tensor<Query, Exec> output_again(Saved& saved, Part const& pass = {}) const {
         std::size_t const current = pass.slices != nullptr ? pass.index : 0;
         PassBlocks<Exec> const blocks(positions_, pass.map, current);
-        if (blocks.is_one_block() && current == 0) return BlockForward<Query, Key, Exec>::at_once(blocks, saved);
+        if (blocks.is_one_block() && current == 0)
+            return BlockForward<Query, Key, Exec>::at_once(blocks, saved, pass.sinks);
         BlockForward<Query, Key, Exec> attention(blocks, saved);
         mover_.attend(attention, Keys{saved.key, saved.value}, current);
         for (std::size_t i = 0; i < current; ++i) mover_.attend(attention, (*pass.slices)[i].keys, i);
-        return attention.finish();
+        return attention.finish(pass.sinks);
     }
     /// Calls receive(dq, dk, dv), in accumulators; adds to the gradients of the slices before. Nothing is saved then.
     /// @param output what forward() returned
+    /// @return the gradient of the sinks; empty where there are none
     template <class Receive>
-    void backward(Saved& saved, Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy,
-                  Receive&& receive, Part const& pass = {}) const {
-        backward(saved, delta_of(output, dy), dy, receive, pass);
+    SinksGradient backward(Saved& saved, Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy,
+                           Receive&& receive, Part const& pass = {}) const {
+        return backward(saved, delta_of(output, dy), dy, receive, pass);
     }
     /// The same, for an output that is elsewhere.
     template <class Receive>
-    void backward(Saved& saved, Delta<Query, Exec> delta, Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
-                  Part const& pass = {}) const {
+    SinksGradient backward(Saved& saved, Delta<Query, Exec> delta, Tensor<dual_t<Query>, Exec> const& dy,
+                           Receive&& receive, Part const& pass = {}) const {
         std::size_t const current = pass.slices != nullptr ? pass.index : 0;
         PassBlocks<Exec> const blocks(positions_, pass.map, current);
         BlockBackward<Query, Key, Exec> attention(blocks, saved, std::move(delta), dy);
@@ -77,8 +79,10 @@ class BlockStrategy {
         if (pass.slices != nullptr) own = std::move((*pass.slices)[current].gradients);
         mover_.add_gradients(attention, Keys{saved.key, saved.value}, own, current);
         if (pass.slices != nullptr) (*pass.slices)[current] = {};
+        auto dsinks = attention.dsinks(pass.sinks);
         receive(attention.dquery(), std::move(own.key), std::move(own.value));
         saved = {};
+        return dsinks;
     }
 
   private:

@@ -63,7 +63,8 @@ class BlockForward {
     using T = typename Query::element;
     using A = accumulator_t<T>;
 
-    BlockForward(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec>& saved) : blocks_(&blocks), saved_(&saved) {
+    BlockForward(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec>& saved)
+        : blocks_(&blocks), saved_(&saved), scores_(blocks.scores(saved.query)) {
         auto const& context = saved.query.context();
         auto const q = saved.query.view();
         saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
@@ -81,28 +82,29 @@ class BlockForward {
             kernels::AttentionState const state{detail::rows_part(max_.view, mine), detail::rows_part(sum_.view, mine),
                                                 detail::part(output_.view, mine)};
             kernels::attention_accumulate(saved_->query.context().exec(), detail::part(q, mine),
-                                          detail::part(key, other), detail::part(value, other), blocks_->scale(),
+                                          detail::part(key, other), detail::part(value, other), scores_,
                                           blocks_->mask(mine, other, slice), state);
         });
     }
-    /// The attention's output.
-    Tensor<Query, Exec> finish() {
+    /// The attention's output. @param sinks may be empty
+    Tensor<Query, Exec> finish(Tensor<sinks_t<Query>, Exec> const& sinks) {
         auto const& context = saved_->query.context();
         Tensor<Query, Exec> output(context, saved_->query.extents());
         kernels::attention_finish(context.exec(), kernels::AttentionState{max_.view, sum_.view, output_.view},
-                                  output.view(), saved_->lse_view());
+                                  output.view(), saved_->lse_view(), sinks.flat());
         return output;
     }
 
     /// The whole forward pass where the queries and keys of this rank are all there are.
-    static Tensor<Query, Exec> at_once(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec>& saved) {
+    static Tensor<Query, Exec> at_once(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec>& saved,
+                                       Tensor<sinks_t<Query>, Exec> const& sinks) {
         auto const& context = saved.query.context();
         auto const q = saved.query.view();
         saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
         Tensor<Query, Exec> output(context, saved.query.extents());
         Segment const all{0, 0, q.extent(1)};
-        kernels::attention_forward(context.exec(), q, saved.key.view(), saved.value.view(), blocks.scale(),
-                                   blocks.mask(all, all, 0), output.view(), saved.lse_view());
+        kernels::attention_forward(context.exec(), q, saved.key.view(), saved.value.view(), blocks.scores(saved.query),
+                                   blocks.mask(all, all, 0), output.view(), saved.lse_view(), sinks.flat());
         return output;
     }
     [[nodiscard]] PassBlocks<Exec> const& blocks() const { return *blocks_; }
@@ -110,6 +112,7 @@ class BlockForward {
   private:
     PassBlocks<Exec> const* blocks_;
     Saved<Query, Key, Exec>* saved_;
+    kernels::AttentionScores scores_;
     detail::Scratch<A, 3, Exec> max_, sum_;
     detail::Scratch<A, 4, Exec> output_;
 };
@@ -148,7 +151,8 @@ class BlockBackward {
 
     BlockBackward(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec> const& saved, Delta<Query, Exec> delta,
                   Tensor<dual_t<Query>, Exec> const& dy)
-        : blocks_(&blocks), saved_(&saved), delta_(std::move(delta)), dy_(dy), dquery_(dy.context(), dy.extents()) {
+        : blocks_(&blocks), saved_(&saved), scores_(blocks.scores(saved.query)), delta_(std::move(delta)), dy_(dy),
+          dquery_(dy.context(), dy.extents()) {
         dquery_.clear();
     }
     /// Adds to the gradients of keys and values of shard `theirs`, in accumulators of the same shape.
@@ -160,16 +164,26 @@ class BlockBackward {
             kernels::attention_backward_accumulate(
                 dy_.context().exec(), detail::part(q, mine), detail::part(key, other), detail::part(value, other),
                 detail::part(dy_.view(), mine), detail::rows_part(saved_->lse_view(), mine),
-                detail::rows_part(delta_.view(), mine), blocks_->scale(), blocks_->mask(mine, other, slice),
+                detail::rows_part(delta_.view(), mine), scores_, blocks_->mask(mine, other, slice),
                 detail::part(dquery_.view(), mine), detail::part(dkey, other), detail::part(dvalue, other));
         });
     }
     [[nodiscard]] Tensor<QueryGradient, Exec> const& dquery() const { return dquery_; }
+    /// The gradient of the sinks, which all blocks of keys together give; empty if these are.
+    [[nodiscard]] Tensor<sinks_gradient_t<Query>, Exec> dsinks(Tensor<sinks_t<Query>, Exec> const& sinks) const {
+        if (sinks.empty()) return {};
+        Tensor<sinks_gradient_t<Query>, Exec> gradient(sinks.context(), sinks.extents());
+        gradient.clear();
+        kernels::attention_sinks_backward<T>(sinks.context().exec(), sinks.flat(), saved_->lse_view(), delta_.view(),
+                                             gradient.flat());
+        return gradient;
+    }
     [[nodiscard]] PassBlocks<Exec> const& blocks() const { return *blocks_; }
 
   private:
     PassBlocks<Exec> const* blocks_;
     Saved<Query, Key, Exec> const* saved_;
+    kernels::AttentionScores scores_;
     Delta<Query, Exec> delta_;
     Tensor<dual_t<Query>, Exec> dy_;
     Tensor<QueryGradient, Exec> dquery_;

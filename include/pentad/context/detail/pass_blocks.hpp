@@ -27,13 +27,14 @@ struct BlockPositions {
     std::size_t mine;                         ///< this rank's shard
     std::size_t length, slices;               ///< of a slice; of a sequence
     Sight sight;
+    model::Scores scores;
     double scale; ///< of the scores (Vaswani et al. 2017, eq. 1)
 
     /// @param axis along which the ranks hold different blocks: cp or a factor of it
     template <class Exec>
     BlockPositions(LayerSetup<Exec> const& setup, model::Attention const& part, std::string_view axis)
         : mine(setup.context.communicators().shard_index(AxisNames(axis))), length(setup.seq), slices(setup.slices),
-          sight(part.sight), scale(1.0 / std::sqrt(static_cast<double>(part.head_dim))) {
+          sight(part.sight), scores(part.scores), scale(1.0 / std::sqrt(static_cast<double>(part.head_dim))) {
         auto const partition = setup.block_partition(axis);
         for (std::size_t shard = 0; shard < partition.shards(); ++shard) shards.push_back(partition.segments(shard));
     }
@@ -54,7 +55,17 @@ class PassBlocks {
     }
 
     [[nodiscard]] std::size_t mine() const { return fixed_->mine; }
-    [[nodiscard]] double scale() const { return fixed_->scale; }
+    /// The scores of these queries, whose heads may be sharded.
+    template <class Query>
+    [[nodiscard]] kernels::AttentionScores scores(Tensor<Query, Exec> const& query) const {
+        kernels::AttentionScores scores{.scale = fixed_->scale, .soft_cap = fixed_->scores.soft_cap};
+        if (fixed_->scores.alibi) {
+            auto const shard = query.context().communicators().shard_index(Query::value.dimensions[2].axes);
+            scores.alibi_heads = static_cast<i64>(query.extents()[2]);
+            scores.first_head = static_cast<i64>(shard * query.local()[2]);
+        }
+        return scores;
+    }
     [[nodiscard]] bool is_one_block() const { return shards().size() * shards()[0].size() == 1; }
     /// Whether what a query sees is less than a causal mask leaves, so that parts of a block may be of no use.
     [[nodiscard]] bool is_narrow() const {

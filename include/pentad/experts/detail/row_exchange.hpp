@@ -40,10 +40,11 @@ class RowExchange {
     /// Sorts the choices index [tokens, top_k] by expert and exchanges the counts over `comm`, which shards the
     /// experts. A token's choices end with its first that is negative. Waits for the counts: the sizes of what follows
     /// depend on them.
-    /// @param chosen_part of the slots that name an expert: what a dry run takes them to be, evenly dealt
+    /// @param chosen_part of the slots of a token that name an expert: what a dry run takes them to be, evenly dealt
+    /// @param routed_part of the tokens that choose at all
     template <kernels::Chosen chosen = kernels::Chosen::always>
     void route(Context<Exec> const& context, comm::Communicator const& comm, View<i32 const, 2, Exec> index,
-               std::size_t expert_count, double chosen_part = 1) {
+               std::size_t expert_count, double chosen_part = 1, double routed_part = 1) {
         auto const& exec = context.exec();
         comm_ = &comm;
         auto const ranks = static_cast<std::size_t>(comm_->size());
@@ -63,7 +64,8 @@ class RowExchange {
         memory::copy_to_host(exec, sent_counts_.data(), counts.flat().data(), expert_count * sizeof(i64));
         memory::copy_to_host(exec, arriving_counts_.data(), arriving.flat().data(), expert_count * sizeof(i64));
         if (observe::dry_run() != nullptr)
-            deal_evenly(static_cast<double>(slots) * chosen_part, static_cast<double>(top_k_) * chosen_part, local);
+            deal_evenly(static_cast<double>(slots) * chosen_part * routed_part,
+                        static_cast<double>(top_k_) * chosen_part, local);
         sent_ = Numbers<i64>(ranks, 0);
         received_ = Numbers<i64>(ranks, 0);
         offsets_ = Numbers<i64>(local + 1, 0);

@@ -17,9 +17,9 @@ KOKKOS_FUNCTION Acc device_probability(Acc score, Acc lse) {
     return lse == -Kokkos::Experimental::infinity_v<Acc> ? Acc(0) : score > lse ? Acc(1) : Kokkos::exp(score - lse);
 }
 
-template <class Exec, class T>
+template <class Exec, class T, class Scores>
 void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& problem,
-                                  AttentionGradient<T> const& gradient) {
+                                  AttentionGradient<T> const& gradient, Scores const& scores_of) {
     using Acc = accumulator_t<T>;
     using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
     auto const sizes = problem.sizes;
@@ -29,7 +29,7 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
     i64 const head_dim = sizes.head_dim;
     i64 const tiles = (sizes.seq_q + tile - 1) / tile;
     auto const bytes = static_cast<std::ptrdiff_t>(shape.bytes);
-    auto const scale = static_cast<Acc>(problem.scale);
+    auto const scale = static_cast<Acc>(problem.scores.scale);
 
     Kokkos::parallel_for(
         "pentad::attention_backward_dq", device_policy(exec, sizes.batch * sizes.heads * tiles, shape.bytes),
@@ -48,6 +48,7 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
             auto const seen = visible_to_tile(problem.mask, sizes.seq_k, batch, first, queries, tile);
             Acc const* const lse = gradient.lse.row(batch, head) + first;
             Acc const* const delta = gradient.delta.row(batch, head) + first;
+            auto const head_scores = scores_of.of_head(head);
 
             load_device_tile(team, problem.q.row(batch, first, head), problem.q.seq_stride, queries, head_dim, q, row,
                              Acc(1));
@@ -67,9 +68,10 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
                     int const from = in_device_tile(visible.begin, key, keys);
                     int const until = in_device_tile(visible.end, key, keys);
                     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from, until), [&](int j) {
-                        Acc const score = device_dot(q + i * row, k + j * row, head_dim) * scale;
+                        auto const score = head_scores.at(device_dot(q + i * row, k + j * row, head_dim) * scale,
+                                                          distance(problem.mask, first + i, key + j));
                         Acc const slope = device_dot(d_o + i * row, v + j * row, head_dim) - delta[i];
-                        d_scores[i * tile + j] = device_probability(score, lse[i]) * slope * scale;
+                        d_scores[i * tile + j] = device_probability(score.value, lse[i]) * slope * score.slope * scale;
                     });
                     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
                         Acc sum = dq[i * row + d];
@@ -86,9 +88,9 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
         });
 }
 
-template <class Exec, class T>
+template <class Exec, class T, class Scores>
 void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const& problem,
-                                     AttentionGradient<T> const& gradient) {
+                                     AttentionGradient<T> const& gradient, Scores const& scores_of) {
     using Acc = accumulator_t<T>;
     using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
     auto const sizes = problem.sizes;
@@ -98,7 +100,7 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
     i64 const head_dim = sizes.head_dim;
     i64 const tiles = (sizes.seq_k + tile - 1) / tile;
     auto const bytes = static_cast<std::ptrdiff_t>(shape.bytes);
-    auto const scale = static_cast<Acc>(problem.scale);
+    auto const scale = static_cast<Acc>(problem.scores.scale);
 
     Kokkos::parallel_for(
         "pentad::attention_backward_dk_dv", device_policy(exec, sizes.batch * sizes.kv_heads * tiles, shape.bytes),
@@ -122,7 +124,8 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
                              Acc(1));
             clear_device_tile(team, keys, head_dim, dk, row);
             clear_device_tile(team, keys, head_dim, dv, row);
-            for (i64 head = kv_head * sizes.heads_per_kv(); head < (kv_head + 1) * sizes.heads_per_kv(); ++head)
+            for (i64 head = kv_head * sizes.heads_per_kv(); head < (kv_head + 1) * sizes.heads_per_kv(); ++head) {
+                auto const head_scores = scores_of.of_head(head);
                 for (i64 query = 0; query < sizes.seq_q; query += tile) {
                     int const queries = static_cast<int>(sizes.seq_q - query < tile ? sizes.seq_q - query : tile);
                     auto const seen = visible_to_tile(problem.mask, sizes.seq_k, batch, query, queries, 1);
@@ -139,11 +142,12 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
                         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, queries), [&](int i) {
                             auto const visible = visible_keys(problem.mask, sizes.seq_k, batch, query + i);
                             bool const sees = visible.begin <= first + j && first + j < visible.end;
-                            Acc const score = device_dot(q + i * row, k + j * row, head_dim) * scale;
+                            auto const score = head_scores.at(device_dot(q + i * row, k + j * row, head_dim) * scale,
+                                                              distance(problem.mask, query + i, first + j));
                             Acc const slope = device_dot(d_o + i * row, v + j * row, head_dim) - delta[i];
-                            Acc const probability = sees ? device_probability(score, lse[i]) : Acc(0);
+                            Acc const probability = sees ? device_probability(score.value, lse[i]) : Acc(0);
                             scores[j * tile + i] = probability;
-                            d_scores[j * tile + i] = probability * slope * scale;
+                            d_scores[j * tile + i] = probability * slope * score.slope * scale;
                         });
                         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
                             Acc sum_k = dk[j * row + d];
@@ -157,6 +161,7 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
                         });
                     });
                 }
+            }
             Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
                 Acc* const to_k = gradient.dk.row(batch, first + j, kv_head);
                 Acc* const to_v = gradient.dv.row(batch, first + j, kv_head);
@@ -171,8 +176,10 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
 template <class Exec, class T>
 void attention_backward_device(Exec const& exec, AttentionProblem<T> const& problem,
                                AttentionGradient<T> const& gradient) {
-    attention_backward_dk_dv_device(exec, problem, gradient);
-    attention_backward_dq_device(exec, problem, gradient);
+    with_scores<accumulator_t<T>>(problem.scores, [&](auto const& scores_of) {
+        attention_backward_dk_dv_device(exec, problem, gradient, scores_of);
+        attention_backward_dq_device(exec, problem, gradient, scores_of);
+    });
 }
 
 } // namespace pentad::kernels::detail

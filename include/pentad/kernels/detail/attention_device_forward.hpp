@@ -17,8 +17,8 @@ struct EndFactors {
     Acc keep, add;
 };
 template <class T, class Acc = accumulator_t<T>>
-KOKKOS_FUNCTION EndFactors<Acc> end_factors(WriteResult<T> const&, i64, i64, i64, Acc, Acc sum) {
-    return {Acc(0), sum == Acc(0) ? Acc(0) : Acc(1) / sum};
+KOKKOS_FUNCTION EndFactors<Acc> end_factors(WriteResult<T> const& end, i64, i64, i64 head, Acc max, Acc sum) {
+    return {Acc(0), softmax_end(end, head, max, sum).factor};
 }
 template <class T, class Acc = accumulator_t<T>>
 KOKKOS_FUNCTION EndFactors<Acc> end_factors(MergeState<T> const& end, i64 batch, i64 query, i64 head, Acc max,
@@ -43,7 +43,7 @@ KOKKOS_FUNCTION void end_element(MergeState<T> const& end, i64 batch, i64 query,
 
 template <class T, class Acc = accumulator_t<T>>
 KOKKOS_FUNCTION void end_row(WriteResult<T> const& end, i64 batch, i64 query, i64 head, Acc max, Acc sum) {
-    end.lse.row(batch, head)[query] = sum == Acc(0) ? -Kokkos::Experimental::infinity_v<Acc> : max + Kokkos::log(sum);
+    end.lse.row(batch, head)[query] = softmax_end(end, head, max, sum).lse;
 }
 template <class T, class Acc = accumulator_t<T>>
 KOKKOS_FUNCTION void end_row(MergeState<T> const& end, i64 batch, i64 query, i64 head, Acc max, Acc sum) {
@@ -55,8 +55,10 @@ KOKKOS_FUNCTION void end_row(MergeState<T> const& end, i64 batch, i64 query, i64
     total = total * factors.keep + sum * factors.add;
 }
 
-template <class Exec, class T, class End>
-void attention_forward_device(Exec const& exec, AttentionProblem<T> const& problem, End const& end) {
+/// @tparam Scores PlainScores or ChangedScores
+template <class Exec, class T, class End, class Scores>
+void attention_forward_device(Exec const& exec, AttentionProblem<T> const& problem, End const& end,
+                              Scores const& scores_of) {
     using Acc = accumulator_t<T>;
     using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
     auto const sizes = problem.sizes;
@@ -83,10 +85,11 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
             i64 const kv_head = head / sizes.heads_per_kv();
             int const queries = static_cast<int>(sizes.seq_q - first < tile ? sizes.seq_q - first : tile);
             auto const seen = visible_to_tile(problem.mask, sizes.seq_k, batch, first, queries, tile);
+            auto const head_scores = scores_of.of_head(head);
             constexpr Acc infinity = Kokkos::Experimental::infinity_v<Acc>;
 
             load_device_tile(team, problem.q.row(batch, first, head), problem.q.seq_stride, queries, head_dim, q, row,
-                             Acc(problem.scale));
+                             Acc(problem.scores.scale));
             Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
                 Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
                                      [&](i64 d) { output[i * row + d] = Acc(0); });
@@ -108,8 +111,10 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
                     int const from = in_device_tile(visible.begin, key, keys);
                     int const until = in_device_tile(visible.end, key, keys);
                     if (from >= until) return;
-                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from, until),
-                                         [&](int j) { score[j] = device_dot(q + i * row, k + j * row, head_dim); });
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from, until), [&](int j) {
+                        Acc const product = device_dot(q + i * row, k + j * row, head_dim);
+                        score[j] = head_scores.at(product, distance(problem.mask, first + i, key + j)).value;
+                    });
                     Acc largest = -infinity;
                     Kokkos::parallel_reduce(
                         Kokkos::ThreadVectorRange(team, from, until),
@@ -142,6 +147,12 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
                 Kokkos::single(Kokkos::PerThread(team), [&] { end_row(end, batch, first + i, head, max[i], sum[i]); });
             });
         });
+}
+
+template <class Exec, class T, class End>
+void attention_forward_device(Exec const& exec, AttentionProblem<T> const& problem, End const& end) {
+    with_scores<accumulator_t<T>>(
+        problem.scores, [&](auto const& scores_of) { attention_forward_device(exec, problem, end, scores_of); });
 }
 
 } // namespace pentad::kernels::detail

@@ -2,6 +2,7 @@
 // the probabilities and adds five products. One thread owns whatever it adds to: no atomics, the same bits each run.
 #pragma once
 
+#include <pentad/kernels/detail/attention_host_scores.hpp>
 #include <pentad/kernels/detail/attention_host_tiles.hpp>
 #include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/detail/simd.hpp>
@@ -25,19 +26,23 @@ struct BackwardWork {
 };
 
 /// scores becomes P = 2^(score - lse), d_scores (which holds dP) becomes dS = P (dP - delta) scale. Where masked both
-/// become 0, whatever they were.
-template <bool masked, class Acc>
+/// become 0, whatever they were. Where `changed`, the scores given are products, and dS is by them.
+/// @param first_distance from the first key to the first query
+template <bool masked, bool changed, class Acc>
 void softmax_backward(int keys, Acc* scores, Acc* d_scores, Acc const* from, Acc const* until, Acc const* lse,
-                      Acc const* delta, Acc scale) {
+                      Acc const* delta, Acc scale, HostScores<Acc> const& head_scores, i64 first_distance) {
     constexpr int width = lanes<Acc>;
     for (int key = 0; key < keys; ++key) {
         PENTAD_UNROLL(4)
         for (int q = 0; q < tile_queries; q += width) {
             Acc* const score = scores + key * tile_queries + q;
             Acc* const d_score = d_scores + key * tile_queries + q;
+            ScoreAt<Vector<Acc>> at{load(score), {}};
+            if constexpr (changed) at = head_scores.at(at.value, first_distance + q - key);
             // Rounding lifts a huge score above its lse; a probability is at most 1.
-            Vector<Acc> probability = exp2<Acc>(smaller<Vector<Acc>>(Vector<Acc>{}, load(score) - load(lse + q)));
+            Vector<Acc> probability = exp2<Acc>(smaller<Vector<Acc>>(Vector<Acc>{}, at.value - load(lse + q)));
             Vector<Acc> derivative = probability * ((load(d_score) - load(delta + q)) * scale);
+            if constexpr (changed) derivative *= at.slope;
             if constexpr (masked) {
                 auto const visible = sees<Acc>(key, load(from + q), load(until + q));
                 probability = visible ? probability : Vector<Acc>{};
@@ -93,8 +98,8 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
                              BackwardWork const& work, int at_once, void* memory) {
     using Acc = accumulator_t<T>;
     constexpr Acc infinity = std::numeric_limits<Acc>::infinity();
-    auto const& [sizes, q_heads, k_heads, v_heads, scale_f64, mask] = problem;
-    auto const scale = static_cast<Acc>(scale_f64);
+    auto const& [sizes, q_heads, k_heads, v_heads, scores_of, mask] = problem;
+    auto const scale = static_cast<Acc>(scores_of.scale);
     int const head_dim = static_cast<int>(sizes.head_dim);
     int const padded = padded_dim<Acc>(head_dim);
 
@@ -126,7 +131,7 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
         }
     };
 
-    auto const add_pair = [&](BackwardTile<Acc> const& tile, i64 key, int keys) {
+    auto const add_pair = [&](BackwardTile<Acc> const& tile, i64 key, int keys, HostScores<Acc> const& head_scores) {
         VisiblePairs const pairs(tile.visibility, key, keys);
         for_each_row_block(keys, [&](int begin, int end) {
             int const lane = pairs.first_lane<Acc>(begin), columns = pairs.last_lane<Acc>(end) - lane;
@@ -137,11 +142,20 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
             tile_product<Into::empty, Acc>(end - begin, columns, head_dim, {v + begin * padded, padded, 1},
                                            {tile.d_o_transposed + lane, tile_queries}, {d_scores + at, tile_queries});
         });
+        auto const softmax = [&]<bool masked>(std::bool_constant<masked>) {
+            i64 const apart = distance(mask, tile.first, key);
+            if (head_scores.change())
+                softmax_backward<masked, true>(keys, scores, d_scores, from, until, tile.lse, tile.delta, scale,
+                                               head_scores, apart);
+            else
+                softmax_backward<masked, false>(keys, scores, d_scores, from, until, tile.lse, tile.delta, scale,
+                                                head_scores, apart);
+        };
         if (pairs.all()) {
-            softmax_backward<false>(keys, scores, d_scores, from, until, tile.lse, tile.delta, scale);
+            softmax(std::false_type());
         } else {
             pairs.limits(from, until);
-            softmax_backward<true>(keys, scores, d_scores, from, until, tile.lse, tile.delta, scale);
+            softmax(std::true_type());
         }
         if (work.adds_dk_dv)
             for_each_row_block(keys, [&](int begin, int end) {
@@ -164,7 +178,8 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
             });
     };
 
-    for (i64 head = work.first_head; head < work.last_head; ++head)
+    for (i64 head = work.first_head; head < work.last_head; ++head) {
+        HostScores<Acc> const head_scores(scores_of, head);
         for (i64 query = work.first_query; query < work.last_query; query += at_once * tile_queries) {
             i64 const tiles_left = (work.last_query - query + tile_queries - 1) / tile_queries;
             int const count = static_cast<int>(std::min<i64>(at_once, tiles_left));
@@ -186,7 +201,7 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
                 for (int t = 0; t < count; ++t) {
                     auto const seen_by_tile = tiles[t].visibility.keys();
                     int const keys = static_cast<int>(std::min<i64>(loaded, seen_by_tile.end - key));
-                    if (keys > 0 && seen_by_tile.begin < key + keys) add_pair(tiles[t], key, keys);
+                    if (keys > 0 && seen_by_tile.begin < key + keys) add_pair(tiles[t], key, keys, head_scores);
                 }
                 if (!work.adds_dk_dv) continue;
                 add_tile(dk, padded, loaded, head_dim, gradient.dk.row(work.batch, key, work.kv_head),
@@ -200,6 +215,7 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
                 add_tile(tiles[t].dq, padded, tiles[t].queries, head_dim,
                          gradient.dq.row(work.batch, tiles[t].first, head), gradient.dq.seq_stride);
         }
+    }
 }
 
 /// One thread for each kv head, which does everything in five products for each pair of tiles.

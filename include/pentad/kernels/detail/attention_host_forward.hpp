@@ -3,6 +3,7 @@
 // rescaling need no horizontal step and K and V are used as they come, without a transpose.
 #pragma once
 
+#include <pentad/kernels/detail/attention_host_scores.hpp>
 #include <pentad/kernels/detail/attention_host_tiles.hpp>
 #include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/detail/simd.hpp>
@@ -75,10 +76,9 @@ void softmax_step(int keys, Acc* scores, Acc const* from, Acc const* until, Acc*
 template <class T, class Acc = accumulator_t<T>>
 void end_query(WriteResult<T> const& end, i64 batch, i64 head, i64 i, T* o, Acc const* values, i64 head_dim, Acc max,
                Acc sum) {
-    Acc const factor = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
-    for (i64 d = 0; d < head_dim; ++d) o[d] = T(values[d] * factor);
-    end.lse.row(batch, head)[i] =
-        sum == Acc(0) ? -std::numeric_limits<Acc>::infinity() : max * ln_2<Acc> + std::log(sum);
+    auto const softmax = softmax_end(end, head, max * ln_2<Acc>, sum);
+    for (i64 d = 0; d < head_dim; ++d) o[d] = T(values[d] * softmax.factor);
+    end.lse.row(batch, head)[i] = softmax.lse;
 }
 
 template <class T, class Acc = accumulator_t<T>>
@@ -141,7 +141,8 @@ template <class T, class End>
 void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end, i64 batch, i64 head, i64 first,
                              int count, void* memory) {
     using Acc = accumulator_t<T>;
-    auto const& [sizes, q_heads, k_heads, v_heads, scale, mask] = problem;
+    auto const& [sizes, q_heads, k_heads, v_heads, scores_of, mask] = problem;
+    HostScores<Acc> const head_scores(scores_of, head);
     i64 const head_dim = sizes.head_dim;
     i64 const kv_head = head / sizes.heads_per_kv();
     int const padded = padded_dim<Acc>(head_dim);
@@ -158,7 +159,7 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
         tile.visibility.set(mask, sizes.seq_k, batch, tile.first, tile.queries);
         load_tile(q_heads.row(batch, tile.first, head), q_heads.seq_stride, tile.queries, head_dim, rows, tile_queries,
                   padded);
-        transpose_tile(rows, tile_queries, padded, tile.q_transposed, static_cast<Acc>(scale) * log2_e<Acc>);
+        transpose_tile(rows, tile_queries, padded, tile.q_transposed, static_cast<Acc>(scores_of.scale) * log2_e<Acc>);
         std::fill(tile.o_transposed, tile.o_transposed + tile_queries * padded, Acc(0));
         std::fill(tile.max, tile.max + tile_queries, -std::numeric_limits<Acc>::infinity());
         std::fill(tile.sum, tile.sum + tile_queries, Acc(0));
@@ -182,6 +183,7 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
                         end - begin, last_lane - lane, static_cast<int>(head_dim), {k + begin * padded, padded, 1},
                         {tile.q_transposed + lane, tile_queries}, {scores + begin * tile_queries + lane, tile_queries});
             });
+            if (head_scores.change()) head_scores.apply(keys, scores, distance(mask, tile.first, key));
             if (pairs.all()) {
                 softmax_step<false>(keys, scores, from, until, tile.max, tile.sum, rescale);
             } else {

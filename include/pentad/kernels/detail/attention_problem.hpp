@@ -2,6 +2,7 @@
 // sees. Shared by the host and the device kernels, which then know nothing of Views.
 #pragma once
 
+#include <pentad/kernels/detail/attention_scores.hpp>
 #include <pentad/kernels/detail/heads.hpp>
 #include <pentad/layout/element.hpp>
 
@@ -16,9 +17,8 @@ struct AttentionMask {
     bool causal = false; ///< no key after the query
     i64 query_start = 0, key_start = 0;
     i64 window = 0; ///< the distance to a key is less (sliding-window attention: Beltagy et al. 2020); 0: any
-    /// For query i of sequence b of the block, the positions at which its document begins and ends: [b *
-    /// sequence_stride
-    /// + i]. Null: the sequence is one document. Ends are not read where the mask is causal.
+    /// For query i of sequence b of the block, the positions at which its document begins and ends, at
+    /// [b * sequence_stride + i]. Null: the sequence is one document. Ends are not read where the mask is causal.
     i32 const* document_begins = nullptr;
     i32 const* document_ends = nullptr;
     i64 sequence_stride = 0;
@@ -63,6 +63,11 @@ KOKKOS_INLINE_FUNCTION VisibleKeys visible_to_tile(AttentionMask const& mask, i6
     return {begin / tile * tile, visible_keys(mask, seq_k, batch, first_query + queries - 1).end};
 }
 
+/// From a key to a query.
+KOKKOS_INLINE_FUNCTION i64 distance(AttentionMask const& mask, i64 query, i64 key) {
+    return mask.query_start + query - (mask.key_start + key);
+}
+
 /// Numbers of the queries, [batch, heads, seq_q], of which seq_q is contiguous.
 template <class T>
 struct QueryRows {
@@ -77,7 +82,7 @@ template <class T>
 struct AttentionProblem {
     AttentionSizes sizes;
     Heads<T const> q, k, v;
-    double scale;
+    AttentionScores scores;
     AttentionMask mask;
 };
 
@@ -86,7 +91,27 @@ template <class T>
 struct WriteResult {
     Heads<T> o;
     QueryRows<accumulator_t<T>> lse;
+    T const* sinks = nullptr; ///< [heads]; null: none
 };
+
+/// How the softmax of a query ends: what its unnormalised output is multiplied with, and its log-sum-exp.
+template <class Acc>
+struct SoftmaxEnd {
+    Acc factor, lse;
+};
+/// @param max, sum the largest score, and of exp(score - max)
+template <class T, class Acc = accumulator_t<T>>
+KOKKOS_INLINE_FUNCTION SoftmaxEnd<Acc> softmax_end(WriteResult<T> const& end, i64 head, Acc max, Acc sum) {
+    constexpr Acc infinity = Kokkos::Experimental::infinity_v<Acc>;
+    if (end.sinks == nullptr)
+        return sum == Acc(0) ? SoftmaxEnd<Acc>{Acc(0), -infinity}
+                             : SoftmaxEnd<Acc>{Acc(1) / sum, max + Kokkos::log(sum)};
+    Acc const sink = Acc(end.sinks[head]);
+    Acc const largest = max > sink ? max : sink;
+    Acc const keep = sum == Acc(0) ? Acc(0) : Kokkos::exp(max - largest);
+    Acc const total = sum * keep + Kokkos::exp(sink - largest);
+    return {keep / total, largest + Kokkos::log(total)};
+}
 
 /// Or as one block of several: merged into the running state.
 template <class T>

@@ -1,5 +1,5 @@
-// The parts of attention that are one short pass over the queries: clearing the running state, the
-// division at its end, and the sums of o * d_o that the backward pass needs.
+// The parts of attention that are one short pass over the queries: clearing the running state, the division at its end,
+// the sums of o * d_o that the backward pass needs, and those of the sinks.
 #pragma once
 
 #include <pentad/kernels/detail/attention_problem.hpp>
@@ -50,16 +50,12 @@ void finish_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T>
     int const head_dim = static_cast<int>(sizes.head_dim);
     for_each_query(
         "pentad::attention_finish", exec, sizes, KOKKOS_LAMBDA(Row<Exec> const& row, QueryPlace const& at) {
-            Acc const sum = state.sum.row(at.batch, at.head)[at.query];
-            Acc const factor = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
+            auto const softmax = softmax_end(result, at.head, state.max.row(at.batch, at.head)[at.query],
+                                             state.sum.row(at.batch, at.head)[at.query]);
             Acc const* const output = state.output.row(at.batch, at.query, at.head);
             T* const o = result.o.row(at.batch, at.query, at.head);
-            row.each(head_dim, [&](int d) { o[d] = T(output[d] * factor); });
-            row.once([&] {
-                result.lse.row(at.batch, at.head)[at.query] =
-                    sum == Acc(0) ? -Kokkos::Experimental::infinity_v<Acc>
-                                  : state.max.row(at.batch, at.head)[at.query] + Kokkos::log(sum);
-            });
+            row.each(head_dim, [&](int d) { o[d] = T(output[d] * softmax.factor); });
+            row.once([&] { result.lse.row(at.batch, at.head)[at.query] = softmax.lse; });
         });
 }
 
@@ -74,6 +70,30 @@ void sum_queries(Exec const& exec, AttentionSizes const& sizes, Heads<T const> c
             T const* const b = d_o.row(at.batch, at.query, at.head);
             Acc const sum = row.template sum<Acc>(head_dim, [&](int d) { return Acc(a[d]) * Acc(b[d]); });
             row.once([&] { delta.row(at.batch, at.head)[at.query] = sum; });
+        });
+}
+
+/// d_sinks[h] += the derivative by the logit of the sink of head h, whose probability in each softmax is
+/// exp(sink - lse): minus the sum of that times delta over the queries.
+template <class Exec, class T>
+void sum_sinks(Exec const& exec, AttentionSizes const& sizes, T const* sinks,
+               QueryRows<accumulator_t<T> const> const& lse, QueryRows<accumulator_t<T> const> const& delta,
+               accumulator_t<T>* d_sinks) {
+    using Acc = accumulator_t<T>;
+    int const queries = static_cast<int>(sizes.seq_q);
+    for_each_row(
+        "pentad::attention_sinks", exec, static_cast<std::size_t>(sizes.heads), static_cast<std::size_t>(sizes.seq_q),
+        KOKKOS_LAMBDA(Row<Exec> const& row) {
+            i64 const head = row.index();
+            Acc const sink = Acc(sinks[head]);
+            Acc total = Acc(0);
+            for (i64 batch = 0; batch < sizes.batch; ++batch) {
+                Acc const* const lse_of = lse.row(batch, head);
+                Acc const* const delta_of = delta.row(batch, head);
+                total +=
+                    row.template sum<Acc>(queries, [&](int i) { return Kokkos::exp(sink - lse_of[i]) * delta_of[i]; });
+            }
+            row.once([&] { d_sinks[head] -= total; });
         });
 }
 

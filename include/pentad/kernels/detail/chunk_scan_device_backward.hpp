@@ -31,13 +31,16 @@ void scan_backward_da_device(Exec const& exec, Heads<Acc> const& da, DeviceScan<
             Acc const across = row.template sum<Acc>(size, [&](int i) { return before[i] * behind[i]; });
             row.once([&] {
                 i64 const first = at.index * sizes.seq + at.start;
+                auto const decay = scan.cumulative.of_chunk(at.index, at.chunk);
                 int const length = sizes.length(at.chunk);
-                Acc passing = across * Kokkos::exp(scan.cumulative.at_end(at.index, at.chunk)), after = 0;
+                Acc passing = across * decay.whole(), after = 0;
                 for (int token = 0; token < length; passing += scan.of_states[first + token++])
                     *da.row(at.batch, at.start + token, at.head) = passing;
-                for (int token = length - 1; token >= 0; --token)
-                    *da.row(at.batch, at.start + token, at.head) += after +=
-                        scan.of_rows[first + token] - scan.of_columns[first + token];
+                for (int token = length - 1; token >= 0; --token) {
+                    Acc& to = *da.row(at.batch, at.start + token, at.head);
+                    to += after += scan.of_rows[first + token] - scan.of_columns[first + token];
+                    if (decay.documents.is_first(token)) to = after = 0;
+                }
             });
         });
 }
@@ -46,7 +49,7 @@ template <class Exec, class T>
 void scan_backward_device(Exec const& exec, ScanProblem<T> const& problem, ScanGradient<T> const& gradient,
                           accumulator_t<T>* workspace) {
     using Acc = accumulator_t<T>;
-    DeviceScan<Acc> const scan(problem.sizes, workspace);
+    DeviceScan<Acc> const scan(problem.sizes, problem.positions, workspace);
     sum_decays_device(exec, problem.decay, scan.cumulative);
     add_to_states_device(exec, problem.k, problem.v, true, scan.cumulative, scan.states);
     pass_states_device<Exec, Acc>(exec, true, scan.cumulative, scan.states, gradient.initial, nullptr);
@@ -62,7 +65,7 @@ void scan_initial_gradient_device(Exec const& exec, ScanProblem<T> const& proble
                                   accumulator_t<T>* workspace) {
     using Acc = accumulator_t<T>;
     auto const& sizes = problem.sizes;
-    CumulativeDecay<Acc> const cumulative{workspace, sizes};
+    CumulativeDecay<Acc> const cumulative{workspace, sizes, problem.positions};
     ScanStates<Acc> const states{workspace + device_tokens(sizes), sizes.chunks(), sizes.state * sizes.head_dim};
     sum_decays_device(exec, problem.decay, cumulative);
     add_to_states_device(exec, problem.q, gradient.dy, false, cumulative, states);

@@ -45,21 +45,21 @@ void make_outputs_device(Exec const& exec, ScanProblem<T> const& problem, Heads<
             int const left = sizes.length(at.chunk) - first;
             int const queries = left < tile ? left : tile;
             if (queries <= 0) return;
-            Acc const* const log_decay = cumulative.of_chunk(at.index, at.chunk);
+            auto const decay = cumulative.of_chunk(at.index, at.chunk);
             Acc const* const before = states.at(at.index, at.chunk);
 
             load_device_tile(team, problem.q.row(at.batch, at.start + first, at.group), problem.q.seq_stride, queries,
                              state, q, row, Acc(1));
             team.team_barrier();
             Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
-                Acc const decay = Kokkos::exp(log_decay[first + i]);
+                Acc const factor = decay.from_start(first + i);
                 Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
                     Acc sum = 0;
                     for (i64 n = 0; n < state; ++n) sum += q[i * row + n] * before[n * head_dim + d];
-                    output[i * row + d] = sum * decay;
+                    output[i * row + d] = sum * factor;
                 });
             });
-            for (int key = 0; key < first + queries; key += tile) {
+            for (int key = first_tile(decay.documents, first, tile); key < first + queries; key += tile) {
                 int const keys = first + queries - key < tile ? first + queries - key : tile;
                 team.team_barrier();
                 load_device_tile(team, problem.k.row(at.batch, at.start + key, at.group), problem.k.seq_stride, keys,
@@ -70,13 +70,14 @@ void make_outputs_device(Exec const& exec, ScanProblem<T> const& problem, Heads<
                 Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
                     int const visible = first + i + 1 - key;
                     int const count = visible < keys ? visible : keys;
-                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, count), [&](int j) {
-                        scores[i * tile + j] = device_dot(q + i * row, k + j * row, state) *
-                                               Kokkos::exp(log_decay[first + i] - log_decay[key + j]);
+                    int const start = first_seen_from(decay.documents, first + i, key);
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, start, count), [&](int j) {
+                        scores[i * tile + j] =
+                            device_dot(q + i * row, k + j * row, state) * decay.between(key + j, first + i);
                     });
                     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
                         Acc sum = output[i * row + d];
-                        for (int j = 0; j < count; ++j) sum += scores[i * tile + j] * v[j * row + d];
+                        for (int j = start; j < count; ++j) sum += scores[i * tile + j] * v[j * row + d];
                         output[i * row + d] = sum;
                     });
                 });
@@ -92,7 +93,7 @@ void scan_forward_device(Exec const& exec, ScanProblem<T> const& problem, ScanRe
                          accumulator_t<T>* workspace) {
     using Acc = accumulator_t<T>;
     auto const& sizes = problem.sizes;
-    CumulativeDecay<Acc> const cumulative{workspace, sizes};
+    CumulativeDecay<Acc> const cumulative{workspace, sizes, problem.positions};
     ScanStates<Acc> const states{workspace + device_tokens(sizes), sizes.chunks(), sizes.state * sizes.head_dim};
     sum_decays_device(exec, problem.decay, cumulative);
     add_to_states_device(exec, problem.k, problem.v, true, cumulative, states);

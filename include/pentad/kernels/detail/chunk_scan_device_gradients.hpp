@@ -21,7 +21,7 @@ struct DeviceScan {
     ScanStates<Acc> states, gradients;     // at the chunks' starts; of the states at their ends
     Acc *of_rows, *of_columns, *of_states; // [batch, heads, seq]: what the gradient of the decay is made of
 
-    DeviceScan(ScanSizes const& sizes, Acc* workspace) : cumulative{workspace, sizes} {
+    DeviceScan(ScanSizes const& sizes, i32 const* positions, Acc* workspace) : cumulative{workspace, sizes, positions} {
         std::size_t const tokens = device_tokens(sizes);
         of_rows = workspace + tokens;
         of_columns = of_rows + tokens;
@@ -67,7 +67,7 @@ void scan_backward_dq_device(Exec const& exec, ScanProblem<T> const& problem, Sc
             for (i64 head = at.group * sizes.heads_per_group(); head < (at.group + 1) * sizes.heads_per_group();
                  ++head) {
                 i64 const index = at.batch * sizes.heads + head;
-                Acc const* const log_decay = scan.cumulative.of_chunk(index, at.chunk);
+                auto const decay = scan.cumulative.of_chunk(index, at.chunk);
                 Acc const* const before = scan.states.at(index, at.chunk);
                 Acc* const of_rows = scan.of_rows + index * sizes.seq + at.start + first;
                 team.team_barrier();
@@ -75,19 +75,19 @@ void scan_backward_dq_device(Exec const& exec, ScanProblem<T> const& problem, Sc
                                  queries, head_dim, dy, row, Acc(1));
                 team.team_barrier();
                 Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
-                    Acc const decay = Kokkos::exp(log_decay[first + i]);
+                    Acc const factor = decay.from_start(first + i);
                     Acc sum = 0;
                     Kokkos::parallel_reduce(
                         Kokkos::ThreadVectorRange(team, state),
                         [&](i64 n, Acc& part) {
-                            Acc const added = device_dot(dy + i * row, before + n * head_dim, head_dim) * decay;
+                            Acc const added = device_dot(dy + i * row, before + n * head_dim, head_dim) * factor;
                             dq[i * row + n] += added;
                             part += added * q[i * row + n];
                         },
                         sum);
                     of_rows[i] = sum; // every lane writes the same
                 });
-                for (int key = 0; key < first + queries; key += tile) {
+                for (int key = first_tile(decay.documents, first, tile); key < first + queries; key += tile) {
                     int const keys = first + queries - key < tile ? first + queries - key : tile;
                     team.team_barrier();
                     load_device_tile(team, problem.k.row(at.batch, at.start + key, at.group), problem.k.seq_stride,
@@ -98,20 +98,21 @@ void scan_backward_dq_device(Exec const& exec, ScanProblem<T> const& problem, Sc
                     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
                         int const visible = first + i + 1 - key;
                         int const count = visible < keys ? visible : keys;
-                        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, count), [&](int j) {
-                            slopes[i * tile + j] = device_dot(dy + i * row, v + j * row, head_dim) *
-                                                   Kokkos::exp(log_decay[first + i] - log_decay[key + j]);
+                        int const start = first_seen_from(decay.documents, first + i, key);
+                        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, start, count), [&](int j) {
+                            slopes[i * tile + j] =
+                                device_dot(dy + i * row, v + j * row, head_dim) * decay.between(key + j, first + i);
                         });
                         Acc sum = 0;
                         Kokkos::parallel_reduce(
-                            Kokkos::ThreadVectorRange(team, visible - 1 < count ? visible - 1 : count),
+                            Kokkos::ThreadVectorRange(team, start, visible - 1 < count ? visible - 1 : count),
                             [&](int j, Acc& part) {
                                 part += slopes[i * tile + j] * device_dot(q + i * row, k + j * row, state);
                             },
                             sum);
                         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, state), [&](i64 n) {
                             Acc total = dq[i * row + n];
-                            for (int j = 0; j < count; ++j) total += slopes[i * tile + j] * k[j * row + n];
+                            for (int j = start; j < count; ++j) total += slopes[i * tile + j] * k[j * row + n];
                             dq[i * row + n] = total;
                         });
                         Kokkos::single(Kokkos::PerThread(team), [&] { of_rows[i] += sum; });
@@ -161,7 +162,7 @@ void scan_backward_dk_dv_device(Exec const& exec, ScanProblem<T> const& problem,
             for (i64 head = at.group * sizes.heads_per_group(); head < (at.group + 1) * sizes.heads_per_group();
                  ++head) {
                 i64 const index = at.batch * sizes.heads + head;
-                Acc const* const log_decay = scan.cumulative.of_chunk(index, at.chunk);
+                auto const decay = scan.cumulative.of_chunk(index, at.chunk);
                 Acc const* const behind = scan.gradients.at(index, at.chunk);
                 Acc* const of_columns = scan.of_columns + index * sizes.seq + at.start + first;
                 Acc* const of_states = scan.of_states + index * sizes.seq + at.start + first;
@@ -170,19 +171,19 @@ void scan_backward_dk_dv_device(Exec const& exec, ScanProblem<T> const& problem,
                                  head_dim, v, row, Acc(1));
                 team.team_barrier();
                 Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
-                    Acc const decay = Kokkos::exp(log_decay[length - 1] - log_decay[first + j]);
+                    Acc const factor = decay.to_end(first + j);
                     Acc sum = 0;
                     Kokkos::parallel_reduce(
                         Kokkos::ThreadVectorRange(team, head_dim),
                         [&](i64 d, Acc& part) {
                             Acc total = 0;
                             for (i64 n = 0; n < state; ++n) total += k[j * row + n] * behind[n * head_dim + d];
-                            dv[j * row + d] = total * decay;
-                            part += total * decay * v[j * row + d];
+                            dv[j * row + d] = total * factor;
+                            part += total * factor * v[j * row + d];
                         },
                         sum);
                     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, state), [&](i64 n) {
-                        dk[j * row + n] += device_dot(v + j * row, behind + n * head_dim, head_dim) * decay;
+                        dk[j * row + n] += device_dot(v + j * row, behind + n * head_dim, head_dim) * factor;
                     });
                     Kokkos::single(Kokkos::PerThread(team), [&] {
                         of_states[j] = sum;
@@ -190,6 +191,7 @@ void scan_backward_dk_dv_device(Exec const& exec, ScanProblem<T> const& problem,
                     });
                 });
                 for (int query = first; query < length; query += tile) {
+                    if (decay.documents.first_seen(query) >= first + keys) break; // nor do later ones see these keys
                     int const queries = length - query < tile ? length - query : tile;
                     team.team_barrier();
                     load_device_tile(team, problem.q.row(at.batch, at.start + query, at.group), problem.q.seq_stride,
@@ -199,11 +201,12 @@ void scan_backward_dk_dv_device(Exec const& exec, ScanProblem<T> const& problem,
                     team.team_barrier();
                     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
                         int const hidden = first + j - query; // queries before the key
-                        auto const decay = [&](int i) {
-                            return i < hidden ? Acc(0) : Kokkos::exp(log_decay[query + i] - log_decay[first + j]);
+                        auto const weight = [&](int i) {
+                            bool const sees = i >= hidden && first + j >= decay.documents.first_seen(query + i);
+                            return sees ? decay.between(first + j, query + i) : Acc(0);
                         };
                         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, queries), [&](int i) {
-                            mixed[j * tile + i] = device_dot(q + i * row, k + j * row, state) * decay(i);
+                            mixed[j * tile + i] = device_dot(q + i * row, k + j * row, state) * weight(i);
                             slopes[j * tile + i] = device_dot(dy + i * row, v + j * row, head_dim);
                         });
                         Acc sum = 0;
@@ -214,7 +217,7 @@ void scan_backward_dk_dv_device(Exec const& exec, ScanProblem<T> const& problem,
                             },
                             sum);
                         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, queries),
-                                             [&](int i) { slopes[j * tile + i] *= decay(i); });
+                                             [&](int i) { slopes[j * tile + i] *= weight(i); });
                         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
                             Acc total = dv[j * row + d];
                             for (int i = 0; i < queries; ++i) total += mixed[j * tile + i] * dy[i * row + d];

@@ -11,18 +11,37 @@
 
 namespace pentad::kernels::detail {
 
+/// The decays of a head between the tokens of a chunk, as ChunkDecay has them on the host.
+template <class Acc>
+struct DeviceDecay {
+    Acc* log; // of each token, cumulative from the chunk's start and with its own
+    ChunkDocuments documents;
+
+    KOKKOS_FUNCTION Acc log_at_end() const { return log[documents.tokens - 1]; }
+    /// From the chunk's start up to and with a token; from behind a token to the chunk's end; both. Zero where a
+    /// document begins between.
+    KOKKOS_FUNCTION Acc from_start(int token) const {
+        return documents.sees_before(token) ? Kokkos::exp(log[token]) : Acc(0);
+    }
+    KOKKOS_FUNCTION Acc to_end(int token) const {
+        return documents.reaches_end(token) ? Kokkos::exp(log_at_end() - log[token]) : Acc(0);
+    }
+    KOKKOS_FUNCTION Acc whole() const { return documents.begin_here() ? Acc(0) : Kokkos::exp(log_at_end()); }
+    /// From a key to a query that sees it.
+    KOKKOS_FUNCTION Acc between(int key, int query) const { return Kokkos::exp(log[query] - log[key]); }
+};
+
 /// The log decay of each token, cumulative from its chunk's start and with its own: [batch, heads, seq]. It never
-/// rises, so that differences from a later token to an earlier one are not positive.
+/// rises, so that differences from a later token to an earlier one are not positive. And the tokens' documents.
 template <class Acc>
 struct CumulativeDecay {
     Acc* data;
     ScanSizes sizes;
+    i32 const* positions;
 
-    KOKKOS_FUNCTION Acc* of_chunk(i64 head_of_batch, i64 chunk) const {
-        return data + head_of_batch * sizes.seq + chunk * sizes.chunk;
-    }
-    KOKKOS_FUNCTION Acc at_end(i64 head_of_batch, i64 chunk) const {
-        return of_chunk(head_of_batch, chunk)[sizes.length(chunk) - 1];
+    KOKKOS_FUNCTION DeviceDecay<Acc> of_chunk(i64 head_of_batch, i64 chunk) const {
+        return {data + head_of_batch * sizes.seq + chunk * sizes.chunk,
+                documents_of(sizes, positions, head_of_batch / sizes.heads, chunk)};
     }
 };
 
@@ -44,6 +63,17 @@ KOKKOS_INLINE_FUNCTION ChunkPlace chunk_place(ScanSizes const& sizes, i64 item) 
     return {index / sizes.heads, head, head / sizes.heads_per_group(), chunk, chunk * sizes.chunk, index};
 }
 
+/// Of tiles of keys the first that a tile of queries from `query` on sees; of a tile from `key` on, the first key that
+/// a query sees.
+KOKKOS_INLINE_FUNCTION int first_tile(ChunkDocuments const& documents, int query, int tile) {
+    int const key = documents.first_seen(query);
+    return key < 0 ? 0 : key / tile * tile;
+}
+KOKKOS_INLINE_FUNCTION int first_seen_from(ChunkDocuments const& documents, int query, int key) {
+    int const first = documents.first_seen(query) - key;
+    return first < 0 ? 0 : first;
+}
+
 /// One group of a sequence and one of its chunks.
 struct GroupPlace {
     i64 batch, group, chunk, start;
@@ -61,7 +91,7 @@ void sum_decays_device(Exec const& exec, Heads<Acc const> const& decay, Cumulati
         Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, sizes.batch * sizes.heads * sizes.chunks()),
         KOKKOS_LAMBDA(i64 item) {
             auto const at = chunk_place(sizes, item);
-            Acc* const to = cumulative.of_chunk(at.index, at.chunk);
+            Acc* const to = cumulative.of_chunk(at.index, at.chunk).log;
             Acc sum = 0;
             for (int token = 0; token < sizes.length(at.chunk); ++token) {
                 if (decay.data != nullptr) sum += *decay.row(at.batch, at.start + token, at.head);
@@ -97,7 +127,7 @@ void add_to_states_device(Exec const& exec, Heads<T const> const& x, Heads<T con
             i64 const first = team.league_rank() % tiles * tile;
             int const rows = static_cast<int>(sizes.state - first < tile ? sizes.state - first : tile);
             int const length = sizes.length(at.chunk);
-            Acc const* const log_decay = cumulative.of_chunk(at.index, at.chunk);
+            auto const decay = cumulative.of_chunk(at.index, at.chunk);
 
             clear_device_tile(team, rows, head_dim, sums, row);
             for (int token = 0; token < length; token += tile) {
@@ -106,8 +136,7 @@ void add_to_states_device(Exec const& exec, Heads<T const> const& x, Heads<T con
                 load_device_tile(team, z.row(at.batch, at.start + token, at.head), z.seq_stride, tokens, head_dim,
                                  z_tile, row, Acc(1));
                 Kokkos::parallel_for(Kokkos::TeamThreadRange(team, tokens), [&](int t) {
-                    Acc const log = log_decay[token + t];
-                    Acc const weight = Kokkos::exp(to_end ? log_decay[length - 1] - log : log);
+                    Acc const weight = to_end ? decay.to_end(token + t) : decay.from_start(token + t);
                     T const* const from = x.row(at.batch, at.start + token + t, at.group) + first;
                     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, rows),
                                          [&](int n) { x_tile[t * tile + n] = Acc(from[n]) * weight; });
@@ -144,7 +173,7 @@ void pass_states_device(Exec const& exec, bool forward, CumulativeDecay<Acc> con
                 Acc& slot = states.at(index, chunk)[i % size];
                 Acc const added = slot;
                 slot = value;
-                value = value * Kokkos::exp(cumulative.at_end(index, chunk)) + added;
+                value = value * cumulative.of_chunk(index, chunk).whole() + added;
             }
             if (to != nullptr) to[i] = value;
         });
@@ -157,8 +186,9 @@ void sum_total_decay_device(Exec const& exec, CumulativeDecay<Acc> const& cumula
         "pentad::chunk_scan_total_decay",
         Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, sizes.batch * sizes.heads), KOKKOS_LAMBDA(i64 i) {
             Acc sum = 0;
-            for (i64 chunk = 0; chunk < sizes.chunks(); ++chunk) sum += cumulative.at_end(i, chunk);
-            total[i] = sum;
+            for (i64 chunk = 0; chunk < sizes.chunks(); ++chunk) sum += cumulative.of_chunk(i, chunk).log_at_end();
+            bool const is_cut = document_begins(sizes, cumulative.positions, i / sizes.heads);
+            total[i] = is_cut ? -Kokkos::Experimental::infinity_v<Acc> : sum;
         });
 }
 

@@ -35,14 +35,16 @@ class ScanBackward {
 
     /// The gradients of one chunk, of all heads of a group. @param passes the gradient of the state on, to before it
     void chunk(i64 batch, i64 group, i64 chunk, bool passes, void* memory) const {
-        auto const& [sizes, q, k, v, decay] = problem_;
+        auto const& [sizes, q, k, v, decay, positions] = problem_;
         ScanBackwardScratch<Acc> tiles(memory, sizes);
+        auto const documents = documents_of(sizes, positions, batch, chunk);
         i64 const start = chunk * sizes.chunk;
         int const tokens = sizes.length(chunk), padded = padded_dim<Acc>(tokens);
         load_tile(q.row(batch, start, group), q.seq_stride, tokens, state_, tiles.q, padded, rows_);
         load_tile(k.row(batch, start, group), k.seq_stride, tokens, state_, tiles.k, padded, rows_);
         transpose_tile(tiles.k, padded, rows_, tiles.k_transposed, Acc(1));
         visible_scores(0, padded, padded, state_, tiles.q, rows_, tiles.k_transposed, tiles.scores);
+        clear_other_documents(documents, padded, tiles.scores);
         for (Acc** sums : {&tiles.dq, &tiles.dk}) std::fill(*sums, *sums + padded * rows_, Acc(0));
 
         i64 const first = group * sizes.heads_per_group();
@@ -59,6 +61,7 @@ class ScanBackward {
         }
 
         clear_unseen(0, padded, padded, tiles.d_scores);
+        clear_other_documents(documents, padded, tiles.d_scores);
         for_each_row_block(padded, [&](int begin, int end) {
             tile_product<Into::sum, Acc>(end - begin, rows_, end, {tiles.d_scores + begin * padded, padded, 1},
                                          {tiles.k, rows_}, {tiles.dq + begin * rows_, rows_});
@@ -108,6 +111,7 @@ class ScanBackward {
         load_tile(gradient_.dy.row(batch, start, head), gradient_.dy.seq_stride, tokens, head_dim_, tiles.dy, padded,
                   columns_);
         tiles.decay.set(decay.data ? decay.row(batch, start, head) : nullptr, decay.seq_stride, tokens, padded);
+        tiles.decay.cut(documents_of(sizes, problem_.positions, batch, chunk));
         if (chunk + 1 == sizes.chunks())
             load_state(sizes, gradient_.d_final ? gradient_.d_final + index * state_ * head_dim_ : nullptr,
                        boundary_.gradients.at(index, chunk));
@@ -169,7 +173,8 @@ class ScanBackward {
         }
         if (gradient_.da.data != nullptr) {
             Acc const across = has_before && has_behind ? dot(rows_ * columns_, before, behind) : Acc(0);
-            store_decay_gradient(tiles, tokens, across * tiles.decay.whole(), gradient_.da.row(batch, start, head),
+            store_decay_gradient(tiles, documents_of(sizes, problem_.positions, batch, chunk),
+                                 across * tiles.decay.whole(), gradient_.da.row(batch, start, head),
                                  gradient_.da.seq_stride);
         }
         if (passes) pass_on(tiles, batch, head, chunk);

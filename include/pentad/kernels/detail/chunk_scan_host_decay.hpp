@@ -2,6 +2,7 @@
 // diagonal, and for what is left of it products of two factors, one for each of the tokens.
 #pragma once
 
+#include <pentad/kernels/detail/chunk_scan_problem.hpp>
 #include <pentad/kernels/detail/host_tiles.hpp>
 #include <pentad/kernels/detail/simd.hpp>
 
@@ -44,7 +45,19 @@ class ChunkDecay {
         }
     }
 
-    /// From the chunk's start up to and with a token; from behind a token to the chunk's end; both.
+    /// No decay from before a document to behind its start. Those between tokens of the chunk stay as they are, since
+    /// clear_other_documents makes the scores zeros.
+    void cut(ChunkDocuments const& documents) {
+        if (!documents.begin_here()) return;
+        for (int token = 0; token < documents.tokens; ++token) {
+            if (!documents.sees_before(token)) from_start_[token] = 0;
+            if (!documents.reaches_end(token)) to_end_[token] = 0;
+        }
+        whole_ = 0;
+    }
+
+    /// From the chunk's start up to and with a token; from behind a token to the chunk's end; both. Zero where a
+    /// document begins between.
     [[nodiscard]] Acc from_start(int token) const { return from_start_[token]; }
     [[nodiscard]] Acc to_end(int token) const { return to_end_[token]; }
     [[nodiscard]] Acc whole() const { return whole_; }
@@ -112,6 +125,14 @@ void clear_unseen(int begin, int end, int padded, Acc* scores) {
                  column += lanes<Acc>)
                 store(scores + row * padded + column, Vector<Acc>{});
     });
+}
+
+/// Zeros in the columns of documents before those of the rows, of [tokens, padded] scores or their gradient.
+template <class Acc>
+void clear_other_documents(ChunkDocuments const& documents, int padded, Acc* scores) {
+    if (!documents.begin_here()) return;
+    for (int row = 0; row < documents.tokens; ++row)
+        std::fill_n(scores + row * padded, std::max(documents.first_seen(row), 0), Acc(0));
 }
 
 /// Multiplies each row of a tile with a number.

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 namespace pentad::kernels::detail {
 
@@ -117,7 +118,7 @@ template <class T>
 void scan_forward_work(ScanProblem<T> const& problem, ScanResult<T> const& result,
                        ScanStates<accumulator_t<T>> const& states, ScanWork const& work, void* memory) {
     using Acc = accumulator_t<T>;
-    auto const& [sizes, q, k, v, decay] = problem;
+    auto const& [sizes, q, k, v, decay, positions] = problem;
     int const state = static_cast<int>(sizes.state), head_dim = static_cast<int>(sizes.head_dim);
     int const rows = padded_dim<Acc>(state), columns = padded_dim<Acc>(head_dim);
     bool const has_outputs = result.y.data != nullptr;
@@ -126,13 +127,16 @@ void scan_forward_work(ScanProblem<T> const& problem, ScanResult<T> const& resul
     for (i64 chunk = 0; chunk < sizes.chunks(); ++chunk) {
         i64 const start = chunk * sizes.chunk;
         int const tokens = sizes.length(chunk), padded = padded_dim<Acc>(tokens);
-        bool const is_last = chunk + 1 == sizes.chunks(), is_zero = chunk == 0 && result.initial == nullptr;
+        auto const documents = documents_of(sizes, positions, work.batch, chunk);
+        bool const is_last = chunk + 1 == sizes.chunks(),
+                   is_zero = (chunk == 0 && result.initial == nullptr) || documents.is_first(0);
         bool const goes_on = !is_last || result.final_state != nullptr;
         load_tile(k.row(work.batch, start, work.group), k.seq_stride, tokens, state, tiles.k, padded, rows);
         if (has_outputs) {
             load_tile(q.row(work.batch, start, work.group), q.seq_stride, tokens, state, tiles.q, padded, rows);
             transpose_tile(tiles.k, padded, rows, tiles.k_transposed, Acc(1));
             visible_scores(0, padded, padded, state, tiles.q, rows, tiles.k_transposed, tiles.scores);
+            clear_other_documents(documents, padded, tiles.scores);
         }
         for (i64 head = work.first_head; head < work.last_head; ++head) {
             tiles.ahead.start(row_blocks(state) + (has_outputs ? row_blocks(padded) : 0));
@@ -152,6 +156,7 @@ void scan_forward_work(ScanProblem<T> const& problem, ScanResult<T> const& resul
             load_tile(v.row(work.batch, start, head), v.seq_stride, tokens, head_dim, tiles.v, padded, columns);
             Acc const* const log_decay = decay.data ? decay.row(work.batch, start, head) : nullptr;
             tiles.decay.set(log_decay, decay.seq_stride, tokens, padded);
+            tiles.decay.cut(documents);
             if (has_outputs) {
                 if (is_zero) {
                     std::fill(tiles.y, tiles.y + padded * columns, Acc(0));
@@ -174,7 +179,8 @@ void scan_forward_work(ScanProblem<T> const& problem, ScanResult<T> const& resul
                 Acc sum = chunk == 0 ? Acc(0) : result.total_decay[index];
                 for (int token = 0; log_decay != nullptr && token < tokens; ++token)
                     sum += log_decay[token * decay.seq_stride];
-                result.total_decay[index] = sum;
+                bool const is_cut = is_last && document_begins(sizes, positions, work.batch);
+                result.total_decay[index] = is_cut ? -std::numeric_limits<Acc>::infinity() : sum;
             }
         }
     }

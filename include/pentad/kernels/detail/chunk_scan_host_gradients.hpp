@@ -135,13 +135,17 @@ Acc add_and_dot(int extent, Acc factor, Acc const* x, Acc const* y, Acc* sum) {
 /// The gradient of the log decays of a chunk's tokens. That of the cumulative decay up to token t is <y_t, dy_t> -
 /// <v_t, dv_t>, and a token's own decay is in all cumulative ones from it on. Here the pairs that a token's decay lies
 /// between are summed: `across` from states before the chunk to what comes behind it; of_states from keys before the
-/// token to behind the chunk; of_rows and of_columns within it, and from before the chunk to queries.
+/// token to behind the chunk; of_rows and of_columns within it, and from before the chunk to queries. None lie on both
+/// sides of a document's start, where the sum from the chunk's end begins anew.
 template <class Acc>
-void store_decay_gradient(ScanBackwardScratch<Acc> const& tiles, int tokens, Acc across, Acc* to, i64 stride) {
+void store_decay_gradient(ScanBackwardScratch<Acc> const& tiles, ChunkDocuments const& documents, Acc across, Acc* to,
+                          i64 stride) {
     Acc before = across, after = 0;
-    for (int token = 0; token < tokens; before += tiles.of_states[token++]) to[token * stride] = before;
-    for (int token = tokens - 1; token >= 0; --token)
+    for (int token = 0; token < documents.tokens; before += tiles.of_states[token++]) to[token * stride] = before;
+    for (int token = documents.tokens - 1; token >= 0; --token) {
         to[token * stride] += after += tiles.of_rows[token] - tiles.of_columns[token];
+        if (documents.is_first(token)) to[token * stride] = after = 0;
+    }
 }
 
 } // namespace pentad::kernels::detail

@@ -53,13 +53,38 @@ struct ScanFlops {
     [[nodiscard]] double backward() const { return 3 * scores + 2 * mixed + 5 * states; }
 };
 
+/// The documents that the tokens of a chunk are of. What is not seen is told by comparing indices: no decay stands for
+/// it.
+struct ChunkDocuments {
+    i32 const* positions; // of the chunk's tokens; null: all are of a document that began before the chunk
+    int tokens;
+
+    /// The first token that token `token` sees. Negative: the state at the chunk's start counts.
+    KOKKOS_FUNCTION int first_seen(int token) const { return positions == nullptr ? -1 : token - positions[token]; }
+    KOKKOS_FUNCTION bool sees_before(int token) const { return first_seen(token) < 0; }
+    KOKKOS_FUNCTION bool is_first(int token) const { return first_seen(token) == token; }
+    /// Whether what token `token` adds to the state is in that at the chunk's end.
+    KOKKOS_FUNCTION bool reaches_end(int token) const { return token >= first_seen(tokens - 1); }
+    /// Whether one begins in the chunk, so that the state at its start does not get to its end.
+    KOKKOS_FUNCTION bool begin_here() const { return first_seen(tokens - 1) >= 0; }
+};
+
 /// What is scanned. Without a decay `decay.data` is null; its rows are [batch, seq, heads] of one number.
 template <class T>
 struct ScanProblem {
     ScanSizes sizes;
     Heads<T const> q, k, v;
     Heads<accumulator_t<T> const> decay;
+    i32 const* positions; // [batch, seq], of tokens in their documents; null: one document, which began before
 };
+
+KOKKOS_INLINE_FUNCTION ChunkDocuments documents_of(ScanSizes const& sizes, i32 const* positions, i64 batch, i64 chunk) {
+    return {positions == nullptr ? nullptr : positions + batch * sizes.seq + chunk * sizes.chunk, sizes.length(chunk)};
+}
+/// Whether a document begins among all tokens of a sequence.
+KOKKOS_INLINE_FUNCTION bool document_begins(ScanSizes const& sizes, i32 const* positions, i64 batch) {
+    return positions != nullptr && positions[(batch + 1) * sizes.seq - 1] < sizes.seq;
+}
 
 /// States [batch, heads, boundary, size] in the workspace: of each boundary between chunks, or one that goes along.
 template <class Acc>

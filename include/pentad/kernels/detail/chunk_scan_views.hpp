@@ -68,15 +68,28 @@ auto of_states(char const* name, View const& view, std::array<i64, View::rank()>
         throw std::invalid_argument(std::string("chunk_scan: ") + name + extents_text(view) + " must be contiguous");
     return view.data();
 }
+/// Positions [batch, seq] of tokens in their documents.
+template <class View>
+i32 const* of_documents(View const& view, ScanSizes const& sizes) {
+    if (view.data() == nullptr) return view.data();
+    check_extents("chunk_scan", "positions", view, {sizes.batch, sizes.seq});
+    if (view.size() > 0 && !view.span_is_contiguous())
+        throw std::invalid_argument("chunk_scan: positions" + extents_text(view) + " must be contiguous");
+    return view.data();
+}
 inline std::array<i64, 4> state_extents(ScanSizes const& sizes) {
     return {sizes.batch, sizes.heads, sizes.state, sizes.head_dim};
 }
 
-template <class T, class Q, class K, class V, class A>
-ScanProblem<T> scan_problem(ScanSizes const& sizes, Q const& q, K const& k, V const& v, A const& a) {
-    return {sizes, constant<T>(of_groups("q", q, sizes)), constant<T>(of_groups("k", k, sizes)),
+template <class T, class Q, class K, class V, class A, class Positions>
+ScanProblem<T> scan_problem(ScanSizes const& sizes, Q const& q, K const& k, V const& v, A const& a,
+                            Positions const& positions) {
+    return {sizes,
+            constant<T>(of_groups("q", q, sizes)),
+            constant<T>(of_groups("k", k, sizes)),
             constant<T>(of_heads("v", v, sizes)),
-            constant<accumulator_t<T>>(of_tokens<accumulator_t<T>>("the log decay", a, sizes))};
+            constant<accumulator_t<T>>(of_tokens<accumulator_t<T>>("the log decay", a, sizes)),
+            of_documents(positions, sizes)};
 }
 
 template <class Acc, class View>

@@ -127,6 +127,34 @@ inline Vector<T> exp2(Vector<T> const& x) {
     return x < smallest ? Vector<T>{} : result;
 }
 
+/// 2^x - 1 without branches, for x of at most 0, to a few roundings also where it is small. NaN stays NaN.
+template <class T>
+inline Vector<T> exp2_minus_1(Vector<T> const& x) {
+    using Constants = Exp2<T>;
+    using Bits = typename VectorOf<T>::bits;
+    auto const smallest = broadcast(Constants::smallest);
+    auto const rounder = broadcast(Constants::rounder);
+    Vector<T> const clamped = smallest > x ? smallest : x;
+    Vector<T> const shifted = clamped + rounder;
+    Vector<T> const fraction = clamped - (shifted - rounder);
+    Vector<T> power = broadcast(Constants::polynomial[0]);
+    constexpr int count = static_cast<int>(std::size(Constants::polynomial));
+    PENTAD_UNROLL(16)
+    for (int i = 1; i + 1 < count; ++i) power = power * fraction + Constants::polynomial[i];
+    Bits const exponent = (Bits)shifted << Constants::mantissa_bits;
+    Vector<T> const whole = (Vector<T>)((Bits)broadcast(T(1)) + exponent);
+    return power * fraction * whole + (whole - T(1));
+}
+
+/// The hyperbolic tangent without branches, to a few roundings. NaN stays NaN.
+template <class T>
+inline Vector<T> tanh(Vector<T> const& x) {
+    Vector<T> const size = larger<Vector<T>>(x, -x);
+    Vector<T> const less = exp2_minus_1<T>(size * (T(-2) * log2_e<T>));
+    Vector<T> const result = less / (T(-2) - less);
+    return x < Vector<T>{} ? -result : result;
+}
+
 /// One step of a transpose: exchanges the off-diagonal blocks of `step` lanes between two rows that are `step` apart.
 template <int step, class T, int... lane>
 inline void swap_blocks(Vector<T>& upper, Vector<T>& lower, std::integer_sequence<int, lane...>) {

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""A layer of Mamba-2 beside Mamba2Mixer of transformers, and one of linear attention beside MiniMaxLightningAttention, forward and both passes, f32, one
+thread, one after the other (PyPI: torch, transformers):
+
+    mixers.py --bench BINARY [--pairs N] [--seq N] [--hidden N] [--state N] [--chunk N]
+
+Prints the ratios of times, Pentad's by theirs, and their medians. transformers has no kernels of its own for a CPU: it computes with PyTorch's operations.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import time
+
+import torch
+
+
+def mixer(o):
+    from transformers import Mamba2Config
+    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
+    return Mamba2Mixer(Mamba2Config(hidden_size=o.hidden, num_heads=2 * o.hidden // 64, head_dim=64, state_size=o.state, n_groups=1, chunk_size=o.chunk), 0)
+
+
+def lightning(o):
+    from transformers import MiniMaxConfig
+    from transformers.models.minimax.modeling_minimax import MiniMaxLightningAttention
+    config = MiniMaxConfig(hidden_size=o.hidden, num_attention_heads=o.hidden // 64, head_dim=64, num_hidden_layers=2, block_size=o.chunk,
+                           layer_types=["linear_attention", "linear_attention"])
+    layer = MiniMaxLightningAttention(config, 0)
+    return lambda x: layer(x, None, None)[0]
+
+
+def theirs(layer, o, repeats=3):
+    x = torch.full((1, o.seq, o.hidden), 0.1, requires_grad=True)
+    forward, both = [], []
+    for i in range(repeats + 1):
+        start = time.perf_counter()
+        y = layer(x)
+        half = time.perf_counter()
+        y.backward(torch.full_like(y, 0.1))
+        if i > 0:
+            forward.append(half - start)
+            both.append(time.perf_counter() - start)
+    return {"forward": statistics.median(forward), "both": statistics.median(both)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bench", required=True)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--seq", type=int, default=2048)
+    parser.add_argument("--hidden", type=int, default=1024)
+    parser.add_argument("--state", type=int, default=128)
+    parser.add_argument("--chunk", type=int, default=256)
+    o = parser.parse_args()
+    torch.set_num_threads(1)
+    for name, make in (("mamba2", mixer), ("linear", lightning)):
+        layer = make(o)
+        ratios = {"forward": [], "both": []}
+        for pair in range(o.pairs):
+            found = subprocess.run([o.bench, name, "3", str(o.seq), str(o.hidden), "64", str(o.state), str(o.chunk)], check=True, capture_output=True, text=True)
+            ours, other = json.loads(found.stdout), theirs(layer, o)
+            for what in ratios:
+                ratios[what].append(ours[what] / other[what])
+            print(f"  {name}, pair {pair + 1}: forward {ours['forward']:.3f} / {other['forward']:.3f} s = {ratios['forward'][-1]:.3f}   both {ours['both']:.3f} / "
+                  f"{other['both']:.3f} s = {ratios['both'][-1]:.3f}", flush=True)
+        print(f"{name}: Pentad / transformers, medians: forward {statistics.median(ratios['forward']):.3f}, both passes {statistics.median(ratios['both']):.3f}", flush=True)
+
+
+main()

@@ -1,0 +1,93 @@
+// config.json of families whose checkpoints are not read.
+#pragma once
+
+#include <pentad/io/detail/config_fields.hpp>
+#include <pentad/model/parts.hpp>
+#include <pentad/model/presets.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pentad::io::detail {
+
+// Their config.json is used for the sizes that a plan needs. Fields that
+// change no size (rotary embedding, dropout, how scores are scaled) are not looked at; those that are not known are
+// refused.
+
+/// The main model: modules that predict further tokens (num_nextn_predict_layers) are left out.
+inline model::Model read_deepseek_v3(ConfigFields& fields) {
+    fields.neutral({"attention_dropout",
+                    "aux_loss_alpha",
+                    "ep_size",
+                    "hidden_act",
+                    "n_group",
+                    "norm_topk_prob",
+                    "num_nextn_predict_layers",
+                    "pretraining_tp",
+                    "quantization_config",
+                    "rms_norm_eps",
+                    "rope_interleave",
+                    "rope_parameters",
+                    "rope_scaling",
+                    "rope_theta",
+                    "routed_scaling_factor",
+                    "scoring_func",
+                    "seq_aux",
+                    "topk_group",
+                    "topk_method",
+                    "head_dim",
+                    "qk_head_dim"});
+    fields.require("attention_bias", false);
+    fields.require("moe_layer_freq", 1); // of DeepSeek's own files
+    std::size_t const layers = fields.size("num_hidden_layers", 10000), heads = fields.size("num_attention_heads");
+    fields.require_divisor("num_key_value_heads", fields.size_or("num_key_value_heads", heads), "num_attention_heads",
+                           heads);
+    model::LatentAttention const attention{.heads = heads,
+                                           .head_dim = fields.size("qk_nope_head_dim"),
+                                           .rope_dim = fields.size("qk_rope_head_dim"),
+                                           .value_dim = fields.size("v_head_dim"),
+                                           .query_rank = fields.size_or("q_lora_rank", 0),
+                                           .kv_rank = fields.size("kv_lora_rank")};
+    std::size_t const count = fields.size("n_routed_experts");
+    model::Experts experts{.count = count,
+                           .top_k = fields.size("num_experts_per_tok", static_cast<std::int64_t>(count)),
+                           .width = fields.size("moe_intermediate_size")};
+    experts.shared = fields.size_or("n_shared_experts", 0);
+    experts.has_balance_bias = true;
+    std::size_t const dense = fields.whole("first_k_dense_replace", 0, static_cast<std::int64_t>(layers));
+    auto model = model::deepseek(layers, fields.size("hidden_size"), fields.size("vocab_size"), attention, dense,
+                                 fields.size("intermediate_size"), experts);
+    model.ties_embeddings = fields.flag_or("tie_word_embeddings", false);
+    return model;
+}
+inline model::Model read_gpt2(ConfigFields& fields) {
+    fields.neutral({"activation_function",
+                    "_num_labels",
+                    "attn_pdrop",
+                    "embd_pdrop",
+                    "gradient_checkpointing",
+                    "n_special",
+                    "output_past",
+                    "predict_special_tokens",
+                    "resid_pdrop",
+                    "layer_norm_epsilon",
+                    "n_ctx",
+                    "reorder_and_upcast_attn",
+                    "scale_attn_by_inverse_layer_idx",
+                    "scale_attn_weights",
+                    "summary_activation",
+                    "summary_first_dropout",
+                    "summary_proj_to_labels",
+                    "summary_type",
+                    "summary_use_proj",
+                    "task_specific_params"});
+    fields.require("add_cross_attention", false);
+    std::size_t const hidden = fields.size("n_embd"), heads = fields.size("n_head");
+    fields.require_divisor("n_head", heads, "n_embd", hidden);
+    auto model = model::gpt2(fields.size("n_layer", 10000), hidden, heads, fields.size_or("n_inner", 4 * hidden),
+                             fields.size("vocab_size"), fields.size("n_positions"));
+    model.ties_embeddings = fields.flag_or("tie_word_embeddings", true);
+    return model;
+}
+
+} // namespace pentad::io::detail

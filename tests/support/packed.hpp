@@ -1,0 +1,42 @@
+// Packed documents for the test of a layer.
+#pragma once
+
+#include <pentad/train/packing.hpp>
+
+#include <support/layer_check.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace support {
+
+/// What a pass is told about the documents that tokens of 0 end in the arrays' "tokens" [batch, seq], dealt over cp as
+/// the setup says.
+template <class Stream>
+class PackedTokens {
+  public:
+    PackedTokens(LayerSetup<Exec> const& setup, Arrays const& arrays) : map_(setup) {
+        auto const tokens = arrays.find("tokens");
+        if (tokens == arrays.end()) return;
+        auto const& communicators = setup.context.communicators();
+        AxisNames const axes(dp::name, ep::name);
+        auto const ranks = static_cast<std::size_t>(communicators.extent(dp::name) * communicators.extent(ep::name));
+        std::size_t const rows = setup.batch / ranks;
+        std::vector<i32> windows;
+        for (std::size_t row = rows * communicators.shard_index(axes), end = row + rows; row < end; ++row) {
+            for (std::size_t t = 0; t < setup.seq; ++t)
+                windows.push_back(static_cast<i32>(tokens->second.values[row * setup.seq + t]));
+            windows.push_back(1); // the one behind the sequence, which nobody sees
+        }
+        map_.set(Packing{.last = 0, .deals_by_work = false}, windows);
+        is_packed_ = true;
+    }
+    /// Null where there are no tokens.
+    [[nodiscard]] SequenceMap<Exec> const* map() const { return is_packed_ ? &map_.of_slice(0) : nullptr; }
+
+  private:
+    train::PackedMap<Stream, Exec> map_;
+    bool is_packed_ = false;
+};
+
+} // namespace support
