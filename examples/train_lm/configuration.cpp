@@ -44,6 +44,8 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.seq = size(o.seq);
     s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
     s.context_strategy = o.context_split().strategy;
+    s.attention_output = o.attention_output == "all-to-all" ? pentad::model::AttentionOutput::all_to_all
+                                                            : pentad::model::AttentionOutput::reduce_scatter;
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
     s.recompute = recomputation_of(o);
