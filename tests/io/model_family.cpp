@@ -62,6 +62,8 @@ TEST_CASE("Mamba-2, and stacks of it and attention") {
     CHECK(mamba.find<model::Mamba2>(3)->norm_groups == 2);
     CHECK(mamba.find<model::Mamba2>(3)->most_step == 0.9);
     CHECK(read("mamba2", {{"time_step_limit", nullptr}}).find<model::Mamba2>(0)->most_step == INFINITY);
+    CHECK(read("mamba2", {{"time_step_limit", {0.0, {{"__float__", "Infinity"}}}}}).find<model::Mamba2>(0)->most_step ==
+          INFINITY);
     CHECK(model::published_name(Family::mamba2, "model.layers.3.mixer.D") == "backbone.layers.3.mixer.D");
     CHECK(model::published_name(Family::mamba2, "model.embed_tokens.weight") == "backbone.embeddings.weight");
     CHECK(model::published_name(Family::mamba2, "model.norm.weight") == "backbone.norm_f.weight");

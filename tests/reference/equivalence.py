@@ -104,8 +104,10 @@ FIXED = [
     # Mamba-2 and linear attention, alone and among attention
     Case("tp=2", "", {**MAMBA, "mixers": "m"}), Case("tp=4,dp=2", "--sequence-parallel on --recompute full", {**MAMBA, "mixers": "m", "groups": 2, "expand": 3}),
     Case("cp=2", "", {**MAMBA, "mixers": "m"}), Case("cp=4", "--cp allgather", {**MAMBA, "mixers": "m", "groups": 4}), Case("cp=3,tp=2", "--zigzag", {**MAMBA, "mixers": "m,a", "seq": 24}),
-    Case("cp=4,dp=2", "", {**MAMBA, "mixers": "l", "kv-heads": 4}), Case("cp=2,tp=2", "--sequence-parallel on --zigzag --recompute selective", {**MAMBA, "mixers": "l,m", "seq": 32}),
-    Case("cp=6", "--cp allgather", {**MAMBA, "mixers": "l", "seq": 24}), Case("cp=4,ep=2", "--cp two-level --cp-heads 2 --zigzag", {**MOE, **MAMBA, "mixers": "m,a", "seq": 32}),
+    Case("cp=4,dp=2", "", {"chunk": 5, "mixers": "l", "kv-heads": 4}), Case("cp=2,tp=2", "--sequence-parallel on --zigzag --recompute selective", {**MAMBA, "mixers": "l,m", "seq": 32}),
+    Case("cp=4,tp=2", "", {**MAMBA, "mixers": "m,a", "pack": 32, "seq": 64}), Case("cp=3,dp=2", "--zigzag", {**MAMBA, "mixers": "l,m", "pack": 101, "seq": 37}),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 3", {**MAMBA, "mixers": "m,l", "pack": 32, "seq": 50}), Case("cp=4,ep=2", "--cp allgather", {**MOE, **MAMBA, "mixers": "m", "seq": 5}),
+    Case("cp=6", "--cp allgather", {"chunk": 5, "mixers": "l", "seq": 24}), Case("cp=4,ep=2", "--cp two-level --cp-heads 2 --zigzag", {**MOE, **MAMBA, "mixers": "m,a", "seq": 32}),
     Case("pp=2,cp=2", "--schedule terapipe --slices 2 --recompute full", {**MAMBA, "mixers": "m,a,l", "layers": 4, "seq": 24}),
     Case("pp=2,cp=2,tp=2", "--schedule terapipe --slices 4 --cp allgather --sequence-parallel on", {**MAMBA, "mixers": "l,m", "seq": 32}),
     Case("pp=2,cp=3", "--schedule zb-v --cp ulysses --recompute selective --recompute-parts norms,activations", {**MAMBA, "mixers": "m,l,a,m", "heads": 3, "kv-heads": 1, "hidden": 24, "layers": 4, "seq": 24}),
@@ -224,7 +226,10 @@ def random_case(draw, max_ranks):
     if draw.random() < 0.3:
         expand = draw.choice((1, 2))
         groups = draw.choice([n for n in range(1, expand * heads + 1) if expand * heads % n == 0 and (n % tp == 0 or tp % n == 0)])
-        model |= {"mixers": draw.choice(("m,a", "a,m,l") if {"window", "soft-cap", "positions", "attention-sinks"} & set(model) else ("m", "l", "m,a", "l,m", "a,m,l")), "state": 12, "expand": expand, "groups": groups, "conv": draw.choice((1, 2, 4)), "chunk": draw.randint(2, 9)}
+        attention_alone = {"window", "soft-cap", "positions", "attention-sinks"} & set(model)
+        model |= {"mixers": draw.choice(("m,a", "a,m,l") if attention_alone else ("m", "l", "m,a", "l,m", "a,m,l")), "chunk": draw.randint(2, 9)}
+        if "m" in model["mixers"]:
+            model |= {"state": 12, "expand": expand, "groups": groups, "conv": draw.choice((1, 2, 4))}
     axes = [f"{axis}={size}" for axis, size in extent.items() if size > 1 or draw.random() < 0.3]
     draw.shuffle(axes)
     name, chunks = draw.choice([(name, chunks) for name, numbers in SCHEDULES.items() for chunks in numbers

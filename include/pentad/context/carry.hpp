@@ -226,7 +226,7 @@ class Carry {
                                    run.data(), d_gathered.data(), is_own ? d_before.data() : nullptr,
                                    {static_cast<i64>(at % stretches.here), static_cast<i64>(stretches.here)});
             }
-        if (slices.is_cut()) slices.memory->d_behind = run;
+        if (slices.is_cut()) slices.memory->d_behind = slices.is_first() ? Tensor<dual_t<Gathered>, Exec>() : run;
         return redistribute<dual_t<State>>(std::move(d_gathered));
     }
 

@@ -18,14 +18,15 @@ namespace pentad::io::detail {
 
 inline constexpr double longest_step = 1e300; ///< instead of an infinite limit, which JSON has no number for
 
-/// The limits of steps of time. Python writes an infinite one as Infinity, which comes here in quotes.
+/// The limits of steps of time. Python writes an infinite one as Infinity, which comes here in quotes, or transformers
+/// in an object of its own.
 inline std::pair<double, double> read_step_limits(ConfigFields& fields) {
     std::pair<double, double> limits{0, std::numeric_limits<double>::infinity()};
     if (!fields.has("time_step_limit")) return limits;
     Json const& json = fields.at("time_step_limit");
     if (!json.is_array() || json.size() != 2) refuse_json("time_step_limit", "two numbers", json);
     limits.first = ConfigFields::number(json[0], "time_step_limit[0]", 0, 1e12);
-    if (json[1] == "Infinity") return limits;
+    if (json[1] == "Infinity" || json[1] == Json{{"__float__", "Infinity"}}) return limits;
     limits.second = ConfigFields::number(json[1], "time_step_limit[1]", limits.first, longest_step);
     if (limits.second == longest_step) limits.second = std::numeric_limits<double>::infinity();
     return limits;
