@@ -125,6 +125,8 @@ class Parser {
         flag("--cp-inner", "N",
              "two-level and double-ring: neighbours along cp, with which the rest of cp forms a ring (--cp-heads; "
              "without it the ranks of cp on a node)");
+        flag("--attention-output", "reduce-scatter|all-to-all",
+             "how heads of tp become the residual stream, as train_lm has it (reduce-scatter)");
         group_ = "what else one plan has (with --evaluate and --explain)";
         flag("--chunks", "N", "stages on each rank (as few as the schedule is defined for)");
         flag("--order", "AXIS,AXIS,...", "axes of more than one rank, outermost first (dp,pp,ep,cp,tp)");
@@ -222,7 +224,8 @@ class Parser {
                                                      "--offload-window",
                                                      "--cp",
                                                      "--cp-heads",
-                                                     "--cp-inner"};
+                                                     "--cp-inner",
+                                                     "--attention-output"};
         std::vector<std::string_view> const plan{"--chunks", "--order"};
         auto const all = [](std::initializer_list<std::vector<std::string_view>> lists) {
             std::vector<std::string_view> joined;
@@ -401,6 +404,9 @@ class Parser {
             return has(name) ? std::optional(choice(name, text(name), names) == 1) : std::nullopt;
         };
         o.sequence_parallel = on_or_off("--sequence-parallel");
+        if (has("--attention-output"))
+            o.attention_output = static_cast<model::AttentionOutput>(
+                choice("--attention-output", text("--attention-output"), model::attention_output_names));
         o.zero_keep = on_or_off("--zero-keep");
         o.zero_accumulate = on_or_off("--zero-accumulate");
         o.gradient_release = has("--gradient-release");

@@ -37,6 +37,7 @@ struct Options {
     std::optional<pentad::model::Recomputation> recompute;
     std::optional<std::string> schedule;
     std::optional<pentad::model::ContextChoice> context;
+    pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
     std::optional<bool> sequence_parallel, zero_keep, zero_accumulate;
     bool gradient_release = false;
     planner::Element element = planner::Element::bf16;

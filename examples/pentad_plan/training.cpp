@@ -59,6 +59,7 @@ Configuration configuration_of(Options const& o) {
         c.order[next++] = *std::find(planner::axis_order.begin(), planner::axis_order.end(), given);
     c.recompute = o.recompute.value_or(c.recompute);
     c.sequence_parallel = o.sequence_parallel.value_or(false);
+    c.attention_output = o.attention_output;
     c.element = o.element;
     choose_context(o, c);
     return c;
@@ -101,6 +102,7 @@ Json plan_json(Candidate const& plan) {
     json["recompute"] = model::name(c.recompute.kind);
     if (c.recompute.every > 1) json["recompute_every"] = c.recompute.every;
     json["sequence_parallel"] = c.sequence_parallel;
+    json["attention_output"] = model::name(c.attention_output);
     if (c.cp > 1) {
         auto const choice = report::context_choice(c);
         json["cp"] = model::name(choice.kind);
@@ -134,6 +136,7 @@ planner::Request request_of(Options const& o) {
     request.offload = o.offload;
     request.recompute = o.recompute;
     request.sequence_parallel = o.sequence_parallel;
+    request.attention_output = o.attention_output;
     if (o.context) request.context = *o.context;
     return request;
 }

@@ -44,6 +44,7 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.seq = size(o.seq);
     s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
     s.context_strategy = o.context_split().strategy;
+    s.attention_output = attention_output_of(o);
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
     s.recompute = recomputation_of(o);
@@ -87,6 +88,11 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
     return pentad::train::for_schedule(split.split<pentad::dp>(static_cast<int>(neighbours))
                                            .split<pentad::cp>(static_cast<int>(options.context_split().inner)),
                                        schedule);
+}
+
+pentad::model::AttentionOutput attention_output_of(Options const& options) {
+    return options.attention_output == "all-to-all" ? pentad::model::AttentionOutput::all_to_all
+                                                    : pentad::model::AttentionOutput::reduce_scatter;
 }
 
 pentad::planner::Element element_of(Options const& options) {

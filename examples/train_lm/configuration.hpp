@@ -4,7 +4,7 @@
 #include "options.hpp"
 
 #include <pentad/mesh/mesh.hpp>
-#include <pentad/model/model.hpp>
+#include <pentad/model/attention_output.hpp>
 #include <pentad/model/optimizer.hpp>
 #include <pentad/pipeline/schedule.hpp>
 #include <pentad/planner/configuration.hpp>
@@ -19,6 +19,7 @@ using Mesh = pentad::Mesh<pentad::Axis<pentad::dp>, pentad::Axis<pentad::pp>, pe
 /// The mesh of the options, as the schedule needs it.
 [[nodiscard]] Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule);
 [[nodiscard]] pentad::train::RunSettings make_settings(Options const& options);
+[[nodiscard]] pentad::model::AttentionOutput attention_output_of(Options const& options);
 [[nodiscard]] pentad::planner::Element element_of(Options const& options);
 [[nodiscard]] pentad::planner::Configuration configuration_of(Options const& options);
 

@@ -55,6 +55,11 @@ std::vector<FlagGroup> make_flag_groups() {
            "two-level and double-ring: neighbours along cp, which should share a node (default: --cp-heads, or the "
            "ranks of cp that a node holds)",
            IntegerValue{&O::cp_inner, 0, 1 << 16}},
+          {"--attention-output", "reduce-scatter|all-to-all",
+           "how heads of tp become the residual stream: sums of their products; or heads exchanged for sequence, and the "
+           "whole projection on every rank, which sends less where a rank of tp has more tokens than the stream is wide",
+           ChoiceValue{&O::attention_output,
+                       {pentad::model::attention_output_names.begin(), pentad::model::attention_output_names.end()}}},
           {"--zigzag", "",
            "give each cp rank an early and a late piece of the sequence, so that causal attention is even",
            Switch{&O::zigzag}},

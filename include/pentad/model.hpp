@@ -1,6 +1,7 @@
 // Descriptions of models: parts, blocks, published families and presets. Needs neither MPI nor Kokkos.
 #pragma once
 
+#include <pentad/model/attention_output.hpp>
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/decoder.hpp>

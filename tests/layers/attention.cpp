@@ -16,11 +16,14 @@ using namespace support;
 namespace {
 
 using Layer = Attention<context::Selected>::on<InvariantStream<f64>, Exec>;
+template <class Stream>
+using Exchanged = typename Attention<context::Selected, Blocking, ExchangedHeads>::template on<Stream, Exec>;
 
 constexpr std::array strategies{ContextStrategy::ring, ContextStrategy::all_gather, ContextStrategy::double_ring,
                                 ContextStrategy::heads_ring, ContextStrategy::ring_heads};
 
 /// 6 heads over tp; kv heads over tp, or replicated over groups of ranks of tp.
+template <class L = Layer>
 void check_attention(std::string const& file, std::size_t kv_heads, Sight const& sight = {},
                      model::Scores const& scores = {}) {
     Arrays arrays = golden(file);
@@ -55,14 +58,14 @@ void check_attention(std::string const& file, std::size_t kv_heads, Sight const&
                 check_layer(
                     mesh, setup,
                     [&](LayerSetup<Exec> const& s) {
-                        return Layer(s,
-                                     {.heads = 6,
-                                      .kv_heads = kv_heads,
-                                      .head_dim = 4,
-                                      .rotates = !scores.alibi,
-                                      .sight = sight,
-                                      .scores = scores},
-                                     "self_attn");
+                        return L(s,
+                                 {.heads = 6,
+                                  .kv_heads = kv_heads,
+                                  .head_dim = 4,
+                                  .rotates = !scores.alibi,
+                                  .sight = sight,
+                                  .scores = scores},
+                                 "self_attn");
                     },
                     arrays, 1e-12, 0, 0, packed.map());
             }
@@ -94,6 +97,53 @@ TEST_CASE("attention with capped scores, ALiBi and sinks is PyTorch's with a den
     check_attention("attention_sinks", 2, {}, {.sinks = true});
     check_attention("attention_packed_alibi_sinks", 3, {.window = 9}, {.soft_cap = 2.5, .alibi = true, .sinks = true});
     CHECK(layout_text<Layer::Sinks::gradient_layout>.view() == "f64[heads@tp:?]{dp.ep.cp: partial}");
+}
+TEST_CASE("heads that are exchanged for sequence, and projected by the whole projection on every rank, are the same") {
+    check_attention<Exchanged<InvariantStream<f64>>>("attention", 2);
+    check_attention<Exchanged<SequenceStream<f64>>>("attention", 2);
+    check_attention<Exchanged<SequenceStream<f64>>>("attention_packed_alibi_sinks", 3, {.window = 9},
+                                                    {.soft_cap = 2.5, .alibi = true, .sinks = true});
+    using L = Exchanged<SequenceStream<f64>>;
+    CHECK(layout_text<L::output_layout>.view() == layout_text<SequenceStream<f64>>.view());
+    CHECK(layout_text<L::Output::map_type::parameter_type::gradient_layout>.view() ==
+          "f64[hidden:?, heads:?, head_dim:?]{dp.ep.cp.tp: partial}");
+}
+TEST_CASE("exchanging heads sends less than summing products from d t / (t - 1) tokens of all ranks of tp on") {
+    int const n = world_size();
+    if (n == 1 || 6 % n != 0) return;
+    constexpr std::size_t width = 24, sequences = 2;
+    OnMesh const mesh({.tp = n});
+    // A step: the redistributions of the output and of its gradient, and the reduction of the weight's gradient.
+    auto const sent = [&]<class Projection>(Projection, std::size_t tokens) {
+        using Stream = SequenceStream<f64>;
+        using L = typename Attention<context::Selected, Blocking, Projection>::template on<Stream, Exec>;
+        using Output = typename L::Output;
+        Output output(typename Output::map_type(mesh.context, "o", {width, 6, 4}));
+        Tensor<typename L::Query, Exec> const x(mesh.context, {sequences, tokens / sequences, 6, 4});
+        Tensor<dual_t<Stream>, Exec> const dy(mesh.context, {sequences, tokens / sequences, width});
+        x.clear();
+        dy.clear();
+        Parameters<f64> const parameters(output, [](std::string const&) { return drawn({width, 6, 4}, "o"); });
+        observe::ledger().clear();
+        typename Output::Saved saved;
+        (void)redistribute<Stream>(output.forward(x, saved));
+        (void)output.backward_data(redistribute<dual_t<typename L::output_layout>>(dy), saved);
+        output.backward_weight(saved);
+        output.for_each_parameter([](auto const& parameter) { (void)reduced_gradient(parameter); });
+        return observe::ledger().bytes("tp");
+    };
+    auto const t = static_cast<std::size_t>(n);
+    double const share = (n - 1.0) / n;
+    for (std::size_t const tokens : {width, width * t / (t - 1) * 2, 4 * width}) {
+        if (tokens % (sequences * t) != 0) continue;
+        double const summed = sent(SummedHeads(), tokens), exchanged = sent(ExchangedHeads(), tokens);
+        auto const real = static_cast<double>(tokens);
+        double const stream = real * width * sizeof(f64), weight = width * width * sizeof(f64);
+        CHECK(exchanged == doctest::Approx(share * (2 * stream / n + 2 * weight)));
+        CHECK(summed == doctest::Approx(share * (2 * stream + weight))); // the weight, which the test gathers
+        bool const is_less = exchanged < summed - share * weight;
+        CHECK(is_less == (real > static_cast<double>(width * t) / static_cast<double>(t - 1)));
+    }
 }
 TEST_CASE("attention refuses ALiBi beside rotary embedding, and a negative cap") {
     Alone const mesh;

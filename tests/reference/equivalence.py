@@ -93,6 +93,10 @@ FIXED = [
     Case("tp=2,cp=4", "--cp double-ring --cp-inner 2 --zigzag --sequence-parallel on --recompute full", {"seq": 32}), Case("cp=6", "--cp double-ring --cp-inner 3", {"seq": 24}),
     Case("pp=2,cp=4", "--cp two-level --cp-heads 2 --schedule terapipe --slices 2 --zigzag --recompute full", {**MOE, "seq": 32}),
     Case("pp=2,cp=4", "--cp double-ring --cp-inner 2 --schedule terapipe --slices 2", {"seq": 32}),
+    # heads exchanged for sequence behind attention
+    Case("tp=2", "--attention-output all-to-all"), Case("tp=4,dp=2", "--attention-output all-to-all --sequence-parallel on --zero 3", {"seq": 37}),
+    Case("cp=2,tp=2,pp=2", "--attention-output all-to-all --sequence-parallel on --zigzag --recompute selective --recompute-parts attention", MOE),
+    Case("cp=3,tp=2", "--attention-output all-to-all --cp ulysses --recompute full", {"heads": 6, "kv-heads": 3, "hidden": 48, "seq": 24}),
     # windows and packed documents
     Case("cp=2", "", {"window": 5}), Case("cp=4,tp=2", "--zigzag --sequence-parallel on", {"window": 1}), Case("cp=3,dp=2", "--cp allgather", {"window": 7, "seq": 24, "batch": 12}),
     Case("pp=2,cp=2", "--schedule terapipe --slices 2", {"window": 6}), Case("cp=4", "--cp double-ring --cp-inner 2", {"window": 9, "seq": 32}),
@@ -256,7 +260,7 @@ def random_case(draw, max_ranks):
         sharding.append("--gradient-release")
         model["clip"] = 0
     ways = [f"--schedule {name}", f"--chunks {chunks}", f"--slices {slices}", dealt, context, *sharding,
-            "--zigzag" if zigzag else "", "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute full", "--recompute full --recompute-every 2", "--recompute selective",
+            "--zigzag" if zigzag else "", draw.choice(("", "", "--attention-output all-to-all")), "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute full", "--recompute full --recompute-every 2", "--recompute selective",
              "--recompute selective --recompute-parts inputs,attention", "--recompute selective --recompute-parts norms,activations,rows", ""))]
     return Case(",".join(axes), " ".join(way for way in ways if way), model)
 

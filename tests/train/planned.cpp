@@ -270,6 +270,19 @@ TEST_CASE("strategies of attention") {
     compare({.cp = n}, run, {.inner_cp = n});
 }
 
+TEST_CASE("heads that are exchanged for sequence behind attention") {
+    int const n = world_size();
+    if (n > 4) return;
+    auto run = dense();
+    change(run, [](auto& sizes) { sizes.layers = 4; });
+    run.attention_output = model::AttentionOutput::all_to_all;
+    compare({.tp = n}, run);
+    compare({.tp = n}, run, {.sequence_parallel = true});
+    run.recompute = {.kind = model::Recomputation::Kind::selective, .pieces = {model::Piece::attention}};
+    run.sharding.stage = 3;
+    if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true});
+}
+
 TEST_CASE("windows, and recurrent layers among attention") {
     int const n = world_size();
     if (n > 4) return;

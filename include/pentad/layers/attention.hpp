@@ -7,6 +7,7 @@
 #include <pentad/layers/rms_norm.hpp>
 #include <pentad/layers/rotary.hpp>
 #include <pentad/layers/rounded.hpp>
+#include <pentad/layout/resharded.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/recomputation.hpp>
 
@@ -18,28 +19,45 @@
 
 namespace pentad {
 
+/// Each rank of tp multiplies its heads by its part of the projection; the products are summed.
+struct SummedHeads {
+    template <class Stream, class Query, class Communication, class Exec>
+    using on = OutputProjection<
+        Communication,
+        Linear<Query, Layout<typename Query::element, Dims<Dim<hidden>, Dim<heads, dynamic, tp>, Dim<head_dim>>>, 1, Exec>,
+        typename Communication::template boundary<Stream, partial_stream_t<Stream>>>;
+};
+/// Heads are exchanged for sequence, and each rank multiplies its tokens by the whole projection
+/// (model::AttentionOutput::all_to_all).
+struct ExchangedHeads {
+    template <class Stream, class Query, class Communication, class Exec>
+    using on = ExchangedProjection<
+        Query, Linear<resharded_t<Query, tp, seq>,
+                      Layout<typename Query::element, Dims<Dim<hidden>, Dim<heads>, Dim<head_dim>>>, 1, Exec>>;
+};
+
 /// `Strategy` is one of context/: Strategy::on<Query, Key, Exec>, made from the setup and the description, has a Saved,
 /// the Slices of sequences that are cut, forward(query, key, value, saved, pass), drop_output(saved) and
 /// output_again(saved, pass), and backward(saved, output, dy, receive, pass), which calls receive(dq, dk, dv), in
 /// elements or in accumulators, and returns the gradient of the sinks; `pass` is an AttentionPass. Self-attention
 /// (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
-template <class Strategy, class Communication = Blocking>
+/// @tparam Projection what makes the residual stream of the heads: SummedHeads or ExchangedHeads
+template <class Strategy, class Communication = Blocking, class Projection = SummedHeads>
 struct Attention {
     template <class Stream, class Exec>
     class on {
       public:
         using T = typename Stream::element;
         using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
-        using output_layout = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
         using QueryWeight = Layout<T, Dims<Dim<heads, dynamic, tp>, Dim<head_dim>, Dim<hidden>>>;
         using KeyWeight = Layout<T, Dims<Dim<kv_heads, dynamic, outer<tp>>, Dim<head_dim>, Dim<hidden>>>;
-        using OutputWeight = Layout<T, Dims<Dim<hidden>, Dim<heads, dynamic, tp>, Dim<head_dim>>>;
         using QueryMap = Linear<gathered_stream_t<Stream>, QueryWeight, 2, Exec>;
         using KeyMap = Linear<gathered_stream_t<Stream>, KeyWeight, 2, Exec>;
         using Query = typename QueryMap::output_layout;
         using Key = typename KeyMap::output_layout;
         using Input = InputProjection<Communication, input_layout, QueryMap, KeyMap, KeyMap>;
-        using Output = OutputProjection<Communication, Linear<Query, OutputWeight, 1, Exec>, output_layout>;
+        using Output = typename Projection::template on<Stream, Query, Communication, Exec>;
+        using output_layout = typename Output::output_layout;
         using StrategyOn = typename Strategy::template on<Query, Key, Exec>;
 
         using Slices = typename StrategyOn::Slices; ///< of the sequences of a micro-batch
@@ -63,7 +81,8 @@ struct Attention {
                      QueryMap(setup.context, name + ".q_proj", {part.heads, part.head_dim, setup.hidden}, part.has_bias),
                   KeyMap(setup.context, name + ".k_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias),
                   KeyMap(setup.context, name + ".v_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias)},
-              output_({setup.context, name + ".o_proj", {setup.hidden, part.heads, part.head_dim}}), strategy_(setup, part),
+              output_(typename Output::map_type(setup.context, name + ".o_proj", {setup.hidden, part.heads, part.head_dim})),
+              strategy_(setup, part),
               slices_(setup.slices) {
             auto const ranks = static_cast<double>(setup.context.communicators().extent("tp"));
             auto const kv_ranks = static_cast<double>(setup.context.communicators().extent(outer<tp>::name));
@@ -99,7 +118,7 @@ struct Attention {
                 strategy_.forward(std::move(query), std::move(key), std::move(value), saved.attention, part_of(pass)),
                 saved.output);
             if (recomputed_.contains(model::Piece::attention)) {
-                saved.output.x = {};
+                Output::drop_input(saved.output);
                 strategy_.drop_output(saved.attention);
             }
             if (drops_input(recomputed_)) Input::drop_input(saved.input);
@@ -110,7 +129,7 @@ struct Attention {
                                                          Saved& saved) const {
             observe::Scope const scope("attention backward", "compute");
             if (recomputed_.contains(model::Piece::attention))
-                saved.output.x = strategy_.output_again(saved.attention, part_of(pass));
+                Output::restore_input(strategy_.output_again(saved.attention, part_of(pass)), saved.output);
             auto const d_output = output_.backward_data(std::move(dy), saved.output);
             Tensor<dual_t<input_layout>, Exec> dx;
             auto const receive = [&](auto dquery, auto dkey, auto dvalue) {
@@ -127,7 +146,7 @@ struct Attention {
                 dx = input_.backward_data(std::move(dq), std::move(dk), rounded<dual_t<Key>>(std::move(dvalue)),
                                           saved.input);
             };
-            saved.dsinks = strategy_.backward(saved.attention, saved.output.x, d_output, receive, part_of(pass));
+            saved.dsinks = strategy_.backward(saved.attention, Output::input(saved.output), d_output, receive, part_of(pass));
             return dx;
         }
 

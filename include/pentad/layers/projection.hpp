@@ -84,6 +84,7 @@ class OutputProjection {
     using Exec = typename Map::execution_space;
     using input_layout = typename Map::input_layout;
     using output_layout = To;
+    using map_type = Map;
     using Product = typename Map::output_layout;
     using Saved = typename Map::Saved;
 
@@ -104,6 +105,53 @@ class OutputProjection {
         return dx;
     }
     void backward_weight(Saved& saved) const { map_.backward_weight(saved); }
+    /// Frees x, and takes it again before backward_data.
+    static void drop_input(Saved& saved) { saved.x = {}; }
+    static void restore_input(Tensor<input_layout, Exec> x, Saved& saved) { saved.x = std::move(x); }
+    static Tensor<input_layout, Exec> const& input(Saved const& saved) { return saved.x; }
+    template <class F>
+    void for_each_parameter(F&& f) {
+        map_.for_each_parameter(f);
+    }
+
+  private:
+    Map map_;
+};
+
+/// y = x W^T of an x that arrives in layout From and is redistributed to what the map takes; y leaves as it is made.
+template <class From, class Map>
+class ExchangedProjection {
+  public:
+    using Exec = typename Map::execution_space;
+    using input_layout = From;
+    using map_type = Map;
+    using X = typename Map::input_layout;
+    using output_layout = typename Map::output_layout;
+
+    struct Saved {
+        Tensor<From, Exec> x;
+        typename Map::Saved map;
+    };
+
+    explicit ExchangedProjection(Map map) : map_(std::move(map)) {}
+
+    Tensor<output_layout, Exec> forward(Tensor<From, Exec> x, Saved& saved) const {
+        saved.x = x;
+        return map_.forward(redistribute<X>(std::move(x)), saved.map);
+    }
+    Tensor<dual_t<From>, Exec> backward_data(Tensor<dual_t<output_layout>, Exec> dy, Saved& saved) const {
+        return redistribute<dual_t<From>>(map_.backward_data(std::move(dy), saved.map));
+    }
+    void backward_weight(Saved& saved) const {
+        map_.backward_weight(saved.map);
+        saved = {};
+    }
+    static void drop_input(Saved& saved) { saved = {}; }
+    static void restore_input(Tensor<From, Exec> x, Saved& saved) {
+        saved.x = x;
+        saved.map.x = redistribute<X>(std::move(x));
+    }
+    static Tensor<From, Exec> const& input(Saved const& saved) { return saved.x; }
     template <class F>
     void for_each_parameter(F&& f) {
         map_.for_each_parameter(f);

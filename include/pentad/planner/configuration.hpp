@@ -6,6 +6,7 @@
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/zero_sharding.hpp>
 #include <pentad/mesh/axis.hpp>
+#include <pentad/model/attention_output.hpp>
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/offload.hpp>
@@ -44,6 +45,7 @@ struct Configuration {
     model::Recomputation recompute{};       ///< automatic: what each rank needs to fit into the memory of its device
     bool sequence_parallel = false;
     ContextStrategy context = ContextStrategy::ring;
+    model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
     std::int64_t inner_cp = 1; ///< extent of inner(cp), for a strategy of two levels
     bool zigzag = true; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
     Element element = Element::bf16;
@@ -68,7 +70,7 @@ struct Configuration {
     /// Tokens of a sequence as ranks hold them, with padding.
     [[nodiscard]] std::int64_t padded_seq() const {
         auto stream_axes = model::NamedProduct().times("cp", cp);
-        if (sequence_parallel) stream_axes.times("tp", tp);
+        if (sequence_parallel || attention_output == model::AttentionOutput::all_to_all) stream_axes.times("tp", tp);
         return model::BatchShape{.seq = seq,
                                  .seq_axes = stream_axes,
                                  .zigzag = zigzag,

@@ -32,6 +32,7 @@ struct PartShape {
     model::BlockRecomputation recompute{}; ///< of each block. With any, blocks alone are run
     ContextStrategy context = ContextStrategy::ring;
     std::int64_t inner_cp = 1;
+    model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
     Element element = Element::bf16;
     double imbalance = 1; ///< of experts: rows of the fullest rank over the mean
 
@@ -112,7 +113,9 @@ class Model {
         DryRunner runner;
         std::map<PartShape, Entry> entries;
         /// They depend on little: the same lists serve many shapes.
-        std::map<std::tuple<std::int64_t, std::int64_t, bool, Element>, std::vector<ParameterList>> parameters;
+        std::map<std::tuple<std::int64_t, std::int64_t, bool, model::AttentionOutput, Element>,
+                 std::vector<ParameterList>>
+            parameters;
     };
 
     [[nodiscard]] PartShape shape(Configuration const& c, std::int64_t nodes,
@@ -130,6 +133,7 @@ class Model {
                 .recompute = recompute,
                 .context = c.context,
                 .inner_cp = c.inner_cp,
+                .attention_output = c.attention_output,
                 .element = c.element,
                 .imbalance = imbalance};
     }
@@ -137,7 +141,8 @@ class Model {
         auto const [at, is_new] = known_->entries.try_emplace(shape);
         if (is_new) try {
                 bool const has_ends = shape.recompute.is_none();
-                auto& lists = known_->parameters[{shape.ep, shape.tp, shape.sequence_parallel, shape.element}];
+                auto& lists = known_->parameters[{shape.ep, shape.tp, shape.sequence_parallel, shape.attention_output,
+                                                  shape.element}];
                 auto const accounts = known_->runner(shape, has_ends && lists.empty());
                 auto& parts = at->second.parts;
                 if (has_ends) parts = {sums_of(accounts.embedding), sums_of(accounts.head), {}, accounts.stream};

@@ -34,6 +34,7 @@ struct Request {
     std::int64_t most_chunks = 4;
     std::optional<std::int64_t> dp{}, pp{}, ep{}, cp{}, tp{}, micro_batch{}, micro_batches{}, chunks{};
     bool zigzag = true; ///< where cp shares out the sequence
+    pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
     std::optional<int> zero{};
     std::optional<std::int64_t> zero_ranks{}; ///< of hybrid ZeRO; 0: all
     std::optional<bool> zero_keep{}, zero_accumulate{};
@@ -92,6 +93,7 @@ void for_each_mesh(Request const& request, F&& f) {
     c.precision = request.precision;
     c.offload = request.offload;
     c.zigzag = request.zigzag;
+    c.attention_output = request.attention_output;
     auto const n = request.hardware.devices;
     for (auto const tp : divisors(n)) {
         for (auto const cp : divisors(n / tp)) {

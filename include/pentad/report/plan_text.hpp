@@ -82,7 +82,8 @@ inline std::string settings_text(planner::Configuration const& c) {
            (c.pp > 1 ? " --schedule " + c.schedule + (c.chunks > 0 ? " --chunks " + std::to_string(c.chunks) : "")
                      : "") +
            (c.cp > 1 ? " " + context_choice(c).flags() : "") + " " + recompute_flags(c.recompute) +
-           (c.sequence_parallel ? " --sequence-parallel on" : "");
+           (c.sequence_parallel ? " --sequence-parallel on" : "") +
+           (c.attention_output == model::AttentionOutput::all_to_all ? " --attention-output all-to-all" : "");
 }
 
 /// The kinds of memory, as the words for them and bytes.

@@ -88,6 +88,9 @@ inline std::string plan_types(planner::Model const& model, planner::Configuratio
         ",\n            .seq = " + number(c.seq) +
         ",\n            .order = Order::" + (c.zigzag && c.cp > 1 ? "zigzag" : "contiguous") +
         ",\n            .context_strategy = ContextStrategy::" + std::string(name(c.context)) +
+        (c.attention_output == model::AttentionOutput::all_to_all
+             ? ",\n            .attention_output = model::AttentionOutput::all_to_all"
+             : "") +
         ",\n            .recompute = " + detail::recompute_value(c.recompute) +
         ",\n            .sharding = {.stage = " + number(c.sharding.stage) +
         (c.sharding.ranks > 0 ? ", .ranks = " + number(c.sharding.ranks) : "") +

@@ -18,7 +18,15 @@ namespace pentad::train {
 template <class Stream, class Exec>
 LayerRegistry<Stream, Exec> decoder_layers() {
     LayerRegistry<Stream, Exec> registry;
-    registry.template add<model::Attention, Attention<context::Selected, Overlap<4>>>()
+    using Registry = LayerRegistry<Stream, Exec>;
+    using Summed = Attention<context::Selected, Overlap<4>>;
+    using Exchanged = Attention<context::Selected, Overlap<4>, ExchangedHeads>;
+    auto const attention = [](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
+        return setup.attention_output == model::AttentionOutput::all_to_all
+                   ? Registry::template make_layer<Exchanged, model::Attention>(setup, part, name)
+                   : Registry::template make_layer<Summed, model::Attention>(setup, part, name);
+    };
+    registry.template add<model::Attention>(attention)
         .template add<model::GatedMlp, GatedMlp<Overlap<4>>>()
         .template add<model::PlainMlp, PlainMlp<Overlap<4>>>()
         .template add<model::Mamba2, Mamba2<context::Recurrence, Overlap<4>>>()

@@ -41,6 +41,7 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     setup.padding = static_cast<std::size_t>(shape.padding);
     setup.order = shape.zigzag ? Order::zigzag : Order::contiguous;
     setup.context_strategy = shape.context;
+    setup.attention_output = shape.attention_output;
     planner::PartAccounts parts;
     for (auto const first : kinds)
         parts.blocks.push_back(

@@ -82,6 +82,7 @@ inline planner::Configuration planned_configuration(RunSettings const& settings,
     mesh.bucket_elements = static_cast<std::int64_t>(settings.bucket_elements);
     mesh.recompute = settings.recompute;
     mesh.context = settings.context_strategy;
+    mesh.attention_output = settings.attention_output;
     mesh.zigzag = settings.order == Order::zigzag;
     return mesh;
 }

@@ -31,6 +31,7 @@ struct RunSettings {
     std::size_t seq = 128;
     Order order = Order::contiguous;
     ContextStrategy context_strategy = ContextStrategy::ring;
+    model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
     std::vector<std::size_t> stage_layers{}; ///< of each stage; none: as many for each
     bool balances_stages = false;            ///< by the time that layers take here
     model::Recomputation recompute{};        ///< of activations, in the backward pass

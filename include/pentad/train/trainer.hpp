@@ -203,7 +203,8 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
              settings.order,
              settings.context_strategy,
              static_cast<std::size_t>(training().slices),
-             padded_seq() - settings.seq},
+             padded_seq() - settings.seq,
+             settings.attention_output},
       model_(setup_, settings.model, registry, held_stages(registry), settings.recompute),
       store_(context, model_, settings.seed, settings.sharding, settings.bucket_elements,
              static_cast<std::size_t>(training().weight_versions),
@@ -308,12 +309,15 @@ model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
         for (auto const name : Stream::value.dimensions[dimension].axes) axes.times(name, known.extent(name));
         return axes;
     };
+    auto seq_axes = axes_of(1);
+    if (settings_.attention_output == model::AttentionOutput::all_to_all && !(Stream::value.dimensions[1].axes == AxisNames(cp::name, tp::name)))
+        seq_axes.times(tp::name, known.extent(tp::name));
     return {.batch = static_cast<std::int64_t>(settings_.batch),
             .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),
             .seq = static_cast<std::int64_t>(settings_.seq),
             .slices = training().slices,
             .batch_axes = axes_of(0),
-            .seq_axes = axes_of(1),
+            .seq_axes = seq_axes,
             .zigzag = settings_.order == Order::zigzag,
             .head_ranks =
                 head_ranks(settings_.context_strategy, known.extent(outer<cp>::name), known.extent(inner<cp>::name))};
