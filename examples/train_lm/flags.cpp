@@ -2,6 +2,8 @@
 
 #include "options.hpp"
 
+#include <pentad/model/attention_output.hpp>
+
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
