@@ -5,6 +5,7 @@
 #include <pentad/layout/local_steps.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/zero_sharding.hpp>
+#include <pentad/model/attention_output.hpp>
 #include <pentad/model/decoder.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/optimizer.hpp>
