@@ -330,7 +330,7 @@ TEST_CASE("gradients are reduced while the backward pass goes on; the numbers do
     }
 }
 
-TEST_CASE("a trainer refuses a batch, a sequence and a model that the mesh does not divide, in one sentence each") {
+TEST_CASE("a trainer refuses a batch and a model that the mesh does not divide, in one sentence each") {
     auto const refusal = [](MeshShape const& m, auto const& changed) -> std::string {
         auto settings = dense();
         changed(settings);

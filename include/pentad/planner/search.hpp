@@ -143,7 +143,8 @@ inline std::vector<Configuration> context_ways(Request const& request, Configura
     std::vector<Configuration> ways;
     for (auto const& split : context_splits(request.context, request.model, c, request.hardware.devices_per_node)) {
         c.use(split);
-        if (misfit(request.model, c).empty() && (request.cp || c.padded_seq() < 2 * c.seq)) ways.push_back(c);
+        bool const pays = c.cp == 1 || request.cp || c.padded_seq() < 2 * c.seq;
+        if (pays && misfit(request.model, c).empty()) ways.push_back(c);
     }
     return ways;
 }
