@@ -218,7 +218,7 @@ TEST_CASE("a scan over cp, with its state carried from rank to rank, is the scan
     check_scan(one_each);
 }
 
-TEST_CASE("documents in it, the whole of each, take nothing from those before them, whichever ranks they are on") {
+TEST_CASE("packed documents take nothing from those before them, whichever ranks of cp they are on") {
     check_scan(packed);
 }
 

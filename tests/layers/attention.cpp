@@ -8,8 +8,6 @@
 #include <support/packed.hpp>
 
 #include <array>
-#include <span>
-#include <vector>
 
 using namespace support;
 
