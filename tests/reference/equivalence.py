@@ -96,7 +96,7 @@ FIXED = [
     # heads exchanged for sequence behind attention
     Case("tp=2", "--attention-output all-to-all"), Case("tp=4,dp=2", "--attention-output all-to-all --sequence-parallel on --zero 3", {"seq": 37}),
     Case("cp=2,tp=2,pp=2", "--attention-output all-to-all --sequence-parallel on --zigzag --recompute selective --recompute-parts attention", MOE),
-    Case("cp=3,tp=2", "--attention-output all-to-all --cp ulysses --recompute full", {"heads": 6, "kv-heads": 3, "hidden": 48, "seq": 24}),
+    Case("cp=3,tp=2", "--attention-output all-to-all --cp ulysses --recompute full", {"heads": 6, "kv-heads": 2, "hidden": 48, "seq": 24}),
     # windows and packed documents
     Case("cp=2", "", {"window": 5}), Case("cp=4,tp=2", "--zigzag --sequence-parallel on", {"window": 1}), Case("cp=3,dp=2", "--cp allgather", {"window": 7, "seq": 24, "batch": 12}),
     Case("pp=2,cp=2", "--schedule terapipe --slices 2", {"window": 6}), Case("cp=4", "--cp double-ring --cp-inner 2", {"window": 9, "seq": 32}),
