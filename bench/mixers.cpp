@@ -37,7 +37,8 @@ double median(std::vector<double> values) {
 template <class Layer, class Part>
 void measure(Sizes const& sizes, Part const& part) {
     using T = typename Layer::input_layout::element;
-    comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(1, 1, 1, 1, 1));
+    comm::Communicators communicators(MPI_COMM_WORLD,
+                                      Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(1, 1, 1, 1, 1));
     Context<Exec> const context(communicators);
     LayerSetup<Exec> const setup{.context = context, .hidden = sizes.hidden, .batch = 1, .seq = sizes.seq};
     Layer layer(setup, part, "layer");
@@ -80,7 +81,8 @@ void measure(std::string const& layer, Sizes const& s) {
     using Stream = InvariantStream<T>;
     if (layer == "mamba2")
         measure<typename Mamba2<context::Recurrence>::on<Stream, Exec>>(
-            s, model::Mamba2{.heads = 2 * s.hidden / s.head_dim, .head_dim = s.head_dim, .state = s.state, .chunk = s.chunk});
+            s, model::Mamba2{
+                   .heads = 2 * s.hidden / s.head_dim, .head_dim = s.head_dim, .state = s.state, .chunk = s.chunk});
     else
         measure<typename LinearAttention<context::Recurrence>::on<Stream, Exec>>(
             s, model::LinearAttention{.heads = s.hidden / s.head_dim, .head_dim = s.head_dim, .chunk = s.chunk});

@@ -22,7 +22,8 @@ struct Scale {
             Tensor<Stream, Exec> x;
             Tensor<dual_t<Stream>, Exec> dy;
         };
-        explicit on(LayerSetup<Exec> const& setup) : scale_(setup.context, "scale", {setup.hidden}, {.values = InitialValues::ones}) {}
+        explicit on(LayerSetup<Exec> const& setup)
+            : scale_(setup.context, "scale", {setup.hidden}, {.values = InitialValues::ones}) {}
         Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
             saved.x = std::move(x);
             return scaled(pass, saved.x);

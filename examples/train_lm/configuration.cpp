@@ -80,8 +80,8 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
     Mesh const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
     std::array<std::string_view, 5> order;
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = options.mesh[i].name;
-    auto const split = mesh.ordered(order).split<pentad::tp>(
-        pentad::model::key_value_copies(make_model(options), extent("tp")));
+    auto const split =
+        mesh.ordered(order).split<pentad::tp>(pentad::model::key_value_copies(make_model(options), extent("tp")));
     // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
     auto const neighbours =
         options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);

@@ -58,8 +58,10 @@ std::vector<FlagGroup> make_flag_groups() {
            "ranks of cp that a node holds)",
            IntegerValue{&O::cp_inner, 0, 1 << 16}},
           {"--attention-output", "reduce-scatter|all-to-all",
-           "how heads of tp become the residual stream: sums of their products; or heads exchanged for sequence, and the "
-           "whole projection on every rank, which sends less where a rank of tp has more tokens than the stream is wide",
+           "how heads of tp become the residual stream: sums of their products; or heads exchanged for sequence, and "
+           "the "
+           "whole projection on every rank, which sends less where a rank of tp has more tokens than the stream is "
+           "wide",
            ChoiceValue{&O::attention_output,
                        {pentad::model::attention_output_names.begin(), pentad::model::attention_output_names.end()}}},
           {"--zigzag", "",
@@ -113,7 +115,8 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--micro-batches", "N", "micro-batches in a step", IntegerValue{&O::micro_batches, 1, 1 << 16}}}},
         {"the model",
          {{"--model", "FILE",
-           "a config.json (or its folder) of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe or mamba2: all of the model",
+           "a config.json (or its folder) of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, mamba2 or bamba: all of "
+           "the model",
            TextValue{&O::model}},
           {"--weights", "FILE", "a checkpoint to begin with: a safetensors file, an index of several, or their folder",
            TextValue{&O::weights}},
@@ -145,7 +148,8 @@ std::vector<FlagGroup> make_flag_groups() {
            "hidden / heads elements everywhere",
            TextValue{&O::mixers}},
           {"--state", "N", "rows of the state of a head of Mamba-2", IntegerValue{&O::state, 1, 1 << 14}},
-          {"--groups", "N", "groups of heads of Mamba-2, which share its B and C", IntegerValue{&O::groups, 1, 1 << 14}},
+          {"--groups", "N", "groups of heads of Mamba-2, which share its B and C",
+           IntegerValue{&O::groups, 1, 1 << 14}},
           {"--expand", "N", "width of Mamba-2 in widths of the residual stream", IntegerValue{&O::expand, 1, 64}},
           {"--conv", "N", "tokens that the convolution of Mamba-2 sees", IntegerValue{&O::conv, 1, 64}},
           {"--chunk", "N", "tokens that Mamba-2 and linear attention scan at once", IntegerValue{&O::chunk, 1, 4096}}}},

@@ -7,8 +7,8 @@
 #include <pentad/io/token_data.hpp>
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/model.hpp>
-#include <pentad/model/parts.hpp>
 #include <pentad/model/offload.hpp>
+#include <pentad/model/parts.hpp>
 #include <pentad/model/precision.hpp>
 #include <pentad/model/recomputation.hpp>
 #include <pentad/pipeline/schedule.hpp>
@@ -60,12 +60,12 @@ struct Options {
     std::string positions = "rope"; ///< rope, alibi, none
     double soft_cap = 0;            ///< of the scores of attention; 0: none
     bool attention_sinks = false;
-    std::string mixers = "a";  ///< of the layers, again and again: attention, Mamba-2, linear attention
-    std::int64_t state = 128;  ///< rows of a state of Mamba-2
-    std::int64_t groups = 1;   ///< of heads of Mamba-2 that share B and C
-    std::int64_t expand = 2;   ///< width of Mamba-2 in widths of the stream
-    std::int64_t conv = 4;     ///< tokens that its convolution sees
-    std::int64_t chunk = 128;  ///< tokens that it and linear attention scan at once
+    std::string mixers = "a"; ///< of the layers, again and again: attention, Mamba-2, linear attention
+    std::int64_t state = 128; ///< rows of a state of Mamba-2
+    std::int64_t groups = 1;  ///< of heads of Mamba-2 that share B and C
+    std::int64_t expand = 2;  ///< width of Mamba-2 in widths of the stream
+    std::int64_t conv = 4;    ///< tokens that its convolution sees
+    std::int64_t chunk = 128; ///< tokens that it and linear attention scan at once
 
     std::int64_t steps = 100;
     std::int64_t batch = 24;        ///< sequences in the global batch; not given: rounded up to what the mesh divides
@@ -95,8 +95,8 @@ struct Options {
     std::int64_t slices = 1; ///< of each sequence
     std::string stages;      ///< layers of each stage, "3,5,4,4", or "balanced"; empty: as many for each
     std::string schedule_file;
-    std::string cp = "ring";                 ///< ring, allgather, ulysses, two-level, double-ring, auto
-    std::int64_t cp_heads = 0, cp_inner = 0; ///< parts of cp of two-level and double-ring; 0: not given
+    std::string cp = "ring";                         ///< ring, allgather, ulysses, two-level, double-ring, auto
+    std::int64_t cp_heads = 0, cp_inner = 0;         ///< parts of cp of two-level and double-ring; 0: not given
     std::string attention_output = "reduce-scatter"; ///< reduce-scatter, all-to-all
     bool zigzag = false;
     std::int64_t zero = 0;        ///< stage of ZeRO: 0, 1, 2, 3

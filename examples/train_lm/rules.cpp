@@ -126,8 +126,8 @@ constexpr std::array rules{
          [](O const& o) { return indivisible(&O::hidden, o, given(&O::heads, o)); }},
     Rule{&O::hidden,
          [](O const& o) {
-             return o.described || !has_attention(o) || o.positions != "rope" || o.heads < 1 || !divides(o.heads, o.hidden) ||
-                    o.hidden / o.heads % 2 == 0;
+             return o.described || !has_attention(o) || o.positions != "rope" || o.heads < 1 ||
+                    !divides(o.heads, o.hidden) || o.hidden / o.heads % 2 == 0;
          },
          [](O const& o) {
              return given(&O::hidden, o) + " over " + given(&O::heads, o) + " gives heads of " +
@@ -244,9 +244,8 @@ bool has_attention(O const& o) {
 }
 
 bool is_of_model(Integer flag) {
-    for (Integer const size :
-         {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts, &O::top_k, &O::moe_every,
-          &O::state, &O::groups, &O::expand, &O::conv, &O::chunk})
+    for (Integer const size : {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts,
+                               &O::top_k, &O::moe_every, &O::state, &O::groups, &O::expand, &O::conv, &O::chunk})
         if (flag == size) return true;
     return false;
 }

@@ -64,10 +64,10 @@ struct ShardedScan {
 
     ShardedScan(OnMesh const& on, Carrying carrying, bool has_decays, Arrays const& arrays,
                 Documents const& begins = one_each)
-        : mesh(on), carry(carrying), decays(has_decays), q(of<OfGroups>(arrays, "q")),
-          k(of<OfGroups>(arrays, "k")), dq(mesh.context, q.extents()), dk(mesh.context, q.extents()),
-          v(of<OfHeads>(arrays, "v")), y(mesh.context, v.extents()), dy(of<OfHeads>(arrays, "dy")),
-          dv(mesh.context, v.extents()), a(of<Decays>(arrays, "a")), da(mesh.context, a.extents()) {
+        : mesh(on), carry(carrying), decays(has_decays), q(of<OfGroups>(arrays, "q")), k(of<OfGroups>(arrays, "k")),
+          dq(mesh.context, q.extents()), dk(mesh.context, q.extents()), v(of<OfHeads>(arrays, "v")),
+          y(mesh.context, v.extents()), dy(of<OfHeads>(arrays, "dy")), dv(mesh.context, v.extents()),
+          a(of<Decays>(arrays, "a")), da(mesh.context, a.extents()) {
         if (begins == one_each) return;
         documents = {mesh.context, {sequences, length}};
         std::vector<i32> host;

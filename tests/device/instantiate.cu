@@ -12,7 +12,7 @@ template void pentad::comm::all_reduce(Kokkos::Cuda const&, pentad::comm::Commun
                                        pentad::Placement);
 template class pentad::context::Carry<pentad::context::HeadStates<pentad::f32>, Kokkos::Cuda>;
 
-// The scan, which no layer computes with yet.
+// The scan with every element; layers are compiled with f32 alone.
 template <class T>
 void scan() {
     using namespace pentad;

@@ -23,14 +23,28 @@ std::string config(std::string const& type, io::detail::Json const& changes = io
     if (type == "qwen3_moe")
         json.update({{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}, {"head_dim", 32}});
     if (type == "mamba2") {
-        json = {{"model_type", type},     {"hidden_size", 64}, {"num_hidden_layers", 4},      {"vocab_size", 100},
-                {"num_heads", 16},        {"head_dim", 8},     {"state_size", 12},            {"n_groups", 2},
-                {"chunk_size", 32},       {"conv_kernel", 3},  {"tie_word_embeddings", true}, {"layer_norm_epsilon", 1e-6},
+        json = {{"model_type", type},
+                {"hidden_size", 64},
+                {"num_hidden_layers", 4},
+                {"vocab_size", 100},
+                {"num_heads", 16},
+                {"head_dim", 8},
+                {"state_size", 12},
+                {"n_groups", 2},
+                {"chunk_size", 32},
+                {"conv_kernel", 3},
+                {"tie_word_embeddings", true},
+                {"layer_norm_epsilon", 1e-6},
                 {"time_step_limit", {0.1, 0.9}}};
     }
     if (type == "bamba")
-        json.update({{"attn_layer_indices", {1, 3}}, {"mamba_n_heads", 16}, {"mamba_d_state", 12}, {"mamba_n_groups", 2},
-                     {"mamba_d_head", "auto"}, {"rope_parameters", {{"rope_theta", 5e4}, {"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}});
+        json.update(
+            {{"attn_layer_indices", {1, 3}},
+             {"mamba_n_heads", 16},
+             {"mamba_d_state", 12},
+             {"mamba_n_groups", 2},
+             {"mamba_d_head", "auto"},
+             {"rope_parameters", {{"rope_theta", 5e4}, {"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}});
     json.update(changes);
     if (type == "bamba") json.erase("sliding_window");
     return json.dump();
@@ -74,8 +88,8 @@ TEST_CASE("Mamba-2, and stacks of it and attention") {
     CHECK(bamba.find<model::Attention>(1)->rotary.turned(16) == 8);
     CHECK(bamba.find<model::GatedMlp>(2)->width == 96);
     CHECK(model::published_name(Family::bamba, "model.norm.weight") == "model.final_layernorm.weight");
-    CHECK_THROWS_WITH_AS(read("bamba", {{"partial_rotary_factor", 1.0}}),
-                         doctest::Contains("partial_rotary_factor"), std::invalid_argument);
+    CHECK_THROWS_WITH_AS(read("bamba", {{"partial_rotary_factor", 1.0}}), doctest::Contains("partial_rotary_factor"),
+                         std::invalid_argument);
     CHECK_THROWS_WITH_AS(read("mamba2", {{"num_heads", 8}}), doctest::Contains("num_heads"), std::invalid_argument);
     auto mixed = bamba;
     mixed.blocks[0].branches[0].part = model::Mamba2{.heads = 16, .head_dim = 8};

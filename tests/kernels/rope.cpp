@@ -72,7 +72,8 @@ TEST_CASE("rope of a share of a head leaves the rest as it is") {
             auto const first = before.begin() + static_cast<std::ptrdiff_t>(row * 12 + head * 6);
             auto const expected = reference({first, first + 4}, {positions[row]}, 1, 4);
             for (std::size_t i = 0; i < 6; ++i)
-                CHECK(after[row * 12 + head * 6 + i] == doctest::Approx(i < 4 ? expected[i] : *(first + static_cast<std::ptrdiff_t>(i))));
+                CHECK(after[row * 12 + head * 6 + i] ==
+                      doctest::Approx(i < 4 ? expected[i] : *(first + static_cast<std::ptrdiff_t>(i))));
         }
 }
 

@@ -53,7 +53,8 @@ TEST_CASE_TEMPLATE("a causal convolution sees a few tokens of its own document",
     for (int const taps : {1, 2, 4})
         for (bool const has_front : {false, true})
             for (bool const is_packed : {false, true}) {
-                Convolved of{.taps = taps};
+                Convolved of;
+                of.taps = taps;
                 for (int row = 0; row < 14; ++row)
                     of.positions.push_back(is_packed ? (row % 7 >= 5 ? row % 7 - 5 : row % 7 + 1) : 100);
                 auto const x = Matrix<T>::random(14, 5, 1, 3);
@@ -74,7 +75,8 @@ TEST_CASE_TEMPLATE("a causal convolution sees a few tokens of its own document",
 
 TEST_CASE("a causal convolution's gradients agree with finite differences") {
     for (int const seq : {2, 7}) {
-        Convolved of{.seq = seq};
+        Convolved of;
+        of.seq = seq;
         for (int row = 0; row < 2 * seq; ++row) of.positions.push_back(row % seq >= 5 ? row % seq - 5 : row % seq + 2);
         auto const x = Matrix<f64>::random(2 * seq, 5, 1), front = Matrix<f64>::random(6, 5, 2),
                    w = Matrix<f64>::random(5, 4, 3), dy = Matrix<f64>::random(2 * seq, 5, 5);
@@ -140,8 +142,8 @@ TEST_CASE_TEMPLATE("a gated norm is over each group of columns, with its gate in
             Matrix<A> const squares(6, groups);
             Matrix<T> const n(6, 24, 2);
             kernels::gated_norm_squares<Gate, T>(Exec(), y.view(), gate.view(), squares.view());
-            kernels::gated_norm_forward<Gate, T>(Exec(), y.view(), gate.view(), squares.view(), weight.view(),
-                                                 A(1e-5), 24 / size(groups), n.view());
+            kernels::gated_norm_forward<Gate, T>(Exec(), y.view(), gate.view(), squares.view(), weight.view(), A(1e-5),
+                                                 24 / size(groups), n.view());
             Numbers expected;
             auto const ys = y.get(), gs = gate.get(), ws = weight.get();
             for (std::size_t row = 0; row < 6; ++row)

@@ -35,8 +35,8 @@ void check_linear_attention(std::string const& file, model::Fading fading, bool 
                 check_layer(
                     mesh, setup,
                     [&](LayerSetup<Exec> const& s) {
-                        return Layer(
-                            s, {.heads = 6, .head_dim = 4, .fading = fading, .scale = 0.6, .chunk = chunk}, "self_attn");
+                        return Layer(s, {.heads = 6, .head_dim = 4, .fading = fading, .scale = 0.6, .chunk = chunk},
+                                     "self_attn");
                     },
                     arrays);
         }

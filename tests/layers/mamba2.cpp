@@ -23,8 +23,8 @@ void check_mamba(std::string const& file, model::Mamba2 part, bool shards_sequen
     auto const groups = static_cast<int>(part.groups), norm_groups = static_cast<int>(part.norm_groups);
     auto const fit = [](int a, int b) { return a % b == 0 || b % a == 0; };
     for (auto const& m : meshes([&](MeshShape const& m) {
-             return m.pp == 1 && 2 % (m.dp * m.ep) == 0 && 6 % m.tp == 0 && fit(groups, m.tp) && fit(norm_groups, m.tp) &&
-                    (!shards_sequence || m.tp > 1);
+             return m.pp == 1 && 2 % (m.dp * m.ep) == 0 && 6 % m.tp == 0 && fit(groups, m.tp) &&
+                    fit(norm_groups, m.tp) && (!shards_sequence || m.tp > 1);
          }))
         for (auto const& [strategy, order] : {std::pair{ContextStrategy::ring, Order::contiguous},
                                               {ContextStrategy::all_gather, Order::contiguous},
@@ -32,7 +32,8 @@ void check_mamba(std::string const& file, model::Mamba2 part, bool shards_sequen
                                               {ContextStrategy::heads_ring, Order::zigzag},
                                               {ContextStrategy::ring_heads, Order::contiguous}}) {
             if (m.cp == 1 && (strategy != ContextStrategy::ring || order == Order::zigzag)) continue;
-            int const inner_cp = strategy == ContextStrategy::heads_ring || strategy == ContextStrategy::ring_heads ? 2 : 1;
+            int const inner_cp =
+                strategy == ContextStrategy::heads_ring || strategy == ContextStrategy::ring_heads ? 2 : 1;
             if (m.cp % inner_cp != 0) continue;
             OnMesh const mesh(m, OnMesh::mesh(m, 0, inner_cp));
             LayerSetup<Exec> const setup{.context = mesh.context,

@@ -190,8 +190,9 @@ class Carry {
                       AtSlice<Slices> const& slices, Saved& saved) {
         auto const& context = state.context();
         auto const mine = own(context, stretches);
-        auto const run = running<Gathered>(
-            context, state.extents(), slices.is_first() ? Tensor<Gathered, Exec>() : slices.memory->behind[slices.index - 1]);
+        auto const run =
+            running<Gathered>(context, state.extents(),
+                              slices.is_first() ? Tensor<Gathered, Exec>() : slices.memory->behind[slices.index - 1]);
         auto const gathered = redistribute<Gathered>(state);
         if (!decay.empty()) saved.decays = redistribute<unsharded_t<Decay, cp>>(decay);
         std::size_t const end = slices.is_cut() ? stretches.order.size() : mine.last;

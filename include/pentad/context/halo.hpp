@@ -82,14 +82,12 @@ class Halo {
                 if (source.kind == Source::none)
                     clear(context, part);
                 else if (source.kind == Source::slice)
-                    copy(context, part,
-                         tokens_of(slices.memory->last[slices.index - 1], 0, source.from, source.count));
+                    copy(context, part, tokens_of(slices.memory->last[slices.index - 1], 0, source.from, source.count));
                 else
                     copy(context, part, tokens_of(gathered, source.stretch, source.from, source.count));
             });
         };
-        for_each_own(context, stretches,
-                     [&](std::size_t place, std::size_t stretch) { fill(before, stretch, place); });
+        for_each_own(context, stretches, [&](std::size_t place, std::size_t stretch) { fill(before, stretch, place); });
         if (slices.is_cut()) {
             auto& up_to = slices.memory->last;
             up_to.resize(std::max(up_to.size(), slices.index + 1));

@@ -67,7 +67,8 @@ inline nlohmann::ordered_json mamba2_config(model::Model const& model, std::stri
 inline nlohmann::ordered_json bamba_config(model::Model const& model, std::size_t positions,
                                            std::string const& element) {
     auto const& mixer = *model.first<model::Mamba2>();
-    auto const attention = model.first<model::Attention>() != nullptr ? *model.first<model::Attention>() : model::Attention{};
+    auto const attention =
+        model.first<model::Attention>() != nullptr ? *model.first<model::Attention>() : model::Attention{};
     auto with_attention = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < model.blocks.size(); ++i)
         if (model.find<model::Attention>(i) != nullptr) with_attention.push_back(i);
@@ -176,8 +177,7 @@ inline model::Preset model_from_config(std::string_view text) {
     };
     bool found = false;
     for (std::size_t i = 0; i < model::family_names.size() && !found; ++i)
-        if ((found = is(model::family_names[i])))
-            read.model = read_family(fields, static_cast<model::Family>(i));
+        if ((found = is(model::family_names[i]))) read.model = read_family(fields, static_cast<model::Family>(i));
     for (std::size_t i = 0; i < further.size() && !found; ++i)
         if ((found = is(further[i].first))) read.model = further[i].second(fields);
     if (!found)

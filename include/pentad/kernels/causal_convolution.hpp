@@ -49,8 +49,7 @@ ConvolvedRows<T> convolved_rows(char const* kernel, In<T, 2, Exec> x, In<T, 2, E
                                 In<T, 1, Exec> bias, In<i32, 1, Exec> positions, std::size_t seq) {
     require_extent(kernel, "weight", weight.extent(0), x.extent(1), "channels of x");
     require_extent(kernel, "bias", bias.extent(0), x.extent(1), "channels of x");
-    if (positions.data() != nullptr)
-        require_extent(kernel, "positions", positions.extent(0), x.extent(0), "rows of x");
+    if (positions.data() != nullptr) require_extent(kernel, "positions", positions.extent(0), x.extent(0), "rows of x");
     std::size_t const taps = weight.extent(1);
     if (seq == 0 || x.extent(0) % seq != 0)
         throw std::invalid_argument(std::string(kernel) + ": " + std::to_string(x.extent(0)) +
@@ -150,8 +149,8 @@ void causal_convolution_backward_data(Exec const& exec, In<accumulator_t<T>, 2, 
 
 /// The gradient of `before`, [batch * (taps - 1), channels].
 template <class T, class Exec>
-void causal_convolution_backward_before(Exec const& exec, In<accumulator_t<T>, 2, Exec> gradient,
-                                        In<T, 2, Exec> weight, In<i32, 1, Exec> positions, std::size_t seq,
+void causal_convolution_backward_before(Exec const& exec, In<accumulator_t<T>, 2, Exec> gradient, In<T, 2, Exec> weight,
+                                        In<i32, 1, Exec> positions, std::size_t seq,
                                         Out<accumulator_t<T>, 2, Exec> d_before) {
     using A = accumulator_t<T>;
     if (dry("causal_convolution_backward_before", gradient, weight, d_before)) return;
@@ -167,8 +166,7 @@ void causal_convolution_backward_before(Exec const& exec, In<accumulator_t<T>, 2
             int const behind = taps - 1 - static_cast<int>(row.index() % (taps - 1));
             i64 const first = row.index() / (taps - 1) * length;
             int seen = 0;
-            while (behind + seen < taps && seen < length &&
-                   (place == nullptr || place[first + seen] >= behind + seen))
+            while (behind + seen < taps && seen < length && (place == nullptr || place[first + seen] >= behind + seen))
                 ++seen;
             row.template accumulate<A>(
                 channels, seen,
@@ -196,9 +194,7 @@ void causal_convolution_backward_weight(Exec const& exec, In<T, 2, Exec> x, In<T
     for (int lag = 0; lag < taps; ++lag)
         sum_over_rows<A>(
             "pentad::causal_convolution_backward_weight", exec, x.extent(0), x.extent(1),
-            KOKKOS_LAMBDA(i64 r, int c) {
-                return lag < rows.seen(r) ? gradient(r, c) * A(rows.at(r, lag)[c]) : A(0);
-            },
+            KOKKOS_LAMBDA(i64 r, int c) { return lag < rows.seen(r) ? gradient(r, c) * A(rows.at(r, lag)[c]) : A(0); },
             KOKKOS_LAMBDA(int c, A total) { dweight(c, taps - 1 - lag) = total; });
     sum_over_rows<A>(
         "pentad::causal_convolution_backward_bias", exec, x.extent(0), x.extent(1),

@@ -76,9 +76,8 @@ void gated_norm_squares(Exec const& exec, In<T, 2, Exec> y, In<T, 2, Exec> gate,
 }
 
 template <class Gate, class T, class Exec>
-void gated_norm_forward(Exec const& exec, In<T, 2, Exec> y, In<T, 2, Exec> gate,
-                        In<accumulator_t<T>, 2, Exec> squares, In<T, 1, Exec> weight, accumulator_t<T> epsilon,
-                        std::size_t columns, Out<T, 2, Exec> n) {
+void gated_norm_forward(Exec const& exec, In<T, 2, Exec> y, In<T, 2, Exec> gate, In<accumulator_t<T>, 2, Exec> squares,
+                        In<T, 1, Exec> weight, accumulator_t<T> epsilon, std::size_t columns, Out<T, 2, Exec> n) {
     using A = accumulator_t<T>;
     detail::require_same_shape("gated_norm_forward", "gate", gate, "y", y);
     detail::require_same_shape("gated_norm_forward", "n", n, "y", y);

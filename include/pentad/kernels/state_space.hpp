@@ -1,5 +1,5 @@
-// What surrounds the scan of a state-space layer: the steps of time that discretise it, and the skip past it (Dao and Gu
-// 2024, arXiv 2405.21060, section 7; transformers' Mamba2Mixer).
+// What surrounds the scan of a state-space layer: the steps of time that discretise it, and the skip past it (Dao and
+// Gu 2024, arXiv 2405.21060, section 7; transformers' Mamba2Mixer).
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
@@ -45,8 +45,7 @@ void state_space_steps(Exec const& exec, In<T, 2, Exec> raw, In<T, 1, Exec> bias
                 decay(row.index(), h) = -Kokkos::exp(A(log_rate(h))) * s[h];
             });
             row.sync();
-            row.each(heads, head_dim,
-                     [&](int h, int i) { out[h * head_dim + i] = T(s[h] * A(in[h * head_dim + i])); });
+            row.each(heads, head_dim, [&](int h, int i) { out[h * head_dim + i] = T(s[h] * A(in[h * head_dim + i])); });
         });
 }
 
@@ -134,7 +133,8 @@ void state_space_skip_gradient(Exec const& exec, In<T, 2, Exec> x, In<T, 2, Exec
     if (dry("state_space_skip_gradient", x, dy, sums, dskip)) return;
     sum_over_rows<A>(
         "pentad::state_space_skip_gradient", exec, x.extent(0), x.extent(1),
-        KOKKOS_LAMBDA(i64 r, int c) { return A(dy(r, c)) * A(x(r, c)); }, KOKKOS_LAMBDA(int c, A total) { sums(c) = total; });
+        KOKKOS_LAMBDA(i64 r, int c) { return A(dy(r, c)) * A(x(r, c)); },
+        KOKKOS_LAMBDA(int c, A total) { sums(c) = total; });
     i64 const head_dim = static_cast<i64>(x.extent(1) / dskip.extent(0));
     for_each_element(
         "pentad::state_space_skip_gradient", exec, dskip.extent(0), KOKKOS_LAMBDA(i64 h) {

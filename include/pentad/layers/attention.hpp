@@ -24,7 +24,8 @@ struct SummedHeads {
     template <class Stream, class Query, class Communication, class Exec>
     using on = OutputProjection<
         Communication,
-        Linear<Query, Layout<typename Query::element, Dims<Dim<hidden>, Dim<heads, dynamic, tp>, Dim<head_dim>>>, 1, Exec>,
+        Linear<Query, Layout<typename Query::element, Dims<Dim<hidden>, Dim<heads, dynamic, tp>, Dim<head_dim>>>, 1,
+               Exec>,
         typename Communication::template boundary<Stream, partial_stream_t<Stream>>>;
 };
 /// Heads are exchanged for sequence, and each rank multiplies its tokens by the whole projection
@@ -146,7 +147,8 @@ struct Attention {
                 dx = input_.backward_data(std::move(dq), std::move(dk), rounded<dual_t<Key>>(std::move(dvalue)),
                                           saved.input);
             };
-            saved.dsinks = strategy_.backward(saved.attention, Output::input(saved.output), d_output, receive, part_of(pass));
+            saved.dsinks =
+                strategy_.backward(saved.attention, Output::input(saved.output), d_output, receive, part_of(pass));
             return dx;
         }
 

@@ -69,8 +69,8 @@ class CausalConvolution {
     Tensor<dual_t<X>, Exec> backward_data(Pass<Exec>& pass, Gradient dy, Saved& saved) const {
         auto const& exec = pass.context.exec();
         std::size_t const seq = stretches(pass).length, channels = saved.x.local()[2];
-        kernels::causal_convolution_backward<T>(exec, saved.x.rows(), saved.before.rows(), weight(), bias_.value().flat(),
-                                                positions(pass), seq, dy.rows(), dy.rows());
+        kernels::causal_convolution_backward<T>(exec, saved.x.rows(), saved.before.rows(), weight(),
+                                                bias_.value().flat(), positions(pass), seq, dy.rows(), dy.rows());
         saved.sums = pass.context.take((weight_.size() + bias_.size()) * sizeof(A));
         auto* const sums = static_cast<A*>(saved.sums.data());
         kernels::causal_convolution_backward_weight<T>(exec, saved.x.rows(), saved.before.rows(), positions(pass), seq,
@@ -117,7 +117,9 @@ class CausalConvolution {
         if (slices_ == 1) return {};
         return {&pass.memory->template of<typename Halo::Slices>(this), pass.slice};
     }
-    [[nodiscard]] View<T, 2, Exec> weight() const { return View<T, 2, Exec>(weight_.value().data(), bias_.size(), taps_); }
+    [[nodiscard]] View<T, 2, Exec> weight() const {
+        return View<T, 2, Exec>(weight_.value().data(), bias_.size(), taps_);
+    }
 
     Parameter<Filter, used_t<Filter, X>, Exec> weight_;
     Parameter<Channel, used_t<Channel, X>, Exec> bias_;

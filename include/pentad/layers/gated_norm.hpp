@@ -60,7 +60,7 @@ class GatedNorm {
                                  Saved const& saved) const {
         Tensor<X, Exec> n(pass.context, y.extents());
         kernels::gated_norm_forward<Gate, T>(pass.context.exec(), y.rows(), gate.rows(), mine(saved.squares),
-                                       weight_.value().flat(), epsilon_, columns_, n.rows());
+                                             weight_.value().flat(), epsilon_, columns_, n.rows());
         return n;
     }
     /// From dn, the gradients of y, in its place, and of the gate, in that of the gate. That of the weight waits in
@@ -72,10 +72,10 @@ class GatedNorm {
             kernels::gated_norm_dots<Gate, T>(exec, dn.rows(), y.rows(), gate.rows(), weight_.value().flat(), own);
         });
         saved.weight_gradient = pass.context.take(weight_.size() * sizeof(A));
-        kernels::gated_norm_backward_weight<Gate, T>(exec, dn.rows(), y.rows(), gate.rows(), mine(saved.squares), epsilon_,
-                                               columns_, weight_gradient(saved));
+        kernels::gated_norm_backward_weight<Gate, T>(exec, dn.rows(), y.rows(), gate.rows(), mine(saved.squares),
+                                                     epsilon_, columns_, weight_gradient(saved));
         kernels::gated_norm_backward<Gate, T>(exec, dn.rows(), y.rows(), gate.rows(), mine(saved.squares), mine(dots),
-                                        weight_.value().flat(), epsilon_, columns_, dn.rows(), gate.rows());
+                                              weight_.value().flat(), epsilon_, columns_, dn.rows(), gate.rows());
         saved.squares = {};
     }
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {

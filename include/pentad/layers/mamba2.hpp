@@ -228,7 +228,10 @@ struct Mamba2 {
         template <class X>
         Convolution<X> convolution(LayerSetup<Exec> const& setup, std::string const& name, std::string const& what,
                                    std::size_t first, std::size_t count) const {
-            return {setup, name + ".conv1d." + what, {name + ".conv1d", first, part_.inner() + 2 * shared_}, count,
+            return {setup,
+                    name + ".conv1d." + what,
+                    {name + ".conv1d", first, part_.inner() + 2 * shared_},
+                    count,
                     part_.convolution};
         }
 

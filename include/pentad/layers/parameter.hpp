@@ -19,10 +19,10 @@ namespace pentad {
 
 /// What the elements of a parameter start as.
 enum class InitialValues {
-    normal,        ///< with mean 0
+    normal, ///< with mean 0
     ones,
     log_of_number, ///< the i-th is log(i): log rates of Mamba-2, whose rates are 1, 2, ... (Dao and Gu 2024)
-    step_bias      ///< x whose softplus, a step of time, is log-uniform from 0.001 to 0.1 (Gu and Dao 2023, section 3.6)
+    step_bias ///< x whose softplus, a step of time, is log-uniform from 0.001 to 0.1 (Gu and Dao 2023, section 3.6)
 };
 struct Initialiser {
     double deviation = 0.02; ///< 0: zeros

@@ -31,7 +31,8 @@ struct RmsNorm {
         on(LayerSetup<Exec> const& setup, std::string const& name) : on(setup, name, setup.hidden) {}
         /// @param width of what is normalised: the stream's last dimension
         on(LayerSetup<Exec> const& setup, std::string const& name, std::size_t width)
-            : weight_(setup.context, name + ".weight", {width}, {.values = InitialValues::ones}), epsilon_(setup.norm_epsilon) {}
+            : weight_(setup.context, name + ".weight", {width}, {.values = InitialValues::ones}),
+              epsilon_(setup.norm_epsilon) {}
 
         Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
             Tensor<Stream, Exec> y(pass.context, x.extents());

@@ -17,7 +17,8 @@ class RotaryEmbedding {
 
     /// @param width of a head
     RotaryEmbedding(LayerSetup<Exec> const& setup, model::Rotary const& rotary, std::size_t width)
-        : slices_(setup.slices), head_dim_(width), positions_(setup.context, {setup.slices * setup.partition().local_extent()}) {
+        : slices_(setup.slices), head_dim_(width),
+          positions_(setup.context, {setup.slices * setup.partition().local_extent()}) {
         auto const dealt = setup.partition();
         positions_.set(setup.positions(dealt, AxisNames(cp::name), dealt.local_extent()).data());
         std::size_t const half = rotary.turned(width) / 2, positions = setup.real_length();

@@ -12,7 +12,8 @@ enum class AttentionOutput {
     /// Each rank multiplies its heads by its part of the projection, and the products are summed: an all-reduce, under
     /// sequence parallelism a reduce-scatter of b s d elements (Korthikanti et al. 2023, arXiv 2205.05198).
     reduce_scatter,
-    /// Heads are exchanged for sequence, an all-to-all of b s d / t elements, and each rank multiplies its tokens by the
+    /// Heads are exchanged for sequence, an all-to-all of b s d / t elements, and each rank multiplies its tokens by
+    /// the
     /// whole projection, which every rank holds and whose gradient, of d^2 elements, is summed over tp.
     all_to_all
 };

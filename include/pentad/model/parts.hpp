@@ -43,8 +43,8 @@ struct Attention {
     bool has_bias = false; ///< of queries, keys and values, as in Qwen2
     bool norms_queries_and_keys = false;
     bool has_output_bias = false; ///< as in GPT-2
-    bool rotates =
-        true;      ///< rotary embedding; without it, positions are the model's (Model::positions), ALiBi's or none
+    /// Rotary embedding; without it, positions are the model's (Model::positions), ALiBi's or none.
+    bool rotates = true;
     Sight sight{}; ///< causal, and within a window as in Mistral
     Scores scores{};
 
@@ -123,7 +123,8 @@ struct Mamba2 {
         if (groups * state % tp != 0)
             return are(groups * state, "elements of B and C of Mamba-2 (groups x state)") +
                    "the first must be a multiple of the second";
-        if (!fits(norm_groups)) return are(norm_groups, "groups of Mamba-2's norm") + "neither is a multiple of the other";
+        if (!fits(norm_groups))
+            return are(norm_groups, "groups of Mamba-2's norm") + "neither is a multiple of the other";
         return {};
     }
     friend bool operator==(Mamba2 const&, Mamba2 const&) = default;
@@ -137,7 +138,7 @@ struct Mamba2 {
 /// How the state of a linear attention fades, by so much for each token of head h of H, counted from 1.
 enum class Fading {
     none,
-    slopes,   ///< exp(-scale 2^(-8 h / H)): Lightning attention (Qin et al. 2024, arXiv 2401.04658), with ALiBi's slopes
+    slopes, ///< exp(-scale 2^(-8 h / H)): Lightning attention (Qin et al. 2024, arXiv 2401.04658), with ALiBi's slopes
     retention ///< 1 - 2^(-4 - h): RetNet (Sun et al. 2023, arXiv 2307.08621, eq. 8)
 };
 
@@ -147,7 +148,7 @@ struct LinearAttention {
     static constexpr std::string_view kind = "linear attention";
     std::size_t heads = 4, head_dim = 32;
     Fading fading = Fading::slopes;
-    double scale = 1; ///< of slopes: MiniMax-01 has 1 - i / (n - 1) in layer i of n
+    double scale = 1;        ///< of slopes: MiniMax-01 has 1 - i / (n - 1) in layer i of n
     std::size_t chunk = 128; ///< tokens that are scanned at once: it changes no numbers but for rounding
 
     /// Of each head, the logarithm of what the state keeps from one token to the next.
@@ -163,7 +164,9 @@ struct LinearAttention {
     friend bool operator==(LinearAttention const&, LinearAttention const&) = default;
     [[nodiscard]] std::string text() const {
         return std::to_string(heads) + " heads of " + std::to_string(head_dim) +
-               (fading == Fading::none ? ", nothing fades" : fading == Fading::retention ? ", retention" : ", slopes");
+               (fading == Fading::none        ? ", nothing fades"
+                : fading == Fading::retention ? ", retention"
+                                              : ", slopes");
     }
 };
 

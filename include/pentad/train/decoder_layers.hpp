@@ -14,7 +14,8 @@
 
 namespace pentad::train {
 
-/// Attention, Mamba-2, linear attention, gated and plain MLPs and experts, with their collectives overlapped where that helps.
+/// Attention, Mamba-2, linear attention, gated and plain MLPs and experts, with their collectives overlapped where that
+/// helps.
 template <class Stream, class Exec>
 LayerRegistry<Stream, Exec> decoder_layers() {
     LayerRegistry<Stream, Exec> registry;

@@ -89,7 +89,8 @@ inline model::Model read_bamba(ConfigFields& fields) {
     fields.require_divisor("num_key_value_heads", attention.kv_heads, "num_attention_heads", attention.heads);
     fields.require_divisor("num_attention_heads", attention.heads, "hidden_size", hidden);
     attention.head_dim = hidden / attention.heads;
-    if (attention.head_dim % 4 != 0) refuse_json("num_attention_heads", "heads of a multiple of 4 elements, of which half are turned");
+    if (attention.head_dim % 4 != 0)
+        refuse_json("num_attention_heads", "heads of a multiple of 4 elements, of which half are turned");
     attention.rotary = read_rotary(fields, 1e4, 0.5);
     std::set<std::size_t> with_attention;
     if (fields.has("attn_layer_indices"))
