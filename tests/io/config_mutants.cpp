@@ -25,6 +25,16 @@ std::string config(std::string_view family) {
     if (family == "qwen3_moe")
         json.update(
             {{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}, {"mlp_only_layers", {1}}});
+    if (family == "mamba2")
+        json = {{"model_type", family}, {"hidden_size", 64}, {"num_hidden_layers", 4},     {"vocab_size", 1000},
+                {"num_heads", 16},      {"head_dim", 8},     {"state_size", 12},           {"n_groups", 2},
+                {"chunk_size", 32},     {"conv_kernel", 3},  {"layer_norm_epsilon", 1e-6}, {"torch_dtype", "bfloat16"}};
+    if (family == "bamba") {
+        json.update(
+            {{"attn_layer_indices", {1, 3}}, {"mamba_n_heads", 16}, {"mamba_d_state", 12}, {"mamba_n_groups", 2}});
+        json.erase("sliding_window");
+        json.erase("head_dim");
+    }
     return json.dump(2);
 }
 
@@ -32,10 +42,29 @@ std::string config(std::string_view family) {
 std::string wrong_field(std::string const& text, model::Model const& model) {
     auto const json = nlohmann::json::parse(text);
     auto const written = nlohmann::json(io::family_config(model, 128, "float32", 0.01));
-    for (std::string const field :
-         {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-          "intermediate_size", "vocab_size", "rms_norm_eps", "rope_theta", "tie_word_embeddings", "num_local_experts",
-          "num_experts", "num_experts_per_tok", "moe_intermediate_size"}) {
+    for (std::string const field : {"hidden_size",
+                                    "num_hidden_layers",
+                                    "num_attention_heads",
+                                    "num_key_value_heads",
+                                    "head_dim",
+                                    "intermediate_size",
+                                    "vocab_size",
+                                    "rms_norm_eps",
+                                    "rope_theta",
+                                    "tie_word_embeddings",
+                                    "num_local_experts",
+                                    "num_experts",
+                                    "num_experts_per_tok",
+                                    "moe_intermediate_size",
+                                    "num_heads",
+                                    "state_size",
+                                    "n_groups",
+                                    "chunk_size",
+                                    "conv_kernel",
+                                    "layer_norm_epsilon",
+                                    "mamba_n_heads",
+                                    "mamba_d_state",
+                                    "mamba_n_groups"}) {
         if (!json.contains(field) || json[field].is_null()) continue;
         if (!written.contains(field) || written[field] != json[field]) return field;
     }

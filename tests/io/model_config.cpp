@@ -135,7 +135,7 @@ TEST_CASE("a config.json that is wrong is refused with its name, the field and w
     std::string const none = ": expected a value, and there is none";
     std::string const size = ": expected a whole number from 1 to 16777216, not ";
     std::string const types =
-        "model_type: expected one of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v3, mamba2, "
+        "model_type: expected one of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, mamba2, bamba, deepseek_v3, "
         "gpt2";
     CHECK(refusal(llama_8b) == "");
     for (auto const& [text, sentence] : std::initializer_list<std::pair<std::string, std::string>>{

@@ -167,7 +167,8 @@ TEST_CASE("nothing is ignored in silence: what would make another model, and wha
           Refused{"mixtral", {{"router_jitter_noise", 0.1}}, "router_jitter_noise: expected 0"},
           Refused{"bert",
                   {},
-                  "model_type: expected one of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v3, mamba2, "
+                  "model_type: expected one of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, mamba2, bamba, "
+                  "deepseek_v3, "
                   "gpt2, not \"bert\""}}) {
         std::string said;
         try {

@@ -74,7 +74,7 @@ void same(Run const& found, Run const& expected) {
 }
 
 train::RunSettings small_run(std::size_t seq) {
-    return {.model = model::decoder({.layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 40}),
+    return {.model = model::decoder({.layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 256}),
             .batch = 12,
             .micro_batches = 2,
             .seq = seq,

@@ -295,7 +295,7 @@ TEST_CASE("windows, and recurrent layers among attention") {
         block.branches[0].part = attention;
     }
     compare({.cp = n}, run);
-    for (auto const& [pattern, groups] : {std::pair<char const*, std::size_t>{"m,a", 1}, {"m,a", 4}, {"l,a", 1}}) {
+    for (auto const& [pattern, groups] : {std::pair<char const*, std::size_t>{"a,m", 1}, {"a,m", 4}, {"a,l", 1}}) {
         run.model = model::with_mixers(
             decoder, model::mixers_of(pattern).value(),
             {.heads = 16, .head_dim = 16, .state = 32, .groups = groups, .norm_groups = groups, .chunk = 32},
