@@ -29,11 +29,12 @@ inline model::DecoderSizes sizes(model::Model const& model) {
                               .ties_embeddings = model.ties_embeddings,
                               .norm_epsilon = model.norm_epsilon};
     for (std::size_t i = model.blocks.size(); i-- > 0;) {
-        auto const& attention = *model.find<model::Attention>(i);
-        sizes.heads = attention.heads;
-        sizes.kv_heads = attention.kv_heads;
-        sizes.head_dim = attention.head_dim;
-        sizes.rope_theta = attention.rotary.theta;
+        if (auto const* attention = model.find<model::Attention>(i)) {
+            sizes.heads = attention->heads;
+            sizes.kv_heads = attention->kv_heads;
+            sizes.head_dim = attention->head_dim;
+            sizes.rope_theta = attention->rotary.theta;
+        }
         if (auto const* mlp = model.find<model::GatedMlp>(i)) sizes.ffn = mlp->width;
         if (auto const* experts = model.find<model::Experts>(i)) {
             sizes.ffn = experts->width;
