@@ -115,7 +115,7 @@ struct States {
 Kokkos::View<i32**, Kokkos::LayoutRight, Exec> positions(Shape const& s, i64 begin, i64 end) {
     Kokkos::View<i32**, Kokkos::LayoutRight, Exec> view;
     if (s.begins.empty()) return view;
-    view = {"positions", static_cast<std::size_t>(s.batch), static_cast<std::size_t>(end - begin)};
+    view = decltype(view)("positions", static_cast<std::size_t>(s.batch), static_cast<std::size_t>(end - begin));
     auto const host = Kokkos::create_mirror_view(view);
     for (i64 b = 0; b < s.batch; ++b)
         for (i64 t = begin; t < end; ++t) host(b, t - begin) = static_cast<i32>(t - s.document(b, t));
@@ -733,7 +733,7 @@ TEST_CASE("the scan names the operand that does not fit") {
     CHECK_THROWS_WITH(kernels::detail::checked({1, 5000, 2, 1, 8, 8, 4097}),
                       "chunk_scan: chunks of 4097 tokens; they have up to 4096");
     CHECK(kernels::detail::checked({1, 50, 2, 1, 8, 8, 4097}).chunk == 50);
-    scan.documents = {"positions", 1, 5};
+    scan.documents = decltype(scan.documents)("positions", 1, 5);
     CHECK_THROWS_WITH(scan.forward(), "chunk_scan: positions[1, 5] must be [1, 4] to go with the other operands");
 }
 
