@@ -37,7 +37,7 @@ struct HaloOf<Layout<T, Dims<Batch, Seq, Channel>, Axes...>> {
 
 /// Where each rank of cp has one stretch, which follows that of the rank before, its last tokens go to the next rank,
 /// and their gradients back. Otherwise, and in slices, the last tokens of all stretches are gathered.
-/// @tparam X a layout [batch, seq@cp, channels]; its halo is [batch, stretch@cp, tokens, channels]
+/// @tparam X a layout `[batch, seq@cp, channels]`; its halo is `[batch, stretch@cp, tokens, channels]`
 template <class X, class Exec>
 class Halo {
   public:

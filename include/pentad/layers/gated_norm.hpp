@@ -13,8 +13,8 @@
 
 namespace pentad {
 
-/// The norm of y and its gate, both [batch, seq, channels@tp]. Sums of a group that ranks of tp share are partial over
-/// tp. @tparam Gate where the gate is: kernels::GateBeforeNorm or GateAfterNorm
+/// The norm of y and its gate, both `[batch, seq, channels@tp]`. Sums of a group that ranks of tp share are partial
+/// over tp. @tparam Gate where the gate is: kernels::GateBeforeNorm or GateAfterNorm
 template <class Gate, class X, class Exec>
 class GatedNorm {
   public:

@@ -49,7 +49,7 @@ class StateScan {
         Tensor<States, Exec> initial; ///< in front of each stretch; empty: zero
     };
 
-    /// @param sizes of all ranks together
+    /// Heads are those of all ranks together.
     StateScan(LayerSetup<Exec> const& setup, std::size_t heads, std::size_t state, std::size_t head_dim,
               std::size_t chunk)
         : batch_(setup.batch), heads_(heads), state_(state), head_dim_(head_dim), slices_(setup.slices),
