@@ -1,5 +1,7 @@
 #include "options.hpp"
 
+#include "flags.hpp"
+
 #include <pentad/io/distinct_files.hpp>
 #include <pentad/io/hardware_file.hpp>
 #include <pentad/io/model_config.hpp>
@@ -82,73 +84,13 @@ class Parser {
                "sharded, kept or computed again.",
                "pentad_plan") {
         app_.allow_extras(); // refused below, with what was meant
-        group_ = "the model";
-        flag("--model", "NAME", "a published model (--list)");
-        flag("--model-json", "FILE", "the config.json of a model, or its folder");
-        group_ = "the machine";
-        flag("--hardware", "NAME", "a known machine (--list)");
-        flag("--hardware-json", "FILE", "a machine of your own: edit what --hardware-out writes");
-        flag("--measure", "", "the machine that this runs on, under mpiexec: a device is a rank (seconds)");
-        flag("--devices", "N", "devices to plan for (default: those of the machine)");
-        group_ = "training";
-        flag("--seq", "N", "tokens in a sequence; where the mesh does not divide them, it is padded");
-        flag("--global-batch", "N", "sequences in a step");
-        flag("--optimizer", "adamw|sgd|lion|muon", "what updates the weights (adamw)");
-        flag("--expert-imbalance", "X", "rows of the fullest rank's experts over the mean (1)");
-        flag("--dtype", "f64|f32|bf16", "number format of weights and activations (bf16)");
-        flag("--master-weights", "on|off", "bf16: f32 weights are kept behind the bf16 ones (on)");
-        flag("--moment-dtype", "full|bf16|fp8", "number format of the optimizer's moments (full: f32)");
-        flag("--reduce-dtype", "full|bf16|fp8", "number format in which gradients travel (full: f32)");
-        flag("--offload", "none|optimizer|activations|both",
-             "what is in files; the time that takes is not counted (none)");
-        flag("--offload-window", "BYTES|GiB", "memory of a rank for each of them, as train_lm has it");
-        group_ = "what is given, and not searched (with --evaluate and --explain: default)";
-        flag("--mesh", "AXES", "extents of the axes that are given, as in dp=4,tp=2; in any order");
-        flag("--micro-batch", "N", "sequences of a micro-batch on a rank (1)");
-        flag("--zero", "0|1|2|3", "1: optimizer state sharded, 2: gradients too, 3: parameters too (0)");
-        flag("--zero-ranks", "N", "ZeRO shards over as many neighbours along dp (all)");
-        flag("--zero-keep", "on|off", "with --zero 3 gathered parameters are kept for the whole step (off)");
-        flag("--zero-accumulate", "on|off",
-             "with --zero 2 and 3 whole gradients are accumulated, and reduced once a step (off)");
-        flag("--gradient-release", "", "weights are updated, and gradients freed, during the backward pass");
-        flag("--schedule", "NAME", "pipeline schedule (1f1b): " + pipeline::generator_names());
-        flag("--recompute", "none|selective|full|auto",
-             "what the backward computes again; auto: the least that fits (none)");
-        flag("--recompute-every", "K", "of every K-th block alone");
-        flag("--memory-limit", "BYTES|GiB", "memory of a device, such as 60GiB (default: that of the machine)");
-        flag("--recompute-parts", "LIST", "selective: inputs, norms, activations, attention, rows (activations)");
-        flag("--sequence-parallel", "on|off", "shard activations between the tp regions along the sequence (off)");
-        flag("--cp", "ring|allgather|ulysses|two-level|double-ring|auto",
-             "how attention sees the keys and values of other cp ranks, as train_lm has it; auto: the fastest (ring)");
-        flag("--cp-heads", "N",
-             "two-level: ranks that exchange heads, --cp-inner or cp / --cp-inner of them (--cp-inner)");
-        flag("--cp-inner", "N",
-             "two-level and double-ring: neighbours along cp, with which the rest of cp forms a ring (--cp-heads; "
-             "without it the ranks of cp on a node)");
-        flag("--attention-output", "reduce-scatter|all-to-all",
-             "how heads of tp become the residual stream, as train_lm has it (reduce-scatter)");
-        group_ = "what else one plan has (with --evaluate and --explain)";
-        flag("--chunks", "N", "stages on each rank (as few as the schedule is defined for)");
-        flag("--order", "AXIS,AXIS,...", "axes of more than one rank, outermost first (dp,pp,ep,cp,tp)");
-        group_ = "instead of a search";
-        flag("--evaluate", "AXES", "the numbers of one plan: extents of its axes; those left out are 1");
-        flag("--explain", "AXES",
-             "the account of one plan: where its time, memory and bytes go, and what guidelines say");
-        flag("--serve", "", "plan for answering requests: time to the first token, and of each further one");
-        flag("--list", "", "the names of models, machines and schedules");
-        flag("--hardware-out", "FILE", "write the machine as JSON, to edit");
-        group_ = "serving";
-        flag("--prompt", "N", "tokens of a prompt");
-        flag("--output", "N", "tokens of an answer");
-        flag("--rate", "X", "requests a second that come, at random times (default: as many as can be)");
-        flag("--ttft-p95-ms", "X", "service level: 95 % of the requests have their first token within X ms");
-        flag("--objective", "throughput|latency",
-             "most requests a second, or the shortest answer (default throughput)");
-        group_ = "output";
-        flag("--top", "N", "plans to show (default 5)");
-        flag("--json", "", "print JSON");
-        flag("--svg", "FILE", "write a picture of memory against MFU");
-        flag("--types", "", "print the C++ types of the best plan, to paste");
+        for (auto const& [heading, flags] : flag_groups())
+            for (auto const& [name, shown, help] : flags) {
+                auto* const added = shown.empty() ? app_.add_flag(name, help)
+                                                  : app_.add_option(name, values_[name], help)->option_text(shown);
+                added->group(heading);
+                names_.push_back(name);
+            }
     }
 
     Options run(int argc, char const* const* argv) {
@@ -174,12 +116,6 @@ class Parser {
     }
 
   private:
-    void flag(std::string const& name, std::string const& shown, std::string const& help) {
-        auto* const added =
-            shown.empty() ? app_.add_flag(name, help) : app_.add_option(name, values_[name], help)->option_text(shown);
-        added->group(group_);
-        names_.push_back(name);
-    }
     [[nodiscard]] bool has(std::string const& name) const { return app_.count(name) > 0; }
     [[nodiscard]] std::string const& text(std::string const& name) const { return values_.at(name); }
 
@@ -462,7 +398,6 @@ class Parser {
 
     std::optional<planner::Hardware> measured_;
     CLI::App app_;
-    std::string group_;
     std::vector<std::string> names_;
     std::map<std::string, std::string> values_;
 };

@@ -81,7 +81,7 @@ std::string as_argument(std::string const& value) {
     return quoted + "'";
 }
 
-/// Refuses what is said of mixers that no layer has.
+/// Checks --mixers, and refuses flags of a kind of mixer that the model does not have.
 void repair_mixers(Options& o, Complaint& complaint) {
     if (!pentad::model::mixers_of(o.mixers)) {
         complaint.add("--mixers " + o.mixers + " is not a list of a, m and l, such as m,m,a", "--mixers");

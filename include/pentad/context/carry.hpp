@@ -139,14 +139,11 @@ class Carry {
                      Tensor<Decay, Exec> const& decay, Tensor<L, Exec> const& arriving) {
         auto const& exec = own.context().exec();
         int const from = comm.rank() - direction, to = comm.rank() + direction;
-        if (auto* const run = detail::run_for_all()) { // all but the last rank do this
-            double const share = (comm.size() - 1.0) / comm.size();
-            double const bytes = share * static_cast<double>(own.size() * sizeof(A));
+        if (auto* const run = detail::run_for_all()) {
+            auto const bytes = static_cast<double>(own.size() * sizeof(A));
             Tensor<L, Exec> const leaving(own.context(), own.extents());
-            run->pass("pass_states", 3 * bytes);
-            if (comm.size() > 1)
-                comm::detail::dry_send(*run, comm, bytes, !comm.nodes().is_here((comm.rank() + 1) % comm.size()));
-            return;
+            run->pass("pass_states", 3 * bytes * (comm.size() - 1.0) / comm.size());
+            return detail::dry_pass_on(*run, comm, bytes);
         }
         auto const is_rank = [&](int rank) { return rank >= 0 && rank < comm.size(); };
         if (is_rank(from))
@@ -160,19 +157,6 @@ class Carry {
         comm::send(exec, comm, leaving.flat(), to);
     }
 
-    /// The places in the order between which this rank's stretches lie: of the first, and behind the last.
-    struct Own {
-        std::size_t rank, first, last;
-    };
-    static Own own(Context<Exec> const& context, Stretches const& stretches) {
-        Own own{static_cast<std::size_t>(along(context).rank()), stretches.order.size(), 0};
-        for (std::size_t i = 0; i < stretches.order.size(); ++i)
-            if (stretches.order[i] / stretches.here == own.rank) {
-                own.first = std::min(own.first, i);
-                own.last = i + 1;
-            }
-        return own;
-    }
     /// A state of one stretch, of these extents but for that: a copy of what is given, or zeros.
     template <class L>
     static Tensor<L, Exec> running(Context<Exec> const& context, typename Tensor<L, Exec>::extents_type extents,
@@ -189,18 +173,19 @@ class Carry {
     static void merge(Tensor<State, Exec> const& state, Tensor<Decay, Exec> const& decay, Stretches const& stretches,
                       AtSlice<Slices> const& slices, Saved& saved) {
         auto const& context = state.context();
-        auto const mine = own(context, stretches);
+        auto const mine = static_cast<std::size_t>(along(context).rank());
         auto const run =
             running<Gathered>(context, state.extents(),
                               slices.is_first() ? Tensor<Gathered, Exec>() : slices.memory->behind[slices.index - 1]);
         auto const gathered = redistribute<Gathered>(state);
         if (!decay.empty()) saved.decays = redistribute<unsharded_t<Decay, cp>>(decay);
-        std::size_t const end = slices.is_cut() ? stretches.order.size() : mine.last;
+        std::size_t end = stretches.order.size(); // without slices, nobody here needs what is behind this rank's last
+        while (!slices.is_cut() && stretches.order[end - 1] / stretches.here != mine) --end;
         auto const count = static_cast<i64>(stretches.order.size());
         if (!kernels::dry("merge_states", gathered.flat(), saved.before.flat()))
             for (std::size_t i = 0; i < end; ++i) {
                 std::size_t const at = stretches.order[i];
-                bool const is_own = at / stretches.here == mine.rank;
+                bool const is_own = at / stretches.here == mine;
                 detail::advance<A>(context.exec(), sizes(run), gathered.data(), saved.decays.data(),
                                    {static_cast<i64>(at), count}, run.data(), is_own ? saved.before.data() : nullptr,
                                    {static_cast<i64>(at % stretches.here), static_cast<i64>(stretches.here)});
@@ -214,7 +199,7 @@ class Carry {
     static Tensor<dual_t<State>, Exec> spread(Tensor<dual_t<State>, Exec> const& d_before, Stretches const& stretches,
                                               AtSlice<Slices> const& slices, Saved const& saved) {
         auto const& context = d_before.context();
-        auto const mine = own(context, stretches);
+        auto const mine = static_cast<std::size_t>(along(context).rank());
         auto const run = running<dual_t<Gathered>>(
             context, d_before.extents(), slices.is_cut() ? slices.memory->d_behind : Tensor<dual_t<Gathered>, Exec>());
         Tensor<dual_t<Gathered>, Exec> d_gathered(context, d_before.extents());
@@ -222,12 +207,15 @@ class Carry {
         if (!kernels::dry("spread_gradient", d_before.flat(), d_gathered.flat()))
             for (std::size_t i = stretches.order.size(); i-- > 0;) {
                 std::size_t const at = stretches.order[i];
-                bool const is_own = at / stretches.here == mine.rank;
+                bool const is_own = at / stretches.here == mine;
                 detail::retreat<A>(context.exec(), sizes(run), saved.decays.data(), {static_cast<i64>(at), count},
                                    run.data(), d_gathered.data(), is_own ? d_before.data() : nullptr,
                                    {static_cast<i64>(at % stretches.here), static_cast<i64>(stretches.here)});
             }
-        if (slices.is_cut()) slices.memory->d_behind = slices.is_first() ? Tensor<dual_t<Gathered>, Exec>() : run;
+        if (slices.is_cut() && slices.is_first())
+            *slices.memory = {};
+        else if (slices.is_cut())
+            slices.memory->d_behind = run;
         return redistribute<dual_t<State>>(std::move(d_gathered));
     }
 

@@ -127,7 +127,10 @@ class Halo {
         if (!d_last.empty()) add_back(d_last, 0, stretches.order.size());
         for_each_own(context, stretches,
                      [&](std::size_t place, std::size_t stretch) { add_back(d_before, stretch, place); });
-        if (slices.is_cut()) slices.memory->d_last = d_earlier;
+        if (slices.is_cut() && slices.is_first())
+            *slices.memory = {};
+        else if (slices.is_cut())
+            slices.memory->d_last = d_earlier;
         return redistribute<with_element_t<dual_t<layout>, A>>(std::move(d_gathered));
     }
 
@@ -190,14 +193,8 @@ class Halo {
     static void shift(comm::Communicator const& comm, int direction, Tensor<L, Exec> const& leaving,
                       Tensor<L, Exec> const& arriving) {
         auto const& exec = leaving.context().exec();
-        if (auto* const run = detail::run_for_all()) { // all but the last rank do this
-            double const share = (comm.size() - 1.0) / comm.size();
-            if (comm.size() > 1)
-                comm::detail::dry_send(*run, comm,
-                                       share * static_cast<double>(leaving.size() * sizeof(typename L::element)),
-                                       !comm.nodes().is_here((comm.rank() + 1) % comm.size()));
-            return;
-        }
+        if (auto* const run = detail::run_for_all())
+            return detail::dry_pass_on(*run, comm, static_cast<double>(leaving.size() * sizeof(typename L::element)));
         int const from = comm.rank() - direction, to = comm.rank() + direction;
         auto const is_rank = [&](int rank) { return rank >= 0 && rank < comm.size(); };
         using Receive = decltype(comm::start_receive(exec, comm, arriving.flat(), 0));

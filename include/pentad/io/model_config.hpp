@@ -29,19 +29,32 @@ namespace pentad::io {
 
 namespace detail {
 
-inline void add_step_limits(model::Mamba2 const& mixer, nlohmann::ordered_json& config) {
+/// What the config.json of every model with Mamba-2 has.
+inline nlohmann::ordered_json recurrent_config(model::Model const& model, model::Family family,
+                                               std::string const& element) {
+    nlohmann::ordered_json config{
+        {"architectures", {model::architecture(family)}},
+        {"model_type", model::name(family)},
+        {"vocab_size", model.vocab},
+        {"hidden_size", model.hidden},
+        {"num_hidden_layers", model.blocks.size()},
+        {"hidden_act", "silu"},
+        {"tie_word_embeddings", model.ties_embeddings},
+        {"bos_token_id", nullptr},
+        {"eos_token_id", nullptr},
+        {"pad_token_id", nullptr},
+        {"torch_dtype", element},
+    };
+    auto const& mixer = *model.first<model::Mamba2>();
     if (model::Mamba2 const usual; mixer.least_step > usual.least_step || mixer.most_step < usual.most_step)
         config["time_step_limit"] = {mixer.least_step, std::min(mixer.most_step, longest_step)};
+    return config;
 }
 /// The config.json of a Mamba2ForCausalLM.
 inline nlohmann::ordered_json mamba2_config(model::Model const& model, std::string const& element) {
     auto const& mixer = *model.find<model::Mamba2>(0);
-    nlohmann::ordered_json config{
-        {"architectures", {model::architecture(model::Family::mamba2)}},
-        {"model_type", model::name(model::Family::mamba2)},
-        {"vocab_size", model.vocab},
-        {"hidden_size", model.hidden},
-        {"num_hidden_layers", model.blocks.size()},
+    auto config = recurrent_config(model, model::Family::mamba2, element);
+    config.update({
         {"num_heads", mixer.heads},
         {"head_dim", mixer.head_dim},
         {"state_size", mixer.state},
@@ -49,18 +62,11 @@ inline nlohmann::ordered_json mamba2_config(model::Model const& model, std::stri
         {"expand", mixer.inner() / model.hidden},
         {"conv_kernel", mixer.convolution},
         {"chunk_size", mixer.chunk},
-        {"hidden_act", "silu"},
         {"use_bias", false},
         {"use_conv_bias", true},
         {"layer_norm_epsilon", model.norm_epsilon},
         {"residual_in_fp32", false},
-        {"tie_word_embeddings", model.ties_embeddings},
-        {"bos_token_id", nullptr},
-        {"eos_token_id", nullptr},
-        {"pad_token_id", nullptr},
-        {"torch_dtype", element},
-    };
-    add_step_limits(mixer, config);
+    });
     return config;
 }
 /// The config.json of a BambaForCausalLM.
@@ -72,13 +78,9 @@ inline nlohmann::ordered_json bamba_config(model::Model const& model, std::size_
     auto with_attention = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < model.blocks.size(); ++i)
         if (model.find<model::Attention>(i) != nullptr) with_attention.push_back(i);
-    nlohmann::ordered_json config{
-        {"architectures", {model::architecture(model::Family::bamba)}},
-        {"model_type", model::name(model::Family::bamba)},
-        {"vocab_size", model.vocab},
-        {"hidden_size", model.hidden},
+    auto config = recurrent_config(model, model::Family::bamba, element);
+    config.update({
         {"intermediate_size", model.first<model::GatedMlp>()->width},
-        {"num_hidden_layers", model.blocks.size()},
         {"attn_layer_indices", with_attention},
         {"num_attention_heads", attention.heads},
         {"num_key_value_heads", attention.kv_heads},
@@ -91,18 +93,11 @@ inline nlohmann::ordered_json bamba_config(model::Model const& model, std::size_
         {"mamba_chunk_size", mixer.chunk},
         {"mamba_conv_bias", true},
         {"mamba_proj_bias", false},
-        {"hidden_act", "silu"},
         {"max_position_embeddings", positions},
         {"rms_norm_eps", model.norm_epsilon},
         {"rope_theta", attention.rotary.theta},
         {"partial_rotary_factor", 0.5},
-        {"tie_word_embeddings", model.ties_embeddings},
-        {"bos_token_id", nullptr},
-        {"eos_token_id", nullptr},
-        {"pad_token_id", nullptr},
-        {"torch_dtype", element},
-    };
-    add_step_limits(mixer, config);
+    });
     return config;
 }
 

@@ -55,20 +55,21 @@ class CausalConvolution {
     }
 
     Tensor<X, Exec> forward(Pass<Exec>& pass, Tensor<X, Exec> x, Saved& saved) const {
-        if (halo_) saved.before = halo_->forward(x, stretches(pass), slices(pass));
+        if (halo_) saved.before = halo_->forward(x, pass.stretches(stretches_), slices(pass));
         saved.x = std::move(x);
         return output_again(pass, saved);
     }
     Tensor<X, Exec> output_again(Pass<Exec>& pass, Saved const& saved) const {
         Tensor<X, Exec> y(pass.context, saved.x.extents());
         kernels::causal_convolution_forward<T>(pass.context.exec(), saved.x.rows(), saved.before.rows(), weight(),
-                                               bias_.value().flat(), positions(pass), stretches(pass).length, y.rows());
+                                               bias_.value().flat(), positions(pass), pass.stretches(stretches_).length,
+                                               y.rows());
         return y;
     }
     /// The gradient of x; dy is consumed. That of the filter waits in `saved` for backward_weight.
     Tensor<dual_t<X>, Exec> backward_data(Pass<Exec>& pass, Gradient dy, Saved& saved) const {
         auto const& exec = pass.context.exec();
-        std::size_t const seq = stretches(pass).length, channels = saved.x.local()[2];
+        std::size_t const seq = pass.stretches(stretches_).length, channels = saved.x.local()[2];
         kernels::causal_convolution_backward<T>(exec, saved.x.rows(), saved.before.rows(), weight(),
                                                 bias_.value().flat(), positions(pass), seq, dy.rows(), dy.rows());
         saved.sums = pass.context.take((weight_.size() + bias_.size()) * sizeof(A));
@@ -81,7 +82,7 @@ class CausalConvolution {
             typename Halo::Gradient const d_before(pass.context, saved.before.extents());
             kernels::causal_convolution_backward_before<T>(exec, dy.rows(), weight(), positions(pass), seq,
                                                            d_before.rows());
-            after = halo_->backward(d_before, stretches(pass), slices(pass));
+            after = halo_->backward(d_before, pass.stretches(stretches_), slices(pass));
         }
         Tensor<dual_t<X>, Exec> dx(pass.context, saved.x.extents());
         kernels::causal_convolution_backward_data<T>(exec, dy.rows(), weight(), positions(pass), seq, after.rows(),
@@ -110,12 +111,8 @@ class CausalConvolution {
     static View<i32 const, 1, Exec> positions(Pass<Exec> const& pass) {
         return pass.map == nullptr ? View<i32 const, 1, Exec>() : pass.map->positions;
     }
-    [[nodiscard]] Stretches const& stretches(Pass<Exec> const& pass) const {
-        return pass.map == nullptr || pass.map->stretches == nullptr ? stretches_ : *pass.map->stretches;
-    }
     [[nodiscard]] AtSlice<typename Halo::Slices> slices(Pass<Exec> const& pass) const {
-        if (slices_ == 1) return {};
-        return {&pass.memory->template of<typename Halo::Slices>(this), pass.slice};
+        return pass.template at_slice<typename Halo::Slices>(slices_, this);
     }
     [[nodiscard]] View<T, 2, Exec> weight() const {
         return View<T, 2, Exec>(weight_.value().data(), bias_.size(), taps_);

@@ -118,9 +118,9 @@ struct LayerSetup {
         auto const mine = communicators.shard_index(AxisNames(cp::name));
         std::size_t const part =
             communicators.shard_index(L::value.dimensions[1].axes) % (dealt.local_extent() / length);
-        std::size_t count = 0;
-        while (count < length && pass.slice * seq + dealt.global_index(mine, part * length + count) < real_length())
-            ++count;
+        std::size_t count = length;
+        while (count > 0 && pass.slice * seq + dealt.global_index(mine, part * length + count - 1) >= real_length())
+            --count;
         return count;
     }
     /// Tokens of a pass on this rank, in a layout [batch, seq, ...].
@@ -161,6 +161,16 @@ struct SequenceMap {
     Stretches const* stretches = nullptr; ///< of what is dealt so; null: as the setup says
 };
 
+/// What a part of a layer keeps of sequences that are cut into slices, and which of these a pass is about.
+template <class Memory>
+struct AtSlice {
+    Memory* memory = nullptr; ///< null: sequences are not cut
+    std::size_t index = 0;
+
+    [[nodiscard]] bool is_cut() const { return memory != nullptr; }
+    [[nodiscard]] bool is_first() const { return memory == nullptr || index == 0; }
+};
+
 /// What a forward or backward pass is told about its micro-batch, and what it adds up for the log.
 template <class Exec>
 struct Pass {
@@ -181,16 +191,17 @@ struct Pass {
     double loss_sum = 0;    ///< of the token losses here: partial over the axes that share out the tokens
     double balance_sum = 0; ///< of the load-balancing losses of the layers here: invariant over all but pp
     double z_sum = 0;       ///< of the z losses of the layers here: likewise
-};
 
-/// What a part of a layer keeps of sequences that are cut into slices, and which of these a pass is about.
-template <class Memory>
-struct AtSlice {
-    Memory* memory = nullptr; ///< null: sequences are not cut
-    std::size_t index = 0;
-
-    [[nodiscard]] bool is_cut() const { return memory != nullptr; }
-    [[nodiscard]] bool is_first() const { return memory == nullptr || index == 0; }
+    /// The stretches of its sequences. @param of_setup those that the setup says
+    [[nodiscard]] Stretches const& stretches(Stretches const& of_setup) const {
+        return map == nullptr || map->stretches == nullptr ? of_setup : *map->stretches;
+    }
+    /// What a part of a layer keeps of sequences that are cut into so many slices.
+    template <class Kept>
+    [[nodiscard]] AtSlice<Kept> at_slice(std::size_t slices, void const* part) const {
+        if (slices == 1) return {};
+        return {&memory->template of<Kept>(part), slice};
+    }
 };
 
 /// The logits of attention sinks, one for each head, as queries of layout Query use them; and their gradient.

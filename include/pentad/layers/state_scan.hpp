@@ -56,9 +56,7 @@ class StateScan {
           stretches_(setup.partition()), chunk_(static_cast<i64>(chunk)) {
         if (slices_ > 1 || setup.context.communicators().extent(cp::name) > 1) carry_.emplace(setup);
     }
-    [[nodiscard]] Stretches const& stretches(Pass<Exec> const& pass) const {
-        return pass.map == nullptr || pass.map->stretches == nullptr ? stretches_ : *pass.map->stretches;
-    }
+    [[nodiscard]] Stretches const& stretches(Pass<Exec> const& pass) const { return pass.stretches(stretches_); }
 
     /// y [batch, seq, heads, head_dim]. Collective over cp, as the backward pass.
     template <class Y>
@@ -122,8 +120,7 @@ class StateScan {
         return {batch_, order.order.size(), heads_, state_, head_dim_};
     }
     [[nodiscard]] AtSlice<typename Carry::Slices> slices(Pass<Exec> const& pass) const {
-        if (slices_ == 1) return {};
-        return {&pass.memory->template of<typename Carry::Slices>(this), pass.slice};
+        return pass.template at_slice<typename Carry::Slices>(slices_, this);
     }
     /// This rank's stretches, as of the batch.
     template <class L>

@@ -311,7 +311,7 @@ model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
     };
     auto seq_axes = axes_of(1);
     if (settings_.attention_output == model::AttentionOutput::all_to_all &&
-        !(Stream::value.dimensions[1].axes == AxisNames(cp::name, tp::name)))
+        !Stream::value.dimensions[1].axes.contains(tp::name))
         seq_axes.times(tp::name, known.extent(tp::name));
     return {.batch = static_cast<std::int64_t>(settings_.batch),
             .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),

@@ -91,6 +91,13 @@ inline observe::DryRun* run_for_all() {
     return run != nullptr && run->stands_for_all() ? run : nullptr;
 }
 
+/// A dry run whose rank stands for all: what all ranks of the group but one send to their neighbour.
+inline void dry_pass_on(observe::DryRun& run, comm::Communicator const& comm, double bytes) {
+    if (comm.size() > 1)
+        comm::detail::dry_send(run, comm, bytes * (comm.size() - 1.0) / comm.size(),
+                               !comm.nodes().is_here((comm.rank() + 1) % comm.size()));
+}
+
 /// Transfers of pairs of keys and values between the ranks of a ring, in pieces of the sequence. What is sent is kept
 /// until it has left.
 template <class L, class Exec>

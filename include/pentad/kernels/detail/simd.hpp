@@ -108,42 +108,44 @@ struct Exp2<f64> {
                                          0.24022650695910158,    0.69314718055994529,    1.0};
 };
 
+/// x as a whole number and what is left of it: 2^x = (1 + slope fraction) 2^whole.
+template <class T>
+struct Exp2Parts {
+    using Constants = Exp2<T>;
+    using Bits = typename VectorOf<T>::bits;
+    Vector<T> slope, fraction;
+    Bits exponent; ///< the whole number, where the bits of a number have it
+
+    explicit Exp2Parts(Vector<T> const& x) {
+        auto const smallest = broadcast(Constants::smallest);
+        auto const rounder = broadcast(Constants::rounder);
+        Vector<T> const clamped = smallest > x ? smallest : x;
+        Vector<T> const shifted = clamped + rounder;
+        fraction = clamped - (shifted - rounder);
+        slope = broadcast(Constants::polynomial[0]);
+        PENTAD_UNROLL(16)
+        for (int i = 1; i + 1 < static_cast<int>(std::size(Constants::polynomial)); ++i)
+            slope = slope * fraction + Constants::polynomial[i];
+        exponent = (Bits)shifted << Constants::mantissa_bits; // the rounder's own bits are shifted out
+    }
+};
+
 /// 2^x without branches, for x below the largest exponent; 0 where the result would be subnormal. NaN stays NaN.
 template <class T>
 inline Vector<T> exp2(Vector<T> const& x) {
-    using Constants = Exp2<T>;
-    using Bits = typename VectorOf<T>::bits;
-    auto const smallest = broadcast(Constants::smallest);
-    auto const rounder = broadcast(Constants::rounder);
-    Vector<T> const clamped = smallest > x ? smallest : x;
-    Vector<T> const shifted = clamped + rounder;
-    Vector<T> const fraction = clamped - (shifted - rounder);
-    Vector<T> power = broadcast(Constants::polynomial[0]);
-    PENTAD_UNROLL(16)
-    for (int i = 1; i < static_cast<int>(std::size(Constants::polynomial)); ++i)
-        power = power * fraction + Constants::polynomial[i];
-    Bits const exponent = (Bits)shifted << Constants::mantissa_bits; // the rounder's own bits are shifted out
-    Vector<T> const result = (Vector<T>)((Bits)power + exponent);
-    return x < smallest ? Vector<T>{} : result;
+    using Parts = Exp2Parts<T>;
+    Parts const parts(x);
+    Vector<T> const power = parts.slope * parts.fraction + std::end(Parts::Constants::polynomial)[-1];
+    Vector<T> const result = (Vector<T>)((typename Parts::Bits)power + parts.exponent);
+    return x < broadcast(Parts::Constants::smallest) ? Vector<T>{} : result;
 }
 
 /// 2^x - 1 without branches, for x of at most 0, to a few roundings also where it is small. NaN stays NaN.
 template <class T>
 inline Vector<T> exp2_minus_1(Vector<T> const& x) {
-    using Constants = Exp2<T>;
-    using Bits = typename VectorOf<T>::bits;
-    auto const smallest = broadcast(Constants::smallest);
-    auto const rounder = broadcast(Constants::rounder);
-    Vector<T> const clamped = smallest > x ? smallest : x;
-    Vector<T> const shifted = clamped + rounder;
-    Vector<T> const fraction = clamped - (shifted - rounder);
-    Vector<T> power = broadcast(Constants::polynomial[0]);
-    constexpr int count = static_cast<int>(std::size(Constants::polynomial));
-    PENTAD_UNROLL(16)
-    for (int i = 1; i + 1 < count; ++i) power = power * fraction + Constants::polynomial[i];
-    Bits const exponent = (Bits)shifted << Constants::mantissa_bits;
-    Vector<T> const whole = (Vector<T>)((Bits)broadcast(T(1)) + exponent);
-    return power * fraction * whole + (whole - T(1));
+    Exp2Parts<T> const parts(x);
+    Vector<T> const whole = (Vector<T>)((typename VectorOf<T>::bits)broadcast(T(1)) + parts.exponent);
+    return parts.slope * parts.fraction * whole + (whole - T(1));
 }
 
 /// The hyperbolic tangent without branches, to a few roundings. NaN stays NaN.
