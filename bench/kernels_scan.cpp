@@ -46,8 +46,8 @@ struct Scan {
             fill(a, 0.1f, -0.1f);
         }
         for (auto const& tensor : {q, k, v, dy}) fill(tensor);
-        workspace = {"workspace", std::max(kernels::chunk_scan_workspace<Acc>(exec, sizes),
-                                           kernels::chunk_scan_backward_workspace<Acc>(exec, sizes))};
+        workspace = {"workspace", std::max(kernels::chunk_scan_workspace<T>(exec, sizes),
+                                           kernels::chunk_scan_backward_workspace<T>(exec, sizes))};
     }
     void forward() const {
         kernels::chunk_scan_forward(exec, q, k, v, a, none, sizes.chunk, y, final_state, workspace);

@@ -28,7 +28,7 @@ void scan() {
     kernels::chunk_scan_initial_gradient(exec, of_groups, decays, of_heads, 64, states, memory);
     kernels::chunk_scan_backward(exec, of_groups, of_groups, of_heads, decays, states, of_heads, states, 64, d_groups,
                                  d_groups, d_heads, decays, states, memory);
-    (void)kernels::chunk_scan_backward_workspace<A>(exec, {});
+    (void)kernels::chunk_scan_backward_workspace<T>(exec, {});
 }
 template void scan<pentad::f64>();
 template void scan<pentad::f32>();

@@ -166,7 +166,13 @@ double distance(Rows<Acc> const& actual, std::vector<double> const& expected) {
 }
 
 /// The interface, or one of the implementations behind it that a machine may not choose by itself.
-enum class Path { automatic, device, by_head, by_tile };
+enum class Path {
+    automatic,
+    device,
+    by_head,
+    by_tile,
+    numbers ///< on the host, products of numbers also where the CPU multiplies pairs of bf16
+};
 
 /// Everything a pass needs, and the two ways to run it: in one call, or over blocks of keys.
 template <class T>
@@ -193,15 +199,16 @@ struct Attention {
     [[nodiscard]] Reference expected() const { return reference(s, scores, q, k, v, d_o, sink_values); }
 
     void forward(Path path = Path::automatic) {
-        if (path != Path::device) {
+        using namespace kernels::detail;
+        auto const problem = attention_problem(q.view(), k.view(), v.view(), scores, s.mask);
+        WriteResult<T> const result{heads_of("o", o.view()), query_rows("lse", lse, problem.sizes),
+                                    sinks_of(sinks, problem.sizes)};
+        if (path == Path::device)
+            attention_forward_device(exec, problem, result);
+        else if (path == Path::numbers)
+            forward_of_numbers(problem, result);
+        else
             kernels::attention_forward(exec, q.view(), k.view(), v.view(), scores, s.mask, o.view(), lse, sinks);
-        } else {
-            using namespace kernels::detail;
-            auto const problem = attention_problem(q.view(), k.view(), v.view(), scores, s.mask);
-            attention_forward_device(exec, problem,
-                                     WriteResult<T>{heads_of("o", o.view()), query_rows("lse", lse, problem.sizes),
-                                                    sinks_of(sinks, problem.sizes)});
-        }
         exec.fence();
         o.fetch();
     }
@@ -214,18 +221,24 @@ struct Attention {
         for (auto const& [begin, end] : blocks) {
             auto mask = s.mask;
             mask.key_start += begin;
-            if (path != Path::device) {
+            using namespace kernels::detail;
+            auto const problem = attention_problem(q.view(), k.keys(begin, end), v.keys(begin, end), scores, mask);
+            if (path == Path::device)
+                attention_forward_device(exec, problem, merge_state<T>(state, problem.sizes));
+            else if (path == Path::numbers)
+                forward_of_numbers(problem, merge_state<T>(state, problem.sizes));
+            else
                 kernels::attention_accumulate(exec, q.view(), k.keys(begin, end), v.keys(begin, end), scores, mask,
                                               state);
-            } else {
-                using namespace kernels::detail;
-                auto const problem = attention_problem(q.view(), k.keys(begin, end), v.keys(begin, end), scores, mask);
-                attention_forward_device(exec, problem, merge_state<T>(state, problem.sizes));
-            }
         }
         kernels::attention_finish(exec, state, o.view(), lse, sinks);
         exec.fence();
         o.fetch();
+    }
+
+    template <class End>
+    void forward_of_numbers(kernels::detail::AttentionProblem<T> const& problem, End const& end) {
+        if constexpr (kernels::runs_on_host<Exec>) kernels::detail::attention_forward_host<Acc>(exec, problem, end);
     }
 
     void backward(std::vector<std::pair<i64, i64>> const& blocks, Path path = Path::automatic) {
@@ -248,8 +261,11 @@ struct Attention {
                                                     heads_of("dk", dk.keys(begin, end)),
                                                     heads_of("dv", dv.keys(begin, end))};
                 if constexpr (kernels::runs_on_host<Exec>) {
-                    if (path == Path::by_head) attention_backward_by_head(exec, problem, gradient);
-                    if (path == Path::by_tile) attention_backward_by_tile(exec, problem, gradient);
+                    if (path == Path::by_head)
+                        attention_backward_by_head<kernels::detail::operand_t<T>>(exec, problem, gradient);
+                    if (path == Path::by_tile)
+                        attention_backward_by_tile<kernels::detail::operand_t<T>>(exec, problem, gradient);
+                    if (path == Path::numbers) attention_backward_host<Acc>(exec, problem, gradient);
                 }
                 if (path == Path::device) attention_backward_device(exec, problem, gradient);
             }
@@ -479,6 +495,14 @@ TEST_CASE_TEMPLATE("the host's two divisions of the backward pass among threads 
         check_blocks<T>(path);
         check_scores<T>(path);
     }
+}
+
+TEST_CASE("bf16 as numbers, where the CPU multiplies no pairs, computes the same") {
+    check_shapes<bf16>(Path::numbers);
+    check_offsets<bf16>(Path::numbers);
+    check_masks<bf16>(Path::numbers);
+    check_blocks<bf16>(Path::numbers);
+    check_scores<bf16>(Path::numbers);
 }
 #endif
 

@@ -4,6 +4,7 @@
 // the very mesh; and beside the closed forms of what products compute and what is sent.
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/model/mixers.hpp>
 #include <pentad/planner/account.hpp>
 #include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/part_account.hpp>
@@ -144,6 +145,48 @@ TEST_CASE("experts out of balance come with more rows from other ranks") {
     auto const uneven = planner::Account(model, c).parts()[1].sums->forward.product_flops;
     double const rows = 512 * 2, per_row = 3 * 2 * 64 * 128;
     CHECK(uneven - even == doctest::Approx(0.5 * rows * per_row).epsilon(1e-2));
+}
+
+TEST_CASE("beside more ranks of cp with as many tokens each, a mixer without attention computes and sends no more") {
+    auto const decoder = model::decoder({.layers = 1, .hidden = 128, .heads = 8, .kv_heads = 8, .ffn = 352});
+    constexpr std::size_t own_tokens = 256;
+    for (auto const mixer : {model::Mixer::mamba2, model::Mixer::linear_attention}) {
+        auto const model = model::with_mixers(
+            decoder, {mixer}, {.heads = 8, .head_dim = 32, .state = 16, .groups = 2, .norm_groups = 1, .chunk = 64},
+            {.heads = 8, .head_dim = 16, .chunk = 64});
+        double flops_alone = 0, most_sent = 0;
+        for (int const ranks : {1, 2, 4, 8})
+            for (int rank = 0; rank < ranks; ++rank) {
+                observe::DryRun run;
+                MeshShape const m{.cp = ranks};
+                auto const mesh = OnMesh::mesh(m, 0);
+                comm::Communicators communicators(mesh, rank, mesh.size());
+                Context<Exec> const context(communicators);
+                LayerSetup<Exec> const setup{.context = context,
+                                             .hidden = model.hidden,
+                                             .batch = 1,
+                                             .seq = own_tokens * static_cast<std::size_t>(ranks)};
+                auto const registry = train::decoder_layers<InvariantStream<f32>, Exec>();
+                auto const account = train::account_of<InvariantStream<f32>, Exec>(
+                    setup, model, registry, train::StageLayers{0, 0, 1, false, false}, {});
+                double flops = 0, sent = 0;
+                for (auto const* pass : {&account.forward, &account.backward_data, &account.backward_weight})
+                    for (auto const& work : pass->work) {
+                        if (work.kind != observe::WorkKind::exchange) flops += work.flops;
+                        sent += work.cost.on("cp");
+                    }
+                CAPTURE(ranks);
+                CAPTURE(rank);
+                if (ranks == 1) flops_alone = flops;
+                CHECK(flops == flops_alone);
+                // The first rank has nobody to send to backward, the last nobody forward.
+                if (rank == 1 && ranks == 4) most_sent = sent;
+                if (ranks == 1) CHECK(sent == 0);
+                if (ranks >= 4 && rank > 0 && rank + 1 < ranks) CHECK(sent == most_sent);
+                if (ranks == 8) CHECK(sent <= most_sent);
+            }
+        CHECK(most_sent > 0);
+    }
 }
 
 TEST_CASE("layers that can only be planned say so when they are to run") {

@@ -83,6 +83,9 @@ auto attention_problem(Q const& q, K const& k, V const& v, AttentionScores const
         throw std::invalid_argument("attention: " + std::to_string(sizes.heads) +
                                     " query heads are not a multiple of " + std::to_string(sizes.kv_heads) +
                                     " kv heads");
+    if (!(scores.scale > 0))
+        throw std::invalid_argument("attention: the scale is " + std::to_string(scores.scale) +
+                                    "; it must be positive");
     return AttentionProblem<T>{
         sizes, constant<T>(heads_of("q", q)), constant<T>(heads_of("k", k)), constant<T>(heads_of("v", v)), scores,
         mask};
@@ -146,7 +149,7 @@ void attention_forward_end(Exec const& exec, AttentionProblem<T> const& problem,
     if (problem.sizes.batch * problem.sizes.heads * problem.sizes.seq_q == 0) return;
     if constexpr (runs_on_host<Exec>) {
         observe::HostWork const work("attention");
-        attention_forward_host(exec, problem, end);
+        attention_forward_host<operand_t<T>>(exec, problem, end);
     } else
         attention_forward_device(exec, problem, end);
 }
@@ -264,7 +267,7 @@ void attention_backward_accumulate(Exec const& exec, Q const& q, K const& k, V c
         return;
     if constexpr (runs_on_host<Exec>) {
         observe::HostWork const work("attention");
-        detail::attention_backward_host(exec, problem, gradient);
+        detail::attention_backward_host<detail::operand_t<T>>(exec, problem, gradient);
     } else
         detail::attention_backward_device(exec, problem, gradient);
 }

@@ -40,9 +40,9 @@ namespace pentad::kernels {
 namespace detail {
 
 /// States of `boundaries` boundaries of each sequence in the workspace of a host.
-template <class Acc>
+template <class T>
 i64 host_states(ScanSizes const& sizes, i64 boundaries) {
-    return sizes.batch * sizes.heads * boundaries * padded_state<Acc>(sizes);
+    return sizes.batch * sizes.heads * boundaries * padded_state<operand_t<T>>(sizes);
 }
 
 template <class Exec, class T>
@@ -52,29 +52,31 @@ void scan_forward(Exec const& exec, ScanProblem<T> const& problem, ScanResult<T>
     if (problem.sizes.batch * problem.sizes.heads == 0) return;
     if constexpr (runs_on_host<Exec>) {
         observe::HostWork const work("scan");
-        scan_forward_host(exec, problem, result, ScanStates<Acc>{workspace, 1, padded_state<Acc>(problem.sizes)});
+        using In = operand_t<T>;
+        scan_forward_host<In>(exec, problem, result, ScanStates<Acc>{workspace, 1, padded_state<In>(problem.sizes)});
     } else
         scan_forward_device(exec, problem, result, workspace);
 }
 
 } // namespace detail
 
-/// Numbers in the workspace of a scan, of its state alone and of the gradient of its initial state alone.
-template <class Acc, class Exec>
+/// Accumulators in the workspace of a scan over elements T, of its state alone and of the gradient of its initial state
+/// alone.
+template <class T, class Exec>
 std::size_t chunk_scan_workspace(Exec const&, ScanSizes const& sizes) {
     if constexpr (runs_on_host<Exec>)
-        return static_cast<std::size_t>(detail::host_states<Acc>(detail::checked(sizes), 1));
+        return static_cast<std::size_t>(detail::host_states<T>(detail::checked(sizes), 1));
     else
         return detail::device_forward_workspace(detail::checked(sizes));
 }
-/// Numbers in the workspace of a backward pass: the states at the boundaries between chunks and, unless there are
+/// Those in the workspace of a backward pass: the states at the boundaries between chunks and, unless there are
 /// enough groups for all threads, their gradients.
-template <class Acc, class Exec>
+template <class T, class Exec>
 std::size_t chunk_scan_backward_workspace(Exec const& exec, ScanSizes const& of) {
     auto const sizes = detail::checked(of);
     if constexpr (runs_on_host<Exec>) {
         i64 const gradients = detail::scans_back_by_chunk(exec, sizes) ? sizes.chunks() : 1;
-        return static_cast<std::size_t>(detail::host_states<Acc>(sizes, sizes.chunks() + gradients));
+        return static_cast<std::size_t>(detail::host_states<T>(sizes, sizes.chunks() + gradients));
     } else {
         return detail::device_backward_workspace(sizes);
     }
@@ -94,7 +96,7 @@ void chunk_scan_forward(Exec const& exec, Q const& q, K const& k, V const& v, A 
     detail::ScanResult<T> const result{detail::of_states<Acc>("the initial state", initial, extents),
                                        detail::of_heads("y", y, sizes),
                                        detail::of_states<Acc>("the final state", final_state, extents), nullptr};
-    Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_workspace<Acc>(exec, sizes));
+    Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_workspace<T>(exec, sizes));
     if (detail::dry_scan("scan_forward", detail::ScanFlops(sizes).forward(), q, k, v, a, initial, y, final_state,
                          positions))
         return;
@@ -121,7 +123,7 @@ void chunk_scan_state(Exec const& exec, K const& k, V const& v, A const& a, i64 
         {},
         detail::of_states<Acc>("the final state", final_state, detail::state_extents(sizes)),
         detail::of_states<Acc>("the total log decay", total_decay, {sizes.batch, sizes.heads})};
-    Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_workspace<Acc>(exec, sizes));
+    Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_workspace<T>(exec, sizes));
     if (detail::dry_scan("scan_state", detail::ScanFlops(sizes).states, k, v, a, final_state, total_decay, positions))
         return;
     detail::scan_forward(exec, problem, result, memory);
@@ -146,13 +148,13 @@ void chunk_scan_initial_gradient(Exec const& exec, Q const& q, A const& a, DY co
     gradient.dy = detail::constant<T>(detail::of_heads("dy", dy, sizes));
     gradient.d_initial =
         detail::of_states<Acc>("the initial state's gradient", d_initial, detail::state_extents(sizes));
-    Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_workspace<Acc>(exec, sizes));
+    Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_workspace<T>(exec, sizes));
     if (detail::dry_scan("scan_initial_gradient", detail::ScanFlops(sizes).states, q, a, dy, d_initial, positions))
         return;
     if (sizes.batch * sizes.heads == 0) return;
     if constexpr (runs_on_host<Exec>) {
         observe::HostWork const work("scan");
-        detail::scan_initial_gradient_host(exec, problem, gradient, memory);
+        detail::scan_initial_gradient_host<detail::operand_t<T>>(exec, problem, gradient, memory);
     } else
         detail::scan_initial_gradient_device(exec, problem, gradient, memory);
 }
@@ -179,14 +181,15 @@ void chunk_scan_backward(Exec const& exec, Q const& q, K const& k, V const& v, A
                                            detail::of_groups("dk", dk, sizes),
                                            detail::of_heads("dv", dv, sizes),
                                            detail::of_tokens<Acc>("the log decay's gradient", da, sizes)};
-    Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_backward_workspace<Acc>(exec, sizes));
+    Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_backward_workspace<T>(exec, sizes));
     if (detail::dry_scan("scan_backward", detail::ScanFlops(sizes).backward(), q, k, v, a, initial, dy, d_final, dq, dk,
                          dv, da, d_initial, positions))
         return;
     if (sizes.batch * sizes.heads == 0) return;
     if constexpr (runs_on_host<Exec>) {
         observe::HostWork const work("scan");
-        detail::scan_backward_host(exec, problem, gradient, memory, detail::scans_back_by_chunk(exec, sizes));
+        detail::scan_backward_host<detail::operand_t<T>>(exec, problem, gradient, memory,
+                                                         detail::scans_back_by_chunk(exec, sizes));
     } else
         detail::scan_backward_device(exec, problem, gradient, memory);
 }

@@ -16,11 +16,11 @@ namespace pentad::kernels {
 // Shapes, throughout: y, gate, n and their gradients are [rows, width]; squares and dots [rows, groups], of sums over
 // this rank's columns of a group; `columns` are those of a group on all ranks together.
 
-/// u = y silu(g), v = 1 (MambaRMSNormGated of transformers; Dao and Gu 2024, section 7).
+/// u = y silu(g), v = 1 (MambaRMSNormGated of transformers; Dao and Gu 2024, section 7). In all, s = sigmoid(g).
 struct GateBeforeNorm {
     template <class A>
-    static KOKKOS_FORCEINLINE_FUNCTION A u(A y, A g) {
-        return y * math::silu(g);
+    static KOKKOS_FORCEINLINE_FUNCTION A u(A y, A g, A s) {
+        return y * (g * s);
     }
     template <class A>
     static KOKKOS_FORCEINLINE_FUNCTION A v(A) {
@@ -28,8 +28,7 @@ struct GateBeforeNorm {
     }
     /// From du and dv, dy and dg.
     template <class A>
-    static KOKKOS_FORCEINLINE_FUNCTION void back(A y, A g, A du, A, A& dy, A& dg) {
-        A const s = math::sigmoid(g);
+    static KOKKOS_FORCEINLINE_FUNCTION void back(A y, A g, A s, A du, A, A& dy, A& dg) {
         dy = du * g * s;
         dg = du * y * s * (A(1) + g * (A(1) - s));
     }
@@ -37,16 +36,15 @@ struct GateBeforeNorm {
 /// u = y, v = sigmoid(g) (MiniMax 2025, arXiv 2501.08313, section 2.2; MiniMaxLightningAttention of transformers).
 struct GateAfterNorm {
     template <class A>
-    static KOKKOS_FORCEINLINE_FUNCTION A u(A y, A) {
+    static KOKKOS_FORCEINLINE_FUNCTION A u(A y, A, A) {
         return y;
     }
     template <class A>
-    static KOKKOS_FORCEINLINE_FUNCTION A v(A g) {
-        return math::sigmoid(g);
+    static KOKKOS_FORCEINLINE_FUNCTION A v(A s) {
+        return s;
     }
     template <class A>
-    static KOKKOS_FORCEINLINE_FUNCTION void back(A, A g, A du, A dv, A& dy, A& dg) {
-        A const s = math::sigmoid(g);
+    static KOKKOS_FORCEINLINE_FUNCTION void back(A, A, A s, A du, A dv, A& dy, A& dg) {
         dy = du;
         dg = dv * s * (A(1) - s);
     }
@@ -67,7 +65,7 @@ void gated_norm_squares(Exec const& exec, In<T, 2, Exec> y, In<T, 2, Exec> gate,
             for (int group = 0; group < groups; ++group) {
                 int const first = group * width;
                 A const total = row.template sum<A>(width, [&](int i) {
-                    A const u = Gate::u(A(in[first + i]), A(g[first + i]));
+                    A const open = A(g[first + i]), u = Gate::u(A(in[first + i]), open, math::sigmoid(open));
                     return u * u;
                 });
                 row.once([&] { squares(row.index(), group) = total; });
@@ -97,8 +95,8 @@ void gated_norm_forward(Exec const& exec, In<T, 2, Exec> y, In<T, 2, Exec> gate,
                 int const first = group * width;
                 row.each(width, [&](int i) {
                     int const at = first + i;
-                    A const open = A(g[at]);
-                    out[at] = T(A(w[at]) * (Gate::u(A(in[at]), open) * scale * Gate::v(open)));
+                    A const open = A(g[at]), s = math::sigmoid(open);
+                    out[at] = T(A(w[at]) * (Gate::u(A(in[at]), open, s) * scale * Gate::v(s)));
                 });
             }
         });
@@ -122,8 +120,8 @@ void gated_norm_dots(Exec const& exec, In<T, 2, Exec> dn, In<T, 2, Exec> y, In<T
                 int const first = group * width;
                 A const total = row.template sum<A>(width, [&](int i) {
                     int const at = first + i;
-                    A const open = A(g[at]);
-                    return A(d[at]) * A(w[at]) * Gate::v(open) * Gate::u(A(in[at]), open);
+                    A const open = A(g[at]), s = math::sigmoid(open);
+                    return A(d[at]) * A(w[at]) * Gate::v(s) * Gate::u(A(in[at]), open, s);
                 });
                 row.once([&] { dots(row.index(), group) = total; });
             }
@@ -157,10 +155,11 @@ void gated_norm_backward(Exec const& exec, In<T, 2, Exec> dn, In<T, 2, Exec> y, 
                 int const first = group * width;
                 row.each(width, [&](int i) {
                     int const at = first + i;
-                    A const value = A(in[at]), open = A(g[at]), u = Gate::u(value, open), v = Gate::v(open);
+                    A const value = A(in[at]), open = A(g[at]), s = math::sigmoid(open);
+                    A const u = Gate::u(value, open, s), v = Gate::v(s);
                     A const upstream = A(d[at]) * A(w[at]);
                     A to_y, to_g;
-                    Gate::back(value, open, scale * (upstream * v - u * pull), upstream * u * scale, to_y, to_g);
+                    Gate::back(value, open, s, scale * (upstream * v - u * pull), upstream * u * scale, to_y, to_g);
                     to[at] = T(to_y);
                     to_gate[at] = T(to_g);
                 });
@@ -175,15 +174,24 @@ void gated_norm_backward_weight(Exec const& exec, In<T, 2, Exec> dn, In<T, 2, Ex
                                 Out<accumulator_t<T>, 1, Exec> dweight) {
     using A = accumulator_t<T>;
     if (dry("gated_norm_backward_weight", dn, y, gate, squares, dweight)) return;
-    int const width = static_cast<int>(y.extent(1) / squares.extent(1));
+    int const groups = static_cast<int>(squares.extent(1)), width = static_cast<int>(y.extent(1)) / groups;
     A const count = static_cast<A>(columns);
-    sum_over_rows<A>(
-        "pentad::gated_norm_backward_weight", exec, y.extent(0), y.extent(1),
-        KOKKOS_LAMBDA(i64 r, int c) {
-            A const scale = A(1) / Kokkos::sqrt(squares(r, c / width) / count + epsilon), open = A(gate(r, c));
-            return A(dn(r, c)) * Gate::u(A(y(r, c)), open) * Gate::v(open) * scale;
-        },
-        KOKKOS_LAMBDA(int c, A total) { dweight(c) = total; });
+    for (int group = 0; group < groups; ++group) {
+        int const first = group * width;
+        sum_over_rows<A>(
+            "pentad::gated_norm_backward_weight", exec, y.extent(0), static_cast<std::size_t>(width),
+            KOKKOS_LAMBDA(i64 r) {
+                T const* const d = row_of(dn, r) + first;
+                T const* const in = row_of(y, r) + first;
+                T const* const g = row_of(gate, r) + first;
+                A const scale = A(1) / Kokkos::sqrt(squares(r, group) / count + epsilon);
+                return [=](int c) {
+                    A const open = A(g[c]), s = math::sigmoid(open);
+                    return A(d[c]) * Gate::u(A(in[c]), open, s) * Gate::v(s) * scale;
+                };
+            },
+            KOKKOS_LAMBDA(int c, A total) { dweight(first + c) = total; });
+    }
 }
 
 } // namespace pentad::kernels

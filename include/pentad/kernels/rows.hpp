@@ -252,10 +252,11 @@ using Row = detail::Row<Exec>;
 
 namespace detail {
 
+// Flat, or GCC leaves the loops' bodies where they are large, and calls are not vectorised.
 template <class Exec, class F>
 struct ThreadPerRow {
     F f;
-    KOKKOS_FUNCTION void operator()(i64 row) const {
+    [[gnu::flatten]] KOKKOS_FUNCTION void operator()(i64 row) const {
         F const kernel = f; // a copy that no store of the kernel can alter: what it captures stays in registers
         kernel(Row<Exec>(row));
     }
@@ -275,7 +276,7 @@ template <class F>
 struct ChunkOfElements {
     F f;
     i64 n;
-    KOKKOS_FUNCTION void operator()(i64 chunk) const {
+    [[gnu::flatten]] KOKKOS_FUNCTION void operator()(i64 chunk) const {
         i64 const begin = chunk * host_chunk;
         i64 const end = begin + host_chunk < n ? begin + host_chunk : n;
         F const kernel = f; // as in ThreadPerRow

@@ -62,7 +62,7 @@ class StateScan {
     template <class Y>
     void forward(Pass<Exec>& pass, Scanned<T, Exec> const& of, Y const& y, Saved& saved) const {
         auto const& exec = pass.context.exec();
-        auto const memory = workspace(pass, kernels::chunk_scan_workspace<A>(exec, sizes(of)));
+        auto const memory = workspace(pass, kernels::chunk_scan_workspace<T>(exec, sizes(of)));
         auto const documents = positions(pass, of);
         if (carry_) {
             auto const& order = stretches(pass);
@@ -83,7 +83,7 @@ class StateScan {
     void backward(Pass<Exec>& pass, Scanned<T, Exec> const& of, DY const& dy, DQ const& dq, DQ const& dk, DV const& dv,
                   DA const& da, Saved& saved) const {
         auto const& exec = pass.context.exec();
-        auto const memory = workspace(pass, kernels::chunk_scan_backward_workspace<A>(exec, sizes(of)));
+        auto const memory = workspace(pass, kernels::chunk_scan_backward_workspace<T>(exec, sizes(of)));
         auto const documents = positions(pass, of);
         Tensor<dual_t<States>, Exec> d_final;
         if (carry_) {

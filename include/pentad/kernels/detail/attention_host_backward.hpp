@@ -6,6 +6,7 @@
 #include <pentad/kernels/detail/attention_host_tiles.hpp>
 #include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/detail/simd.hpp>
+#include <pentad/kernels/detail/tile_operand.hpp>
 #include <pentad/kernels/detail/tile_product.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -26,104 +27,144 @@ struct BackwardWork {
     bool adds_dq, adds_dk_dv;
 };
 
-/// scores becomes P = 2^(score - lse), d_scores (which holds dP) becomes dS = P (dP - delta) scale. Where masked both
-/// become 0, whatever they were. Where `changed`, the scores given are products, and dS is by them.
+/// What a tile of queries and a tile of keys make: scores and d_probabilities, [tile_keys, tile_queries], and in their
+/// place operands of the same shape.
+template <class In, class Acc = sum_of<In>>
+struct BackwardPairs {
+    static constexpr int stride = tile_queries; // of the rows of all; those of operands along may end before
+
+    Acc *scores, *d_probabilities;
+    In* d_scores_across; // [tile_keys, tile_queries]; where an operand is one number, d_scores_along()
+
+    In* probabilities_along() const { return reinterpret_cast<In*>(scores); }
+    In* d_scores_along() const { return reinterpret_cast<In*>(d_probabilities); }
+};
+
+/// Of scores S and dP: P = 2^(S - lse) and dS = P (dP - delta) scale. Where masked both become 0, whatever they were.
 /// @param first_distance from the first key to the first query
-template <bool masked, bool changed, class Acc>
-void softmax_backward(int keys, Acc* scores, Acc* d_scores, Acc const* from, Acc const* until, Acc const* lse,
+template <bool masked, bool changed, class In, class Acc = sum_of<In>>
+void softmax_backward(int keys, BackwardPairs<In> const& pairs, Acc const* from, Acc const* until, Acc const* lse,
                       Acc const* delta, Acc scale, HostScores<Acc> const& head_scores, i64 first_distance) {
-    constexpr int width = lanes<Acc>;
-    for (int key = 0; key < keys; ++key) {
+    constexpr int width = lanes<Acc>, depth = depth_of<In>, stride = BackwardPairs<In>::stride;
+    for (int key = 0; key < keys; key += depth) {
         PENTAD_UNROLL(4)
         for (int q = 0; q < tile_queries; q += width) {
-            Acc* const score = scores + key * tile_queries + q;
-            Acc* const d_score = d_scores + key * tile_queries + q;
-            ScoreAt<Vector<Acc>> at{load(score), {}};
-            if constexpr (changed) at = head_scores.at(at.value, first_distance + q - key);
-            // Rounding lifts a huge score above its lse; a probability is at most 1.
-            Vector<Acc> probability = exp2<Acc>(smaller<Vector<Acc>>(Vector<Acc>{}, at.value - load(lse + q)));
-            Vector<Acc> derivative = probability * ((load(d_score) - load(delta + q)) * scale);
-            if constexpr (changed) derivative *= at.slope;
-            if constexpr (masked) {
-                auto const visible = sees<Acc>(key, load(from + q), load(until + q));
-                probability = visible ? probability : Vector<Acc>{};
-                derivative = visible ? derivative : Vector<Acc>{};
+            Vector<Acc> probability[depth], d_score[depth]; // of each key
+            PENTAD_UNROLL(2)
+            for (int k = 0; k < depth; ++k) {
+                int const at = (key + k) * stride + q;
+                Vector<Acc> const product = load(pairs.scores + at);
+                ScoreAt<Vector<Acc>> score{product * head_scores.factor(), {}};
+                if constexpr (changed) score = head_scores.at(product, first_distance + q - key - k);
+                // Rounding lifts a huge score above its lse; a probability is at most 1.
+                probability[k] = exp2<Acc>(smaller<Vector<Acc>>(Vector<Acc>{}, score.value - load(lse + q)));
+                d_score[k] = probability[k] * ((load(pairs.d_probabilities + at) - load(delta + q)) * scale);
+                if constexpr (changed) d_score[k] *= score.slope;
+                if constexpr (masked) {
+                    auto const visible = sees<Acc>(key + k, load(from + q), load(until + q));
+                    probability[k] = visible ? probability[k] : Vector<Acc>{};
+                    d_score[k] = visible ? d_score[k] : Vector<Acc>{};
+                }
             }
-            store(score, probability);
-            store(d_score, derivative);
+            int const at = key * stride + q / depth; // no further in a row than the numbers read
+            Operand<In>::store_along(pairs.probabilities_along() + at, stride, probability);
+            Operand<In>::store_along(pairs.d_scores_along() + at, stride, d_score);
+            if constexpr (depth > 1)
+                Operand<In>::store_across(pairs.d_scores_across + key / depth * stride + q, d_score);
         }
     }
 }
 
 /// One tile of queries while the keys pass by.
-template <class Acc>
+template <class In, class Acc = sum_of<In>>
 struct BackwardTile {
-    Acc *q, *d_o, *dq;                  // [tile_queries, padded]
-    Acc *q_transposed, *d_o_transposed; // [padded, tile_queries]
-    Acc *lse, *delta;                   // [tile_queries]
-    i64 first;                          // query
+    In *q, *d_o;                       // across, [tile_queries, padded]
+    In *q_transposed, *d_o_transposed; // across, [padded, tile_queries]
+    Acc* dq;                           // [tile_queries, padded]
+    Acc *lse, *delta;                  // [tile_queries]
+    i64 first;                         // query
     int queries;
     TileVisibility visibility;
+
+    static i64 bytes(int padded) {
+        return tile_queries * padded * static_cast<i64>(4 * sizeof(In) / depth_of<In> + sizeof(Acc));
+    }
 };
 
-template <class Acc>
+template <class In, class Acc = sum_of<In>>
 struct BackwardScratch {
     BackwardScratch(void* memory, int padded, int at_once) {
-        TileScratch<Acc> pieces(memory);
-        for (Acc** piece : {&k, &v, &dk, &dv}) *piece = pieces.tile(tile_keys * padded);
-        for (Acc** piece : {&scores, &d_scores}) *piece = pieces.tile(tile_keys * tile_queries);
-        for (Acc** piece : {&from, &until}) *piece = pieces.tile(tile_queries);
+        constexpr int depth = depth_of<In>;
+        TileScratch pieces(memory);
+        pieces.take(tile_keys * padded / depth, k, v);
+        pieces.take(tile_keys * padded, dk, dv);
+        pieces.take(tile_keys * tile_queries, pairs.scores, pairs.d_probabilities);
+        pieces.take(tile_queries, from, until);
+        if constexpr (depth > 1) {
+            pieces.take(tile_keys * padded / depth, k_across, along);
+            pieces.take(tile_keys * tile_queries / depth, pairs.d_scores_across);
+        } else {
+            k_across = k;
+            along = nullptr;
+            pairs.d_scores_across = pairs.d_scores_along();
+        }
         for (int t = 0; t < at_once; ++t) {
             auto& tile = tiles[t];
-            for (Acc** piece : {&tile.q, &tile.d_o, &tile.dq, &tile.q_transposed, &tile.d_o_transposed})
-                *piece = pieces.tile(tile_queries * padded);
-            for (Acc** piece : {&tile.lse, &tile.delta}) *piece = pieces.tile(tile_queries);
+            pieces.take(tile_queries * padded / depth, tile.q, tile.d_o, tile.q_transposed, tile.d_o_transposed);
+            pieces.take(tile_queries * padded, tile.dq);
+            pieces.take(tile_queries, tile.lse, tile.delta);
         }
         bytes = pieces.bytes();
     }
-    Acc *k, *v, *dk, *dv;   // [tile_keys, padded]
-    Acc *scores, *d_scores; // [tile_keys, tile_queries]
-    Acc *from, *until;      // [tile_queries]
-    BackwardTile<Acc> tiles[most_tiles_at_once];
+    In *k, *v;         // along, [tile_keys, padded]
+    In* k_across;      // [tile_keys, padded]
+    In* along;         // [tile_queries, padded]: rows before their depth is turned, where that makes a difference
+    Acc *dk, *dv;      // [tile_keys, padded]
+    Acc *from, *until; // [tile_queries]
+    BackwardPairs<In> pairs;
+    BackwardTile<In> tiles[most_tiles_at_once];
     std::size_t bytes;
 };
 
 /// Tiles of queries that a thread takes at once in the backward pass.
-template <class Acc>
+template <class In>
 int backward_tiles_at_once(int padded, i64 tiles, i64 others, i64 threads) {
-    return tiles_at_once<Acc>(5 * tile_queries * padded, tiles, others, threads);
+    return tiles_at_once(BackwardTile<In>::bytes(padded), tiles, others, threads);
 }
 
-template <class T>
+template <class In, class T>
 void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradient<T> const& gradient,
                              BackwardWork const& work, int at_once, void* memory) {
     using Acc = accumulator_t<T>;
     constexpr Acc infinity = std::numeric_limits<Acc>::infinity();
+    constexpr int depth = depth_of<In>, stride = tile_queries;
     auto const& [sizes, q_heads, k_heads, v_heads, scores_of, mask] = problem;
     auto const scale = static_cast<Acc>(scores_of.scale);
     int const head_dim = static_cast<int>(sizes.head_dim);
-    int const padded = padded_dim<Acc>(head_dim);
+    int const padded = padded_dim<In>(head_dim), row = padded / depth;
 
-    BackwardScratch<Acc> scratch(memory, padded, at_once);
-    auto& [k, v, dk, dv, scores, d_scores, from, until, tiles, bytes] = scratch;
+    BackwardScratch<In> scratch(memory, padded, at_once);
+    auto& [k, v, k_across, along, dk, dv, from, until, of_pairs, tiles, bytes] = scratch;
 
-    auto const place_queries = [&](BackwardTile<Acc>& tile, i64 first) {
+    auto const place_queries = [&](BackwardTile<In>& tile, i64 first) {
         tile.first = first;
         tile.queries = static_cast<int>(std::min<i64>(tile_queries, work.last_query - first));
         tile.visibility.set(mask, sizes.seq_k, work.batch, first, tile.queries);
     };
-    auto const load_queries = [&](BackwardTile<Acc>& tile, i64 head) {
-        i64 const first = tile.first;
-        auto const& d_o = gradient.d_o;
-        load_tile(q_heads.row(work.batch, first, head), q_heads.seq_stride, tile.queries, head_dim, tile.q,
-                  tile_queries, padded);
-        load_tile(d_o.row(work.batch, first, head), d_o.seq_stride, tile.queries, head_dim, tile.d_o, tile_queries,
+    auto const load_rows = [&](BackwardTile<In> const& tile, Heads<T const> const& heads, i64 head, In* across,
+                               In* transposed) {
+        In* const rows = depth == 1 ? across : along;
+        load_tile(heads.row(work.batch, tile.first, head), heads.seq_stride, tile.queries, head_dim, rows, tile_queries,
                   padded);
-        transpose_tile(tile.q, tile_queries, padded, tile.q_transposed, scale * log2_e<Acc>);
-        transpose_tile(tile.d_o, tile_queries, padded, tile.d_o_transposed, Acc(1));
+        turn_depth(rows, tile_queries, padded, across);
+        transpose_tile(rows, tile_queries, row, transposed);
+    };
+    auto const load_queries = [&](BackwardTile<In>& tile, i64 head) {
+        load_rows(tile, q_heads, head, tile.q, tile.q_transposed);
+        load_rows(tile, gradient.d_o, head, tile.d_o, tile.d_o_transposed);
         std::fill(tile.dq, tile.dq + tile_queries * padded, Acc(0));
-        Acc const* const lse_of = gradient.lse.row(work.batch, head) + first;
-        Acc const* const delta_of = gradient.delta.row(work.batch, head) + first;
+        Acc const* const lse_of = gradient.lse.row(work.batch, head) + tile.first;
+        Acc const* const delta_of = gradient.delta.row(work.batch, head) + tile.first;
         for (int i = 0; i < tile_queries; ++i) {
             // Queries that saw nothing, and lanes without a query, get probability 0 by an infinite lse.
             Acc const lse = i < tile.queries ? lse_of[i] : -infinity;
@@ -132,25 +173,26 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
         }
     };
 
-    auto const add_pair = [&](BackwardTile<Acc> const& tile, i64 key, int keys, HostScores<Acc> const& head_scores) {
+    auto const add_pair = [&](BackwardTile<In> const& tile, i64 key, int keys, HostScores<Acc> const& head_scores) {
         VisiblePairs const pairs(tile.visibility, key, keys);
         for_each_row_block(keys, [&](int begin, int end) {
             int const lane = pairs.first_lane<Acc>(begin), columns = pairs.last_lane<Acc>(end) - lane;
             if (columns <= 0) return;
-            int const at = begin * tile_queries + lane;
-            tile_product<Into::empty, Acc>(end - begin, columns, head_dim, {k + begin * padded, padded, 1},
-                                           {tile.q_transposed + lane, tile_queries}, {scores + at, tile_queries});
-            tile_product<Into::empty, Acc>(end - begin, columns, head_dim, {v + begin * padded, padded, 1},
-                                           {tile.d_o_transposed + lane, tile_queries}, {d_scores + at, tile_queries});
+            int const at = begin * stride + lane, deep = operands<In>(head_dim);
+            tile_product<Into::empty, In>(end - begin, columns, deep, {k + begin * row, row, 1},
+                                          {tile.q_transposed + lane, tile_queries}, {of_pairs.scores + at, stride});
+            tile_product<Into::empty, In>(end - begin, columns, deep, {v + begin * row, row, 1},
+                                          {tile.d_o_transposed + lane, tile_queries},
+                                          {of_pairs.d_probabilities + at, stride});
         });
         auto const softmax = [&]<bool masked>(std::bool_constant<masked>) {
             i64 const apart = distance(mask, tile.first, key);
             if (head_scores.change())
-                softmax_backward<masked, true>(keys, scores, d_scores, from, until, tile.lse, tile.delta, scale,
-                                               head_scores, apart);
+                softmax_backward<masked, true, In>(keys, of_pairs, from, until, tile.lse, tile.delta, scale,
+                                                   head_scores, apart);
             else
-                softmax_backward<masked, false>(keys, scores, d_scores, from, until, tile.lse, tile.delta, scale,
-                                                head_scores, apart);
+                softmax_backward<masked, false, In>(keys, of_pairs, from, until, tile.lse, tile.delta, scale,
+                                                    head_scores, apart);
         };
         if (pairs.all()) {
             softmax(std::false_type());
@@ -160,22 +202,24 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
         }
         if (work.adds_dk_dv)
             for_each_row_block(keys, [&](int begin, int end) {
-                int const query = pairs.first_query(begin);
-                int const queries = std::min(pairs.last_query(end), tile.queries) - query;
+                int const query = pairs.first_query(begin) / depth;
+                int const queries = operands<In>(std::min(pairs.last_query(end), tile.queries)) - query;
                 if (queries <= 0) return;
-                int const at = begin * tile_queries + query;
-                tile_product<Into::sum, Acc>(end - begin, padded, queries, {scores + at, tile_queries, 1},
-                                             {tile.d_o + query * padded, padded}, {dv + begin * padded, padded});
-                tile_product<Into::sum, Acc>(end - begin, padded, queries, {d_scores + at, tile_queries, 1},
-                                             {tile.q + query * padded, padded}, {dk + begin * padded, padded});
+                int const at = begin * stride + query;
+                tile_product<Into::sum, In>(end - begin, padded, queries,
+                                            {of_pairs.probabilities_along() + at, stride, 1},
+                                            {tile.d_o + query * padded, padded}, {dv + begin * padded, padded});
+                tile_product<Into::sum, In>(end - begin, padded, queries, {of_pairs.d_scores_along() + at, stride, 1},
+                                            {tile.q + query * padded, padded}, {dk + begin * padded, padded});
             });
         if (work.adds_dq)
             for_each_row_block(tile.queries, [&](int begin, int end) {
-                int const first_key = pairs.first_key(begin), seen = pairs.last_key(end) - first_key;
+                int const first_key = pairs.first_key(begin) / depth;
+                int const seen = operands<In>(pairs.last_key(end)) - first_key;
                 if (seen <= 0) return;
-                tile_product<Into::sum, Acc>(end - begin, padded, seen,
-                                             {d_scores + first_key * tile_queries + begin, 1, tile_queries},
-                                             {k + first_key * padded, padded}, {tile.dq + begin * padded, padded});
+                tile_product<Into::sum, In>(
+                    end - begin, padded, seen, {of_pairs.d_scores_across + first_key * stride + begin, 1, stride},
+                    {k_across + first_key * padded, padded}, {tile.dq + begin * padded, padded});
             });
     };
 
@@ -193,15 +237,17 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
 
             for (i64 key = first_key; key < last_key; key += tile_keys) {
                 int const loaded = static_cast<int>(std::min<i64>(tile_keys, last_key - key));
-                load_tile(k_heads.row(work.batch, key, work.kv_head), k_heads.seq_stride, loaded, head_dim, k, loaded,
+                int const rows = whole_operands<In>(loaded);
+                load_tile(k_heads.row(work.batch, key, work.kv_head), k_heads.seq_stride, loaded, head_dim, k, rows,
                           padded);
-                load_tile(v_heads.row(work.batch, key, work.kv_head), v_heads.seq_stride, loaded, head_dim, v, loaded,
+                load_tile(v_heads.row(work.batch, key, work.kv_head), v_heads.seq_stride, loaded, head_dim, v, rows,
                           padded);
-                std::fill(dk, dk + loaded * padded, Acc(0));
-                std::fill(dv, dv + loaded * padded, Acc(0));
+                turn_depth(k, rows, padded, k_across);
+                std::fill(dk, dk + rows * padded, Acc(0));
+                std::fill(dv, dv + rows * padded, Acc(0));
                 for (int t = 0; t < count; ++t) {
                     auto const seen_by_tile = tiles[t].visibility.keys();
-                    int const keys = static_cast<int>(std::min<i64>(loaded, seen_by_tile.end - key));
+                    int const keys = whole_operands<In>(std::min<i64>(loaded, seen_by_tile.end - key));
                     if (keys > 0 && seen_by_tile.begin < key + keys) add_pair(tiles[t], key, keys, head_scores);
                 }
                 if (!work.adds_dk_dv) continue;
@@ -220,49 +266,47 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
 }
 
 /// One thread for each kv head, which does everything in five products for each pair of tiles.
-template <class Exec, class T>
+template <class In, class Exec, class T>
 void attention_backward_by_head(Exec const& exec, AttentionProblem<T> const& problem,
                                 AttentionGradient<T> const& gradient) {
-    using Acc = accumulator_t<T>;
     auto const sizes = problem.sizes;
-    int const padded = padded_dim<Acc>(sizes.head_dim);
+    int const padded = padded_dim<In>(sizes.head_dim);
     i64 const tiles = (sizes.seq_q + tile_queries - 1) / tile_queries;
-    int const at_once = backward_tiles_at_once<Acc>(padded, tiles, 1, 1);
+    int const at_once = backward_tiles_at_once<In>(padded, tiles, 1, 1);
     for_each_item("pentad::attention_backward", exec, sizes.batch * sizes.kv_heads,
-                  BackwardScratch<Acc>(nullptr, padded, at_once).bytes, [=](i64 item, void* memory) {
+                  BackwardScratch<In>(nullptr, padded, at_once).bytes, [=](i64 item, void* memory) {
                       i64 const kv_head = item % sizes.kv_heads;
                       i64 const head = kv_head * sizes.heads_per_kv();
                       BackwardWork const work{
                           item / sizes.kv_heads, kv_head, head, head + sizes.heads_per_kv(), 0, sizes.seq_q, 0,
                           sizes.seq_k,           true,    true};
-                      attention_backward_work(problem, gradient, work, at_once, memory);
+                      attention_backward_work<In>(problem, gradient, work, at_once, memory);
                   });
 }
 
 /// One thread for each tile of keys and then one for each tile of queries: seven products, but many owners.
-template <class Exec, class T>
+template <class In, class Exec, class T>
 void attention_backward_by_tile(Exec const& exec, AttentionProblem<T> const& problem,
                                 AttentionGradient<T> const& gradient) {
-    using Acc = accumulator_t<T>;
     auto const sizes = problem.sizes;
-    int const padded = padded_dim<Acc>(sizes.head_dim);
+    int const padded = padded_dim<In>(sizes.head_dim);
     i64 const key_tiles = (sizes.seq_k + tile_keys - 1) / tile_keys;
     for_each_item(
         "pentad::attention_backward_dk_dv", exec, sizes.batch * sizes.kv_heads * key_tiles,
-        BackwardScratch<Acc>(nullptr, padded, 1).bytes, [=](i64 item, void* memory) {
+        BackwardScratch<In>(nullptr, padded, 1).bytes, [=](i64 item, void* memory) {
             i64 const kv_head = item / key_tiles % sizes.kv_heads;
             i64 const head = kv_head * sizes.heads_per_kv();
             i64 const key = item % key_tiles * tile_keys;
             BackwardWork const work{
                 item / key_tiles / sizes.kv_heads,      kv_head, head, head + sizes.heads_per_kv(), 0, sizes.seq_q, key,
                 std::min(key + tile_keys, sizes.seq_k), false,   true};
-            attention_backward_work(problem, gradient, work, 1, memory);
+            attention_backward_work<In>(problem, gradient, work, 1, memory);
         });
     i64 const query_tiles = (sizes.seq_q + tile_queries - 1) / tile_queries;
-    int const at_once = backward_tiles_at_once<Acc>(padded, query_tiles, sizes.batch * sizes.heads, exec.concurrency());
+    int const at_once = backward_tiles_at_once<In>(padded, query_tiles, sizes.batch * sizes.heads, exec.concurrency());
     i64 const turns = (query_tiles + at_once - 1) / at_once;
     for_each_item("pentad::attention_backward_dq", exec, sizes.batch * sizes.heads * turns,
-                  BackwardScratch<Acc>(nullptr, padded, at_once).bytes, [=](i64 item, void* memory) {
+                  BackwardScratch<In>(nullptr, padded, at_once).bytes, [=](i64 item, void* memory) {
                       i64 const head = item / turns % sizes.heads;
                       i64 const query = (turns - 1 - item % turns) * at_once * tile_queries;
                       BackwardWork const work{item / turns / sizes.heads,
@@ -275,11 +319,12 @@ void attention_backward_by_tile(Exec const& exec, AttentionProblem<T> const& pro
                                               sizes.seq_k,
                                               true,
                                               false};
-                      attention_backward_work(problem, gradient, work, at_once, memory);
+                      attention_backward_work<In>(problem, gradient, work, at_once, memory);
                   });
 }
 
-template <class Exec, class T>
+/// @tparam In as in the forward pass
+template <class In, class Exec, class T>
 void attention_backward_host(Exec const& exec, AttentionProblem<T> const& problem,
                              AttentionGradient<T> const& gradient) {
     // By tile if there are so few kv heads that threads would idle for more than the two additional products cost.
@@ -287,9 +332,9 @@ void attention_backward_host(Exec const& exec, AttentionProblem<T> const& proble
     i64 const threads = exec.concurrency();
     i64 const turns = (heads + threads - 1) / threads;
     if (7 * heads >= 5 * turns * threads)
-        attention_backward_by_head(exec, problem, gradient);
+        attention_backward_by_head<In>(exec, problem, gradient);
     else
-        attention_backward_by_tile(exec, problem, gradient);
+        attention_backward_by_tile<In>(exec, problem, gradient);
 }
 
 } // namespace pentad::kernels::detail

@@ -7,6 +7,7 @@
 #include <pentad/kernels/detail/attention_host_tiles.hpp>
 #include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/detail/simd.hpp>
+#include <pentad/kernels/detail/tile_operand.hpp>
 #include <pentad/kernels/detail/tile_product.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -18,19 +19,20 @@
 
 namespace pentad::kernels::detail {
 
-/// One step of the online softmax, in units of log 2. `scores` [keys, tile_queries] becomes 2^(score - max) with the
-/// maximum over all keys so far; `rescale` is what earlier results are to be multiplied with. Masked scores are not
-/// read.
-template <bool masked, class Acc>
-void softmax_step(int keys, Acc* scores, Acc const* from, Acc const* until, Acc* max, Acc* sum, Acc* rescale) {
-    constexpr int width = lanes<Acc>;
+/// One step of the online softmax, in units of log 2. `scores` [keys, tile_queries], times `factor`, become
+/// 2^(score - max) with the maximum over all keys so far, as operands across, in their place; `rescale` is what earlier
+/// results are to be multiplied with. Masked scores are not read.
+template <bool masked, class In, class Acc = sum_of<In>>
+void softmax_step(int keys, Acc* scores, Acc factor, Acc const* from, Acc const* until, Acc* max, Acc* sum,
+                  Acc* rescale) {
+    constexpr int width = lanes<Acc>, depth = depth_of<In>;
     constexpr int vectors = std::min(tile_queries / width, 4);
     constexpr Acc infinity = std::numeric_limits<Acc>::infinity();
     for (int q = 0; q < tile_queries; q += vectors * width) {
         Vector<Acc> largest[vectors], first[vectors], limit[vectors], total[vectors];
         PENTAD_UNROLL(4)
         for (int v = 0; v < vectors; ++v) {
-            largest[v] = load(max + q + v * width);
+            largest[v] = broadcast(-infinity);
             if constexpr (masked) {
                 first[v] = load(from + q + v * width);
                 limit[v] = load(until + q + v * width);
@@ -51,20 +53,27 @@ void softmax_step(int keys, Acc* scores, Acc const* from, Acc const* until, Acc*
         PENTAD_UNROLL(4)
         for (int v = 0; v < vectors; ++v) {
             Vector<Acc> const before = load(max + q + v * width);
+            largest[v] = larger<Vector<Acc>>(largest[v] * factor, before);
             store(max + q + v * width, largest[v]);
             // Nothing seen yet: any finite reference does, and avoids infinity - infinity.
             largest[v] = largest[v] == broadcast(-infinity) ? Vector<Acc>{} : largest[v];
-            Vector<Acc> const factor = exp2<Acc>(before - largest[v]);
-            store(rescale + q + v * width, factor);
-            total[v] = load(sum + q + v * width) * factor;
+            Vector<Acc> const keep = exp2<Acc>(before - largest[v]);
+            store(rescale + q + v * width, keep);
+            total[v] = load(sum + q + v * width) * keep;
         }
-        for (int key = 0; key < keys; ++key) {
+        for (int key = 0; key < keys; key += depth) {
             PENTAD_UNROLL(4)
             for (int v = 0; v < vectors; ++v) {
-                Acc* const at = scores + key * tile_queries + q + v * width;
-                Vector<Acc> const probability = exp2<Acc>(load(at) - largest[v]);
-                store(at, probability);
-                total[v] += probability;
+                Acc const* const at = scores + key * tile_queries + q + v * width;
+                Vector<Acc> probability[depth];
+                PENTAD_UNROLL(2)
+                for (int i = 0; i < depth; ++i) {
+                    probability[i] = exp2<Acc>(load(at + i * tile_queries) * factor - largest[v]);
+                    total[v] += probability[i];
+                }
+                // No later than the scores that it replaces.
+                Operand<In>::store_across(reinterpret_cast<In*>(scores) + key / depth * tile_queries + q + v * width,
+                                          probability);
             }
         }
         PENTAD_UNROLL(4)
@@ -106,50 +115,55 @@ Heads<accumulator_t<T>> const& destination(MergeState<T> const& end) {
 }
 
 /// One tile of queries while the keys pass by.
-template <class Acc>
+template <class In, class Acc = sum_of<In>>
 struct ForwardTile {
-    Acc *q_transposed, *o_transposed; // [padded, tile_queries]
-    Acc *max, *sum;                   // [tile_queries]
-    i64 first;                        // query
+    In* q_transposed;  // across, [padded, tile_queries]
+    Acc* o_transposed; // [padded, tile_queries]
+    Acc *max, *sum;    // [tile_queries]
+    i64 first;         // query
     int queries;
     TileVisibility visibility;
 };
 
-template <class Acc>
+template <class In, class Acc = sum_of<In>>
 struct ForwardScratch {
     ForwardScratch(void* memory, int padded, int at_once) {
-        TileScratch<Acc> pieces(memory);
-        for (Acc** piece : {&k, &v}) *piece = pieces.tile(tile_keys * padded);
-        scores = pieces.tile(tile_keys * tile_queries);
-        for (Acc** piece : {&rescale, &from, &until}) *piece = pieces.tile(tile_queries);
+        TileScratch pieces(memory);
+        pieces.take(tile_keys * padded / depth_of<In>, k, v);
+        pieces.take(tile_keys * tile_queries, scores);
+        pieces.take(tile_queries * padded, rows);
+        pieces.take(tile_queries, rescale, from, until);
         for (int t = 0; t < at_once; ++t) {
-            for (Acc** piece : {&tiles[t].q_transposed, &tiles[t].o_transposed})
-                *piece = pieces.tile(tile_queries * padded);
-            for (Acc** piece : {&tiles[t].max, &tiles[t].sum}) *piece = pieces.tile(tile_queries);
+            pieces.take(tile_queries * padded / depth_of<In>, tiles[t].q_transposed);
+            pieces.take(tile_queries * padded, tiles[t].o_transposed);
+            pieces.take(tile_queries, tiles[t].max, tiles[t].sum);
         }
         bytes = pieces.bytes();
     }
-    Acc *k, *v;                  // [tile_keys, padded]
+    In* k;                       // along, [tile_keys, padded]; first queries, and values on their way to v
+    In* v;                       // across, [tile_keys, padded]
     Acc* scores;                 // [tile_keys, tile_queries]
+    Acc* rows;                   // [tile_queries, padded]
     Acc *rescale, *from, *until; // [tile_queries]
-    ForwardTile<Acc> tiles[most_tiles_at_once];
+    ForwardTile<In> tiles[most_tiles_at_once];
     std::size_t bytes;
 };
 
 /// `count` tiles of queries, the first of which starts at `first`, of one batch entry and head.
-template <class T, class End>
+template <class In, class T, class End>
 void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end, i64 batch, i64 head, i64 first,
                              int count, void* memory) {
     using Acc = accumulator_t<T>;
+    constexpr int depth = depth_of<In>;
     auto const& [sizes, q_heads, k_heads, v_heads, scores_of, mask] = problem;
     HostScores<Acc> const head_scores(scores_of, head);
+    Acc const factor = head_scores.change() ? Acc(1) : head_scores.factor();
     i64 const head_dim = sizes.head_dim;
     i64 const kv_head = head / sizes.heads_per_kv();
-    int const padded = padded_dim<Acc>(head_dim);
+    int const padded = padded_dim<In>(head_dim), row = padded / depth;
 
-    ForwardScratch<Acc> scratch(memory, padded, count);
-    auto& [k, v, scores, rescale, from, until, tiles, bytes] = scratch;
-    Acc* const rows = k; // before the first and after the last tile of keys
+    ForwardScratch<In> scratch(memory, padded, count);
+    auto& [k, v, scores, rows, rescale, from, until, tiles, bytes] = scratch;
     static_assert(tile_queries <= tile_keys);
 
     for (int t = 0; t < count; ++t) {
@@ -157,9 +171,9 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
         tile.first = first + t * tile_queries;
         tile.queries = static_cast<int>(std::min<i64>(tile_queries, sizes.seq_q - tile.first));
         tile.visibility.set(mask, sizes.seq_k, batch, tile.first, tile.queries);
-        load_tile(q_heads.row(batch, tile.first, head), q_heads.seq_stride, tile.queries, head_dim, rows, tile_queries,
+        load_tile(q_heads.row(batch, tile.first, head), q_heads.seq_stride, tile.queries, head_dim, k, tile_queries,
                   padded);
-        transpose_tile(rows, tile_queries, padded, tile.q_transposed, static_cast<Acc>(scores_of.scale) * log2_e<Acc>);
+        transpose_tile(k, tile_queries, row, tile.q_transposed);
         std::fill(tile.o_transposed, tile.o_transposed + tile_queries * padded, Acc(0));
         std::fill(tile.max, tile.max + tile_queries, -std::numeric_limits<Acc>::infinity());
         std::fill(tile.sum, tile.sum + tile_queries, Acc(0));
@@ -168,36 +182,41 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
     i64 const last_key = tiles[count - 1].visibility.keys().end;
     for (i64 key = start_of_tile(tiles[0].visibility.keys().begin); key < last_key; key += tile_keys) {
         int const loaded = static_cast<int>(std::min<i64>(tile_keys, last_key - key));
-        load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, loaded, padded);
-        load_tile(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, head_dim, v, loaded, padded);
+        In* const v_along = depth == 1 ? v : k;
+        load_tile(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, head_dim, v_along,
+                  whole_operands<In>(loaded), padded);
+        turn_depth(v_along, whole_operands<In>(loaded), padded, v);
+        load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, whole_operands<In>(loaded),
+                  padded);
         for (int t = 0; t < count; ++t) {
             auto const& tile = tiles[t];
             auto const seen = tile.visibility.keys();
-            int const keys = static_cast<int>(std::min<i64>(loaded, seen.end - key));
+            int const keys = whole_operands<In>(std::min<i64>(loaded, seen.end - key));
             if (keys <= 0 || seen.begin >= key + keys) continue;
             VisiblePairs const pairs(tile.visibility, key, keys);
             for_each_row_block(keys, [&](int begin, int end) {
                 int const lane = pairs.first_lane<Acc>(begin), last_lane = pairs.last_lane<Acc>(end);
                 if (lane < last_lane)
-                    tile_product<Into::empty, Acc>(
-                        end - begin, last_lane - lane, static_cast<int>(head_dim), {k + begin * padded, padded, 1},
-                        {tile.q_transposed + lane, tile_queries}, {scores + begin * tile_queries + lane, tile_queries});
+                    tile_product<Into::empty, In>(end - begin, last_lane - lane, operands<In>(head_dim),
+                                                  {k + begin * row, row, 1}, {tile.q_transposed + lane, tile_queries},
+                                                  {scores + begin * tile_queries + lane, tile_queries});
             });
             if (head_scores.change()) head_scores.apply(keys, scores, distance(mask, tile.first, key));
             if (pairs.all()) {
-                softmax_step<false>(keys, scores, from, until, tile.max, tile.sum, rescale);
+                softmax_step<false, In>(keys, scores, factor, from, until, tile.max, tile.sum, rescale);
             } else {
                 pairs.limits(from, until);
-                softmax_step<true>(keys, scores, from, until, tile.max, tile.sum, rescale);
+                softmax_step<true, In>(keys, scores, factor, from, until, tile.max, tile.sum, rescale);
             }
+            auto const* const probabilities = reinterpret_cast<In const*>(scores);
             int const columns = pairs.all() ? tile_queries : tile_queries / 2;
             for (int q = 0; q < tile_queries; q += columns) {
-                int const first_key = pairs.first_key(q), last = pairs.last_key(q + columns);
+                int const first_key = pairs.first_key(q) / depth, last = operands<In>(pairs.last_key(q + columns));
                 if (first_key < last)
-                    tile_product<Into::scaled, Acc>(padded, columns, last - first_key,
-                                                    {v + first_key * padded, 1, padded},
-                                                    {scores + first_key * tile_queries + q, tile_queries},
-                                                    {tile.o_transposed + q, tile_queries}, rescale + q);
+                    tile_product<Into::scaled, In>(padded, columns, last - first_key,
+                                                   {v + first_key * padded, 1, padded},
+                                                   {probabilities + first_key * tile_queries + q, tile_queries},
+                                                   {tile.o_transposed + q, tile_queries}, rescale + q);
             }
         }
     }
@@ -205,31 +224,32 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
     auto const& to = destination(end);
     for (int t = 0; t < count; ++t) {
         auto const& tile = tiles[t];
-        transpose_tile(tile.o_transposed, padded, tile_queries, rows, Acc(1));
+        transpose_tile(tile.o_transposed, padded, tile_queries, rows);
         for (int i = 0; i < tile.queries; ++i)
             end_query(end, batch, head, tile.first + i, to.row(batch, tile.first + i, head), rows + i * padded,
                       head_dim, tile.max[i], tile.sum[i]);
     }
 }
 
-template <class Exec, class T, class End>
+/// @tparam In what products take: numbers of accumulator_t<T>, or what operand_t<T> says
+template <class In, class Exec, class T, class End>
 void attention_forward_host(Exec const& exec, AttentionProblem<T> const& problem, End const& end) {
-    using Acc = accumulator_t<T>;
+    static_assert(std::is_same_v<sum_of<In>, accumulator_t<T>>);
     auto const& sizes = problem.sizes;
-    int const padded = padded_dim<Acc>(sizes.head_dim);
+    int const padded = padded_dim<In>(sizes.head_dim);
     i64 const tiles = (sizes.seq_q + tile_queries - 1) / tile_queries;
-    i64 const per_tile = 2 * tile_queries * padded;
-    int const at_once = tiles_at_once<Acc>(per_tile, tiles, sizes.batch * sizes.heads, exec.concurrency());
+    i64 const per_tile = tile_queries * padded * static_cast<i64>(sizeof(In) / depth_of<In> + sizeof(sum_of<In>));
+    int const at_once = tiles_at_once(per_tile, tiles, sizes.batch * sizes.heads, exec.concurrency());
     i64 const turns = (tiles + at_once - 1) / at_once;
-    auto const scratch = ForwardScratch<Acc>(nullptr, padded, at_once).bytes;
+    auto const scratch = ForwardScratch<In>(nullptr, padded, at_once).bytes;
     // Heads of one group follow each other (they share K and V), and in each the queries that see most come first.
     for_each_item("pentad::attention_forward", exec, sizes.batch * sizes.heads * turns, scratch,
                   [=](i64 item, void* memory) {
                       i64 const head = item / turns % problem.sizes.heads;
                       i64 const batch = item / turns / problem.sizes.heads;
                       i64 const tile = (turns - 1 - item % turns) * at_once;
-                      attention_forward_tiles(problem, end, batch, head, tile * tile_queries,
-                                              static_cast<int>(std::min<i64>(at_once, tiles - tile)), memory);
+                      attention_forward_tiles<In>(problem, end, batch, head, tile * tile_queries,
+                                                  static_cast<int>(std::min<i64>(at_once, tiles - tile)), memory);
                   });
 }
 

@@ -12,20 +12,21 @@ template <class Acc>
 class HostScores {
   public:
     HostScores(AttentionScores const& scores, i64 head)
-        : cap_(static_cast<Acc>(scores.soft_cap) * log2_e<Acc>),
+        : factor_(static_cast<Acc>(scores.scale) * log2_e<Acc>), cap_(static_cast<Acc>(scores.soft_cap) * log2_e<Acc>),
           alibi_(scores.alibi_heads > 0
                      ? static_cast<Acc>(alibi_slope(scores.first_head + head, scores.alibi_heads)) * log2_e<Acc>
                      : Acc(0)) {
         for (int lane = 0; lane < lanes<Acc>; ++lane) lane_[lane] = static_cast<Acc>(lane);
     }
 
-    /// Whether scores are anything but the scaled products.
+    /// What scores are times the products, where they are no more than that.
+    [[nodiscard]] Acc factor() const { return factor_; }
     [[nodiscard]] bool change() const { return cap_ > Acc(0) || alibi_ > Acc(0); }
     /// @param first_distance from the key to the first query of the vector
     [[nodiscard]] ScoreAt<Vector<Acc>> at(Vector<Acc> const& product, i64 first_distance) const {
-        ScoreAt<Vector<Acc>> score{product, broadcast(Acc(1))};
+        ScoreAt<Vector<Acc>> score{product * factor_, broadcast(Acc(1))};
         if (cap_ > Acc(0)) {
-            Vector<Acc> const bounded = tanh<Acc>(product / cap_);
+            Vector<Acc> const bounded = tanh<Acc>(score.value / cap_);
             score = {cap_ * bounded, Acc(1) - bounded * bounded};
         }
         Vector<Acc> const distance = lane_ + static_cast<Acc>(first_distance);
@@ -43,6 +44,7 @@ class HostScores {
     }
 
   private:
+    Acc factor_;
     Acc cap_, alibi_; ///< 0: none
     Vector<Acc> lane_{};
 };

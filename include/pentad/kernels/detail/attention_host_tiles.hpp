@@ -18,12 +18,10 @@ inline constexpr int most_tiles_at_once = 8;
 
 /// How many tiles of queries a thread takes at once: what fits half a second-level cache and leaves work for all
 /// threads.
-template <class Acc>
-int tiles_at_once(i64 elements_per_tile, i64 tiles, i64 others, i64 threads) {
-    constexpr i64 cache_elements = 768 * 1024 / sizeof(Acc);
+inline int tiles_at_once(i64 bytes_per_tile, i64 tiles, i64 others, i64 threads) {
+    constexpr i64 cache = 768 * 1024;
     i64 const fair = threads == 1 ? tiles : tiles * others / (4 * threads);
-    return static_cast<int>(
-        std::clamp<i64>(std::min({cache_elements / elements_per_tile, fair, tiles}), 1, most_tiles_at_once));
+    return static_cast<int>(std::clamp<i64>(std::min({cache / bytes_per_tile, fair, tiles}), 1, most_tiles_at_once));
 }
 
 /// The keys of a block that each query of a tile sees; lanes without a query repeat the last one.

@@ -17,8 +17,8 @@ namespace pentad::kernels::detail {
 template <class Acc>
 class ChunkDecay {
   public:
-    ChunkDecay(TileScratch<Acc>& pieces, int capacity) {
-        for (Acc** piece : {&since_, &until_, &block_, &from_start_, &to_end_}) *piece = pieces.tile(capacity);
+    ChunkDecay(TileScratch& pieces, int capacity) {
+        pieces.take(capacity, since_, until_, block_, from_start_, to_end_);
     }
 
     /// @param log_decay of the chunk's first token; null: no decay
@@ -103,27 +103,32 @@ class ChunkDecay {
 
 /// Rows of a chunk whose scores a thread works on at once: whole blocks of rows, and whole vectors.
 inline constexpr int band_rows = 8 * block_rows;
+static_assert(rows_at_once % 2 == 0, "blocks of rows are whole operands across");
 
 /// Products of rows and columns of a chunk as far as the rows see the columns: scores[row, column] for rows [begin,
-/// end) of `rows` [padded, width of depth] and all columns of `columns` [depth, padded] up to each block's end.
-template <class Acc>
-void visible_scores(int begin, int end, int padded, int depth, Acc const* rows, int row_stride, Acc const* columns,
-                    Acc* scores) {
+/// end) of `rows`, along, [padded, width of depth], and all columns of `columns`, across, [depth, padded], up to each
+/// block's end.
+template <class In>
+void visible_scores(int begin, int end, int padded, int depth, In const* rows, int row_stride, In const* columns,
+                    sum_of<In>* scores) {
+    int const stride = row_stride / depth_of<In>;
     for_each_row_block(end - begin, [&](int first, int last) {
-        int const seen = std::min(padded_dim<Acc>(begin + last), padded);
-        tile_product<Into::empty, Acc>(last - first, seen, depth, {rows + (begin + first) * row_stride, row_stride, 1},
-                                       {columns, padded}, {scores + first * padded, padded});
+        int const seen = std::min(padded_dim<sum_of<In>>(begin + last), padded);
+        tile_product<Into::empty, In>(last - first, seen, operands<In>(depth),
+                                      {rows + (begin + first) * stride, stride, 1}, {columns, padded},
+                                      {scores + first * padded, padded});
     });
 }
 
-/// Zeros to the right of the blocks on the diagonal, as far as products of a block of rows read them.
-template <class Acc>
-void clear_unseen(int begin, int end, int padded, Acc* scores) {
+/// f(row, column) for the vectors of rows [begin, end) to the right of the blocks on the diagonal, as far as products
+/// of a block of rows read them: zeros are to be there. @tparam step rows at once
+template <class Acc, int step, class F>
+void for_each_unseen(int begin, int end, int padded, F const& f) {
     for_each_row_block(end - begin, [&](int first, int last) {
-        for (int row = first; row < last; ++row)
+        for (int row = first; row < last; row += step)
             for (int column = padded_dim<Acc>(begin + row + 1); column < begin + last && column < padded;
                  column += lanes<Acc>)
-                store(scores + row * padded + column, Vector<Acc>{});
+                f(begin + row, column);
     });
 }
 
@@ -135,14 +140,17 @@ void clear_other_documents(ChunkDocuments const& documents, int padded, Acc* sco
         std::fill_n(scores + row * padded, std::max(documents.first_seen(row), 0), Acc(0));
 }
 
-/// Multiplies each row of a tile with a number.
-template <class Acc, class Factor>
-void scale_rows(int rows, int columns, Acc* tile, Factor const& factor) {
+/// Multiplies each row of a tile along with a number.
+template <class In, class Factor>
+void scale_rows(int rows, int columns, In* tile, Factor const& factor) {
+    constexpr int depth = depth_of<In>, width = lanes<In>;
     for (int row = 0; row < rows; ++row) {
         auto const by = broadcast(factor(row));
-        for (int column = 0; column < columns; column += lanes<Acc>) {
-            Acc* const at = tile + row * columns + column;
-            store(at, load(at) * by);
+        for (int column = 0; column < columns; column += depth * width) {
+            In* const at = tile + (row * columns + column) / depth;
+            Vector<sum_of<In>> numbers[depth];
+            for (int v = 0; v < depth; ++v) numbers[v] = Operand<In>::load_along(at + v * width / depth) * by;
+            Operand<In>::store_along(at, width / depth, numbers);
         }
     }
 }

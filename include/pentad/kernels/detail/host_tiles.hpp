@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/kernels/detail/simd.hpp>
+#include <pentad/kernels/detail/tile_operand.hpp>
 #include <pentad/kernels/detail/tile_product.hpp>
 #include <pentad/layout/element.hpp>
 
@@ -14,23 +15,25 @@
 
 namespace pentad::kernels::detail {
 
-/// An extent rounded up to whole vectors. Tiles hold zeros beyond the extent.
-template <class Acc>
+/// An extent rounded up to whole vectors of operands. Tiles hold zeros beyond the extent.
+template <class In>
 int padded_dim(i64 extent) {
-    return static_cast<int>((extent + lanes<Acc> - 1) / lanes<Acc> * lanes<Acc>);
+    constexpr int whole = lanes<In> * depth_of<In>;
+    return static_cast<int>((extent + whole - 1) / whole * whole);
 }
 
 /// Hands out pieces of a thread's scratch, each on a cache line. Without memory it only adds up what is asked for.
-template <class Acc>
 class TileScratch {
   public:
     explicit TileScratch(void* memory)
         : begin_(reinterpret_cast<std::uintptr_t>(memory)), next_((begin_ + line - 1) / line * line) {}
 
-    Acc* tile(i64 elements) {
-        auto* const piece = reinterpret_cast<Acc*>(next_);
-        next_ += (static_cast<std::size_t>(elements) * sizeof(Acc) + line - 1) / line * line;
-        return piece;
+    /// So many elements for each of the pieces.
+    template <class... Element>
+    void take(i64 elements, Element*&... pieces) {
+        ((pieces = reinterpret_cast<Element*>(next_),
+          next_ += (static_cast<std::size_t>(elements) * sizeof(Element) + line - 1) / line * line),
+         ...);
     }
     /// Enough for what was handed out, wherever the memory begins.
     std::size_t bytes() const { return next_ - begin_ + line; }
@@ -40,16 +43,18 @@ class TileScratch {
     std::uintptr_t begin_, next_;
 };
 
-/// Copies `rows` rows of head_dim elements into a tile [capacity, padded], converted, zeros elsewhere.
-template <class T, class Acc>
-void load_tile(T const* from, i64 from_stride, int rows, i64 head_dim, Acc* to, int capacity, int padded) {
+/// Copies `rows` rows of head_dim elements into a tile along, [capacity, padded], converted, zeros elsewhere.
+template <class T, class In>
+void load_tile(T const* from, i64 from_stride, int rows, i64 head_dim, In* to, int capacity, int padded) {
+    using Element = typename Operand<In>::Element;
+    auto* const elements = reinterpret_cast<Element*>(to);
     for (int r = 0; r < rows; ++r) {
         T const* const source = from + r * from_stride;
-        Acc* const target = to + static_cast<i64>(r) * padded;
-        for (i64 d = 0; d < head_dim; ++d) target[d] = static_cast<Acc>(source[d]);
-        for (i64 d = head_dim; d < padded; ++d) target[d] = Acc(0);
+        Element* const target = elements + static_cast<i64>(r) * padded;
+        for (i64 d = 0; d < head_dim; ++d) target[d] = static_cast<Element>(source[d]);
+        for (i64 d = head_dim; d < padded; ++d) target[d] = Element(0);
     }
-    std::fill(to + static_cast<i64>(rows) * padded, to + static_cast<i64>(capacity) * padded, Acc(0));
+    std::fill(elements + static_cast<i64>(rows) * padded, elements + static_cast<i64>(capacity) * padded, Element(0));
 }
 
 /// Writes a tile's rows to rows in memory, converted.
@@ -110,13 +115,13 @@ class RowsAhead {
     int steps_ = 1, per_step_ = 0, count_ = 0, at_ = 0;
 };
 
-/// to[columns, rows] = factor * transpose of from[rows, columns]; both sizes are whole vectors.
-template <class Acc>
-void transpose_tile(Acc const* from, int rows, int columns, Acc* to, Acc factor) {
-    for (int r = 0; r < rows; r += lanes<Acc>)
-        for (int c = 0; c < columns; c += lanes<Acc>)
+/// to[columns, rows] = transpose of from[rows, columns]; both sizes are whole vectors of operands.
+template <class In>
+void transpose_tile(In const* from, int rows, int columns, In* to) {
+    for (int r = 0; r < rows; r += lanes<In>)
+        for (int c = 0; c < columns; c += lanes<In>)
             transpose_square(from + static_cast<i64>(r) * columns + c, columns, to + static_cast<i64>(c) * rows + r,
-                             rows, factor);
+                             rows);
 }
 
 inline constexpr int rows_at_once = 2 * block_rows;

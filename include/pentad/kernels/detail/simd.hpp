@@ -185,13 +185,13 @@ inline void transpose_step(Vector<T>* rows) {
     }
 }
 
-/// Transposes a square of lanes x lanes, times factor: row r of `from` becomes column r of `to`.
+/// Transposes a square of lanes x lanes: row r of `from` becomes column r of `to`.
 template <class T>
-inline void transpose_square(T const* from, i64 from_stride, T* to, i64 to_stride, T factor) {
+inline void transpose_square(T const* from, i64 from_stride, T* to, i64 to_stride) {
     constexpr int size = lanes<T>;
     Vector<T> rows[size];
     PENTAD_UNROLL(16)
-    for (int r = 0; r < size; ++r) rows[r] = load(from + r * from_stride) * factor;
+    for (int r = 0; r < size; ++r) rows[r] = load(from + r * from_stride);
     transpose_step<1, T>(rows);
     PENTAD_UNROLL(16)
     for (int r = 0; r < size; ++r) store(to + r * to_stride, rows[r]);
