@@ -187,14 +187,8 @@ constexpr auto shapes = [](auto* test) {
 
 BENCHMARK(attention_forward<f32>)->Apply(shapes);
 BENCHMARK(attention_backward<f32>)->Apply(shapes);
-BENCHMARK(attention_forward<bf16>)
-    ->Args({1, 1024, 8, 8, 64, 1, 0, 0, 0, 0})
-    ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
-BENCHMARK(attention_backward<bf16>)
-    ->Args({1, 1024, 8, 8, 64, 1, 0, 0, 0, 0})
-    ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
+BENCHMARK(attention_forward<bf16>)->Apply(shapes);
+BENCHMARK(attention_backward<bf16>)->Apply(shapes);
 BENCHMARK(attention_forward<f64>)
     ->Args({1, 1024, 8, 8, 64, 1, 0, 0, 0, 0})
     ->Unit(benchmark::kMillisecond)

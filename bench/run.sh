@@ -54,11 +54,14 @@ kernels() {
     for program in "$build"/bin/bench_kernels_*; do "$program" --benchmark_min_time=0.1s; done
 }
 
+attention() { # beside PyTorch
+    python3 "$here/attention.py" --bench "$build/bin/bench_kernels_gemm_attention"
+}
 mixers() { # Mamba-2 and linear attention beside transformers
     python3 "$here/mixers.py" --bench "$build/bin/bench_mixers"
 }
 
-sections=(training recomputation precision offload checkpoint checkpoints collectives network pipeline kernels mixers)
+sections=(training recomputation precision offload checkpoint checkpoints collectives network pipeline kernels attention mixers)
 (($#)) || set -- "${sections[@]}"
 for section; do
     [[ " ${sections[*]} " == *" $section "* ]] || { echo "bench: there is no section '$section': ${sections[*]}" >&2 && exit 1; }

@@ -51,7 +51,8 @@ std::vector<FlagGroup> const& flag_groups() {
            "two-level and double-ring: neighbours along cp, with which the rest of cp forms a ring (--cp-heads; "
            "without it the ranks of cp on a node)"},
           {"--attention-output", "reduce-scatter|all-to-all",
-           "how heads of tp become the residual stream, as train_lm has it (reduce-scatter)"}}},
+           "how heads of tp become the residual stream, as train_lm has it (reduce-scatter)"},
+          {"--expert-sharding", "width|whole", "how tp shards experts, as train_lm has it (width)"}}},
         {"what else one plan has (with --evaluate and --explain)",
          {{"--chunks", "N", "stages on each rank (as few as the schedule is defined for)"},
           {"--order", "AXIS,AXIS,...", "axes of more than one rank, outermost first (dp,pp,ep,cp,tp)"}}},

@@ -161,7 +161,8 @@ class Parser {
                                                      "--cp",
                                                      "--cp-heads",
                                                      "--cp-inner",
-                                                     "--attention-output"};
+                                                     "--attention-output",
+                                                     "--expert-sharding"};
         std::vector<std::string_view> const plan{"--chunks", "--order"};
         auto const all = [](std::initializer_list<std::vector<std::string_view>> lists) {
             std::vector<std::string_view> joined;
@@ -343,6 +344,9 @@ class Parser {
         if (has("--attention-output"))
             o.attention_output = static_cast<model::AttentionOutput>(
                 choice("--attention-output", text("--attention-output"), model::attention_output_names));
+        if (has("--expert-sharding"))
+            o.expert_sharding = static_cast<model::ExpertSharding>(
+                choice("--expert-sharding", text("--expert-sharding"), model::expert_sharding_names));
         o.zero_keep = on_or_off("--zero-keep");
         o.zero_accumulate = on_or_off("--zero-accumulate");
         o.gradient_release = has("--gradient-release");

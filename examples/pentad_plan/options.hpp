@@ -38,6 +38,7 @@ struct Options {
     std::optional<std::string> schedule;
     std::optional<pentad::model::ContextChoice> context;
     pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
+    pentad::model::ExpertSharding expert_sharding = pentad::model::ExpertSharding::width;
     std::optional<bool> sequence_parallel, zero_keep, zero_accumulate;
     bool gradient_release = false;
     planner::Element element = planner::Element::bf16;

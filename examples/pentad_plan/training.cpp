@@ -60,6 +60,7 @@ Configuration configuration_of(Options const& o) {
     c.recompute = o.recompute.value_or(c.recompute);
     c.sequence_parallel = o.sequence_parallel.value_or(false);
     c.attention_output = o.attention_output;
+    c.expert_sharding = o.expert_sharding;
     c.element = o.element;
     choose_context(o, c);
     return c;
@@ -103,6 +104,7 @@ Json plan_json(Candidate const& plan) {
     if (c.recompute.every > 1) json["recompute_every"] = c.recompute.every;
     json["sequence_parallel"] = c.sequence_parallel;
     json["attention_output"] = model::name(c.attention_output);
+    json["expert_sharding"] = model::name(c.expert_sharding);
     if (c.cp > 1) {
         auto const choice = report::context_choice(c);
         json["cp"] = model::name(choice.kind);
@@ -137,6 +139,7 @@ planner::Request request_of(Options const& o) {
     request.recompute = o.recompute;
     request.sequence_parallel = o.sequence_parallel;
     request.attention_output = o.attention_output;
+    request.expert_sharding = o.expert_sharding;
     if (o.context) request.context = *o.context;
     return request;
 }

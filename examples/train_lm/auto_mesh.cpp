@@ -47,6 +47,7 @@ std::string planned_mesh(Options const& options) {
     request.recompute = recomputation_of(options);
     request.sequence_parallel = options.sequence_parallel;
     request.attention_output = attention_output_of(options);
+    request.expert_sharding = expert_sharding_of(options);
     request.context = options.context();
     request.wants_front = false;
     // Whether there is a mesh at all is known before the machine is measured, which takes seconds.

@@ -45,6 +45,7 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
     s.context_strategy = o.context_split().strategy;
     s.attention_output = attention_output_of(o);
+    s.expert_sharding = expert_sharding_of(o);
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
     s.recompute = recomputation_of(o);
@@ -93,6 +94,11 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
 pentad::model::AttentionOutput attention_output_of(Options const& options) {
     return options.attention_output == "all-to-all" ? pentad::model::AttentionOutput::all_to_all
                                                     : pentad::model::AttentionOutput::reduce_scatter;
+}
+
+pentad::model::ExpertSharding expert_sharding_of(Options const& options) {
+    return options.expert_sharding == "whole" ? pentad::model::ExpertSharding::whole
+                                              : pentad::model::ExpertSharding::width;
 }
 
 pentad::planner::Element element_of(Options const& options) {

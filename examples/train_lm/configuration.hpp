@@ -5,6 +5,7 @@
 
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/model/attention_output.hpp>
+#include <pentad/model/expert_sharding.hpp>
 #include <pentad/model/optimizer.hpp>
 #include <pentad/pipeline/schedule.hpp>
 #include <pentad/planner/configuration.hpp>
@@ -20,6 +21,7 @@ using Mesh = pentad::Mesh<pentad::Axis<pentad::dp>, pentad::Axis<pentad::pp>, pe
 [[nodiscard]] Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule);
 [[nodiscard]] pentad::train::RunSettings make_settings(Options const& options);
 [[nodiscard]] pentad::model::AttentionOutput attention_output_of(Options const& options);
+[[nodiscard]] pentad::model::ExpertSharding expert_sharding_of(Options const& options);
 [[nodiscard]] pentad::planner::Element element_of(Options const& options);
 [[nodiscard]] pentad::planner::Configuration configuration_of(Options const& options);
 

@@ -3,6 +3,7 @@
 #include "options.hpp"
 
 #include <pentad/model/attention_output.hpp>
+#include <pentad/model/expert_sharding.hpp>
 
 #include <cstdint>
 #include <cstdlib>
@@ -64,6 +65,12 @@ std::vector<FlagGroup> make_flag_groups() {
            "wide",
            ChoiceValue{&O::attention_output,
                        {pentad::model::attention_output_names.begin(), pentad::model::attention_output_names.end()}}},
+          {"--expert-sharding", "width|whole",
+           "how tp shards experts: the width of each; or as ep does, so that each rank of ep and tp holds whole "
+           "experts "
+           "and sends them its part of the tokens only",
+           ChoiceValue{&O::expert_sharding,
+                       {pentad::model::expert_sharding_names.begin(), pentad::model::expert_sharding_names.end()}}},
           {"--zigzag", "",
            "give each cp rank an early and a late piece of the sequence, so that causal attention is even",
            Switch{&O::zigzag}},

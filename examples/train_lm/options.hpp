@@ -98,6 +98,7 @@ struct Options {
     std::string cp = "ring";                         ///< ring, allgather, ulysses, two-level, double-ring, auto
     std::int64_t cp_heads = 0, cp_inner = 0;         ///< parts of cp of two-level and double-ring; 0: not given
     std::string attention_output = "reduce-scatter"; ///< reduce-scatter, all-to-all
+    std::string expert_sharding = "width";           ///< width, whole
     bool zigzag = false;
     std::int64_t zero = 0;        ///< stage of ZeRO: 0, 1, 2, 3
     std::int64_t zero_ranks = 0;  ///< neighbours along dp that share one copy; 0: all

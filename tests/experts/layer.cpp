@@ -9,14 +9,15 @@ using namespace support;
 
 namespace {
 
-template <class Stream>
-using LayerOn = experts::Layer::on<Stream, Exec>;
+template <class Stream, class Placement = experts::ShardedExperts>
+using LayerOn = typename experts::Layer<Placement>::template on<Stream, Exec>;
 
 constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 2;
 
 /// 12 sequences of 4 tokens over dp x ep and cp; 12 experts over ep, 12 wide over tp.
 bool fits(MeshShape const& m) { return m.pp == 1 && 12 % (m.dp * m.ep) == 0 && 4 % m.cp == 0 && 12 % m.tp == 0; }
 bool fits_sequence_parallel(MeshShape const& m) { return fits(m) && 4 % (m.cp * m.tp) == 0; }
+bool fits_whole_experts(MeshShape const& m) { return fits_sequence_parallel(m) && expert_count % (m.ep * m.tp) == 0; }
 
 LayerSetup<Exec> setup_on(OnMesh const& mesh) {
     return {.context = mesh.context,
@@ -25,10 +26,10 @@ LayerSetup<Exec> setup_on(OnMesh const& mesh) {
             .seq = 4,
             .order = 2 % mesh.shape.cp == 0 ? Order::zigzag : Order::contiguous};
 }
-template <class Stream>
+template <class Stream, class Placement = experts::ShardedExperts>
 auto make(std::size_t choices = top_k) {
     return [choices](LayerSetup<Exec> const& s) {
-        return LayerOn<Stream>(s, {.count = expert_count, .top_k = choices, .width = width}, "moe");
+        return LayerOn<Stream, Placement>(s, {.count = expert_count, .top_k = choices, .width = width}, "moe");
     };
 }
 
@@ -50,20 +51,21 @@ Arrays published() {
     return arrays;
 }
 
-template <class Stream>
+template <class Stream, class Placement = experts::ShardedExperts>
 void check_published(std::vector<MeshShape> const& on) {
     Arrays const arrays = published();
     for (auto const& m : on) {
         INFO(m.text());
         OnMesh const mesh(m);
-        check_layer(mesh, setup_on(mesh), make<Stream>(), arrays, 1e-12, balance, z);
+        check_layer(mesh, setup_on(mesh), make<Stream, Placement>(), arrays, 1e-12, balance, z);
         // The losses of the micro-batch are over the tokens of all ranks, and every rank knows them.
-        Trial<LayerOn<Stream>> trial{.mesh = mesh,
-                                     .order = setup_on(mesh).order,
-                                     .layer = make<Stream>()(setup_on(mesh)),
-                                     .arrays = arrays,
-                                     .pass = {.context = mesh.context}};
-        (void)trial.forward(shard<Stream>(mesh, arrays.at("x"), trial.order));
+        using Layer = LayerOn<Stream, Placement>;
+        Trial<Layer> trial{.mesh = mesh,
+                           .order = setup_on(mesh).order,
+                           .layer = make<Stream, Placement>()(setup_on(mesh)),
+                           .arrays = arrays,
+                           .pass = {.context = mesh.context}};
+        (void)trial.forward(shard<typename Layer::input_layout>(mesh, arrays.at("x"), trial.order));
         CHECK(trial.pass.balance_sum == doctest::Approx(arrays.at("aux_loss").values[0]).epsilon(1e-13));
         CHECK(trial.pass.z_sum == doctest::Approx(arrays.at("z_loss").values[0]).epsilon(1e-13));
     }
@@ -110,6 +112,15 @@ TEST_CASE("where tp shards the sequence each rank routes its own tokens: the sam
     check_published<Sharded>(meshes(fits_sequence_parallel));
     using Gate = experts::Router<Sharded, Exec>::Weight;
     CHECK(layout_text<dual_t<used_t<Gate, Sharded>>>.view() == "f64[expert:?, hidden:?]{dp.ep.cp.tp: partial}");
+}
+
+TEST_CASE("whole experts on the ranks of ep and tp are Mixtral's, too, and no gradient is summed over tp") {
+    check_published<Invariant, experts::WholeExperts>(meshes(fits_whole_experts));
+    check_published<Sharded, experts::WholeExperts>(meshes(fits_whole_experts));
+    using Layer = LayerOn<Invariant, experts::WholeExperts>;
+    static_assert(std::is_same_v<Layer::input_layout, Sharded> && std::is_same_v<Layer::output_layout, Sharded>);
+    CHECK(layout_text<dual_t<used_t<Layer::Up, Layer::Row>>>.view() ==
+          "f64[expert@ep.tp:?, ffn:?, hidden:?]{dp.cp: partial}");
 }
 
 TEST_CASE("all tokens to one expert: it computes them all, the others get gradients of zero, and nothing hangs") {

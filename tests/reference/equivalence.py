@@ -97,6 +97,11 @@ FIXED = [
     Case("tp=2", "--attention-output all-to-all"), Case("tp=4,dp=2", "--attention-output all-to-all --sequence-parallel on --zero 3", {"seq": 37}),
     Case("cp=2,tp=2,pp=2", "--attention-output all-to-all --sequence-parallel on --zigzag --recompute selective --recompute-parts attention", MOE),
     Case("cp=3,tp=2", "--attention-output all-to-all --cp ulysses --recompute full", {"heads": 6, "kv-heads": 2, "hidden": 48, "seq": 24}),
+    # whole experts on the ranks of ep and tp
+    Case("tp=2", "--expert-sharding whole", MOE), Case("tp=4", "--expert-sharding whole --sequence-parallel on --recompute full", {**MOE, "seq": 37}),
+    Case("ep=2,tp=2", "--expert-sharding whole --zero 3", MOE), Case("dp=2,ep=2,tp=2", "--expert-sharding whole --sequence-parallel on --zero 1", {**MOE, "moe-every": 2}),
+    Case("cp=2,tp=2,pp=2", "--expert-sharding whole --attention-output all-to-all --zigzag --recompute selective --recompute-parts activations,rows", MOE),
+    Case("pp=2,tp=2,cp=2", "--expert-sharding whole --schedule terapipe --slices 2 --cp allgather --sequence-parallel on", {**MOE, "seq": 32}),
     # windows and packed documents
     Case("cp=2", "", {"window": 5}), Case("cp=4,tp=2", "--zigzag --sequence-parallel on", {"window": 1}), Case("cp=3,dp=2", "--cp allgather", {"window": 7, "seq": 24, "batch": 12}),
     Case("pp=2,cp=2", "--schedule terapipe --slices 2", {"window": 6}), Case("cp=4", "--cp double-ring --cp-inner 2", {"window": 9, "seq": 32}),
@@ -210,8 +215,9 @@ def random_case(draw, max_ranks):
              "layers": extent["pp"] * draw.choice((1, 2) if extent["pp"] < 3 else (1,)), "micro-batches": micro_batches,
              "batch": extent["dp"] * extent["ep"] * micro_batches * draw.choice((1, 2)), "vocab": draw.randint(256, 280),
              "seq": draw.randint(1, 45), "seed": draw.randint(1, 10**9)}
+    whole_experts = "--expert-sharding whole" if draw.random() < 0.4 else ""
     if draw.random() < 0.6:
-        experts = extent["ep"] * draw.randint(1, 3)
+        experts = extent["ep"] * (tp if whole_experts else 1) * draw.randint(1, 3)
         model |= {**MOE, "experts": experts, "top-k": draw.randint(1, min(3, experts)), "moe-every": draw.choice((1, 1, min(2, model["layers"])))}
     if draw.random() < 0.4:
         model["tie-embeddings"] = True
@@ -260,7 +266,7 @@ def random_case(draw, max_ranks):
         sharding.append("--gradient-release")
         model["clip"] = 0
     ways = [f"--schedule {name}", f"--chunks {chunks}", f"--slices {slices}", dealt, context, *sharding,
-            "--zigzag" if zigzag else "", draw.choice(("", "", "--attention-output all-to-all")), "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute full", "--recompute full --recompute-every 2", "--recompute selective",
+            "--zigzag" if zigzag else "", draw.choice(("", "", "--attention-output all-to-all")), whole_experts, "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute full", "--recompute full --recompute-every 2", "--recompute selective",
              "--recompute selective --recompute-parts inputs,attention", "--recompute selective --recompute-parts norms,activations,rows", ""))]
     return Case(",".join(axes), " ".join(way for way in ways if way), model)
 

@@ -1,5 +1,6 @@
-// The one redistribution that depends on data: tokens sharded over ep become rows sharded over ep by
-// expert, and come back. Dropless: every chosen (token, slot) counts. Across nodes a token goes once to each node.
+// The one redistribution that depends on data: tokens become rows sharded by expert over the axes that
+// hold different experts, ep or ep and tp, and come back. Dropless: every chosen (token, slot) counts. Across nodes a
+// token goes once to each node.
 #pragma once
 
 #include <pentad/experts/detail/row_exchange.hpp>
@@ -12,14 +13,38 @@
 
 namespace pentad::experts {
 
+/// Experts on the ranks of ep, the width of each sharded over tp (model::ExpertSharding::width).
+struct ShardedExperts {
+    using Axes = AxisSet<ep>; ///< that hold different experts, major to minor
+    using Expert = Dim<expert, dynamic, ep>;
+    using Width = Dim<ffn, dynamic, tp>;
+    template <class Stream>
+    using routed = Stream; ///< tokens that the router works on
+    template <class Stream>
+    using sent = gathered_stream_t<Stream>; ///< tokens that go to the experts
+    template <class Stream>
+    using returned = partial_stream_t<Stream>;
+};
+/// Whole experts on the ranks of ep and tp, which have different tokens (model::ExpertSharding::whole).
+struct WholeExperts {
+    using Axes = AxisSet<ep, tp>;
+    using Expert = Dim<expert, dynamic, ep, tp>;
+    using Width = Dim<ffn>;
+    template <class Stream>
+    using routed = dealt_stream_t<Stream>;
+    template <class Stream>
+    using sent = dealt_stream_t<Stream>;
+    template <class Stream>
+    using returned = dealt_stream_t<Stream>;
+};
+
 namespace detail {
-template <class T, class Set>
+template <class Tokens, class Expert, class Set>
 struct OfRows;
-template <class T, class... Axes>
-struct OfRows<T, AxisSet<Axes...>> {
-    using type = Layout<T, Dims<Dim<token, dynamic, Axes...>, Dim<hidden>>, Replicated<tp>>;
-    using by_expert =
-        Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<token, dynamic, Axes...>, Dim<hidden>>, Replicated<tp>>;
+template <class T, class D, class... States, class Expert, class... Axes>
+struct OfRows<Layout<T, D, States...>, Expert, AxisSet<Axes...>> {
+    using type = Layout<T, Dims<Dim<token, dynamic, Axes...>, Dim<hidden>>, States...>;
+    using by_expert = Layout<T, Dims<Expert, Dim<token, dynamic, Axes...>, Dim<hidden>>, States...>;
 };
 /// How many of the nodes hold one of the `top_k` different experts of a token, of which each has as many: the mean over
 /// all choices. What a dry run takes tokens to do.
@@ -30,40 +55,42 @@ inline double expected_nodes(std::size_t experts, std::size_t nodes, std::size_t
                      static_cast<double>(experts - i);
     return static_cast<double>(nodes) * (1 - none_here);
 }
-template <class Stream>
-using RowLayouts = OfRows<typename Stream::element, minus_t<sharded_axes_t<gathered_stream_t<Stream>>, AxisSet<ep>>>;
+template <class Tokens, class Experts>
+using RowLayouts = OfRows<Tokens, typename Experts::Expert, minus_t<sharded_axes_t<Tokens>, typename Experts::Axes>>;
 } // namespace detail
 
-/// Rows in the order of their experts, as the experts' products see them: sharded over ep by expert, over the axes that
-/// share out the tokens otherwise, and replicated over tp, which shards the experts' width.
-template <class Stream>
-using dispatched_t = typename detail::RowLayouts<Stream>::by_expert;
+/// Tokens as rows in the order of their experts, as the experts' products see them: sharded by expert, and over the
+/// axes that share out the tokens otherwise; replicated over the axis that shards the experts' width.
+template <class Tokens, class Experts>
+using dispatched_t = typename detail::RowLayouts<Tokens, Experts>::by_expert;
 /// The rows of one expert.
-template <class Stream>
-using expert_rows_t = typename detail::RowLayouts<Stream>::type;
+template <class Tokens, class Experts>
+using expert_rows_t = typename detail::RowLayouts<Tokens, Experts>::type;
 
 /// For the tokens of one micro-batch in one layer: y = D' w E(D x), where D copies rows, E are the experts and w weighs
 /// what they give. Filled by `route`; kept until the backward pass.
 ///
-/// Where the ranks of ep lie on several nodes, D = I N: N takes a token once to each node that holds experts of its, to
+/// Where ep goes across nodes, D = I N: N takes a token once to each node that holds experts of its, to
 /// the rank of the same number there, and its choices and weights along with it; I takes it from there to the ranks of
 /// these experts. So y = N' (I' w E(I (N x))): a node's experts are summed there, rounded to T, and one row for each
 /// token and node comes back.
-template <class T, class Exec>
+/// @tparam Axes that hold different experts, major to minor: ep first
+template <class T, class Exec, class Axes = AxisSet<ep>>
 class Dispatch {
   public:
     using A = accumulator_t<T>;
 
     /// Whether tokens of so many choices each go by node. The first call makes the communicators, which is collective
-    /// over ep.
+    /// over the axes.
     static bool goes_by_node(Context<Exec> const& context, std::size_t top_k) {
         auto& communicators = context.communicators();
+        (void)communicators.along(Axes::names);
         if (top_k < 2 || !communicators.split_by_node(ep::name)) return false;
         (void)communicators.along(AxisNames(outer<ep>::name));
-        (void)communicators.along(AxisNames(inner<ep>::name));
-        return true;
+        return communicators.along(on_a_node()).nodes().count() == 1;
     }
-    /// @param choice [tokens, top_k] experts, of which each rank of ep holds as many; -1 of tokens that go to none
+    /// @param choice [tokens, top_k] experts, of which each rank along the axes holds as many; -1 of tokens that go to
+    /// none
     /// @param weight the same shape
     /// @param routed_part of the tokens that go to experts
     void route(Context<Exec> const& context, View<i32 const, 2, Exec> choice, View<A const, 2, Exec> weight,
@@ -72,7 +99,7 @@ class Dispatch {
         auto& communicators = context.communicators();
         goes_by_node_ = goes_by_node(context, choice.extent(1));
         if (!goes_by_node_) {
-            auto const& ranks = communicators.along(AxisNames(ep::name));
+            auto const& ranks = communicators.along(Axes::names);
             if (routed_part < 1)
                 inside_.template route<sometimes>(context, ranks, choice, experts, 1, routed_part);
             else
@@ -82,23 +109,23 @@ class Dispatch {
         auto const& exec = context.exec();
         auto const& across = communicators.along(AxisNames(outer<ep>::name));
         auto const nodes = static_cast<std::size_t>(across.size());
-        std::size_t const tokens = choice.extent(0), top_k = choice.extent(1), on_a_node = experts / nodes;
+        std::size_t const tokens = choice.extent(0), top_k = choice.extent(1), experts_of_node = experts / nodes;
         RowBuffer<i32, Exec> const node(context, tokens, std::min(top_k, nodes));
-        kernels::nodes_of_choices(exec, choice, static_cast<int>(on_a_node), node.view());
+        kernels::nodes_of_choices(exec, choice, static_cast<int>(experts_of_node), node.view());
         double const visited = detail::expected_nodes(experts, nodes, top_k);
         across_.template route<sometimes>(context, across, node.view(), nodes,
                                           visited / static_cast<double>(node.columns), routed_part);
 
         RowBuffer<A, Exec> packed(context, across_.leaving(), 2 * top_k);
         place_ = RowBuffer<i32, Exec>(context, tokens, top_k);
-        kernels::pack_choices<A>(exec, choice, weight, static_cast<int>(on_a_node), node.view(), across_.position(),
-                                 packed.view(), place_.view());
+        kernels::pack_choices<A>(exec, choice, weight, static_cast<int>(experts_of_node), node.view(),
+                                 across_.position(), packed.view(), place_.view());
         auto const unpacked = across_.to_experts(context, std::move(packed));
         RowBuffer<i32, Exec> const chosen_here(context, unpacked.count, top_k);
         weight_ = RowBuffer<A, Exec>(context, unpacked.count, top_k);
         kernels::unpack_choices<A>(exec, unpacked.view(), chosen_here.view(), weight_.view());
-        inside_.template route<sometimes>(context, communicators.along(AxisNames(inner<ep>::name)), chosen_here.view(),
-                                          on_a_node, 1 / visited);
+        inside_.template route<sometimes>(context, communicators.along(on_a_node()), chosen_here.view(),
+                                          experts_of_node, 1 / visited);
     }
 
     /// Offsets of the local experts' rows: local experts + 1 numbers.
@@ -150,6 +177,13 @@ class Dispatch {
     }
 
   private:
+    /// The axes within a node, where ep goes across nodes.
+    static AxisNames on_a_node() {
+        AxisNames names;
+        for (auto const name : Axes::names) names.push(name == ep::name ? inner<ep>::name : name);
+        return names;
+    }
+
     bool goes_by_node_ = false;
     RowExchange<Exec> across_;   ///< from node to node, which are what is chosen
     RowExchange<Exec> inside_;   ///< to the experts, of a node or of all

@@ -1,5 +1,5 @@
-// A layer of SwiGLU experts behind a router: route, dispatch over ep, grouped products sharded over tp,
-// the way back, the weighted sum.
+// A layer of SwiGLU experts behind a router: route, dispatch, grouped products, the way back, the weighted
+// sum.
 #pragma once
 
 #include <pentad/experts/dispatch.hpp>
@@ -19,28 +19,31 @@ namespace pentad::experts {
 
 /// y[t] = sum over the k choices e of token t of weight[t, e] W2_e (silu(W1_e x[t]) * (W3_e x[t])), as Mixtral (Jiang
 /// et al. 2024, section 2.1), without capacity: no token is dropped.
+/// @tparam Placement of the experts: ShardedExperts or WholeExperts
+template <class Placement = ShardedExperts>
 struct Layer {
     template <class Stream, class Exec>
     class on {
       public:
         using T = typename Stream::element;
         using A = accumulator_t<T>;
-        using input_layout = Stream;
-        using output_layout = partial_stream_t<Stream>;
-        using Tokens = gathered_stream_t<Stream>;
-        using Row = dispatched_t<Stream>;
-        using Up = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<ffn, dynamic, tp>, Dim<hidden>>>;
-        using Down = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<hidden>, Dim<ffn, dynamic, tp>>>;
-        using RouterType = Router<Stream, Exec>;
-        using Shared = GatedMlp<Blocking>::template on<Stream, Exec>; ///< the experts that every token meets, as one
-        /// Every rank of tp weighs its part of each expert's output: the weights are replicated, their gradient
-        /// partial.
+        using input_layout = typename Placement::template routed<Stream>;
+        using output_layout = typename Placement::template returned<Stream>;
+        using Tokens = typename Placement::template sent<Stream>;
+        using Row = dispatched_t<Tokens, Placement>;
+        using Up = Layout<T, Dims<typename Placement::Expert, typename Placement::Width, Dim<hidden>>>;
+        using Down = Layout<T, Dims<typename Placement::Expert, Dim<hidden>, typename Placement::Width>>;
+        using RouterType = Router<input_layout, Exec>;
+        using DispatchType = Dispatch<T, Exec, typename Placement::Axes>;
+        using Shared = GatedMlp<Blocking>::template on<input_layout, Exec>; ///< the experts that every token meets
+        /// Where tp shards the experts' width, each of its ranks weighs its part of an expert's output: the weights are
+        /// replicated, their gradient partial.
         template <class E>
         using Gathered = with_element_t<with_last_dim_t<Tokens, Dim<slot>>, E>;
 
         struct Saved {
             typename RouterType::Saved router;
-            Dispatch<T, Exec> dispatch;
+            DispatchType dispatch;
             Tensor<Gathered<A>, Exec> weight;
             RowBuffer<T, Exec> x, gate, up, inner; ///< of the experts here
             RowBuffer<T, Exec> doutput;
@@ -53,12 +56,12 @@ struct Layer {
               up_(setup.context, name + ".experts.{}.w3.weight", {part.count, part.width, setup.hidden}),
               down_(setup.context, name + ".experts.{}.w2.weight", {part.count, setup.hidden, part.width}) {
             for_each_expert_weight([](auto& weight) { weight.set_matrix_dimensions({.stacked = 1, .rows = 1}); });
-            (void)Dispatch<T, Exec>::goes_by_node(setup.context, part.top_k); // makes communicators
+            (void)DispatchType::goes_by_node(setup.context, part.top_k); // makes communicators
             if (part.shared > 0)
                 shared_.emplace(setup, model::GatedMlp{part.shared * part.width}, name + ".shared_experts");
         }
 
-        Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
+        Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("experts forward", "compute");
             auto const& context = pass.context;
             auto const& exec = context.exec();
@@ -90,14 +93,15 @@ struct Layer {
             if (recomputed_.contains(model::Piece::rows)) saved.x = {};
             if (drops_input(recomputed_)) RouterType::drop_input(saved.router);
             if (shared_) {
-                auto const more = shared_->forward(pass, tokens, saved.shared);
+                auto const more = redistribute<output_layout>(
+                    shared_->forward(pass, redistribute<typename Shared::input_layout>(tokens), saved.shared));
                 kernels::add<T>(exec, more.flat(), y.flat());
             }
             return y;
         }
 
-        Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
-                                                   Saved& saved) const {
+        Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
+                                                         Saved& saved) const {
             observe::Scope const scope("experts backward", "compute");
             auto const& context = pass.context;
             auto const& exec = context.exec();
@@ -106,7 +110,9 @@ struct Layer {
             if (dispatches || lacks_input) {
                 auto tokens = redistribute<Tokens>(saved.router.x);
                 if (dispatches) saved.x = saved.dispatch.forward(context, tokens.rows());
-                if (lacks_input) shared_->restore_input(std::move(tokens), saved.shared);
+                if (lacks_input)
+                    shared_->restore_input(redistribute<typename Shared::input_layout>(std::move(tokens)),
+                                           saved.shared);
             }
             Tensor<dual_t<Gathered<A>>, Exec> dweight(context, saved.weight.extents());
             saved.doutput = saved.dispatch.combine_backward(context, dy.rows(), saved.weight.rows(), dweight.rows());
@@ -127,12 +133,13 @@ struct Layer {
             Tensor<dual_t<Tokens>, Exec> dtokens(context, dy.extents());
             saved.dispatch.backward(context, std::move(drows), dtokens.rows());
             if (shared_) {
-                auto const more = shared_->backward_data(pass, std::move(dy), saved.shared);
+                auto const more = redistribute<dual_t<Tokens>>(shared_->backward_data(
+                    pass, redistribute<dual_t<typename Shared::output_layout>>(std::move(dy)), saved.shared));
                 kernels::add<T>(exec, more.flat(), dtokens.flat());
             }
             auto dx = router_.backward_data(
                 pass, redistribute<dual_t<typename RouterType::ChoiceWeight>>(std::move(dweight)), saved.router);
-            auto const through_experts = redistribute<dual_t<Stream>>(std::move(dtokens));
+            auto const through_experts = redistribute<dual_t<input_layout>>(std::move(dtokens));
             kernels::add<T>(exec, through_experts.flat(), dx.flat());
             return dx;
         }
@@ -165,7 +172,7 @@ struct Layer {
             recomputed_ = pieces;
             if (shared_) shared_->recompute(pieces & Shared::pieces());
         }
-        static void restore_input(Tensor<Stream, Exec> x, Saved& saved) { saved.router.x = std::move(x); }
+        static void restore_input(Tensor<input_layout, Exec> x, Saved& saved) { saved.router.x = std::move(x); }
 
       private:
         template <class F>
@@ -180,9 +187,9 @@ struct Layer {
         }
 
         // One expert's products, as the algebra sees them: the layouts without the expert dimension must fit.
-        using OneRow = expert_rows_t<Stream>;
-        using OneUp = Layout<T, Dims<Dim<ffn, dynamic, tp>, Dim<hidden>>>;
-        using OneDown = Layout<T, Dims<Dim<hidden>, Dim<ffn, dynamic, tp>>>;
+        using OneRow = expert_rows_t<Tokens, Placement>;
+        using OneUp = Layout<T, Dims<typename Placement::Width, Dim<hidden>>>;
+        using OneDown = Layout<T, Dims<Dim<hidden>, typename Placement::Width>>;
         static_assert((require_multipliable<OneRow, OneUp, 1>(), true));
         static_assert((require_multipliable<product_t<OneRow, OneUp, 1>, OneDown, 1>(), true));
 

@@ -46,6 +46,7 @@
 #include <pentad/layout/streams.hpp>
 #include <pentad/layout/stretches.hpp>
 #include <pentad/model/attention_output.hpp>
+#include <pentad/model/expert_sharding.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
@@ -77,6 +78,7 @@ struct LayerSetup {
     std::size_t slices = 1;  ///< passes over the slices of a sequence, one after the other
     std::size_t padding = 0; ///< the last tokens of each sequence, in all its slices, that nobody is to see
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
+    model::ExpertSharding expert_sharding = model::ExpertSharding::width;
 
     /// Tokens of a sequence that are no padding.
     [[nodiscard]] std::size_t real_length() const { return slices * seq - padding; }

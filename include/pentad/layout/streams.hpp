@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/layout/algebra.hpp>
+#include <pentad/layout/resharded.hpp>
 
 namespace pentad {
 
@@ -20,6 +21,9 @@ using gathered_stream_t = unsharded_t<Stream, tp>;
 /// What tensor-parallel products give.
 template <class Stream>
 using partial_stream_t = summands_t<Stream, tp>;
+/// The stream with its tokens dealt to the ranks of tp as well: under sequence parallelism itself.
+template <class Stream>
+using dealt_stream_t = resharded_t<invariant_t<gathered_stream_t<Stream>>, tp, seq>;
 template <class T>
 using GatheredStream = gathered_stream_t<InvariantStream<T>>;
 template <class T>

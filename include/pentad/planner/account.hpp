@@ -233,9 +233,10 @@ struct MeshPart {
 };
 
 /// Adds exchanges to what a part sends on a mesh: a dry run has two ranks along dp, and the mesh any number.
-/// @param rows that go to others in one dispatch where they are counted, across nodes and inside of one
+/// @param rows that go to others in one dispatch where they are counted: across nodes, along the axis `between_nodes`,
+/// and inside of one
 inline void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum const& x, std::span<MeshAxisValue const> mesh,
-                        std::optional<SentRowsOfToken> const& rows) {
+                        std::optional<SentRowsOfToken> const& rows, std::string_view between_nodes) {
     using Kind = ExchangeSum::Kind;
     auto const on = [&](std::string_view axis, double bytes, double rounds) {
         auto& to = traffic[traffic_index(axis)];
@@ -248,11 +249,16 @@ inline void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum const&
     auto const others = [&](std::string_view axis) { return find_axis(mesh, axis).extent - 1.0; };
     auto const first = (*x.axes)[0];
     if (x.kind == Kind::message) return on(first, x.bytes, x.count);
-    if (x.has_rows && rows)
-        return on(first, x.row_bytes * (first == outer<ep>::name ? rows->across : rows->inside),
-                  x.rounds * others(first));
+    auto whole = x.bytes;
+    if (x.has_rows && rows) {
+        auto const leaving = x.row_bytes * (first == between_nodes ? rows->across : rows->inside);
+        if (x.axes->size() == 1) return on(first, leaving, x.rounds * others(first));
+        double ranks = 1;
+        for (auto const axis : *x.axes) ranks *= find_axis(mesh, axis).extent;
+        whole = leaving * ranks / (ranks - 1);
+    }
     Cost cost;
-    add_scatter_cost(cost, mesh, *x.axes, x.bytes);
+    add_scatter_cost(cost, mesh, *x.axes, whole);
     for (std::size_t i = 0; i < cost.axes.size(); ++i)
         if (auto const n = others(cost.axes[i]); n > 0) on(cost.axes[i], cost.bytes[i], x.rounds * n);
 }
@@ -341,12 +347,16 @@ class Account {
         part.memory = sums.memory;
         auto const passes = part.passes();
         auto rows = model_->sent; // of a token
-        double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(c_.cp);
-        // Where each node has one rank of ep there is no way inside of it.
+        bool const deals_to_tp = c_.expert_sharding == model::ExpertSharding::whole;
+        double const tokens =
+            static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(c_.cp * (deals_to_tp ? c_.tp : 1));
+        // Where each node has one rank of ep, all of it goes across nodes.
         bool const is_apart = find_axis(mesh_, inner<ep>::name).extent == 1 && c_.ep > 1;
-        if (rows) rows = {rows->across * tokens, (is_apart ? rows->across : rows->inside) * tokens};
+        std::string_view const between_nodes = is_apart ? ep::name : outer<ep>::name;
+        if (rows) rows = {rows->across * tokens, rows->inside * tokens};
         for (std::size_t pass = 0; pass < passes.size(); ++pass)
-            for (auto const& x : passes[pass]->exchanges) add_traffic(part, part.traffic[pass], x, mesh_, rows);
+            for (auto const& x : passes[pass]->exchanges)
+                add_traffic(part, part.traffic[pass], x, mesh_, rows, between_nodes);
         return part;
     }
     Model const* model_;

@@ -9,6 +9,7 @@
 #include <pentad/model/attention_output.hpp>
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/context_choice.hpp>
+#include <pentad/model/expert_sharding.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/optimizer.hpp>
 #include <pentad/model/precision.hpp>
@@ -46,6 +47,7 @@ struct Configuration {
     bool sequence_parallel = false;
     ContextStrategy context = ContextStrategy::ring;
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
+    model::ExpertSharding expert_sharding = model::ExpertSharding::width;
     std::int64_t inner_cp = 1; ///< extent of inner(cp), for a strategy of two levels
     bool zigzag = true; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
     Element element = Element::bf16;
@@ -70,7 +72,9 @@ struct Configuration {
     /// Tokens of a sequence as ranks hold them, with padding.
     [[nodiscard]] std::int64_t padded_seq() const {
         auto stream_axes = model::NamedProduct().times("cp", cp);
-        if (sequence_parallel || attention_output == model::AttentionOutput::all_to_all) stream_axes.times("tp", tp);
+        if (sequence_parallel || attention_output == model::AttentionOutput::all_to_all ||
+            expert_sharding == model::ExpertSharding::whole)
+            stream_axes.times("tp", tp);
         return model::BatchShape{.seq = seq,
                                  .seq_axes = stream_axes,
                                  .zigzag = zigzag,

@@ -33,6 +33,7 @@ struct PartShape {
     ContextStrategy context = ContextStrategy::ring;
     std::int64_t inner_cp = 1;
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
+    model::ExpertSharding expert_sharding = model::ExpertSharding::width;
     Element element = Element::bf16;
     double imbalance = 1; ///< of experts: rows of the fullest rank over the mean
 
@@ -113,7 +114,7 @@ class Model {
         DryRunner runner;
         std::map<PartShape, Entry> entries;
         /// They depend on little: the same lists serve many shapes.
-        std::map<std::tuple<std::int64_t, std::int64_t, bool, model::AttentionOutput, Element>,
+        std::map<std::tuple<std::int64_t, std::int64_t, bool, model::AttentionOutput, model::ExpertSharding, Element>,
                  std::vector<ParameterList>>
             parameters;
     };
@@ -134,6 +135,7 @@ class Model {
                 .context = c.context,
                 .inner_cp = c.inner_cp,
                 .attention_output = c.attention_output,
+                .expert_sharding = c.expert_sharding,
                 .element = c.element,
                 .imbalance = imbalance};
     }
@@ -142,7 +144,7 @@ class Model {
         if (is_new) try {
                 bool const has_ends = shape.recompute.is_none();
                 auto& lists = known_->parameters[{shape.ep, shape.tp, shape.sequence_parallel, shape.attention_output,
-                                                  shape.element}];
+                                                  shape.expert_sharding, shape.element}];
                 auto const accounts = known_->runner(shape, has_ends && lists.empty());
                 auto& parts = at->second.parts;
                 if (has_ends) parts = {sums_of(accounts.embedding), sums_of(accounts.head), {}, accounts.stream};

@@ -70,6 +70,8 @@ inline std::int64_t dispatch_nodes(Model const& model, AxisGroups const& groups,
     return each == 0 ? 1 : groups.extent / each;
 }
 inline std::int64_t dispatch_nodes(Model const& model, Configuration const& c, std::int64_t per_node) {
+    bool const is_whole = c.expert_sharding == model::ExpertSharding::whole;
+    if (is_whole && nodes_of(groups_along(c, tp::name), per_node).each != c.tp) return 1; // no node has all of tp
     return dispatch_nodes(model, groups_along(c, ep::name), per_node);
 }
 /// The values of f(groups along an axis) over all orders of the axes, in ascending order.
@@ -89,7 +91,11 @@ std::vector<std::int64_t> in_any_order(Configuration const& c, std::string_view 
 }
 inline std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model, Configuration const& c,
                                                              std::int64_t per_node) {
-    return in_any_order(c, ep::name, [&](AxisGroups const& groups) { return dispatch_nodes(model, groups, per_node); });
+    auto found =
+        in_any_order(c, ep::name, [&](AxisGroups const& groups) { return dispatch_nodes(model, groups, per_node); });
+    if (c.expert_sharding == model::ExpertSharding::whole && c.tp > 1 && found.front() > 1)
+        found.insert(found.begin(), 1);
+    return found;
 }
 
 /// The ways of attention over cp that a choice leaves open on a mesh: where it does not say how cp is split, inner(cp)

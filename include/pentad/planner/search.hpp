@@ -35,6 +35,7 @@ struct Request {
     std::optional<std::int64_t> dp{}, pp{}, ep{}, cp{}, tp{}, micro_batch{}, micro_batches{}, chunks{};
     bool zigzag = true; ///< where cp shares out the sequence
     pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
+    pentad::model::ExpertSharding expert_sharding = pentad::model::ExpertSharding::width;
     std::optional<int> zero{};
     std::optional<std::int64_t> zero_ranks{}; ///< of hybrid ZeRO; 0: all
     std::optional<bool> zero_keep{}, zero_accumulate{};
@@ -94,6 +95,7 @@ void for_each_mesh(Request const& request, F&& f) {
     c.offload = request.offload;
     c.zigzag = request.zigzag;
     c.attention_output = request.attention_output;
+    c.expert_sharding = request.expert_sharding;
     auto const n = request.hardware.devices;
     for (auto const tp : divisors(n)) {
         for (auto const cp : divisors(n / tp)) {

@@ -83,7 +83,8 @@ inline std::string settings_text(planner::Configuration const& c) {
                      : "") +
            (c.cp > 1 ? " " + context_choice(c).flags() : "") + " " + recompute_flags(c.recompute) +
            (c.sequence_parallel ? " --sequence-parallel on" : "") +
-           (c.attention_output == model::AttentionOutput::all_to_all ? " --attention-output all-to-all" : "");
+           (c.attention_output == model::AttentionOutput::all_to_all ? " --attention-output all-to-all" : "") +
+           (c.expert_sharding == model::ExpertSharding::whole ? " --expert-sharding whole" : "");
 }
 
 /// The kinds of memory, as the words for them and bytes.

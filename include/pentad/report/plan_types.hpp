@@ -91,6 +91,9 @@ inline std::string plan_types(planner::Model const& model, planner::Configuratio
         (c.attention_output == model::AttentionOutput::all_to_all
              ? ",\n            .attention_output = model::AttentionOutput::all_to_all"
              : "") +
+        (c.expert_sharding == model::ExpertSharding::whole
+             ? ",\n            .expert_sharding = model::ExpertSharding::whole"
+             : "") +
         ",\n            .recompute = " + detail::recompute_value(c.recompute) +
         ",\n            .sharding = {.stage = " + number(c.sharding.stage) +
         (c.sharding.ranks > 0 ? ", .ranks = " + number(c.sharding.ranks) : "") +

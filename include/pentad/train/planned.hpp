@@ -83,6 +83,7 @@ inline planner::Configuration planned_configuration(RunSettings const& settings,
     mesh.recompute = settings.recompute;
     mesh.context = settings.context_strategy;
     mesh.attention_output = settings.attention_output;
+    mesh.expert_sharding = settings.expert_sharding;
     mesh.zigzag = settings.order == Order::zigzag;
     return mesh;
 }

@@ -7,6 +7,7 @@
 #include <pentad/layout/zero_sharding.hpp>
 #include <pentad/model/attention_output.hpp>
 #include <pentad/model/decoder.hpp>
+#include <pentad/model/expert_sharding.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/optimizer.hpp>
 #include <pentad/model/precision.hpp>
@@ -33,6 +34,7 @@ struct RunSettings {
     Order order = Order::contiguous;
     ContextStrategy context_strategy = ContextStrategy::ring;
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
+    model::ExpertSharding expert_sharding = model::ExpertSharding::width;
     std::vector<std::size_t> stage_layers{}; ///< of each stage; none: as many for each
     bool balances_stages = false;            ///< by the time that layers take here
     model::Recomputation recompute{};        ///< of activations, in the backward pass

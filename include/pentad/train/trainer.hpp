@@ -204,7 +204,8 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
              settings.context_strategy,
              static_cast<std::size_t>(training().slices),
              padded_seq() - settings.seq,
-             settings.attention_output},
+             settings.attention_output,
+             settings.expert_sharding},
       model_(setup_, settings.model, registry, held_stages(registry), settings.recompute),
       store_(context, model_, settings.seed, settings.sharding, settings.bucket_elements,
              static_cast<std::size_t>(training().weight_versions),
@@ -310,8 +311,9 @@ model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
         return axes;
     };
     auto seq_axes = axes_of(1);
-    if (settings_.attention_output == model::AttentionOutput::all_to_all &&
-        !Stream::value.dimensions[1].axes.contains(tp::name))
+    bool const deals_to_tp = settings_.attention_output == model::AttentionOutput::all_to_all ||
+                             settings_.expert_sharding == model::ExpertSharding::whole;
+    if (deals_to_tp && !Stream::value.dimensions[1].axes.contains(tp::name))
         seq_axes.times(tp::name, known.extent(tp::name));
     return {.batch = static_cast<std::int64_t>(settings_.batch),
             .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),
