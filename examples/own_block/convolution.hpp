@@ -120,11 +120,9 @@ struct GatedConvolution {
             auto const dv = saved.dv.view();
             auto const dw = taps_.gradient().view();
             i64 const taps = past.reach + 1, n = static_cast<i64>(dv.extent(1));
-            auto const product = KOKKOS_LAMBDA(i64 row) {
-                return [=](int i) {
-                    T const* const x = past.at(row / n, row % n - i % taps, i / taps);
-                    return x == nullptr ? A(0) : A(*x) * A(dv(row / n, row % n, i / taps));
-                };
+            auto const product = KOKKOS_LAMBDA(i64 row, int i) {
+                T const* const x = past.at(row / n, row % n - i % taps, i / taps);
+                return x == nullptr ? A(0) : A(*x) * A(dv(row / n, row % n, i / taps));
             };
             auto const add = KOKKOS_LAMBDA(int i, A sum) { dw(i / taps, i % taps) += sum; };
             if (!kernels::dry("convolution weights", past.here, past.tails, dv, dw, dw))

@@ -29,11 +29,7 @@ void add_bias_gradient(Exec const& exec, In<T, 2, Exec> dy, Out<accumulator_t<T>
     if (dry("add_bias_gradient", dy, dbias, dbias)) return;
     sum_over_rows<A>(
         "pentad::add_bias_gradient", exec, dy.extent(0), dy.extent(1),
-        KOKKOS_LAMBDA(i64 r) {
-            T const* const d = row_of(dy, r);
-            return [=](int c) { return A(d[c]); };
-        },
-        KOKKOS_LAMBDA(int j, A total) { dbias(j) += total; });
+        KOKKOS_LAMBDA(i64 r, int j) { return A(dy(r, j)); }, KOKKOS_LAMBDA(int j, A total) { dbias(j) += total; });
 }
 
 } // namespace pentad::kernels

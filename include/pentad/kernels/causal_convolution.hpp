@@ -194,19 +194,11 @@ void causal_convolution_backward_weight(Exec const& exec, In<T, 2, Exec> x, In<T
     for (int lag = 0; lag < taps; ++lag)
         sum_over_rows<A>(
             "pentad::causal_convolution_backward_weight", exec, x.extent(0), x.extent(1),
-            KOKKOS_LAMBDA(i64 r) {
-                A const* const d = row_of(gradient, r);
-                T const* const in = lag < rows.seen(r) ? rows.at(r, lag) : nullptr;
-                return [=](int c) { return in == nullptr ? A(0) : d[c] * A(in[c]); };
-            },
+            KOKKOS_LAMBDA(i64 r, int c) { return lag < rows.seen(r) ? gradient(r, c) * A(rows.at(r, lag)[c]) : A(0); },
             KOKKOS_LAMBDA(int c, A total) { dweight(c, taps - 1 - lag) = total; });
     sum_over_rows<A>(
         "pentad::causal_convolution_backward_bias", exec, x.extent(0), x.extent(1),
-        KOKKOS_LAMBDA(i64 r) {
-            A const* const d = row_of(gradient, r);
-            return [=](int c) { return d[c]; };
-        },
-        KOKKOS_LAMBDA(int c, A total) { dbias(c) = total; });
+        KOKKOS_LAMBDA(i64 r, int c) { return gradient(r, c); }, KOKKOS_LAMBDA(int c, A total) { dbias(c) = total; });
 }
 
 } // namespace pentad::kernels

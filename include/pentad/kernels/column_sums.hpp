@@ -35,9 +35,8 @@ struct BlockOfColumns {                      // host: a thread sums a block of c
             for (int i = 0; i < size; ++i) part[i] = A(0);
             i64 const last = first + rows_per_part < rows ? first + rows_per_part : rows;
             for (i64 r = first; r < last; ++r) {
-                auto const of_column = term(r);
                 PENTAD_INDEPENDENT
-                for (int i = 0; i < size; ++i) part[i] += of_column(static_cast<int>(begin) + i);
+                for (int i = 0; i < size; ++i) part[i] += term(r, static_cast<int>(begin) + i);
             }
             for (int i = 0; i < size; ++i) total[i] += part[i];
         }
@@ -61,7 +60,7 @@ struct TeamOfColumns { // device: a team sums `lanes` columns, its threads takin
         Kokkos::parallel_for(Kokkos::TeamThreadRange(team, threads), [&](int thread) {
             Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, size), [&](int lane) {
                 A part = 0;
-                for (i64 r = thread; r < rows; r += threads) part += term(r)(begin + lane);
+                for (i64 r = thread; r < rows; r += threads) part += term(r, begin + lane);
                 parts(thread * lanes + lane) = part;
             });
         });
@@ -76,8 +75,7 @@ struct TeamOfColumns { // device: a team sums `lanes` columns, its threads takin
 
 } // namespace detail
 
-/// store(j, sum over r in [0, rows) of term(r)(j)) for every column j, so that what all columns of a row share is
-/// computed once; no atomics, and no scratch from the caller.
+/// store(j, sum over r in [0, rows) of term(r, j)) for every column j; no atomics, and no scratch from the caller.
 template <class A, class Exec, class Term, class Store>
 void sum_over_rows(char const* label, Exec const& exec, std::size_t rows, std::size_t columns, Term const& term,
                    Store const& store) {

@@ -174,24 +174,16 @@ void gated_norm_backward_weight(Exec const& exec, In<T, 2, Exec> dn, In<T, 2, Ex
                                 Out<accumulator_t<T>, 1, Exec> dweight) {
     using A = accumulator_t<T>;
     if (dry("gated_norm_backward_weight", dn, y, gate, squares, dweight)) return;
-    int const groups = static_cast<int>(squares.extent(1)), width = static_cast<int>(y.extent(1)) / groups;
+    int const width = static_cast<int>(y.extent(1) / squares.extent(1));
     A const count = static_cast<A>(columns);
-    for (int group = 0; group < groups; ++group) {
-        int const first = group * width;
-        sum_over_rows<A>(
-            "pentad::gated_norm_backward_weight", exec, y.extent(0), static_cast<std::size_t>(width),
-            KOKKOS_LAMBDA(i64 r) {
-                T const* const d = row_of(dn, r) + first;
-                T const* const in = row_of(y, r) + first;
-                T const* const g = row_of(gate, r) + first;
-                A const scale = A(1) / Kokkos::sqrt(squares(r, group) / count + epsilon);
-                return [=](int c) {
-                    A const open = A(g[c]), s = math::sigmoid(open);
-                    return A(d[c]) * Gate::u(A(in[c]), open, s) * Gate::v(s) * scale;
-                };
-            },
-            KOKKOS_LAMBDA(int c, A total) { dweight(first + c) = total; });
-    }
+    sum_over_rows<A>(
+        "pentad::gated_norm_backward_weight", exec, y.extent(0), y.extent(1),
+        KOKKOS_LAMBDA(i64 r, int c) {
+            A const scale = A(1) / Kokkos::sqrt(squares(r, c / width) / count + epsilon);
+            A const open = A(gate(r, c)), s = math::sigmoid(open);
+            return A(dn(r, c)) * Gate::u(A(y(r, c)), open, s) * Gate::v(s) * scale;
+        },
+        KOKKOS_LAMBDA(int c, A total) { dweight(c) = total; });
 }
 
 } // namespace pentad::kernels

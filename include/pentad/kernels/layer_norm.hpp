@@ -78,20 +78,11 @@ void layer_norm_backward_weight(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Ex
     if (dry("layer_norm_backward_weight", dy, x, moments, dweight, dweight, dbias, dbias)) return;
     sum_over_rows<A>(
         "pentad::layer_norm_backward_weight", exec, x.extent(0), x.extent(1),
-        KOKKOS_LAMBDA(i64 r) {
-            T const* const d = row_of(dy, r);
-            T const* const in = row_of(x, r);
-            A const mean = moments(r, 0), factor = moments(r, 1);
-            return [=](int c) { return A(d[c]) * (A(in[c]) - mean) * factor; };
-        },
+        KOKKOS_LAMBDA(i64 r, int j) { return A(dy(r, j)) * (A(x(r, j)) - moments(r, 0)) * moments(r, 1); },
         KOKKOS_LAMBDA(int j, A total) { dweight(j) += total; });
     sum_over_rows<A>(
         "pentad::layer_norm_backward_bias", exec, x.extent(0), x.extent(1),
-        KOKKOS_LAMBDA(i64 r) {
-            T const* const d = row_of(dy, r);
-            return [=](int c) { return A(d[c]); };
-        },
-        KOKKOS_LAMBDA(int j, A total) { dbias(j) += total; });
+        KOKKOS_LAMBDA(i64 r, int j) { return A(dy(r, j)); }, KOKKOS_LAMBDA(int j, A total) { dbias(j) += total; });
 }
 
 } // namespace pentad::kernels

@@ -71,12 +71,7 @@ void rms_norm_backward_weight(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec
     if (dry("rms_norm_backward_weight", dy, x, rstd, dweight, dweight)) return;
     sum_over_rows<A>(
         "pentad::rms_norm_backward_weight", exec, x.extent(0), x.extent(1),
-        KOKKOS_LAMBDA(i64 r) {
-            T const* const d = row_of(dy, r);
-            T const* const in = row_of(x, r);
-            A const factor = rstd(r);
-            return [=](int c) { return A(d[c]) * A(in[c]) * factor; };
-        },
+        KOKKOS_LAMBDA(i64 r, int j) { return A(dy(r, j)) * A(x(r, j)) * rstd(r); },
         KOKKOS_LAMBDA(int j, A total) { dweight(j) += total; });
 }
 

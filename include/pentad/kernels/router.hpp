@@ -131,10 +131,7 @@ void router_probability_sums(Exec const& exec, In<A, 2, Exec> probabilities, Out
     if (dry("router_probability_sums", probabilities, sums)) return;
     sum_over_rows<A>(
         "pentad::router_probability_sums", exec, probabilities.extent(0), probabilities.extent(1),
-        KOKKOS_LAMBDA(i64 r) {
-            A const* const in = row_of(probabilities, r);
-            return [=](int c) { return in[c]; };
-        },
+        KOKKOS_LAMBDA(i64 r, int e) { return probabilities(r, e); },
         KOKKOS_LAMBDA(int e, A total) { sums(e) = total; });
 }
 

@@ -99,17 +99,10 @@ void state_space_head_gradients(Exec const& exec, In<A, 2, Exec> bias_terms, In<
     if (dry("state_space_head_gradients", bias_terms, log_rate_terms, dbias, dlog_rate)) return;
     sum_over_rows<A>(
         "pentad::state_space_head_gradients", exec, bias_terms.extent(0), bias_terms.extent(1),
-        KOKKOS_LAMBDA(i64 r) {
-            A const* const in = row_of(bias_terms, r);
-            return [=](int c) { return in[c]; };
-        },
-        KOKKOS_LAMBDA(int h, A total) { dbias(h) = total; });
+        KOKKOS_LAMBDA(i64 r, int h) { return bias_terms(r, h); }, KOKKOS_LAMBDA(int h, A total) { dbias(h) = total; });
     sum_over_rows<A>(
         "pentad::state_space_head_gradients", exec, log_rate_terms.extent(0), log_rate_terms.extent(1),
-        KOKKOS_LAMBDA(i64 r) {
-            A const* const in = row_of(log_rate_terms, r);
-            return [=](int c) { return in[c]; };
-        },
+        KOKKOS_LAMBDA(i64 r, int h) { return log_rate_terms(r, h); },
         KOKKOS_LAMBDA(int h, A total) { dlog_rate(h) = total; });
 }
 
@@ -140,11 +133,7 @@ void state_space_skip_gradient(Exec const& exec, In<T, 2, Exec> x, In<T, 2, Exec
     if (dry("state_space_skip_gradient", x, dy, sums, dskip)) return;
     sum_over_rows<A>(
         "pentad::state_space_skip_gradient", exec, x.extent(0), x.extent(1),
-        KOKKOS_LAMBDA(i64 r) {
-            T const* const d = row_of(dy, r);
-            T const* const in = row_of(x, r);
-            return [=](int c) { return A(d[c]) * A(in[c]); };
-        },
+        KOKKOS_LAMBDA(i64 r, int c) { return A(dy(r, c)) * A(x(r, c)); },
         KOKKOS_LAMBDA(int c, A total) { sums(c) = total; });
     i64 const head_dim = static_cast<i64>(x.extent(1) / dskip.extent(0));
     for_each_element(
