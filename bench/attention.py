@@ -8,11 +8,12 @@ binary, bench_kernels_gemm_attention, has.
 """
 import argparse
 import json
-import statistics
 import subprocess
 import time
 
 import torch
+
+import paired
 
 
 def ours(o, dtype):
@@ -24,22 +25,21 @@ def ours(o, dtype):
     return {"forward": medians["attention_forward"], "both": medians["attention_forward"] + medians["attention_backward"]}
 
 
-def theirs(o, dtype, repeats=3):
+def theirs(o, dtype):
     kind = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
     q, k, v = (torch.randn(1, 8, o.seq, 64).to(kind).requires_grad_() for _ in range(3))
     dy = torch.randn(1, 8, o.seq, 64).to(kind)
     attention = torch.nn.functional.scaled_dot_product_attention
-    forward, both = [], []
-    for i in range(repeats + 1):
+
+    def passes():
         start = time.perf_counter()
         with torch.no_grad():
             attention(q, k, v, is_causal=True)
         half = time.perf_counter()
         attention(q, k, v, is_causal=True).backward(dy)
-        if i > 0:
-            forward.append(half - start)
-            both.append(time.perf_counter() - half)
-    return {"forward": statistics.median(forward), "both": statistics.median(both)}
+        return half - start, time.perf_counter() - half
+
+    return paired.median_of_passes(passes)
 
 
 def main():
@@ -50,13 +50,7 @@ def main():
     o = parser.parse_args()
     torch.set_num_threads(1)
     for dtype in ("f32", "bf16"):
-        ratios = {"forward": [], "both": []}
-        for pair in range(o.pairs):
-            mine, other = ours(o, dtype), theirs(o, dtype)
-            for key, list_ in ratios.items():
-                list_.append(mine[key] / other[key])
-            print(f"  {dtype}, pair {pair + 1}: " + "   ".join(f"{key} {mine[key]:.3f} / {other[key]:.3f} s = {ratios[key][-1]:.3f}" for key in ratios), flush=True)
-        print(f"{dtype}: Pentad / PyTorch, medians: forward {statistics.median(ratios['forward']):.3f}, both passes {statistics.median(ratios['both']):.3f}", flush=True)
+        paired.compare(dtype, "PyTorch", o.pairs, lambda: ours(o, dtype), lambda: theirs(o, dtype))
 
 
 main()

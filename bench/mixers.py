@@ -8,11 +8,12 @@ Prints the ratios of times, Pentad's by theirs, and their medians. transformers 
 """
 import argparse
 import json
-import statistics
 import subprocess
 import time
 
 import torch
+
+import paired
 
 
 def mixer(o):
@@ -30,18 +31,21 @@ def lightning(o):
     return lambda x: layer(x, None, None)[0]
 
 
-def theirs(layer, o, repeats=3):
+def theirs(layer, o):
     x = torch.full((1, o.seq, o.hidden), 0.1, requires_grad=True)
-    forward, both = [], []
-    for i in range(repeats + 1):
+
+    def passes():
         start = time.perf_counter()
         y = layer(x)
         half = time.perf_counter()
         y.backward(torch.full_like(y, 0.1))
-        if i > 0:
-            forward.append(half - start)
-            both.append(time.perf_counter() - start)
-    return {"forward": statistics.median(forward), "both": statistics.median(both)}
+        return half - start, time.perf_counter() - start
+
+    return paired.median_of_passes(passes)
+
+
+def ours(o, name):
+    return json.loads(subprocess.run([o.bench, name, "3", str(o.seq), str(o.hidden), "64", str(o.state), str(o.chunk)], check=True, capture_output=True, text=True).stdout)
 
 
 def main():
@@ -56,15 +60,7 @@ def main():
     torch.set_num_threads(1)
     for name, make in (("mamba2", mixer), ("linear", lightning)):
         layer = make(o)
-        ratios = {"forward": [], "both": []}
-        for pair in range(o.pairs):
-            found = subprocess.run([o.bench, name, "3", str(o.seq), str(o.hidden), "64", str(o.state), str(o.chunk)], check=True, capture_output=True, text=True)
-            ours, other = json.loads(found.stdout), theirs(layer, o)
-            for what in ratios:
-                ratios[what].append(ours[what] / other[what])
-            print(f"  {name}, pair {pair + 1}: forward {ours['forward']:.3f} / {other['forward']:.3f} s = {ratios['forward'][-1]:.3f}   both {ours['both']:.3f} / "
-                  f"{other['both']:.3f} s = {ratios['both'][-1]:.3f}", flush=True)
-        print(f"{name}: Pentad / transformers, medians: forward {statistics.median(ratios['forward']):.3f}, both passes {statistics.median(ratios['both']):.3f}", flush=True)
+        paired.compare(name, "transformers", o.pairs, lambda: ours(o, name), lambda: theirs(layer, o))
 
 
 main()

@@ -8,7 +8,7 @@ namespace pentad_plan {
 
 struct Flag {
     std::string name;
-    std::string shown; ///< of its value; empty: it has none
+    std::string shown; ///< placeholder of its value in the help; empty: a switch
     std::string help;
 };
 /// The flags between two headings of the help.

@@ -23,13 +23,6 @@
 #else
 #define PENTAD_INDEPENDENT
 #endif
-// Inlines all that a kernel's loops call, or GCC leaves large bodies outside, and calls are not vectorised. Not for a
-// device, whose compiler would take 20 GB for it.
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define PENTAD_FLATTEN
-#else
-#define PENTAD_FLATTEN [[gnu::flatten]]
-#endif
 
 namespace pentad::kernels {
 
@@ -259,10 +252,11 @@ using Row = detail::Row<Exec>;
 
 namespace detail {
 
+// Host loops are flattened: GCC does not inline large bodies by itself, and does not vectorise calls.
 template <class Exec, class F>
 struct ThreadPerRow {
     F f;
-    PENTAD_FLATTEN KOKKOS_FUNCTION void operator()(i64 row) const {
+    [[gnu::flatten]] KOKKOS_FUNCTION void operator()(i64 row) const {
         F const kernel = f; // a copy that no store of the kernel can alter: what it captures stays in registers
         kernel(Row<Exec>(row));
     }
@@ -282,7 +276,7 @@ template <class F>
 struct ChunkOfElements {
     F f;
     i64 n;
-    PENTAD_FLATTEN KOKKOS_FUNCTION void operator()(i64 chunk) const {
+    [[gnu::flatten]] KOKKOS_FUNCTION void operator()(i64 chunk) const {
         i64 const begin = chunk * host_chunk;
         i64 const end = begin + host_chunk < n ? begin + host_chunk : n;
         F const kernel = f; // as in ThreadPerRow

@@ -2,6 +2,9 @@
 // One set of rules for trainers, the planner and command lines.
 #pragma once
 
+#include <pentad/model/attention_output.hpp>
+#include <pentad/model/expert_sharding.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +17,11 @@
 #include <string_view>
 
 namespace pentad::model {
+
+/// Whether layers deal the tokens of a sequence to the ranks of tp, also where the residual stream does not.
+constexpr bool deals_to_tp(AttentionOutput output, ExpertSharding experts) {
+    return output == AttentionOutput::all_to_all || experts == ExpertSharding::whole;
+}
 
 /// A product of named numbers, such as the extents of axes. Does not allocate, since searches evaluate many of them.
 class NamedProduct {

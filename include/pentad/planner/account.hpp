@@ -232,11 +232,16 @@ struct MeshPart {
     }
 };
 
+/// Rows that a rank sends to others in one dispatch, as they were counted in a run.
+struct CountedRows {
+    double across = 0, inside = 0;  ///< of nodes
+    std::string_view between_nodes; ///< the axis along which dispatch goes across nodes
+};
+
 /// Adds exchanges to what a part sends on a mesh: a dry run has two ranks along dp, and the mesh any number.
-/// @param rows that go to others in one dispatch where they are counted: across nodes, along the axis `between_nodes`,
-/// and inside of one
+/// @param rows none: as the dry run has them
 inline void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum const& x, std::span<MeshAxisValue const> mesh,
-                        std::optional<SentRowsOfToken> const& rows, std::string_view between_nodes) {
+                        std::optional<CountedRows> const& rows) {
     using Kind = ExchangeSum::Kind;
     auto const on = [&](std::string_view axis, double bytes, double rounds) {
         auto& to = traffic[traffic_index(axis)];
@@ -251,7 +256,7 @@ inline void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum const&
     if (x.kind == Kind::message) return on(first, x.bytes, x.count);
     auto whole = x.bytes;
     if (x.has_rows && rows) {
-        auto const leaving = x.row_bytes * (first == between_nodes ? rows->across : rows->inside);
+        auto const leaving = x.row_bytes * (first == rows->between_nodes ? rows->across : rows->inside);
         if (x.axes->size() == 1) return on(first, leaving, x.rounds * others(first));
         double ranks = 1;
         for (auto const axis : *x.axes) ranks *= find_axis(mesh, axis).extent;
@@ -346,17 +351,16 @@ class Account {
         part.sums = &sums;
         part.memory = sums.memory;
         auto const passes = part.passes();
-        auto rows = model_->sent; // of a token
-        bool const deals_to_tp = c_.expert_sharding == model::ExpertSharding::whole;
-        double const tokens =
-            static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(c_.cp * (deals_to_tp ? c_.tp : 1));
-        // Where each node has one rank of ep, all of it goes across nodes.
-        bool const is_apart = find_axis(mesh_, inner<ep>::name).extent == 1 && c_.ep > 1;
-        std::string_view const between_nodes = is_apart ? ep::name : outer<ep>::name;
-        if (rows) rows = {rows->across * tokens, rows->inside * tokens};
+        std::optional<CountedRows> rows;
+        if (auto const& of_token = model_->sent) {
+            auto const dealt = c_.expert_sharding == model::ExpertSharding::whole ? c_.cp * c_.tp : c_.cp;
+            double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(dealt);
+            // Where each node has one rank of ep, all of it goes across nodes.
+            bool const is_apart = find_axis(mesh_, inner<ep>::name).extent == 1 && c_.ep > 1;
+            rows = {of_token->across * tokens, of_token->inside * tokens, is_apart ? ep::name : outer<ep>::name};
+        }
         for (std::size_t pass = 0; pass < passes.size(); ++pass)
-            for (auto const& x : passes[pass]->exchanges)
-                add_traffic(part, part.traffic[pass], x, mesh_, rows, between_nodes);
+            for (auto const& x : passes[pass]->exchanges) add_traffic(part, part.traffic[pass], x, mesh_, rows);
         return part;
     }
     Model const* model_;

@@ -72,9 +72,7 @@ struct Configuration {
     /// Tokens of a sequence as ranks hold them, with padding.
     [[nodiscard]] std::int64_t padded_seq() const {
         auto stream_axes = model::NamedProduct().times("cp", cp);
-        if (sequence_parallel || attention_output == model::AttentionOutput::all_to_all ||
-            expert_sharding == model::ExpertSharding::whole)
-            stream_axes.times("tp", tp);
+        if (sequence_parallel || model::deals_to_tp(attention_output, expert_sharding)) stream_axes.times("tp", tp);
         return model::BatchShape{.seq = seq,
                                  .seq_axes = stream_axes,
                                  .zigzag = zigzag,

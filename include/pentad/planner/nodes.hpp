@@ -93,6 +93,7 @@ inline std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model,
                                                              std::int64_t per_node) {
     auto found =
         in_any_order(c, ep::name, [&](AxisGroups const& groups) { return dispatch_nodes(model, groups, per_node); });
+    // In some order no node has all of tp.
     if (c.expert_sharding == model::ExpertSharding::whole && c.tp > 1 && found.front() > 1)
         found.insert(found.begin(), 1);
     return found;

@@ -311,9 +311,8 @@ model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
         return axes;
     };
     auto seq_axes = axes_of(1);
-    bool const deals_to_tp = settings_.attention_output == model::AttentionOutput::all_to_all ||
-                             settings_.expert_sharding == model::ExpertSharding::whole;
-    if (deals_to_tp && !Stream::value.dimensions[1].axes.contains(tp::name))
+    if (model::deals_to_tp(settings_.attention_output, settings_.expert_sharding) &&
+        !Stream::value.dimensions[1].axes.contains(tp::name))
         seq_axes.times(tp::name, known.extent(tp::name));
     return {.batch = static_cast<std::int64_t>(settings_.batch),
             .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),

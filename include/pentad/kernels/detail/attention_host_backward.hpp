@@ -100,14 +100,9 @@ struct BackwardScratch {
         pieces.take(tile_keys * padded, dk, dv);
         pieces.take(tile_keys * tile_queries, pairs.scores, pairs.d_probabilities);
         pieces.take(tile_queries, from, until);
-        if constexpr (depth > 1) {
-            pieces.take(tile_keys * padded / depth, k_across, along);
-            pieces.take(tile_keys * tile_queries / depth, pairs.d_scores_across);
-        } else {
-            k_across = k;
-            along = nullptr;
-            pairs.d_scores_across = pairs.d_scores_along();
-        }
+        k_across = pieces.across(tile_keys * padded, k);
+        along = pieces.across<In>(tile_queries * padded, nullptr);
+        pairs.d_scores_across = pieces.across(tile_keys * tile_queries, pairs.d_scores_along());
         for (int t = 0; t < at_once; ++t) {
             auto& tile = tiles[t];
             pieces.take(tile_queries * padded / depth, tile.q, tile.d_o, tile.q_transposed, tile.d_o_transposed);
@@ -153,10 +148,8 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
     };
     auto const load_rows = [&](BackwardTile<In> const& tile, Heads<T const> const& heads, i64 head, In* across,
                                In* transposed) {
-        In* const rows = depth == 1 ? across : along;
-        load_tile(heads.row(work.batch, tile.first, head), heads.seq_stride, tile.queries, head_dim, rows, tile_queries,
-                  padded);
-        turn_depth(rows, tile_queries, padded, across);
+        In* const rows = load_across(heads.row(work.batch, tile.first, head), heads.seq_stride, tile.queries, head_dim,
+                                     across, tile_queries, padded, along);
         transpose_tile(rows, tile_queries, row, transposed);
     };
     auto const load_queries = [&](BackwardTile<In>& tile, i64 head) {

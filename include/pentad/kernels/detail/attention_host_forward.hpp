@@ -182,12 +182,9 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
     i64 const last_key = tiles[count - 1].visibility.keys().end;
     for (i64 key = start_of_tile(tiles[0].visibility.keys().begin); key < last_key; key += tile_keys) {
         int const loaded = static_cast<int>(std::min<i64>(tile_keys, last_key - key));
-        In* const v_along = depth == 1 ? v : k;
-        load_tile(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, head_dim, v_along,
-                  whole_operands<In>(loaded), padded);
-        turn_depth(v_along, whole_operands<In>(loaded), padded, v);
-        load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, whole_operands<In>(loaded),
-                  padded);
+        int const capacity = whole_operands<In>(loaded);
+        load_across(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, head_dim, v, capacity, padded, k);
+        load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, capacity, padded);
         for (int t = 0; t < count; ++t) {
             auto const& tile = tiles[t];
             auto const seen = tile.visibility.keys();

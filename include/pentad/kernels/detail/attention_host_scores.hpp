@@ -19,8 +19,9 @@ class HostScores {
         for (int lane = 0; lane < lanes<Acc>; ++lane) lane_[lane] = static_cast<Acc>(lane);
     }
 
-    /// What scores are times the products, where they are no more than that.
+    /// From products to scores that are neither capped nor penalised by distance.
     [[nodiscard]] Acc factor() const { return factor_; }
+    /// Whether they are either.
     [[nodiscard]] bool change() const { return cap_ > Acc(0) || alibi_ > Acc(0); }
     /// @param first_distance from the key to the first query of the vector
     [[nodiscard]] ScoreAt<Vector<Acc>> at(Vector<Acc> const& product, i64 first_distance) const {

@@ -104,15 +104,9 @@ struct ScanForwardScratch {
         pieces.take(band_rows * tokens / depth, mixed);
         pieces.take(tokens * columns / depth, v);
         pieces.take(tokens * columns, y);
-        if constexpr (depth > 1) {
-            pieces.take(tokens * rows / depth, k_across);
-            pieces.take(tokens * columns / depth, v_across);
-            pieces.take(rows * columns / depth, state);
-        } else {
-            k_across = k;
-            v_across = v;
-            state = nullptr;
-        }
+        k_across = pieces.across(tokens * rows, k);
+        v_across = pieces.across(tokens * columns, v);
+        state = pieces.across<In>(rows * columns, nullptr);
         bytes = pieces.bytes();
     }
 };

@@ -52,18 +52,12 @@ struct ScanBackwardScratch {
         pieces.take(rows * columns, before_all);
         pieces.take(tokens, of_rows, of_columns, of_states);
         pieces.take(tokens * lanes<Acc>, row_sums);
-        if constexpr (depth > 1) {
-            pieces.take(tokens * rows / depth, q_across, k_across);
-            pieces.take(tokens * tokens / depth, d_scores_along, d_scores_across);
-            pieces.take(tokens * columns / depth, dy_across);
-            pieces.take(rows * columns / depth, state);
-        } else {
-            q_across = q;
-            k_across = k;
-            d_scores_along = d_scores_across = d_scores;
-            dy_across = dy;
-            state = nullptr; // states are operands
-        }
+        q_across = pieces.across(tokens * rows, q);
+        k_across = pieces.across(tokens * rows, k);
+        d_scores_along = pieces.across(tokens * tokens, reinterpret_cast<In*>(d_scores));
+        d_scores_across = pieces.across(tokens * tokens, reinterpret_cast<In*>(d_scores));
+        dy_across = pieces.across(tokens * columns, dy);
+        state = pieces.across<In>(rows * columns, nullptr);
         bytes = pieces.bytes();
     }
 };

@@ -35,6 +35,12 @@ class TileScratch {
           next_ += (static_cast<std::size_t>(elements) * sizeof(Element) + line - 1) / line * line),
          ...);
     }
+    /// A tile across of as many elements as a tile along; where an operand is one number, the same memory.
+    template <class In>
+    In* across(i64 elements, In* along) {
+        if constexpr (depth_of<In> > 1) take(elements / depth_of<In>, along);
+        return along;
+    }
     /// Enough for what was handed out, wherever the memory begins.
     std::size_t bytes() const { return next_ - begin_ + line; }
 
@@ -55,6 +61,17 @@ void load_tile(T const* from, i64 from_stride, int rows, i64 head_dim, In* to, i
         for (i64 d = head_dim; d < padded; ++d) target[d] = Element(0);
     }
     std::fill(elements + static_cast<i64>(rows) * padded, elements + static_cast<i64>(capacity) * padded, Element(0));
+}
+
+/// The same as a tile across, whose depth are the rows. @param capacity whole operands @param rows_along memory for the
+/// tile along, where that is another one @return the tile along
+template <class T, class In>
+In* load_across(T const* from, i64 from_stride, int rows, i64 head_dim, In* across, int capacity, int padded,
+                In* rows_along) {
+    In* const along = depth_of<In> == 1 ? across : rows_along;
+    load_tile(from, from_stride, rows, head_dim, along, capacity, padded);
+    turn_depth(along, capacity, padded, across);
+    return along;
 }
 
 /// Writes a tile's rows to rows in memory, converted.

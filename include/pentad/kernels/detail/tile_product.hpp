@@ -76,7 +76,7 @@ inline void product_strip(int rows, i64 depth, Scalars<In> a, TileRows<In const>
     auto const to = [&](int r) { return TileRows<Sum>{c.data + r * c.stride, c.stride}; };
     for (; row + block_rows <= rows; row += block_rows)
         product_block<into, block_rows, vectors>(at(row), b, depth, scale, to(row));
-    constexpr int fewer = block_rows == 6 ? 4 : 2;
+    constexpr int fewer = block_rows == 6 ? 4 : 2; // a tile of 64 rows ends with them
     for (; row + fewer <= rows; row += fewer) product_block<into, fewer, vectors>(at(row), b, depth, scale, to(row));
     for (; row < rows; ++row) product_block<into, 1, vectors>(at(row), b, depth, scale, to(row));
 }

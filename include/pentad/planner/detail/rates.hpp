@@ -85,7 +85,7 @@ class Rates {
         if (x.kind == WorkKind::exchange) {
             MeshPart part;
             PassTraffic traffic;
-            add_traffic(part, traffic, detail::sum_of(x), mesh, std::nullopt, outer<ep>::name);
+            add_traffic(part, traffic, detail::sum_of(x), mesh, std::nullopt);
             for (std::size_t axis = 0; axis < traffic_axes; ++axis)
                 if (traffic[axis].waits > 0) network += exchanges(axis, traffic[axis]);
             if (network == 0) return {0, Bound::network};
