@@ -243,7 +243,9 @@ void Checkpoints::record(pentad::train::SaveResult const& result) {
     failure_ = result.failure;
     if (result.is_saved) complete_step_ = result.step;
     if (ranks_->is_first()) on_end_(result);
-    if (ranks_->is_first() && result.is_saved && !failure_.empty()) pentad::program::say("train_lm", failure_);
+    if (ranks_->is_first() && result.is_saved && !failure_.empty())
+        pentad::program::say("train_lm", "the checkpoint of step " + std::to_string(result.step) +
+                                             " is saved, but older ones are not removed: " + failure_);
 }
 void Checkpoints::end(pentad::train::SaveResult const& result) {
     record(result);
