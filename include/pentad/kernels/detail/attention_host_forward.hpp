@@ -21,14 +21,17 @@ namespace pentad::kernels::detail {
 
 /// One step of the online softmax, in units of log 2. `scores` [keys, tile_queries], times `factor`, become
 /// 2^(score - max) with the maximum over all keys so far, as operands across, in their place; `rescale` is what earlier
-/// results are to be multiplied with. Masked scores are not read.
+/// results are to be multiplied with. Masked scores are not read; those of keys that no query of some vectors sees stay
+/// as they are.
 template <bool masked, class In, class Acc = sum_of<In>>
-void softmax_step(int keys, Acc* scores, Acc factor, Acc const* from, Acc const* until, Acc* max, Acc* sum,
-                  Acc* rescale) {
+void softmax_step(VisiblePairs const& pairs, Acc* scores, Acc factor, Acc const* from, Acc const* until, Acc* max,
+                  Acc* sum, Acc* rescale) {
     constexpr int width = lanes<Acc>, depth = depth_of<In>;
-    constexpr int vectors = std::min(tile_queries / width, 4);
+    constexpr int vectors = std::min(tile_queries / width, masked ? 2 : 4);
     constexpr Acc infinity = std::numeric_limits<Acc>::infinity();
     for (int q = 0; q < tile_queries; q += vectors * width) {
+        int const first_key = masked ? pairs.first_key(q) / depth * depth : 0;
+        int const last_key = masked ? whole_operands<In>(pairs.last_key(q + vectors * width)) : pairs.keys();
         Vector<Acc> largest[vectors], first[vectors], limit[vectors], total[vectors];
         PENTAD_UNROLL(4)
         for (int v = 0; v < vectors; ++v) {
@@ -38,7 +41,7 @@ void softmax_step(int keys, Acc* scores, Acc factor, Acc const* from, Acc const*
                 limit[v] = load(until + q + v * width);
             }
         }
-        for (int key = 0; key < keys; ++key) {
+        for (int key = first_key; key < last_key; ++key) {
             PENTAD_UNROLL(4)
             for (int v = 0; v < vectors; ++v) {
                 Acc* const at = scores + key * tile_queries + q + v * width;
@@ -61,7 +64,7 @@ void softmax_step(int keys, Acc* scores, Acc factor, Acc const* from, Acc const*
             store(rescale + q + v * width, keep);
             total[v] = load(sum + q + v * width) * keep;
         }
-        for (int key = 0; key < keys; key += depth) {
+        for (int key = first_key; key < last_key; key += depth) {
             PENTAD_UNROLL(4)
             for (int v = 0; v < vectors; ++v) {
                 Acc const* const at = scores + key * tile_queries + q + v * width;
@@ -180,18 +183,25 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
     }
 
     i64 const last_key = tiles[count - 1].visibility.keys().end;
+    RowsAhead ahead;
     for (i64 key = start_of_tile(tiles[0].visibility.keys().begin); key < last_key; key += tile_keys) {
         int const loaded = static_cast<int>(std::min<i64>(tile_keys, last_key - key));
         int const capacity = whole_operands<In>(loaded);
         load_across(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, head_dim, v, capacity, padded, k);
         load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, capacity, padded);
+        int blocks = 0;
+        for (int t = 0; t < count; ++t) blocks += row_blocks(tiles[t].visibility.template keys_of_tile<In>(key, loaded));
+        ahead.start(blocks);
+        if (int const next = static_cast<int>(std::min<i64>(tile_keys, last_key - key - tile_keys)); next > 0)
+            for (auto const* heads : {&v_heads, &k_heads})
+                ahead.add(heads->row(batch, key + tile_keys, kv_head), heads->seq_stride, next, head_dim);
         for (int t = 0; t < count; ++t) {
             auto const& tile = tiles[t];
-            auto const seen = tile.visibility.keys();
-            int const keys = whole_operands<In>(std::min<i64>(loaded, seen.end - key));
-            if (keys <= 0 || seen.begin >= key + keys) continue;
+            int const keys = tile.visibility.template keys_of_tile<In>(key, loaded);
+            if (keys == 0) continue;
             VisiblePairs const pairs(tile.visibility, key, keys);
             for_each_row_block(keys, [&](int begin, int end) {
+                ahead.fetch();
                 int const lane = pairs.first_lane<Acc>(begin), last_lane = pairs.last_lane<Acc>(end);
                 if (lane < last_lane)
                     tile_product<Into::empty, In>(end - begin, last_lane - lane, operands<In>(head_dim),
@@ -200,13 +210,13 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
             });
             if (head_scores.change()) head_scores.apply(keys, scores, distance(mask, tile.first, key));
             if (pairs.all()) {
-                softmax_step<false, In>(keys, scores, factor, from, until, tile.max, tile.sum, rescale);
+                softmax_step<false, In>(pairs, scores, factor, from, until, tile.max, tile.sum, rescale);
             } else {
                 pairs.limits(from, until);
-                softmax_step<true, In>(keys, scores, factor, from, until, tile.max, tile.sum, rescale);
+                softmax_step<true, In>(pairs, scores, factor, from, until, tile.max, tile.sum, rescale);
             }
             auto const* const probabilities = reinterpret_cast<In const*>(scores);
-            int const columns = pairs.all() ? tile_queries : tile_queries / 2;
+            int const columns = pairs.all() ? tile_queries : masked_columns;
             for (int q = 0; q < tile_queries; q += columns) {
                 int const first_key = pairs.first_key(q) / depth, last = operands<In>(pairs.last_key(q + columns));
                 if (first_key < last)

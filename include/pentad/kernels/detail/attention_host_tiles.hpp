@@ -5,6 +5,7 @@
 #include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/detail/host_tiles.hpp>
 #include <pentad/kernels/detail/simd.hpp>
+#include <pentad/kernels/detail/tile_operand.hpp>
 
 #include <algorithm>
 
@@ -12,6 +13,8 @@ namespace pentad::kernels::detail {
 
 inline constexpr int tile_queries = 64;
 inline constexpr int tile_keys = 64;
+/// Where a mask leaves only some pairs of a tile, so many queries are multiplied with the keys that they see.
+inline constexpr int masked_columns = 16;
 /// A thread works on several tiles of queries at once, so that each tile of keys is fetched (from rows that may lie far
 /// apart, hence often from beyond the second-level cache) once for all of them.
 inline constexpr int most_tiles_at_once = 8;
@@ -37,6 +40,12 @@ struct TileVisibility {
     }
     /// Those that some query sees, and perhaps a few between.
     VisibleKeys keys() const { return {begin[0], end[tile_queries - 1]}; }
+    /// How many of the `loaded` keys of a tile, which starts at `first_key`, to compute with; 0: no query sees any.
+    template <class In>
+    int keys_of_tile(i64 first_key, int loaded) const {
+        int const count = whole_operands<In>(std::clamp<i64>(keys().end - first_key, 0, loaded));
+        return keys().begin < first_key + count ? count : 0;
+    }
 };
 
 /// What a mask leaves of a tile of queries and a tile of keys. Products skip the rest, in whole blocks.
@@ -46,6 +55,7 @@ class VisiblePairs {
     VisiblePairs(TileVisibility const& queries, i64 first_key, int keys)
         : queries_(&queries), first_key_(first_key), keys_(keys) {}
 
+    int keys() const { return keys_; }
     /// Whether each query sees all of them.
     bool all() const {
         return queries_->begin[tile_queries - 1] <= first_key_ && queries_->end[0] >= first_key_ + keys_;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace pentad::kernels::detail {
 
@@ -57,7 +58,10 @@ void load_tile(T const* from, i64 from_stride, int rows, i64 head_dim, In* to, i
     for (int r = 0; r < rows; ++r) {
         T const* const source = from + r * from_stride;
         Element* const target = elements + static_cast<i64>(r) * padded;
-        for (i64 d = 0; d < head_dim; ++d) target[d] = static_cast<Element>(source[d]);
+        if constexpr (std::is_same_v<T, Element> && std::is_class_v<T>)
+            std::copy_n(source, head_dim, target); // GCC does not vectorise a loop that copies bf16
+        else
+            for (i64 d = 0; d < head_dim; ++d) target[d] = static_cast<Element>(source[d]);
         for (i64 d = head_dim; d < padded; ++d) target[d] = Element(0);
     }
     std::fill(elements + static_cast<i64>(rows) * padded, elements + static_cast<i64>(capacity) * padded, Element(0));
