@@ -2,7 +2,7 @@
 """A layer of Mamba-2 beside Mamba2Mixer of transformers, and one of linear attention beside MiniMaxLightningAttention, forward and both passes, f32, one
 thread, one after the other (PyPI: torch, transformers):
 
-    mixers.py --bench BINARY [--pairs N] [--seq N] [--hidden N] [--state N] [--chunk N]
+    mixers.py --bench BINARY [--pairs N] [--seq N] [--hidden N] [--state N] [--chunk N] [--their-chunk N]
 
 Prints the ratios of times, Pentad's by theirs, and their medians. transformers has no kernels of its own for a CPU: it computes with PyTorch's operations.
 """
@@ -19,13 +19,13 @@ import paired
 def mixer(o):
     from transformers import Mamba2Config
     from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
-    return Mamba2Mixer(Mamba2Config(hidden_size=o.hidden, num_heads=2 * o.hidden // 64, head_dim=64, state_size=o.state, n_groups=1, chunk_size=o.chunk), 0)
+    return Mamba2Mixer(Mamba2Config(hidden_size=o.hidden, num_heads=2 * o.hidden // 64, head_dim=64, state_size=o.state, n_groups=1, chunk_size=o.their_chunk), 0)
 
 
 def lightning(o):
     from transformers import MiniMaxConfig
     from transformers.models.minimax.modeling_minimax import MiniMaxLightningAttention
-    config = MiniMaxConfig(hidden_size=o.hidden, num_attention_heads=o.hidden // 64, head_dim=64, num_hidden_layers=2, block_size=o.chunk,
+    config = MiniMaxConfig(hidden_size=o.hidden, num_attention_heads=o.hidden // 64, head_dim=64, num_hidden_layers=2, block_size=o.their_chunk,
                            layer_types=["linear_attention", "linear_attention"])
     layer = MiniMaxLightningAttention(config, 0)
     return lambda x: layer(x, None, None)[0]
@@ -55,7 +55,8 @@ def main():
     parser.add_argument("--seq", type=int, default=2048)
     parser.add_argument("--hidden", type=int, default=1024)
     parser.add_argument("--state", type=int, default=128)
-    parser.add_argument("--chunk", type=int, default=256)
+    parser.add_argument("--chunk", type=int, default=64, help="of Pentad; results do not depend on it")
+    parser.add_argument("--their-chunk", type=int, default=256, help="default of their configurations")
     o = parser.parse_args()
     torch.set_num_threads(1)
     for name, make in (("mamba2", mixer), ("linear", lightning)):

@@ -55,6 +55,22 @@ TEST_CASE("exp in f32 has the right limits") {
     CHECK(std::isnan(math::exp(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST_CASE("softplus in f32 is within 4 ulp, and goes to x and to e^x") {
+    double worst = 0;
+    float at = 0;
+    for (int i = -80000; i <= 80000; ++i) {
+        float const x = static_cast<float>(i) * 1e-3f;
+        double const exact = math::softplus(static_cast<double>(x)), error = ulps(math::softplus(x), exact);
+        if (!(error <= worst)) worst = error, at = x;
+    }
+    INFO("worst at " << at);
+    CHECK(worst <= 4);
+    CHECK(math::softplus(1000.0f) == 1000.0f);
+    CHECK(math::softplus(-1000.0f) == 0.0f);
+    CHECK(math::softplus(0.0) == doctest::Approx(std::log(2.0)).epsilon(1e-15));
+    CHECK(std::isnan(math::softplus(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST_CASE("silu goes to x and to 0") {
     CHECK(math::silu(0.0f) == 0.0f);
     CHECK(math::silu(1000.0f) == 1000.0f);

@@ -44,6 +44,46 @@ struct ConvolvedRows {
     }
 };
 
+/// store(c, sum over lag < seen of weight[c, taps - 1 - lag] in(lag)[c]) for every channel c of a row.
+/// @param in the row at a distance of `lag`
+template <class A, class T, class RowOf, class Input, class Store>
+KOKKOS_FORCEINLINE_FUNCTION void convolve(RowOf const& row, int channels, int taps, int seen, T const* weight,
+                                          Input const& in, Store const& store) {
+    if (taps == 4 && seen == 4) { // as in all published models: the weights of neighbours are loaded as vectors
+        auto const* const at = in(0);
+        auto const* const before = in(1);
+        auto const* const second = in(2);
+        auto const* const third = in(3);
+        row.each(channels, [&](int c) {
+            T const* const w = weight + 4 * c;
+            store(c, A(w[3]) * A(at[c]) + A(w[2]) * A(before[c]) + A(w[1]) * A(second[c]) + A(w[0]) * A(third[c]));
+        });
+    } else {
+        row.template accumulate<A>(
+            channels, seen, [&](int lag, int c) { return A(weight[c * taps + taps - 1 - lag]) * A(in(lag)[c]); },
+            store);
+    }
+}
+
+/// Terms of the gradient of one tap: what it sees times the gradient behind the taps.
+template <class T>
+struct TapTerms {
+    using A = accumulator_t<T>;
+    struct OfRow {
+        A const* gradient;
+        T const* seen; // null: nothing
+        KOKKOS_FUNCTION A operator()(int c) const { return seen == nullptr ? A(0) : gradient[c] * A(seen[c]); }
+    };
+    ConvolvedRows<T> rows;
+    A const* gradient;
+    i64 stride;
+    int lag;
+
+    KOKKOS_FUNCTION OfRow row(i64 r) const {
+        return {gradient + r * stride, lag < rows.seen(r) ? rows.at(r, lag) : nullptr};
+    }
+};
+
 template <class T, class Exec>
 ConvolvedRows<T> convolved_rows(char const* kernel, In<T, 2, Exec> x, In<T, 2, Exec> before, In<T, 2, Exec> weight,
                                 In<T, 1, Exec> bias, In<i32, 1, Exec> positions, std::size_t seq) {
@@ -81,9 +121,8 @@ void causal_convolution_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 2, Exe
             T* const out = row.of(y);
             T const* const w = weight.data();
             T const* const b = bias.data();
-            row.template accumulate<A>(
-                channels, rows.seen(row.index()),
-                [&](int lag, int c) { return A(w[c * taps + taps - 1 - lag]) * A(rows.at(row.index(), lag)[c]); },
+            detail::convolve<A>(
+                row, channels, taps, rows.seen(row.index()), w, [&](int lag) { return rows.at(row.index(), lag); },
                 [&](int c, A total) { out[c] = T(math::silu(total + A(b[c]))); });
         });
 }
@@ -106,9 +145,8 @@ void causal_convolution_backward(Exec const& exec, In<T, 2, Exec> x, In<T, 2, Ex
             A* const out = row.of(gradient);
             T const* const w = weight.data();
             T const* const b = bias.data();
-            row.template accumulate<A>(
-                channels, rows.seen(row.index()),
-                [&](int lag, int c) { return A(w[c * taps + taps - 1 - lag]) * A(rows.at(row.index(), lag)[c]); },
+            detail::convolve<A>(
+                row, channels, taps, rows.seen(row.index()), w, [&](int lag) { return rows.at(row.index(), lag); },
                 [&](int c, A total) {
                     A const value = total + A(b[c]), s = math::sigmoid(value);
                     out[c] = in[c] * s * (A(1) + value * (A(1) - s));
@@ -140,9 +178,8 @@ void causal_convolution_backward_data(Exec const& exec, In<accumulator_t<T>, 2, 
                 if (place[row.index() + lag] < lag) seen = lag;
             bool const has_more = after.data() != nullptr && left < kept;
             A const* const more = has_more ? &after(row.index() / length * kept + kept - 1 - left, 0) : nullptr;
-            row.template accumulate<A>(
-                channels, seen,
-                [&](int lag, int c) { return A(w[c * taps + taps - 1 - lag]) * gradient(row.index() + lag, c); },
+            detail::convolve<A>(
+                row, channels, taps, seen, w, [&](int lag) { return &gradient(row.index() + lag, 0); },
                 [&](int c, A total) { out[c] = T(more == nullptr ? total : total + more[c]); });
         });
 }
@@ -194,7 +231,7 @@ void causal_convolution_backward_weight(Exec const& exec, In<T, 2, Exec> x, In<T
     for (int lag = 0; lag < taps; ++lag)
         sum_over_rows<A>(
             "pentad::causal_convolution_backward_weight", exec, x.extent(0), x.extent(1),
-            KOKKOS_LAMBDA(i64 r, int c) { return lag < rows.seen(r) ? gradient(r, c) * A(rows.at(r, lag)[c]) : A(0); },
+            detail::TapTerms<T>{rows, gradient.data(), static_cast<i64>(gradient.stride(0)), lag},
             KOKKOS_LAMBDA(int c, A total) { dweight(c, taps - 1 - lag) = total; });
     sum_over_rows<A>(
         "pentad::causal_convolution_backward_bias", exec, x.extent(0), x.extent(1),

@@ -13,6 +13,21 @@ namespace pentad::kernels {
 
 namespace detail {
 
+/// The terms of row r: term.row(r), or term(r, j) as a function of j.
+template <class Term>
+struct TermsOfRow {
+    Term const& term;
+    i64 r;
+    KOKKOS_FORCEINLINE_FUNCTION auto operator()(int j) const { return term(r, j); }
+};
+template <class Term>
+KOKKOS_FORCEINLINE_FUNCTION auto terms_of_row(Term const& term, i64 r) {
+    if constexpr (requires { term.row(r); })
+        return term.row(r);
+    else
+        return TermsOfRow<Term>{term, r};
+}
+
 inline constexpr i64 largest_column_block = 1024; // its sums stay in L1
 
 /// How many columns a host thread takes where columns are shared out: whole cache lines, a share for each thread.
@@ -26,7 +41,7 @@ struct BlockOfColumns {                      // host: a thread sums a block of c
     Term term;
     Store store;
     i64 rows, columns, block;
-    KOKKOS_FUNCTION void operator()(i64 index) const {
+    [[gnu::flatten]] KOKKOS_FUNCTION void operator()(i64 index) const { // as other host loops (rows.hpp)
         i64 const begin = index * block;
         int const size = static_cast<int>(columns - begin < block ? columns - begin : block);
         A total[largest_column_block] = {};
@@ -35,8 +50,9 @@ struct BlockOfColumns {                      // host: a thread sums a block of c
             for (int i = 0; i < size; ++i) part[i] = A(0);
             i64 const last = first + rows_per_part < rows ? first + rows_per_part : rows;
             for (i64 r = first; r < last; ++r) {
+                auto const terms = terms_of_row(term, r);
                 PENTAD_INDEPENDENT
-                for (int i = 0; i < size; ++i) part[i] += term(r, static_cast<int>(begin) + i);
+                for (int i = 0; i < size; ++i) part[i] += terms(static_cast<int>(begin) + i);
             }
             for (int i = 0; i < size; ++i) total[i] += part[i];
         }
@@ -60,7 +76,7 @@ struct TeamOfColumns { // device: a team sums `lanes` columns, its threads takin
         Kokkos::parallel_for(Kokkos::TeamThreadRange(team, threads), [&](int thread) {
             Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, size), [&](int lane) {
                 A part = 0;
-                for (i64 r = thread; r < rows; r += threads) part += term(r, begin + lane);
+                for (i64 r = thread; r < rows; r += threads) part += terms_of_row(term, r)(begin + lane);
                 parts(thread * lanes + lane) = part;
             });
         });
@@ -76,6 +92,7 @@ struct TeamOfColumns { // device: a team sums `lanes` columns, its threads takin
 } // namespace detail
 
 /// store(j, sum over r in [0, rows) of term(r, j)) for every column j; no atomics, and no scratch from the caller.
+/// Where all columns of a row share what takes long to find, a term has row(r) instead, which gives a function of j.
 template <class A, class Exec, class Term, class Store>
 void sum_over_rows(char const* label, Exec const& exec, std::size_t rows, std::size_t columns, Term const& term,
                    Store const& store) {

@@ -174,16 +174,20 @@ void gated_norm_backward_weight(Exec const& exec, In<T, 2, Exec> dn, In<T, 2, Ex
                                 Out<accumulator_t<T>, 1, Exec> dweight) {
     using A = accumulator_t<T>;
     if (dry("gated_norm_backward_weight", dn, y, gate, squares, dweight)) return;
-    int const width = static_cast<int>(y.extent(1) / squares.extent(1));
+    int const groups = static_cast<int>(squares.extent(1)), width = static_cast<int>(y.extent(1)) / groups;
     A const count = static_cast<A>(columns);
-    sum_over_rows<A>(
-        "pentad::gated_norm_backward_weight", exec, y.extent(0), y.extent(1),
-        KOKKOS_LAMBDA(i64 r, int c) {
-            A const scale = A(1) / Kokkos::sqrt(squares(r, c / width) / count + epsilon);
-            A const open = A(gate(r, c)), s = math::sigmoid(open);
-            return A(dn(r, c)) * Gate::u(A(y(r, c)), open, s) * Gate::v(s) * scale;
-        },
-        KOKKOS_LAMBDA(int c, A total) { dweight(c) = total; });
+    for (int group = 0; group < groups; ++group) { // each by itself, so that a row has one scale
+        int const first = group * width;
+        sum_over_rows<A>(
+            "pentad::gated_norm_backward_weight", exec, y.extent(0), static_cast<std::size_t>(width),
+            KOKKOS_LAMBDA(i64 r, int i) {
+                int const c = first + i;
+                A const scale = A(1) / math::root(squares(r, group) / count + epsilon);
+                A const open = A(gate(r, c)), s = math::sigmoid(open);
+                return A(dn(r, c)) * Gate::u(A(y(r, c)), open, s) * Gate::v(s) * scale;
+            },
+            KOKKOS_LAMBDA(int i, A total) { dweight(first + i) = total; });
+    }
 }
 
 } // namespace pentad::kernels

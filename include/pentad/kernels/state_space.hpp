@@ -42,7 +42,7 @@ void state_space_steps(Exec const& exec, In<T, 2, Exec> raw, In<T, 1, Exec> bias
             row.each(heads, [&](int h) {
                 A const value = math::softplus(A(raw(row.index(), h)) + A(bias(h)));
                 s[h] = value < least ? least : value > most ? most : value;
-                decay(row.index(), h) = -Kokkos::exp(A(log_rate(h))) * s[h];
+                decay(row.index(), h) = -math::exp(A(log_rate(h))) * s[h];
             });
             row.sync();
             row.each(heads, head_dim, [&](int h, int i) { out[h * head_dim + i] = T(s[h] * A(in[h * head_dim + i])); });
@@ -79,7 +79,7 @@ void state_space_steps_backward(Exec const& exec, In<T, 2, Exec> raw, In<T, 1, E
                 A const s = step(row.index(), h), through = A(skip(h));
                 row.each(head_dim, [&](int i) { d[i] = s * d[i] + through * A(upstream[h * head_dim + i]); });
                 row.once([&] {
-                    A const rate = -Kokkos::exp(A(log_rate(h))), of_decay = ddecay(row.index(), h);
+                    A const rate = -math::exp(A(log_rate(h))), of_decay = ddecay(row.index(), h);
                     A const before = A(raw(row.index(), h)) + A(bias(h)), value = math::softplus(before);
                     bool const is_inside = value >= least && value <= most;
                     A const result = is_inside ? (dot + of_decay * rate) * math::sigmoid(before) : A(0);

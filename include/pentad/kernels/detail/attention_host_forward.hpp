@@ -190,7 +190,8 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
         load_across(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, head_dim, v, capacity, padded, k);
         load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, capacity, padded);
         int blocks = 0;
-        for (int t = 0; t < count; ++t) blocks += row_blocks(tiles[t].visibility.template keys_of_tile<In>(key, loaded));
+        for (int t = 0; t < count; ++t)
+            blocks += row_blocks(tiles[t].visibility.template keys_of_tile<In>(key, loaded));
         ahead.start(blocks);
         if (int const next = static_cast<int>(std::min<i64>(tile_keys, last_key - key - tile_keys)); next > 0)
             for (auto const* heads : {&v_heads, &k_heads})
