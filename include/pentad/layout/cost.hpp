@@ -2,6 +2,7 @@
 // axis, by the bandwidth-optimal algorithm of each collective.
 #pragma once
 
+#include <pentad/layout/exchange.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/mesh/mesh.hpp>
 
@@ -76,35 +77,54 @@ local_extents(LayoutValue const& layout, std::span<std::size_t const> global, st
 }
 
 /// The cost of a plan for one rank, from the global extents of the tensor.
+/// @param rank of the mesh, in whose place an exchange may send more or less than others; -1: their mean
 constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, std::span<std::size_t const> global,
-                       std::span<MeshAxisValue const> mesh) {
+                       std::span<MeshAxisValue const> mesh, int rank = -1) {
     Cost cost;
-    auto const local = local_extents(from, global, mesh);
-    double bytes = static_cast<double>(from.element_size);
-    for (std::size_t d = 0; d < from.rank; ++d) bytes *= static_cast<double>(local[d]);
+    auto local = local_extents(from, global, mesh);
+    auto const size = static_cast<double>(from.element_size);
     for (auto const& step : plan) {
-        double n = 1;
-        for (auto const axis : step.axes) n *= find_axis(mesh, axis).extent;
+        std::size_t n = 1;
+        for (auto const axis : step.axes) n *= static_cast<std::size_t>(find_axis(mesh, axis).extent);
+        double bytes = size;
+        for (std::size_t d = 0; d < from.rank; ++d) bytes *= static_cast<double>(local[d]);
         switch (step.kind) {
         case StepKind::all_gather:
-            bytes *= n;
-            add_scatter_cost(cost, mesh, step.axes, bytes);
+            add_scatter_cost(cost, mesh, step.axes, bytes * static_cast<double>(n));
+            local[step.dimension] *= n;
             break;
         case StepKind::reduce_scatter:
             add_scatter_cost(cost, mesh, step.axes, bytes);
-            bytes /= n;
+            local[step.dimension] /= n;
             break;
         case StepKind::all_reduce:
             add_scatter_cost(cost, mesh, step.axes, 2 * bytes);
             break;
         case StepKind::all_to_all:
-            cost.add(step.axes[0], bytes * (n - 1) / n);
+            add_scatter_cost(cost, mesh, step.axes, bytes);
+            local[step.dimension] /= n;
+            local[step.from_dimension] *= n;
             break;
+        case StepKind::exchange: {
+            ExchangeShape const shape(step, plan.exchange, std::span(local).first(from.rank), mesh);
+            std::size_t at = 0, sent = 0;
+            for (auto const axis : step.axes) {
+                auto const along = find_axis(mesh, axis);
+                at = at * static_cast<std::size_t>(along.extent) + static_cast<std::size_t>(along.coordinate(std::max(rank, 0)));
+            }
+            for (std::size_t i = 0; i < n; ++i)
+                if (rank < 0 || i == at) sent += shape.sent_by(i);
+            double const each = static_cast<double>(sent) * size / (rank < 0 ? static_cast<double>(n) : 1.0);
+            // told apart by axis as an all-to-all with equal pieces would be
+            if (n > 1) add_scatter_cost(cost, mesh, step.axes, each * static_cast<double>(n) / static_cast<double>(n - 1));
+            for (std::size_t d = 0; d < from.rank; ++d) local[d] = shape.after(d);
+            break;
+        }
         case StepKind::slice:
-            bytes /= n;
+            local[step.dimension] /= n;
             break;
         case StepKind::zero_pad:
-            bytes *= n;
+            local[step.dimension] *= n;
             break;
         case StepKind::keep_first:
         case StepKind::relabel:

@@ -18,14 +18,15 @@ enum class StepKind : std::uint8_t {
     reduce_scatter, ///< partial -> shard
     all_reduce,     ///< partial -> replicated or invariant
     all_to_all,     ///< shard of one dimension -> shard of another
+    exchange,       ///< several of these at once, each element straight to where it belongs: PlanValue::exchange
     slice,          ///< replicated or invariant -> shard: nothing is sent
     keep_first,     ///< replicated or invariant -> partial: the first rank keeps the value, the others hold zeros
     zero_pad,       ///< shard -> partial: the shard in its place, zeros elsewhere
     relabel,        ///< invariant <-> replicated: nothing happens to the value
 };
 
-inline constexpr std::array<std::string_view, 8> step_names{"all_gather", "reduce_scatter", "all_reduce", "all_to_all",
-                                                            "slice",      "keep_first",     "zero_pad",   "relabel"};
+inline constexpr std::array<std::string_view, 9> step_names{
+    "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "exchange", "slice", "keep_first", "zero_pad", "relabel"};
 
 struct PlanStep {
     StepKind kind{};
@@ -35,25 +36,30 @@ struct PlanStep {
     Placement reduction = Placement::partial; ///< all_reduce: sum, maximum or log-sum-exp
 };
 
+/// What an exchange does along its axes. Each element goes from every rank that holds it before to every rank that holds
+/// it after, but along some axes only to ranks of the same coordinate.
+struct ExchangeValue {
+    std::array<AxisNames, max_dimensions> before{}, after{}; ///< axes that cut each dimension, major to minor
+    AxisNames same;   ///< axes along which senders and receivers have the same coordinate
+    AxisNames summed; ///< axes along which each rank holds a summand before, and a shard of the sum after
+};
+
 /// Why two layouts have no plan.
 enum class PlanError : std::uint8_t {
     none,
     elements_differ,
     dimensions_differ,
     extents_differ,
-    axis_order,
     partial_reduction,
     part_of_axis,
 };
 
 /// One sentence for each PlanError: what is wrong and what to do.
-inline constexpr std::array<std::string_view, 7> plan_error_texts{
+inline constexpr std::array<std::string_view, 6> plan_error_texts{
     "",
     "pentad: the layouts have different elements: convert the tensor before it is redistributed",
     "pentad: the layouts have different dimensions: redistribution keeps the names and the order of the dimensions",
     "pentad: the layouts give a dimension two different extents",
-    "pentad: an axis enters and leaves a dimension at its minor end only: list the axes that stay first, in the same "
-    "order in both layouts",
     "pentad: a partial maximum or log-sum-exp can only be reduced, to replicated or invariant, and nothing becomes one",
     "pentad: one layout names an axis and the other a factor of it: name outer and inner in both",
 };
@@ -62,6 +68,7 @@ struct PlanValue {
     PlanError error = PlanError::none;
     std::size_t count = 0;
     std::array<PlanStep, 16> steps{};
+    ExchangeValue exchange; ///< of the step that is one: there is at most one
 
     [[nodiscard]] constexpr bool valid() const { return error == PlanError::none; }
     [[nodiscard]] constexpr auto begin() const { return steps.begin(); }
@@ -156,9 +163,71 @@ constexpr bool join(PlanStep& last, PlanStep const& step) {
     return true;
 }
 
+/// Takes all steps of a kind that can be taken one after the other.
+constexpr void take_all(PlanValue& plan, LayoutValue& now, LayoutValue const& to, AxisNames const& axes, StepKind kind) {
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (auto const axis : axes) {
+            PlanStep step;
+            if (!find_step(now, to, axis, step) || step.kind != kind) continue;
+            take(now, to, step);
+            if (plan.count == 0 || !join(plan.steps[plan.count - 1], step)) plan.push(step);
+            moved = true;
+            break;
+        }
+    }
+}
+
+constexpr bool same_dimensions(LayoutValue const& a, LayoutValue const& b) {
+    for (std::size_t d = 0; d < a.rank; ++d)
+        if (!(a.dimensions[d].axes == b.dimensions[d].axes)) return false;
+    return true;
+}
+
+constexpr bool exchanges_once(PlanValue const& plan) {
+    int exchanges = 0;
+    for (auto const& step : plan) exchanges += step.kind == StepKind::all_to_all ? 1 : 0;
+    return exchanges <= 1;
+}
+
+/// Whether an axis is gathered on the way.
+constexpr bool grows(LayoutValue const& now, LayoutValue const& to, AxisNames const& axes) {
+    for (auto const axis : axes)
+        if (now.placement(axis) == Placement::shard && is_value(to.placement(axis))) return true;
+    return false;
+}
+
+/// One step for all that is left between two layouts but whole sums.
+constexpr void push_exchange(PlanValue& plan, LayoutValue const& now, LayoutValue const& to, AxisNames const& axes) {
+    PlanStep step{.kind = StepKind::exchange};
+    auto& exchange = plan.exchange;
+    for (std::size_t d = 0; d < now.rank; ++d) {
+        auto const &before = now.dimensions[d].axes, &after = to.dimensions[d].axes;
+        std::size_t common = 0; // major axes that stay: each of their ranks has all that its group needs
+        while (common < before.size() && common < after.size() && before[common] == after[common]) ++common;
+        for (std::size_t i = common; i < before.size(); ++i) exchange.before[d].push(before[i]);
+        for (std::size_t i = common; i < after.size(); ++i) exchange.after[d].push(after[i]);
+    }
+    for (auto const axis : axes) {
+        bool cut_before = false, cut_after = false;
+        for (std::size_t d = 0; d < now.rank; ++d) {
+            cut_before = cut_before || exchange.before[d].contains(axis);
+            cut_after = cut_after || exchange.after[d].contains(axis);
+        }
+        if (!cut_before && !cut_after) continue;
+        step.axes.push(axis);
+        if (!cut_before && now.placement(axis) == Placement::partial)
+            exchange.summed.push(axis);
+        else if (!cut_before || (!cut_after && to.placement(axis) == Placement::partial))
+            exchange.same.push(axis);
+    }
+    plan.push(step);
+}
+
 } // namespace detail
 
-/// The plan from one layout to another. Steps that shrink the tensor come first and gathers last.
+/// The plan from one layout to another: steps axis by axis, which enter and leave a dimension at its minor end. Where those
+/// do not lead there, or would send elements for nothing, one exchange does in their place what is not a whole sum.
 constexpr PlanValue make_plan(LayoutValue const& from, LayoutValue const& to) {
     PlanValue plan;
     auto const refuse = [&plan](PlanError error) {
@@ -186,26 +255,21 @@ constexpr PlanValue make_plan(LayoutValue const& from, LayoutValue const& to) {
         bool const becomes = b == Placement::partial_max || b == Placement::partial_log_sum_exp;
         if (a != b && (becomes || (special && !detail::is_value(b)))) return refuse(PlanError::partial_reduction);
     }
-    constexpr std::array<StepKind, 8> preference{StepKind::slice,      StepKind::reduce_scatter, StepKind::relabel,
-                                                 StepKind::keep_first, StepKind::all_reduce,     StepKind::all_to_all,
-                                                 StepKind::zero_pad,   StepKind::all_gather};
+    // What sends nothing, in place; then each kind of step in its turn: what shrinks the tensor first, what makes it grow
+    // last. So no element is sent that another step drops, or twice.
     LayoutValue now = from;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (auto const kind : preference) {
-            for (auto const axis : axes) {
-                PlanStep step;
-                if (!detail::find_step(now, to, axis, step) || step.kind != kind) continue;
-                detail::take(now, to, step);
-                if (plan.count == 0 || !detail::join(plan.steps[plan.count - 1], step)) plan.push(step);
-                moved = true;
-                break;
-            }
-            if (moved) break;
-        }
-    }
-    for (std::size_t d = 0; d < now.rank; ++d)
-        if (!(now.dimensions[d].axes == to.dimensions[d].axes)) return refuse(PlanError::axis_order);
+    for (auto const kind : {StepKind::slice, StepKind::relabel, StepKind::keep_first})
+        detail::take_all(plan, now, to, axes, kind);
+    PlanValue in_turn = plan;
+    LayoutValue end = now;
+    for (auto const kind : {StepKind::reduce_scatter, StepKind::all_reduce, StepKind::all_to_all, StepKind::all_gather,
+                            StepKind::zero_pad})
+        detail::take_all(in_turn, end, to, axes, kind);
+    if (detail::same_dimensions(end, to) && detail::exchanges_once(in_turn)) return in_turn;
+    bool const is_reduced_first = detail::grows(now, to, axes);
+    if (is_reduced_first) detail::take_all(plan, now, to, axes, StepKind::all_reduce);
+    detail::push_exchange(plan, now, to, axes);
+    if (!is_reduced_first) detail::take_all(plan, now, to, axes, StepKind::all_reduce);
     return plan;
 }
 

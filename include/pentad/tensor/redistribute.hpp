@@ -7,6 +7,8 @@
 #include <pentad/layout/plan.hpp>
 #include <pentad/memory/copy.hpp>
 #include <pentad/memory/strided_copy.hpp>
+#include <pentad/tensor/exchange.hpp>
+#include <pentad/tensor/shard.hpp>
 #include <pentad/tensor/tensor.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -34,33 +36,6 @@ void copy_rows(Exec const& exec, T const* in, std::size_t in_stride, T* out, std
     memory::copy("copy_rows", exec, memory::Runs(r * sizeof(T)).add(p, out_stride * sizeof(T), in_stride * sizeof(T)),
                  out, in);
 }
-
-/// A shard on its way through a plan.
-template <class T, class Exec>
-struct Shard {
-    memory::Buffer<typename Exec::memory_space> block;
-    T* data;
-    std::array<std::size_t, max_dimensions> local;
-    std::size_t rank;
-
-    [[nodiscard]] std::size_t product(std::size_t begin, std::size_t end) const {
-        std::size_t result = 1;
-        for (std::size_t d = begin; d < end; ++d) result *= local[d];
-        return result;
-    }
-    [[nodiscard]] std::size_t size() const { return product(0, rank); }
-    [[nodiscard]] View<T, 1, Exec> flat() const { return View<T, 1, Exec>(data, size()); }
-    /// An uninitialised shard of the same rank with `extent` in dimension d.
-    [[nodiscard]] Shard with(Context<Exec> const& context, std::size_t d, std::size_t extent,
-                             observe::Memory kind = observe::Memory::activations) const {
-        Shard other{{}, nullptr, local, rank};
-        other.local[d] = extent;
-        other.block = context.take(other.size() * sizeof(T), kind);
-        other.data = static_cast<T*>(other.block.data());
-        return other;
-    }
-    [[nodiscard]] bool writable() const { return block.sole_owner(); }
-};
 
 template <class L, class Exec, class M>
 Shard<typename L::element, Exec> shard_of(Tensor<L, Exec, M> const& tensor) {
@@ -139,15 +114,23 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, com
         comm::reduce_scatter(exec, comm, shard.flat(), result.flat());
         return result;
     }
-    // all_to_all: cut along d, arrive in rank order, put together along the dimension that was sharded
-    auto pieces = shard.with(context, d, extent);
-    swap_leading(exec, shard.data, pieces.data, before, n, extent / n * after);
-    Shard<T, Exec> cut{{}, nullptr, shard.local, shard.rank};
-    cut.local[d] = extent / n;
+    // all_to_all: cut along d, arrive in rank order, put together along the dimension that was sharded. Each buffer is let
+    // go of as soon as it has been read, and a copy that would change nothing is left out.
+    auto pieces = std::move(shard);
+    if (before > 1) {
+        auto const source = std::exchange(pieces, pieces.with(context, d, extent));
+        swap_leading(exec, source.data, pieces.data, before, n, extent / n * after);
+    }
     std::size_t const from = step.from_dimension;
-    auto result = cut.with(context, from, cut.local[from] * n), arrived = cut.with(context, from, cut.local[from] * n);
+    Shard<T, Exec> cut{{}, nullptr, pieces.local, pieces.rank};
+    cut.local[d] = extent / n;
+    auto arrived = cut.with(context, from, cut.local[from] * n);
     comm::all_to_all(exec, comm, pieces.flat(), arrived.flat());
-    swap_leading(exec, arrived.data, result.data, n, cut.product(0, from), cut.product(from, cut.rank));
+    std::size_t const outside = cut.product(0, from);
+    if (outside == 1) return arrived;
+    pieces = {};
+    auto result = cut.with(context, from, cut.local[from] * n);
+    swap_leading(exec, arrived.data, result.data, n, outside, cut.product(from, cut.rank));
     return result;
 }
 
@@ -164,7 +147,9 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Sh
     for (std::size_t i = first; i < plan.count; ++i) {
         auto const& step = plan.steps[i];
         if (step.kind == StepKind::relabel) continue;
-        if (is_local(step.kind)) {
+        if (step.kind == StepKind::exchange) {
+            shard = exchange(context, step, plan.exchange, communicators.along(step.axes), std::move(shard));
+        } else if (is_local(step.kind)) {
             std::size_t n = 1;
             for (auto const axis : step.axes) n *= static_cast<std::size_t>(communicators.extent(axis));
             if (n > 1)

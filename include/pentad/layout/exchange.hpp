@@ -1,0 +1,128 @@
+// Which elements an exchange moves from which rank to which: boxes, since shards are contiguous in each dimension.
+#pragma once
+
+#include <pentad/layout/plan.hpp>
+#include <pentad/mesh/mesh.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+
+namespace pentad {
+
+/// Elements [begin, end) of each dimension.
+struct ElementBox {
+    std::array<std::size_t, max_dimensions> begin{}, end{};
+
+    [[nodiscard]] constexpr std::size_t extent(std::size_t d) const { return end[d] - begin[d]; }
+    /// Elements of the first `rank` dimensions.
+    [[nodiscard]] constexpr std::size_t size(std::size_t rank) const {
+        std::size_t product = 1;
+        for (std::size_t d = 0; d < rank; ++d) product *= extent(d);
+        return product;
+    }
+};
+
+/// An exchange among the ranks of a group along its axes, which are numbered as in a communicator along them. Elements
+/// are counted from where the shards of the group begin.
+class ExchangeShape {
+  public:
+    /// @param local extents of a rank's shard before the exchange
+    constexpr ExchangeShape(PlanStep const& step, ExchangeValue const& exchange,
+                            std::span<std::size_t const> local, std::span<MeshAxisValue const> mesh)
+        : exchange_(&exchange), axes_(&step.axes), rank_(local.size()) {
+        for (std::size_t i = 0; i < axes_->size(); ++i)
+            size_ *= extents_[i] = static_cast<std::size_t>(find_axis(mesh, (*axes_)[i]).extent);
+        for (std::size_t d = 0; d < rank_; ++d) whole_[d] = local[d] * pieces(exchange_->before[d]);
+    }
+
+    /// Ranks of the group.
+    [[nodiscard]] constexpr std::size_t size() const { return size_; }
+    /// Extents of a shard after the exchange.
+    [[nodiscard]] constexpr std::size_t after(std::size_t d) const {
+        return whole_[d] / pieces(exchange_->after[d]);
+    }
+    /// What a rank holds before and after.
+    [[nodiscard]] constexpr ElementBox before_of(std::size_t rank) const { return box(exchange_->before, rank); }
+    [[nodiscard]] constexpr ElementBox after_of(std::size_t rank) const { return box(exchange_->after, rank); }
+    /// What one rank gives to another, or keeps where they are the same.
+    [[nodiscard]] constexpr ElementBox given(std::size_t from, std::size_t to) const {
+        ElementBox both{};
+        for (auto const axis : exchange_->same)
+            if (coordinate(from, axis) != coordinate(to, axis)) return both;
+        auto const held = before_of(from), needed = after_of(to);
+        for (std::size_t d = 0; d < rank_; ++d) {
+            both.begin[d] = std::max(held.begin[d], needed.begin[d]);
+            both.end[d] = std::max(both.begin[d], std::min(held.end[d], needed.end[d]));
+        }
+        return both;
+    }
+    /// Whether a rank is the first of those that hold summands of the same elements.
+    [[nodiscard]] constexpr bool is_first_summand(std::size_t rank) const {
+        for (auto const axis : exchange_->summed)
+            if (coordinate(rank, axis) != 0) return false;
+        return true;
+    }
+    /// Summands of an element, and who holds number i of those of which `first` is the first.
+    [[nodiscard]] constexpr std::size_t summands() const { return pieces(exchange_->summed); }
+    [[nodiscard]] constexpr std::size_t summand(std::size_t first, std::size_t i) const {
+        for (std::size_t a = exchange_->summed.size(); a-- > 0;) {
+            std::size_t const at = index(exchange_->summed[a]);
+            first += i % extents_[at] * stride(at);
+            i /= extents_[at];
+        }
+        return first;
+    }
+    /// Elements that a rank gives to others.
+    [[nodiscard]] constexpr std::size_t sent_by(std::size_t rank) const {
+        std::size_t sum = 0;
+        for (std::size_t to = 0; to < size_; ++to)
+            if (to != rank) sum += given(rank, to).size(rank_);
+        return sum;
+    }
+    /// Dimensions.
+    [[nodiscard]] constexpr std::size_t rank() const { return rank_; }
+
+  private:
+    using Cuts = std::array<AxisNames, max_dimensions>;
+
+    [[nodiscard]] constexpr std::size_t index(std::string_view axis) const {
+        std::size_t i = 0;
+        while ((*axes_)[i] != axis) ++i;
+        return i;
+    }
+    [[nodiscard]] constexpr std::size_t stride(std::size_t axis) const {
+        std::size_t product = 1;
+        for (std::size_t i = axis + 1; i < axes_->size(); ++i) product *= extents_[i];
+        return product;
+    }
+    [[nodiscard]] constexpr std::size_t coordinate(std::size_t rank, std::string_view axis) const {
+        std::size_t const at = index(axis);
+        return rank / stride(at) % extents_[at];
+    }
+    [[nodiscard]] constexpr std::size_t pieces(AxisNames const& axes) const {
+        std::size_t product = 1;
+        for (auto const axis : axes) product *= extents_[index(axis)];
+        return product;
+    }
+    [[nodiscard]] constexpr ElementBox box(Cuts const& cuts, std::size_t rank) const {
+        ElementBox result;
+        for (std::size_t d = 0; d < rank_; ++d) {
+            std::size_t piece = 0;
+            for (auto const axis : cuts[d]) piece = piece * extents_[index(axis)] + coordinate(rank, axis);
+            std::size_t const length = whole_[d] / pieces(cuts[d]);
+            result.begin[d] = piece * length;
+            result.end[d] = result.begin[d] + length;
+        }
+        return result;
+    }
+
+    ExchangeValue const* exchange_;
+    AxisNames const* axes_;
+    std::size_t rank_, size_ = 1;
+    std::array<std::size_t, max_axes> extents_{};
+    std::array<std::size_t, max_dimensions> whole_{};
+};
+
+} // namespace pentad

@@ -1,0 +1,139 @@
+// Carries out an exchange: boxes of elements straight from the ranks that hold them to those that need them.
+#pragma once
+
+#include <pentad/comm/collectives.hpp>
+#include <pentad/layout/exchange.hpp>
+#include <pentad/memory/strided_copy.hpp>
+#include <pentad/tensor/shard.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace pentad::detail {
+
+/// Copies a box between two arrays of which it is a part. Both begin at some element of the group's.
+template <class T, class Exec>
+void copy_box(Context<Exec> const& context, std::size_t rank, ElementBox const& box, T* to, ElementBox const& target,
+              T const* from, ElementBox const& source) {
+    memory::Runs runs(sizeof(T));
+    std::size_t to_stride = sizeof(T), from_stride = sizeof(T), to_first = 0, from_first = 0;
+    for (std::size_t d = rank; d-- > 0;) {
+        runs.add(box.extent(d), to_stride, from_stride);
+        to_first += (box.begin[d] - target.begin[d]) * to_stride;
+        from_first += (box.begin[d] - source.begin[d]) * from_stride;
+        to_stride *= target.extent(d);
+        from_stride *= source.extent(d);
+    }
+    memory::copy("exchange", context.exec(), runs, reinterpret_cast<std::byte*>(to) + to_first,
+                 reinterpret_cast<std::byte const*>(from) + from_first);
+}
+
+/// The sum of some arrays, in place of the first.
+template <class T>
+struct SumOfPieces {
+    static constexpr std::size_t most = 16;
+    std::array<T*, most> pieces;
+    int count;
+
+    KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+        auto sum = static_cast<accumulator_t<T>>(pieces[0][i]);
+        for (int p = 1; p < count; ++p) sum += static_cast<accumulator_t<T>>(pieces[static_cast<std::size_t>(p)][i]);
+        pieces[0][i] = static_cast<T>(sum);
+    }
+};
+template <class T, class Exec>
+void sum_pieces(Exec const& exec, std::span<T* const> pieces, std::size_t elements) {
+    if (memory::detail::dry("sum of pieces", (pieces.size() + 1) * elements * sizeof(T))) return;
+    for (std::size_t first = 1; first < pieces.size(); first += SumOfPieces<T>::most - 1) {
+        SumOfPieces<T> sum{{pieces[0]}, 1};
+        for (std::size_t p = first; p < std::min(first + SumOfPieces<T>::most - 1, pieces.size()); ++p)
+            sum.pieces[static_cast<std::size_t>(sum.count++)] = pieces[p];
+        Kokkos::parallel_for("pentad::sum_pieces",
+                             Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(
+                                 exec, 0, static_cast<std::int64_t>(elements)),
+                             sum);
+    }
+}
+
+template <class T, class Exec>
+Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, ExchangeValue const& value,
+                        comm::Communicator const& comm, Shard<T, Exec> shard) {
+    if (comm.size() == 1) return shard;
+    auto const& exec = context.exec();
+    std::size_t const rank = shard.rank;
+    ExchangeShape const shape(step, value, std::span(shard.local).first(rank), context.communicators().mesh());
+    std::size_t const n = shape.size(), me = static_cast<std::size_t>(comm.rank());
+    auto const held = shape.before_of(me), needed = shape.after_of(me);
+    Shard<T, Exec> result{{}, nullptr, shard.local, rank};
+    for (std::size_t d = 0; d < rank; ++d) result.local[d] = needed.extent(d);
+
+    // Pieces for others, in the order of ranks; what arrives from others, and behind it what this rank keeps to sum up.
+    std::vector<MPI_Count> sent(n), received(n);
+    std::vector<MPI_Aint> offsets(2 * n);
+    std::vector<std::size_t> places(n);
+    std::size_t leaving = 0, arriving = 0;
+    for (std::size_t p = 0; p < n; ++p) {
+        places[p] = arriving;
+        if (p == me) continue;
+        std::size_t const out = shape.given(me, p).size(rank), in = shape.given(p, me).size(rank);
+        leaving += out;
+        arriving += in;
+        sent[p] = static_cast<MPI_Count>(out);
+        received[p] = static_cast<MPI_Count>(in);
+    }
+    auto const array = [&](std::size_t elements) { return context.take(elements * sizeof(T)); };
+    auto packed = array(leaving);
+    std::size_t at = 0;
+    for (std::size_t p = 0; p < n; ++p) {
+        auto const box = shape.given(me, p);
+        if (p == me || box.size(rank) == 0) continue;
+        copy_box(context, rank, box, static_cast<T*>(packed.data()) + at, box, shard.data, held);
+        at += box.size(rank);
+    }
+    auto const kept = shape.given(me, me);
+    bool const sums = shape.summands() > 1;
+    auto const arrived = array(arriving + (sums ? kept.size(rank) : 0));
+    auto* const pieces = static_cast<T*>(arrived.data());
+    if (sums) {
+        places[me] = arriving;
+        copy_box(context, rank, kept, pieces + arriving, kept, shard.data, held);
+        shard.block = {};
+    }
+    using Flat = View<T, 1, Exec>;
+    comm::all_to_all(exec, comm, Flat(static_cast<T*>(packed.data()), leaving), sent, Flat(pieces, arriving), received,
+                     offsets);
+    packed = {};
+    result.block = array(result.size());
+    result.data = static_cast<T*>(result.block.data());
+    bool const is_covered = [&] { // or zeros are between
+        std::size_t elements = 0;
+        for (std::size_t p = 0; p < n; ++p)
+            if (shape.is_first_summand(p)) elements += shape.given(p, me).size(rank);
+        return elements == result.size();
+    }();
+    if (!is_covered) memory::clear(exec, result.data, result.size() * sizeof(T));
+    std::vector<T*> summands;
+    for (std::size_t p = 0; p < n; ++p) {
+        auto const box = shape.given(p, me);
+        if (!shape.is_first_summand(p) || box.size(rank) == 0) continue;
+        if (sums) {
+            summands.clear();
+            for (std::size_t i = 0; i < shape.summands(); ++i) summands.push_back(pieces + places[shape.summand(p, i)]);
+            sum_pieces(exec, std::span<T* const>(summands), box.size(rank));
+        }
+        if (p == me && !sums)
+            copy_box(context, rank, box, result.data, needed, shard.data, held);
+        else
+            copy_box(context, rank, box, result.data, needed, pieces + places[p], box);
+    }
+    return result;
+}
+
+} // namespace pentad::detail

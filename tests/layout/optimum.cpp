@@ -1,0 +1,113 @@
+// No plan between two layouts sends more than is missing: for every pair of layouts over three axes, against the
+// ownership of each element.
+#include <doctest/doctest.h>
+
+#include "support/holding.hpp"
+
+#include <pentad/layout/cost.hpp>
+#include <pentad/layout/plan.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+using namespace pentad;
+
+namespace {
+
+constexpr std::array<std::size_t, 2> extents{24, 12};
+constexpr std::size_t elements = 24 * 12;
+
+/// All layouts of two dimensions over three axes, in all orders. @param places 2: shards only, 3: also replicated, 4:
+/// also partial
+std::vector<LayoutValue> all_layouts(std::size_t places) {
+    LayoutValue bare;
+    bare.element = "f32";
+    bare.element_size = 4;
+    bare.rank = 2;
+    bare.dimensions[0].name = "rows";
+    bare.dimensions[1].name = "columns";
+    std::array<std::string_view, 3> order{"dp", "cp", "tp"};
+    std::vector<LayoutValue> all;
+    std::vector<std::string> texts;
+    std::sort(order.begin(), order.end());
+    do
+        for (std::size_t code = 0; code < places * places * places; ++code) {
+            std::size_t rest = code;
+            auto const layout = support::placed(bare, order, [&](std::string_view) {
+                std::size_t const place = rest % places;
+                rest /= places;
+                return place;
+            });
+            auto const text = to_string(layout);
+            if (std::find(texts.begin(), texts.end(), text) != texts.end()) continue;
+            texts.push_back(text);
+            all.push_back(layout);
+        }
+    while (std::next_permutation(order.begin(), order.end()));
+    return all;
+}
+
+/// Which ranks hold an element; where it is partial, the number of the summand plus 1.
+std::vector<std::array<int, elements>> owners(LayoutValue const& layout, std::span<MeshAxisValue const> mesh, int ranks) {
+    std::vector<std::array<int, elements>> held(static_cast<std::size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+        support::Holding const mine(layout, extents, mesh, rank);
+        for (std::size_t i = 0; i < mine.size(); ++i)
+            held[static_cast<std::size_t>(rank)][mine.global(i)] = mine.summand() + 1;
+    }
+    return held;
+}
+
+bool has(PlanValue const& plan, StepKind kind) {
+    return std::any_of(plan.begin(), plan.end(), [&](PlanStep const& step) { return step.kind == kind; });
+}
+
+} // namespace
+
+TEST_CASE("between values, over three axes in every order, exactly what is missing is sent") {
+    auto const layouts = all_layouts(3);
+    for (auto const& mesh : {Mesh<Axis<dp>, Axis<cp>, Axis<tp>>(2, 3, 2), Mesh<Axis<dp>, Axis<cp>, Axis<tp>>(2, 2, 3)}) {
+        int const ranks = mesh.size();
+        std::vector<std::vector<std::array<int, elements>>> held;
+        for (auto const& layout : layouts) held.push_back(owners(layout, mesh.axes(), ranks));
+        for (std::size_t i = 0; i < layouts.size(); ++i)
+            for (std::size_t j = 0; j < layouts.size(); ++j) {
+                auto const plan = make_plan(layouts[i], layouts[j]);
+                REQUIRE(plan.valid());
+                std::size_t missing = 0;
+                for (std::size_t r = 0; r < held[i].size(); ++r)
+                    for (std::size_t e = 0; e < elements; ++e) missing += held[j][r][e] != 0 && held[i][r][e] == 0 ? 1 : 0;
+                double const sent = cost_of(plan, layouts[i], extents, mesh.axes()).total() * ranks;
+                CHECK_MESSAGE(sent == doctest::Approx(4.0 * static_cast<double>(missing)), to_string(layouts[i]), " -> ",
+                              to_string(layouts[j]));
+            }
+    }
+}
+
+TEST_CASE("sums that become shards: each summand is sent at most once, and stays where it is needed") {
+    auto const layouts = all_layouts(4);
+    Mesh<Axis<dp>, Axis<cp>, Axis<tp>> const mesh(2, 3, 2);
+    int const ranks = mesh.size();
+    int pairs = 0;
+    for (auto const& from : layouts)
+        for (auto const& to : layouts) {
+            auto const plan = make_plan(from, to);
+            REQUIRE(plan.valid());
+            if (from.partial.empty() || !to.partial.empty() || has(plan, StepKind::all_reduce)) continue;
+            ++pairs;
+            auto const held = owners(from, mesh.axes(), ranks), needed = owners(to, mesh.axes(), ranks);
+            std::size_t summands = 1;
+            for (auto const axis : from.partial) summands *= static_cast<std::size_t>(find_axis(mesh.axes(), axis).extent);
+            // Each of the ranks that need an element gets it once where it is whole, and one sum for each of its others.
+            std::size_t least = 0;
+            for (std::size_t e = 0; e < elements; ++e)
+                for (std::size_t r = 0; r < held.size(); ++r)
+                    if (needed[r][e] != 0) least += held[r][e] != 0 ? summands - 1 : summands;
+            double const sent = cost_of(plan, from, extents, mesh.axes()).total() * ranks;
+            CHECK_MESSAGE(sent <= 4.0 * static_cast<double>(least) * (1 + 1e-12), to_string(from), " -> ", to_string(to));
+        }
+    CHECK(pairs > 1000);
+}
