@@ -1,6 +1,7 @@
 // Memory: views with extents, the pool, copies between host and device.
 #pragma once
 
+#include <pentad/memory/complex.hpp>
 #include <pentad/memory/copy.hpp>
 #include <pentad/memory/host_array.hpp>
 #include <pentad/memory/pool.hpp>

@@ -51,7 +51,8 @@ std::vector<LayoutValue> all_layouts(std::size_t places) {
 }
 
 /// Which ranks hold an element; where it is partial, the number of the summand plus 1.
-std::vector<std::array<int, elements>> owners(LayoutValue const& layout, std::span<MeshAxisValue const> mesh, int ranks) {
+std::vector<std::array<int, elements>> owners(LayoutValue const& layout, std::span<MeshAxisValue const> mesh,
+                                              int ranks) {
     std::vector<std::array<int, elements>> held(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
         support::Holding const mine(layout, extents, mesh, rank);
@@ -69,7 +70,8 @@ bool has(PlanValue const& plan, StepKind kind) {
 
 TEST_CASE("between values, over three axes in every order, exactly what is missing is sent") {
     auto const layouts = all_layouts(3);
-    for (auto const& mesh : {Mesh<Axis<dp>, Axis<cp>, Axis<tp>>(2, 3, 2), Mesh<Axis<dp>, Axis<cp>, Axis<tp>>(2, 2, 3)}) {
+    for (auto const& mesh :
+         {Mesh<Axis<dp>, Axis<cp>, Axis<tp>>(2, 3, 2), Mesh<Axis<dp>, Axis<cp>, Axis<tp>>(2, 2, 3)}) {
         int const ranks = mesh.size();
         std::vector<std::vector<std::array<int, elements>>> held;
         for (auto const& layout : layouts) held.push_back(owners(layout, mesh.axes(), ranks));
@@ -79,10 +81,11 @@ TEST_CASE("between values, over three axes in every order, exactly what is missi
                 REQUIRE(plan.valid());
                 std::size_t missing = 0;
                 for (std::size_t r = 0; r < held[i].size(); ++r)
-                    for (std::size_t e = 0; e < elements; ++e) missing += held[j][r][e] != 0 && held[i][r][e] == 0 ? 1 : 0;
+                    for (std::size_t e = 0; e < elements; ++e)
+                        missing += held[j][r][e] != 0 && held[i][r][e] == 0 ? 1 : 0;
                 double const sent = cost_of(plan, layouts[i], extents, mesh.axes()).total() * ranks;
-                CHECK_MESSAGE(sent == doctest::Approx(4.0 * static_cast<double>(missing)), to_string(layouts[i]), " -> ",
-                              to_string(layouts[j]));
+                CHECK_MESSAGE(sent == doctest::Approx(4.0 * static_cast<double>(missing)), to_string(layouts[i]),
+                              " -> ", to_string(layouts[j]));
             }
     }
 }
@@ -100,14 +103,17 @@ TEST_CASE("sums that become shards: each summand is sent at most once, and stays
             ++pairs;
             auto const held = owners(from, mesh.axes(), ranks), needed = owners(to, mesh.axes(), ranks);
             std::size_t summands = 1;
-            for (auto const axis : from.partial) summands *= static_cast<std::size_t>(find_axis(mesh.axes(), axis).extent);
-            // Each of the ranks that need an element gets it once where it is whole, and one sum for each of its others.
+            for (auto const axis : from.partial)
+                summands *= static_cast<std::size_t>(find_axis(mesh.axes(), axis).extent);
+            // Each of the ranks that need an element gets it once where it is whole, and one sum for each of its
+            // others.
             std::size_t least = 0;
             for (std::size_t e = 0; e < elements; ++e)
                 for (std::size_t r = 0; r < held.size(); ++r)
                     if (needed[r][e] != 0) least += held[r][e] != 0 ? summands - 1 : summands;
             double const sent = cost_of(plan, from, extents, mesh.axes()).total() * ranks;
-            CHECK_MESSAGE(sent <= 4.0 * static_cast<double>(least) * (1 + 1e-12), to_string(from), " -> ", to_string(to));
+            CHECK_MESSAGE(sent <= 4.0 * static_cast<double>(least) * (1 + 1e-12), to_string(from), " -> ",
+                          to_string(to));
         }
     CHECK(pairs > 1000);
 }

@@ -77,7 +77,8 @@ static_assert(plan<L<Dims<Dim<seq, 8, cp, tp>, Dim<heads, 8>>>, L<Dims<Dim<seq, 
 static_assert(plan<L<Dims<Dim<seq, 8, cp>, Dim<hidden, 8, tp>>>, L<Dims<Dim<seq, 8, tp>, Dim<hidden, 8, cp>>>> ==
               "exchange(cp.tp)");
 static_assert(plan<L<Dims<Dim<seq, 8, dp, cp, tp>>>, L<Dims<Dim<seq, 8, dp, tp, cp>>>> == "exchange(cp.tp)");
-static_assert(plan<L<Dims<Dim<seq, 8, cp>>, Partial<dp>>, L<Dims<Dim<seq, 8, tp>>>> == "all_reduce(dp); exchange(cp.tp)");
+static_assert(plan<L<Dims<Dim<seq, 8, cp>>, Partial<dp>>, L<Dims<Dim<seq, 8, tp>>>> ==
+              "all_reduce(dp); exchange(cp.tp)");
 static_assert(plan<L<Dims<Dim<seq, 8, cp>>, Partial<tp>>, L<Dims<Dim<seq, 8, tp, cp>>>> == "exchange(cp.tp)");
 static_assert(plan<L<Dims<Dim<seq, 8, cp, tp>>>, L<Dims<Dim<seq, 8>>, Partial<tp>>> == "exchange(cp.tp)");
 static_assert(plan<L<Dims<Dim<seq, 8, cp>, Dim<hidden, 8, tp>>>, L<Dims<Dim<seq, 8>, Dim<hidden, 8>>, Partial<tp>>> ==

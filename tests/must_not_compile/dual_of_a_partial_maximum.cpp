@@ -1,4 +1,4 @@
-// expect: pentad: a partial maximum or log-sum-exp has no dual
+// expect: pentad: a partial maximum, minimum or log-sum-exp has no dual
 #include <pentad/layout/algebra.hpp>
 
 using namespace pentad;

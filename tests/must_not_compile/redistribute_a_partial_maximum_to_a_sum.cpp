@@ -1,4 +1,4 @@
-// expect: pentad: a partial maximum or log-sum-exp can only be reduced
+// expect: pentad: a partial maximum, minimum or log-sum-exp can only be reduced
 // expect: from f32\[seq:8\]\{tp: partial max\} to f32\[seq:8\]\{tp: partial\}
 #include <pentad/layout/plan.hpp>
 

@@ -7,9 +7,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <random>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace support {

@@ -15,13 +15,31 @@
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <complex>
 #include <cstddef>
 #include <random>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
+
+namespace own {
+/// An element of a user's.
+struct Momentum {
+    double x;
+    float minus_y;
+    friend Momentum operator+(Momentum a, Momentum b) { return {a.x + b.x, a.minus_y + b.minus_y}; }
+};
+} // namespace own
+template <>
+struct pentad::Element<own::Momentum> {
+    static constexpr std::string_view name = "momentum";
+    using accumulator = own::Momentum;
+};
 
 using namespace pentad;
 using support::Holding;
@@ -36,22 +54,63 @@ using M = Mesh<Axis<dp>, Axis<cp>, Axis<tp>>;
 constexpr std::array<std::string_view, 3> axes{"dp", "cp", "tp"};
 constexpr int draws = 1700; // on each number of ranks: 10,200 in all
 
+using Elements = std::tuple<f64, f32, bf16, i8, i16, i32, i64, u8, u16, u32, u64, std::complex<f32>, std::complex<f64>,
+                            Kokkos::complex<f64>, own::Momentum>;
+
+/// A small whole number as an element, and back: what has two parts has its negative as the second.
 template <class T>
-Numbers redistributed(Context<Exec> const& context, LayoutValue const& from, LayoutValue const& to, Holding const& source,
-                      Numbers const& x) {
+T made(double x) {
+    if constexpr (requires { Element<T>::is_complex; })
+        return {static_cast<typename T::value_type>(x), static_cast<typename T::value_type>(-x)};
+    else if constexpr (std::is_same_v<T, own::Momentum>)
+        return {x, static_cast<float>(-x)};
+    else
+        return static_cast<T>(static_cast<accumulator_t<T>>(x));
+}
+template <class T>
+double read(T element) {
+    if constexpr (requires { Element<T>::is_complex; }) {
+        CHECK(element.imag() == -element.real());
+        return static_cast<double>(element.real());
+    } else if constexpr (std::is_same_v<T, own::Momentum>) {
+        CHECK(element.minus_y == -static_cast<float>(element.x));
+        return element.x;
+    } else
+        return static_cast<double>(element);
+}
+
+double number(int seed, std::size_t element, int summand) { return std::abs(support::number(seed, element, summand)); }
+Numbers numbers_of(Holding const& mine, int seed) {
+    Numbers numbers(mine.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = number(seed, mine.global(i), mine.summand());
+    return numbers;
+}
+
+template <class T>
+Numbers redistributed(Context<Exec> const& context, LayoutValue const& from, LayoutValue const& to,
+                      Holding const& source, Numbers const& x) {
     Numbers result;
     detail::Shard<T, Exec> shard{context.take(x.size() * sizeof(T)), nullptr, {}, from.rank};
     shard.data = static_cast<T*>(shard.block.data());
     for (std::size_t d = 0; d < from.rank; ++d) shard.local[d] = source.local(d);
     std::vector<T> host(x.size());
-    for (std::size_t i = 0; i < x.size(); ++i) host[i] = static_cast<T>(static_cast<accumulator_t<T>>(x[i]));
+    std::transform(x.begin(), x.end(), host.begin(), [](double value) { return made<T>(value); });
     memory::copy_from_host(context.exec(), shard.data, host.data(), host.size() * sizeof(T));
     shard = detail::carry_out(context, make_plan(from, to), std::move(shard));
     host.resize(shard.size());
     memory::copy_to_host(context.exec(), host.data(), shard.data, host.size() * sizeof(T));
-    for (auto const value : host) result.push_back(static_cast<double>(value));
+    for (auto const& value : host) result.push_back(read(value));
     return result;
 }
+
+using Run = Numbers (*)(Context<Exec> const&, LayoutValue const&, LayoutValue const&, Holding const&, Numbers const&);
+struct OfElement {
+    std::size_t size;
+    Run run;
+};
+constexpr auto of_elements = []<class... T>(std::tuple<T...>*) {
+    return std::array{OfElement{sizeof(T), &redistributed<T>}...};
+}(static_cast<Elements*>(nullptr));
 
 double over_ranks(double mine) {
     PMPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
@@ -68,7 +127,7 @@ double value(LayoutValue const& layout, std::span<MeshAxisValue const> mesh, std
     int summands = 1;
     for (auto const axis : layout.partial) summands *= find_axis(mesh, axis).extent;
     double sum = 0;
-    for (int i = 0; i < summands; ++i) sum += support::number(1, element, i);
+    for (int i = 0; i < summands; ++i) sum += number(1, element, i);
     return sum;
 }
 
@@ -111,26 +170,19 @@ TEST_CASE("a redistribution between any two layouts") {
                     }
                 }
             };
-            std::size_t const element = below(5);
-            bare.element_size = std::array<std::size_t, 5>{8, 4, 2, 4, 8}[element];
+            std::size_t const element = below(of_elements.size());
+            bare.element_size = of_elements[element].size;
             auto const from = drawn(), to = drawn();
             CAPTURE(to_string(from, whole.data()));
             CAPTURE(to_string(to, whole.data()));
             CAPTURE(element);
-            Holding const source(from, extents, mesh.axes(), world_rank()), target(to, extents, mesh.axes(), world_rank());
-            auto const run = [&](LayoutValue const& a, LayoutValue const& b, Holding const& mine, Numbers const& x) {
-                switch (element) {
-                case 1: return redistributed<f32>(context, a, b, mine, x);
-                case 2: return redistributed<bf16>(context, a, b, mine, x);
-                case 3: return redistributed<i32>(context, a, b, mine, x);
-                case 4: return redistributed<i64>(context, a, b, mine, x);
-                default: return redistributed<f64>(context, a, b, mine, x);
-                }
-            };
-            auto const x = support::shard(source, 1);
+            Holding const source(from, extents, mesh.axes(), world_rank()),
+                target(to, extents, mesh.axes(), world_rank());
+            auto const run = of_elements[element].run;
+            auto const x = numbers_of(source, 1);
             observe::ledger().clear();
             pmpi::clear();
-            auto const ax = run(from, to, source, x);
+            auto const ax = run(context, from, to, source, x);
             auto const cost = cost_of(make_plan(from, to), from, extents, mesh.axes(), world_rank());
             for (auto const axis : axes) CHECK(observe::ledger().bytes(axis) == doctest::Approx(cost.on(axis)));
 
@@ -139,8 +191,9 @@ TEST_CASE("a redistribution between any two layouts") {
                 for (std::size_t e = 0; e < ax.size(); ++e) CHECK(ax[e] == value(from, mesh.axes(), target.global(e)));
             }
             Holding const of_y(support::dual(to), extents, mesh.axes(), world_rank());
-            auto const y = support::shard(of_y, 2);
-            CHECK(pairing(target, ax, y) == pairing(source, x, run(support::dual(to), support::dual(from), of_y, y)));
+            auto const y = numbers_of(of_y, 2);
+            CHECK(pairing(target, ax, y) ==
+                  pairing(source, x, run(context, support::dual(to), support::dual(from), of_y, y)));
         }
     }
 }

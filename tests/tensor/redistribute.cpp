@@ -4,6 +4,7 @@
 // is the adjoint, the bytes are those of the plan.
 #include <doctest/doctest.h>
 
+#include "support/holding.hpp"
 #include "support/pmpi_counter.hpp"
 #include "support/world.hpp"
 
@@ -25,6 +26,8 @@
 #include <vector>
 
 using namespace pentad;
+using support::Holding;
+using support::shard;
 using support::world_rank;
 using support::world_size;
 
@@ -97,87 +100,22 @@ constexpr auto table_of(List<From...> all) {
 constexpr auto table = table_of(All());
 using M = Mesh<Axis<cp>, Axis<tp>>;
 
-/// What a rank of the mesh holds of a tensor, worked out from the words of the layout alone.
-class Holding {
-  public:
-    Holding(LayoutValue const& layout, std::span<MeshAxisValue const> mesh, int rank)
-        : layout_(layout), mesh_(mesh), rank_(rank) {
-        for (std::size_t d = 0; d < 4; ++d) {
-            std::size_t shards = 1, mine = 0;
-            for (auto const axis : layout.dimensions[d].axes) { // major to minor
-                auto const along = find_axis(mesh, axis);
-                shards *= static_cast<std::size_t>(along.extent);
-                mine = mine * static_cast<std::size_t>(along.extent) + static_cast<std::size_t>(along.coordinate(rank));
-            }
-            local_[d] = extents[d] / shards;
-            first_[d] = local_[d] * mine;
-        }
-    }
-    [[nodiscard]] std::size_t size() const { return local_[0] * local_[1] * local_[2] * local_[3]; }
-    /// The place of local element i among all elements.
-    [[nodiscard]] std::size_t global(std::size_t i) const {
-        std::size_t place = 0, stride = 1;
-        for (std::size_t d = 4; d-- > 0; stride *= extents[d]) {
-            place += (first_[d] + i % local_[d]) * stride;
-            i /= local_[d];
-        }
-        return place;
-    }
-    /// Which of the summands this rank holds: its coordinates along the partial axes.
-    [[nodiscard]] int summand() const { return number(layout_.partial); }
-    [[nodiscard]] bool is_first_along(AxisNames const& axes) const { return number(axes) == 0; }
-    [[nodiscard]] AxisNames invariant() const {
-        AxisNames axes;
-        for (auto const& axis : mesh_)
-            if (layout_.placement(axis.name) == Placement::invariant) axes.push(axis.name);
-        return axes;
-    }
-    [[nodiscard]] bool counts() const { return is_first_along(invariant()); }
-
-  private:
-    [[nodiscard]] int number(AxisNames const& axes) const {
-        int result = 0;
-        for (auto const axis : axes) {
-            auto const along = find_axis(mesh_, axis);
-            result = result * along.extent + along.coordinate(rank_);
-        }
-        return result;
-    }
-    LayoutValue layout_;
-    std::span<MeshAxisValue const> mesh_;
-    int rank_;
-    std::array<std::size_t, 4> local_{}, first_{};
-};
-
 constexpr std::size_t all_elements = 12 * 2 * 12 * 3;
 
-/// A whole number between -8 and 8 for each element and summand: sums of them are exact.
-double number(int seed, std::size_t element, int summand) {
-    std::uint64_t x =
-        element * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(seed * 64 + summand + 1) * 0xbf58476d1ce4e5b9u;
-    x ^= x >> 29;
-    x *= 0x94d049bb133111ebu;
-    return static_cast<double>((x >> 40) % 17) - 8;
-}
-Numbers shard(Holding const& mine, int seed) {
-    Numbers numbers(mine.size());
-    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = number(seed, mine.global(i), mine.summand());
-    return numbers;
-}
 /// The value of a tensor from what all ranks hold. Ranks that should hold the same must: `agree` tells.
 Numbers whole(LayoutValue const& layout, M const& mesh, Numbers const& of_all_ranks, bool& agree) {
     Numbers value(all_elements);
     std::size_t at = 0;
     AxisNames same = layout.replicated;
-    for (auto const axis : Holding(layout, mesh.axes(), 0).invariant()) same.push(axis);
+    for (auto const axis : Holding(layout, extents, mesh.axes(), 0).invariant()) same.push(axis);
     for (int rank = 0; rank < mesh.size(); ++rank) {
-        Holding const theirs(layout, mesh.axes(), rank);
+        Holding const theirs(layout, extents, mesh.axes(), rank);
         if (theirs.is_first_along(same))
             for (std::size_t i = 0; i < theirs.size(); ++i) value[theirs.global(i)] += of_all_ranks[at + i];
         at += theirs.size();
     }
     // The same again by ranks that are not the first along those axes.
-    std::size_t const size = Holding(layout, mesh.axes(), 0).size();
+    std::size_t const size = Holding(layout, extents, mesh.axes(), 0).size();
     for (int rank = 0; rank < mesh.size(); ++rank) {
         int first = rank;
         for (auto const axis : same) {
@@ -225,7 +163,8 @@ void check_every_pair(M const& mesh) {
             auto const &from = All::values[i], &to = All::values[j];
             CAPTURE(to_string(from));
             CAPTURE(to_string(to));
-            Holding const source(from, mesh.axes(), world_rank()), target(to, mesh.axes(), world_rank());
+            Holding const source(from, extents, mesh.axes(), world_rank()),
+                target(to, extents, mesh.axes(), world_rank());
             auto const x = shard(source, 1);
             auto const ax = table[i][j](context, x);
             REQUIRE(ax.kept.size() == target.size());
@@ -235,7 +174,7 @@ void check_every_pair(M const& mesh) {
             CHECK(ax.kept == ax.given_away);
             CHECK(ax.source_is_intact);
 
-            auto const y = shard(Holding(All::duals[j], mesh.axes(), world_rank()), 2);
+            auto const y = shard(Holding(All::duals[j], extents, mesh.axes(), world_rank()), 2);
             auto const adjoint = table[dual[j]][dual[i]];
             CHECK(pairing(target, ax.kept, y) == pairing(source, x, adjoint(context, y).kept));
 
@@ -285,13 +224,15 @@ TEST_CASE("every pair of sum layouts: the value, the adjoint law <Ax, y> = <x, A
     if (world_size() == 6) check_every_pair(M(3, 2));
 }
 
-TEST_CASE("partial maxima and log-sum-exps are reduced to the value") {
+TEST_CASE("partial maxima, minima and log-sum-exps are reduced to the value") {
     comm::Communicators communicators(MPI_COMM_WORLD, M(1, world_size()));
     Context<Exec> const context(communicators);
     double const rank = world_rank(), last = world_size() - 1;
     auto const max = made<Layout<f64, Dims<Dim<token>>, PartialMax<tp>>>(context, {2}, {rank, -rank});
     CHECK(numbers(redistribute<Layout<f64, Dims<Dim<token>>>>(max)) == Numbers{last, 0});
     CHECK(numbers(max) == Numbers{rank, -rank}); // somebody holds it
+    auto const min = made<Layout<bf16, Dims<Dim<token>>, PartialMin<tp>>>(context, {2}, {rank, -rank});
+    CHECK(numbers(redistribute<Layout<bf16, Dims<Dim<token>>>>(min)) == Numbers{0, -last});
     auto const lse = made<Layout<f32, Dims<Dim<token>>, PartialLogSumExp<tp>>>(context, {1}, {0});
     CHECK(numbers(redistribute<Layout<f32, Dims<Dim<token>>, Replicated<tp>>>(lse))[0] ==
           doctest::Approx(std::log(last + 1)));

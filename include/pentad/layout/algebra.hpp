@@ -103,10 +103,11 @@ template <class L>
 struct Dual;
 template <class T, class D, class... States>
 struct Dual<Layout<T, D, States...>> {
-    static_assert(Layout<T, D, States...>::value.partial_max.empty() &&
-                      Layout<T, D, States...>::value.partial_log_sum_exp.empty(),
-                  "pentad: a partial maximum or log-sum-exp has no dual: reduce it, and let the operation that uses it "
-                  "state its own derivative");
+    static_assert(
+        Layout<T, D, States...>::value.partial_max.empty() && Layout<T, D, States...>::value.partial_min.empty() &&
+            Layout<T, D, States...>::value.partial_log_sum_exp.empty(),
+        "pentad: a partial maximum, minimum or log-sum-exp has no dual: reduce it, and let the operation that uses it "
+        "state its own derivative");
     using type = Layout<T, D, typename DualState<States>::type...>;
 };
 
@@ -264,7 +265,7 @@ using used_t = typename detail::AddReplicated<
 
 /// True when the ranks hold summands of the value rather than the value.
 template <class L>
-inline constexpr bool is_partial =
-    !L::value.partial.empty() || !L::value.partial_max.empty() || !L::value.partial_log_sum_exp.empty();
+inline constexpr bool is_partial = !L::value.partial.empty() || !L::value.partial_max.empty() ||
+                                   !L::value.partial_min.empty() || !L::value.partial_log_sum_exp.empty();
 
 } // namespace pentad

@@ -110,13 +110,15 @@ constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, std::span
             std::size_t at = 0, sent = 0;
             for (auto const axis : step.axes) {
                 auto const along = find_axis(mesh, axis);
-                at = at * static_cast<std::size_t>(along.extent) + static_cast<std::size_t>(along.coordinate(std::max(rank, 0)));
+                at = at * static_cast<std::size_t>(along.extent) +
+                     static_cast<std::size_t>(along.coordinate(std::max(rank, 0)));
             }
             for (std::size_t i = 0; i < n; ++i)
                 if (rank < 0 || i == at) sent += shape.sent_by(i);
             double const each = static_cast<double>(sent) * size / (rank < 0 ? static_cast<double>(n) : 1.0);
             // told apart by axis as an all-to-all with equal pieces would be
-            if (n > 1) add_scatter_cost(cost, mesh, step.axes, each * static_cast<double>(n) / static_cast<double>(n - 1));
+            if (n > 1)
+                add_scatter_cost(cost, mesh, step.axes, each * static_cast<double>(n) / static_cast<double>(n - 1));
             for (std::size_t d = 0; d < from.rank; ++d) local[d] = shape.after(d);
             break;
         }

@@ -1,10 +1,13 @@
-// What an element is: f64, f32, bf16 and integers, their names in the short form,
-// and the type in which their sums are accumulated. Usable in device code; includes neither MPI nor Kokkos.
+// What an element is: f64, f32, bf16, integers and whatever else is declared one, their names in the short form, and
+// the type in which their sums are accumulated. Usable in device code; includes neither MPI nor Kokkos.
 #pragma once
 
+#include <array>
 #include <bit>
+#include <concepts>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define PENTAD_FUNCTION __host__ __device__ inline
@@ -16,8 +19,14 @@ namespace pentad {
 
 using f64 = double;
 using f32 = float;
+using i8 = std::int8_t;
+using i16 = std::int16_t;
 using i32 = std::int32_t;
 using i64 = std::int64_t;
+using u8 = std::uint8_t;
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
 
 /// bfloat16: the upper half of an f32, rounded to nearest even. Storage only: arithmetic happens in f32.
 struct bf16 {
@@ -32,6 +41,16 @@ struct bf16 {
     PENTAD_FUNCTION constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 };
 
+/// What tensors need to know of an element. Users declare their own types, which are trivially copyable:
+///
+///     template <>
+///     struct pentad::Element<Velocity> {
+///         static constexpr std::string_view name = "velocity"; // in layouts and messages
+///         using accumulator = Velocity;                        // in which sums are made
+///     };
+///
+/// Partial tensors of them are added with `accumulator + accumulator` (both convertible from and to the element), and
+/// partial maxima and minima compared with `<`, where there are such operators. Complex numbers: memory/complex.hpp.
 template <class T>
 struct Element; // undefined: T is not an element of a tensor
 
@@ -50,19 +69,28 @@ struct Element<bf16> {
     static constexpr std::string_view name = "bf16";
     using accumulator = f32;
 };
-template <>
-struct Element<i32> {
-    static constexpr std::string_view name = "i32";
-    using accumulator = i64;
-};
-template <>
-struct Element<i64> {
-    static constexpr std::string_view name = "i64";
-    using accumulator = i64;
+template <class T>
+    requires std::is_integral_v<T>
+struct Element<T> {
+    static constexpr std::string_view name = std::is_same_v<T, bool> ? "bool"
+                                             : std::is_signed_v<T>
+                                                 ? std::array{"i8", "i16", "i32", "i64"}[std::bit_width(sizeof(T)) - 1]
+                                                 : std::array{"u8", "u16", "u32", "u64"}[std::bit_width(sizeof(T)) - 1];
+    using accumulator = std::conditional_t<std::is_signed_v<T>, i64, u64>;
 };
 
-/// The type in which sums over T are accumulated: f32 for bf16 and f32, f64 for f64.
+/// The type in which sums over T are accumulated: f32 for bf16 and f32, f64 for f64, 64 bits for integers.
 template <class T>
 using accumulator_t = typename Element<T>::accumulator;
+
+/// Elements of which sums, and largest and smallest ones, have a meaning.
+template <class T>
+concept Summable = !std::is_same_v<T, bool> && requires(accumulator_t<T> a, T x) {
+    { a + static_cast<accumulator_t<T>>(x) } -> std::convertible_to<accumulator_t<T>>;
+};
+template <class T>
+concept Ordered = requires(T a) {
+    { a < a } -> std::convertible_to<bool>;
+};
 
 } // namespace pentad

@@ -29,8 +29,8 @@ struct ElementBox {
 class ExchangeShape {
   public:
     /// @param local extents of a rank's shard before the exchange
-    constexpr ExchangeShape(PlanStep const& step, ExchangeValue const& exchange,
-                            std::span<std::size_t const> local, std::span<MeshAxisValue const> mesh)
+    constexpr ExchangeShape(PlanStep const& step, ExchangeValue const& exchange, std::span<std::size_t const> local,
+                            std::span<MeshAxisValue const> mesh)
         : exchange_(&exchange), axes_(&step.axes), rank_(local.size()) {
         for (std::size_t i = 0; i < axes_->size(); ++i)
             size_ *= extents_[i] = static_cast<std::size_t>(find_axis(mesh, (*axes_)[i]).extent);
@@ -40,9 +40,7 @@ class ExchangeShape {
     /// Ranks of the group.
     [[nodiscard]] constexpr std::size_t size() const { return size_; }
     /// Extents of a shard after the exchange.
-    [[nodiscard]] constexpr std::size_t after(std::size_t d) const {
-        return whole_[d] / pieces(exchange_->after[d]);
-    }
+    [[nodiscard]] constexpr std::size_t after(std::size_t d) const { return whole_[d] / pieces(exchange_->after[d]); }
     /// What a rank holds before and after.
     [[nodiscard]] constexpr ElementBox before_of(std::size_t rank) const { return box(exchange_->before, rank); }
     [[nodiscard]] constexpr ElementBox after_of(std::size_t rank) const { return box(exchange_->after, rank); }

@@ -23,6 +23,9 @@ struct Partial {};
 /// The value is the largest of what the ranks along these axes hold.
 template <class... Axes>
 struct PartialMax {};
+/// The value is the smallest of what the ranks along these axes hold.
+template <class... Axes>
+struct PartialMin {};
 /// The value is log(sum(exp(.))) of what the ranks along these axes hold.
 template <class... Axes>
 struct PartialLogSumExp {};
@@ -42,10 +45,24 @@ template <class T, class Dimensions, class... States>
 struct Layout;
 
 /// What holds along one axis.
-enum class Placement : std::uint8_t { invariant, replicated, partial, partial_max, partial_log_sum_exp, shard };
+enum class Placement : std::uint8_t {
+    invariant,
+    replicated,
+    partial,
+    partial_max,
+    partial_min,
+    partial_log_sum_exp,
+    shard
+};
 
-inline constexpr std::array<std::string_view, 6> placement_names{"invariant",   "replicated",          "partial",
-                                                                 "partial max", "partial log-sum-exp", "shard"};
+inline constexpr std::array<std::string_view, 7> placement_names{
+    "invariant", "replicated", "partial", "partial max", "partial min", "partial log-sum-exp", "shard"};
+
+/// Whether ranks hold what is yet to be combined otherwise than by a sum.
+constexpr bool is_other_reduction(Placement placement) {
+    return placement == Placement::partial_max || placement == Placement::partial_min ||
+           placement == Placement::partial_log_sum_exp;
+}
 
 inline constexpr std::size_t max_dimensions = 6;
 inline constexpr std::size_t max_axes = 8;
@@ -89,13 +106,14 @@ struct LayoutValue {
     std::size_t element_size = 0;
     std::size_t rank = 0;
     std::array<DimensionValue, max_dimensions> dimensions{};
-    AxisNames replicated, partial, partial_max, partial_log_sum_exp;
+    AxisNames replicated, partial, partial_max, partial_min, partial_log_sum_exp;
 
     [[nodiscard]] constexpr Placement placement(std::string_view axis) const {
         if (dimension_of(axis) < rank) return Placement::shard;
         if (replicated.contains(axis)) return Placement::replicated;
         if (partial.contains(axis)) return Placement::partial;
         if (partial_max.contains(axis)) return Placement::partial_max;
+        if (partial_min.contains(axis)) return Placement::partial_min;
         if (partial_log_sum_exp.contains(axis)) return Placement::partial_log_sum_exp;
         return Placement::invariant;
     }
@@ -110,7 +128,7 @@ struct LayoutValue {
         AxisNames all;
         for (std::size_t d = 0; d < rank; ++d)
             for (auto const axis : dimensions[d].axes) all.push(axis);
-        for (auto const* list : {&replicated, &partial, &partial_max, &partial_log_sum_exp})
+        for (auto const* list : {&replicated, &partial, &partial_max, &partial_min, &partial_log_sum_exp})
             for (auto const axis : *list) all.push(axis);
         return all;
     }
@@ -147,6 +165,7 @@ constexpr void write(Text& out, LayoutValue const& layout, std::size_t const* ex
     };
     state(layout.partial, Placement::partial);
     state(layout.partial_max, Placement::partial_max);
+    state(layout.partial_min, Placement::partial_min);
     state(layout.partial_log_sum_exp, Placement::partial_log_sum_exp);
     state(layout.replicated, Placement::replicated);
     if (!first) out << "}";
@@ -168,6 +187,10 @@ constexpr void add(LayoutValue& layout, Partial<Axes...>) {
 template <class... Axes>
 constexpr void add(LayoutValue& layout, PartialMax<Axes...>) {
     add<Axes...>(layout.partial_max);
+}
+template <class... Axes>
+constexpr void add(LayoutValue& layout, PartialMin<Axes...>) {
+    add<Axes...>(layout.partial_min);
 }
 template <class... Axes>
 constexpr void add(LayoutValue& layout, PartialLogSumExp<Axes...>) {
@@ -206,6 +229,9 @@ struct Layout<T, Dims<D...>, States...> {
         !detail::names_an_axis_twice(value),
         "pentad: a layout names each axis once: an axis shards one dimension, or is partial, or is replicated");
     static_assert(!detail::names_a_dimension_twice(value), "pentad: a layout names each dimension once");
+    static_assert(value.partial.empty() || Summable<T>, "pentad: elements that cannot be added are not partial");
+    static_assert((value.partial_max.empty() && value.partial_min.empty()) || Ordered<T>,
+                  "pentad: elements that cannot be compared are no partial maxima or minima");
 };
 
 /// The short form of a layout type, as text that can be a template argument.

@@ -25,19 +25,20 @@ enum class StepKind : std::uint8_t {
     relabel,        ///< invariant <-> replicated: nothing happens to the value
 };
 
-inline constexpr std::array<std::string_view, 9> step_names{
-    "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "exchange", "slice", "keep_first", "zero_pad", "relabel"};
+inline constexpr std::array<std::string_view, 9> step_names{"all_gather", "reduce_scatter", "all_reduce",
+                                                            "all_to_all", "exchange",       "slice",
+                                                            "keep_first", "zero_pad",       "relabel"};
 
 struct PlanStep {
     StepKind kind{};
     AxisNames axes{};                         ///< major to minor
     std::size_t dimension = 0;                ///< the dimension that is gathered, scattered or sliced
     std::size_t from_dimension = 0;           ///< all_to_all: the dimension that is no longer sharded
-    Placement reduction = Placement::partial; ///< all_reduce: sum, maximum or log-sum-exp
+    Placement reduction = Placement::partial; ///< all_reduce: sum, maximum, minimum or log-sum-exp
 };
 
-/// What an exchange does along its axes. Each element goes from every rank that holds it before to every rank that holds
-/// it after, but along some axes only to ranks of the same coordinate.
+/// What an exchange does along its axes. Each element goes from every rank that holds it before to every rank that
+/// holds it after, but along some axes only to ranks of the same coordinate.
 struct ExchangeValue {
     std::array<AxisNames, max_dimensions> before{}, after{}; ///< axes that cut each dimension, major to minor
     AxisNames same;   ///< axes along which senders and receivers have the same coordinate
@@ -60,7 +61,8 @@ inline constexpr std::array<std::string_view, 6> plan_error_texts{
     "pentad: the layouts have different elements: convert the tensor before it is redistributed",
     "pentad: the layouts have different dimensions: redistribution keeps the names and the order of the dimensions",
     "pentad: the layouts give a dimension two different extents",
-    "pentad: a partial maximum or log-sum-exp can only be reduced, to replicated or invariant, and nothing becomes one",
+    "pentad: a partial maximum, minimum or log-sum-exp can only be reduced, to replicated or invariant, and nothing "
+    "becomes one",
     "pentad: one layout names an axis and the other a factor of it: name outer and inner in both",
 };
 
@@ -86,7 +88,8 @@ constexpr void drop(AxisNames& list, std::string_view axis) {
 }
 
 constexpr void set_placement(LayoutValue& layout, std::string_view axis, Placement placement) {
-    for (auto* list : {&layout.replicated, &layout.partial, &layout.partial_max, &layout.partial_log_sum_exp})
+    for (auto* list :
+         {&layout.replicated, &layout.partial, &layout.partial_max, &layout.partial_min, &layout.partial_log_sum_exp})
         drop(*list, axis);
     if (placement == Placement::replicated) layout.replicated.push(axis);
     if (placement == Placement::partial) layout.partial.push(axis);
@@ -164,7 +167,8 @@ constexpr bool join(PlanStep& last, PlanStep const& step) {
 }
 
 /// Takes all steps of a kind that can be taken one after the other.
-constexpr void take_all(PlanValue& plan, LayoutValue& now, LayoutValue const& to, AxisNames const& axes, StepKind kind) {
+constexpr void take_all(PlanValue& plan, LayoutValue& now, LayoutValue const& to, AxisNames const& axes,
+                        StepKind kind) {
     for (bool moved = true; moved;) {
         moved = false;
         for (auto const axis : axes) {
@@ -226,8 +230,9 @@ constexpr void push_exchange(PlanValue& plan, LayoutValue const& now, LayoutValu
 
 } // namespace detail
 
-/// The plan from one layout to another: steps axis by axis, which enter and leave a dimension at its minor end. Where those
-/// do not lead there, or would send elements for nothing, one exchange does in their place what is not a whole sum.
+/// The plan from one layout to another: steps axis by axis, which enter and leave a dimension at its minor end. Where
+/// those do not lead there, or would send elements for nothing, one exchange does in their place what is not a whole
+/// sum.
 constexpr PlanValue make_plan(LayoutValue const& from, LayoutValue const& to) {
     PlanValue plan;
     auto const refuse = [&plan](PlanError error) {
@@ -251,12 +256,11 @@ constexpr PlanValue make_plan(LayoutValue const& from, LayoutValue const& to) {
     }();
     for (auto const axis : axes) {
         auto const a = from.placement(axis), b = to.placement(axis);
-        bool const special = a == Placement::partial_max || a == Placement::partial_log_sum_exp;
-        bool const becomes = b == Placement::partial_max || b == Placement::partial_log_sum_exp;
-        if (a != b && (becomes || (special && !detail::is_value(b)))) return refuse(PlanError::partial_reduction);
+        if (a != b && (is_other_reduction(b) || (is_other_reduction(a) && !detail::is_value(b))))
+            return refuse(PlanError::partial_reduction);
     }
-    // What sends nothing, in place; then each kind of step in its turn: what shrinks the tensor first, what makes it grow
-    // last. So no element is sent that another step drops, or twice.
+    // What sends nothing, in place; then each kind of step in its turn: what shrinks the tensor first, what makes it
+    // grow last. So no element is sent that another step drops, or twice.
     LayoutValue now = from;
     for (auto const kind : {StepKind::slice, StepKind::relabel, StepKind::keep_first})
         detail::take_all(plan, now, to, axes, kind);

@@ -2,6 +2,8 @@
 // Kernels take these; a Tensor (tensor.hpp) hands them out and owns what they point at.
 #pragma once
 
+#include <pentad/memory/complex.hpp>
+
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>

@@ -37,28 +37,31 @@ void copy_box(Context<Exec> const& context, std::size_t rank, ElementBox const& 
 
 /// The sum of some arrays, in place of the first.
 template <class T>
-struct SumOfPieces {
+struct SumOfPieces { // T: what kernels compute with
     static constexpr std::size_t most = 16;
     std::array<T*, most> pieces;
     int count;
 
     KOKKOS_FUNCTION void operator()(std::int64_t i) const {
         auto sum = static_cast<accumulator_t<T>>(pieces[0][i]);
-        for (int p = 1; p < count; ++p) sum += static_cast<accumulator_t<T>>(pieces[static_cast<std::size_t>(p)][i]);
+        for (int p = 1; p < count; ++p)
+            sum = sum + static_cast<accumulator_t<T>>(pieces[static_cast<std::size_t>(p)][i]);
         pieces[0][i] = static_cast<T>(sum);
     }
 };
 template <class T, class Exec>
 void sum_pieces(Exec const& exec, std::span<T* const> pieces, std::size_t elements) {
     if (memory::detail::dry("sum of pieces", (pieces.size() + 1) * elements * sizeof(T))) return;
-    for (std::size_t first = 1; first < pieces.size(); first += SumOfPieces<T>::most - 1) {
-        SumOfPieces<T> sum{{pieces[0]}, 1};
-        for (std::size_t p = first; p < std::min(first + SumOfPieces<T>::most - 1, pieces.size()); ++p)
-            sum.pieces[static_cast<std::size_t>(sum.count++)] = pieces[p];
-        Kokkos::parallel_for("pentad::sum_pieces",
-                             Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(
-                                 exec, 0, static_cast<std::int64_t>(elements)),
-                             sum);
+    using Sum = SumOfPieces<kernel_element_t<T>>;
+    auto const at = [](T* piece) { return reinterpret_cast<kernel_element_t<T>*>(piece); };
+    for (std::size_t first = 1; first < pieces.size(); first += Sum::most - 1) {
+        Sum sum{{at(pieces[0])}, 1};
+        for (std::size_t p = first; p < std::min(first + Sum::most - 1, pieces.size()); ++p)
+            sum.pieces[static_cast<std::size_t>(sum.count++)] = at(pieces[p]);
+        Kokkos::parallel_for(
+            "pentad::sum_pieces",
+            Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, static_cast<std::int64_t>(elements)),
+            sum);
     }
 }
 
@@ -123,11 +126,13 @@ Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, Exch
     for (std::size_t p = 0; p < n; ++p) {
         auto const box = shape.given(p, me);
         if (!shape.is_first_summand(p) || box.size(rank) == 0) continue;
-        if (sums) {
-            summands.clear();
-            for (std::size_t i = 0; i < shape.summands(); ++i) summands.push_back(pieces + places[shape.summand(p, i)]);
-            sum_pieces(exec, std::span<T* const>(summands), box.size(rank));
-        }
+        if constexpr (Summable<T>) // others are never partial
+            if (sums) {
+                summands.clear();
+                for (std::size_t i = 0; i < shape.summands(); ++i)
+                    summands.push_back(pieces + places[shape.summand(p, i)]);
+                sum_pieces(exec, std::span<T* const>(summands), box.size(rank));
+            }
         if (p == me && !sums)
             copy_box(context, rank, box, result.data, needed, shard.data, held);
         else

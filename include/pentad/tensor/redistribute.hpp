@@ -114,8 +114,8 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, com
         comm::reduce_scatter(exec, comm, shard.flat(), result.flat());
         return result;
     }
-    // all_to_all: cut along d, arrive in rank order, put together along the dimension that was sharded. Each buffer is let
-    // go of as soon as it has been read, and a copy that would change nothing is left out.
+    // all_to_all: cut along d, arrive in rank order, put together along the dimension that was sharded. Each buffer is
+    // let go of as soon as it has been read, and a copy that would change nothing is left out.
     auto pieces = std::move(shard);
     if (before > 1) {
         auto const source = std::exchange(pieces, pieces.with(context, d, extent));

@@ -1,4 +1,4 @@
-// Sums (maxima, log-sum-exps) of several arrays, element by element in the order in which they are given,
+// Sums (maxima, minima, log-sum-exps) of several arrays, element by element in the order in which they are given,
 // in accumulators, rounded once at the end: what ranks of a node do with each other's memory.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace detail {
 /// Sums are made in registers, a block at a time: the trip counts are known, so that compilers vectorise the loops.
 template <class T, Placement How, std::size_t Elements, bool PastCaches>
 void reduce_block(Addresses in, std::size_t ins, Addresses out, std::size_t outs, std::size_t first) {
-    using A = std::conditional_t<std::is_same_v<T, bf16>, f32, T>;
+    using A = std::conditional_t<std::is_arithmetic_v<T>, T, accumulator_t<T>>;
     auto const at = [first](std::byte* address) { return reinterpret_cast<T*>(address) + first; };
     A sum[Elements];
     if constexpr (Elements > 1)
@@ -39,7 +39,8 @@ void reduce_block(Addresses in, std::size_t ins, Addresses out, std::size_t outs
         for (std::size_t j = 0; j < Elements; ++j) {
             A const a = static_cast<A>(y[j]);
             if constexpr (How == Placement::partial) sum[j] = static_cast<A>(sum[j] + a);
-            if constexpr (How == Placement::partial_max) sum[j] = a > sum[j] ? a : sum[j];
+            if constexpr (How == Placement::partial_max) sum[j] = sum[j] < a ? a : sum[j];
+            if constexpr (How == Placement::partial_min) sum[j] = a < sum[j] ? a : sum[j];
             if constexpr (How == Placement::partial_log_sum_exp) sum[j] = comm::detail::log_sum_exp(sum[j], a);
         }
     }
@@ -73,14 +74,12 @@ void reduce(Addresses in, std::size_t ins, Addresses out, std::size_t outs, std:
 } // namespace detail
 
 /// The reduction of elements T that the placement asks for.
-/// @throws Error for a log-sum-exp of integers
+/// @throws Error where the elements cannot be reduced so
 template <class T>
 Reduction reduction(Placement placement) {
-    if (placement == Placement::partial) return &detail::reduce<T, Placement::partial>;
-    if (placement == Placement::partial_max) return &detail::reduce<T, Placement::partial_max>;
-    if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, bf16>)
-        return &detail::reduce<T, Placement::partial_log_sum_exp>;
-    throw Error("a log-sum-exp of integers has no meaning");
+    return comm::detail::with_reduction<T>(
+        placement,
+        []<Placement How>(std::integral_constant<Placement, How>) -> Reduction { return &detail::reduce<T, How>; });
 }
 
 } // namespace pentad::comm::node
