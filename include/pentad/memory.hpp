@@ -3,6 +3,7 @@
 
 #include <pentad/memory/complex.hpp>
 #include <pentad/memory/copy.hpp>
+#include <pentad/memory/driving_thread.hpp>
 #include <pentad/memory/host_array.hpp>
 #include <pentad/memory/pool.hpp>
 #include <pentad/memory/shared_memory.hpp>

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -97,4 +99,38 @@ TEST_CASE("leading dimensions are swapped, and columns cut out") {
             for (int k = 0; k < 7; ++k) CHECK(swapped((j * 6 + i) * 7 + k) == (i * 5 + j) * 7 + k);
             CHECK(column(i * 5 + j) == (i * 5 + j) * 7 + 2);
         }
+}
+
+TEST_CASE("a second host thread is refused, until it takes over") {
+    OnMesh const mesh({.dp = world_size()});
+    Tensor<Summands, Exec> const x(mesh.context, {2, 3});
+    Kokkos::deep_copy(x.flat(), 1.0);
+    std::string tensor, collective;
+    double sum = 0;
+    std::thread([&] {
+        try {
+            Tensor<Invariant, Exec> const y(mesh.context, {2, 3});
+        } catch (std::logic_error const& error) {
+            tensor = error.what();
+        }
+        try {
+            comm::all_reduce(Exec(), mesh.context.along<dp>(), x.flat());
+        } catch (std::logic_error const& error) {
+            collective = error.what();
+        }
+        memory::drive_from_this_thread();
+        comm::all_reduce(Exec(), mesh.context.along<dp>(), x.flat());
+    }).join();
+    memory::drive_from_this_thread();
+    sum = on_host(x)(0);
+    CHECK(tensor.starts_with("pentad: a second host thread makes tensors or communicates"));
+    CHECK((world_size() == 1 || collective == tensor));
+    CHECK(sum == world_size());
+}
+
+TEST_CASE("a context knows its place by the tags of axes") {
+    OnMesh const mesh({.dp = world_size()});
+    CHECK(mesh.context.along<dp>().size() == world_size());
+    CHECK(mesh.context.extent<dp>() == world_size());
+    CHECK(mesh.context.coordinate<dp>() == world_rank());
 }

@@ -5,6 +5,7 @@
 #include <pentad/comm/detail/checked.hpp>
 #include <pentad/comm/detail/mpi_operation.hpp>
 #include <pentad/comm/progress.hpp>
+#include <pentad/memory/driving_thread.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/observe/trace.hpp>
 
@@ -102,6 +103,7 @@ class [[nodiscard]] Request {
     template <class Begin, class Mpi>
     void run(detail::Form form, Call const& call, std::size_t bytes, Begin const& begin, std::string_view mpi_call,
              Mpi const& mpi) {
+        memory::require_driving_thread();
         name_ = observe::name(call.operation);
         bytes_ = bytes;
         if (form == detail::Form::block) {
@@ -125,6 +127,7 @@ class [[nodiscard]] Request {
     /// Starts a message.
     template <class Mpi>
     void start(std::string_view name, std::size_t bytes, std::string_view mpi_call, Mpi const& mpi) {
+        memory::require_driving_thread();
         name_ = name;
         bytes_ = bytes;
         started_ns_ = observe::trace().enabled() ? observe::trace().now() : 0;

@@ -132,13 +132,9 @@ void gather(Exec const& exec, Communicator const& comm, In const& in, Out const&
 }
 
 namespace detail {
-/// A group of one rank has no communicator to send over.
-inline void require_somebody(Communicator const& comm) {
-    if (comm.size() == 1) throw Error("send " + comm.where() + ": a group of one rank has nobody to send to");
-}
-} // namespace detail
 
-namespace detail {
+/// A group of one rank has no communicator of its own, and sends to itself.
+inline MPI_Comm sending_handle(Communicator const& comm) { return comm.size() == 1 ? MPI_COMM_SELF : comm.handle(); }
 
 /// Records a send of so many bytes, to a rank of this node or another, in a dry run.
 inline void dry_send(observe::DryRun& run, Communicator const& comm, double bytes, bool crosses) {
@@ -148,15 +144,14 @@ inline void dry_send(observe::DryRun& run, Communicator const& comm, double byte
 
 } // namespace detail
 
-/// Sends `view` to rank `to` of the group. The receiver's view has the same size and the same tag.
+/// Sends `view` to rank `to` of the group, which may be this one. The receiver's view has the same size and the same
+/// tag.
 template <class Exec, class V>
 Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm, V const& view, int to, int tag = 0) {
     using T = typename V::non_const_value_type;
-    detail::require_somebody(comm);
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::send));
     double const bytes = static_cast<double>(view.size() * sizeof(T));
-    auto const cost = detail::cost_of(comm, bytes * comm.size() / (comm.size() - 1));
-    double const crossing = comm.nodes().is_here(to) ? 0 : bytes;
+    double const crossing = comm.size() == 1 || comm.nodes().is_here(to) ? 0 : bytes;
     if (auto* const dry = observe::dry_run()) {
         if (to != comm.rank()) detail::dry_send(*dry, comm, bytes, crossing > 0);
         return request;
@@ -164,9 +159,10 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
     request.start(observe::name(detail::Operation::send), view.size() * sizeof(T), "MPI_Isend",
                   [&](MPI_Request* handle) {
                       return MPI_Isend_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()),
-                                         datatype<T>(), to, tag, comm.handle(), handle);
+                                         datatype<T>(), to, tag, detail::sending_handle(comm), handle);
                   });
     if (to == comm.rank()) return request; // nothing leaves this rank
+    auto const cost = detail::cost_of(comm, bytes * comm.size() / (comm.size() - 1));
     observe::ledger().record(detail::Operation::send, cost, false, crossing, false);
     return request;
 }
@@ -180,12 +176,11 @@ template <class Exec, class V>
 Request<detail::Staged<V>> start_receive(Exec const& exec, Communicator const& comm, V const& view, int from,
                                          int tag = 0) {
     using T = typename V::non_const_value_type;
-    detail::require_somebody(comm);
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::receive));
     if (observe::dry_run() != nullptr) return request;
     request.start("receive", view.size() * sizeof(T), "MPI_Irecv", [&](MPI_Request* handle) {
         return MPI_Irecv_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(),
-                           from, tag, comm.handle(), handle);
+                           from, tag, detail::sending_handle(comm), handle);
     });
     return request;
 }

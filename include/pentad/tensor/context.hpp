@@ -31,6 +31,21 @@ class Context {
 
     [[nodiscard]] comm::Communicators& communicators() const { return *communicators_; }
     [[nodiscard]] Exec const& exec() const { return exec_; }
+    /// The ranks along axes, major to minor, the extent of one, and this rank's place along it: along<rows, columns>().
+    /// Along several axes the first use is collective over their group.
+    /// @throws std::invalid_argument where the mesh has no such axis
+    template <AxisTag... A>
+    [[nodiscard]] comm::Communicator const& along() const {
+        return communicators_->along(AxisNames(A::name...));
+    }
+    template <AxisTag A>
+    [[nodiscard]] int extent() const {
+        return communicators_->extent(A::name);
+    }
+    template <AxisTag A>
+    [[nodiscard]] int coordinate() const {
+        return communicators_->coordinate(A::name);
+    }
     /// A buffer of `bytes` bytes, uninitialised, counted under `kind`.
     [[nodiscard]] memory::Buffer<memory_space> take(std::size_t bytes,
                                                     observe::Memory kind = observe::Memory::activations) const {
@@ -68,6 +83,23 @@ class MeshContext : public Context<Exec> {
         auto const made = communicators.mesh();
         if (!std::equal(made.begin(), made.end(), mesh.axes().begin(), mesh.axes().end(), same))
             throw std::invalid_argument("the context has another mesh than its communicators");
+    }
+
+    /// As those of a Context; axes that the mesh lacks do not compile.
+    template <AxisTag... A>
+    [[nodiscard]] comm::Communicator const& along() const {
+        static_assert((M::template has<A> && ...), "pentad: this mesh has no such axis");
+        return Context<Exec>::template along<A...>();
+    }
+    template <AxisTag A>
+    [[nodiscard]] int extent() const {
+        static_assert(M::template has<A>, "pentad: this mesh has no such axis");
+        return Context<Exec>::template extent<A>();
+    }
+    template <AxisTag A>
+    [[nodiscard]] int coordinate() const {
+        static_assert(M::template has<A>, "pentad: this mesh has no such axis");
+        return Context<Exec>::template coordinate<A>();
     }
 };
 
