@@ -11,7 +11,20 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
+
+/// An element of 24 bytes.
+struct Triple {
+    double a, b, c;
+    friend Triple operator+(Triple x, Triple y) { return {x.a + y.a, x.b + y.b, x.c + y.c}; }
+    friend bool operator==(Triple const&, Triple const&) = default;
+};
+template <>
+struct pentad::Element<Triple> {
+    static constexpr std::string_view name = "triple";
+    using accumulator = Triple;
+};
 
 using namespace comm_tests;
 namespace comm = pentad::comm;
@@ -491,6 +504,30 @@ TEST_CASE("minima, complex sums, and what has no meaning") {
                 CHECK_THROWS_WITH_AS(comm::all_reduce(Exec(), group.comm, x.view, Placement::partial_log_sum_exp),
                                      "a partial log-sum-exp of i32 has no meaning", comm::Error);
             }
+        }
+        comm::forced_algorithm() = comm::Algorithm::automatic;
+    });
+}
+
+TEST_CASE("elements whose size does not divide a line of cache are summed whole") {
+    for_each_group([](Group const& group) {
+        std::size_t const ranks = group.size(), each = 3000;
+        double sum = 0;
+        for (int const member : group.members) sum += member;
+        for (auto const algorithm :
+             {comm::Algorithm::automatic, comm::Algorithm::mailbox, comm::Algorithm::process, comm::Algorithm::mpi}) {
+            comm::forced_algorithm() = algorithm;
+            Kokkos::View<Triple*, Exec> const all("all", each * ranks), part("part", each);
+            for (std::size_t i = 0; i < all.size(); ++i) all(i) = {1.0 * world_rank(), 1.0 * static_cast<double>(i), 1};
+            comm::reduce_scatter(Exec(), group.comm, all, part);
+            comm::all_reduce(Exec(), group.comm, all);
+            auto const n = static_cast<double>(ranks);
+            bool is_right = true;
+            for (std::size_t i = 0; i < all.size(); ++i)
+                is_right = is_right && all(i) == Triple{sum, n * static_cast<double>(i), n};
+            for (std::size_t i = 0; i < each; ++i)
+                is_right = is_right && part(i) == Triple{sum, n * static_cast<double>(group.rank() * each + i), n};
+            CHECK(is_right);
         }
         comm::forced_algorithm() = comm::Algorithm::automatic;
     });

@@ -68,6 +68,10 @@ TEST_CASE("softplus in f32 is within 4 ulp, and goes to x and to e^x") {
     CHECK(math::softplus(1000.0f) == 1000.0f);
     CHECK(math::softplus(-1000.0f) == 0.0f);
     CHECK(math::softplus(0.0) == doctest::Approx(std::log(2.0)).epsilon(1e-15));
+    float const infinity = std::numeric_limits<float>::infinity();
+    CHECK(math::softplus(infinity) == infinity);
+    CHECK(math::softplus(-infinity) == 0.0f);
+    CHECK(math::softplus(std::numeric_limits<float>::max()) == std::numeric_limits<float>::max());
     CHECK(std::isnan(math::softplus(std::numeric_limits<float>::quiet_NaN())));
 }
 

@@ -23,8 +23,8 @@ using Stream = Layout<f32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, 1024, cp>,
 static_assert(text<Stream> == "f32[batch@dp.ep:?, seq@cp:1024, hidden:512]{tp: partial}");
 static_assert(text<Layout<f64, Dims<>>> == "f64[]");
 static_assert(text<Layout<bf16, Dims<Dim<flat, 0>>, Replicated<dp, ep>>> == "bf16[flat:0]{dp.ep: replicated}");
-static_assert(text<Layout<i64, Dims<Dim<token>>, Replicated<cp>, PartialMax<tp>, PartialLogSumExp<ep>, Partial<dp>>> ==
-              "i64[token:?]{dp: partial, tp: partial max, ep: partial log-sum-exp, cp: replicated}");
+static_assert(text<Layout<f64, Dims<Dim<token>>, Replicated<cp>, PartialMax<tp>, PartialLogSumExp<ep>, Partial<dp>>> ==
+              "f64[token:?]{dp: partial, tp: partial max, ep: partial log-sum-exp, cp: replicated}");
 static_assert(text<Layout<i32, Dims<Dim<kv_heads, 8, outer<tp>>>, Partial<inner<tp>, ends<pp>>>> ==
               "i32[kv_heads@outer(tp):8]{inner(tp).ends(pp): partial}");
 // Two factors of an axis may stand together, and so may the inner one and the ends of the outer.

@@ -88,7 +88,8 @@ inline std::byte* address(void const* data) { return static_cast<std::byte*>(con
 
 /// Whether the MPI library is to carry out a task.
 inline bool is_for_mpi(Communicator const& comm, node::Task const& task) {
-    bool const is_counted = !task.sent.empty(); // then ranks know different numbers of bytes
+    if (task.reduces() && 64 % task.element != 0) return true; // our own cut sums at lines of cache
+    bool const is_counted = !task.sent.empty();                // then ranks know different numbers of bytes
     if (forced_algorithm() == Algorithm::mpi || (comm.crosses_network() && (!comm.has_levels() || is_counted)))
         return true;
     return forced_algorithm() == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes);
@@ -323,7 +324,7 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
 
 } // namespace detail
 
-/// Every rank's `view` becomes the sum (maximum, log-sum-exp) over the group, in place.
+/// Every rank's `view` becomes the sum (maximum, minimum, log-sum-exp) over the group, in place.
 template <class Exec, class V>
 auto start_all_reduce(Exec const& exec, Communicator const& comm, V const& view,
                       Placement placement = Placement::partial) {

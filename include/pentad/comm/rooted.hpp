@@ -52,7 +52,8 @@ void broadcast(Exec const& exec, Communicator const& comm, V const& view, int ro
     (void)detail::broadcast(detail::Form::block, exec, comm, view, root);
 }
 
-/// The root's `view` becomes the sum (maximum, log-sum-exp) over the group; the other ranks' views stay as they are.
+/// The root's `view` becomes the sum (maximum, minimum, log-sum-exp) over the group; the other ranks' views stay as
+/// they are.
 template <class Exec, class V>
 Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& comm, V const& view, int root,
                                         Placement placement = Placement::partial) {
@@ -144,7 +145,8 @@ inline void dry_send(observe::DryRun& run, Communicator const& comm, double byte
 
 } // namespace detail
 
-/// Sends `view` to rank `to` of the group, which may be this one. The receiver's view has the same size and the same
+/// Sends `view` to rank `to` of the group. To itself a rank starts to receive first, and groups of one rank share their
+/// tags. The receiver's view has the same size and the same
 /// tag.
 template <class Exec, class V>
 Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm, V const& view, int to, int tag = 0) {

@@ -97,7 +97,7 @@ KOKKOS_FORCEINLINE_FUNCTION double softplus(double x) {
     return (x > 0 ? x : 0) + Kokkos::log1p(Kokkos::exp(-Kokkos::abs(x)));
 }
 KOKKOS_FORCEINLINE_FUNCTION float softplus(float x) {
-    return 0.5f * (x + Kokkos::abs(x)) + detail::log1p_polynomial(exp(-Kokkos::abs(x)));
+    return detail::select(x > 0.0f, x, 0.0f) + detail::log1p_polynomial(exp(-Kokkos::abs(x)));
 }
 
 /// The square root of what cannot be negative. (GCC vectorises it once it sees that errno cannot be set.)

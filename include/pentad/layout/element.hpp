@@ -49,8 +49,9 @@ struct bf16 {
 ///         using accumulator = Velocity;                        // in which sums are made
 ///     };
 ///
-/// Partial tensors of them are added with `accumulator + accumulator` (both convertible from and to the element), and
-/// partial maxima and minima compared with `<`, where there are such operators. Complex numbers: memory/complex.hpp.
+/// Partial tensors of them are added with `accumulator + accumulator` (convertible from and to the element, and made
+/// without arguments), and partial maxima and minima compared with `<`, where there are such operators: on a device
+/// they are functions of the device. Zero is an element whose bytes are 0. Complex numbers: memory/complex.hpp.
 template <class T>
 struct Element; // undefined: T is not an element of a tensor
 
@@ -83,11 +84,13 @@ struct Element<T> {
 template <class T>
 using accumulator_t = typename Element<T>::accumulator;
 
-/// Elements of which sums, and largest and smallest ones, have a meaning.
+/// Elements of which sums, log-sum-exps, and largest and smallest ones have a meaning.
 template <class T>
 concept Summable = !std::is_same_v<T, bool> && requires(accumulator_t<T> a, T x) {
     { a + static_cast<accumulator_t<T>>(x) } -> std::convertible_to<accumulator_t<T>>;
 };
+template <class T>
+concept Real = std::is_floating_point_v<T> || std::is_same_v<T, bf16>;
 template <class T>
 concept Ordered = requires(T a) {
     { a < a } -> std::convertible_to<bool>;

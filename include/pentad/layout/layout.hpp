@@ -232,6 +232,7 @@ struct Layout<T, Dims<D...>, States...> {
     static_assert(value.partial.empty() || Summable<T>, "pentad: elements that cannot be added are not partial");
     static_assert((value.partial_max.empty() && value.partial_min.empty()) || Ordered<T>,
                   "pentad: elements that cannot be compared are no partial maxima or minima");
+    static_assert(value.partial_log_sum_exp.empty() || Real<T>, "pentad: a partial log-sum-exp is of f64, f32 or bf16");
 };
 
 /// The short form of a layout type, as text that can be a template argument.

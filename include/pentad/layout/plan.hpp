@@ -5,10 +5,12 @@
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/layout.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace pentad {
 
@@ -201,7 +203,13 @@ constexpr bool grows(LayoutValue const& now, LayoutValue const& to, AxisNames co
     return false;
 }
 
-/// One step for all that is left between two layouts but whole sums.
+constexpr AxisNames sorted(AxisNames names) {
+    std::sort(names.names.begin(), names.names.begin() + static_cast<std::ptrdiff_t>(names.count));
+    return names;
+}
+
+/// One exchange for every axis that still has to move; axes whose sum stays whole are left to an all-reduce. Axes are
+/// in the order of their names, so that a plan and its adjoint use one communicator.
 constexpr void push_exchange(PlanValue& plan, LayoutValue const& now, LayoutValue const& to, AxisNames const& axes) {
     PlanStep step{.kind = StepKind::exchange};
     auto& exchange = plan.exchange;
@@ -212,7 +220,7 @@ constexpr void push_exchange(PlanValue& plan, LayoutValue const& now, LayoutValu
         for (std::size_t i = common; i < before.size(); ++i) exchange.before[d].push(before[i]);
         for (std::size_t i = common; i < after.size(); ++i) exchange.after[d].push(after[i]);
     }
-    for (auto const axis : axes) {
+    for (auto const axis : sorted(axes)) {
         bool cut_before = false, cut_after = false;
         for (std::size_t d = 0; d < now.rank; ++d) {
             cut_before = cut_before || exchange.before[d].contains(axis);
@@ -324,6 +332,9 @@ concept Redistributable = make_plan(From::value, To::value).valid();
 /// Compiles only when there is a plan from one layout to the other.
 template <class From, class To>
 consteval void require_redistributable() {
+    if constexpr (Redistributable<From, To> && !std::is_same_v<typename From::element, typename To::element>)
+        refuse<Text() << plan_error_texts[static_cast<std::size_t>(PlanError::elements_differ)] << ": from "
+                      << layout_text<From>.view() << " to " << layout_text<To>.view()>();
     if constexpr (!Redistributable<From, To>)
         refuse<Text() << Plan<From, To>::text() << ": from " << layout_text<From>.view() << " to "
                       << layout_text<To>.view()>();

@@ -7,18 +7,19 @@
 
 #include <complex>
 #include <string_view>
+#include <type_traits>
 
 namespace pentad {
 
 template <class T>
-    requires std::is_floating_point_v<T>
+    requires std::is_same_v<T, f32> || std::is_same_v<T, f64>
 struct Element<std::complex<T>> {
     static constexpr std::string_view name = sizeof(T) == 4 ? "c64" : "c128";
     using accumulator = std::complex<T>;
     static constexpr bool is_complex = true;
 };
 template <class T>
-    requires std::is_floating_point_v<T>
+    requires std::is_same_v<T, f32> || std::is_same_v<T, f64>
 struct Element<Kokkos::complex<T>> {
     static constexpr std::string_view name = sizeof(T) == 4 ? "c64" : "c128";
     using accumulator = Kokkos::complex<T>;

@@ -3,7 +3,6 @@
 // Slabs on the host are shared with the other ranks of the node, where there are any.
 #pragma once
 
-#include <pentad/memory/driving_thread.hpp>
 #include <pentad/memory/shared_memory.hpp>
 #include <pentad/observe/counters.hpp>
 #include <pentad/observe/dry_run.hpp>
@@ -81,9 +80,7 @@ class Pool {
     }
 
     /// A block of at least `bytes` bytes, aligned to 256.
-    /// @throws std::logic_error on a second host thread
     [[nodiscard]] Buffer<MemorySpace> take(std::size_t bytes) {
-        require_driving_thread();
         Node node = place((std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment);
         node.number = ++taken_;
         std::size_t at = nodes_.size();

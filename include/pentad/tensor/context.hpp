@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/comm/communicator.hpp>
+#include <pentad/memory/driving_thread.hpp>
 #include <pentad/memory/pool.hpp>
 #include <pentad/observe/counters.hpp>
 
@@ -31,24 +32,27 @@ class Context {
 
     [[nodiscard]] comm::Communicators& communicators() const { return *communicators_; }
     [[nodiscard]] Exec const& exec() const { return exec_; }
-    /// The ranks along axes, major to minor, the extent of one, and this rank's place along it: along<rows, columns>().
-    /// Along several axes the first use is collective over their group.
-    /// @throws std::invalid_argument where the mesh has no such axis
+    /// The ranks along axes, major to minor: along<rows, columns>(). Along several axes the first use is collective
+    /// over their group. @throws std::invalid_argument where the mesh has no such axis
     template <AxisTag... A>
     [[nodiscard]] comm::Communicator const& along() const {
         return communicators_->along(AxisNames(A::name...));
     }
+    /// The ranks along an axis.
     template <AxisTag A>
     [[nodiscard]] int extent() const {
         return communicators_->extent(A::name);
     }
+    /// This rank's place along an axis.
     template <AxisTag A>
     [[nodiscard]] int coordinate() const {
         return communicators_->coordinate(A::name);
     }
     /// A buffer of `bytes` bytes, uninitialised, counted under `kind`.
+    /// @throws std::logic_error on a second host thread
     [[nodiscard]] memory::Buffer<memory_space> take(std::size_t bytes,
                                                     observe::Memory kind = observe::Memory::activations) const {
+        memory::require_driving_thread();
         return pools_[static_cast<std::size_t>(kind)].take(bytes);
     }
     /// Where activations are.

@@ -35,33 +35,44 @@ void copy_box(Context<Exec> const& context, std::size_t rank, ElementBox const& 
                  reinterpret_cast<std::byte const*>(from) + from_first);
 }
 
-/// The sum of some arrays, in place of the first.
+/// Adds up some arrays, in accumulators: begins with what is in `total`, if anything, and ends there, or in `result`.
 template <class T>
 struct SumOfPieces { // T: what kernels compute with
     static constexpr std::size_t most = 16;
-    std::array<T*, most> pieces;
+    std::array<T const*, most> pieces;
     int count;
+    accumulator_t<T>* total; ///< null: there are no more pieces than these
+    T* result;               ///< null: there are more
+    bool is_first;
 
     KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-        auto sum = static_cast<accumulator_t<T>>(pieces[0][i]);
-        for (int p = 1; p < count; ++p)
+        auto sum = is_first ? static_cast<accumulator_t<T>>(pieces[0][i]) : total[i];
+        for (int p = is_first ? 1 : 0; p < count; ++p)
             sum = sum + static_cast<accumulator_t<T>>(pieces[static_cast<std::size_t>(p)][i]);
-        pieces[0][i] = static_cast<T>(sum);
+        if (result != nullptr)
+            result[i] = static_cast<T>(sum);
+        else
+            total[i] = sum;
     }
 };
+/// The sum of some arrays, rounded once, in place of the first.
 template <class T, class Exec>
-void sum_pieces(Exec const& exec, std::span<T* const> pieces, std::size_t elements) {
+void sum_pieces(Context<Exec> const& context, std::span<T* const> pieces, std::size_t elements) {
     if (memory::detail::dry("sum of pieces", (pieces.size() + 1) * elements * sizeof(T))) return;
-    using Sum = SumOfPieces<kernel_element_t<T>>;
-    auto const at = [](T* piece) { return reinterpret_cast<kernel_element_t<T>*>(piece); };
-    for (std::size_t first = 1; first < pieces.size(); first += Sum::most - 1) {
-        Sum sum{{at(pieces[0])}, 1};
-        for (std::size_t p = first; p < std::min(first + Sum::most - 1, pieces.size()); ++p)
-            sum.pieces[static_cast<std::size_t>(sum.count++)] = at(pieces[p]);
-        Kokkos::parallel_for(
-            "pentad::sum_pieces",
-            Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, static_cast<std::int64_t>(elements)),
-            sum);
+    using Kernel = SumOfPieces<kernel_element_t<T>>;
+    using Sum = accumulator_t<kernel_element_t<T>>;
+    bool const in_turns = pieces.size() > Kernel::most;
+    auto const total = in_turns ? context.take(elements * sizeof(Sum)) : memory::Buffer<typename Exec::memory_space>();
+    for (std::size_t first = 0; first < pieces.size(); first += Kernel::most) {
+        std::size_t const last = std::min(first + Kernel::most, pieces.size());
+        Kernel sum{{}, static_cast<int>(last - first), static_cast<Sum*>(total.data()), nullptr, first == 0};
+        for (std::size_t p = first; p < last; ++p)
+            sum.pieces[p - first] = reinterpret_cast<kernel_element_t<T> const*>(pieces[p]);
+        if (last == pieces.size()) sum.result = reinterpret_cast<kernel_element_t<T>*>(pieces[0]);
+        Kokkos::parallel_for("pentad::sum_pieces",
+                             Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(
+                                 context.exec(), 0, static_cast<std::int64_t>(elements)),
+                             sum);
     }
 }
 
@@ -131,7 +142,7 @@ Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, Exch
                 summands.clear();
                 for (std::size_t i = 0; i < shape.summands(); ++i)
                     summands.push_back(pieces + places[shape.summand(p, i)]);
-                sum_pieces(exec, std::span<T* const>(summands), box.size(rank));
+                sum_pieces(context, std::span<T* const>(summands), box.size(rank));
             }
         if (p == me && !sums)
             copy_box(context, rank, box, result.data, needed, shard.data, held);

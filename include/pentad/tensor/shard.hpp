@@ -1,4 +1,4 @@
-// A shard on its way through a plan: memory and extents, without a layout in its type.
+// What the steps of a plan work on: memory and extents, without a layout in the type.
 #pragma once
 
 #include <pentad/layout/layout.hpp>

@@ -71,6 +71,7 @@ class StartedReduction {
             else {
                 PlanValue one;
                 one.push(plan_.steps[step_++]);
+                one.exchange = plan_.exchange;
                 shard_ = pentad::detail::carry_out(*context_, one, std::move(shard_));
             }
             start();

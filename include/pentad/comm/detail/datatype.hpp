@@ -43,7 +43,7 @@ MPI_Datatype bytes_type() {
 template <class T>
 MPI_Datatype datatype() {
     static_assert(std::is_trivially_copyable_v<T>, "pentad: only trivially copyable elements travel");
-    constexpr bool number = std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>;
+    constexpr bool number = std::is_integral_v<T> && !std::is_same_v<T, bool>;
     if constexpr (std::is_same_v<T, f64>)
         return MPI_DOUBLE;
     else if constexpr (std::is_same_v<T, f32>)
@@ -130,10 +130,9 @@ MPI_Op own_operation() {
 
 /// Whether elements T can be reduced as the placement says.
 template <class T, Placement How>
-inline constexpr bool can_reduce =
-    How == Placement::partial_log_sum_exp ? std::is_floating_point_v<T> || std::is_same_v<T, bf16>
-    : How == Placement::partial           ? Summable<T>
-                                          : Ordered<T>;
+inline constexpr bool can_reduce = How == Placement::partial_log_sum_exp ? Real<T>
+                                   : How == Placement::partial           ? Summable<T>
+                                                                         : Ordered<T>;
 
 namespace detail {
 /// f of the reduction that a placement asks for, as a constant.

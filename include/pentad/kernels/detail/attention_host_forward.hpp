@@ -27,7 +27,8 @@ template <bool masked, class In, class Acc = sum_of<In>>
 void softmax_step(VisiblePairs const& pairs, Acc* scores, Acc factor, Acc const* from, Acc const* until, Acc* max,
                   Acc* sum, Acc* rescale) {
     constexpr int width = lanes<Acc>, depth = depth_of<In>;
-    constexpr int vectors = std::min(tile_queries / width, masked ? 2 : 4);
+    constexpr int vectors = std::min(tile_queries / width, masked ? std::max(2, masked_columns / width) : 4);
+    static_assert(!masked || vectors * width % masked_columns == 0, "products read what was converted");
     constexpr Acc infinity = std::numeric_limits<Acc>::infinity();
     for (int q = 0; q < tile_queries; q += vectors * width) {
         int const first_key = masked ? pairs.first_key(q) / depth * depth : 0;
@@ -186,12 +187,13 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
     RowsAhead ahead;
     for (i64 key = start_of_tile(tiles[0].visibility.keys().begin); key < last_key; key += tile_keys) {
         int const loaded = static_cast<int>(std::min<i64>(tile_keys, last_key - key));
-        int const capacity = whole_operands<In>(loaded);
-        load_across(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, head_dim, v, capacity, padded, k);
-        load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, capacity, padded);
         int blocks = 0;
         for (int t = 0; t < count; ++t)
             blocks += row_blocks(tiles[t].visibility.template keys_of_tile<In>(key, loaded));
+        if (blocks == 0) continue; // keys that only queries of other tiles see
+        int const capacity = whole_operands<In>(loaded);
+        load_across(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, head_dim, v, capacity, padded, k);
+        load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, capacity, padded);
         ahead.start(blocks);
         if (int const next = static_cast<int>(std::min<i64>(tile_keys, last_key - key - tile_keys)); next > 0)
             for (auto const* heads : {&v_heads, &k_heads})
