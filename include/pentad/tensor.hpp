@@ -2,6 +2,8 @@
 #pragma once
 
 #include <pentad/tensor/context.hpp>
+#include <pentad/tensor/exchange.hpp>
 #include <pentad/tensor/overlap.hpp>
 #include <pentad/tensor/redistribute.hpp>
+#include <pentad/tensor/shard.hpp>
 #include <pentad/tensor/tensor.hpp>

@@ -4,8 +4,8 @@
 using namespace pentad;
 
 #ifdef PENTAD_WRONG
-using Element = i32;
+using Number = i32;
 #else
-using Element = f32;
+using Number = f32;
 #endif
-constexpr auto rank = Layout<Element, Dims<Dim<token>>, PartialLogSumExp<tp>>::rank;
+constexpr auto rank = Layout<Number, Dims<Dim<token>>, PartialLogSumExp<tp>>::rank;
