@@ -48,8 +48,7 @@ using AlongX = L<Dim<z, dynamic, rows>, Dim<y, dynamic, columns>, Dim<x>>;
 using AlongY = L<Dim<z, dynamic, rows>, Dim<y>, Dim<x, dynamic, columns>>;
 using AlongZ = L<Dim<z>, Dim<y, dynamic, rows>, Dim<x, dynamic, columns>>;
 
-/// Exchanges dimension `from`, which is put together, and `to`, which is cut, of [a, b, c] over a communicator.
-/// to > from: [a, b / n, c] to [a, b, c / n] where from = 1; from = 0: [a / n, b, c] to [a, b / n, c].
+/// Transposes by hand, in place of the data, through two buffers as large.
 class ByHand {
   public:
     explicit ByHand(std::size_t elements) : one_(elements), two_(elements) {}
@@ -131,7 +130,6 @@ int measure(int r, int c, std::size_t n, int repeats) {
     MPI_Comm_split(MPI_COMM_WORLD, context.coordinate<columns>(), context.coordinate<rows>(), &column);
 
     std::vector<double> ours, theirs;
-    std::int64_t most = 0;
     for (int i = 0; i < repeats + 20; ++i) { // the first ones learn how to copy
         MPI_Barrier(MPI_COMM_WORLD);
         double times[2];
@@ -141,7 +139,6 @@ int measure(int r, int c, std::size_t n, int repeats) {
         along_y = redistribute<AlongY>(std::move(along_z));
         field = redistribute<AlongX>(std::move(along_y));
         times[0] = MPI_Wtime() - start;
-        most = std::max(most, observe::counters()[observe::Memory::activations].bytes);
         MPI_Barrier(MPI_COMM_WORLD);
         start = MPI_Wtime();
         by_hand.gather_second(row, c, data, n / lines, n / files, n);
@@ -161,7 +158,8 @@ int measure(int r, int c, std::size_t n, int repeats) {
     if (communicators.world().rank() == 0)
         std::printf("{\"ours\": %.6f, \"by hand\": %.6f, \"ratio\": %.3f, \"shards\": %.2f}\n", median(ours),
                     median(theirs), median(ours) / median(theirs),
-                    static_cast<double>(most) / static_cast<double>(field.size() * sizeof(Element)));
+                    static_cast<double>(observe::counters()[observe::Memory::activations].peak) /
+                        static_cast<double>(field.size() * sizeof(Element)));
     MPI_Comm_free(&row);
     MPI_Comm_free(&column);
     return is_same ? 0 : 1;
