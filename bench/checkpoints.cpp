@@ -1,6 +1,8 @@
 // Saves and reads a checkpoint, and trains while one is saved: mpiexec -n 2 bench_checkpoints FOLDER HIDDEN LAYERS.
 // ZeRO-1 over all ranks, f32 with the two moments of AdamW. Rank 0 prints a JSON line; checkpoints.py calls it beside
 // PyTorch's.
+#include "median.hpp"
+
 #include <pentad/checkpoint/folder.hpp>
 #include <pentad/checkpoint/reader.hpp>
 #include <pentad/comm/threads.hpp>
@@ -12,7 +14,6 @@
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -27,11 +28,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-    return values[values.size() / 2];
-}
 
 void bench(std::filesystem::path const& folder, std::size_t hidden, std::size_t layers) {
     int rank = 0, ranks = 1;

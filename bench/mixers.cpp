@@ -1,6 +1,8 @@
 // A layer of Mamba-2 or of linear attention, forward and backward, on one rank: mixers.py times it beside PyTorch. A
 // line of JSON: seconds of a forward pass and of both passes, the medians of REPEATS.
 //   bench_mixers mamba2|linear [REPEATS] [SEQ] [HIDDEN] [HEAD_DIM] [STATE] [CHUNK] [f32|bf16]
+#include "median.hpp"
+
 #include <pentad/comm/environment.hpp>
 #include <pentad/context/recurrence.hpp>
 #include <pentad/layers/linear_attention.hpp>
@@ -10,7 +12,6 @@
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -28,11 +29,6 @@ using Exec = Kokkos::DefaultExecutionSpace;
 struct Sizes {
     std::size_t repeats, seq, hidden, head_dim, state, chunk;
 };
-
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-    return values[values.size() / 2];
-}
 
 template <class Layer, class Part>
 void measure(Sizes const& sizes, Part const& part) {

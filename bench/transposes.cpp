@@ -2,6 +2,8 @@
 // x@columns] and back, beside the same written by hand with MPI_Alltoall and no copy that changes nothing. f64 complex.
 //   bench_transposes ROWS COLUMNS [N] [REPEATS]: N^3 elements on ROWS x COLUMNS ranks. A line of JSON: seconds of both,
 //   the medians of REPEATS of the slowest rank, measured in turn, their ratio, and the most memory in shards
+#include "median.hpp"
+
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
 #include <pentad/observe/counters.hpp>
@@ -10,7 +12,6 @@
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
 
-#include <algorithm>
 #include <complex>
 #include <cstddef>
 #include <cstdio>
@@ -48,57 +49,49 @@ using AlongX = L<Dim<z, dynamic, rows>, Dim<y, dynamic, columns>, Dim<x>>;
 using AlongY = L<Dim<z, dynamic, rows>, Dim<y>, Dim<x, dynamic, columns>>;
 using AlongZ = L<Dim<z>, Dim<y, dynamic, rows>, Dim<x, dynamic, columns>>;
 
-/// Transposes by hand, in place of the data, through two buffers as large.
+/// to[j, i, :] = from[i, j, :] for `from` of extents [p, q, r].
+void swap_leading(Element const* from, Element* to, std::size_t p, std::size_t q, std::size_t r) {
+    for (std::size_t j = 0; j < q; ++j)
+        for (std::size_t i = 0; i < p; ++i)
+            std::memcpy(to + (j * p + i) * r, from + (i * q + j) * r, r * sizeof(Element));
+}
+
+/// Transposes by hand, in place of the data, through two buffers as large. Extents are local, before the exchange.
 class ByHand {
   public:
     explicit ByHand(std::size_t elements) : one_(elements), two_(elements) {}
 
-    /// [a, b / n, c] to [a, b, c / n], of local extents a, b / n and c.
+    /// [a, b / n, c] to [a, b, c / n]
     void gather_second(MPI_Comm comm, int n, std::vector<Element>& data, std::size_t a, std::size_t b, std::size_t c) {
         if (n == 1) return;
-        std::size_t const ranks = static_cast<std::size_t>(n), piece = c / ranks;
-        for (std::size_t p = 0; p < ranks; ++p)
-            for (std::size_t i = 0; i < a * b; ++i)
-                std::memcpy(&one_[(p * a * b + i) * piece], &data[i * c + p * piece], piece * sizeof(Element));
+        auto const ranks = static_cast<std::size_t>(n);
+        swap_leading(data.data(), one_.data(), a * b, ranks, c / ranks);
         exchange(comm, ranks);
-        for (std::size_t p = 0; p < ranks; ++p)
-            for (std::size_t i = 0; i < a; ++i)
-                std::memcpy(&data[(i * ranks + p) * b * piece], &two_[(p * a + i) * b * piece],
-                            b * piece * sizeof(Element));
+        swap_leading(two_.data(), data.data(), ranks, a, b * c / ranks);
     }
-    /// [a, b, c / n] to [a, b / n, c], of local extents a, b and c / n.
+    /// [a, b, c / n] to [a, b / n, c]
     void gather_third(MPI_Comm comm, int n, std::vector<Element>& data, std::size_t a, std::size_t b, std::size_t c) {
         if (n == 1) return;
-        std::size_t const ranks = static_cast<std::size_t>(n), piece = b / ranks;
-        for (std::size_t p = 0; p < ranks; ++p)
-            for (std::size_t i = 0; i < a; ++i)
-                std::memcpy(&one_[(p * a + i) * piece * c], &data[(i * ranks + p) * piece * c],
-                            piece * c * sizeof(Element));
+        auto const ranks = static_cast<std::size_t>(n);
+        swap_leading(data.data(), one_.data(), a, ranks, b / ranks * c);
         exchange(comm, ranks);
-        for (std::size_t p = 0; p < ranks; ++p)
-            for (std::size_t i = 0; i < a * piece; ++i)
-                std::memcpy(&data[(i * ranks + p) * c], &two_[(p * a * piece + i) * c], c * sizeof(Element));
+        swap_leading(two_.data(), data.data(), ranks, a * b / ranks, c);
     }
-    /// [a / n, b, c] to [a, b / n, c], of local extents a / n, b and c. What arrives is in place.
+    /// [a / n, b, c] to [a, b / n, c]: what arrives is in place.
     void gather_first(MPI_Comm comm, int n, std::vector<Element>& data, std::size_t a, std::size_t b, std::size_t c) {
         if (n == 1) return;
-        std::size_t const ranks = static_cast<std::size_t>(n), piece = b / ranks;
-        for (std::size_t p = 0; p < ranks; ++p)
-            for (std::size_t i = 0; i < a; ++i)
-                std::memcpy(&one_[(p * a + i) * piece * c], &data[(i * ranks + p) * piece * c],
-                            piece * c * sizeof(Element));
+        auto const ranks = static_cast<std::size_t>(n);
+        swap_leading(data.data(), one_.data(), a, ranks, b / ranks * c);
         exchange(comm, ranks);
         data.swap(two_);
     }
-    /// [a, b / n, c] to [a / n, b, c], of local extents a, b / n and c. What leaves is in place.
+    /// [a, b / n, c] to [a / n, b, c]: what leaves is in place.
     void scatter_first(MPI_Comm comm, int n, std::vector<Element>& data, std::size_t a, std::size_t b, std::size_t c) {
         if (n == 1) return;
-        std::size_t const ranks = static_cast<std::size_t>(n), piece = a / ranks;
+        auto const ranks = static_cast<std::size_t>(n);
         one_.swap(data);
         exchange(comm, ranks);
-        for (std::size_t p = 0; p < ranks; ++p)
-            for (std::size_t i = 0; i < piece; ++i)
-                std::memcpy(&data[(i * ranks + p) * b * c], &two_[(p * piece + i) * b * c], b * c * sizeof(Element));
+        swap_leading(two_.data(), data.data(), ranks, a / ranks, b * c);
     }
 
   private:
@@ -108,11 +101,6 @@ class ByHand {
     }
     std::vector<Element> one_, two_;
 };
-
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-    return values[values.size() / 2];
-}
 
 int measure(int r, int c, std::size_t n, int repeats) {
     Mesh<Axis<rows>, Axis<columns>> const mesh(r, c);

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "support/holding.hpp"
+#include "support/pairing.hpp"
 #include "support/world.hpp"
 
 #include <pentad/layout/cost.hpp>
@@ -44,6 +45,7 @@ struct pentad::Element<own::Momentum> {
 
 using namespace pentad;
 using support::Holding;
+using support::pairing;
 using support::world_rank;
 using support::world_size;
 
@@ -80,10 +82,9 @@ double read(T element) {
         return static_cast<double>(element);
 }
 
-double number(int seed, std::size_t element, int summand) { return std::abs(support::number(seed, element, summand)); }
 Numbers numbers_of(Holding const& mine, int seed) {
-    Numbers numbers(mine.size());
-    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = number(seed, mine.global(i), mine.summand());
+    auto numbers = support::shard(mine, seed);
+    for (auto& x : numbers) x = std::abs(x);
     return numbers;
 }
 
@@ -113,22 +114,12 @@ constexpr auto of_elements = []<class... T>(std::tuple<T...>*) {
     return std::array{OfElement{sizeof(T), &redistributed<T>}...};
 }(static_cast<Elements*>(nullptr));
 
-double over_ranks(double mine) {
-    PMPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    return mine;
-}
-double pairing(Holding const& mine, Numbers const& a, Numbers const& b) {
-    double sum = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-    return over_ranks(mine.counts() ? sum : 0);
-}
-
 /// The sum over the summands of an element.
 double value(LayoutValue const& layout, std::span<MeshAxisValue const> mesh, std::size_t element) {
     int summands = 1;
     for (auto const axis : layout.partial) summands *= find_axis(mesh, axis).extent;
     double sum = 0;
-    for (int i = 0; i < summands; ++i) sum += number(1, element, i);
+    for (int i = 0; i < summands; ++i) sum += std::abs(support::number(1, element, i));
     return sum;
 }
 

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "support/holding.hpp"
+#include "support/pairing.hpp"
 #include "support/pmpi_counter.hpp"
 #include "support/world.hpp"
 
@@ -27,6 +28,7 @@
 
 using namespace pentad;
 using support::Holding;
+using support::pairing;
 using support::shard;
 using support::world_rank;
 using support::world_size;
@@ -134,17 +136,6 @@ Numbers of_all_ranks(Numbers const& mine) {
     PMPI_Allgather(mine.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, MPI_COMM_WORLD);
     return all;
 }
-double over_ranks(double mine) {
-    PMPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    return mine;
-}
-/// <a, b> of a value and a gradient: a sum over ranks, and once over axes along which both are invariant.
-double pairing(Holding const& mine, Numbers const& a, Numbers const& b) {
-    double sum = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-    return over_ranks(mine.counts() ? sum : 0);
-}
-
 std::size_t index_of(LayoutValue const& layout) {
     auto const text = to_string(layout);
     std::size_t i = 0;

@@ -38,6 +38,13 @@ inline Cost cost_of(Communicator const& comm, double whole) {
     return cost;
 }
 
+/// The same for bytes that this rank sends to others.
+inline Cost cost_of_sent(Communicator const& comm, double sent) {
+    Cost cost;
+    add_sent_cost(cost, comm.mesh(), comm.axes(), sent);
+    return cost;
+}
+
 inline void require(bool holds, Communicator const& comm, Operation operation, std::size_t sent, std::size_t received) {
     if (!holds)
         throw Error(std::string(observe::name(operation)) + " " + comm.where() + ": " + std::to_string(sent) +
@@ -88,8 +95,9 @@ inline std::byte* address(void const* data) { return static_cast<std::byte*>(con
 
 /// Whether the MPI library is to carry out a task.
 inline bool is_for_mpi(Communicator const& comm, node::Task const& task) {
-    if (task.reduces() && 64 % task.element != 0) return true; // our own cut sums at lines of cache
-    bool const is_counted = !task.sent.empty();                // then ranks know different numbers of bytes
+    if (task.reduces() && 64 % task.element != 0)
+        return true;                            // the library's own algorithms divide sums at cache lines
+    bool const is_counted = !task.sent.empty(); // then ranks know different numbers of bytes
     if (forced_algorithm() == Algorithm::mpi || (comm.crosses_network() && (!comm.has_levels() || is_counted)))
         return true;
     return forced_algorithm() == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes);
@@ -310,9 +318,8 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
                .sent = sent,
                .received = received,
                .offsets = offsets},
-              // told apart by axis as an all-to-all with equal pieces would be
-              datatype<T>(), MPI_OP_NULL, cost_of(comm, leaving * comm.size() / (comm.size() - 1)), false,
-              "MPI_Alltoallv", [=, &comm](MPI_Request* handle) {
+              datatype<T>(), MPI_OP_NULL, cost_of_sent(comm, leaving), false, "MPI_Alltoallv",
+              [=, &comm](MPI_Request* handle) {
                   return handle == nullptr
                              ? MPI_Alltoallv_c(from, sent.data(), offsets.data(), datatype<T>(), to, received.data(),
                                                offsets.data() + n, datatype<T>(), comm.handle())

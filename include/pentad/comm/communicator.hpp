@@ -216,10 +216,7 @@ class Communicators {
     }
     /// This rank's place among the shards of a dimension that `axes` shard, major to minor.
     [[nodiscard]] std::size_t shard_index(AxisNames const& axes) const {
-        std::size_t index = 0;
-        for (auto const axis : axes)
-            index = index * static_cast<std::size_t>(extent(axis)) + static_cast<std::size_t>(coordinate(axis));
-        return index;
+        return place_along(axes_, axes, world_.rank());
     }
 
     /// How many have been made.

@@ -109,7 +109,7 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
     void const* const from = request.template buffer<0>().data();
     void* const to = request.template buffer<1>().data();
     // (n-1)/n of n pieces is booked by the n-1 ranks that send
-    auto const cost = detail::cost_of(comm, static_cast<double>(bytes) * comm.size() / (comm.size() - 1));
+    auto const cost = detail::cost_of_sent(comm, static_cast<double>(bytes));
     double const crossing = comm.nodes().is_here(root) ? 0 : static_cast<double>(bytes);
     bool const is_modelled = comm.nodes().count() > 1;
     if (auto* const dry = observe::dry_run()) {
@@ -134,20 +134,18 @@ void gather(Exec const& exec, Communicator const& comm, In const& in, Out const&
 
 namespace detail {
 
-/// A group of one rank has no communicator of its own, and sends to itself.
+/// The communicator of a group's messages; that of a group of one rank is MPI_COMM_SELF.
 inline MPI_Comm sending_handle(Communicator const& comm) { return comm.size() == 1 ? MPI_COMM_SELF : comm.handle(); }
 
 /// Records a send of so many bytes, to a rank of this node or another, in a dry run.
 inline void dry_send(observe::DryRun& run, Communicator const& comm, double bytes, bool crosses) {
-    run.exchange(Operation::send, cost_of(comm, bytes * comm.size() / (comm.size() - 1)), comm.size(), true,
-                 crosses ? bytes : 0, false);
+    run.exchange(Operation::send, cost_of_sent(comm, bytes), comm.size(), true, crosses ? bytes : 0, false);
 }
 
 } // namespace detail
 
-/// Sends `view` to rank `to` of the group. To itself a rank starts to receive first, and groups of one rank share their
-/// tags. The receiver's view has the same size and the same
-/// tag.
+/// Sends `view` to rank `to` of the group. The receiver's view has the same size and the same tag. A rank that sends to
+/// itself calls start_receive first. All groups of one rank share one space of tags.
 template <class Exec, class V>
 Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm, V const& view, int to, int tag = 0) {
     using T = typename V::non_const_value_type;
@@ -164,7 +162,7 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
                                          datatype<T>(), to, tag, detail::sending_handle(comm), handle);
                   });
     if (to == comm.rank()) return request; // nothing leaves this rank
-    auto const cost = detail::cost_of(comm, bytes * comm.size() / (comm.size() - 1));
+    auto const cost = detail::cost_of_sent(comm, bytes);
     observe::ledger().record(detail::Operation::send, cost, false, crossing, false);
     return request;
 }

@@ -65,7 +65,7 @@ KOKKOS_FORCEINLINE_FUNCTION void convolve(RowOf const& row, int channels, int ta
     }
 }
 
-/// Terms of the gradient of one tap: what it sees times the gradient behind the taps.
+/// Terms of the gradient of one tap's weights: the input that the tap reads times the gradient of its output.
 template <class T>
 struct TapTerms {
     using A = accumulator_t<T>;

@@ -52,6 +52,24 @@ constexpr void add_scatter_cost(Cost& cost, std::span<MeshAxisValue const> mesh,
     }
 }
 
+/// The cost of `sent` bytes to other ranks of a group along `axes`: told apart by axis as those of an all-to-all with
+/// equal pieces.
+constexpr void add_sent_cost(Cost& cost, std::span<MeshAxisValue const> mesh, AxisNames const& axes, double sent) {
+    double n = 1;
+    for (auto const axis : axes) n *= find_axis(mesh, axis).extent;
+    if (n > 1) add_scatter_cost(cost, mesh, axes, sent * n / (n - 1));
+}
+
+/// The place of a rank of the mesh among the ranks along `axes`, major to minor.
+constexpr std::size_t place_along(std::span<MeshAxisValue const> mesh, AxisNames const& axes, int rank) {
+    std::size_t place = 0;
+    for (auto const axis : axes) {
+        auto const along = find_axis(mesh, axis);
+        place = place * static_cast<std::size_t>(along.extent) + static_cast<std::size_t>(along.coordinate(rank));
+    }
+    return place;
+}
+
 /// The extents of a rank's shard, given the global ones.
 /// @throws std::invalid_argument naming the dimension, the axes and the numbers when they do not divide.
 constexpr std::array<std::size_t, max_dimensions>
@@ -77,7 +95,7 @@ local_extents(LayoutValue const& layout, std::span<std::size_t const> global, st
 }
 
 /// The cost of a plan for one rank, from the global extents of the tensor.
-/// @param rank of the mesh, in whose place an exchange may send more or less than others; -1: their mean
+/// @param rank of the mesh: ranks may send different amounts in an exchange; -1: their mean
 constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, std::span<std::size_t const> global,
                        std::span<MeshAxisValue const> mesh, int rank = -1) {
     Cost cost;
@@ -107,18 +125,13 @@ constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, std::span
             break;
         case StepKind::exchange: {
             ExchangeShape const shape(step, plan.exchange, std::span(local).first(from.rank), mesh);
-            std::size_t at = 0, sent = 0;
-            for (auto const axis : step.axes) {
-                auto const along = find_axis(mesh, axis);
-                at = at * static_cast<std::size_t>(along.extent) +
-                     static_cast<std::size_t>(along.coordinate(std::max(rank, 0)));
-            }
-            for (std::size_t i = 0; i < n; ++i)
-                if (rank < 0 || i == at) sent += shape.sent_by(i);
-            double const each = static_cast<double>(sent) * size / (rank < 0 ? static_cast<double>(n) : 1.0);
-            // told apart by axis as an all-to-all with equal pieces would be
-            if (n > 1)
-                add_scatter_cost(cost, mesh, step.axes, each * static_cast<double>(n) / static_cast<double>(n - 1));
+            double sent = 0;
+            if (rank >= 0)
+                sent = static_cast<double>(shape.sent_by(place_along(mesh, step.axes, rank)));
+            else
+                for (std::size_t i = 0; i < n; ++i)
+                    sent += static_cast<double>(shape.sent_by(i)) / static_cast<double>(n);
+            add_sent_cost(cost, mesh, step.axes, sent * size);
             for (std::size_t d = 0; d < from.rank; ++d) local[d] = shape.after(d);
             break;
         }

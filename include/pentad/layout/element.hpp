@@ -49,9 +49,9 @@ struct bf16 {
 ///         using accumulator = Velocity;                        // in which sums are made
 ///     };
 ///
-/// Partial tensors of them are added with `accumulator + accumulator` (convertible from and to the element, and made
-/// without arguments), and partial maxima and minima compared with `<`, where there are such operators: on a device
-/// they are functions of the device. Zero is an element whose bytes are 0. Complex numbers: memory/complex.hpp.
+/// For Partial layouts the accumulator has operator+, a default constructor, and conversions from and to the element;
+/// for PartialMax and PartialMin the element has operator<. On a GPU these are device functions. All bytes 0 must be
+/// the element zero. Complex numbers: memory/complex.hpp.
 template <class T>
 struct Element; // undefined: T is not an element of a tensor
 

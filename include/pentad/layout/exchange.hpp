@@ -44,7 +44,7 @@ class ExchangeShape {
     /// What a rank holds before and after.
     [[nodiscard]] constexpr ElementBox before_of(std::size_t rank) const { return box(exchange_->before, rank); }
     [[nodiscard]] constexpr ElementBox after_of(std::size_t rank) const { return box(exchange_->after, rank); }
-    /// What one rank gives to another, or keeps where they are the same.
+    /// The box that rank `from` sends to rank `to`; that it keeps, where they are the same.
     [[nodiscard]] constexpr ElementBox given(std::size_t from, std::size_t to) const {
         ElementBox both{};
         for (auto const axis : exchange_->same)
@@ -62,8 +62,9 @@ class ExchangeShape {
             if (coordinate(rank, axis) != 0) return false;
         return true;
     }
-    /// Summands of an element, and who holds number i of those of which `first` is the first.
+    /// The number of summands of an element.
     [[nodiscard]] constexpr std::size_t summands() const { return pieces(exchange_->summed); }
+    /// The rank that holds summand i, where rank `first` holds summand 0.
     [[nodiscard]] constexpr std::size_t summand(std::size_t first, std::size_t i) const {
         for (std::size_t a = exchange_->summed.size(); a-- > 0;) {
             std::size_t const at = index(exchange_->summed[a]);
@@ -79,8 +80,6 @@ class ExchangeShape {
             if (to != rank) sum += given(rank, to).size(rank_);
         return sum;
     }
-    /// Dimensions.
-    [[nodiscard]] constexpr std::size_t rank() const { return rank_; }
 
   private:
     using Cuts = std::array<AxisNames, max_dimensions>;

@@ -58,7 +58,7 @@ enum class Placement : std::uint8_t {
 inline constexpr std::array<std::string_view, 7> placement_names{
     "invariant", "replicated", "partial", "partial max", "partial min", "partial log-sum-exp", "shard"};
 
-/// Whether ranks hold what is yet to be combined otherwise than by a sum.
+/// Whether it is a reduction other than a sum.
 constexpr bool is_other_reduction(Placement placement) {
     return placement == Placement::partial_max || placement == Placement::partial_min ||
            placement == Placement::partial_log_sum_exp;

@@ -238,9 +238,9 @@ constexpr void push_exchange(PlanValue& plan, LayoutValue const& now, LayoutValu
 
 } // namespace detail
 
-/// The plan from one layout to another: steps axis by axis, which enter and leave a dimension at its minor end. Where
-/// those do not lead there, or would send elements for nothing, one exchange does in their place what is not a whole
-/// sum.
+/// The plan from one layout to another: collectives axis by axis, which enter and leave a dimension at its minor end.
+/// Where these cannot reach the target, or would send more than is missing, one exchange replaces all of them but
+/// all-reduces.
 constexpr PlanValue make_plan(LayoutValue const& from, LayoutValue const& to) {
     PlanValue plan;
     auto const refuse = [&plan](PlanError error) {
@@ -267,8 +267,8 @@ constexpr PlanValue make_plan(LayoutValue const& from, LayoutValue const& to) {
         if (a != b && (is_other_reduction(b) || (is_other_reduction(a) && !detail::is_value(b))))
             return refuse(PlanError::partial_reduction);
     }
-    // What sends nothing, in place; then each kind of step in its turn: what shrinks the tensor first, what makes it
-    // grow last. So no element is sent that another step drops, or twice.
+    // First steps that send nothing, then each kind of collective in turn, from those that shrink the tensor to those
+    // that make it grow: no element is sent twice, or dropped after it was sent.
     LayoutValue now = from;
     for (auto const kind : {StepKind::slice, StepKind::relabel, StepKind::keep_first})
         detail::take_all(plan, now, to, axes, kind);
@@ -332,12 +332,13 @@ concept Redistributable = make_plan(From::value, To::value).valid();
 /// Compiles only when there is a plan from one layout to the other.
 template <class From, class To>
 consteval void require_redistributable() {
-    if constexpr (Redistributable<From, To> && !std::is_same_v<typename From::element, typename To::element>)
-        refuse<Text() << plan_error_texts[static_cast<std::size_t>(PlanError::elements_differ)] << ": from "
-                      << layout_text<From>.view() << " to " << layout_text<To>.view()>();
-    if constexpr (!Redistributable<From, To>)
-        refuse<Text() << Plan<From, To>::text() << ": from " << layout_text<From>.view() << " to "
-                      << layout_text<To>.view()>();
+    // Two types of elements may have one name, by which plans compare them.
+    constexpr bool have_one_name =
+        Redistributable<From, To> && !std::is_same_v<typename From::element, typename To::element>;
+    constexpr auto error = have_one_name ? PlanError::elements_differ : Plan<From, To>::value.error;
+    if constexpr (error != PlanError::none)
+        refuse<Text() << plan_error_texts[static_cast<std::size_t>(error)] << ": from " << layout_text<From>.view()
+                      << " to " << layout_text<To>.view()>();
 }
 
 } // namespace pentad

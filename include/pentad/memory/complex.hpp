@@ -11,22 +11,15 @@
 
 namespace pentad {
 
-template <class T>
-    requires std::is_same_v<T, f32> || std::is_same_v<T, f64>
-struct Element<std::complex<T>> {
-    static constexpr std::string_view name = sizeof(T) == 4 ? "c64" : "c128";
-    using accumulator = std::complex<T>;
-    static constexpr bool is_complex = true;
-};
-template <class T>
-    requires std::is_same_v<T, f32> || std::is_same_v<T, f64>
-struct Element<Kokkos::complex<T>> {
-    static constexpr std::string_view name = sizeof(T) == 4 ? "c64" : "c128";
-    using accumulator = Kokkos::complex<T>;
+namespace memory::detail {
+template <class Complex, class Part>
+struct ComplexElement {
+    static_assert(std::is_same_v<Part, f32> || std::is_same_v<Part, f64>, "pentad: complex numbers are of f32 or f64");
+    static constexpr std::string_view name = sizeof(Part) == 4 ? "c64" : "c128";
+    using accumulator = Complex;
     static constexpr bool is_complex = true;
 };
 
-namespace memory::detail {
 template <class T>
 struct KernelElement {
     using type = T;
@@ -36,6 +29,11 @@ struct KernelElement<std::complex<T>> {
     using type = Kokkos::complex<T>; // whose operators run on devices
 };
 } // namespace memory::detail
+
+template <class T>
+struct Element<std::complex<T>> : memory::detail::ComplexElement<std::complex<T>, T> {};
+template <class T>
+struct Element<Kokkos::complex<T>> : memory::detail::ComplexElement<Kokkos::complex<T>, T> {};
 
 /// What kernels compute with in place of T: of the same size and layout.
 template <class T>

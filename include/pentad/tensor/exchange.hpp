@@ -35,15 +35,15 @@ void copy_box(Context<Exec> const& context, std::size_t rank, ElementBox const& 
                  reinterpret_cast<std::byte const*>(from) + from_first);
 }
 
-/// Adds up some arrays, in accumulators: begins with what is in `total`, if anything, and ends there, or in `result`.
+/// Sums of up to `most` arrays, element by element, in accumulators.
 template <class T>
 struct SumOfPieces { // T: what kernels compute with
     static constexpr std::size_t most = 16;
     std::array<T const*, most> pieces;
     int count;
-    accumulator_t<T>* total; ///< null: there are no more pieces than these
-    T* result;               ///< null: there are more
-    bool is_first;
+    accumulator_t<T>* total; ///< partial sums over earlier pieces; not used where there is one launch
+    T* result;               ///< null: the sums stay in `total`, for the next launch
+    bool is_first;           ///< `total` holds nothing yet
 
     KOKKOS_FUNCTION void operator()(std::int64_t i) const {
         auto sum = is_first ? static_cast<accumulator_t<T>>(pieces[0][i]) : total[i];
@@ -88,15 +88,18 @@ Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, Exch
     Shard<T, Exec> result{{}, nullptr, shard.local, rank};
     for (std::size_t d = 0; d < rank; ++d) result.local[d] = needed.extent(d);
 
-    // Pieces for others, in the order of ranks; what arrives from others, and behind it what this rank keeps to sum up.
+    // Boxes for others and from others, in the order of ranks; behind what arrives, the own part where it is summed.
+    std::vector<ElementBox> given(n), taken(n);
     std::vector<MPI_Count> sent(n), received(n);
     std::vector<MPI_Aint> offsets(2 * n);
     std::vector<std::size_t> places(n);
     std::size_t leaving = 0, arriving = 0;
     for (std::size_t p = 0; p < n; ++p) {
+        given[p] = shape.given(me, p);
+        taken[p] = shape.given(p, me);
         places[p] = arriving;
         if (p == me) continue;
-        std::size_t const out = shape.given(me, p).size(rank), in = shape.given(p, me).size(rank);
+        std::size_t const out = given[p].size(rank), in = taken[p].size(rank);
         leaving += out;
         arriving += in;
         sent[p] = static_cast<MPI_Count>(out);
@@ -106,12 +109,11 @@ Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, Exch
     auto packed = array(leaving);
     std::size_t at = 0;
     for (std::size_t p = 0; p < n; ++p) {
-        auto const box = shape.given(me, p);
-        if (p == me || box.size(rank) == 0) continue;
-        copy_box(context, rank, box, static_cast<T*>(packed.data()) + at, box, shard.data, held);
-        at += box.size(rank);
+        if (sent[p] == 0) continue;
+        copy_box(context, rank, given[p], static_cast<T*>(packed.data()) + at, given[p], shard.data, held);
+        at += given[p].size(rank);
     }
-    auto const kept = shape.given(me, me);
+    auto const& kept = taken[me];
     bool const sums = shape.summands() > 1;
     auto const arrived = array(arriving + (sums ? kept.size(rank) : 0));
     auto* const pieces = static_cast<T*>(arrived.data());
@@ -126,16 +128,13 @@ Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, Exch
     packed = {};
     result.block = array(result.size());
     result.data = static_cast<T*>(result.block.data());
-    bool const is_covered = [&] { // or zeros are between
-        std::size_t elements = 0;
-        for (std::size_t p = 0; p < n; ++p)
-            if (shape.is_first_summand(p)) elements += shape.given(p, me).size(rank);
-        return elements == result.size();
-    }();
-    if (!is_covered) memory::clear(exec, result.data, result.size() * sizeof(T));
+    std::size_t covered = 0; // the rest are zeros
+    for (std::size_t p = 0; p < n; ++p)
+        if (shape.is_first_summand(p)) covered += taken[p].size(rank);
+    if (covered < result.size()) memory::clear(exec, result.data, result.size() * sizeof(T));
     std::vector<T*> summands;
     for (std::size_t p = 0; p < n; ++p) {
-        auto const box = shape.given(p, me);
+        auto const& box = taken[p];
         if (!shape.is_first_summand(p) || box.size(rank) == 0) continue;
         if constexpr (Summable<T>) // others are never partial
             if (sums) {

@@ -73,8 +73,8 @@ constexpr std::uint32_t type_code(Placement placement = Placement::partial) {
                                    : std::is_floating_point_v<T> ? 'f'
                                    : detail::is_complex<T>       ? 'c'
                                    : std::is_signed_v<T>         ? 'i'
-                                   : std::is_integral_v<T>       ? 'u'
-                                                                 : 'o'; // of a user's own type
+                                   : std::is_class_v<T>          ? 'o' // of a user's own type
+                                                                 : 'u';
     constexpr std::uint32_t size = sizeof(T) < 255 ? sizeof(T) : 255;
     return size | kind << 8 | static_cast<std::uint32_t>(placement) << 16;
 }

@@ -239,9 +239,8 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
                 std::fill(dk, dk + rows * padded, Acc(0));
                 std::fill(dv, dv + rows * padded, Acc(0));
                 for (int t = 0; t < count; ++t) {
-                    auto const seen_by_tile = tiles[t].visibility.keys();
-                    int const keys = whole_operands<In>(std::min<i64>(loaded, seen_by_tile.end - key));
-                    if (keys > 0 && seen_by_tile.begin < key + keys) add_pair(tiles[t], key, keys, head_scores);
+                    int const keys = tiles[t].visibility.template keys_of_tile<In>(key, loaded);
+                    if (keys > 0) add_pair(tiles[t], key, keys, head_scores);
                 }
                 if (!work.adds_dk_dv) continue;
                 add_tile(dk, padded, loaded, head_dim, gradient.dk.row(work.batch, key, work.kv_head),
