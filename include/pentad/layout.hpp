@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/layout/algebra.hpp>
+#include <pentad/layout/block.hpp>
 #include <pentad/layout/compact.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/dimension.hpp>

@@ -10,25 +10,33 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace pentad;
 
 namespace {
 
-constexpr std::array<std::size_t, 2> extents{24, 12};
 constexpr std::size_t elements = 24 * 12;
+/// What the axes cut: equal blocks, or blocks that differ by one.
+struct Extents {
+    std::array<std::size_t, 2> extents;
+    bool are_uneven;
+};
+constexpr Extents equal{{24, 12}, false}, uneven{{23, 7}, true};
 
 /// All layouts of two dimensions over three axes, in all orders. @param places 2: shards only, 3: also replicated, 4:
 /// also partial
-std::vector<LayoutValue> all_layouts(std::size_t places) {
+std::vector<LayoutValue> all_layouts(std::size_t places, Extents const& of) {
     LayoutValue bare;
     bare.element = "f32";
     bare.element_size = 4;
     bare.rank = 2;
     bare.dimensions[0].name = "rows";
     bare.dimensions[1].name = "columns";
+    bare.dimensions[0].is_uneven = bare.dimensions[1].is_uneven = of.are_uneven;
     std::array<std::string_view, 3> order{"dp", "cp", "tp"};
     std::vector<LayoutValue> all;
     std::vector<std::string> texts;
@@ -51,8 +59,8 @@ std::vector<LayoutValue> all_layouts(std::size_t places) {
 }
 
 /// Which ranks hold an element; where it is partial, the number of the summand plus 1.
-std::vector<std::array<int, elements>> owners(LayoutValue const& layout, std::span<MeshAxisValue const> mesh,
-                                              int ranks) {
+std::vector<std::array<int, elements>> owners(LayoutValue const& layout, std::span<std::size_t const> extents,
+                                              std::span<MeshAxisValue const> mesh, int ranks) {
     std::vector<std::array<int, elements>> held(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
         support::Holding const mine(layout, extents, mesh, rank);
@@ -69,12 +77,12 @@ bool has(PlanValue const& plan, StepKind kind) {
 } // namespace
 
 TEST_CASE("between values, over three axes in every order, exactly what is missing is sent") {
-    auto const layouts = all_layouts(3);
-    for (auto const& mesh :
-         {Mesh<Axis<dp>, Axis<cp>, Axis<tp>>(2, 3, 2), Mesh<Axis<dp>, Axis<cp>, Axis<tp>>(2, 2, 3)}) {
+    using M = Mesh<Axis<dp>, Axis<cp>, Axis<tp>>;
+    for (auto const& [mesh, of] : {std::pair(M(2, 3, 2), equal), {M(2, 2, 3), equal}, {M(2, 3, 2), uneven}}) {
+        auto const layouts = all_layouts(3, of);
         int const ranks = mesh.size();
         std::vector<std::vector<std::array<int, elements>>> held;
-        for (auto const& layout : layouts) held.push_back(owners(layout, mesh.axes(), ranks));
+        for (auto const& layout : layouts) held.push_back(owners(layout, of.extents, mesh.axes(), ranks));
         for (std::size_t i = 0; i < layouts.size(); ++i)
             for (std::size_t j = 0; j < layouts.size(); ++j) {
                 auto const plan = make_plan(layouts[i], layouts[j]);
@@ -83,7 +91,7 @@ TEST_CASE("between values, over three axes in every order, exactly what is missi
                 for (std::size_t r = 0; r < held[i].size(); ++r)
                     for (std::size_t e = 0; e < elements; ++e)
                         missing += held[j][r][e] != 0 && held[i][r][e] == 0 ? 1 : 0;
-                double const sent = cost_of(plan, layouts[i], extents, mesh.axes()).total() * ranks;
+                double const sent = cost_of(plan, layouts[i], of.extents, mesh.axes()).total() * ranks;
                 CHECK_MESSAGE(sent == doctest::Approx(4.0 * static_cast<double>(missing)), to_string(layouts[i]),
                               " -> ", to_string(layouts[j]));
             }
@@ -91,9 +99,10 @@ TEST_CASE("between values, over three axes in every order, exactly what is missi
 }
 
 TEST_CASE("sums that become shards: each summand is sent at most once, and stays where it is needed") {
-    auto const layouts = all_layouts(4);
     Mesh<Axis<dp>, Axis<cp>, Axis<tp>> const mesh(2, 3, 2);
     int const ranks = mesh.size();
+    auto const& [extents, are_uneven] = equal;
+    auto const layouts = all_layouts(4, equal);
     int pairs = 0;
     for (auto const& from : layouts)
         for (auto const& to : layouts) {
@@ -101,7 +110,8 @@ TEST_CASE("sums that become shards: each summand is sent at most once, and stays
             REQUIRE(plan.valid());
             if (from.partial.empty() || !to.partial.empty() || has(plan, StepKind::all_reduce)) continue;
             ++pairs;
-            auto const held = owners(from, mesh.axes(), ranks), needed = owners(to, mesh.axes(), ranks);
+            auto const held = owners(from, extents, mesh.axes(), ranks),
+                       needed = owners(to, extents, mesh.axes(), ranks);
             std::size_t summands = 1;
             for (auto const axis : from.partial)
                 summands *= static_cast<std::size_t>(find_axis(mesh.axes(), axis).extent);

@@ -26,11 +26,12 @@ class Holding {
                 shards *= static_cast<std::size_t>(along.extent);
                 mine = mine * static_cast<std::size_t>(along.extent) + static_cast<std::size_t>(along.coordinate(rank));
             }
-            local_[d] = extents[d] / shards;
-            first_[d] = local_[d] * mine;
+            first_[d] = extents[d] * mine / shards; // uneven blocks: those of neighbours differ by one at most
+            local_[d] = extents[d] * (mine + 1) / shards - first_[d];
         }
     }
     [[nodiscard]] std::size_t local(std::size_t d) const { return local_[d]; }
+    [[nodiscard]] std::span<std::size_t const> extents() const { return extents_; }
     [[nodiscard]] std::size_t size() const {
         std::size_t product = 1;
         for (std::size_t d = 0; d < extents_.size(); ++d) product *= local_[d];

@@ -12,9 +12,9 @@ template <class E, class T>
 Whole whole_of(AnyParameter<T, Exec> const& parameter, LayoutValue const& from, View<E, 1, Exec> const& data) {
     auto to = parameter.stored_layout();
     for (std::size_t d = 0; d < to.rank; ++d) to.dimensions[d].axes = {};
-    auto const whole =
-        pentad::detail::carry_out(parameter.context(), make_plan(from, to),
-                                  pentad::detail::Shard<E, Exec>{{}, data.data(), parameter.local_extents(), to.rank});
+    auto const whole = pentad::detail::carry_out(
+        parameter.context(), make_plan(from, to),
+        pentad::detail::Shard<E, Exec>{{parameter.local_extents(), to.rank}, {}, data.data()});
     auto const host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), whole.flat());
     auto const& extents = parameter.global_extents();
     Whole result{{extents.begin(), extents.begin() + static_cast<std::ptrdiff_t>(to.rank)}, {}};

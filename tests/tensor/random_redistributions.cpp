@@ -1,7 +1,7 @@
 // ranks: 1 2 3 4 6 8
 //
 // Redistributions between layouts drawn at random, over up to three axes, of all elements: the value, the adjoint law,
-// the bytes of the plan, against what each rank holds by the words of the layouts.
+// the bytes of the plan, against what each rank holds by the words of the layouts. Some blocks are uneven, or empty.
 #include <doctest/doctest.h>
 
 #include "support/holding.hpp"
@@ -92,9 +92,8 @@ template <class T>
 Numbers redistributed(Context<Exec> const& context, LayoutValue const& from, LayoutValue const& to,
                       Holding const& source, Numbers const& x) {
     Numbers result;
-    detail::Shard<T, Exec> shard{context.take(x.size() * sizeof(T)), nullptr, {}, from.rank};
-    shard.data = static_cast<T*>(shard.block.data());
-    for (std::size_t d = 0; d < from.rank; ++d) shard.local[d] = source.local(d);
+    auto shard = detail::Shard<T, Exec>::make(
+        context, shard_shape(from, source.extents(), context.communicators().mesh(), world_rank()));
     std::vector<T> host(x.size());
     std::transform(x.begin(), x.end(), host.begin(), [](double value) { return made<T>(value); });
     memory::copy_from_host(context.exec(), shard.data, host.data(), host.size() * sizeof(T));
@@ -147,7 +146,10 @@ TEST_CASE("a redistribution between any two layouts") {
             constexpr std::array<std::string_view, 4> names{"a", "b", "c", "d"};
             for (std::size_t d = 0; d < bare.rank; ++d) {
                 bare.dimensions[d].name = names[d];
-                whole[d] = (below(2) == 0 ? 1 : static_cast<std::size_t>(world_size())) * (1 + below(3));
+                bare.dimensions[d].is_uneven = below(3) == 0;
+                whole[d] = bare.dimensions[d].is_uneven
+                               ? below(12)
+                               : (below(2) == 0 ? 1 : static_cast<std::size_t>(world_size())) * (1 + below(3));
             }
             auto const extents = std::span<std::size_t const>(whole).first(bare.rank);
             auto const drawn = [&] {

@@ -6,9 +6,11 @@
 #include <support/on_mesh.hpp>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -18,6 +20,10 @@ using namespace support;
 
 namespace {
 
+struct cell {
+    static constexpr std::string_view name = "cell";
+    static constexpr bool has_uneven_blocks = true;
+};
 using Sharded = Layout<f64, Dims<Dim<batch, dynamic, dp>, Dim<hidden>>>;
 using Summands = Layout<f64, Dims<Dim<batch>, Dim<hidden>>, Partial<dp>>;
 using Invariant = Layout<f64, Dims<Dim<batch>, Dim<hidden>>>;
@@ -54,6 +60,25 @@ TEST_CASE("a tensor is taken as another layout only where the shards have the sa
                              "another shape: redistribute it",
                              std::invalid_argument);
     }
+}
+
+TEST_CASE("where blocks may be uneven, those of ranks differ by one at most") {
+    OnMesh const mesh({.dp = world_size()});
+    using Cut = Layout<f64, Dims<Dim<cell, dynamic, dp>, Dim<hidden>>>;
+    Tensor<Cut, Exec> x(mesh.context, {7, 2});
+    CHECK(x.describe() == "f64[cell@dp:~7, hidden:2]");
+    std::size_t const first = world_rank() == 0 ? 0 : 3, count = world_size() == 1 ? 7 : 3 + first / 3;
+    CHECK(x.local() == std::array<std::size_t, 2>{count, 2});
+    std::vector<f64> values(x.size());
+    std::iota(values.begin(), values.end(), static_cast<f64>(2 * first));
+    x.set(values.data());
+    auto const whole = redistribute<Layout<f64, Dims<Dim<cell>, Dim<hidden>>, Replicated<dp>>>(x);
+    for (std::size_t i = 0; i < 14; ++i) CHECK(on_host(whole)(i) == static_cast<f64>(i));
+    CHECK(on_host(redistribute<Cut>(whole))(0) == static_cast<f64>(2 * first));
+    Tensor<Cut, Exec> const few(mesh.context, {1, 2}); // the first rank of two has nothing
+    CHECK(few.local()[0] == (world_rank() + 1 == world_size() ? 1 : 0));
+    CHECK(redistribute<Layout<f64, Dims<Dim<cell>, Dim<hidden, dynamic, dp>>>>(few).local() ==
+          std::array<std::size_t, 2>{1, 2 / static_cast<std::size_t>(world_size())});
 }
 
 TEST_CASE("a tensor has an extent for each dimension") {

@@ -214,6 +214,12 @@ class Communicators {
     [[nodiscard]] int coordinate(std::string_view axis) const {
         return find_axis(axes_, axis).coordinate(world_.rank());
     }
+    /// The ranks along `axes`.
+    [[nodiscard]] std::size_t extent(AxisNames const& axes) const {
+        std::size_t product = 1;
+        for (auto const axis : axes) product *= static_cast<std::size_t>(extent(axis));
+        return product;
+    }
     /// This rank's place among the shards of a dimension that `axes` shard, major to minor.
     [[nodiscard]] std::size_t shard_index(AxisNames const& axes) const {
         return place_along(axes_, axes, world_.rank());

@@ -72,6 +72,9 @@ template <class Stored>
 consteval void require_storable() {
     if constexpr (!std::is_same_v<invariant_t<Stored>, Stored>)
         refuse<Text() << "pentad: a parameter is stored sharded or invariant: not " << layout_text<Stored>.view()>();
+    if constexpr (Stored::value.is_uneven())
+        refuse<Text() << "pentad: the blocks of a parameter are equal, and those of " << layout_text<Stored>.view()
+                      << " may be uneven">();
 }
 } // namespace detail
 

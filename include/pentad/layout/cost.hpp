@@ -2,10 +2,12 @@
 // axis, by the bandwidth-optimal algorithm of each collective.
 #pragma once
 
+#include <pentad/layout/block.hpp>
 #include <pentad/layout/exchange.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/mesh/mesh.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
@@ -70,83 +72,88 @@ constexpr std::size_t place_along(std::span<MeshAxisValue const> mesh, AxisNames
     return place;
 }
 
-/// The extents of a rank's shard, given the global ones.
+/// The extents of a rank's shard, given the global ones; of any rank where blocks are equal.
 /// @throws std::invalid_argument naming the dimension, the axes and the numbers when they do not divide.
-constexpr std::array<std::size_t, max_dimensions>
-local_extents(LayoutValue const& layout, std::span<std::size_t const> global, std::span<MeshAxisValue const> mesh) {
-    std::array<std::size_t, max_dimensions> local{};
+constexpr ShardShape shard_shape(LayoutValue const& layout, std::span<std::size_t const> global,
+                                 std::span<MeshAxisValue const> mesh, int rank = 0) {
+    ShardShape shape;
+    shape.rank = layout.rank;
     for (std::size_t d = 0; d < layout.rank; ++d) {
-        std::size_t shards = 1;
-        for (auto const axis : layout.dimensions[d].axes)
-            shards *= static_cast<std::size_t>(find_axis(mesh, axis).extent);
-        if (global[d] % shards != 0) {
+        auto const& dimension = layout.dimensions[d];
+        auto const block = block_of(dimension, global[d], mesh, rank);
+        if (dimension.is_uneven) {
+            shape.blocks[d] = block;
+        } else if (global[d] % block.count != 0) {
             std::string axes;
-            for (auto const axis : layout.dimensions[d].axes) {
+            for (auto const axis : dimension.axes) {
                 auto const whole = whole_axis_name(axis); // of an axis that is not split there is no need to name parts
                 bool const is_whole = find_axis(mesh, axis).extent == find_axis(mesh, whole).extent;
                 axes += (axes.empty() ? "" : " x ") + std::string(is_whole ? whole : axis);
             }
-            throw std::invalid_argument(std::string(layout.dimensions[d].name) + " = " + std::to_string(global[d]) +
-                                        " is not divisible by " + axes + " = " + std::to_string(shards));
+            throw std::invalid_argument(std::string(dimension.name) + " = " + std::to_string(global[d]) +
+                                        " is not divisible by " + axes + " = " + std::to_string(block.count));
         }
-        local[d] = global[d] / shards;
+        shape.local[d] = block.size();
     }
-    return local;
+    return shape;
+}
+constexpr std::array<std::size_t, max_dimensions> local_extents(LayoutValue const& layout,
+                                                                std::span<std::size_t const> global,
+                                                                std::span<MeshAxisValue const> mesh, int rank = 0) {
+    return shard_shape(layout, global, mesh, rank).local;
 }
 
-/// The cost of a plan for one rank, from the global extents of the tensor.
-/// @param rank of the mesh: ranks may send different amounts in an exchange; -1: their mean
-constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, std::span<std::size_t const> global,
-                       std::span<MeshAxisValue const> mesh, int rank = -1) {
+namespace detail {
+
+/// The cost of a plan for a rank of the mesh; -1: for all of them, where only exchanges tell them apart.
+constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, ShardShape shape,
+                       std::span<MeshAxisValue const> mesh, int rank) {
     Cost cost;
-    auto local = local_extents(from, global, mesh);
     auto const size = static_cast<double>(from.element_size);
     for (auto const& step : plan) {
         std::size_t n = 1;
         for (auto const axis : step.axes) n *= static_cast<std::size_t>(find_axis(mesh, axis).extent);
-        double bytes = size;
-        for (std::size_t d = 0; d < from.rank; ++d) bytes *= static_cast<double>(local[d]);
-        switch (step.kind) {
-        case StepKind::all_gather:
-            add_scatter_cost(cost, mesh, step.axes, bytes * static_cast<double>(n));
-            local[step.dimension] *= n;
-            break;
-        case StepKind::reduce_scatter:
-            add_scatter_cost(cost, mesh, step.axes, bytes);
-            local[step.dimension] /= n;
-            break;
-        case StepKind::all_reduce:
-            add_scatter_cost(cost, mesh, step.axes, 2 * bytes);
-            break;
-        case StepKind::all_to_all:
-            add_scatter_cost(cost, mesh, step.axes, bytes);
-            local[step.dimension] /= n;
-            local[step.from_dimension] *= n;
-            break;
-        case StepKind::exchange: {
-            ExchangeShape const shape(step, plan.exchange, std::span(local).first(from.rank), mesh);
+        std::size_t const index = rank < 0 ? 0 : place_along(mesh, step.axes, rank);
+        double const bytes = size * static_cast<double>(shape.size());
+        if (step.kind == StepKind::exchange || is_uneven(step, shape, n)) {
+            auto const exchange = step.kind == StepKind::exchange ? plan.exchange : exchange_of(step);
+            ExchangeShape const boxes(step, exchange, shape, mesh);
             double sent = 0;
             if (rank >= 0)
-                sent = static_cast<double>(shape.sent_by(place_along(mesh, step.axes, rank)));
+                sent = static_cast<double>(boxes.sent_by(index));
             else
                 for (std::size_t i = 0; i < n; ++i)
-                    sent += static_cast<double>(shape.sent_by(i)) / static_cast<double>(n);
+                    sent += static_cast<double>(boxes.sent_by(i)) / static_cast<double>(n);
             add_sent_cost(cost, mesh, step.axes, sent * size);
-            for (std::size_t d = 0; d < from.rank; ++d) local[d] = shape.after(d);
-            break;
+            boxes.reshape(shape, index);
+            continue;
         }
-        case StepKind::slice:
-            local[step.dimension] /= n;
-            break;
-        case StepKind::zero_pad:
-            local[step.dimension] *= n;
-            break;
-        case StepKind::keep_first:
-        case StepKind::relabel:
-            break;
-        }
+        if (step.kind == StepKind::all_gather) add_scatter_cost(cost, mesh, step.axes, bytes * static_cast<double>(n));
+        if (step.kind == StepKind::reduce_scatter || step.kind == StepKind::all_to_all)
+            add_scatter_cost(cost, mesh, step.axes, bytes);
+        if (step.kind == StepKind::all_reduce) add_scatter_cost(cost, mesh, step.axes, 2 * bytes);
+        reshape(shape, step, n, index);
     }
     return cost;
+}
+
+} // namespace detail
+
+/// The cost of a plan for one rank, from the global extents of the tensor.
+/// @param rank of the mesh: ranks may send different amounts in an exchange, and where blocks are uneven; -1: their
+/// mean
+constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, std::span<std::size_t const> global,
+                       std::span<MeshAxisValue const> mesh, int rank = -1) {
+    if (rank >= 0 || !from.is_uneven())
+        return detail::cost_of(plan, from, shard_shape(from, global, mesh, std::max(rank, 0)), mesh, rank);
+    int ranks = 1;
+    for (auto const& axis : mesh) ranks *= axis.extent;
+    Cost mean;
+    for (int r = 0; r < ranks; ++r) {
+        auto const cost = detail::cost_of(plan, from, shard_shape(from, global, mesh, r), mesh, r);
+        for (std::size_t i = 0; i < cost.axes.size(); ++i) mean.add(cost.axes[i], cost.bytes[i] / ranks);
+    }
+    return mean;
 }
 
 /// The cost of redistributing from one layout type to another.

@@ -66,14 +66,24 @@ struct flat {
     static constexpr std::string_view name = "flat";
 }; ///< the elements of a bucket
 
-/// A name of a tensor dimension: an empty type with a static `name`. Users may define their own.
+/// A name of a tensor dimension: an empty type with a static `name`. Users may define their own. Where its shards may
+/// be uneven, it says so: `static constexpr bool has_uneven_blocks = true;`.
 template <class D>
 concept DimensionTag = std::is_empty_v<D> && requires {
     { D::name } -> std::convertible_to<std::string_view>;
 };
 
+namespace detail {
+template <class D>
+inline constexpr bool has_uneven_blocks = false;
+template <class D>
+    requires requires { D::has_uneven_blocks; }
+inline constexpr bool has_uneven_blocks<D> = D::has_uneven_blocks;
+} // namespace detail
+
 /// One dimension of a layout: its name, its global extent, and the axes that shard it, major to minor. Shards are
-/// contiguous; the extent must be divisible by the product of the axes' extents.
+/// contiguous. The extent must be divisible by the product of the axes' extents, but where the name has uneven blocks:
+/// there shards may differ by one (layout/block.hpp).
 template <DimensionTag Name, std::size_t Extent = dynamic, AxisTag... ShardedOver>
 struct Dim {
     using tag = Name;

@@ -1,6 +1,7 @@
 // Which elements an exchange moves from which rank to which: boxes, since shards are contiguous in each dimension.
 #pragma once
 
+#include <pentad/layout/block.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/mesh/mesh.hpp>
 
@@ -8,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 namespace pentad {
 
@@ -28,19 +30,29 @@ struct ElementBox {
 /// are counted from where the shards of the group begin.
 class ExchangeShape {
   public:
-    /// @param local extents of a rank's shard before the exchange
-    constexpr ExchangeShape(PlanStep const& step, ExchangeValue const& exchange, std::span<std::size_t const> local,
+    /// @param shard before the exchange, of any rank of the group
+    constexpr ExchangeShape(PlanStep const& step, ExchangeValue const& exchange, ShardShape const& shard,
                             std::span<MeshAxisValue const> mesh)
-        : exchange_(&exchange), axes_(&step.axes), rank_(local.size()) {
+        : exchange_(&exchange), axes_(&step.axes), rank_(shard.rank) {
         for (std::size_t i = 0; i < axes_->size(); ++i)
             size_ *= extents_[i] = static_cast<std::size_t>(find_axis(mesh, (*axes_)[i]).extent);
-        for (std::size_t d = 0; d < rank_; ++d) whole_[d] = local[d] * pieces(exchange_->before[d]);
+        for (std::size_t d = 0; d < rank_; ++d) {
+            std::size_t const n = pieces(exchange_->before[d]);
+            bool const is_equal = shard.blocks[d].extent == 0;
+            whole_[d] = is_equal ? Block{shard.local[d] * n} : shard.blocks[d].whole(n);
+        }
     }
 
     /// Ranks of the group.
     [[nodiscard]] constexpr std::size_t size() const { return size_; }
-    /// Extents of a shard after the exchange.
-    [[nodiscard]] constexpr std::size_t after(std::size_t d) const { return whole_[d] / pieces(exchange_->after[d]); }
+    /// Changes a shard's shape as the exchange does on a rank.
+    constexpr void reshape(ShardShape& shard, std::size_t rank) const {
+        for (std::size_t d = 0; d < rank_; ++d) {
+            auto const block = part_of(exchange_->after[d], d, rank);
+            shard.local[d] = block.size();
+            if (shard.blocks[d].extent != 0) shard.blocks[d] = block;
+        }
+    }
     /// What a rank holds before and after.
     [[nodiscard]] constexpr ElementBox before_of(std::size_t rank) const { return box(exchange_->before, rank); }
     [[nodiscard]] constexpr ElementBox after_of(std::size_t rank) const { return box(exchange_->after, rank); }
@@ -106,20 +118,24 @@ class ExchangeShape {
     [[nodiscard]] constexpr ElementBox box(Cuts const& cuts, std::size_t rank) const {
         ElementBox result;
         for (std::size_t d = 0; d < rank_; ++d) {
-            std::size_t piece = 0;
-            for (auto const axis : cuts[d]) piece = piece * extents_[index(axis)] + coordinate(rank, axis);
-            std::size_t const length = whole_[d] / pieces(cuts[d]);
-            result.begin[d] = piece * length;
-            result.end[d] = result.begin[d] + length;
+            auto const block = part_of(cuts[d], d, rank);
+            result.begin[d] = block.begin() - whole_[d].begin();
+            result.end[d] = block.end() - whole_[d].begin();
         }
         return result;
+    }
+    /// The block of dimension d that a rank has where `axes` cut it.
+    [[nodiscard]] constexpr Block part_of(AxisNames const& axes, std::size_t d, std::size_t rank) const {
+        std::size_t piece = 0;
+        for (auto const axis : axes) piece = piece * extents_[index(axis)] + coordinate(rank, axis);
+        return whole_[d].part(pieces(axes), piece);
     }
 
     ExchangeValue const* exchange_;
     AxisNames const* axes_;
     std::size_t rank_, size_ = 1;
     std::array<std::size_t, max_axes> extents_{};
-    std::array<std::size_t, max_dimensions> whole_{};
+    std::array<Block, max_dimensions> whole_{}; ///< what the group holds
 };
 
 } // namespace pentad

@@ -98,6 +98,7 @@ struct DimensionValue {
     std::string_view name;
     std::size_t extent = dynamic;
     AxisNames axes;
+    bool is_uneven = false; ///< its blocks may differ by one
 };
 
 /// A layout as a value: what plans, costs and texts are computed from.
@@ -123,6 +124,12 @@ struct LayoutValue {
             if (dimensions[d].axes.contains(axis)) return d;
         return rank;
     }
+    /// Whether blocks of a dimension may differ by one.
+    [[nodiscard]] constexpr bool is_uneven() const {
+        for (std::size_t d = 0; d < rank; ++d)
+            if (dimensions[d].is_uneven) return true;
+        return false;
+    }
     /// Every axis the layout names.
     [[nodiscard]] constexpr AxisNames axes() const {
         AxisNames all;
@@ -134,7 +141,8 @@ struct LayoutValue {
     }
 };
 
-/// Writes a layout in the short form; `extents` replaces the dynamic ones when given.
+/// Writes a layout in the short form; `extents` replaces the dynamic ones when given. A ~ stands before the extent of a
+/// dimension of which blocks may be uneven.
 constexpr void write(Text& out, LayoutValue const& layout, std::size_t const* extents = nullptr) {
     auto const list = [&out](AxisNames const& axes) {
         for (std::size_t i = 0; i < axes.size(); ++i) out << (i == 0 ? "" : ".") << axes[i];
@@ -147,7 +155,7 @@ constexpr void write(Text& out, LayoutValue const& layout, std::size_t const* ex
             out << "@";
             list(dimension.axes);
         }
-        out << ":";
+        out << (dimension.is_uneven ? ":~" : ":");
         std::size_t const extent = extents != nullptr ? extents[d] : dimension.extent;
         if (extent == dynamic)
             out << "?";
@@ -174,7 +182,7 @@ constexpr void write(Text& out, LayoutValue const& layout, std::size_t const* ex
 namespace detail {
 template <class Name, std::size_t Extent, class... Axes>
 constexpr void add(LayoutValue& layout, Dim<Name, Extent, Axes...>) {
-    layout.dimensions[layout.rank++] = {Name::name, Extent, AxisNames(Axes::name...)};
+    layout.dimensions[layout.rank++] = {Name::name, Extent, AxisNames(Axes::name...), has_uneven_blocks<Name>};
 }
 template <class... Axes>
 constexpr void add(AxisNames& list) {

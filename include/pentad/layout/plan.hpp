@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/layout/algebra.hpp>
+#include <pentad/layout/block.hpp>
 #include <pentad/layout/layout.hpp>
 
 #include <algorithm>
@@ -46,6 +47,46 @@ struct ExchangeValue {
     AxisNames same;   ///< axes along which senders and receivers have the same coordinate
     AxisNames summed; ///< axes along which each rank holds a summand before, and a shard of the sum after
 };
+
+/// An all-gather, reduce-scatter or all-to-all as an exchange: how it is carried out where blocks are uneven.
+constexpr ExchangeValue exchange_of(PlanStep const& step) {
+    ExchangeValue exchange;
+    if (step.kind == StepKind::all_gather) exchange.before[step.dimension] = step.axes;
+    if (step.kind == StepKind::all_to_all) exchange.before[step.from_dimension] = step.axes;
+    if (step.kind == StepKind::all_to_all || step.kind == StepKind::reduce_scatter)
+        exchange.after[step.dimension] = step.axes;
+    if (step.kind == StepKind::reduce_scatter) exchange.summed = step.axes;
+    return exchange;
+}
+/// Whether blocks that a step moves differ.
+constexpr bool is_uneven(PlanStep const& step, ShardShape const& shape, std::size_t n) {
+    switch (step.kind) {
+    case StepKind::all_gather:
+        return shape.is_uneven(step.dimension, n, false);
+    case StepKind::reduce_scatter:
+        return shape.is_uneven(step.dimension, n, true);
+    case StepKind::all_to_all:
+        return shape.is_uneven(step.dimension, n, true) || shape.is_uneven(step.from_dimension, n, false);
+    default:
+        return false;
+    }
+}
+/// Changes a shard's shape as a step does on rank `index` of `n`; an exchange: ExchangeShape.
+constexpr void reshape(ShardShape& shape, PlanStep const& step, std::size_t n, std::size_t index) {
+    switch (step.kind) {
+    case StepKind::all_gather:
+    case StepKind::zero_pad:
+        return shape.join(step.dimension, n);
+    case StepKind::reduce_scatter:
+    case StepKind::slice:
+        return shape.cut(step.dimension, n, index);
+    case StepKind::all_to_all:
+        shape.cut(step.dimension, n, index);
+        return shape.join(step.from_dimension, n);
+    default:
+        return;
+    }
+}
 
 /// Why two layouts have no plan.
 enum class PlanError : std::uint8_t {

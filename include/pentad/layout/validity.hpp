@@ -45,7 +45,8 @@ template <class Name, std::size_t Extent, class... Axes, class M>
 struct DimensionOn<Dim<Name, Extent, Axes...>, M> {
     static constexpr bool has_axes = (M::template has<Axes> && ...);
     static constexpr std::size_t shards = StaticShards<M, Axes...>::value;
-    static constexpr bool divides = Extent == dynamic || shards == dynamic || Extent % shards == 0;
+    static constexpr bool divides =
+        has_uneven_blocks<Name> || Extent == dynamic || shards == dynamic || Extent % shards == 0;
     static consteval void require() {
         if constexpr (!divides) refuse<division_text(Name::name, Extent, AxisNames(Axes::name...), shards)>();
     }

@@ -82,11 +82,11 @@ Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, Exch
     if (comm.size() == 1) return shard;
     auto const& exec = context.exec();
     std::size_t const rank = shard.rank;
-    ExchangeShape const shape(step, value, std::span(shard.local).first(rank), context.communicators().mesh());
+    ExchangeShape const shape(step, value, shard, context.communicators().mesh());
     std::size_t const n = shape.size(), me = static_cast<std::size_t>(comm.rank());
     auto const held = shape.before_of(me), needed = shape.after_of(me);
-    Shard<T, Exec> result{{}, nullptr, shard.local, rank};
-    for (std::size_t d = 0; d < rank; ++d) result.local[d] = needed.extent(d);
+    Shard<T, Exec> result{static_cast<ShardShape const&>(shard)};
+    shape.reshape(result, me);
 
     // Boxes for others and from others, in the order of ranks; behind what arrives, the own part where it is summed.
     std::vector<ElementBox> given(n), taken(n);

@@ -39,9 +39,10 @@ struct RowRange {
 
 namespace detail {
 
-/// True when a plan is one step of `kind` on a dimension before the last `Inner` of `rank`: rows of a product.
-constexpr bool moves_rows(PlanValue const& plan, StepKind kind, std::size_t rank, std::size_t inner) {
-    return plan.count == 1 && plan.steps[0].kind == kind && plan.steps[0].dimension + inner < rank;
+/// True when a plan is one step of `kind` on a dimension of equal blocks before the last `inner`: rows of a product.
+constexpr bool moves_rows(PlanValue const& plan, StepKind kind, LayoutValue const& layout, std::size_t inner) {
+    return plan.count == 1 && plan.steps[0].kind == kind && plan.steps[0].dimension + inner < layout.rank &&
+           !layout.is_uneven();
 }
 
 /// A shard [before..., d, after...] seen as [rows, columns, depth].
@@ -101,7 +102,7 @@ Tensor<To, Exec> redistribute_and_consume(Tensor<L, Exec> tensor, Consume&& cons
     require_redistributable<L, To>();
     if constexpr (Redistributable<L, To>) {
         constexpr auto plan = Plan<L, To>::value;
-        if constexpr (Communication::chunks > 0 && detail::moves_rows(plan, StepKind::all_gather, L::rank, Inner)) {
+        if constexpr (Communication::chunks > 0 && detail::moves_rows(plan, StepKind::all_gather, L::value, Inner)) {
             auto const& context = tensor.context();
             auto const& comm = context.communicators().along(plan.steps[0].axes);
             if (comm.crosses_network() && tensor.size() > 0) {
@@ -132,7 +133,7 @@ Tensor<To, Exec> produce_and_redistribute(Context<Exec> const& context,
         constexpr auto plan = Plan<From, To>::value;
         Tensor<From, Exec> whole(context, extents);
         if constexpr (Communication::chunks > 0 &&
-                      detail::moves_rows(plan, StepKind::reduce_scatter, From::rank, Inner)) {
+                      detail::moves_rows(plan, StepKind::reduce_scatter, From::value, Inner)) {
             auto const& comm = context.communicators().along(plan.steps[0].axes);
             if (comm.crosses_network() && whole.size() > 0) {
                 Tensor<To, Exec> result(context, extents);

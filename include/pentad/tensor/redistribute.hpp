@@ -13,6 +13,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -39,16 +40,22 @@ void copy_rows(Exec const& exec, T const* in, std::size_t in_stride, T* out, std
 
 template <class L, class Exec, class M>
 Shard<typename L::element, Exec> shard_of(Tensor<L, Exec, M> const& tensor) {
-    Shard<typename L::element, Exec> shard{tensor.block(), tensor.data(), {}, L::rank};
-    for (std::size_t d = 0; d < L::rank; ++d) shard.local[d] = tensor.local()[d];
-    return shard;
+    ShardShape shape;
+    if constexpr (L::value.is_uneven()) {
+        auto const& communicators = tensor.context().communicators();
+        shape = shard_shape(L::value, tensor.extents(), communicators.mesh(), communicators.world().rank());
+    } else {
+        shape.rank = L::rank;
+        std::copy(tensor.local().begin(), tensor.local().end(), shape.local.begin());
+    }
+    return {shape, tensor.block(), tensor.data()};
 }
 
 /// Gives a shard that may be written over: itself when nobody else holds it.
 template <class T, class Exec>
 Shard<T, Exec> own(Context<Exec> const& context, Shard<T, Exec> shard) {
     if (shard.writable()) return shard;
-    auto copy = shard.with(context, 0, shard.local[0]);
+    auto copy = Shard<T, Exec>::make(context, shard);
     memory::copy(context.exec(), copy.data, shard.data, shard.size() * sizeof(T));
     return copy;
 }
@@ -65,17 +72,18 @@ Shard<T, Exec> carry_out_locally(Context<Exec> const& context, PlanStep const& s
         memory::clear(exec, shard.data, shard.size() * sizeof(T));
         return shard;
     }
-    std::size_t const before = shard.product(0, d), after = shard.product(d + 1, shard.rank), extent = shard.local[d];
+    ShardShape shape = shard;
+    reshape(shape, step, n, index);
+    auto result = Shard<T, Exec>::make(context, shape);
+    std::size_t const before = shard.product(0, d), after = shard.product(d + 1, shard.rank);
+    std::size_t const rows = shard.local[d] * after, result_rows = result.local[d] * after;
     if (step.kind == StepKind::slice) {
-        auto result = shard.with(context, d, extent / n);
-        std::size_t const row = extent / n * after;
-        copy_rows(exec, shard.data + index * row, n * row, result.data, row, before, row);
-        return result;
+        copy_rows(exec, shard.data + shape.place(d, n, index) * after, rows, result.data, result_rows, before,
+                  result_rows);
+    } else { // zero_pad
+        memory::clear(exec, result.data, result.size() * sizeof(T));
+        copy_rows(exec, shard.data, rows, result.data + shard.place(d, n, index) * after, result_rows, before, rows);
     }
-    auto result = shard.with(context, d, extent * n); // zero_pad
-    std::size_t const row = extent * after;
-    memory::clear(exec, result.data, result.size() * sizeof(T));
-    copy_rows(exec, shard.data, row, result.data + index * row, n * row, before, row);
     return result;
 }
 
@@ -91,23 +99,27 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, com
         return shard;
     }
     auto const n = static_cast<std::size_t>(comm.size());
+    if (is_uneven(step, shard, n)) return exchange(context, step, exchange_of(step), comm, std::move(shard));
     std::size_t const d = step.dimension;
     std::size_t const before = shard.product(0, d), after = shard.product(d + 1, shard.rank), extent = shard.local[d];
+    ShardShape shape = shard; // of the result
+    reshape(shape, step, n, static_cast<std::size_t>(comm.rank()));
+    auto const make = [&](ShardShape const& of) { return Shard<T, Exec>::make(context, of); };
     if (step.kind == StepKind::all_gather) {
-        auto result = shard.with(context, d, extent * n);
+        auto result = make(shape);
         if (before == 1) {
             comm::all_gather(exec, comm, shard.flat(), result.flat());
             return result;
         }
-        auto pieces = shard.with(context, d, extent * n);
+        auto pieces = make(shape);
         comm::all_gather(exec, comm, shard.flat(), pieces.flat());
         swap_leading(exec, pieces.data, result.data, n, before, extent * after);
         return result;
     }
     if (step.kind == StepKind::reduce_scatter) {
-        auto result = shard.with(context, d, extent / n);
+        auto result = make(shape);
         if (before > 1) {
-            auto pieces = shard.with(context, d, extent);
+            auto pieces = make(shard);
             swap_leading(exec, shard.data, pieces.data, before, n, extent / n * after);
             shard = std::move(pieces);
         }
@@ -118,19 +130,16 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, com
     // let go of as soon as it has been read, and a copy that would change nothing is left out.
     auto pieces = std::move(shard);
     if (before > 1) {
-        auto const source = std::exchange(pieces, pieces.with(context, d, extent));
+        auto const source = std::exchange(pieces, make(pieces));
         swap_leading(exec, source.data, pieces.data, before, n, extent / n * after);
     }
-    std::size_t const from = step.from_dimension;
-    Shard<T, Exec> cut{{}, nullptr, pieces.local, pieces.rank};
-    cut.local[d] = extent / n;
-    auto arrived = cut.with(context, from, cut.local[from] * n);
+    auto arrived = make(shape);
     comm::all_to_all(exec, comm, pieces.flat(), arrived.flat());
-    std::size_t const outside = cut.product(0, from);
+    std::size_t const from = step.from_dimension, outside = shape.product(0, from);
     if (outside == 1) return arrived;
     pieces = {};
-    auto result = cut.with(context, from, cut.local[from] * n);
-    swap_leading(exec, arrived.data, result.data, n, outside, cut.product(from, cut.rank));
+    auto result = make(shape);
+    swap_leading(exec, arrived.data, result.data, n, outside, shape.product(from, shape.rank) / n);
     return result;
 }
 
@@ -150,8 +159,7 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Sh
         if (step.kind == StepKind::exchange) {
             shard = exchange(context, step, plan.exchange, communicators.along(step.axes), std::move(shard));
         } else if (is_local(step.kind)) {
-            std::size_t n = 1;
-            for (auto const axis : step.axes) n *= static_cast<std::size_t>(communicators.extent(axis));
+            std::size_t const n = communicators.extent(step.axes);
             if (n > 1)
                 shard = carry_out_locally(context, step, n, communicators.shard_index(step.axes), std::move(shard));
         } else {
@@ -161,9 +169,12 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Sh
     return shard;
 }
 
-/// Whether a plan is one gather of the outermost dimension.
-constexpr bool is_one_outer_gather(PlanValue const& plan) {
-    return plan.count == 1 && plan.steps[0].kind == StepKind::all_gather && plan.steps[0].dimension == 0;
+/// Whether a plan is one gather of equal blocks of the outermost dimension.
+template <class Exec>
+bool is_one_outer_gather(Context<Exec> const& context, PlanValue const& plan, ShardShape const& shape) {
+    auto const& step = plan.steps[0];
+    return plan.count == 1 && step.kind == StepKind::all_gather && step.dimension == 0 &&
+           !is_uneven(step, shape, context.communicators().extent(step.axes));
 }
 
 /// Carries out a plan on a shard, into memory that exists: one gather of the outermost dimension in place, where the
@@ -172,7 +183,7 @@ template <class T, class Exec>
 void carry_out_into(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
                     View<T, 1, Exec> const& target) {
     auto const& exec = context.exec();
-    if (is_one_outer_gather(plan)) {
+    if (is_one_outer_gather(context, plan, shard)) {
         comm::all_gather(exec, context.communicators().along(plan.steps[0].axes), shard.flat(), target);
         return;
     }
@@ -188,7 +199,7 @@ class StartedPlanInto {
     StartedPlanInto(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
                     View<T, 1, Exec> const& target)
         : context_(&context), plan_(plan), shard_(std::move(shard)), target_(target) {
-        if (is_one_outer_gather(plan_))
+        if (is_one_outer_gather(context, plan_, shard_))
             gather_.emplace(comm::start_all_gather(context.exec(), context.communicators().along(plan_.steps[0].axes),
                                                    shard_.flat(), target_));
     }
@@ -231,9 +242,12 @@ class StartedPlan {
         if (step.kind != StepKind::all_reduce && !scatters) return;
         auto const& exec = context_->exec();
         auto const& comm = context_->communicators().along(step.axes);
-        if (comm.size() == 1) return;
+        auto const n = static_cast<std::size_t>(comm.size());
+        if (n == 1 || is_uneven(step, shard_, n)) return;
         if (scatters) {
-            result_ = shard_.with(*context_, 0, shard_.local[0] / static_cast<std::size_t>(comm.size()), kind);
+            ShardShape shape = shard_;
+            reshape(shape, step, n, static_cast<std::size_t>(comm.rank()));
+            result_ = Shard<T, Exec>::make(*context_, shape, kind);
             scatter_.emplace(comm::start_reduce_scatter(exec, comm, shard_.flat(), result_.flat()));
         } else {
             shard_ = own(*context_, std::move(shard_));

@@ -101,7 +101,8 @@ class Tensor {
                                             std::to_string(global[d]) + " where the layout has " +
                                             std::to_string(fixed));
         }
-        auto const local = local_extents(L::value, global, context.communicators().mesh());
+        auto const& communicators = context.communicators();
+        auto const local = local_extents(L::value, global, communicators.mesh(), communicators.world().rank());
         for (std::size_t d = 0; d < rank; ++d) local_[d] = local[d];
     }
 

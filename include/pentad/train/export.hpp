@@ -167,7 +167,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
         auto const whole = pentad::detail::carry_out(
             context, make_plan(stored, whole_layout),
             pentad::detail::Shard<A, Exec>{
-                {}, parameter.flat_gradient().data(), parameter.local_extents(), stored.rank});
+                {parameter.local_extents(), stored.rank}, {}, parameter.flat_gradient().data()});
         if (!is_root) return;
         host.resize(whole.size() / whole.local[0] * parameter.valid_rows());
         memory::copy_to_host(exec, host.data(), whole.data, host.size() * sizeof(A));

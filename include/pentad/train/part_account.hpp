@@ -43,7 +43,7 @@ planner::MatrixAccount matrix_account(AnyParameter<T, Exec> const& parameter) {
     auto const before = held.peak = held.bytes;
     zero::orthogonalise(
         context, matrices,
-        pentad::detail::Shard<A, Exec>{shard.block(), shard.data(), parameter.local_extents(), matrices.stored.rank},
+        pentad::detail::Shard<A, Exec>{{parameter.local_extents(), matrices.stored.rank}, shard.block(), shard.data()},
         model::Muon(), [](std::size_t i) { return i == 0; });
     account.workspace = static_cast<double>(held.peak - before);
     for (auto const& work : run.work())

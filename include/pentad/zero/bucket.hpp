@@ -295,7 +295,7 @@ class Bucket {
         optimizer_.with_master(state_part(), false, [&](auto const& master) {
             memory::copy(context_->exec(), own, master.data(), state_.extent * sizeof(A));
         });
-        pentad::detail::Shard<A, Exec> const shard{gradient_.block(), own, {state_.extent}, 1};
+        pentad::detail::Shard<A, Exec> const shard{{{state_.extent}, 1}, gradient_.block(), own};
         pentad::detail::carry_out_into(*context_, layouts_.exporting, shard, gradient_.flat());
     }
     void drop_gradients() {

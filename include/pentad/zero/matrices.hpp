@@ -125,7 +125,7 @@ class BucketMatrices {
     [[nodiscard]] Shard orthogonalised(Shard shard) const {
         auto whole = pentad::detail::carry_out(*context_, gathering_, std::move(shard));
         for (auto const& piece : pieces_) {
-            Shard const part{{}, whole.data + piece.offset, piece.extents, piece.matrices.stored.rank};
+            Shard const part{{piece.extents, piece.matrices.stored.rank}, {}, whole.data + piece.offset};
             orthogonalise(*context_, piece.matrices, part, muon_, [&](std::size_t i) { return piece.is_here[i]; });
         }
         return pentad::detail::carry_out(*context_, scattering_, std::move(whole));
