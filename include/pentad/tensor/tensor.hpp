@@ -120,15 +120,22 @@ class Tensor {
     [[nodiscard]] block_type const& block() const { return block_; }
     [[nodiscard]] bool empty() const { return data() == nullptr; }
 
-    /// This rank's shard.
-    [[nodiscard]] View<element, static_cast<int>(rank), Exec> view() const {
-        return [this]<std::size_t... I>(std::index_sequence<I...>) {
-            return View<element, static_cast<int>(rank), Exec>(data(), local_[I]...);
-        }(std::make_index_sequence<rank>{});
+    using view_type = View<element, static_cast<int>(rank), Exec>;
+
+    /// This rank's shard of a value.
+    [[nodiscard]] view_type view() const {
+        static_assert(!is_partial<L>, "pentad: each rank holds a summand of this value: reduce it first, or read the "
+                                      "summands by summands()");
+        return shaped();
     }
-    /// This rank's shard as a list of elements.
+    /// What this rank holds of a value that is partial: functions that are not linear do not apply to it.
+    [[nodiscard]] view_type summands() const {
+        static_assert(is_partial<L>, "pentad: this value is not partial: read it by view()");
+        return shaped();
+    }
+    /// This rank's memory as a list of elements, whatever they are of the value.
     [[nodiscard]] View<element, 1, Exec> flat() const { return View<element, 1, Exec>(data(), size()); }
-    /// This rank's shard as rows of its last `inner` dimensions.
+    /// The same as rows of the last `inner` dimensions.
     template <std::size_t Inner = 1>
     [[nodiscard]] View<element, 2, Exec> rows() const {
         std::size_t columns = 1;
@@ -159,6 +166,11 @@ class Tensor {
     }
 
   private:
+    [[nodiscard]] view_type shaped() const {
+        return [this]<std::size_t... I>(std::index_sequence<I...>) {
+            return view_type(data(), local_[I]...);
+        }(std::make_index_sequence<rank>{});
+    }
     static extents_type extents_of(std::initializer_list<std::size_t> global) {
         if (global.size() != rank)
             throw std::invalid_argument(std::to_string(global.size()) + " extents for " +
