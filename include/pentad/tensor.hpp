@@ -3,6 +3,7 @@
 
 #include <pentad/tensor/context.hpp>
 #include <pentad/tensor/exchange.hpp>
+#include <pentad/tensor/halo.hpp>
 #include <pentad/tensor/overlap.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/shard.hpp>

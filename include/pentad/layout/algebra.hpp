@@ -59,6 +59,8 @@ template <class Name, std::size_t N, class... Axes>
 struct DimAxes<Dim<Name, N, Axes...>> {
     using type = AxisSet<Axes...>;
 };
+template <class D, std::size_t Width, Boundary Ends, Ghosts State>
+struct DimAxes<Halo<D, Width, Ends, State>> : DimAxes<D> {};
 template <class S>
 struct StateAxes;
 template <template <class...> class State, class... Axes>
@@ -99,16 +101,46 @@ template <class... Axes>
 struct DualState<Replicated<Axes...>> {
     using type = Partial<Axes...>;
 };
+template <class D>
+struct DualDim {
+    using type = D;
+};
+template <class D, std::size_t Width, Boundary Ends>
+struct DualDim<Halo<D, Width, Ends, Ghosts::filled>> {
+    using type = Halo<D, Width, Ends, Ghosts::summands>;
+};
+template <class D, std::size_t Width, Boundary Ends>
+struct DualDim<Halo<D, Width, Ends, Ghosts::summands>> {
+    using type = Halo<D, Width, Ends, Ghosts::filled>;
+};
 template <class L>
 struct Dual;
-template <class T, class D, class... States>
-struct Dual<Layout<T, D, States...>> {
+template <class T, class... D, class... States>
+struct Dual<Layout<T, Dims<D...>, States...>> {
+    using L = Layout<T, Dims<D...>, States...>;
     static_assert(
-        Layout<T, D, States...>::value.partial_max.empty() && Layout<T, D, States...>::value.partial_min.empty() &&
-            Layout<T, D, States...>::value.partial_log_sum_exp.empty(),
+        L::value.partial_max.empty() && L::value.partial_min.empty() && L::value.partial_log_sum_exp.empty(),
         "pentad: a partial maximum, minimum or log-sum-exp has no dual: reduce it, and let the operation that uses it "
         "state its own derivative");
-    using type = Layout<T, D, typename DualState<States>::type...>;
+    using type = Layout<T, Dims<typename DualDim<D>::type...>, typename DualState<States>::type...>;
+};
+template <class D, Ghosts New>
+struct WithGhosts {
+    using type = D;
+};
+template <class D, std::size_t Width, Boundary Ends, Ghosts State, Ghosts New>
+struct WithGhosts<Halo<D, Width, Ends, State>, New> {
+    using type = Halo<D, Width, Ends, New>;
+};
+template <class D, std::size_t Width, Boundary Ends, Ghosts State>
+struct WithGhosts<Halo<D, Width, Ends, State>, Ghosts::none> {
+    using type = D;
+};
+template <class L, Ghosts New>
+struct LayoutWithGhosts;
+template <class T, class... D, class... States, Ghosts New>
+struct LayoutWithGhosts<Layout<T, Dims<D...>, States...>, New> {
+    using type = Layout<T, Dims<typename WithGhosts<D, New>::type...>, States...>;
 };
 
 template <class L, class Set>
@@ -213,9 +245,16 @@ using union_t = typename detail::UnionOf<A, B>::type;
 template <class A, class B>
 using minus_t = typename detail::MinusOf<A, B>::type;
 
-/// The layout of the gradient of a value of layout L: replicated and partial change places, the rest stays.
+/// The layout of the gradient of a value of layout L: replicated and partial change places, ghost cells that are filled
+/// and those that hold summands, too; the rest stays.
 template <class L>
 using dual_t = typename detail::Dual<L>::type;
+
+/// L whose ghost cells are not up to date, and L without them.
+template <class L>
+using stale_t = typename detail::LayoutWithGhosts<L, Ghosts::stale>::type;
+template <class L>
+using without_halo_t = typename detail::LayoutWithGhosts<L, Ghosts::none>::type;
 
 /// The axes that shard a dimension of L.
 template <class L>

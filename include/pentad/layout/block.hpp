@@ -37,12 +37,13 @@ constexpr Block block_of(DimensionValue const& dimension, std::size_t extent, st
     return block;
 }
 
-/// The extents of a shard on its way through a plan. Dimensions whose blocks may be uneven know which block they are;
-/// of the others, which are equal, the global extent need not be known.
+/// The extents of a shard on its way through a plan. Where blocks may be uneven, or have ghost cells, it is
+/// known which block of a dimension this is; else the global extent need not be known.
 struct ShardShape {
     std::array<std::size_t, max_dimensions> local{};
     std::size_t rank = 0;
-    std::array<Block, max_dimensions> blocks{}; ///< of extent 0: equal blocks
+    std::array<Block, max_dimensions> blocks{};       ///< of extent 0: equal blocks
+    std::array<std::size_t, max_dimensions> ghosts{}; ///< cells on each side, which `local` counts too
 
     /// Whether n blocks of dimension d that make one, or those that one is cut into, differ.
     [[nodiscard]] constexpr bool is_uneven(std::size_t d, std::size_t n, bool is_cut) const {

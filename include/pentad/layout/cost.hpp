@@ -4,6 +4,7 @@
 
 #include <pentad/layout/block.hpp>
 #include <pentad/layout/exchange.hpp>
+#include <pentad/layout/halo.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/mesh/mesh.hpp>
 
@@ -81,9 +82,8 @@ constexpr ShardShape shard_shape(LayoutValue const& layout, std::span<std::size_
     for (std::size_t d = 0; d < layout.rank; ++d) {
         auto const& dimension = layout.dimensions[d];
         auto const block = block_of(dimension, global[d], mesh, rank);
-        if (dimension.is_uneven) {
-            shape.blocks[d] = block;
-        } else if (global[d] % block.count != 0) {
+        shape.blocks[d] = block;
+        if (!dimension.is_uneven && global[d] % block.count != 0) {
             std::string axes;
             for (auto const axis : dimension.axes) {
                 auto const whole = whole_axis_name(axis); // of an axis that is not split there is no need to name parts
@@ -93,7 +93,12 @@ constexpr ShardShape shard_shape(LayoutValue const& layout, std::span<std::size_
             throw std::invalid_argument(std::string(dimension.name) + " = " + std::to_string(global[d]) +
                                         " is not divisible by " + axes + " = " + std::to_string(block.count));
         }
-        shape.local[d] = block.size();
+        if (dimension.boundary == Boundary::periodic && dimension.width > global[d])
+            throw std::invalid_argument(std::string(dimension.name) + " = " + std::to_string(global[d]) +
+                                        " is periodic, and has fewer elements than its halo of " +
+                                        std::to_string(dimension.width));
+        shape.ghosts[d] = dimension.width;
+        shape.local[d] = block.size() + 2 * dimension.width;
     }
     return shape;
 }
@@ -114,6 +119,14 @@ constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, ShardShap
         std::size_t n = 1;
         for (auto const axis : step.axes) n *= static_cast<std::size_t>(find_axis(mesh, axis).extent);
         std::size_t const index = rank < 0 ? 0 : place_along(mesh, step.axes, rank);
+        if (is_halo(step.kind)) {
+            if (!is_local(step.kind)) {
+                auto const sent = static_cast<double>(HaloShape(step, shape).sent_by(step.kind, index));
+                add_sent_cost(cost, mesh, step.axes, sent * size);
+            }
+            reshape_halo(shape, step);
+            continue;
+        }
         double const bytes = size * static_cast<double>(shape.size());
         if (step.kind == StepKind::exchange || is_uneven(step, shape, n)) {
             auto const exchange = step.kind == StepKind::exchange ? plan.exchange : exchange_of(step);
@@ -144,7 +157,9 @@ constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, ShardShap
 /// mean
 constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, std::span<std::size_t const> global,
                        std::span<MeshAxisValue const> mesh, int rank = -1) {
-    if (rank >= 0 || !from.is_uneven())
+    bool const differs = from.is_uneven() ||
+                         std::any_of(plan.begin(), plan.end(), [](PlanStep const& step) { return is_halo(step.kind); });
+    if (rank >= 0 || !differs)
         return detail::cost_of(plan, from, shard_shape(from, global, mesh, std::max(rank, 0)), mesh, rank);
     int ranks = 1;
     for (auto const& axis : mesh) ranks *= axis.extent;

@@ -6,6 +6,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <type_traits>
 
@@ -88,6 +89,25 @@ template <DimensionTag Name, std::size_t Extent = dynamic, AxisTag... ShardedOve
 struct Dim {
     using tag = Name;
     static constexpr std::size_t extent = Extent;
+};
+
+/// What lies beyond the first and the last element of a dimension: nothing, or the last and the first.
+enum class Boundary : std::uint8_t { open, periodic };
+/// What the ghost cells of a shard hold.
+enum class Ghosts : std::uint8_t {
+    none,     ///< there are none
+    stale,    ///< nothing of a meaning, e.g. since the owned cells have been written
+    filled,   ///< what the owners of these cells hold
+    summands, ///< what is to be added to the owners' cells: the dual of `filled`
+};
+
+/// A dimension whose shards have `Width` ghost cells on both sides: copies of the neighbours' nearest cells, corners
+/// included where several dimensions have them. Those beyond an open boundary belong to the user: nothing writes them.
+template <class Dimension, std::size_t Width, Boundary Ends = Boundary::open, Ghosts State = Ghosts::filled>
+struct Halo {
+    using tag = typename Dimension::tag;
+    static constexpr std::size_t extent = Dimension::extent;
+    static_assert(Width > 0 && State != Ghosts::none, "pentad: a halo is at least one cell wide");
 };
 
 } // namespace pentad

@@ -99,6 +99,9 @@ struct DimensionValue {
     std::size_t extent = dynamic;
     AxisNames axes;
     bool is_uneven = false; ///< its blocks may differ by one
+    Ghosts ghosts = Ghosts::none;
+    Boundary boundary = Boundary::open;
+    std::size_t width = 0; ///< ghost cells on each side of a shard
 };
 
 /// A layout as a value: what plans, costs and texts are computed from.
@@ -128,6 +131,12 @@ struct LayoutValue {
     [[nodiscard]] constexpr bool is_uneven() const {
         for (std::size_t d = 0; d < rank; ++d)
             if (dimensions[d].is_uneven) return true;
+        return false;
+    }
+    /// Whether shards of a dimension have ghost cells.
+    [[nodiscard]] constexpr bool has_halo() const {
+        for (std::size_t d = 0; d < rank; ++d)
+            if (dimensions[d].ghosts != Ghosts::none) return true;
         return false;
     }
     /// Every axis the layout names.
@@ -161,6 +170,10 @@ constexpr void write(Text& out, LayoutValue const& layout, std::size_t const* ex
             out << "?";
         else
             out << extent;
+        if (dimension.ghosts == Ghosts::none) continue;
+        constexpr std::array<std::string_view, 4> states{"", "stale ", "", "summed "};
+        out << " (" << states[static_cast<std::size_t>(dimension.ghosts)]
+            << (dimension.boundary == Boundary::periodic ? "periodic " : "") << "halo " << dimension.width << ")";
     }
     out << "]";
     bool first = true;
@@ -183,6 +196,14 @@ namespace detail {
 template <class Name, std::size_t Extent, class... Axes>
 constexpr void add(LayoutValue& layout, Dim<Name, Extent, Axes...>) {
     layout.dimensions[layout.rank++] = {Name::name, Extent, AxisNames(Axes::name...), has_uneven_blocks<Name>};
+}
+template <class D, std::size_t Width, Boundary Ends, Ghosts State>
+constexpr void add(LayoutValue& layout, Halo<D, Width, Ends, State>) {
+    add(layout, D{});
+    auto& dimension = layout.dimensions[layout.rank - 1];
+    dimension.ghosts = State;
+    dimension.boundary = Ends;
+    dimension.width = Width;
 }
 template <class... Axes>
 constexpr void add(AxisNames& list) {

@@ -26,11 +26,39 @@ enum class StepKind : std::uint8_t {
     keep_first,     ///< replicated or invariant -> partial: the first rank keeps the value, the others hold zeros
     zero_pad,       ///< shard -> partial: the shard in its place, zeros elsewhere
     relabel,        ///< invariant <-> replicated: nothing happens to the value
+    fill_halo,      ///< ghost cells become copies of the neighbours' cells
+    add_halo,       ///< summands in ghost cells are added to the neighbours' cells
+    make_halo,      ///< room for ghost cells, zeros: nothing is sent
+    drop_halo,      ///< without ghost cells: nothing is sent
+    clear_halo,     ///< ghost cells become zeros: nothing is sent
 };
 
-inline constexpr std::array<std::string_view, 9> step_names{"all_gather", "reduce_scatter", "all_reduce",
-                                                            "all_to_all", "exchange",       "slice",
-                                                            "keep_first", "zero_pad",       "relabel"};
+inline constexpr std::array<std::string_view, 14> step_names{
+    "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "exchange",  "slice",     "keep_first",
+    "zero_pad",   "relabel",        "fill_halo",  "add_halo",   "make_halo", "drop_halo", "clear_halo"};
+
+constexpr bool is_halo(StepKind kind) { return kind >= StepKind::fill_halo; }
+/// Whether a rank does it alone.
+constexpr bool is_local(StepKind kind) {
+    switch (kind) {
+    case StepKind::slice:
+    case StepKind::keep_first:
+    case StepKind::zero_pad:
+    case StepKind::relabel:
+    case StepKind::make_halo:
+    case StepKind::drop_halo:
+    case StepKind::clear_halo:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/// The ghost cells that a step is about.
+struct HaloValue {
+    std::array<std::uint32_t, max_dimensions> width{}; ///< on each side; 0: not of this dimension
+    std::array<Boundary, max_dimensions> boundary{};
+};
 
 struct PlanStep {
     StepKind kind{};
@@ -38,6 +66,7 @@ struct PlanStep {
     std::size_t dimension = 0;                ///< the dimension that is gathered, scattered or sliced
     std::size_t from_dimension = 0;           ///< all_to_all: the dimension that is no longer sharded
     Placement reduction = Placement::partial; ///< all_reduce: sum, maximum, minimum or log-sum-exp
+    HaloValue halo{};                         ///< of a halo: its axes are those of its dimensions, one after the other
 };
 
 /// What an exchange does along its axes. Each element goes from every rank that holds it before to every rank that
@@ -71,7 +100,17 @@ constexpr bool is_uneven(PlanStep const& step, ShardShape const& shape, std::siz
         return false;
     }
 }
-/// Changes a shard's shape as a step does on rank `index` of `n`; an exchange: ExchangeShape.
+/// Changes a shard's shape as a step of a halo does.
+constexpr void reshape_halo(ShardShape& shape, PlanStep const& step) {
+    for (std::size_t d = 0; d < shape.rank; ++d) {
+        std::size_t const width = step.halo.width[d];
+        if (width == 0) continue;
+        if (step.kind == StepKind::drop_halo) shape.ghosts[d] = 0;
+        if (step.kind == StepKind::make_halo) shape.ghosts[d] = width;
+        shape.local[d] = shape.blocks[d].size() + 2 * shape.ghosts[d];
+    }
+}
+/// Changes a shard's shape as any other step but an exchange does, on rank `index` of `n`.
 constexpr void reshape(ShardShape& shape, PlanStep const& step, std::size_t n, std::size_t index) {
     switch (step.kind) {
     case StepKind::all_gather:
@@ -277,7 +316,66 @@ constexpr void push_exchange(PlanValue& plan, LayoutValue const& now, LayoutValu
     plan.push(step);
 }
 
+/// Whether two layouts have the same halos but for what ghost cells hold.
+constexpr bool same_halos(LayoutValue const& a, LayoutValue const& b) {
+    for (std::size_t d = 0; d < a.rank; ++d)
+        if (a.dimensions[d].width != b.dimensions[d].width || a.dimensions[d].boundary != b.dimensions[d].boundary)
+            return false;
+    return true;
+}
+constexpr LayoutValue without_halo(LayoutValue layout) {
+    for (auto& dimension : layout.dimensions) {
+        dimension.ghosts = Ghosts::none;
+        dimension.boundary = Boundary::open;
+        dimension.width = 0;
+    }
+    return layout;
+}
+/// A step on the halos of those dimensions of a layout of which is_of(d) is true, if there are any.
+template <class IsOf>
+constexpr void push_halo(PlanValue& plan, StepKind kind, LayoutValue const& layout, IsOf const& is_of) {
+    PlanStep step{.kind = kind};
+    bool is_any = false;
+    for (std::size_t d = 0; d < layout.rank; ++d) {
+        auto const& dimension = layout.dimensions[d];
+        if (dimension.width == 0 || !is_of(d)) continue;
+        is_any = true;
+        step.halo.width[d] = static_cast<std::uint32_t>(dimension.width);
+        step.halo.boundary[d] = dimension.boundary;
+        for (auto const axis : dimension.axes) step.axes.push(axis);
+    }
+    if (is_any) plan.push(step);
+}
+
 } // namespace detail
+
+constexpr PlanValue make_plan(LayoutValue const& from, LayoutValue const& to);
+
+/// A plan where either layout has halos: in place where only ghost cells change, else without them on the way.
+constexpr PlanValue make_plan_with_halos(LayoutValue const& from, LayoutValue const& to) {
+    auto plan = make_plan(detail::without_halo(from), detail::without_halo(to));
+    if (!plan.valid()) return plan;
+    auto const held = [](LayoutValue const& layout, std::size_t d) { return layout.dimensions[d].ghosts; };
+    auto const steps = plan;
+    plan.count = 0;
+    bool const in_place = steps.count == 0 && detail::same_halos(from, to);
+    detail::push_halo(plan, StepKind::add_halo, from, [&](std::size_t d) {
+        return held(from, d) == Ghosts::summands && !(in_place && held(to, d) == Ghosts::summands);
+    });
+    if (in_place) {
+        detail::push_halo(plan, StepKind::clear_halo, from, [&](std::size_t d) {
+            return held(from, d) != Ghosts::summands && held(to, d) == Ghosts::summands;
+        });
+    } else {
+        detail::push_halo(plan, StepKind::drop_halo, from, [](std::size_t) { return true; });
+        for (auto const& step : steps) plan.push(step);
+        detail::push_halo(plan, StepKind::make_halo, to, [](std::size_t) { return true; });
+    }
+    detail::push_halo(plan, StepKind::fill_halo, to, [&](std::size_t d) {
+        return held(to, d) == Ghosts::filled && !(in_place && held(from, d) == Ghosts::filled);
+    });
+    return plan;
+}
 
 /// The plan from one layout to another: collectives axis by axis, which enter and leave a dimension at its minor end.
 /// Where these cannot reach the target, or would send more than is missing, one exchange replaces all of them but
@@ -297,6 +395,7 @@ constexpr PlanValue make_plan(LayoutValue const& from, LayoutValue const& to) {
         if (a != b && a != dynamic && b != dynamic) return refuse(PlanError::extents_differ);
     }
     if (!detail::same_factors(from, to)) return refuse(PlanError::part_of_axis);
+    if (from.has_halo() || to.has_halo()) return make_plan_with_halos(from, to);
     auto const axes = [&] {
         LayoutValue both = from;
         for (auto const axis : to.axes())

@@ -52,6 +52,9 @@ struct DimensionOn<Dim<Name, Extent, Axes...>, M> {
     }
 };
 
+template <class D, std::size_t Width, Boundary Ends, Ghosts State, class M>
+struct DimensionOn<Halo<D, Width, Ends, State>, M> : DimensionOn<D, M> {};
+
 template <class S, class M>
 inline constexpr bool state_on = false;
 template <template <class...> class State, class... Axes, class M>

@@ -8,6 +8,7 @@
 #include <pentad/memory/copy.hpp>
 #include <pentad/memory/strided_copy.hpp>
 #include <pentad/tensor/exchange.hpp>
+#include <pentad/tensor/halo.hpp>
 #include <pentad/tensor/shard.hpp>
 #include <pentad/tensor/tensor.hpp>
 
@@ -17,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace pentad {
@@ -38,10 +40,16 @@ void copy_rows(Exec const& exec, T const* in, std::size_t in_stride, T* out, std
                  out, in);
 }
 
-template <class L, class Exec, class M>
+/// Whether a shard on the way from one layout to the other has to know which block it is.
+template <class L, class To>
+inline constexpr bool has_blocks =
+    L::value.is_uneven() || To::value.is_uneven() || L::value.has_halo() || To::value.has_halo();
+
+/// @tparam To where it is going, if to another layout of which this matters
+template <class To = void, class L, class Exec, class M>
 Shard<typename L::element, Exec> shard_of(Tensor<L, Exec, M> const& tensor) {
     ShardShape shape;
-    if constexpr (L::value.is_uneven()) {
+    if constexpr (has_blocks<L, std::conditional_t<std::is_void_v<To>, L, To>>) {
         auto const& communicators = tensor.context().communicators();
         shape = shard_shape(L::value, tensor.extents(), communicators.mesh(), communicators.world().rank());
     } else {
@@ -143,29 +151,38 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, com
     return result;
 }
 
-constexpr bool is_local(StepKind kind) {
-    return kind == StepKind::slice || kind == StepKind::keep_first || kind == StepKind::zero_pad ||
-           kind == StepKind::relabel;
+/// A step of a plan.
+template <class T, class Exec>
+Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, std::size_t i, Shard<T, Exec> shard) {
+    auto& communicators = context.communicators();
+    auto const& step = plan.steps[i];
+    if (step.kind == StepKind::relabel) return shard;
+    if (step.kind == StepKind::fill_halo || step.kind == StepKind::add_halo) {
+        shard = own(context, std::move(shard));
+        HaloExchange<T, Exec> exchange(context, step, shard, communicators.along(step.axes));
+        exchange.start(shard.data);
+        exchange.finish();
+        return shard;
+    }
+    if (is_halo(step.kind)) {
+        if (step.kind == StepKind::clear_halo) shard = own(context, std::move(shard));
+        return carry_out_halo_locally(context, step, std::move(shard));
+    }
+    if (is_local(step.kind)) {
+        std::size_t const n = communicators.extent(step.axes);
+        if (n == 1) return shard;
+        return carry_out_locally(context, step, n, communicators.shard_index(step.axes), std::move(shard));
+    }
+    auto const& comm = communicators.along(step.axes);
+    if (step.kind == StepKind::exchange) return exchange(context, step, plan.exchange, comm, std::move(shard));
+    return carry_out(context, step, comm, std::move(shard));
 }
 
 /// A plan on a shard, from one of its steps on.
 template <class T, class Exec>
 Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
                          std::size_t first = 0) {
-    auto& communicators = context.communicators();
-    for (std::size_t i = first; i < plan.count; ++i) {
-        auto const& step = plan.steps[i];
-        if (step.kind == StepKind::relabel) continue;
-        if (step.kind == StepKind::exchange) {
-            shard = exchange(context, step, plan.exchange, communicators.along(step.axes), std::move(shard));
-        } else if (is_local(step.kind)) {
-            std::size_t const n = communicators.extent(step.axes);
-            if (n > 1)
-                shard = carry_out_locally(context, step, n, communicators.shard_index(step.axes), std::move(shard));
-        } else {
-            shard = carry_out(context, step, communicators.along(step.axes), std::move(shard));
-        }
-    }
+    for (std::size_t i = first; i < plan.count; ++i) shard = carry_out(context, plan, i, std::move(shard));
     return shard;
 }
 
@@ -227,8 +244,9 @@ class StartedPlanInto {
     std::optional<Gather> gather_;
 };
 
-/// A plan under way on a shard: where it begins with a reduction, of the whole or to shards of the outermost dimension,
-/// that goes on beside what is computed meanwhile. Everything else is done in `wait`.
+/// A plan under way on a shard: where the first step that sends is a reduction, of the whole or to shards of the
+/// outermost dimension, or about a halo, it goes on beside what is computed meanwhile. Everything after it is done in
+/// `wait`.
 template <class T, class Exec>
 class StartedPlan {
   public:
@@ -236,20 +254,24 @@ class StartedPlan {
     StartedPlan(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
                 observe::Memory kind = observe::Memory::activations)
         : context_(&context), plan_(plan), shard_(std::move(shard)) {
-        if (plan_.count == 0) return;
-        auto const& step = plan_.steps[0];
-        bool const scatters = step.kind == StepKind::reduce_scatter && step.dimension == 0;
-        if (step.kind != StepKind::all_reduce && !scatters) return;
+        for (; done_ < plan_.count && is_local(plan_.steps[done_].kind); ++done_)
+            shard_ = carry_out(context, plan_, done_, std::move(shard_));
+        if (done_ == plan_.count) return;
+        auto const& step = plan_.steps[done_];
         auto const& exec = context_->exec();
         auto const& comm = context_->communicators().along(step.axes);
         auto const n = static_cast<std::size_t>(comm.size());
-        if (n == 1 || is_uneven(step, shard_, n)) return;
-        if (scatters) {
+        if (is_halo(step.kind)) {
+            shard_ = own(*context_, std::move(shard_));
+            halo_.emplace(*context_, step, shard_, comm).start(shard_.data);
+        } else if (n == 1 || is_uneven(step, shard_, n)) {
+            return;
+        } else if (step.kind == StepKind::reduce_scatter && step.dimension == 0) {
             ShardShape shape = shard_;
             reshape(shape, step, n, static_cast<std::size_t>(comm.rank()));
             result_ = Shard<T, Exec>::make(*context_, shape, kind);
             scatter_.emplace(comm::start_reduce_scatter(exec, comm, shard_.flat(), result_.flat()));
-        } else {
+        } else if (step.kind == StepKind::all_reduce) {
             shard_ = own(*context_, std::move(shard_));
             reduction_.emplace(comm::start_all_reduce(exec, comm, shard_.flat(), step.reduction));
         }
@@ -257,19 +279,17 @@ class StartedPlan {
     StartedPlan(StartedPlan const&) = delete;
     StartedPlan& operator=(StartedPlan const&) = delete;
 
+    /// The shard that a step on a halo works on in place.
+    [[nodiscard]] Shard<T, Exec> const& shard() const { return shard_; }
     /// Blocks until the result is there. To be called once.
     [[nodiscard]] Shard<T, Exec> wait() {
-        std::size_t done = 0;
-        if (reduction_) {
-            reduction_->wait();
-            done = 1;
-        }
+        if (reduction_) reduction_->wait();
+        if (halo_) halo_->finish();
         if (scatter_) {
             scatter_->wait();
             shard_ = std::move(result_);
-            done = 1;
         }
-        return carry_out(*context_, plan_, std::move(shard_), done);
+        return carry_out(*context_, plan_, std::move(shard_), done_ + (reduction_ || halo_ || scatter_ ? 1 : 0));
     }
 
   private:
@@ -277,7 +297,9 @@ class StartedPlan {
 
     Context<Exec> const* context_;
     PlanValue plan_;
-    Shard<T, Exec> shard_, result_{}; // they outlive what is under way
+    std::size_t done_ = 0;              ///< steps
+    Shard<T, Exec> shard_{}, result_{}; // they outlive what is under way
+    std::optional<HaloExchange<T, Exec>> halo_;
     std::optional<comm::Request<Buffer>> reduction_;
     std::optional<comm::Request<Buffer, Buffer>> scatter_;
 };
@@ -300,7 +322,7 @@ template <class To, class L, class Exec, class M>
     if constexpr (Redistributable<L, To>) {
         auto const& context = tensor.context();
         auto const extents = tensor.extents();
-        auto shard = detail::shard_of(tensor);
+        auto shard = detail::shard_of<To>(tensor);
         tensor = {};
         shard = detail::carry_out(context, Plan<L, To>::value, std::move(shard));
         return Tensor<To, Exec, M>(context, extents, std::move(shard.block), shard.data);
@@ -313,7 +335,7 @@ template <class L, class To, class Exec, class M>
 void redistribute_into(Tensor<L, Exec, M> tensor, Tensor<To, Exec, M> const& target) {
     require_redistributable<L, To>();
     auto const& context = tensor.context();
-    auto shard = detail::shard_of(tensor);
+    auto shard = detail::shard_of<To>(tensor);
     tensor = {};
     detail::carry_out_into(context, Plan<L, To>::value, std::move(shard), target.flat());
 }
@@ -325,7 +347,7 @@ class [[nodiscard]] Redistribution {
     /// Collective as `redistribute` is. The buffer is written over where this is its only handle.
     explicit Redistribution(Tensor<L, Exec, M> tensor) : context_(&tensor.context()), extents_(tensor.extents()) {
         require_redistributable<L, To>();
-        auto shard = detail::shard_of(tensor);
+        auto shard = detail::shard_of<To>(tensor);
         tensor = {};
         started_.emplace(*context_, Plan<L, To>::value, std::move(shard));
     }
