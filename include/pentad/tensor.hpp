@@ -7,4 +7,5 @@
 #include <pentad/tensor/overlap.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/shard.hpp>
+#include <pentad/tensor/stencil.hpp>
 #include <pentad/tensor/tensor.hpp>

@@ -340,7 +340,8 @@ void redistribute_into(Tensor<L, Exec, M> tensor, Tensor<To, Exec, M> const& tar
     detail::carry_out_into(context, Plan<L, To>::value, std::move(shard), target.flat());
 }
 
-/// A redistribution under way: a reduction that it begins with goes on beside what is computed meanwhile.
+/// A redistribution under way: a reduction that it begins with, or the filling of ghost cells, goes on beside what is
+/// computed meanwhile.
 template <class To, class L, class Exec, class M = AnyMesh>
 class [[nodiscard]] Redistribution {
   public:
@@ -352,6 +353,12 @@ class [[nodiscard]] Redistribution {
         started_.emplace(*context_, Plan<L, To>::value, std::move(shard));
     }
 
+    /// The memory that ghost cells are filled in, whose owned cells may be read meanwhile.
+    [[nodiscard]] Tensor<To, Exec, M> in_place() const {
+        static_assert(std::is_same_v<stale_t<L>, stale_t<To>>, "pentad: only halos are filled in place");
+        auto const& shard = started_->shard();
+        return Tensor<To, Exec, M>(*context_, extents_, shard.block, shard.data);
+    }
     /// Blocks until the result is there. To be called once.
     [[nodiscard]] Tensor<To, Exec, M> wait() {
         auto shard = started_->wait();
