@@ -64,12 +64,13 @@ class OrderedWorld {
         for (auto const& axis : mesh) ranks *= axis.extent;
         check(MPI_Comm_rank(handle_, &rank), "MPI_Comm_rank");
         check(MPI_Comm_size(handle_, &size), "MPI_Comm_size");
-        if (size == ranks && rank != place) problem = "two ranks have the same place in the given communicators";
-        for (std::size_t a = 0; a < along.size() && problem.empty() && size == ranks; ++a)
-            if (!has_members_of(along[a], mesh[a], rank))
-                problem = "the communicator for mesh axis " + std::string(mesh[a].name) +
-                          " is not of ranks that differ along that axis only";
         try {
+            if (size == ranks && rank != place) problem = "two ranks have the same place in the given communicators";
+            agree(world, problem);
+            for (std::size_t a = 0; size == ranks && a < along.size(); ++a)
+                if (!has_members_of(along[a], mesh[a], rank))
+                    problem = "the communicator for mesh axis " + std::string(mesh[a].name) +
+                              " is not of ranks that differ along that axis only";
             agree(world, problem);
         } catch (...) {
             MPI_Comm_free(&handle_);
