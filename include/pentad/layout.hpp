@@ -19,5 +19,6 @@
 #include <pentad/layout/streams.hpp>
 #include <pentad/layout/stretches.hpp>
 #include <pentad/layout/text.hpp>
+#include <pentad/layout/transfer.hpp>
 #include <pentad/layout/validity.hpp>
 #include <pentad/layout/zero_sharding.hpp>
