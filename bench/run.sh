@@ -42,6 +42,7 @@ network() { # across hosts that a lab makes
     "$here/lab/overlap.py" --bench "$build/bin/bench_overlap"
     "$here/lab/sharding.py" --train-lm "$build/bin/train_lm"
     "$here/lab/context.py" --bench "$build/bin/bench_context"
+    "$here/lab/halo.py" --bench "$build/bin/bench_halo"
     mkdir -p "$build/bench"
     "$here/lab/timeline.py" --train-lm "$build/bin/train_lm" --out "$build/bench/timeline.svg"
 }

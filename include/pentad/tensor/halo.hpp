@@ -68,14 +68,16 @@ class HaloExchange {
         messages_.prepare();
     }
 
-    /// Sends what neighbours wait for. Until `finish` cells may be read, and written where nothing arrives.
+    /// Sends what neighbours wait for, and fills ghost cells of this rank's own. Until `finish` cells may be read, and
+    /// written where nothing arrives.
     void start(T* cells) {
         cells_ = cells;
         messages_.start(cells);
+        if (fills_) take_own();
     }
     /// Blocks until ghost cells are filled, or added to their owners' cells in the order of ranks.
     void finish() {
-        bool is_own_taken = false;
+        bool is_own_taken = fills_;
         messages_.finish([&](std::size_t peer, BoxInMemory const& target, T const* from, BoxInMemory const& source) {
             if (!is_own_taken && peer > messages_.own_rank()) is_own_taken = take_own();
             take(target, from, source);
