@@ -2,6 +2,8 @@
 #pragma once
 
 #include <pentad/comm/agreement.hpp>
+#include <pentad/comm/box_exchange.hpp>
+#include <pentad/comm/boxes.hpp>
 #include <pentad/comm/broadcast_text.hpp>
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/collectives.hpp>
