@@ -1,6 +1,8 @@
 // Carries out an exchange: boxes of elements straight from the ranks that hold them to those that need them.
 #pragma once
 
+#include <pentad/comm/box_exchange.hpp>
+#include <pentad/comm/boxes.hpp>
 #include <pentad/comm/collectives.hpp>
 #include <pentad/layout/exchange.hpp>
 #include <pentad/memory/strided_copy.hpp>
@@ -22,17 +24,9 @@ namespace pentad::detail {
 template <class T, class Exec>
 void copy_box(Context<Exec> const& context, std::size_t rank, ElementBox const& box, T* to, ElementBox const& target,
               T const* from, ElementBox const& source) {
-    memory::Runs runs(sizeof(T));
-    std::size_t to_stride = sizeof(T), from_stride = sizeof(T), to_first = 0, from_first = 0;
-    for (std::size_t d = rank; d-- > 0;) {
-        runs.add(box.extent(d), to_stride, from_stride);
-        to_first += (box.begin[d] - target.begin[d]) * to_stride;
-        from_first += (box.begin[d] - source.begin[d]) * from_stride;
-        to_stride *= target.extent(d);
-        from_stride *= source.extent(d);
-    }
-    memory::copy("exchange", context.exec(), runs, reinterpret_cast<std::byte*>(to) + to_first,
-                 reinterpret_cast<std::byte const*>(from) + from_first);
+    auto const copy = comm::box_copy(rank, sizeof(T), box, target, source);
+    memory::copy("exchange", context.exec(), copy.runs, reinterpret_cast<std::byte*>(to) + copy.to,
+                 reinterpret_cast<std::byte const*>(from) + copy.from);
 }
 
 /// Sums of up to `most` arrays, element by element, in accumulators.
@@ -76,9 +70,10 @@ void sum_pieces(Context<Exec> const& context, std::span<T* const> pieces, std::s
     }
 }
 
+/// @param place of the result; null: in a buffer of its own
 template <class T, class Exec>
 Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, ExchangeValue const& value,
-                        comm::Communicator const& comm, Shard<T, Exec> shard) {
+                        comm::Communicator const& comm, Shard<T, Exec> shard, T* place = nullptr) {
     if (comm.size() == 1) return shard;
     auto const& exec = context.exec();
     std::size_t const rank = shard.rank;
@@ -88,15 +83,31 @@ Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, Exch
     Shard<T, Exec> result{{}, nullptr, shard.local, rank};
     for (std::size_t d = 0; d < rank; ++d) result.local[d] = needed.extent(d);
 
+    comm::Boxes boxes(rank, n);
+    auto &given = boxes.given, &taken = boxes.taken;
+    std::size_t covered = 0; // the rest are zeros
+    for (std::size_t p = 0; p < n; ++p) {
+        boxes.held[p] = shape.before_of(p);
+        boxes.longest = std::max(boxes.longest, boxes.held[p].size(rank));
+        given[p] = shape.given(me, p);
+        taken[p] = shape.given(p, me);
+        if (shape.is_first_summand(p)) covered += taken[p].size(rank);
+    }
+    boxes.needed = needed;
+    bool const sums = shape.summands() > 1;
+    if (!sums && comm::can_exchange_boxes<Exec>(comm)) {
+        result = result.in(context, place);
+        if (covered < result.size()) memory::clear(exec, result.data, result.size() * sizeof(T));
+        comm::exchange_boxes(exec, comm, observe::Operation::all_to_all, boxes, shard.data, result.data);
+        return result;
+    }
+
     // Boxes for others and from others, in the order of ranks; behind what arrives, the own part where it is summed.
-    std::vector<ElementBox> given(n), taken(n);
     std::vector<MPI_Count> sent(n), received(n);
     std::vector<MPI_Aint> offsets(2 * n);
     std::vector<std::size_t> places(n);
     std::size_t leaving = 0, arriving = 0;
     for (std::size_t p = 0; p < n; ++p) {
-        given[p] = shape.given(me, p);
-        taken[p] = shape.given(p, me);
         places[p] = arriving;
         if (p == me) continue;
         std::size_t const out = given[p].size(rank), in = taken[p].size(rank);
@@ -114,7 +125,6 @@ Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, Exch
         at += given[p].size(rank);
     }
     auto const& kept = taken[me];
-    bool const sums = shape.summands() > 1;
     auto const arrived = array(arriving + (sums ? kept.size(rank) : 0));
     auto* const pieces = static_cast<T*>(arrived.data());
     if (sums) {
@@ -126,11 +136,7 @@ Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, Exch
     comm::all_to_all(exec, comm, Flat(static_cast<T*>(packed.data()), leaving), sent, Flat(pieces, arriving), received,
                      offsets);
     packed = {};
-    result.block = array(result.size());
-    result.data = static_cast<T*>(result.block.data());
-    std::size_t covered = 0; // the rest are zeros
-    for (std::size_t p = 0; p < n; ++p)
-        if (shape.is_first_summand(p)) covered += taken[p].size(rank);
+    result = result.in(context, place);
     if (covered < result.size()) memory::clear(exec, result.data, result.size() * sizeof(T));
     std::vector<T*> summands;
     for (std::size_t p = 0; p < n; ++p) {

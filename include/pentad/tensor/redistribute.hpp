@@ -3,6 +3,8 @@
 // starts one.
 #pragma once
 
+#include <pentad/comm/box_exchange.hpp>
+#include <pentad/comm/boxes.hpp>
 #include <pentad/comm/collectives.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/memory/copy.hpp>
@@ -44,57 +46,99 @@ Shard<typename L::element, Exec> shard_of(Tensor<L, Exec, M> const& tensor) {
     return shard;
 }
 
-/// Gives a shard that may be written over: itself when nobody else holds it.
+/// Gives a shard that may be written over: at `place`; where that is null, itself when nobody else holds it.
 template <class T, class Exec>
-Shard<T, Exec> own(Context<Exec> const& context, Shard<T, Exec> shard) {
-    if (shard.writable()) return shard;
-    auto copy = shard.with(context, 0, shard.local[0]);
+Shard<T, Exec> own(Context<Exec> const& context, Shard<T, Exec> shard, T* place = nullptr) {
+    if (place == nullptr && shard.writable()) return shard;
+    auto copy = shard.in(context, place);
     memory::copy(context.exec(), copy.data, shard.data, shard.size() * sizeof(T));
     return copy;
 }
 
-/// A step in which nothing is sent: this rank stands at `index` of `n`.
+/// A step in which nothing is sent: this rank stands at `index` of `n`. A result that is not the shard itself is at
+/// `place`, or, where that is null, in a buffer of its own.
 template <class T, class Exec>
 Shard<T, Exec> carry_out_locally(Context<Exec> const& context, PlanStep const& step, std::size_t n, std::size_t index,
-                                 Shard<T, Exec> shard) {
+                                 Shard<T, Exec> shard, T* place = nullptr) {
+    auto const result_with = [&](std::size_t d, std::size_t extent) {
+        return shard.with(context, d, extent, observe::Memory::activations, place);
+    };
     auto const& exec = context.exec();
     std::size_t const d = step.dimension;
     if (step.kind == StepKind::keep_first) {
         if (index == 0) return shard;
-        shard = own(context, std::move(shard));
+        if (place != nullptr || !shard.writable()) shard = shard.in(context, place);
         memory::clear(exec, shard.data, shard.size() * sizeof(T));
         return shard;
     }
     std::size_t const before = shard.product(0, d), after = shard.product(d + 1, shard.rank), extent = shard.local[d];
     if (step.kind == StepKind::slice) {
-        auto result = shard.with(context, d, extent / n);
+        auto result = result_with(d, extent / n);
         std::size_t const row = extent / n * after;
         copy_rows(exec, shard.data + index * row, n * row, result.data, row, before, row);
         return result;
     }
-    auto result = shard.with(context, d, extent * n); // zero_pad
+    auto result = result_with(d, extent * n); // zero_pad
     std::size_t const row = extent * after;
     memory::clear(exec, result.data, result.size() * sizeof(T));
     copy_rows(exec, shard.data, row, result.data + index * row, n * row, before, row);
     return result;
 }
 
-/// A step over one communicator.
+/// An all-to-all or a gather of the ranks of a node, as boxes straight from their shards.
+template <class T, class Exec>
+Shard<T, Exec> carry_out_in_boxes(Context<Exec> const& context, PlanStep const& step, comm::Communicator const& comm,
+                                  Shard<T, Exec> const& shard, T* place) {
+    auto const n = static_cast<std::size_t>(comm.size()), me = static_cast<std::size_t>(comm.rank());
+    bool const cuts = step.kind == StepKind::all_to_all;
+    std::size_t const from = cuts ? step.from_dimension : step.dimension;
+    comm::Boxes boxes(shard.rank, n);
+    Shard<T, Exec> result{{}, nullptr, shard.local, shard.rank};
+    result.local[from] *= n;
+    ElementBox whole;
+    for (std::size_t d = 0; d < shard.rank; ++d) whole.end[d] = result.local[d];
+    auto const part = [n](ElementBox box, std::size_t d, std::size_t p) { // of a box that begins at 0 there
+        std::size_t const length = box.end[d] / n;
+        box.begin[d] = p * length;
+        box.end[d] = box.begin[d] + length;
+        return box;
+    };
+    for (std::size_t p = 0; p < n; ++p) {
+        boxes.held[p] = part(whole, from, p);
+        boxes.given[p] = cuts ? part(part(whole, from, me), step.dimension, p) : part(whole, from, me);
+        boxes.taken[p] = cuts ? part(boxes.held[p], step.dimension, me) : boxes.held[p];
+    }
+    boxes.needed = cuts ? part(whole, step.dimension, me) : whole;
+    boxes.longest = boxes.given[me].size(shard.rank);
+    if (cuts) result.local[step.dimension] /= n;
+    result = result.in(context, place);
+    comm::exchange_boxes(context.exec(), comm, cuts ? observe::Operation::all_to_all : observe::Operation::all_gather,
+                         boxes, shard.data, result.data);
+    return result;
+}
+
+/// A step over one communicator. A result that is not the shard itself is at `place`, or, where that is null, in a
+/// buffer of its own.
 template <class T, class Exec>
 Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, comm::Communicator const& comm,
-                         Shard<T, Exec> shard) {
+                         Shard<T, Exec> shard, T* place = nullptr) {
     auto const& exec = context.exec();
     if (comm.size() == 1) return shard;
     if (step.kind == StepKind::all_reduce) {
-        shard = own(context, std::move(shard));
+        shard = own(context, std::move(shard), place);
         comm::all_reduce(exec, comm, shard.flat(), step.reduction);
         return shard;
     }
     auto const n = static_cast<std::size_t>(comm.size());
     std::size_t const d = step.dimension;
     std::size_t const before = shard.product(0, d), after = shard.product(d + 1, shard.rank), extent = shard.local[d];
+    auto const result_with = [&](std::size_t dimension, std::size_t length) {
+        return shard.with(context, dimension, length, observe::Memory::activations, place);
+    };
+    bool const in_boxes = step.kind == StepKind::all_to_all || (step.kind == StepKind::all_gather && before > 1);
+    if (in_boxes && comm::can_exchange_boxes<Exec>(comm)) return carry_out_in_boxes(context, step, comm, shard, place);
     if (step.kind == StepKind::all_gather) {
-        auto result = shard.with(context, d, extent * n);
+        auto result = result_with(d, extent * n);
         if (before == 1) {
             comm::all_gather(exec, comm, shard.flat(), result.flat());
             return result;
@@ -105,7 +149,7 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, com
         return result;
     }
     if (step.kind == StepKind::reduce_scatter) {
-        auto result = shard.with(context, d, extent / n);
+        auto result = result_with(d, extent / n);
         if (before > 1) {
             auto pieces = shard.with(context, d, extent);
             swap_leading(exec, shard.data, pieces.data, before, n, extent / n * after);
@@ -124,12 +168,13 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, com
     std::size_t const from = step.from_dimension;
     Shard<T, Exec> cut{{}, nullptr, pieces.local, pieces.rank};
     cut.local[d] = extent / n;
-    auto arrived = cut.with(context, from, cut.local[from] * n);
-    comm::all_to_all(exec, comm, pieces.flat(), arrived.flat());
     std::size_t const outside = cut.product(0, from);
+    auto arrived =
+        cut.with(context, from, cut.local[from] * n, observe::Memory::activations, outside == 1 ? place : nullptr);
+    comm::all_to_all(exec, comm, pieces.flat(), arrived.flat());
     if (outside == 1) return arrived;
     pieces = {};
-    auto result = cut.with(context, from, cut.local[from] * n);
+    auto result = cut.with(context, from, cut.local[from] * n, observe::Memory::activations, place);
     swap_leading(exec, arrived.data, result.data, n, outside, cut.product(from, cut.rank));
     return result;
 }
@@ -139,23 +184,32 @@ constexpr bool is_local(StepKind kind) {
            kind == StepKind::relabel;
 }
 
-/// A plan on a shard, from one of its steps on.
+/// A plan on a shard, from one of its steps on. The last step that does anything writes its result to `target`, where
+/// there is one and the step does not read it: the result says where it is.
 template <class T, class Exec>
 Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
-                         std::size_t first = 0) {
+                         std::size_t first = 0, View<T, 1, Exec> const& target = {}) {
     auto& communicators = context.communicators();
+    std::size_t last = plan.count; // step
+    for (std::size_t i = first; i < plan.count; ++i) {
+        std::size_t n = 1;
+        for (auto const axis : plan.steps[i].axes) n *= static_cast<std::size_t>(communicators.extent(axis));
+        if (plan.steps[i].kind != StepKind::relabel && n > 1) last = i;
+    }
     for (std::size_t i = first; i < plan.count; ++i) {
         auto const& step = plan.steps[i];
         if (step.kind == StepKind::relabel) continue;
+        T* const place = i == last && !comm::detail::overlap(shard.flat(), target) ? target.data() : nullptr;
         if (step.kind == StepKind::exchange) {
-            shard = exchange(context, step, plan.exchange, communicators.along(step.axes), std::move(shard));
+            shard = exchange(context, step, plan.exchange, communicators.along(step.axes), std::move(shard), place);
         } else if (is_local(step.kind)) {
             std::size_t n = 1;
             for (auto const axis : step.axes) n *= static_cast<std::size_t>(communicators.extent(axis));
             if (n > 1)
-                shard = carry_out_locally(context, step, n, communicators.shard_index(step.axes), std::move(shard));
+                shard =
+                    carry_out_locally(context, step, n, communicators.shard_index(step.axes), std::move(shard), place);
         } else {
-            shard = carry_out(context, step, communicators.along(step.axes), std::move(shard));
+            shard = carry_out(context, step, communicators.along(step.axes), std::move(shard), place);
         }
     }
     return shard;
@@ -176,7 +230,7 @@ void carry_out_into(Context<Exec> const& context, PlanValue const& plan, Shard<T
         comm::all_gather(exec, context.communicators().along(plan.steps[0].axes), shard.flat(), target);
         return;
     }
-    auto const result = carry_out(context, plan, std::move(shard));
+    auto const result = carry_out(context, plan, std::move(shard), 0, target);
     if (result.data != target.data()) memory::copy(exec, target.data(), result.data, result.size() * sizeof(T));
 }
 

@@ -26,14 +26,21 @@ struct Shard {
     }
     [[nodiscard]] std::size_t size() const { return product(0, rank); }
     [[nodiscard]] View<T, 1, Exec> flat() const { return View<T, 1, Exec>(data, size()); }
-    /// An uninitialised shard of the same rank with `extent` in dimension d.
-    [[nodiscard]] Shard with(Context<Exec> const& context, std::size_t d, std::size_t extent,
-                             observe::Memory kind = observe::Memory::activations) const {
-        Shard other{{}, nullptr, local, rank};
-        other.local[d] = extent;
+    /// An uninitialised shard of the same extents: at `place`, or, where that is null, in a buffer of its own.
+    [[nodiscard]] Shard in(Context<Exec> const& context, T* place,
+                           observe::Memory kind = observe::Memory::activations) const {
+        Shard other{{}, place, local, rank};
+        if (place != nullptr) return other;
         other.block = context.take(other.size() * sizeof(T), kind);
         other.data = static_cast<T*>(other.block.data());
         return other;
+    }
+    /// An uninitialised shard of the same rank with `extent` in dimension d.
+    [[nodiscard]] Shard with(Context<Exec> const& context, std::size_t d, std::size_t extent,
+                             observe::Memory kind = observe::Memory::activations, T* place = nullptr) const {
+        Shard other{{}, nullptr, local, rank};
+        other.local[d] = extent;
+        return other.in(context, place, kind);
     }
     [[nodiscard]] bool writable() const { return block.sole_owner(); }
 };
