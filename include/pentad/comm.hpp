@@ -3,6 +3,8 @@
 
 #include <pentad/comm/agreement.hpp>
 #include <pentad/comm/axis_communicator.hpp>
+#include <pentad/comm/box_exchange.hpp>
+#include <pentad/comm/boxes.hpp>
 #include <pentad/comm/broadcast_text.hpp>
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/collectives.hpp>

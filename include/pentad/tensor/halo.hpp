@@ -109,7 +109,8 @@ class HaloExchange {
 
 /// A step of a halo that a rank does alone.
 template <class T, class Exec>
-Shard<T, Exec> carry_out_halo_locally(Context<Exec> const& context, PlanStep const& step, Shard<T, Exec> shard) {
+Shard<T, Exec> carry_out_halo_locally(Context<Exec> const& context, PlanStep const& step, Shard<T, Exec> shard,
+                                      T* place) {
     auto const& exec = context.exec();
     if (step.kind == StepKind::clear_halo) {
         auto const zero = context.take(sizeof(T));
@@ -130,7 +131,7 @@ Shard<T, Exec> carry_out_halo_locally(Context<Exec> const& context, PlanStep con
     }
     ShardShape shape = shard;
     reshape_halo(shape, step);
-    auto result = Shard<T, Exec>::make(context, shape);
+    auto result = Shard<T, Exec>::make(context, shape, place);
     if (step.kind == StepKind::make_halo) memory::clear(exec, result.data, result.size() * sizeof(T));
     auto const& inside = step.kind == StepKind::make_halo ? static_cast<ShardShape const&>(shard) : shape;
     auto const owned = [&](ShardShape const& in) {

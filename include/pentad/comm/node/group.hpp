@@ -37,10 +37,12 @@ namespace pentad::comm::node {
 
 /// What a rank says about the exchange it has come to. All ranks must say the same up to `buffer`.
 struct Notice {
+    static constexpr std::uint64_t given_counts = ~std::uint64_t{0}, boxes = std::uint64_t{1} << 63;
+
     std::uint32_t operation = 0; ///< an observe::Operation
     std::uint32_t element = 0;   ///< which type, and how it is reduced
     std::int64_t root = -1;
-    std::uint64_t bytes = 0; ///< of the unscattered side; all ones where counts are given
+    std::uint64_t bytes = 0; ///< of the unscattered side; or given_counts; or boxes + bytes of the longest
     // What follows is the rank's own.
     memory::Place buffer;      ///< what the others read (all-reduce: and write), where it lies in a segment
     std::uint64_t address = 0; ///< of the same in its process, where the kernel is to read it
@@ -65,7 +67,8 @@ struct alignas(64) Failure {
     std::array<char, 504> why;
 };
 
-/// A piece that a rank sends in an all-to-all of given counts.
+/// A piece that a rank sends in an all-to-all of given counts. Of boxes the bytes of the whole array stand for the
+/// offset.
 struct Piece {
     std::uint64_t offset, bytes;
 };
@@ -252,6 +255,8 @@ class Group {
     }
     /// What is known about copy methods.
     [[nodiscard]] CopyMethods& methods() { return methods_; }
+    /// The same, of exchanges of boxes.
+    [[nodiscard]] CopyMethods& box_methods() { return box_methods_; }
 
     /// Tells all members that the group can do nothing any more: what is under way fails, and so will what is begun.
     void fail(std::string_view why) const {
@@ -395,7 +400,7 @@ class Group {
     std::unique_ptr<Line[]> tiles_;
     std::array<std::pair<std::uintptr_t, std::uintptr_t>, 8> readable_{}; ///< from, to
     std::size_t next_readable_ = 0;
-    CopyMethods methods_;
+    CopyMethods methods_, box_methods_;
     Pipes pipes_;
     bool reads_processes_ = false;
     std::unordered_set<std::uint64_t> mapped_;
