@@ -22,7 +22,6 @@ Request<Staged<V>> broadcast(Form form, Exec const& exec, Communicator const& co
     if (comm.size() == 1) return R(comm, {});
     R request(comm, Staged<V>(exec, view, comm.rank() == root ? Use::send : Use::receive));
     void* const data = request.template buffer<0>().data();
-    auto const count = static_cast<MPI_Count>(view.size());
     std::size_t const bytes = view.size() * sizeof(T);
     carry_out(request, form, comm,
               {.operation = Operation::broadcast,
@@ -32,11 +31,7 @@ Request<Staged<V>> broadcast(Form form, Exec const& exec, Communicator const& co
                .element = sizeof(T),
                .type = type_code<T>(),
                .root = root},
-              datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Bcast",
-              [=, &comm](MPI_Request* handle) {
-                  return handle == nullptr ? MPI_Bcast_c(data, count, datatype<T>(), root, comm.handle())
-                                           : MPI_Ibcast_c(data, count, datatype<T>(), root, comm.handle(), handle);
-              });
+              datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), true);
     return request;
 }
 
@@ -73,7 +68,7 @@ Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& co
         dry->exchange(detail::Operation::reduce, cost, comm.size(), true, crossing, nodes.count() > 1);
         return request;
     }
-    request.start(
+    request.under_way().start(
         {.operation = detail::Operation::reduce, .type = type_code<T>(placement), .count = view.size(), .root = root},
         bytes, "MPI_Ireduce", [=, &comm](MPI_Request* handle) {
             return MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr, count,
@@ -116,14 +111,14 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
         if (!is_root) dry->exchange(detail::Operation::gather, cost, comm.size(), true, crossing, is_modelled);
         return request;
     }
-    request.start({.operation = detail::Operation::gather,
-                   .type = type_code<T>(),
-                   .count = in.size() * static_cast<std::size_t>(comm.size()),
-                   .root = root},
-                  bytes, "MPI_Igather", [=, &comm](MPI_Request* handle) {
-                      return MPI_Igather_c(from, count, datatype<T>(), to, count, datatype<T>(), root, comm.handle(),
-                                           handle);
-                  });
+    request.under_way().start({.operation = detail::Operation::gather,
+                               .type = type_code<T>(),
+                               .count = in.size() * static_cast<std::size_t>(comm.size()),
+                               .root = root},
+                              bytes, "MPI_Igather", [=, &comm](MPI_Request* handle) {
+                                  return MPI_Igather_c(from, count, datatype<T>(), to, count, datatype<T>(), root,
+                                                       comm.handle(), handle);
+                              });
     if (!is_root) observe::ledger().record(detail::Operation::gather, cost, true, crossing, is_modelled);
     return request;
 }
@@ -156,11 +151,11 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
         if (to != comm.rank()) detail::dry_send(*dry, comm, bytes, crossing > 0);
         return request;
     }
-    request.start(observe::name(detail::Operation::send), view.size() * sizeof(T), "MPI_Isend",
-                  [&](MPI_Request* handle) {
-                      return MPI_Isend_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()),
-                                         datatype<T>(), to, tag, detail::sending_handle(comm), handle);
-                  });
+    request.under_way().start(
+        observe::name(detail::Operation::send), view.size() * sizeof(T), "MPI_Isend", [&](MPI_Request* handle) {
+            return MPI_Isend_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(),
+                               to, tag, detail::sending_handle(comm), handle);
+        });
     if (to == comm.rank()) return request; // nothing leaves this rank
     auto const cost = detail::cost_of_sent(comm, bytes);
     observe::ledger().record(detail::Operation::send, cost, false, crossing, false);
@@ -178,7 +173,7 @@ Request<detail::Staged<V>> start_receive(Exec const& exec, Communicator const& c
     using T = typename V::non_const_value_type;
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::receive));
     if (observe::dry_run() != nullptr) return request;
-    request.start("receive", view.size() * sizeof(T), "MPI_Irecv", [&](MPI_Request* handle) {
+    request.under_way().start("receive", view.size() * sizeof(T), "MPI_Irecv", [&](MPI_Request* handle) {
         return MPI_Irecv_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(),
                            from, tag, detail::sending_handle(comm), handle);
     });
