@@ -72,11 +72,6 @@ class UnderWay {
         launch(form, call, begin, mpi_call, mpi);
         operation_->advance();
     }
-    /// Starts a collective of the MPI library.
-    template <class Mpi>
-    void start(Call const& call, std::size_t bytes, std::string_view mpi_call, Mpi const& mpi) {
-        run(Form::start, call, bytes, [] { return static_cast<Pending*>(nullptr); }, mpi_call, mpi);
-    }
     /// Starts a message.
     template <class Mpi>
     void start(std::string_view name, std::size_t bytes, std::string_view mpi_call, Mpi const& mpi) {
@@ -201,8 +196,24 @@ class [[nodiscard]] Request {
 
     // For the operations of collectives.hpp and rooted.hpp.
 
+    /// As those of UnderWay; what a blocking operation has received is in its view.
+    template <class Begin, class Mpi>
+    void run(detail::Form form, Call const& call, std::size_t bytes, Begin const& begin, std::string_view mpi_call,
+             Mpi const& mpi) {
+        under_way_.run(form, call, bytes, begin, mpi_call, mpi);
+        if (form == detail::Form::block) unpack();
+    }
+    /// Starts a collective of the MPI library.
+    template <class Mpi>
+    void start(Call const& call, std::size_t bytes, std::string_view mpi_call, Mpi const& mpi) {
+        run(detail::Form::start, call, bytes, [] { return static_cast<Pending*>(nullptr); }, mpi_call, mpi);
+    }
+    template <class Mpi>
+    void start(std::string_view name, std::size_t bytes, std::string_view mpi_call, Mpi const& mpi) {
+        under_way_.start(name, bytes, mpi_call, mpi);
+    }
     [[nodiscard]] detail::UnderWay& under_way() { return under_way_; }
-    /// Brings what a blocking operation received to its view.
+    /// Brings what was received to its view.
     void unpack() { std::get<sizeof...(Buffers) - 1>(buffers_).unpack(); }
     template <std::size_t I>
     auto& buffer() {

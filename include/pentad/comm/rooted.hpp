@@ -68,7 +68,7 @@ Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& co
         dry->exchange(detail::Operation::reduce, cost, comm.size(), true, crossing, nodes.count() > 1);
         return request;
     }
-    request.under_way().start(
+    request.start(
         {.operation = detail::Operation::reduce, .type = type_code<T>(placement), .count = view.size(), .root = root},
         bytes, "MPI_Ireduce", [=, &comm](MPI_Request* handle) {
             return MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr, count,
@@ -111,14 +111,14 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
         if (!is_root) dry->exchange(detail::Operation::gather, cost, comm.size(), true, crossing, is_modelled);
         return request;
     }
-    request.under_way().start({.operation = detail::Operation::gather,
-                               .type = type_code<T>(),
-                               .count = in.size() * static_cast<std::size_t>(comm.size()),
-                               .root = root},
-                              bytes, "MPI_Igather", [=, &comm](MPI_Request* handle) {
-                                  return MPI_Igather_c(from, count, datatype<T>(), to, count, datatype<T>(), root,
-                                                       comm.handle(), handle);
-                              });
+    request.start({.operation = detail::Operation::gather,
+                   .type = type_code<T>(),
+                   .count = in.size() * static_cast<std::size_t>(comm.size()),
+                   .root = root},
+                  bytes, "MPI_Igather", [=, &comm](MPI_Request* handle) {
+                      return MPI_Igather_c(from, count, datatype<T>(), to, count, datatype<T>(), root, comm.handle(),
+                                           handle);
+                  });
     if (!is_root) observe::ledger().record(detail::Operation::gather, cost, true, crossing, is_modelled);
     return request;
 }
@@ -151,11 +151,11 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
         if (to != comm.rank()) detail::dry_send(*dry, comm, bytes, crossing > 0);
         return request;
     }
-    request.under_way().start(
-        observe::name(detail::Operation::send), view.size() * sizeof(T), "MPI_Isend", [&](MPI_Request* handle) {
-            return MPI_Isend_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(),
-                               to, tag, detail::sending_handle(comm), handle);
-        });
+    request.start(observe::name(detail::Operation::send), view.size() * sizeof(T), "MPI_Isend",
+                  [&](MPI_Request* handle) {
+                      return MPI_Isend_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()),
+                                         datatype<T>(), to, tag, detail::sending_handle(comm), handle);
+                  });
     if (to == comm.rank()) return request; // nothing leaves this rank
     auto const cost = detail::cost_of_sent(comm, bytes);
     observe::ledger().record(detail::Operation::send, cost, false, crossing, false);
@@ -173,7 +173,7 @@ Request<detail::Staged<V>> start_receive(Exec const& exec, Communicator const& c
     using T = typename V::non_const_value_type;
     Request<detail::Staged<V>> request(comm, detail::Staged<V>(exec, view, detail::Use::receive));
     if (observe::dry_run() != nullptr) return request;
-    request.under_way().start("receive", view.size() * sizeof(T), "MPI_Irecv", [&](MPI_Request* handle) {
+    request.start("receive", view.size() * sizeof(T), "MPI_Irecv", [&](MPI_Request* handle) {
         return MPI_Irecv_c(request.template buffer<0>().data(), static_cast<MPI_Count>(view.size()), datatype<T>(),
                            from, tag, detail::sending_handle(comm), handle);
     });
