@@ -7,6 +7,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/copy_methods.hpp>
 #include <pentad/comm/node/pipes.hpp>
+#include <pentad/comm/proc_line.hpp>
 #include <pentad/memory/shared_memory.hpp>
 #include <pentad/mesh/one_line.hpp>
 
@@ -24,7 +25,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -357,11 +357,7 @@ class Group {
         check(MPI_Allgather(&own, sizeof(T), MPI_BYTE, all.data(), sizeof(T), MPI_BYTE, comm), "MPI_Allgather");
         return all;
     }
-    static std::uint64_t kernel() {
-        std::string id;
-        std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-        return std::hash<std::string>{}(id);
-    }
+    static std::uint64_t kernel() { return std::hash<std::string>{}(proc_line("/proc/sys/kernel/random/boot_id")); }
     /// Processes in different IPC namespaces are to share no memory, even where they could.
     static std::uint64_t isolation() {
         struct stat status{};
