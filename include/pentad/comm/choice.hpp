@@ -61,7 +61,7 @@ class Tuning {
   public:
     /// What holds where nobody has measured: within a node never; across nodes where latency counts, and for large
     /// all-to-alls, of which two levels send as much, as measured on two hosts of two ranks joined by 1 Gbit/s.
-    Tuning() {
+    [[gnu::cold]] Tuning() {
         using observe::Operation;
         groups_ = {{4,
                     2,
@@ -72,7 +72,7 @@ class Tuning {
     }
     /// @param here the machine that it must be of, if any
     /// @throws Error that says what is wrong with the text, and in which line
-    Tuning(std::string const& text, std::string const& here) {
+    [[gnu::cold]] Tuning(std::string const& text, std::string const& here) {
         bool has_machine = false;
         int number = 0;
         for (std::string_view rest = text; !rest.empty();) {
@@ -125,7 +125,7 @@ class Tuning {
         }
     };
     /// What holds for groups of that size: what was measured for the most similar. It lives as long as the tuning.
-    [[nodiscard]] Group const& of(int ranks, int nodes) const {
+    [[nodiscard, gnu::cold]] Group const& of(int ranks, int nodes) const {
         static Group const unknown;
         Group const* nearest = &unknown;
         double least = std::numeric_limits<double>::infinity();
@@ -139,7 +139,7 @@ class Tuning {
         return *nearest;
     }
     /// This machine, as a tuning names it.
-    static std::string machine() {
+    [[gnu::cold]] static std::string machine() {
         auto const line = proc_line("/proc/cpuinfo", "model name");
         auto const colon = line.find(": ");
         auto const model = colon == std::string::npos ? "unknown processor" : line.substr(colon + 2);
@@ -159,7 +159,7 @@ class Tuning {
 
 /// The tuning in the file that PENTAD_TUNING names, read on the first rank, for all. One that cannot be used is
 /// ignored, and a line on standard error says why. Collective over `world`.
-inline Tuning read_tuning(MPI_Comm world) {
+[[gnu::cold]] inline Tuning read_tuning(MPI_Comm world) {
     int rank = 0;
     MPI_Comm_rank(world, &rank);
     std::string text;

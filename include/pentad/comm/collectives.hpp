@@ -33,14 +33,14 @@ namespace detail {
 using observe::Operation;
 
 /// What a collective sends, for the ledger. `whole` is what add_scatter_cost takes: the bytes of the unscattered side.
-inline Cost cost_of(Communicator const& comm, double whole) {
+[[gnu::noinline]] inline Cost cost_of(Communicator const& comm, double whole) {
     Cost cost;
     add_scatter_cost(cost, comm.mesh(), comm.axes(), whole);
     return cost;
 }
 
 /// The same for bytes that this rank sends to others.
-inline Cost cost_of_sent(Communicator const& comm, double sent) {
+[[gnu::noinline]] inline Cost cost_of_sent(Communicator const& comm, double sent) {
     Cost cost;
     add_sent_cost(cost, comm.mesh(), comm.axes(), sent);
     return cost;

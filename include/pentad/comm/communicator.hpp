@@ -35,8 +35,8 @@ class Communicator {
     Communicator() = default;
     /// Takes ownership of `handle`; collective over it. `mesh` and `tuning` must outlive the communicator, which is one
     /// of the ranks of `world` unless it is the world itself.
-    Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh, Tuning const& tuning,
-                 Communicator const* world = nullptr)
+    [[gnu::cold]] Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh,
+                               Tuning const& tuning, Communicator const* world = nullptr)
         : handle_(handle), axes_(axes), mesh_(mesh) {
         check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
         check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
@@ -56,8 +56,8 @@ class Communicator {
     }
     /// That of rank `rank` of `size` in a dry run, without MPI. @param node_of gives the node of each rank, when
     /// someone asks; null: all share one
-    Communicator(int size, int rank, AxisNames axes, std::span<MeshAxisValue const> mesh, Tuning const& tuning,
-                 std::function<std::vector<int>()> node_of)
+    [[gnu::cold]] Communicator(int size, int rank, AxisNames axes, std::span<MeshAxisValue const> mesh,
+                               Tuning const& tuning, std::function<std::vector<int>()> node_of)
         : axes_(axes), mesh_(mesh), size_(size), rank_(rank), nodes_(size, rank), node_of_(std::move(node_of)),
           dry_tuning_(&tuning) {
         describe();
@@ -67,7 +67,7 @@ class Communicator {
         swap(other);
         return *this;
     }
-    ~Communicator() {
+    [[gnu::cold]] ~Communicator() {
         if (handle_ != MPI_COMM_NULL) MPI_Comm_free(&handle_);
     }
 
@@ -118,7 +118,7 @@ class Communicator {
     [[nodiscard]] std::string const& where() const { return where_; }
 
   private:
-    void describe() {
+    [[gnu::cold]] void describe() {
         for (auto const axis : axes_) label_ += (label_.empty() ? "" : ".") + std::string(axis);
         where_ = "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
         add_scatter_cost(shares_, mesh_, axes_, 1.0);
@@ -168,7 +168,7 @@ class Communicators {
   public:
     /// Collective over `world`, whose size must be the number of ranks of the mesh.
     template <class... Axes>
-    Communicators(MPI_Comm world, Mesh<Axes...> const& mesh)
+    [[gnu::cold]] Communicators(MPI_Comm world, Mesh<Axes...> const& mesh)
         : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(read_tuning(world)) {
         MPI_Comm copy = MPI_COMM_NULL;
         check(MPI_Comm_dup(world, &copy), "MPI_Comm_dup");
@@ -182,7 +182,7 @@ class Communicators {
     /// Those of one rank of any mesh in a dry run, where `ranks_per_node` ranks of the mesh that follow each other
     /// share a node. MPI need not have been started.
     template <class... Axes>
-    Communicators(Mesh<Axes...> const& mesh, int rank, int ranks_per_node)
+    [[gnu::cold]] Communicators(Mesh<Axes...> const& mesh, int rank, int ranks_per_node)
         : axes_(mesh.axes().begin(), mesh.axes().end()), is_dry_(true) {
         if (rank < 0 || rank >= mesh.size() || ranks_per_node < 1)
             throw std::invalid_argument("rank " + std::to_string(rank) + " of a mesh of " +
@@ -193,7 +193,7 @@ class Communicators {
     }
     /// Those of this rank in a dry run on another mesh of the ranks of `real`, with their nodes and their tuning.
     template <class... Axes>
-    Communicators(Mesh<Axes...> const& mesh, Communicators const& real)
+    [[gnu::cold]] Communicators(Mesh<Axes...> const& mesh, Communicators const& real)
         : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(real.tuning_), is_dry_(true) {
         auto const& world = real.world();
         if (mesh.size() != world.size())
@@ -204,7 +204,7 @@ class Communicators {
     }
     Communicators(Communicators const&) = delete;
     Communicators& operator=(Communicators const&) = delete;
-    ~Communicators() {
+    [[gnu::cold]] ~Communicators() {
         if (meeting_place_ != MPI_COMM_NULL) MPI_Comm_free(&meeting_place_);
     }
 
@@ -257,7 +257,7 @@ class Communicators {
 
   private:
     /// The world of a dry run.
-    void imagine_world(int rank, int size) {
+    [[gnu::cold]] void imagine_world(int rank, int size) {
         std::function<std::vector<int>()> nodes;
         if (node_of_)
             nodes = [this, size] {
@@ -273,7 +273,7 @@ class Communicators {
         return all;
     }
     /// The ranks of the world in the group of this rank along axes.
-    [[nodiscard]] std::vector<int> members_along(AxisNames const& axes) const {
+    [[nodiscard, gnu::cold]] std::vector<int> members_along(AxisNames const& axes) const {
         std::vector<int> members{world_.rank()};
         for (auto const name : axes) { // innermost last: each axis multiplies the members found so far
             auto const axis = find_axis(axes_, name);
@@ -287,7 +287,7 @@ class Communicators {
     }
     /// Of a dry run: what finds the node of each rank of a group, numbered in the order of their first ranks; null
     /// where all ranks of the mesh share one.
-    [[nodiscard]] std::function<std::vector<int>()> nodes_along(AxisNames const& axes) const {
+    [[nodiscard, gnu::cold]] std::function<std::vector<int>()> nodes_along(AxisNames const& axes) const {
         if (!node_of_) return {};
         return [this, axes] {
             std::vector<int> nodes;
@@ -310,7 +310,7 @@ class Communicators {
     }
     /// Waits until all members have come to make a communicator, which then waits for nobody else: it blocks in MPI,
     /// where nothing of the library's own goes on.
-    void meet(std::vector<int> const& members) const {
+    [[gnu::cold]] void meet(std::vector<int> const& members) const {
         std::size_t tag = 0; // several groups with one first member may meet at once
         for (int const member : members) tag = (tag * 31 + static_cast<std::size_t>(member)) % 32749;
         auto const message = [&](bool is_sent, int rank) {

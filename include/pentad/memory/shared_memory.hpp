@@ -51,7 +51,7 @@ class SharedMemory {
     [[nodiscard]] std::string const& complaint() const { return complaint_; }
 
     /// Zeroed memory in a segment of its own, aligned to a page. Null, with a complaint, when it cannot be had.
-    [[nodiscard]] void* allocate(std::size_t bytes) {
+    [[nodiscard, gnu::cold]] void* allocate(std::size_t bytes) {
         std::size_t const size = page + (bytes + page - 1) / page * page;
         rlimit files{};
         getrlimit(RLIMIT_FSIZE, &files);
@@ -78,7 +78,7 @@ class SharedMemory {
     }
     /// Gives memory of `allocate` back. It is the system's again when the peers that have it mapped have let go of it,
     /// which they do in `forget_freed`.
-    void free(void* memory) {
+    [[gnu::cold]] void free(void* memory) {
         for (auto own = own_.begin(); own != own_.end(); ++own) {
             if (data(own->header) != memory) continue;
             held_ -= own->bytes;
@@ -156,7 +156,7 @@ class SharedMemory {
         void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
         return memory == MAP_FAILED ? nullptr : static_cast<Header*>(memory);
     }
-    void* refused(std::size_t bytes, std::string_view why) {
+    [[gnu::cold]] void* refused(std::size_t bytes, std::string_view why) {
         complaint_ = std::to_string(bytes) + " bytes of shared memory cannot be had: " + std::string(why);
         return nullptr;
     }

@@ -44,6 +44,12 @@ bool is_row_major(V const& view) {
     return true;
 }
 
+/// Waits for the work that wrote a view.
+template <class Exec>
+[[gnu::noinline]] void fence_before(Exec const& exec) {
+    exec.fence("pentad: before communication");
+}
+
 /// What MPI does with a view.
 enum class Use { send, receive, both };
 
@@ -73,7 +79,7 @@ class Staged {
                 pointer_ = static_cast<T*>(copies_.packed.data());
                 if (is_sent) memory::copy("pack", exec, runs(true), pointer_, view_.data());
             }
-        exec.fence("pentad: before communication");
+        fence_before(exec);
         if constexpr (!on_host)
             if (!gpu_aware() && view.size() > 0) {
                 copies_.host = memory::staging_pool<HostSpace>().take(view.size() * sizeof(T));
