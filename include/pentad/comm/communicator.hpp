@@ -91,7 +91,7 @@ class Communicator {
     }
     /// Who is on which node, whether they share its memory or not.
     [[nodiscard]] Nodes const& nodes() const {
-        if (node_of_) nodes_ = Nodes(std::exchange(node_of_, {})(), rank_);
+        if (node_of_) imagine_nodes();
         return nodes_;
     }
     /// Whether the MPI library's own algorithm is the faster, for `bytes` bytes of the unscattered side.
@@ -123,6 +123,7 @@ class Communicator {
         where_ = "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
         add_scatter_cost(shares_, mesh_, axes_, 1.0);
     }
+    [[gnu::cold]] void imagine_nodes() const { nodes_ = Nodes(std::exchange(node_of_, {})(), rank_); }
     void swap(Communicator& other) noexcept {
         std::swap(handle_, other.handle_);
         std::swap(axes_, other.axes_);
@@ -170,14 +171,7 @@ class Communicators {
     template <class... Axes>
     [[gnu::cold]] Communicators(MPI_Comm world, Mesh<Axes...> const& mesh)
         : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(read_tuning(world)) {
-        MPI_Comm copy = MPI_COMM_NULL;
-        check(MPI_Comm_dup(world, &copy), "MPI_Comm_dup");
-        world_ = Communicator(copy, all_axes(), axes_, tuning_);
-        if (world_.size() != mesh.size())
-            throw std::invalid_argument("the mesh has " + std::to_string(mesh.size()) + " ranks and the communicator " +
-                                        std::to_string(world_.size()));
-        check(MPI_Comm_dup(world, &meeting_place_), "MPI_Comm_dup");
-        for (auto const& axis : axes_) (void)along(AxisNames(axis.name));
+        make_world(world, mesh.size());
     }
     /// Those of one rank of any mesh in a dry run, where `ranks_per_node` ranks of the mesh that follow each other
     /// share a node. MPI need not have been started.
@@ -225,7 +219,36 @@ class Communicators {
     /// over the group of ranks that differ along those axes only, and waits for them, while what is under way goes on.
     Communicator const& along(AxisNames const& axes) {
         auto const key = canonical(axes);
-        if (auto const* known = find(key)) return *known;
+        auto const* const known = find(key);
+        return known != nullptr ? *known : make(key);
+    }
+
+    /// Splits an axis where nodes end: inner(axis) are the ranks of a node, outer(axis) the nodes. False where they
+    /// cannot be: the group along it lies on one node, or nodes have different numbers of its ranks, or these do not
+    /// follow each other, or the mesh splits the axis elsewhere. The same on all ranks of the group.
+    bool split_by_node(std::string_view name) {
+        auto const& nodes = along(AxisNames(name)).nodes();
+        int const each = nodes.each();
+        if (nodes.count() == 1 || each == 0) return false;
+        auto const axis = std::find_if(axes_.begin(), axes_.end(), [&](auto const& a) { return a.name == name; });
+        if (axis->inner == 1) axis->inner = each;
+        return axis->inner == each;
+    }
+
+  private:
+    /// That of all ranks, and those along each axis.
+    [[gnu::cold]] void make_world(MPI_Comm world, int ranks) {
+        MPI_Comm copy = MPI_COMM_NULL;
+        check(MPI_Comm_dup(world, &copy), "MPI_Comm_dup");
+        world_ = Communicator(copy, all_axes(), axes_, tuning_);
+        if (world_.size() != ranks)
+            throw std::invalid_argument("the mesh has " + std::to_string(ranks) + " ranks and the communicator " +
+                                        std::to_string(world_.size()));
+        check(MPI_Comm_dup(world, &meeting_place_), "MPI_Comm_dup");
+        for (auto const& axis : axes_) (void)along(AxisNames(axis.name));
+    }
+    /// That along axes, in the form of `canonical`, the first time.
+    [[gnu::cold]] Communicator const& make(AxisNames const& key) {
         if (is_dry_) {
             int size = 1;
             for (auto const name : key) size *= extent(name);
@@ -242,20 +265,6 @@ class Communicators {
         MPI_Group_free(&world_group);
         return made_.emplace_back(handle, key, axes_, tuning_, &world_);
     }
-
-    /// Splits an axis where nodes end: inner(axis) are the ranks of a node, outer(axis) the nodes. False where they
-    /// cannot be: the group along it lies on one node, or nodes have different numbers of its ranks, or these do not
-    /// follow each other, or the mesh splits the axis elsewhere. The same on all ranks of the group.
-    bool split_by_node(std::string_view name) {
-        auto const& nodes = along(AxisNames(name)).nodes();
-        int const each = nodes.each();
-        if (nodes.count() == 1 || each == 0) return false;
-        auto const axis = std::find_if(axes_.begin(), axes_.end(), [&](auto const& a) { return a.name == name; });
-        if (axis->inner == 1) axis->inner = each;
-        return axis->inner == each;
-    }
-
-  private:
     /// The world of a dry run.
     [[gnu::cold]] void imagine_world(int rank, int size) {
         std::function<std::vector<int>()> nodes;

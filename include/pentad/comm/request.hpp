@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -62,15 +63,16 @@ class UnderWay {
     void run(Form form, Call const& call, std::size_t bytes, Begin const& begin, std::string_view mpi_call,
              Mpi const& mpi) {
         prepare(observe::name(call.operation), bytes);
-        if (form == Form::block) {
-            Timed const timed(*comm_, name_, bytes_);
-            launch(form, call, begin, mpi_call, mpi);
-            if (pending()) complete();
-            return;
-        }
-        note_start();
+        std::optional<Timed> timed; // of one that blocks
+        if (form == Form::block)
+            timed.emplace(*comm_, name_, bytes_);
+        else
+            note_start();
         launch(form, call, begin, mpi_call, mpi);
-        operation_->advance();
+        if (form == Form::start)
+            operation_->advance();
+        else if (pending())
+            complete();
     }
     /// Starts a message.
     template <class Mpi>
