@@ -104,15 +104,16 @@ inline bool is_for_mpi(Communicator const& comm, node::Task const& task) {
     if (task.reduces() && 64 % task.element != 0)
         return true;                            // the library's own algorithms divide sums at cache lines
     bool const is_counted = !task.sent.empty(); // then ranks know different numbers of bytes
-    if (forced_algorithm() == Algorithm::mpi || (comm.crosses_network() && (!comm.has_levels() || is_counted)))
-        return true;
-    return forced_algorithm() == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes);
+    auto const forced = forced_algorithm();
+    if (forced == Algorithm::mpi || (comm.crosses_network() && (!comm.has_levels() || is_counted))) return true;
+    return forced == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes);
 }
 /// The library's own operation for a task, begun.
 inline Pending* begin(Form form, Communicator const& comm, node::Task task, MPI_Datatype type, MPI_Op sum) {
     task.is_awaited = form == Form::block;
-    if (forced_algorithm() == Algorithm::mailbox) task.access = node::Access::mailboxes;
-    if (forced_algorithm() == Algorithm::process) task.access = node::Access::processes;
+    auto const forced = forced_algorithm();
+    if (forced == Algorithm::mailbox) task.access = node::Access::mailboxes;
+    if (forced == Algorithm::process) task.access = node::Access::processes;
     if (auto* const group = comm.node()) return &progress().begin<node::Exchange>(*group, task);
     return &progress().begin<TwoLevel>(*comm.levels(), task, type, sum);
 }
