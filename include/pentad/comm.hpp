@@ -14,6 +14,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/first_failure.hpp>
 #include <pentad/comm/network.hpp>
+#include <pentad/comm/proc_line.hpp>
 #include <pentad/comm/progress.hpp>
 #include <pentad/comm/progress_thread.hpp>
 #include <pentad/comm/request.hpp>

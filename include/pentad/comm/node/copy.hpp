@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__SSE2__)
+#if defined(__AVX__)
 #include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h> // a tenth of the lines
 #endif
 
 namespace pentad::comm::node {
@@ -40,7 +42,7 @@ inline std::size_t before_next_line(std::byte const* address) {
 /// since it takes an address at the same place of its page for one that is being stored to.
 inline void ask_ahead(std::byte const* address) { __builtin_prefetch(address + 4096 + 256); }
 
-inline void stream(std::byte* to, std::byte const* from, std::size_t bytes) {
+[[gnu::noinline]] inline void stream(std::byte* to, std::byte const* from, std::size_t bytes) {
     std::size_t i = std::min(bytes, before_next_line(to));
     std::memcpy(to, from, i);
     std::size_t const half = (bytes - i) / 128 * 64; // two at a time: memory is read from more places at once

@@ -167,7 +167,7 @@ class Exchange final : public Pending {
         }
     }
     [[nodiscard]] std::string name(std::size_t rank) const { return std::to_string(group_->members()[rank]); }
-    [[nodiscard]] std::string describe(std::size_t rank, Notice const& notice) const {
+    [[nodiscard, gnu::cold]] std::string describe(std::size_t rank, Notice const& notice) const {
         return "rank " + name(rank) + " " + std::string(observe::name(static_cast<Operation>(notice.operation))) +
                (notice.bytes == Notice::given_counts ? " of given counts"
                 : notice.bytes >= Notice::boxes

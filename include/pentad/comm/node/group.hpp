@@ -7,6 +7,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/copy_methods.hpp>
 #include <pentad/comm/node/pipes.hpp>
+#include <pentad/comm/proc_line.hpp>
 #include <pentad/memory/shared_memory.hpp>
 #include <pentad/mesh/one_line.hpp>
 
@@ -24,7 +25,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -95,7 +95,7 @@ class Group {
     static constexpr std::uint64_t never = ~std::uint64_t{0};
 
     /// Collective over `comm`.
-    explicit Group(MPI_Comm comm) {
+    [[gnu::cold]] explicit Group(MPI_Comm comm) {
         int ranks = 1, mine = 0;
         MPI_Comm_size(comm, &ranks);
         MPI_Comm_rank(comm, &mine);
@@ -158,7 +158,7 @@ class Group {
     }
     Group(Group const&) = delete;
     Group& operator=(Group const&) = delete;
-    ~Group() {
+    [[gnu::cold]] ~Group() {
         for (std::size_t p = 0; p < blocks_.size(); ++p)
             if (p != rank_) memory::shared_memory().forget(places_[p]);
         if (!blocks_.empty()) memory::shared_memory().free(blocks_[rank_]);
@@ -339,7 +339,8 @@ class Group {
                     reinterpret_cast<std::byte*>(&number), sizeof number) &&
                number == process.block.segment;
     }
-    void find_nodes(std::vector<ProcessInfo> const& processes, std::vector<Verdict> const& verdicts, int mine) {
+    [[gnu::cold]] void find_nodes(std::vector<ProcessInfo> const& processes, std::vector<Verdict> const& verdicts,
+                                  int mine) {
         std::vector<std::size_t> first_of;
         for (std::size_t rank = 0; rank < processes.size(); ++rank) {
             std::size_t node = 0;
@@ -362,10 +363,8 @@ class Group {
         check(MPI_Allgather(&own, sizeof(T), MPI_BYTE, all.data(), sizeof(T), MPI_BYTE, comm), "MPI_Allgather");
         return all;
     }
-    static std::uint64_t kernel() {
-        std::string id;
-        std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-        return std::hash<std::string>{}(id);
+    [[gnu::cold]] static std::uint64_t kernel() {
+        return std::hash<std::string>{}(proc_line("/proc/sys/kernel/random/boot_id"));
     }
     /// Processes in different IPC namespaces are to share no memory, even where they could.
     static std::uint64_t isolation() {
@@ -373,14 +372,14 @@ class Group {
         return stat("/proc/self/ns/ipc", &status) == 0 ? status.st_ino : 0;
     }
     /// PENTAD_RANKS_PER_NODE=k: every k ranks of the world are taken for a node of their own.
-    static std::int64_t simulated_node() {
+    [[gnu::cold]] static std::int64_t simulated_node() {
         auto const ranks_per_node = environment::ranks_per_node();
         if (!ranks_per_node) return 0;
         int rank = 0;
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         return rank / *ranks_per_node;
     }
-    static void complain(char const* why) {
+    [[gnu::cold]] static void complain(char const* why) {
         static bool done = false;
         if (!std::exchange(done, true))
             print_error("pentad: the memory of this node cannot be shared (" + std::string(why) +
