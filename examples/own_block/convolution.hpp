@@ -9,6 +9,7 @@
 #include <string>
 #include <tuple>
 using namespace pentad;
+using namespace pentad::ml;
 struct Convolution { // what the model says of it
     static constexpr std::string_view kind = "gated convolution";
     std::size_t width, taps;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 using namespace pentad;
+using namespace pentad::ml;
 using Exec = Kokkos::DefaultHostExecutionSpace;
 
 struct Scale {

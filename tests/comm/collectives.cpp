@@ -6,6 +6,7 @@
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/rooted.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <algorithm>
 #include <cmath>

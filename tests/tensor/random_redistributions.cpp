@@ -11,6 +11,7 @@
 
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/float8.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
@@ -46,6 +47,7 @@ struct pentad::Element<own::Momentum> {
 };
 
 using namespace pentad;
+using namespace pentad::ml;
 using support::Holding;
 using support::pairing;
 using support::world_rank;

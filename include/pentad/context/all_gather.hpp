@@ -7,6 +7,7 @@
 #include <pentad/comm/collectives.hpp>
 #include <pentad/context/detail/block_strategy.hpp>
 #include <pentad/kernels/elementwise.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/memory/strided_copy.hpp>
 #include <pentad/tensor/overlap.hpp>
 #include <pentad/tensor/redistribute.hpp>
@@ -17,6 +18,8 @@
 #include <utility>
 
 namespace pentad::context {
+
+using namespace ml;
 
 namespace detail {
 

@@ -6,6 +6,7 @@
 #include <pentad/context/detail/route.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/stretches.hpp>
 #include <pentad/memory/strided_copy.hpp>
 #include <pentad/tensor/redistribute.hpp>
@@ -21,6 +22,8 @@
 #include <vector>
 
 namespace pentad::context {
+
+using namespace ml;
 
 namespace detail {
 

@@ -9,6 +9,7 @@
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -16,6 +17,8 @@
 #include <utility>
 
 namespace pentad::experts {
+
+using namespace ml;
 
 /// y[t] = sum over the k choices e of token t of weight[t, e] W2_e (silu(W1_e x[t]) * (W3_e x[t])), as Mixtral (Jiang
 /// et al. 2024, section 2.1), without capacity: no token is dropped.

@@ -7,6 +7,7 @@
 #include <pentad/kernels/router.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/parts.hpp>
 
 #include <cstddef>
@@ -15,6 +16,8 @@
 #include <vector>
 
 namespace pentad::experts {
+
+using namespace ml;
 
 namespace detail {
 /// sums = [choices of each expert, sum of each expert's probabilities, sum of lse^2], in f64.

@@ -5,6 +5,7 @@
 
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/zero/layouts.hpp>
 #include <pentad/zero/local_average.hpp>
@@ -24,6 +25,8 @@
 #include <vector>
 
 namespace pentad::zero {
+
+using namespace ml;
 
 template <class T, class Exec>
 class Bucket {
