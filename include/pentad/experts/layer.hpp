@@ -152,11 +152,11 @@ struct Layer {
             auto const& exec = pass.context.exec();
             auto const offsets = saved.dispatch.offsets();
             kernels::grouped_gemm_weight(exec, 1.0, saved.doutput.view(), saved.inner.view(), offsets, 1.0,
-                                         down_.gradient().view());
+                                         down_.gradient().array());
             kernels::grouped_gemm_weight(exec, 1.0, saved.gate.view(), saved.x.view(), offsets, 1.0,
-                                         gate_.gradient().view());
+                                         gate_.gradient().array());
             kernels::grouped_gemm_weight(exec, 1.0, saved.up.view(), saved.x.view(), offsets, 1.0,
-                                         up_.gradient().view());
+                                         up_.gradient().array());
             if (shared_) shared_->backward_weight(pass, saved.shared);
             router_.backward_weight(pass, saved.router);
             saved = {};

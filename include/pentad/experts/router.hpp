@@ -125,7 +125,7 @@ class Router {
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
         with_logits_gradient(pass, saved, [&](auto const& d) {
             kernels::gemm(pass.context.exec(), kernels::Transpose::yes, kernels::Transpose::no, 1.0, d, saved.x.rows(),
-                          1.0, weight_.gradient().view());
+                          1.0, weight_.gradient().array());
         });
         saved = {};
     }

@@ -53,7 +53,7 @@ class LearnedPositions {
     }
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
         kernels::embedding_backward<T>(pass.context.exec(), of_slice(pass), saved.dy.rows(), 0,
-                                       table_.gradient().view());
+                                       table_.gradient().array());
         saved = {};
     }
     template <class F>

@@ -59,7 +59,7 @@ class VocabTable {
     [[nodiscard]] std::size_t users() const { return users_; }
     [[nodiscard]] View<T, 2, Exec> value() const { return stored().view(); }
     [[nodiscard]] View<A, 2, Exec> gradient() const {
-        return tied_.exists() ? tied_.gradient().view() : untied_.gradient().view();
+        return tied_.exists() ? tied_.gradient().array() : untied_.gradient().array();
     }
     /// The first row of this rank, and how many of its rows are no padding.
     [[nodiscard]] std::size_t first_row() const {
