@@ -163,16 +163,3 @@ TEST_CASE("arrays are transposed, in any order of their dimensions") {
         CHECK(on_host(unpacked) == array);
     }
 }
-
-TEST_CASE("runs are counted and found beyond 2^32") {
-    std::size_t const rows = (std::size_t{1} << 32) + 16;
-    auto const runs = memory::Runs(1).add(rows, 2, 3).add(2, 2 * rows, 3 * rows + 5);
-    CHECK(runs.count() == 2 * rows);
-    std::size_t to = 0, from = 0;
-    runs.find(rows - 1, to, from);
-    CHECK(to == 2 * (rows - 1));
-    CHECK(from == 3 * (rows - 1));
-    runs.find(rows + 7, to, from);
-    CHECK(to == 2 * rows + 14);
-    CHECK(from == 3 * rows + 5 + 21);
-}
