@@ -280,7 +280,7 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
         total_sent += sent[i];
         total_received += received[i];
     }
-    MPI_Count const given = gives_all_the_same ? sent[0] : total_sent;
+    MPI_Count const given = gives_all_the_same ? *std::max_element(sent.begin(), sent.end()) : total_sent;
     require(static_cast<std::size_t>(given) <= in.size() && static_cast<std::size_t>(total_received) <= out.size(),
             comm, Operation::all_to_all, in.size(), out.size());
     require_disjoint(comm, Operation::all_to_all, in, out);
