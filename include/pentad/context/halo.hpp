@@ -178,7 +178,7 @@ class Halo {
     }
     template <class L>
     static auto tokens_of(Tensor<L, Exec> const& tensor, std::size_t stretch, std::size_t first, std::size_t count) {
-        return Kokkos::subview(tensor.view(), Kokkos::ALL, stretch, std::pair(first, first + count), Kokkos::ALL);
+        return Kokkos::subview(tensor.array(), Kokkos::ALL, stretch, std::pair(first, first + count), Kokkos::ALL);
     }
     template <class To, class From>
     static void copy(Context<Exec> const& context, To const& to, From const& from) {
