@@ -67,14 +67,20 @@ inline ProductExtents extents_of_product(LayoutValue const& a, LayoutValue const
     return {of_a[at.a_rows], of_b[at.b_columns], of_a[at.a_inner]};
 }
 
+inline ProductPlan plan_on_mesh(ProductMatrices const& matrices) {
+    return plan_product(matrices.a, matrices.b, matrices.c, matrices.extents, matrices.mesh_of_c);
+}
+
 /// What is kept of the last products of some layouts.
 class PreparedProducts {
   public:
-    PreparedProduct& of(ProductMatrices const& matrices) {
+    using Planner = ProductPlan (*)(ProductMatrices const&);
+
+    PreparedProduct& of(ProductMatrices const& matrices, Planner planner) {
         for (auto& known : known_)
             if (known.is_of(matrices)) return known;
         require_result(matrices);
-        auto const plan = plan_product(matrices.a, matrices.b, matrices.c, matrices.extents, matrices.mesh_of_c);
+        auto const plan = planner(matrices);
         if (known_.size() < most) return known_.emplace_back(matrices, plan);
         return known_[next_++ % most] = PreparedProduct(matrices, plan);
     }
@@ -109,7 +115,8 @@ PreparedProduct& prepared_product(Tensor<A, Exec, M> const& a, Tensor<B, Exec, M
     auto const mesh = communicators.mesh();
     return products.of({A::value, B::value, C::value,
                         extents_of_product(A::value, B::value, at, a.extents().data(), b.extents().data()), mesh, mesh,
-                        mesh, communicators.world().rank()});
+                        mesh, communicators.world().rank()},
+                       &plan_on_mesh);
 }
 
 /// The extents of a result, as its layout has them.
