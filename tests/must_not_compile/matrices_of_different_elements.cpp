@@ -1,5 +1,5 @@
 // expect: pentad: the factors and the result of a product have different elements
-#include <pentad/product.hpp>
+#include <pentad/product/roles.hpp>
 
 using namespace pentad;
 

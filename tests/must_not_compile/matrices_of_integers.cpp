@@ -1,5 +1,5 @@
 // expect: pentad: products are of f64, f32 and bf16
-#include <pentad/product.hpp>
+#include <pentad/product/roles.hpp>
 
 using namespace pentad;
 

@@ -1,5 +1,5 @@
 // expect: pentad: a product is of matrices: give each layout two dimensions
-#include <pentad/product.hpp>
+#include <pentad/product/roles.hpp>
 
 using namespace pentad;
 

@@ -1,5 +1,5 @@
 // expect: pentad: one layout of a product names an axis and another a factor of it
-#include <pentad/product.hpp>
+#include <pentad/product/roles.hpp>
 
 using namespace pentad;
 

@@ -1,5 +1,5 @@
 // expect: pentad: a partial maximum, minimum or log-sum-exp is neither multiplied nor made by a product
-#include <pentad/product.hpp>
+#include <pentad/product/roles.hpp>
 
 using namespace pentad;
 

@@ -1,6 +1,6 @@
 // expect: pentad: the layouts of a product give a dimension two different extents
 // expect: f64\[batch:\?, hidden:8\] times f64\[hidden:16, vocab:\?\]
-#include <pentad/product.hpp>
+#include <pentad/product/roles.hpp>
 
 using namespace pentad;
 

@@ -430,8 +430,9 @@ TEST_CASE("products: the closed forms are the costs of the plans between layouts
         using UsedB = Layout<f64, Dims<Dim<hidden, dynamic, cp>, Dim<ffn, dynamic, tp>>>;
         using Computed = Layout<f64, Dims<Dim<batch, dynamic, dp>, Dim<ffn, dynamic, tp>>, Partial<cp>>;
         using C = Layout<f64, Dims<Dim<batch, dynamic, dp, cp>, Dim<ffn, dynamic, tp>>>;
-        double const bytes = cost_of<A, UsedA>({64, 256}, mesh).total() + cost_of<B, UsedB>({256, 128}, mesh).total() +
-                             cost_of<Computed, C>({64, 128}, mesh).total();
+        double const bytes = cost_of<A, UsedA>(std::array<std::size_t, 2>{64, 256}, mesh).total() +
+                             cost_of<B, UsedB>(std::array<std::size_t, 2>{256, 128}, mesh).total() +
+                             cost_of<Computed, C>(std::array<std::size_t, 2>{64, 128}, mesh).total();
         CHECK(layered_product_bytes(of) == Approx(bytes));
         if (l == 1) CHECK(summa_bytes(of) == layered_product_bytes(of));
     }

@@ -8,6 +8,7 @@
 #include "support/world.hpp"
 
 #include <pentad/observe/counters.hpp>
+#include <pentad/observe/dry_run.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/product.hpp>
 
@@ -20,6 +21,7 @@
 #include <cstddef>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace pentad;
@@ -225,6 +227,64 @@ TEST_CASE("a product of the same shape takes no more memory the second time") {
         c = multiply<C>(a, b);
     }
     CHECK(observe::counters()[observe::Memory::activations].allocations == allocations);
+}
+
+TEST_CASE("panels that arrive in messages take no more memory than they may, those read in place none") {
+    auto const mesh = mesh_of_all();
+    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    Context<Exec> const context(communicators);
+    using A = L<f64, Dim<i, dynamic, rows>, Dim<k, dynamic, columns>>;
+    using B = L<f64, Dim<k, dynamic, rows>, Dim<j, dynamic, columns>>;
+    using C = L<f64, Dim<i, dynamic, rows>, Dim<j, dynamic, columns>>;
+    constexpr std::size_t bytes = std::size_t{1} << 16;
+    auto const a = made<A>(context, {384, 192}, 1);
+    auto const b = made<B>(context, {192, 384}, 2);
+    Tensor<C, Exec> const c(context, {384, 384});
+    auto& memory = observe::counters()[observe::Memory::activations];
+    auto const taken = [&] {
+        memory.peak = memory.bytes;
+        auto const before = memory.bytes;
+        c.clear();
+        multiply_into<Panels<bytes>>(c, a, b);
+        check(c, 192);
+        return static_cast<std::size_t>(memory.peak - before);
+    };
+    CHECK(taken() == 0);
+    auto const before = std::exchange(comm::forced_algorithm(), comm::Algorithm::mailbox);
+    auto const by_messages = taken();
+    comm::forced_algorithm() = before;
+    CHECK(by_messages <= bytes);
+    if (world_size() > 1) CHECK(by_messages > bytes / 4);
+}
+
+TEST_CASE("a dry run of a product counts what a run does") {
+    auto const mesh = mesh_of_all();
+    using A = L<f64, Dim<i, dynamic, rows>, Dim<k, dynamic, columns>>;
+    using B = L<f64, Dim<k, dynamic, rows>, Dim<j, dynamic, columns>>;
+    using C = L<f64, Dim<i>, Dim<j, dynamic, columns, rows>>;
+    struct Counted {
+        double along_rows, along_columns, flops;
+    };
+    auto const count = [&](comm::Communicators& communicators) {
+        Context<Exec> const context(communicators);
+        Tensor<A, Exec> const a(context, {48, 96});
+        Tensor<B, Exec> const b(context, {96, 48});
+        a.clear(), b.clear();
+        observe::ledger().clear();
+        observe::counters().gemm_flops = 0;
+        auto const c = multiply<C>(a, b);
+        return Counted{observe::ledger().bytes("rows"), observe::ledger().bytes("columns"),
+                       observe::counters().gemm_flops};
+    };
+    comm::Communicators real(MPI_COMM_WORLD, mesh);
+    auto const run = count(real);
+    observe::DryRun const dry;
+    comm::Communicators imagined(mesh, world_rank(), world_size());
+    auto const imagined_run = count(imagined);
+    CHECK(imagined_run.along_rows == doctest::Approx(run.along_rows));
+    CHECK(imagined_run.along_columns == doctest::Approx(run.along_columns));
+    CHECK(imagined_run.flops == run.flops);
+    CHECK(run.flops >= 2.0 * 48 * 48 * 96 / world_size());
 }
 
 TEST_CASE("factors that do not fit are refused on all ranks before anything is sent") {

@@ -12,8 +12,6 @@
 #include <cstddef>
 #include <stdexcept>
 #include <string>
-#include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,35 +24,6 @@ template <std::size_t Bytes = std::size_t{32} << 20>
 struct Panels {
     static constexpr std::size_t bytes = Bytes;
 };
-
-namespace detail {
-
-template <class T>
-inline constexpr bool is_multiplied = std::is_same_v<T, f64> || std::is_same_v<T, f32> || std::is_same_v<T, bf16>;
-
-template <class C, class A, class B>
-constexpr std::string_view why_no_product() {
-    using T = typename C::element;
-    constexpr auto error = product_dimensions(A::value, B::value, C::value).error;
-    if constexpr (error != ProductError::none)
-        return product_error_texts[static_cast<std::size_t>(error)];
-    else if constexpr (!std::is_same_v<T, typename A::element> || !std::is_same_v<T, typename B::element>)
-        return product_error_texts[static_cast<std::size_t>(ProductError::elements_differ)];
-    else if constexpr (!is_multiplied<T>)
-        return "pentad: products are of f64, f32 and bf16: convert the factors first";
-    else
-        return "";
-}
-
-} // namespace detail
-
-/// Compiles only where the product of A and B has a result of layout C.
-template <class C, class A, class B>
-consteval void require_product() {
-    if constexpr (!detail::why_no_product<C, A, B>().empty())
-        refuse<Text() << detail::why_no_product<C, A, B>() << ": " << layout_text<A>.view() << " times "
-                      << layout_text<B>.view() << " to " << layout_text<C>.view()>();
-}
 
 namespace detail {
 
@@ -146,7 +115,7 @@ Shard<typename L::element, Exec> summed_factor(Tensor<L, Exec, M> const& factor,
 template <class C, class Policy = Panels<>, class A, class B, class Exec, class M>
 [[nodiscard]] Tensor<C, Exec, M> multiply(Tensor<A, Exec, M> const& a, Tensor<B, Exec, M> const& b) {
     require_product<C, A, B>();
-    if constexpr (detail::why_no_product<C, A, B>().empty()) {
+    if constexpr (MatrixProduct<C, A, B>) {
         auto& product = detail::prepared_product<C>(a, b);
         auto c = detail::multiply_shards(a.context(), product, Policy::bytes, detail::summed_factor(a, product.a_sum()),
                                          detail::summed_factor(b, product.b_sum()));
@@ -159,7 +128,7 @@ template <class C, class Policy = Panels<>, class A, class B, class Exec, class 
 template <class Policy = Panels<>, class C, class A, class B, class Exec, class M>
 void multiply_into(Tensor<C, Exec, M> const& c, Tensor<A, Exec, M> const& a, Tensor<B, Exec, M> const& b) {
     require_product<C, A, B>();
-    if constexpr (detail::why_no_product<C, A, B>().empty()) {
+    if constexpr (MatrixProduct<C, A, B>) {
         auto& product = detail::prepared_product<C>(a, b);
         if (c.extents() != detail::extents_of_result(product))
             throw std::invalid_argument("the product of " + a.describe() + " and " + b.describe() +

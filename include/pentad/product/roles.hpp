@@ -14,6 +14,7 @@
 #include <limits>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -205,17 +206,18 @@ class RoleSearch {
     constexpr ProductPlan run() {
         std::size_t assignments = 1;
         for (std::size_t i = 0; i < cutting_.size(); ++i) assignments *= 4;
-        auto const try_order = [&] {
+        auto const try_order = [&](bool is_first) {
             for (auto* table : {&of_a_, &of_b_}) table->assign(assignments, unknown);
-            for (std::size_t assignment = 0; assignment < assignments; ++assignment) consider(assignment);
+            for (std::size_t assignment = 0; assignment < assignments; ++assignment)
+                if (is_first || depends_on_order(assignment)) consider(assignment);
         };
-        try_order();
+        try_order(true);
         if (cutting_.size() <= most_in_any_order) {
             auto const first = cutting_;
             cutting_ = sorted(cutting_);
             auto const end = cutting_.names.begin() + static_cast<std::ptrdiff_t>(cutting_.size());
             do
-                if (!(cutting_ == first)) try_order();
+                if (!(cutting_ == first)) try_order(false);
             while (std::next_permutation(cutting_.names.begin(), end));
         }
         return best_;
@@ -229,6 +231,14 @@ class RoleSearch {
 
     static constexpr ProductRole role_of(std::size_t assignment, std::size_t axis) {
         return static_cast<ProductRole>(assignment >> (2 * axis) & 3);
+    }
+    /// Whether two axes have one role.
+    constexpr bool depends_on_order(std::size_t assignment) const {
+        for (std::size_t i = 0; i < cutting_.size(); ++i)
+            for (std::size_t j = 0; j < i; ++j)
+                if (role_of(assignment, i) == role_of(assignment, j) && role_of(assignment, i) != ProductRole::none)
+                    return true;
+        return false;
     }
     constexpr AxisNames cutting(std::size_t assignment, ProductRole role) const {
         AxisNames axes;
@@ -315,8 +325,108 @@ constexpr ProductPlan plan_product(LayoutValue const& a, LayoutValue const& b, L
     return detail::RoleSearch(a, b, c, extents, mesh).run();
 }
 
+/// Writes who does what, and what moves: `rows: dp, columns: tp; A: all_gather(tp) of k; B: all_gather(dp) of k; C:
+/// nothing`.
+constexpr void write(Text& out, ProductPlan const& plan) {
+    constexpr std::array<std::string_view, 4> names{"rows", "columns", "inner", "none"};
+    bool first = true;
+    for (std::size_t role = 0; role < names.size(); ++role) {
+        bool is_named = false;
+        for (std::size_t i = 0; i < plan.axes.size(); ++i) {
+            if (static_cast<std::size_t>(plan.roles[i]) != role) continue;
+            out << (is_named ? "." : first ? "" : ", ");
+            if (!is_named) out << names[role] << ": ";
+            out << plan.axes[i];
+            is_named = true;
+            first = false;
+        }
+    }
+    auto const factor = [&](std::string_view name, LayoutValue const& from, LayoutValue const& summed,
+                            LayoutValue const& used) {
+        auto const sum = make_plan(from, summed), move = make_plan(summed, used);
+        out << (first ? "" : "; ") << name << ": ";
+        first = false;
+        if (sum.count > 0) write(out, sum, from);
+        if (sum.count > 0 && move.count > 0) out << ", ";
+        if (sum.count == 0 || move.count > 0) write(out, move, summed);
+    };
+    factor("A", plan.a, plan.a_summed, plan.a_used);
+    factor("B", plan.b, plan.b_summed, plan.b_used);
+    factor("C", plan.computed, plan.computed, plan.c);
+}
+
+namespace detail {
+
+template <class M>
+inline constexpr bool is_static_mesh = false;
+template <class... Axes>
+inline constexpr bool is_static_mesh<Mesh<Axes...>> = ((Axes::extent != dynamic) && ...);
+
+template <class... Layouts>
+constexpr bool have_static_extents() {
+    bool all = true;
+    for (auto const* layout : {&Layouts::value...})
+        for (std::size_t d = 0; d < layout->rank; ++d) all = all && layout->dimensions[d].extent != dynamic;
+    return all;
+}
+
+} // namespace detail
+
+/// The plan of a product while compiling, where all extents are static: `ProductPlanOn<M, C, A, B>::value`, `::text()`.
+/// `multiply` finds the same when it runs, once for each shape. (clang needs a larger -fconstexpr-steps for three
+/// axes.)
+template <class M, class C, class A, class B>
+struct ProductPlanOn {
+    static_assert(detail::is_static_mesh<M> && detail::have_static_extents<A, B>(),
+                  "pentad: a product is planned while compiling where the mesh and the factors have static extents: "
+                  "elsewhere call plan_product");
+    static constexpr ProductPlan value = [] {
+        constexpr auto at = product_dimensions(A::value, B::value, C::value);
+        static_assert(at.valid(), "pentad: there is no such product: require_product says why");
+        return plan_product(A::value, B::value, C::value,
+                            {A::value.dimensions[at.a_rows].extent, B::value.dimensions[at.b_columns].extent,
+                             A::value.dimensions[at.a_inner].extent},
+                            M().axes());
+    }();
+    static constexpr Text written = [] {
+        Text out;
+        write(out, value);
+        return out;
+    }();
+    static constexpr std::string_view text() { return written.view(); }
+};
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_multiplied = std::is_same_v<T, f64> || std::is_same_v<T, f32> || std::is_same_v<T, bf16>;
+
+template <class C, class A, class B>
+constexpr std::string_view why_no_product() {
+    using T = typename C::element;
+    constexpr auto error = product_dimensions(A::value, B::value, C::value).error;
+    if constexpr (error != ProductError::none)
+        return product_error_texts[static_cast<std::size_t>(error)];
+    else if constexpr (!std::is_same_v<T, typename A::element> || !std::is_same_v<T, typename B::element>)
+        return product_error_texts[static_cast<std::size_t>(ProductError::elements_differ)];
+    else if constexpr (!is_multiplied<T>)
+        return "pentad: products are of f64, f32 and bf16: convert the factors first";
+    else
+        return "";
+}
+
+} // namespace detail
+
 /// True when the product of A and B has a result of layout C.
 template <class C, class A, class B>
-concept MatrixProduct = product_dimensions(A::value, B::value, C::value).valid();
+concept MatrixProduct = detail::why_no_product<C, A, B>().empty();
+
+/// Compiles only where the product of A and B has a result of layout C.
+template <class C, class A, class B>
+consteval void require_product() {
+    if constexpr (!MatrixProduct<C, A, B>)
+        refuse<Text() << detail::why_no_product<C, A, B>() << ": " << layout_text<A>.view() << " times "
+                      << layout_text<B>.view() << " to " << layout_text<C>.view()>();
+}
 
 } // namespace pentad
