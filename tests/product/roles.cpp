@@ -1,9 +1,12 @@
 // The roles that axes get in products, found while compiling: the algorithms of the literature as layouts.
 #include <doctest/doctest.h>
 
+#include <pentad/product/detail/prepared.hpp>
 #include <pentad/product/roles.hpp>
 
 #include <array>
+#include <cstddef>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -90,4 +93,41 @@ TEST_CASE("an axis that does not divide a dimension does not cut it") {
     using C = L<Dim<i>, Dim<j>>;
     Mesh<Axis<tp>> const mesh(4);
     CHECK(text_of(A::value, B::value, C::value, {7, 8, 12}, mesh.axes()).find("columns: tp") == 0);
+}
+
+TEST_CASE("on a grid no two ranks take a block from one in a step, and no rank takes one twice") {
+    using A = L<Dim<i, dynamic, dp>, Dim<k, dynamic, cp, tp>>;
+    using B = L<Dim<k, dynamic, cp, dp>, Dim<j, dynamic, tp>>;
+    using C = L<Dim<i, dynamic, dp, cp>, Dim<j, dynamic, tp>>;
+    for (auto const& [rows, columns, inner] : {std::array{2, 2, 1}, {3, 3, 1}, {4, 4, 1}, {4, 2, 1}, {2, 2, 2}, {1, 5, 1}})
+        for (std::size_t const most : {std::size_t{1} << 20, std::size_t{7}}) { // whole blocks, and pieces of them
+            Mesh<Axis<dp>, Axis<tp>, Axis<cp>> const mesh(rows, columns, inner);
+            ProductExtents const extents{360, 360, 360};
+            auto const plan = plan_product(A::value, B::value, C::value, extents, mesh.axes());
+            REQUIRE(plan.role("dp") == (rows > 1 ? ProductRole::rows : ProductRole::none));
+            std::set<std::array<std::size_t, 3>> seen; // step, factor, holder
+            std::size_t pieces = 0;
+            for (int rank = 0; rank < mesh.size(); ++rank) {
+                detail::PreparedProduct product(
+                    {A::value, B::value, C::value, extents, mesh.axes(), mesh.axes(), mesh.axes(), rank}, plan);
+                auto const& schedules = product.schedules(most);
+                for (std::size_t factor = 0; factor < 2; ++factor) {
+                    auto const& move = factor == 0 ? product.a() : product.b();
+                    auto const& taken = factor == 0 ? schedules.a.taken : schedules.b.taken;
+                    std::size_t elements = 0;
+                    for (std::size_t step = 0; step < taken.size(); ++step)
+                        for (auto const& piece : taken[step]) {
+                            seen.insert({step, factor, static_cast<std::size_t>(move.members[piece.member])});
+                            ++pieces;
+                            elements += piece.block.size();
+                        }
+                    CHECK(elements == move.used_by(rank).size());
+                }
+            }
+            CAPTURE(rows);
+            CAPTURE(columns);
+            CAPTURE(inner);
+            CAPTURE(most);
+            if (rows == columns || rows == 1) CHECK(seen.size() == pieces);
+        }
 }
