@@ -229,6 +229,23 @@ TEST_CASE("a product of the same shape takes no more memory the second time") {
     CHECK(observe::counters()[observe::Memory::activations].allocations == allocations);
 }
 
+TEST_CASE("products of empty matrices are empty, and those over no summands are zeros") {
+    auto const mesh = mesh_of_all();
+    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    Context<Exec> const context(communicators);
+    using A = L<f64, Dim<i, dynamic, rows>, Dim<k, dynamic, columns>>;
+    using B = L<f64, Dim<k, dynamic, rows>, Dim<j, dynamic, columns>>;
+    using C = L<f64, Dim<i, dynamic, rows>, Dim<j, dynamic, columns>>;
+    for (auto const& [m, n, inner] : {std::array<std::size_t, 3>{0, 24, 24}, {24, 0, 24}, {24, 24, 0}, {0, 0, 0}}) {
+        Tensor<A, Exec> const a(context, {m, inner});
+        Tensor<B, Exec> const b(context, {inner, n});
+        a.clear(), b.clear();
+        auto const c = multiply<C>(a, b);
+        CHECK(c.extents() == std::array{m, n});
+        for (double const x : read(c)) CHECK(x == 0);
+    }
+}
+
 TEST_CASE("panels that arrive in messages take no more memory than they may, those read in place none") {
     auto const mesh = mesh_of_all();
     comm::Communicators communicators(MPI_COMM_WORLD, mesh);

@@ -99,7 +99,8 @@ TEST_CASE("on a grid no two ranks take a block from one in a step, and no rank t
     using A = L<Dim<i, dynamic, dp>, Dim<k, dynamic, cp, tp>>;
     using B = L<Dim<k, dynamic, cp, dp>, Dim<j, dynamic, tp>>;
     using C = L<Dim<i, dynamic, dp, cp>, Dim<j, dynamic, tp>>;
-    for (auto const& [rows, columns, inner] : {std::array{2, 2, 1}, {3, 3, 1}, {4, 4, 1}, {4, 2, 1}, {2, 2, 2}, {1, 5, 1}})
+    for (auto const& [rows, columns, inner] :
+         {std::array{2, 2, 1}, {3, 3, 1}, {4, 4, 1}, {4, 2, 1}, {2, 2, 2}, {1, 5, 1}})
         for (std::size_t const most : {std::size_t{1} << 20, std::size_t{7}}) { // whole blocks, and pieces of them
             Mesh<Axis<dp>, Axis<tp>, Axis<cp>> const mesh(rows, columns, inner);
             ProductExtents const extents{360, 360, 360};

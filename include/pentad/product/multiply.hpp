@@ -8,7 +8,7 @@
 #include <pentad/product/roles.hpp>
 #include <pentad/tensor/tensor.hpp>
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
