@@ -69,8 +69,18 @@ attention() { # beside PyTorch
 mixers() { # Mamba-2 and linear attention beside transformers
     python3 "$here/mixers.py" --bench "$build/bin/bench_mixers"
 }
+products() { # of matrices, beside ScaLAPACK
+    local grid element n
+    for element in f64 f32; do
+        for n in 2048 4096; do
+            for grid in "1 1" "1 2" "2 2"; do
+                mpiexec -n $((${grid% *} * ${grid#* })) "$build/bin/bench_products" $grid $n 3 $element
+            done
+        done
+    done
+}
 
-sections=(training recomputation precision offload checkpoint checkpoints collectives transposes network pipeline kernels attention mixers)
+sections=(training recomputation precision offload checkpoint checkpoints collectives transposes network pipeline kernels attention mixers products)
 (($#)) || set -- "${sections[@]}"
 for section; do
     [[ " ${sections[*]} " == *" $section "* ]] || { echo "bench: there is no section '$section': ${sections[*]}" >&2 && exit 1; }

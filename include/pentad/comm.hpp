@@ -21,3 +21,4 @@
 #include <pentad/comm/ring.hpp>
 #include <pentad/comm/rooted.hpp>
 #include <pentad/comm/threads.hpp>
+#include <pentad/comm/window.hpp>

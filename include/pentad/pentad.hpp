@@ -15,6 +15,7 @@
 #include <pentad/observe.hpp>
 #include <pentad/pipeline.hpp>
 #include <pentad/planner.hpp>
+#include <pentad/product.hpp>
 #include <pentad/program.hpp>
 #include <pentad/random.hpp>
 #include <pentad/report.hpp>

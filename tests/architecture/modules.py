@@ -22,6 +22,7 @@ GRAPH = {
     "comm": "memory layout observe io",
     "kernels": "memory layout observe",  # no comm: what goes on beside a kernel is told by observe
     "tensor": "comm memory layout",
+    "product": "tensor kernels",
     "layers": "tensor kernels model random",
     "context": "layers",
     "experts": "layers",

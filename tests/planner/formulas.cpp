@@ -9,6 +9,7 @@
 #include <formulas/feed_forward.hpp>
 #include <formulas/mamba.hpp>
 #include <formulas/memory.hpp>
+#include <formulas/products.hpp>
 #include <formulas/tensor_to_sequence.hpp>
 #include <formulas/volume.hpp>
 #include <pentad/pipeline/generators.hpp>
@@ -417,4 +418,28 @@ TEST_CASE("sizes that cannot be are refused with the numbers") {
             "an imbalance of 3.000000 over 2 ranks: it lies between 1 and the number of ranks");
     refused([] { (void)project_reduce_scatter({.tokens = 9, .width = 8, .hidden = 8, .tp = 2}); },
             "token = 9 is not divisible by tp = 2");
+}
+
+TEST_CASE("products: the closed forms are the costs of the plans between layouts") {
+    for (auto const& [r, c, l] : {std::array{1, 2, 1}, {2, 2, 1}, {4, 2, 1}, {2, 2, 2}, {1, 1, 8}}) {
+        ProductOnGrid const of{.m = 64, .n = 128, .k = 256, .rows = 1.0 * r, .columns = 1.0 * c, .inner = 1.0 * l};
+        Mesh<Axis<dp>, Axis<tp>, Axis<cp>> const mesh(r, c, l); // rows, columns, summands
+        using A = Layout<f64, Dims<Dim<batch, dynamic, dp>, Dim<hidden, dynamic, cp, tp>>>;
+        using UsedA = Layout<f64, Dims<Dim<batch, dynamic, dp>, Dim<hidden, dynamic, cp>>>;
+        using B = Layout<f64, Dims<Dim<hidden, dynamic, cp, dp>, Dim<ffn, dynamic, tp>>>;
+        using UsedB = Layout<f64, Dims<Dim<hidden, dynamic, cp>, Dim<ffn, dynamic, tp>>>;
+        using Computed = Layout<f64, Dims<Dim<batch, dynamic, dp>, Dim<ffn, dynamic, tp>>, Partial<cp>>;
+        using C = Layout<f64, Dims<Dim<batch, dynamic, dp, cp>, Dim<ffn, dynamic, tp>>>;
+        double const bytes = cost_of<A, UsedA>(std::array<std::size_t, 2>{64, 256}, mesh).total() +
+                             cost_of<B, UsedB>(std::array<std::size_t, 2>{256, 128}, mesh).total() +
+                             cost_of<Computed, C>(std::array<std::size_t, 2>{64, 128}, mesh).total();
+        CHECK(layered_product_bytes(of) == Approx(bytes));
+        if (l == 1) CHECK(summa_bytes(of) == layered_product_bytes(of));
+    }
+    ProductOnGrid const square{.m = 8, .n = 8, .k = 8, .rows = 4, .columns = 4};
+    double skewed = 0; // in blocks of 2 x 2: rank (i, j) sends its block of A i ranks on, of B j ranks
+    for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < 4; ++j) skewed += (i > 0 ? 4.0 : 0.0) + (j > 0 ? 4.0 : 0.0);
+    CHECK(cannon_skew_bytes(square) == 8 * skewed / 16);
+    CHECK(summa_bytes(square) == 3 * 8 * 2 * 4.0); // three blocks of each factor
 }
