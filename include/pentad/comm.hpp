@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/comm/agreement.hpp>
+#include <pentad/comm/axis_communicator.hpp>
 #include <pentad/comm/broadcast_text.hpp>
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/collectives.hpp>

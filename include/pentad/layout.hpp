@@ -10,6 +10,7 @@
 #include <pentad/layout/documents.hpp>
 #include <pentad/layout/element.hpp>
 #include <pentad/layout/exchange.hpp>
+#include <pentad/layout/float8.hpp>
 #include <pentad/layout/halo.hpp>
 #include <pentad/layout/layout.hpp>
 #include <pentad/layout/local_steps.hpp>
@@ -19,5 +20,6 @@
 #include <pentad/layout/streams.hpp>
 #include <pentad/layout/stretches.hpp>
 #include <pentad/layout/text.hpp>
+#include <pentad/layout/transfer.hpp>
 #include <pentad/layout/validity.hpp>
 #include <pentad/layout/zero_sharding.hpp>

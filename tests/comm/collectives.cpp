@@ -395,6 +395,42 @@ TEST_CASE("an error of MPI names the call, the axes and the ranks") {
                          std::invalid_argument);
 }
 
+TEST_CASE("a program's own communicators along the axes give the ranks their places") {
+    if (world_size() != 6) return;
+    // Ranks in an order of their own: rank r is at place 5 - r of a mesh of 2 x 3.
+    int const place = 5 - world_rank(), row = place / 3, column = place % 3;
+    MPI_Comm along_rows = MPI_COMM_NULL, along_columns = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, column, row, &along_rows);
+    MPI_Comm_split(MPI_COMM_WORLD, row, column, &along_columns);
+    using M = Mesh<Axis<dp>, Axis<tp>>;
+    {
+        comm::Communicators communicators(MPI_COMM_WORLD, M(2, 3), {{"tp", along_columns}, {"dp", along_rows}});
+        CHECK(communicators.world().rank() == place);
+        CHECK(communicators.coordinate("dp") == row);
+        CHECK(communicators.coordinate("tp") == column);
+        auto x = made<Flat<f64>>(1, [&](std::size_t) { return static_cast<double>(row); });
+        comm::all_reduce(Exec(), communicators.along(AxisNames("dp")), x.view);
+        CHECK(x.view(0) == 1);
+    }
+    auto const refused = [&](M const& mesh, std::initializer_list<comm::AxisCommunicator> given, char const* sentence) {
+        CHECK_THROWS_WITH_AS(comm::Communicators(MPI_COMM_WORLD, mesh, given), sentence, std::invalid_argument);
+    };
+    refused(M(2, 3), {{"dp", along_rows}}, "there is no communicator for mesh axis tp");
+    refused(M(2, 3), {{"dp", along_columns}, {"tp", along_rows}},
+            "the communicator for mesh axis dp has 3 ranks and the axis 2");
+    refused(M(2, 3), {{"dp", along_rows}, {"tp", along_columns}, {"cp", along_rows}},
+            "there is a communicator for cp, which is no axis of the mesh");
+    MPI_Comm neighbours = MPI_COMM_NULL; // in both rows the first of two is the one of column 0
+    MPI_Comm_split(MPI_COMM_WORLD, column == 2 ? 2 : row, place, &neighbours);
+    refused(M(2, 3), {{"dp", neighbours}, {"tp", along_columns}},
+            "two ranks have the same place in the given communicators");
+    MPI_Comm crossed = MPI_COMM_NULL; // rows meet, but in another column
+    MPI_Comm_split(MPI_COMM_WORLD, (column + row) % 3, row, &crossed);
+    refused(M(2, 3), {{"dp", crossed}, {"tp", along_columns}},
+            "the communicator for mesh axis dp is not of ranks that differ along that axis only");
+    for (auto* one : {&along_rows, &along_columns, &neighbours, &crossed}) MPI_Comm_free(one);
+}
+
 TEST_CASE("there is one communicator for each set of axes, made at its first use") {
     if (world_size() != 6) return;
     Mesh<Axis<dp>, Axis<cp>, Axis<tp>> const mesh(3, 1, 2);

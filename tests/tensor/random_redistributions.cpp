@@ -9,6 +9,7 @@
 #include "support/world.hpp"
 
 #include <pentad/layout/cost.hpp>
+#include <pentad/layout/float8.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
@@ -57,7 +58,7 @@ using M = Mesh<Axis<dp>, Axis<cp>, Axis<tp>>;
 constexpr std::array<std::string_view, 3> axes{"dp", "cp", "tp"};
 
 using Elements = std::tuple<f64, f32, bf16, i8, i16, i32, i64, u8, u16, u32, u64, std::complex<f32>, std::complex<f64>,
-                            Kokkos::complex<f64>, own::Momentum>;
+                            Kokkos::complex<f64>, own::Momentum, f8e4m3, f8e5m2>;
 
 /// A small whole number as an element, and back: what has two parts has its negative as the second.
 template <class T>
@@ -165,9 +166,11 @@ TEST_CASE("a redistribution between any two layouts") {
                     }
                 }
             };
-            std::size_t const element = below(of_elements.size());
+            std::size_t element = below(of_elements.size());
             bare.element_size = of_elements[element].size;
             auto const from = drawn(), to = drawn();
+            bool const adds = !from.partial.empty() || !to.replicated.empty(); // there, or in the adjoint
+            if (of_elements[element].size == 1 && adds) element = 3; // sums are too large for floats of 8 bits
             CAPTURE(to_string(from, whole.data()));
             CAPTURE(to_string(to, whole.data()));
             CAPTURE(element);

@@ -16,6 +16,24 @@
 #include <utility>
 #include <vector>
 
+namespace own {
+using pentad::f64;
+using pentad::i64;
+/// The largest of some positive values, and where it is.
+struct Largest {
+    f64 value;
+    i64 place;
+    KOKKOS_FUNCTION friend Largest operator+(Largest a, Largest b) {
+        return a.value > b.value || (a.value == b.value && a.place < b.place) ? a : b;
+    }
+};
+} // namespace own
+template <>
+struct pentad::Element<own::Largest> {
+    static constexpr std::string_view name = "largest";
+    using accumulator = own::Largest;
+};
+
 using namespace support;
 
 namespace {
@@ -79,6 +97,18 @@ TEST_CASE("where blocks may be uneven, those of ranks differ by one at most") {
     CHECK(few.local()[0] == (world_rank() + 1 == world_size() ? 1 : 0));
     CHECK(redistribute<Layout<f64, Dims<Dim<cell>, Dim<hidden, dynamic, dp>>>>(few).local() ==
           std::array<std::size_t, 2>{1, 2 / static_cast<std::size_t>(world_size())});
+}
+
+TEST_CASE("a partial value is reduced by the operation of its elements") {
+    OnMesh const mesh({.dp = world_size()});
+    Tensor<Layout<own::Largest, Dims<Dim<hidden>>, Partial<dp>>, Exec> x(mesh.context, {2});
+    std::array<own::Largest, 2> const mine{{{1.0 + world_rank(), world_rank()}, {5, world_rank()}}};
+    x.set(mine.data());
+    std::array<own::Largest, 2> found{};
+    redistribute<Layout<own::Largest, Dims<Dim<hidden>>>>(x).get(found.data());
+    CHECK(found[0].value == world_size());
+    CHECK(found[0].place == world_size() - 1);
+    CHECK(found[1].place == 0);
 }
 
 TEST_CASE("a tensor has an extent for each dimension") {

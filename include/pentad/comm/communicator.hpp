@@ -2,6 +2,7 @@
 // communicators of a mesh, each made when what needs it is prepared, which the ranks of the group come to together.
 #pragma once
 
+#include <pentad/comm/axis_communicator.hpp>
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/detail/checked.hpp>
 #include <pentad/comm/detail/two_level.hpp>
@@ -18,6 +19,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -179,6 +181,13 @@ class Communicators {
         check(MPI_Comm_dup(world, &meeting_place_), "MPI_Comm_dup");
         for (auto const& axis : axes_) (void)along(AxisNames(axis.name));
     }
+    /// For a program that has communicators along the axes already, one for each: a rank's coordinate along an axis is
+    /// its rank there, so that ranks of `world` may be in any order. All are copied. Collective over `world`.
+    /// @throws std::invalid_argument on all ranks where they are not those of a mesh
+    template <class... Axes>
+    Communicators(MPI_Comm world, Mesh<Axes...> const& mesh, std::initializer_list<AxisCommunicator> given)
+        : Communicators(detail::OrderedWorld(world, mesh.axes(), std::span(given.begin(), given.size())).handle(),
+                        mesh) {}
     /// Those of one rank of any mesh in a dry run, where `ranks_per_node` ranks of the mesh that follow each other
     /// share a node. MPI need not have been started.
     template <class... Axes>

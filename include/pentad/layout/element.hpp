@@ -51,7 +51,8 @@ struct bf16 {
 ///
 /// For Partial layouts the accumulator has operator+, a default constructor, and conversions from and to the element;
 /// for PartialMax and PartialMin the element has operator<. On a GPU these are device functions. All bytes 0 must be
-/// the element zero. Complex numbers: memory/complex.hpp.
+/// the element zero. Their `operator+` may be any associative and commutative operation of which that is the identity:
+/// such a partial value is reduced by it. Complex numbers: memory/complex.hpp; of 8 bits: layout/float8.hpp.
 template <class T>
 struct Element; // undefined: T is not an element of a tensor
 
