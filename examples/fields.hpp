@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -132,12 +133,11 @@ inline void require_memory(program::Ranks const& ranks, std::string const& size,
 /// The global indices of the first element that this rank owns.
 template <class L, class Exec, class M>
 std::array<std::size_t, L::rank> first_index(Tensor<L, Exec, M> const& tensor) {
-    auto const& communicators = tensor.context().communicators();
+    auto const mesh = tensor.context().communicators().mesh();
+    int const rank = tensor.context().communicators().world().rank();
     std::array<std::size_t, L::rank> first;
     for (std::size_t d = 0; d < L::rank; ++d)
-        first[d] =
-            block_of(L::value.dimensions[d], tensor.extents()[d], communicators.mesh(), communicators.world().rank())
-                .begin();
+        first[d] = block_of(L::value.dimensions[d], tensor.extents()[d], mesh, rank).begin();
     return first;
 }
 
@@ -163,6 +163,23 @@ inline double bytes_sent() {
     double bytes = 0;
     for (auto const axis : observe::ledger().axes()) bytes += observe::ledger().bytes(axis);
     return bytes;
+}
+/// Bytes that this rank sends from one layout to another, by the plan.
+template <class From, class To, class Exec>
+double planned_bytes(Context<Exec> const& context, std::array<std::size_t, From::rank> const& extents) {
+    auto const& communicators = context.communicators();
+    return cost_of(Plan<From, To>::value, From::value, extents, communicators.mesh(), communicators.world().rank())
+        .total();
+}
+/// Whether sums over axes, and over ranks, are of the same bytes.
+inline bool are_near(double sent, double planned) { return std::abs(sent - planned) <= 1e-9 * planned; }
+/// The whole of a tensor, on each rank.
+template <class Whole, class L, class Exec, class M>
+std::vector<typename L::element> gathered(Tensor<L, Exec, M> const& tensor) {
+    auto const whole = redistribute<Whole>(tensor);
+    std::vector<typename L::element> elements(whole.size());
+    whole.get(elements.data());
+    return elements;
 }
 /// Seconds that f() takes, the slowest rank's.
 template <class F>

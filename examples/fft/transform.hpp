@@ -127,19 +127,14 @@ class Transform {
         return field;
     }
     /// Bytes that this rank sends in both, by the plans.
-    [[nodiscard]] double planned_bytes() const {
-        return planned<SpectrumX, SpectrumY>() + planned<SpectrumY, SpectrumZ>() + planned<SpectrumZ, SpectrumY>() +
-               planned<SpectrumY, SpectrumX>();
+    [[nodiscard]] double planned() const {
+        return planned_bytes<SpectrumX, SpectrumY>(context_, spectrum_) +
+               planned_bytes<SpectrumY, SpectrumZ>(context_, spectrum_) +
+               planned_bytes<SpectrumZ, SpectrumY>(context_, spectrum_) +
+               planned_bytes<SpectrumY, SpectrumX>(context_, spectrum_);
     }
 
   private:
-    template <class From, class To>
-    [[nodiscard]] double planned() const {
-        auto const& communicators = context_.communicators();
-        return cost_of(Plan<From, To>::value, From::value, spectrum_, communicators.mesh(),
-                       communicators.world().rank())
-            .total();
-    }
     struct AllLines {
         Lines<T, Complex> x;
         Lines<Complex, Complex> y, z, z_back, y_back;

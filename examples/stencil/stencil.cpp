@@ -21,7 +21,6 @@ template <std::size_t Rank, std::size_t Width, Boundary Ends>
 struct Simulation {
     using Filled = typename Grid<Rank, Width, Ends>::type;
     using Stale = stale_t<Filled>;
-    using Whole = whole_t<without_halo_t<Filled>>;
     using Cells = View<f64, static_cast<int>(Rank), Exec>;
 
     MeshContext<RankMesh, Exec> const& context;
@@ -56,12 +55,6 @@ struct Simulation {
         Kokkos::View<double, Exec> const largest("largest error");
         for_each_cell<Rank>("error", context.exec(), owned_cells(now), Error{now.view(), mode, amplitude, largest});
         return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), largest)();
-    }
-    [[nodiscard]] std::vector<double> whole() const {
-        auto const all = redistribute<Whole>(now);
-        std::vector<double> cells(all.size());
-        all.get(cells.data());
-        return cells;
     }
 
     struct Start {
@@ -126,7 +119,8 @@ void run(program::Ranks const& ranks, Settings const& settings) {
     if (settings.check) {
         OfThis serial(context_alone, extents, is_wave);
         for (int step = 0; step < settings.steps; ++step) serial.step(before);
-        auto const ours = simulation->whole(), theirs = serial.whole();
+        using Whole = whole_t<without_halo_t<typename OfThis::Filled>>;
+        auto const ours = gathered<Whole>(simulation->now), theirs = gathered<Whole>(serial.now);
         bool const is_same = std::memcmp(ours.data(), theirs.data(), ours.size() * sizeof(double)) == 0;
         if (ranks.is_first())
             std::printf("check    %s\n", is_same ? "the bits of one rank" : "other bits than one rank");

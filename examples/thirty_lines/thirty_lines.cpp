@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     MeshContext const context(communicators, mesh); // tensors that do not fit the mesh do not compile
 
     auto partial = make_tensor<Z>(context, {8, 16});
-    Kokkos::deep_copy(partial.view(), 1.0f);
+    Kokkos::deep_copy(partial.summands(), 1.0f);
     auto const whole = redistribute<Out>(std::move(partial)); // the collective follows from the types
     if (communicators.world().rank() == 0)
         std::printf("%s holds %g everywhere\n", whole.describe().c_str(), whole.view()(0, 0));
