@@ -37,11 +37,20 @@ checkpoints() { # saved and loaded, beside torch.distributed.checkpoint
 collectives() { # beside the MPI library and gloo
     python3 "$here/collectives.py" --bench "$build/bin/bench_collectives" --out "$build/bench"
 }
+transposes() { # of an FFT on pencils, beside the same by hand with MPI
+    local n
+    for n in 128 256; do
+        mpiexec -n 2 "$build/bin/bench_transposes" 1 2 $n
+        mpiexec -n 2 "$build/bin/bench_transposes" 2 1 $n
+        mpiexec -n 4 "$build/bin/bench_transposes" 2 2 $n
+    done
+}
 network() { # across hosts that a lab makes
     "$here/lab/network.py" --bench "$build/bin/bench_network" --experts "$build/bin/bench_experts_network"
     "$here/lab/overlap.py" --bench "$build/bin/bench_overlap"
     "$here/lab/sharding.py" --train-lm "$build/bin/train_lm"
     "$here/lab/context.py" --bench "$build/bin/bench_context"
+    "$here/lab/halo.py" --bench "$build/bin/bench_halo"
     mkdir -p "$build/bench"
     "$here/lab/timeline.py" --train-lm "$build/bin/train_lm" --out "$build/bench/timeline.svg"
 }
@@ -61,7 +70,7 @@ mixers() { # Mamba-2 and linear attention beside transformers
     python3 "$here/mixers.py" --bench "$build/bin/bench_mixers"
 }
 
-sections=(training recomputation precision offload checkpoint checkpoints collectives network pipeline kernels attention mixers)
+sections=(training recomputation precision offload checkpoint checkpoints collectives transposes network pipeline kernels attention mixers)
 (($#)) || set -- "${sections[@]}"
 for section; do
     [[ " ${sections[*]} " == *" $section "* ]] || { echo "bench: there is no section '$section': ${sections[*]}" >&2 && exit 1; }

@@ -3,6 +3,8 @@
 
 #include <pentad/comm/agreement.hpp>
 #include <pentad/comm/axis_communicator.hpp>
+#include <pentad/comm/box_exchange.hpp>
+#include <pentad/comm/boxes.hpp>
 #include <pentad/comm/broadcast_text.hpp>
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/collectives.hpp>
@@ -12,6 +14,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/first_failure.hpp>
 #include <pentad/comm/network.hpp>
+#include <pentad/comm/proc_line.hpp>
 #include <pentad/comm/progress.hpp>
 #include <pentad/comm/progress_thread.hpp>
 #include <pentad/comm/request.hpp>

@@ -1,8 +1,12 @@
-// Tunings: which groups take the MPI library's collectives where; texts that are refused.
+// Tunings: which groups take the MPI library's collectives where; texts that are refused; the machine that they name.
 #include <doctest/doctest.h>
 
 #include <pentad/comm/choice.hpp>
+#include <pentad/comm/proc_line.hpp>
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <string>
 
 using pentad::comm::Error;
@@ -66,4 +70,28 @@ TEST_CASE("a text that is no tuning of this machine is refused with the line") {
                                     "mpi all_reduce 9 5", "mpi all_reduce 0 many", "mpi all_reduce -1 -2"})
         CHECK(refusal(head + "group 2 ranks 1 nodes\n" + range + "\n") ==
               "line 4: it is not 'mpi <operation> <from bytes> <to bytes>'");
+}
+
+TEST_CASE("a line of /proc is found by how it begins, whole, however long the lines are") {
+    std::string const path = "proc_line." + std::to_string(getpid()),
+                      flags = std::string(300, 'x') + "model name: not here";
+    std::FILE* const file = std::fopen(path.c_str(), "w");
+    REQUIRE(file != nullptr);
+    std::fputs((flags + "\n\nmodel name\t: " + flags + "\nmodel name\t: second\nlast").c_str(), file);
+    std::fclose(file);
+    using pentad::comm::proc_line;
+    CHECK(proc_line(path.c_str(), "model name") == "model name\t: " + flags);
+    CHECK(proc_line(path.c_str()) == flags);
+    CHECK(proc_line(path.c_str(), "last") == "last");
+    CHECK(proc_line(path.c_str(), "none").empty());
+    std::remove(path.c_str());
+    CHECK(proc_line(path.c_str()).empty());
+}
+
+TEST_CASE("the machine is a processor, how many there are, and three words of the MPI library") {
+    auto const machine = Tuning::machine();
+    CHECK(machine.find(" processors, ") != std::string::npos);
+    auto const library = machine.substr(machine.rfind(", ") + 2);
+    CHECK(library.find('\n') == std::string::npos);
+    CHECK(library.find("  ") == std::string::npos);
 }

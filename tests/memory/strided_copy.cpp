@@ -4,6 +4,8 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <numeric>
@@ -91,5 +93,73 @@ TEST_CASE("300 random arrays are copied between random strides, and nothing besi
         memory::copy("copied", Exec(), runs, target.data(), from.data());
         Exec().fence();
         CHECK(on_host(target) == expected);
+
+        // The same on the host in parts that begin and end anywhere.
+        std::vector<std::byte> parts(expected.size(), std::byte{0xee});
+        std::size_t const bytes = runs.count() * runs.bytes();
+        for (std::size_t first = 0; first < bytes;) {
+            std::size_t const part = std::min(bytes - first, upto(bytes / 3 + 1));
+            memory::copy_part(runs, first, part, parts.data(), source.data(), memory::copy_line);
+            first += part;
+        }
+        CHECK(parts == expected);
+    }
+}
+
+TEST_CASE("what many threads share is copied whole") {
+    for (std::size_t const element : {1, 2, 4, 8, 12, 16, 32, 64, 100, 5000}) {
+        CAPTURE(element);
+        std::size_t const rows = 1 + (std::size_t{1} << 20) / element / 7; // 7 runs a row, of every other of the source
+        std::vector<std::byte> source(14 * rows * element), expected;
+        for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 2654435761U >> 13);
+        for (std::size_t run = 0; run < 7 * rows; ++run)
+            expected.insert(expected.end(), source.begin() + static_cast<std::ptrdiff_t>(2 * run * element),
+                            source.begin() + static_cast<std::ptrdiff_t>((2 * run + 1) * element));
+        auto const from = on_device(source);
+        auto const target = on_device(std::vector<std::byte>(expected.size()));
+        auto const runs = memory::Runs(element).add(7, element, 2 * element).add(rows, 7 * element, 14 * element);
+        memory::copy("copied", Exec(), runs, target.data(), from.data());
+        Exec().fence();
+        CHECK(on_host(target) == expected);
+    }
+}
+
+TEST_CASE("arrays are transposed, in any order of their dimensions") {
+    std::mt19937 random(9);
+    auto const between = [&](std::size_t least, std::size_t most) {
+        return std::uniform_int_distribution<std::size_t>(least, most)(random);
+    };
+    for (int trial = 0; trial < 60; ++trial) {
+        CAPTURE(trial);
+        std::size_t const element = std::size_t{1} << between(0, 4);
+        std::array const extents{between(1, 3), between(20, 90), between(20, 90)};
+        std::array<std::size_t, 3> order{0, 1, 2}, strides{};
+        std::shuffle(order.begin(), order.end(), random);
+        std::size_t size = 1;
+        for (auto const d : order) { // innermost first
+            strides[d] = size;
+            size *= extents[d];
+        }
+        std::vector<std::byte> array(size * element), expected(size * element);
+        for (auto& byte : array) byte = static_cast<std::byte>(between(0, 255));
+        memory::Runs packing(element), unpacking(element);
+        std::size_t contiguous = 1;
+        for (std::size_t d = 3; d-- > 0; contiguous *= extents[d]) {
+            packing.add(extents[d], contiguous * element, strides[d] * element);
+            unpacking.add(extents[d], strides[d] * element, contiguous * element);
+        }
+        for (std::size_t i = 0; i < size; ++i) {
+            std::size_t const from = i / (extents[1] * extents[2]) * strides[0] +
+                                     i / extents[2] % extents[1] * strides[1] + i % extents[2] * strides[2];
+            for (std::size_t b = 0; b < element; ++b) expected[i * element + b] = array[from * element + b];
+        }
+        auto const source = on_device(array);
+        auto const packed = on_device(std::vector<std::byte>(array.size()));
+        auto const unpacked = on_device(std::vector<std::byte>(array.size()));
+        memory::copy("copied", Exec(), packing, packed.data(), source.data());
+        memory::copy("copied", Exec(), unpacking, unpacked.data(), packed.data());
+        Exec().fence();
+        CHECK(on_host(packed) == expected);
+        CHECK(on_host(unpacked) == array);
     }
 }

@@ -1,7 +1,8 @@
 // ranks: 1 2 3 4 6 8
 //
 // Redistributions between layouts drawn at random, over up to three axes, of all elements: the value, the adjoint law,
-// the bytes of the plan, against what each rank holds by the words of the layouts. Some blocks are uneven, or empty.
+// the bytes of the plan, against what each rank holds by the words of the layouts; some blocks are uneven, or empty. By
+// any algorithm, from segments and from elsewhere, into new memory and into memory that exists.
 #include <doctest/doctest.h>
 
 #include "support/holding.hpp"
@@ -89,23 +90,55 @@ Numbers numbers_of(Holding const& mine, int seed) {
     return numbers;
 }
 
+/// How a redistribution is called.
+struct Way {
+    bool is_outside; ///< the source lies in no segment
+    bool is_into;    ///< the result goes into memory that exists
+    bool is_started; ///< and is waited for later
+};
 template <class T>
 Numbers redistributed(Context<Exec> const& context, LayoutValue const& from, LayoutValue const& to,
-                      Holding const& source, Numbers const& x) {
-    Numbers result;
+                      Holding const& source, Numbers const& x, std::size_t size, Way way) {
     auto shard = detail::Shard<T, Exec>::make(
         context, shard_shape(from, source.extents(), context.communicators().mesh(), world_rank()));
     std::vector<T> host(x.size());
     std::transform(x.begin(), x.end(), host.begin(), [](double value) { return made<T>(value); });
     memory::copy_from_host(context.exec(), shard.data, host.data(), host.size() * sizeof(T));
-    shard = detail::carry_out(context, make_plan(from, to), std::move(shard));
-    host.resize(shard.size());
-    memory::copy_to_host(context.exec(), host.data(), shard.data, host.size() * sizeof(T));
+    auto outside = host;
+    if constexpr (memory::runs_on_host<Exec>)
+        if (way.is_outside) {
+            shard.block = {};
+            shard.data = outside.data();
+        }
+    if (way.is_into) {
+        auto const target = context.take(size * sizeof(T));
+        View<T, 1, Exec> const view(static_cast<T*>(target.data()), size);
+        if (way.is_started) {
+            detail::StartedPlan<T, Exec> started(context, make_plan(from, to), std::move(shard));
+            shard = started.wait(view);
+            memory::copy(context.exec(), view.data(), shard.data, shard.data == view.data() ? 0 : size * sizeof(T));
+        } else {
+            detail::carry_out_into(context, make_plan(from, to), std::move(shard), view);
+        }
+        host.resize(size);
+        memory::copy_to_host(context.exec(), host.data(), view.data(), size * sizeof(T));
+    } else {
+        if (way.is_started) {
+            detail::StartedPlan<T, Exec> started(context, make_plan(from, to), std::move(shard));
+            shard = started.wait();
+        } else {
+            shard = detail::carry_out(context, make_plan(from, to), std::move(shard));
+        }
+        host.resize(shard.size());
+        memory::copy_to_host(context.exec(), host.data(), shard.data, host.size() * sizeof(T));
+    }
+    Numbers result;
     for (auto const& value : host) result.push_back(read(value));
     return result;
 }
 
-using Run = Numbers (*)(Context<Exec> const&, LayoutValue const&, LayoutValue const&, Holding const&, Numbers const&);
+using Run = Numbers (*)(Context<Exec> const&, LayoutValue const&, LayoutValue const&, Holding const&, Numbers const&,
+                        std::size_t, Way);
 struct OfElement {
     std::size_t size;
     Run run;
@@ -179,7 +212,16 @@ TEST_CASE("a redistribution between any two layouts") {
             auto const run = of_elements[element].run;
             auto const x = numbers_of(source, 1);
             observe::ledger().clear();
-            auto const ax = run(context, from, to, source, x);
+            constexpr std::array algorithms{comm::Algorithm::automatic, comm::Algorithm::mailbox, comm::Algorithm::mpi,
+                                            comm::Algorithm::process};
+            comm::forced_algorithm() = algorithms[below(algorithms.size())];
+            Way const way{below(2 * static_cast<std::size_t>(world_size())) == static_cast<std::size_t>(world_rank()),
+                          below(2) == 0, below(2) == 0};
+            CAPTURE(static_cast<int>(comm::forced_algorithm()));
+            CAPTURE(way.is_outside);
+            CAPTURE(way.is_into);
+            CAPTURE(way.is_started);
+            auto const ax = run(context, from, to, source, x, target.size(), way);
             auto const cost = cost_of(make_plan(from, to), from, extents, mesh.axes(), world_rank());
             for (auto const axis : axes) CHECK(observe::ledger().bytes(axis) == doctest::Approx(cost.on(axis)));
 
@@ -190,7 +232,8 @@ TEST_CASE("a redistribution between any two layouts") {
             Holding const of_y(support::dual(to), extents, mesh.axes(), world_rank());
             auto const y = numbers_of(of_y, 2);
             CHECK(pairing(target, ax, y) ==
-                  pairing(source, x, run(context, support::dual(to), support::dual(from), of_y, y)));
+                  pairing(source, x, run(context, support::dual(to), support::dual(from), of_y, y, x.size(), way)));
+            comm::forced_algorithm() = comm::Algorithm::automatic;
         }
     }
 }

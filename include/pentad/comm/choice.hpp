@@ -5,7 +5,9 @@
 #include <pentad/comm/broadcast_text.hpp>
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/proc_line.hpp>
 #include <pentad/io/file.hpp>
+#include <pentad/mesh/number.hpp>
 #include <pentad/mesh/one_line.hpp>
 #include <pentad/observe/ledger.hpp>
 
@@ -17,9 +19,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
-#include <fstream>
 #include <limits>
-#include <sstream>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -34,6 +35,20 @@ inline Algorithm& forced_algorithm() {
     return algorithm;
 }
 
+namespace detail {
+/// The words of a text, which spaces and the like divide.
+inline std::vector<std::string_view> words_of(std::string_view text) {
+    constexpr std::string_view spaces = " \t\r\n";
+    std::vector<std::string_view> words;
+    for (std::size_t begin = 0; (begin = text.find_first_not_of(spaces, begin)) != std::string_view::npos;) {
+        std::size_t const end = std::min(text.find_first_of(spaces, begin), text.size());
+        words.push_back(text.substr(begin, end - begin));
+        begin = end;
+    }
+    return words;
+}
+} // namespace detail
+
 /// Where the MPI library's collectives are faster, as text:
 ///
 ///     pentad tuning 1
@@ -47,7 +62,7 @@ class Tuning {
   public:
     /// What holds where nobody has measured: within a node never; across nodes where latency counts, and for large
     /// all-to-alls, of which two levels send as much, as measured on two hosts of two ranks joined by 1 Gbit/s.
-    Tuning() {
+    [[gnu::cold]] Tuning() {
         using observe::Operation;
         groups_ = {{4,
                     2,
@@ -58,35 +73,37 @@ class Tuning {
     }
     /// @param here the machine that it must be of, if any
     /// @throws Error that says what is wrong with the text, and in which line
-    Tuning(std::string const& text, std::string const& here) {
-        std::istringstream lines(text);
-        std::string line, word, more;
+    [[gnu::cold]] Tuning(std::string const& text, std::string const& here) {
         bool has_machine = false;
-        for (int number = 1; std::getline(lines, line); ++number) {
-            std::istringstream words(line);
+        int number = 0;
+        for (std::string_view rest = text; !rest.empty();) {
+            auto const line = rest.substr(0, rest.find('\n'));
+            rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+            ++number;
             auto const refuse = [&](std::string const& why) {
                 throw Error("line " + std::to_string(number) + ": " + why);
             };
+            auto const words = detail::words_of(line);
             if (number == 1) {
                 if (line != "pentad tuning 1") refuse("it is not 'pentad tuning 1'");
-            } else if (line.rfind("machine ", 0) == 0) {
+            } else if (line.starts_with("machine ")) {
                 if (!here.empty() && line.substr(8) != here) refuse("it is of another machine, this is " + here);
                 has_machine = true;
-            } else if (Group group; words >> word && word == "group") {
-                std::string ranks, nodes;
-                if (!(words >> group.ranks >> ranks >> group.nodes >> nodes) || words >> more || ranks != "ranks" ||
-                    nodes != "nodes" || group.ranks < 2 || group.nodes < 1)
-                    refuse("it is not 'group <number> ranks <number> nodes'");
-                groups_.push_back(group);
-            } else if (word == "mpi" && !groups_.empty()) {
-                Range range{};
-                bool const is_complete = !!(words >> word >> range.from >> range.to);
-                auto const name = std::find(observe::operation_names.begin(), observe::operation_names.end(), word);
-                if (!is_complete || words >> more || name == observe::operation_names.end() || range.from >= range.to ||
-                    line.find('-') != std::string::npos)
+            } else if (!words.empty() && words[0] == "group") {
+                bool const is_group = words.size() == 5 && words[2] == "ranks" && words[4] == "nodes";
+                int const ranks = is_group ? number_in<int>(words[1]).value_or(0) : 0;
+                int const nodes = is_group ? number_in<int>(words[3]).value_or(0) : 0;
+                if (ranks < 2 || nodes < 1) refuse("it is not 'group <number> ranks <number> nodes'");
+                groups_.push_back({ranks, nodes, {}});
+            } else if (!words.empty() && words[0] == "mpi" && !groups_.empty()) {
+                bool const is_range = words.size() == 4;
+                auto const from = is_range ? number_in<std::size_t>(words[2]) : std::nullopt;
+                auto const to = is_range ? number_in<std::size_t>(words[3]) : std::nullopt;
+                auto const& names = observe::operation_names;
+                auto const name = std::find(names.begin(), names.end(), is_range ? words[1] : std::string_view());
+                if (name == names.end() || !from || !to || *from >= *to)
                     refuse("it is not 'mpi <operation> <from bytes> <to bytes>'");
-                range.operation = static_cast<observe::Operation>(name - observe::operation_names.begin());
-                groups_.back().by_mpi.push_back(range);
+                groups_.back().by_mpi.push_back({static_cast<observe::Operation>(name - names.begin()), *from, *to});
             } else
                 refuse("'" + one_line(line) + "' is neither machine, group nor, after a group, mpi");
         }
@@ -109,7 +126,7 @@ class Tuning {
         }
     };
     /// What holds for groups of that size: what was measured for the most similar. It lives as long as the tuning.
-    [[nodiscard]] Group const& of(int ranks, int nodes) const {
+    [[nodiscard, gnu::cold]] Group const& of(int ranks, int nodes) const {
         static Group const unknown;
         Group const* nearest = &unknown;
         double least = std::numeric_limits<double>::infinity();
@@ -123,19 +140,17 @@ class Tuning {
         return *nearest;
     }
     /// This machine, as a tuning names it.
-    static std::string machine() {
-        std::string model = "unknown processor", line;
-        for (std::ifstream file("/proc/cpuinfo"); std::getline(file, line);)
-            if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos) {
-                model = line.substr(line.find(": ") + 2);
-                break;
-            }
+    [[gnu::cold]] static std::string machine() {
+        auto const line = proc_line("/proc/cpuinfo", "model name");
+        auto const colon = line.find(": ");
+        auto const model = colon == std::string::npos ? "unknown processor" : line.substr(colon + 2);
         char version[MPI_MAX_LIBRARY_VERSION_STRING]{};
         int length = 0;
         MPI_Get_library_version(version, &length);
-        std::istringstream words(version);
-        std::string mpi, word;
-        for (int i = 0; i < 3 && words >> word; ++i) mpi += (i == 0 ? "" : " ") + word;
+        auto const words = detail::words_of(version);
+        std::string mpi;
+        for (std::size_t i = 0; i < std::min<std::size_t>(words.size(), 3); ++i)
+            mpi.append(i == 0 ? "" : " ").append(words[i]);
         return model + ", " + std::to_string(sysconf(_SC_NPROCESSORS_CONF)) + " processors, " + mpi;
     }
 
@@ -145,7 +160,7 @@ class Tuning {
 
 /// The tuning in the file that PENTAD_TUNING names, read on the first rank, for all. One that cannot be used is
 /// ignored, and a line on standard error says why. Collective over `world`.
-inline Tuning read_tuning(MPI_Comm world) {
+[[gnu::cold]] inline Tuning read_tuning(MPI_Comm world) {
     int rank = 0;
     MPI_Comm_rank(world, &rank);
     std::string text;

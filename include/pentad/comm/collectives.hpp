@@ -13,6 +13,7 @@
 #include <pentad/comm/choice.hpp>
 #include <pentad/comm/communicator.hpp>
 #include <pentad/comm/detail/datatype.hpp>
+#include <pentad/comm/detail/mpi_collective.hpp>
 #include <pentad/comm/detail/staging.hpp>
 #include <pentad/comm/request.hpp>
 #include <pentad/observe/dry_run.hpp>
@@ -32,14 +33,14 @@ namespace detail {
 using observe::Operation;
 
 /// What a collective sends, for the ledger. `whole` is what add_scatter_cost takes: the bytes of the unscattered side.
-inline Cost cost_of(Communicator const& comm, double whole) {
+[[gnu::noinline]] inline Cost cost_of(Communicator const& comm, double whole) {
     Cost cost;
     add_scatter_cost(cost, comm.mesh(), comm.axes(), whole);
     return cost;
 }
 
 /// The same for bytes that this rank sends to others.
-inline Cost cost_of_sent(Communicator const& comm, double sent) {
+[[gnu::noinline]] inline Cost cost_of_sent(Communicator const& comm, double sent) {
     Cost cost;
     add_sent_cost(cost, comm.mesh(), comm.axes(), sent);
     return cost;
@@ -51,12 +52,14 @@ inline void require(bool holds, Communicator const& comm, Operation operation, s
                     " elements are given and " + std::to_string(received) + " are to be received");
 }
 
-template <class A, class B>
-bool overlap(A const& a, B const& b) {
-    auto const* first = reinterpret_cast<std::byte const*>(a.data());
-    auto const* second = reinterpret_cast<std::byte const*>(b.data());
-    return a.size() > 0 && b.size() > 0 && first < second + b.span() * sizeof(typename B::value_type) &&
-           second < first + a.span() * sizeof(typename A::value_type);
+/// The memory of a view.
+struct Extent {
+    std::byte const *begin, *end;
+};
+template <class V>
+Extent extent_of(V const& view) {
+    auto const* const begin = reinterpret_cast<std::byte const*>(view.data());
+    return {begin, view.size() == 0 ? begin : begin + view.span() * sizeof(typename V::value_type)};
 }
 
 /// True when `in` already lies where this rank's piece of `out` belongs.
@@ -66,11 +69,14 @@ bool in_place(Communicator const& comm, A const& in, B const& out) {
            in.data() == out.data() + static_cast<std::size_t>(comm.rank()) * in.size();
 }
 
-template <class A, class B>
-void require_disjoint(Communicator const& comm, Operation operation, A const& in, B const& out) {
-    if (overlap(in, out))
+inline void require_disjoint(Communicator const& comm, Operation operation, Extent const& in, Extent const& out) {
+    if (in.begin != in.end && out.begin != out.end && in.begin < out.end && out.begin < in.end)
         throw Error(std::string(observe::name(operation)) + " " + comm.where() +
                     ": what is sent and what is received overlap in memory");
+}
+template <class A, class B>
+void require_disjoint(Communicator const& comm, Operation operation, A const& in, B const& out) {
+    require_disjoint(comm, operation, extent_of(in), extent_of(out));
 }
 
 /// What a group of one rank does: the first `count` elements of `in` become those of `out`.
@@ -98,15 +104,16 @@ inline bool is_for_mpi(Communicator const& comm, node::Task const& task) {
     if (task.reduces() && 64 % task.element != 0)
         return true;                            // the library's own algorithms divide sums at cache lines
     bool const is_counted = !task.sent.empty(); // then ranks know different numbers of bytes
-    if (forced_algorithm() == Algorithm::mpi || (comm.crosses_network() && (!comm.has_levels() || is_counted)))
-        return true;
-    return forced_algorithm() == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes);
+    auto const forced = forced_algorithm();
+    if (forced == Algorithm::mpi || (comm.crosses_network() && (!comm.has_levels() || is_counted))) return true;
+    return forced == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes);
 }
 /// The library's own operation for a task, begun.
 inline Pending* begin(Form form, Communicator const& comm, node::Task task, MPI_Datatype type, MPI_Op sum) {
     task.is_awaited = form == Form::block;
-    if (forced_algorithm() == Algorithm::mailbox) task.access = node::Access::mailboxes;
-    if (forced_algorithm() == Algorithm::process) task.access = node::Access::processes;
+    auto const forced = forced_algorithm();
+    if (forced == Algorithm::mailbox) task.access = node::Access::mailboxes;
+    if (forced == Algorithm::process) task.access = node::Access::processes;
     if (auto* const group = comm.node()) return &progress().begin<node::Exchange>(*group, task);
     return &progress().begin<TwoLevel>(*comm.levels(), task, type, sum);
 }
@@ -116,17 +123,16 @@ inline NetworkBytes network_of(Communicator const& comm, node::Task const& task,
     return by_mpi ? mpi_network(comm.nodes(), comm.size(), comm.rank(), task)
                   : two_level_network(comm.nodes(), comm.rank(), task);
 }
-/// Carries out an operation or starts it: by the library itself where it can and the host can reach the buffers, else
-/// by `mpi`. `cost` is for the ledger.
-template <class... Buffers, class Mpi>
-void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm, node::Task const& task,
-               MPI_Datatype type, MPI_Op sum, Cost const& cost, bool modelled, std::string_view call, Mpi const& mpi) {
-    bool const is_reachable = ((Buffers::on_host || !gpu_aware()) && ...);
+/// Carries out a task or starts it: by the library itself where it can and the host can reach the buffers, else by MPI.
+/// `cost` is for the ledger.
+inline void carry_out(UnderWay& under_way, bool is_reachable, Form form, Communicator const& comm,
+                      node::Task const& task, MPI_Datatype type, MPI_Op sum, Cost const& cost, bool modelled) {
     bool const by_mpi = !is_reachable || is_for_mpi(comm, task);
     auto const network = network_of(comm, task, by_mpi);
     if (auto* const dry = observe::dry_run())
         return dry->exchange(task.operation, cost, comm.size(), form == Form::start, network.bytes, network.modelled);
-    request.run(
+    MpiCollective const mpi(comm, task, type, sum);
+    under_way.run(
         form,
         {.operation = task.operation,
          .type = task.type,
@@ -135,8 +141,15 @@ void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm
          .is_started = form == Form::start,
          .sent = task.sent,
          .received = task.received},
-        task.bytes, [=, &comm] { return by_mpi ? nullptr : begin(form, comm, task, type, sum); }, call, mpi);
+        task.bytes, [=, &comm] { return by_mpi ? nullptr : begin(form, comm, task, type, sum); }, mpi.name(), mpi);
     observe::ledger().record(task.operation, cost, modelled && by_mpi, network.bytes, network.modelled);
+}
+template <class... Buffers>
+void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm, node::Task const& task,
+               MPI_Datatype type, MPI_Op sum, Cost const& cost, bool modelled) {
+    bool const is_reachable = ((Buffers::on_host || !gpu_aware()) && ...);
+    carry_out(request.under_way(), is_reachable, form, comm, task, type, sum, cost, modelled);
+    if (form == Form::block) request.unpack();
 }
 
 template <class Exec, class V>
@@ -148,8 +161,6 @@ Request<Staged<V>> all_reduce(Form form, Exec const& exec, Communicator const& c
     R request(comm, Staged<V>(exec, view, Use::both));
     void* const data = request.template buffer<0>().data();
     std::size_t const bytes = view.size() * sizeof(T);
-    auto const count = static_cast<MPI_Count>(view.size());
-    auto const operation = reduction<T>(placement);
     carry_out(request, form, comm,
               {.operation = Operation::all_reduce,
                .in = address(data),
@@ -158,13 +169,7 @@ Request<Staged<V>> all_reduce(Form form, Exec const& exec, Communicator const& c
                .element = sizeof(T),
                .type = type_code<T>(placement),
                .reduction = node::reduction<T>(placement)},
-              datatype<T>(), operation, cost_of(comm, 2.0 * static_cast<double>(bytes)), true, "MPI_Allreduce",
-              [=, &comm](MPI_Request* handle) {
-                  return handle == nullptr
-                             ? MPI_Allreduce_c(MPI_IN_PLACE, data, count, datatype<T>(), operation, comm.handle())
-                             : MPI_Iallreduce_c(MPI_IN_PLACE, data, count, datatype<T>(), operation, comm.handle(),
-                                                handle);
-              });
+              datatype<T>(), reduction<T>(placement), cost_of(comm, 2.0 * static_cast<double>(bytes)), true);
     return request;
 }
 
@@ -184,8 +189,6 @@ Request<Staged<In>, Staged<Out>> all_gather(Form form, Exec const& exec, Communi
     R request(comm, Staged<In>(exec, in, Use::send), Staged<Out>(exec, out, Use::receive));
     void const* const from = request.template buffer<0>().data();
     void* const to = request.template buffer<1>().data();
-    void const* const mine = placed && to == out.data() ? MPI_IN_PLACE : from;
-    auto const count = static_cast<MPI_Count>(in.size());
     std::size_t const bytes = out.size() * sizeof(T);
     carry_out(request, form, comm,
               {.operation = Operation::all_gather,
@@ -195,13 +198,7 @@ Request<Staged<In>, Staged<Out>> all_gather(Form form, Exec const& exec, Communi
                .piece = in.size() * sizeof(T),
                .element = sizeof(T),
                .type = type_code<T>()},
-              datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Allgather",
-              [=, &comm](MPI_Request* handle) {
-                  return handle == nullptr
-                             ? MPI_Allgather_c(mine, count, datatype<T>(), to, count, datatype<T>(), comm.handle())
-                             : MPI_Iallgather_c(mine, count, datatype<T>(), to, count, datatype<T>(), comm.handle(),
-                                                handle);
-              });
+              datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), true);
     return request;
 }
 
@@ -220,8 +217,6 @@ Request<Staged<In>, Staged<Out>> reduce_scatter(Form form, Exec const& exec, Com
     R request(comm, Staged<In>(exec, in, Use::send), Staged<Out>(exec, out, Use::receive));
     void const* const from = request.template buffer<0>().data();
     void* const to = request.template buffer<1>().data();
-    auto const count = static_cast<MPI_Count>(out.size());
-    auto const sum = reduction<T>(Placement::partial);
     std::size_t const bytes = in.size() * sizeof(T);
     carry_out(request, form, comm,
               {.operation = Operation::reduce_scatter,
@@ -232,12 +227,7 @@ Request<Staged<In>, Staged<Out>> reduce_scatter(Form form, Exec const& exec, Com
                .element = sizeof(T),
                .type = type_code<T>(),
                .reduction = node::reduction<T>(Placement::partial)},
-              datatype<T>(), sum, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Reduce_scatter_block",
-              [=, &comm](MPI_Request* handle) {
-                  return handle == nullptr
-                             ? MPI_Reduce_scatter_block_c(from, to, count, datatype<T>(), sum, comm.handle())
-                             : MPI_Ireduce_scatter_block_c(from, to, count, datatype<T>(), sum, comm.handle(), handle);
-              });
+              datatype<T>(), reduction<T>(Placement::partial), cost_of(comm, static_cast<double>(bytes)), true);
     return request;
 }
 
@@ -256,7 +246,6 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
     R request(comm, Staged<In>(exec, in, Use::send), Staged<Out>(exec, out, Use::receive));
     void const* const from = request.template buffer<0>().data();
     void* const to = request.template buffer<1>().data();
-    auto const count = static_cast<MPI_Count>(in.size() / n);
     std::size_t const bytes = in.size() * sizeof(T);
     carry_out(request, form, comm,
               {.operation = Operation::all_to_all,
@@ -266,13 +255,7 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
                .piece = bytes / n,
                .element = sizeof(T),
                .type = type_code<T>()},
-              datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), false, "MPI_Alltoall",
-              [=, &comm](MPI_Request* handle) {
-                  return handle == nullptr
-                             ? MPI_Alltoall_c(from, count, datatype<T>(), to, count, datatype<T>(), comm.handle())
-                             : MPI_Ialltoall_c(from, count, datatype<T>(), to, count, datatype<T>(), comm.handle(),
-                                               handle);
-              });
+              datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), false);
     return request;
 }
 
@@ -318,14 +301,7 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
                .sent = sent,
                .received = received,
                .offsets = offsets},
-              datatype<T>(), MPI_OP_NULL, cost_of_sent(comm, leaving), false, "MPI_Alltoallv",
-              [=, &comm](MPI_Request* handle) {
-                  return handle == nullptr
-                             ? MPI_Alltoallv_c(from, sent.data(), offsets.data(), datatype<T>(), to, received.data(),
-                                               offsets.data() + n, datatype<T>(), comm.handle())
-                             : MPI_Ialltoallv_c(from, sent.data(), offsets.data(), datatype<T>(), to, received.data(),
-                                                offsets.data() + n, datatype<T>(), comm.handle(), handle);
-              });
+              datatype<T>(), MPI_OP_NULL, cost_of_sent(comm, leaving), false);
     return request;
 }
 

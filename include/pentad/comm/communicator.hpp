@@ -37,8 +37,8 @@ class Communicator {
     Communicator() = default;
     /// Takes ownership of `handle`; collective over it. `mesh` and `tuning` must outlive the communicator, which is one
     /// of the ranks of `world` unless it is the world itself.
-    Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh, Tuning const& tuning,
-                 Communicator const* world = nullptr)
+    [[gnu::cold]] Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh,
+                               Tuning const& tuning, Communicator const* world = nullptr)
         : handle_(handle), axes_(axes), mesh_(mesh) {
         check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
         check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
@@ -58,8 +58,8 @@ class Communicator {
     }
     /// That of rank `rank` of `size` in a dry run, without MPI. @param node_of gives the node of each rank, when
     /// someone asks; null: all share one
-    Communicator(int size, int rank, AxisNames axes, std::span<MeshAxisValue const> mesh, Tuning const& tuning,
-                 std::function<std::vector<int>()> node_of)
+    [[gnu::cold]] Communicator(int size, int rank, AxisNames axes, std::span<MeshAxisValue const> mesh,
+                               Tuning const& tuning, std::function<std::vector<int>()> node_of)
         : axes_(axes), mesh_(mesh), size_(size), rank_(rank), nodes_(size, rank), node_of_(std::move(node_of)),
           dry_tuning_(&tuning) {
         describe();
@@ -69,7 +69,7 @@ class Communicator {
         swap(other);
         return *this;
     }
-    ~Communicator() {
+    [[gnu::cold]] ~Communicator() {
         if (handle_ != MPI_COMM_NULL) MPI_Comm_free(&handle_);
     }
 
@@ -93,7 +93,7 @@ class Communicator {
     }
     /// Who is on which node, whether they share its memory or not.
     [[nodiscard]] Nodes const& nodes() const {
-        if (node_of_) nodes_ = Nodes(std::exchange(node_of_, {})(), rank_);
+        if (node_of_) imagine_nodes();
         return nodes_;
     }
     /// Whether the MPI library's own algorithm is the faster, for `bytes` bytes of the unscattered side.
@@ -120,11 +120,12 @@ class Communicator {
     [[nodiscard]] std::string const& where() const { return where_; }
 
   private:
-    void describe() {
+    [[gnu::cold]] void describe() {
         for (auto const axis : axes_) label_ += (label_.empty() ? "" : ".") + std::string(axis);
         where_ = "over " + label_ + " (rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ")";
         add_scatter_cost(shares_, mesh_, axes_, 1.0);
     }
+    [[gnu::cold]] void imagine_nodes() const { nodes_ = Nodes(std::exchange(node_of_, {})(), rank_); }
     void swap(Communicator& other) noexcept {
         std::swap(handle_, other.handle_);
         std::swap(axes_, other.axes_);
@@ -170,16 +171,9 @@ class Communicators {
   public:
     /// Collective over `world`, whose size must be the number of ranks of the mesh.
     template <class... Axes>
-    Communicators(MPI_Comm world, Mesh<Axes...> const& mesh)
+    [[gnu::cold]] Communicators(MPI_Comm world, Mesh<Axes...> const& mesh)
         : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(read_tuning(world)) {
-        MPI_Comm copy = MPI_COMM_NULL;
-        check(MPI_Comm_dup(world, &copy), "MPI_Comm_dup");
-        world_ = Communicator(copy, all_axes(), axes_, tuning_);
-        if (world_.size() != mesh.size())
-            throw std::invalid_argument("the mesh has " + std::to_string(mesh.size()) + " ranks and the communicator " +
-                                        std::to_string(world_.size()));
-        check(MPI_Comm_dup(world, &meeting_place_), "MPI_Comm_dup");
-        for (auto const& axis : axes_) (void)along(AxisNames(axis.name));
+        make_world(world, mesh.size());
     }
     /// For a program that has communicators along the axes already, one for each: a rank's coordinate along an axis is
     /// its rank there, so that ranks of `world` may be in any order. All are copied. Collective over `world`.
@@ -191,7 +185,7 @@ class Communicators {
     /// Those of one rank of any mesh in a dry run, where `ranks_per_node` ranks of the mesh that follow each other
     /// share a node. MPI need not have been started.
     template <class... Axes>
-    Communicators(Mesh<Axes...> const& mesh, int rank, int ranks_per_node)
+    [[gnu::cold]] Communicators(Mesh<Axes...> const& mesh, int rank, int ranks_per_node)
         : axes_(mesh.axes().begin(), mesh.axes().end()), is_dry_(true) {
         if (rank < 0 || rank >= mesh.size() || ranks_per_node < 1)
             throw std::invalid_argument("rank " + std::to_string(rank) + " of a mesh of " +
@@ -202,7 +196,7 @@ class Communicators {
     }
     /// Those of this rank in a dry run on another mesh of the ranks of `real`, with their nodes and their tuning.
     template <class... Axes>
-    Communicators(Mesh<Axes...> const& mesh, Communicators const& real)
+    [[gnu::cold]] Communicators(Mesh<Axes...> const& mesh, Communicators const& real)
         : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(real.tuning_), is_dry_(true) {
         auto const& world = real.world();
         if (mesh.size() != world.size())
@@ -213,7 +207,7 @@ class Communicators {
     }
     Communicators(Communicators const&) = delete;
     Communicators& operator=(Communicators const&) = delete;
-    ~Communicators() {
+    [[gnu::cold]] ~Communicators() {
         if (meeting_place_ != MPI_COMM_NULL) MPI_Comm_free(&meeting_place_);
     }
 
@@ -240,7 +234,36 @@ class Communicators {
     /// over the group of ranks that differ along those axes only, and waits for them, while what is under way goes on.
     Communicator const& along(AxisNames const& axes) {
         auto const key = canonical(axes);
-        if (auto const* known = find(key)) return *known;
+        auto const* const known = find(key);
+        return known != nullptr ? *known : make(key);
+    }
+
+    /// Splits an axis where nodes end: inner(axis) are the ranks of a node, outer(axis) the nodes. False where they
+    /// cannot be: the group along it lies on one node, or nodes have different numbers of its ranks, or these do not
+    /// follow each other, or the mesh splits the axis elsewhere. The same on all ranks of the group.
+    bool split_by_node(std::string_view name) {
+        auto const& nodes = along(AxisNames(name)).nodes();
+        int const each = nodes.each();
+        if (nodes.count() == 1 || each == 0) return false;
+        auto const axis = std::find_if(axes_.begin(), axes_.end(), [&](auto const& a) { return a.name == name; });
+        if (axis->inner == 1) axis->inner = each;
+        return axis->inner == each;
+    }
+
+  private:
+    /// That of all ranks, and those along each axis.
+    [[gnu::cold]] void make_world(MPI_Comm world, int ranks) {
+        MPI_Comm copy = MPI_COMM_NULL;
+        check(MPI_Comm_dup(world, &copy), "MPI_Comm_dup");
+        world_ = Communicator(copy, all_axes(), axes_, tuning_);
+        if (world_.size() != ranks)
+            throw std::invalid_argument("the mesh has " + std::to_string(ranks) + " ranks and the communicator " +
+                                        std::to_string(world_.size()));
+        check(MPI_Comm_dup(world, &meeting_place_), "MPI_Comm_dup");
+        for (auto const& axis : axes_) (void)along(AxisNames(axis.name));
+    }
+    /// That along axes, in the form of `canonical`, the first time.
+    [[gnu::cold]] Communicator const& make(AxisNames const& key) {
         if (is_dry_) {
             int size = 1;
             for (auto const name : key) size *= extent(name);
@@ -257,22 +280,8 @@ class Communicators {
         MPI_Group_free(&world_group);
         return made_.emplace_back(handle, key, axes_, tuning_, &world_);
     }
-
-    /// Splits an axis where nodes end: inner(axis) are the ranks of a node, outer(axis) the nodes. False where they
-    /// cannot be: the group along it lies on one node, or nodes have different numbers of its ranks, or these do not
-    /// follow each other, or the mesh splits the axis elsewhere. The same on all ranks of the group.
-    bool split_by_node(std::string_view name) {
-        auto const& nodes = along(AxisNames(name)).nodes();
-        int const each = nodes.each();
-        if (nodes.count() == 1 || each == 0) return false;
-        auto const axis = std::find_if(axes_.begin(), axes_.end(), [&](auto const& a) { return a.name == name; });
-        if (axis->inner == 1) axis->inner = each;
-        return axis->inner == each;
-    }
-
-  private:
     /// The world of a dry run.
-    void imagine_world(int rank, int size) {
+    [[gnu::cold]] void imagine_world(int rank, int size) {
         std::function<std::vector<int>()> nodes;
         if (node_of_)
             nodes = [this, size] {
@@ -288,7 +297,7 @@ class Communicators {
         return all;
     }
     /// The ranks of the world in the group of this rank along axes.
-    [[nodiscard]] std::vector<int> members_along(AxisNames const& axes) const {
+    [[nodiscard, gnu::cold]] std::vector<int> members_along(AxisNames const& axes) const {
         std::vector<int> members{world_.rank()};
         for (auto const name : axes) { // innermost last: each axis multiplies the members found so far
             auto const axis = find_axis(axes_, name);
@@ -302,7 +311,7 @@ class Communicators {
     }
     /// Of a dry run: what finds the node of each rank of a group, numbered in the order of their first ranks; null
     /// where all ranks of the mesh share one.
-    [[nodiscard]] std::function<std::vector<int>()> nodes_along(AxisNames const& axes) const {
+    [[nodiscard, gnu::cold]] std::function<std::vector<int>()> nodes_along(AxisNames const& axes) const {
         if (!node_of_) return {};
         return [this, axes] {
             std::vector<int> nodes;
@@ -325,7 +334,7 @@ class Communicators {
     }
     /// Waits until all members have come to make a communicator, which then waits for nobody else: it blocks in MPI,
     /// where nothing of the library's own goes on.
-    void meet(std::vector<int> const& members) const {
+    [[gnu::cold]] void meet(std::vector<int> const& members) const {
         std::size_t tag = 0; // several groups with one first member may meet at once
         for (int const member : members) tag = (tag * 31 + static_cast<std::size_t>(member)) % 32749;
         auto const message = [&](bool is_sent, int rank) {

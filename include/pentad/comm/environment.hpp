@@ -48,7 +48,7 @@ std::optional<Number> number(char const* name, Number least, std::string const& 
 }
 
 /// PENTAD_COLLECTIVES=NAME takes one algorithm wherever it can be used, for tests and measurements.
-inline Algorithm collectives() {
+[[gnu::cold]] inline Algorithm collectives() {
     char const* const text = std::getenv("PENTAD_COLLECTIVES");
     if (text == nullptr) return Algorithm::automatic;
     std::string names;
@@ -60,17 +60,17 @@ inline Algorithm collectives() {
 }
 
 /// PENTAD_RANKS_PER_NODE=K: every K ranks of the world are taken for a node of their own.
-inline std::optional<int> ranks_per_node() {
+[[gnu::cold]] inline std::optional<int> ranks_per_node() {
     return number<int>("PENTAD_RANKS_PER_NODE", 1, "a number of ranks, 1 or more");
 }
 
 /// PENTAD_SHARED_MEMORY_LIMIT=BYTES: most that a rank shares with the others of its node.
-inline std::optional<std::size_t> shared_memory_limit() {
+[[gnu::cold]] inline std::optional<std::size_t> shared_memory_limit() {
     return number<std::size_t>("PENTAD_SHARED_MEMORY_LIMIT", 0, "a number of bytes");
 }
 
 /// PENTAD_GPU_AWARE_MPI=0|1: whether MPI may be given device pointers.
-inline std::optional<bool> gpu_aware_mpi() {
+[[gnu::cold]] inline std::optional<bool> gpu_aware_mpi() {
     char const* const text = std::getenv("PENTAD_GPU_AWARE_MPI");
     if (text == nullptr) return std::nullopt;
     if (std::string_view(text) != "0" && std::string_view(text) != "1") refuse("PENTAD_GPU_AWARE_MPI", text, "0 or 1");

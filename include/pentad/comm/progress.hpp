@@ -48,10 +48,10 @@ class Progress {
     /// An operation of type O, begun with these arguments; `finish` must follow.
     template <class O, class... Arguments>
     O& begin(Arguments&&... arguments) {
-        auto& idle = idle_of<O>();
+        static Operations idle;
         if (idle.empty()) idle.push_back(std::make_unique<O>());
-        auto& operation = *idle.back();
-        active_.push_back({std::move(idle.back()), &give_back<O>});
+        auto& operation = static_cast<O&>(*idle.back());
+        active_.push_back({std::move(idle.back()), &idle});
         idle.pop_back();
         operation.forget();
         try {
@@ -97,7 +97,7 @@ class Progress {
     void finish(Pending const* operation) {
         auto const at = std::find_if(active_.begin(), active_.end(),
                                      [&](Entry const& entry) { return entry.operation.get() == operation; });
-        at->give_back(std::move(at->operation));
+        at->idle->push_back(std::move(at->operation));
         active_.erase(at);
     }
     /// An MPI operation began (+1) or ended (-1).
@@ -120,19 +120,11 @@ class Progress {
         MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &arrived, MPI_STATUS_IGNORE);
     }
 
+    using Operations = std::vector<std::unique_ptr<Pending>>;
     struct Entry {
         std::unique_ptr<Pending> operation;
-        void (*give_back)(std::unique_ptr<Pending>);
+        Operations* idle; ///< those of its type, where it goes in the end
     };
-    template <class O>
-    static std::vector<std::unique_ptr<O>>& idle_of() {
-        static std::vector<std::unique_ptr<O>> idle;
-        return idle;
-    }
-    template <class O>
-    static void give_back(std::unique_ptr<Pending> operation) {
-        idle_of<O>().push_back(std::unique_ptr<O>(static_cast<O*>(operation.release())));
-    }
 
     std::vector<Entry> active_; ///< in the order in which they began
     int mpi_operations_ = 0;

@@ -22,7 +22,6 @@ Request<Staged<V>> broadcast(Form form, Exec const& exec, Communicator const& co
     if (comm.size() == 1) return R(comm, {});
     R request(comm, Staged<V>(exec, view, comm.rank() == root ? Use::send : Use::receive));
     void* const data = request.template buffer<0>().data();
-    auto const count = static_cast<MPI_Count>(view.size());
     std::size_t const bytes = view.size() * sizeof(T);
     carry_out(request, form, comm,
               {.operation = Operation::broadcast,
@@ -32,11 +31,7 @@ Request<Staged<V>> broadcast(Form form, Exec const& exec, Communicator const& co
                .element = sizeof(T),
                .type = type_code<T>(),
                .root = root},
-              datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), true, "MPI_Bcast",
-              [=, &comm](MPI_Request* handle) {
-                  return handle == nullptr ? MPI_Bcast_c(data, count, datatype<T>(), root, comm.handle())
-                                           : MPI_Ibcast_c(data, count, datatype<T>(), root, comm.handle(), handle);
-              });
+              datatype<T>(), MPI_OP_NULL, cost_of(comm, static_cast<double>(bytes)), true);
     return request;
 }
 

@@ -30,7 +30,7 @@ class FileError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
     /// "cannot write /dev/full: No space left on device"
-    FileError(std::string_view verb, std::filesystem::path const& path, int error)
+    [[gnu::cold]] FileError(std::string_view verb, std::filesystem::path const& path, int error)
         : std::runtime_error("cannot " + std::string(verb) + " " + path.string() + ": " +
                              std::generic_category().message(error)) {}
 };
@@ -41,8 +41,8 @@ class File {
     File() = default;
     /// A regular file of at most `most` bytes. A folder, a pipe or a device is an error; it is not opened, as opening
     /// some of them has effects.
-    static File open_for_reading(std::filesystem::path const& path,
-                                 std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) {
+    [[gnu::cold]] static File open_for_reading(std::filesystem::path const& path,
+                                               std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) {
         struct stat status{};
         if (::stat(path.c_str(), &status) != 0) throw FileError("read", path, errno);
         require_regular(status, path);
@@ -206,7 +206,7 @@ inline void allow_open_files(std::size_t more) {
 
 /// "812 bytes, 3f2a...": what tells the contents of two files apart, at the cost of 64 reads however large they are;
 /// for a file that cannot be read, why.
-inline std::string fingerprint(std::filesystem::path const& path) {
+[[gnu::cold]] inline std::string fingerprint(std::filesystem::path const& path) {
     try {
         File const file = File::open_for_reading(path);
         std::uint64_t const size = file.size();
@@ -230,7 +230,7 @@ inline std::string fingerprint(std::filesystem::path const& path) {
 
 /// The whole of a file, which has at most `most` bytes. What reports a size of 0, as all of /proc does, counts as
 /// empty: some files there never end.
-inline std::string read_file(std::filesystem::path const& path, std::uint64_t most) {
+[[gnu::cold]] inline std::string read_file(std::filesystem::path const& path, std::uint64_t most) {
     File const file = File::open_for_reading(path, most);
     std::string text(std::min(file.size(), most), '\0');
     file.read_at(0, text.data(), text.size());

@@ -17,8 +17,9 @@ inline std::thread::id& driving_thread() {
 /// the same time.
 inline void drive_from_this_thread() { detail::driving_thread() = std::this_thread::get_id(); }
 
+/// A call: it is asked wherever memory is taken.
 /// @throws std::logic_error on another thread than the one that makes tensors and communicates
-inline void require_driving_thread() {
+[[gnu::noinline]] inline void require_driving_thread() {
     if (detail::driving_thread() != std::this_thread::get_id())
         throw std::logic_error(
             "pentad: a second host thread makes tensors or communicates: one thread of a process does, "

@@ -69,7 +69,7 @@ class Pool {
     explicit Pool(observe::Memory kind, bool is_dry = observe::dry_run() != nullptr) : kind_(kind), is_dry_(is_dry) {}
     Pool(Pool const&) = delete;
     Pool& operator=(Pool const&) = delete;
-    ~Pool() {
+    [[gnu::cold]] ~Pool() {
         for (auto const& slab : slabs_) {
             if (is_dry_) continue;
             if (slab.is_shared)
@@ -154,7 +154,7 @@ class Pool {
         observe::counters().held(kind_, static_cast<std::int64_t>(size));
         return node;
     }
-    typename std::vector<Range>::iterator grow(std::size_t size) {
+    [[gnu::cold]] typename std::vector<Range>::iterator grow(std::size_t size) {
         std::size_t const least = std::max(size, smallest_slab);
         std::size_t slab_size = std::max(least, total_ / 4 / alignment * alignment);
         try {
@@ -171,7 +171,7 @@ class Pool {
         free_.push_back({slabs_.size() - 1, 0, slab_size});
         return free_.end() - 1;
     }
-    static Slab allocate(std::size_t bytes) {
+    [[gnu::cold]] static Slab allocate(std::size_t bytes) {
         if constexpr (std::is_same_v<MemorySpace, Kokkos::HostSpace>)
             if (shared_memory().has_peers())
                 if (void* const data = shared_memory().allocate(bytes)) return {static_cast<std::byte*>(data), true};
@@ -185,7 +185,10 @@ class Pool {
     [[nodiscard]] std::size_t owners(std::size_t node) const { return nodes_[node].owners; }
     [[nodiscard]] BlockName name(std::size_t node) const { return {node, nodes_[node].number}; }
     void release(std::size_t node) {
-        if (--nodes_[node].owners > 0) return;
+        if (--nodes_[node].owners == 0) retire(node);
+    }
+    /// Apart from the count, which is compiled into every place that lets go of a buffer.
+    [[gnu::noinline]] void retire(std::size_t node) {
         if (nodes_[node].slab != none) give_back(nodes_[node]);
         unused_.push_back(node);
     }

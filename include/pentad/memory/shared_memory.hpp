@@ -51,7 +51,7 @@ class SharedMemory {
     [[nodiscard]] std::string const& complaint() const { return complaint_; }
 
     /// Zeroed memory in a segment of its own, aligned to a page. Null, with a complaint, when it cannot be had.
-    [[nodiscard]] void* allocate(std::size_t bytes) {
+    [[nodiscard, gnu::cold]] void* allocate(std::size_t bytes) {
         std::size_t const size = page + (bytes + page - 1) / page * page;
         rlimit files{};
         getrlimit(RLIMIT_FSIZE, &files);
@@ -78,7 +78,7 @@ class SharedMemory {
     }
     /// Gives memory of `allocate` back. It is the system's again when the peers that have it mapped have let go of it,
     /// which they do in `forget_freed`.
-    void free(void* memory) {
+    [[gnu::cold]] void free(void* memory) {
         for (auto own = own_.begin(); own != own_.end(); ++own) {
             if (data(own->header) != memory) continue;
             held_ -= own->bytes;
@@ -105,21 +105,7 @@ class SharedMemory {
     [[nodiscard]] std::byte* at(Place const& place, bool pinned = false) {
         auto const known = peers_.find(place.segment);
         if (known != peers_.end()) return reinterpret_cast<std::byte*>(known->second.header) + place.offset;
-        if (!place.is_shared()) return nullptr;
-        forget_freed();
-        std::string const path = "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.descriptor);
-        int const descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
-        if (descriptor < 0) return nullptr;
-        Header* const header = map(descriptor, place.bytes);
-        bool const is_it = lseek(descriptor, 0, SEEK_END) == static_cast<off_t>(place.bytes) && header != nullptr &&
-                           header->segment.load(std::memory_order_acquire) == place.segment;
-        close(descriptor);
-        if (!is_it) {
-            if (header != nullptr) munmap(header, place.bytes);
-            return nullptr;
-        }
-        peers_.emplace(place.segment, Segment{header, place.bytes, -1, pinned});
-        return reinterpret_cast<std::byte*>(header) + place.offset;
+        return place.is_shared() ? map_peer(place, pinned) : nullptr;
     }
     /// Lets go of memory of a peer.
     void forget(Place const& place) {
@@ -156,7 +142,24 @@ class SharedMemory {
         void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
         return memory == MAP_FAILED ? nullptr : static_cast<Header*>(memory);
     }
-    void* refused(std::size_t bytes, std::string_view why) {
+    /// Maps the segment of a peer, the first time.
+    [[gnu::cold]] std::byte* map_peer(Place const& place, bool pinned) {
+        forget_freed();
+        std::string const path = "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.descriptor);
+        int const descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+        if (descriptor < 0) return nullptr;
+        Header* const header = map(descriptor, place.bytes);
+        bool const is_it = lseek(descriptor, 0, SEEK_END) == static_cast<off_t>(place.bytes) && header != nullptr &&
+                           header->segment.load(std::memory_order_acquire) == place.segment;
+        close(descriptor);
+        if (!is_it) {
+            if (header != nullptr) munmap(header, place.bytes);
+            return nullptr;
+        }
+        peers_.emplace(place.segment, Segment{header, place.bytes, -1, pinned});
+        return reinterpret_cast<std::byte*>(header) + place.offset;
+    }
+    [[gnu::cold]] void* refused(std::size_t bytes, std::string_view why) {
         complaint_ = std::to_string(bytes) + " bytes of shared memory cannot be had: " + std::string(why);
         return nullptr;
     }

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <pentad/memory/copy.hpp>
+#include <pentad/memory/host_runs.hpp>
+#include <pentad/memory/host_transpose.hpp>
+#include <pentad/memory/runs.hpp>
 #include <pentad/memory/view.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -9,97 +12,34 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <numeric>
 
 namespace pentad::memory {
-
-/// The shape of a strided copy: runs of contiguous bytes, the distances between which differ in source and target.
-class Runs {
-  public:
-    /// @param bytes of an element
-    explicit Runs(std::size_t bytes) : bytes_(bytes) {}
-
-    /// Adds a dimension outside of those that are there; strides in bytes. Dimensions that are contiguous in both
-    /// become one. At most 8 that are not.
-    Runs& add(std::size_t extent, std::size_t to_stride, std::size_t from_stride) {
-        if (extent == 1) return *this;
-        if (rank_ == 0 && to_stride == bytes_ && from_stride == bytes_) {
-            bytes_ *= extent;
-            return *this;
-        }
-        count_ *= extent;
-        if (rank_ > 0 && to_stride == to_[rank_ - 1] * extents_[rank_ - 1] &&
-            from_stride == from_[rank_ - 1] * extents_[rank_ - 1]) {
-            extents_[rank_ - 1] *= extent;
-        } else {
-            extents_[rank_] = extent;
-            to_[rank_] = to_stride;
-            from_[rank_] = from_stride;
-            ++rank_;
-        }
-        return *this;
-    }
-
-    [[nodiscard]] KOKKOS_FUNCTION std::size_t bytes() const { return bytes_; } ///< of one run
-    [[nodiscard]] KOKKOS_FUNCTION std::size_t count() const { return count_; } ///< of runs
-    /// Sets where run i begins in the target and in the source.
-    KOKKOS_FUNCTION void find(std::size_t i, std::size_t& to, std::size_t& from) const {
-        to = from = 0;
-        for (int d = 0; d < rank_; ++d) {
-            std::size_t const index = i % extents_[d];
-            i /= extents_[d];
-            to += index * to_[d];
-            from += index * from_[d];
-        }
-    }
-    /// The largest power of two up to 16 that divides the length of a run and all strides.
-    [[nodiscard]] std::size_t alignment() const {
-        std::size_t divisor = std::gcd(std::size_t{16}, bytes_);
-        for (int d = 0; d < rank_; ++d) divisor = std::gcd(std::gcd(divisor, to_[d]), from_[d]);
-        return divisor;
-    }
-
-  private:
-    static constexpr int max_rank_ = 8;
-
-    std::size_t bytes_, count_ = 1;
-    int rank_ = 0;
-    std::size_t extents_[max_rank_], to_[max_rank_], from_[max_rank_];
-};
-
-/// The copy y = x of two Views of the same extents.
-template <class Y, class X>
-Runs runs_between(Y const& y, X const& x) {
-    constexpr std::size_t bytes = sizeof(typename Y::value_type);
-    static_assert(bytes == sizeof(typename X::value_type) && Y::rank() == X::rank());
-    Runs runs(bytes);
-    for (std::size_t d = Y::rank(); d-- > 0;)
-        runs.add(y.extent(d), static_cast<std::size_t>(y.stride(d)) * bytes,
-                 static_cast<std::size_t>(x.stride(d)) * bytes);
-    return runs;
-}
 
 namespace detail {
 
 template <class Exec>
 using Range = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>;
 
-/// On a host: long runs in pieces, so that all threads have work.
-template <class Exec>
-void copy_runs_on_host(char const* label, Exec const& exec, Runs const& runs, std::byte* to, std::byte const* from) {
-    std::size_t const piece = std::min<std::size_t>(runs.bytes(), 1 << 16);
-    std::size_t const pieces = (runs.bytes() + piece - 1) / piece;
-    Kokkos::parallel_for(
-        label, Range<Exec>(exec, 0, static_cast<std::int64_t>(runs.count() * pieces)), KOKKOS_LAMBDA(std::int64_t i) {
-            auto const index = static_cast<std::size_t>(i);
-            std::size_t const begin = index % pieces * piece;
-            std::size_t const rest = runs.bytes() - begin;
-            std::size_t to_run, from_run;
-            runs.find(index / pieces, to_run, from_run);
-            std::memcpy(to + to_run + begin, from + from_run + begin, rest < piece ? rest : piece);
-        });
+} // namespace detail
+
+/// work(first, count) for parts of `bytes` bytes, each a multiple of `grain`: one a thread, where it is worth one.
+template <class Exec, class Work>
+void for_parts_on_host(char const* label, Exec const& exec, std::size_t bytes, std::size_t grain, Work const& work) {
+    static constexpr std::size_t worth_a_thread = std::size_t{32} << 10;
+    std::size_t const threads = static_cast<std::size_t>(exec.concurrency()),
+                      parts = std::clamp<std::size_t>(bytes / worth_a_thread, 1, threads), grains = bytes / grain;
+    auto const cut = [=](std::size_t i) { return i == parts ? bytes : grains / parts * i * grain; };
+    Kokkos::parallel_for(label, detail::Range<Exec>(exec, 0, static_cast<std::int64_t>(parts)), [=](std::int64_t i) {
+        auto const part = static_cast<std::size_t>(i);
+        work(cut(part), cut(part + 1) - cut(part));
+    });
 }
+
+/// The multiples of bytes at which runs are cut into parts: short runs are not cut.
+inline std::size_t grain_of(Runs const& runs) { return runs.bytes() <= 4096 ? runs.bytes() : 64; }
+
+namespace detail {
 
 /// On a device: neighbouring threads copy neighbouring words.
 template <class Word, class Exec>
@@ -130,7 +70,15 @@ void copy(char const* name, Exec const& exec, Runs const& runs, void* to, void c
     auto* const target = static_cast<std::byte*>(to);
     auto const* const source = static_cast<std::byte const*>(from);
     if constexpr (runs_on_host<Exec>) {
-        detail::copy_runs_on_host(name, exec, runs, target, source);
+        if (auto const transpose = HostTranspose::of(runs)) {
+            std::size_t const band = transpose->band_bytes();
+            for_parts_on_host(name, exec, transpose->bands() * band, band, [=](std::size_t first, std::size_t count) {
+                transpose->copy(first / band, (first + count) / band, target, source);
+            });
+        } else
+            for_parts_on_host(name, exec, bytes, grain_of(runs), [=](std::size_t first, std::size_t count) {
+                copy_part(runs, first, count, target, source, copy_line);
+            });
     } else {
         auto const addresses = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
         switch (std::gcd(runs.alignment(), std::size_t{addresses})) {

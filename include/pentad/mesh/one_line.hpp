@@ -31,7 +31,7 @@ constexpr bool is_printable(std::string_view text) {
 
 /// The text as a message quotes it: what is not printable as `\xNN`, and at most `most` bytes of it, with "..." at the
 /// end.
-inline std::string one_line(std::string_view text, std::size_t most = 60) {
+[[gnu::cold]] inline std::string one_line(std::string_view text, std::size_t most = 60) {
     constexpr std::string_view digits = "0123456789abcdef";
     std::string line;
     std::size_t fits = 0; // of the line, where "..." follows

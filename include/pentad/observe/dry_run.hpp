@@ -93,10 +93,12 @@ class DryRun {
     void scan(std::string_view name, double flops, double bytes) {
         add({.kind = WorkKind::scan, .name = name, .flops = flops, .bytes = bytes});
     }
-    void pass(std::string_view name, double bytes) { add({.kind = WorkKind::pass, .name = name, .bytes = bytes}); }
+    [[gnu::cold]] void pass(std::string_view name, double bytes) {
+        add({.kind = WorkKind::pass, .name = name, .bytes = bytes});
+    }
     /// @param network_bytes what of it goes to other nodes, and whether a model says so
-    void exchange(Operation operation, Cost const& cost, int ranks, bool is_started, double network_bytes,
-                  bool network_modelled) {
+    [[gnu::cold]] void exchange(Operation operation, Cost const& cost, int ranks, bool is_started, double network_bytes,
+                                bool network_modelled) {
         ledger_.record(operation, cost, false, network_bytes, network_modelled);
         add({.kind = WorkKind::exchange,
              .name = observe::name(operation),

@@ -74,11 +74,11 @@ class Trace {
     std::vector<Span> spans_;
 };
 
-/// The trace of this process.
-inline Trace& trace() {
-    static Trace instance;
-    return instance;
+namespace detail {
+inline Trace trace_of_process; // in no function, where each use would first ask whether it has been made
 }
+/// The trace of this process.
+inline Trace& trace() { return detail::trace_of_process; }
 
 /// Where a dry run (observe/dry_run.hpp) notes what its work is part of; null where none is under way.
 inline std::string_view*& scope_of_dry_run() {

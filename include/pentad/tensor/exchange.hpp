@@ -1,6 +1,8 @@
 // Carries out an exchange: boxes of elements straight from the ranks that hold them to those that need them.
 #pragma once
 
+#include <pentad/comm/box_exchange.hpp>
+#include <pentad/comm/boxes.hpp>
 #include <pentad/comm/collectives.hpp>
 #include <pentad/layout/exchange.hpp>
 #include <pentad/memory/strided_copy.hpp>
@@ -12,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,17 +25,9 @@ namespace pentad::detail {
 template <class T, class Exec>
 void copy_box(Context<Exec> const& context, std::size_t rank, ElementBox const& box, T* to, ElementBox const& target,
               T const* from, ElementBox const& source) {
-    memory::Runs runs(sizeof(T));
-    std::size_t to_stride = sizeof(T), from_stride = sizeof(T), to_first = 0, from_first = 0;
-    for (std::size_t d = rank; d-- > 0;) {
-        runs.add(box.extent(d), to_stride, from_stride);
-        to_first += (box.begin[d] - target.begin[d]) * to_stride;
-        from_first += (box.begin[d] - source.begin[d]) * from_stride;
-        to_stride *= target.extent(d);
-        from_stride *= source.extent(d);
-    }
-    memory::copy("exchange", context.exec(), runs, reinterpret_cast<std::byte*>(to) + to_first,
-                 reinterpret_cast<std::byte const*>(from) + from_first);
+    auto const copy = comm::box_copy(rank, sizeof(T), box, target, source);
+    memory::copy("exchange", context.exec(), copy.runs, reinterpret_cast<std::byte*>(to) + copy.to,
+                 reinterpret_cast<std::byte const*>(from) + copy.from);
 }
 
 /// Sums of up to `most` arrays, element by element, in accumulators.
@@ -76,79 +71,133 @@ void sum_pieces(Context<Exec> const& context, std::span<T* const> pieces, std::s
     }
 }
 
+/// An exchange of shards, started and finished. What a rank gives and takes is packed, but on a node, where boxes go
+/// straight from array to array when the exchange is not to go on beside a computation.
 template <class T, class Exec>
-Shard<T, Exec> exchange(Context<Exec> const& context, PlanStep const& step, ExchangeValue const& value,
-                        comm::Communicator const& comm, Shard<T, Exec> shard) {
-    if (comm.size() == 1) return shard;
-    auto const& exec = context.exec();
-    std::size_t const rank = shard.rank;
-    ExchangeShape const shape(step, value, shard, context.communicators().mesh());
-    std::size_t const n = shape.size(), me = static_cast<std::size_t>(comm.rank());
-    auto const held = shape.before_of(me), needed = shape.after_of(me);
-    Shard<T, Exec> result{static_cast<ShardShape const&>(shard)};
-    shape.reshape(result, me);
+class Exchange {
+  public:
+    Exchange(Context<Exec> const& context, PlanStep const& step, ExchangeValue const& value,
+             comm::Communicator const& comm, Shard<T, Exec> shard)
+        : context_(&context), comm_(&comm), value_(value), step_(step),
+          shape_(step_, value_, shard, context.communicators().mesh()), shard_(std::move(shard)),
+          result_{static_cast<ShardShape const&>(shard_)}, rank_(shard_.rank),
+          me_(static_cast<std::size_t>(comm.rank())), boxes_(rank_, shape_.size()) {
+        shape_.reshape(result_, me_);
+        for (std::size_t p = 0; p < shape_.size(); ++p) {
+            boxes_.held[p] = shape_.before_of(p);
+            boxes_.longest = std::max(boxes_.longest, boxes_.held[p].size(rank_));
+            boxes_.given[p] = shape_.given(me_, p);
+            boxes_.taken[p] = shape_.given(p, me_);
+            if (shape_.is_first_summand(p)) covered_ += boxes_.taken[p].size(rank_);
+        }
+        boxes_.needed = shape_.after_of(me_);
+    }
+    Exchange(Exchange const&) = delete;
+    Exchange& operator=(Exchange const&) = delete;
 
-    // Boxes for others and from others, in the order of ranks; behind what arrives, the own part where it is summed.
-    std::vector<ElementBox> given(n), taken(n);
-    std::vector<MPI_Count> sent(n), received(n);
-    std::vector<MPI_Aint> offsets(2 * n);
-    std::vector<std::size_t> places(n);
-    std::size_t leaving = 0, arriving = 0;
-    for (std::size_t p = 0; p < n; ++p) {
-        given[p] = shape.given(me, p);
-        taken[p] = shape.given(p, me);
-        places[p] = arriving;
-        if (p == me) continue;
-        std::size_t const out = given[p].size(rank), in = taken[p].size(rank);
-        leaving += out;
-        arriving += in;
-        sent[p] = static_cast<MPI_Count>(out);
-        received[p] = static_cast<MPI_Count>(in);
+    /// All of it. @param place of the result; null: in a buffer of its own
+    [[nodiscard]] Shard<T, Exec> carry_out(T* place) {
+        if (sums() || !comm::can_exchange_boxes<Exec>(*comm_)) {
+            start();
+            return finish(place);
+        }
+        make_result(place);
+        auto const operation =
+            step_.kind == StepKind::all_gather ? observe::Operation::all_gather : observe::Operation::all_to_all;
+        comm::exchange_boxes(context_->exec(), *comm_, operation, boxes_, shard_.data, result_.data);
+        return std::move(result_);
     }
-    auto const array = [&](std::size_t elements) { return context.take(elements * sizeof(T)); };
-    auto packed = array(leaving);
-    std::size_t at = 0;
-    for (std::size_t p = 0; p < n; ++p) {
-        if (sent[p] == 0) continue;
-        copy_box(context, rank, given[p], static_cast<T*>(packed.data()) + at, given[p], shard.data, held);
-        at += given[p].size(rank);
+    /// Sends what others need.
+    void start() {
+        std::size_t const n = shape_.size();
+        sent_.assign(n, 0);
+        received_.assign(n, 0);
+        offsets_.assign(2 * n, 0);
+        places_.assign(n, 0);
+        // In the order of ranks; behind what arrives, the own part where it is summed.
+        std::size_t leaving = 0, arriving = 0;
+        for (std::size_t p = 0; p < n; ++p) {
+            places_[p] = arriving;
+            if (p == me_) continue;
+            std::size_t const out = boxes_.given[p].size(rank_), in = boxes_.taken[p].size(rank_);
+            leaving += out;
+            arriving += in;
+            sent_[p] = static_cast<MPI_Count>(out);
+            received_[p] = static_cast<MPI_Count>(in);
+        }
+        auto const& kept = boxes_.taken[me_];
+        auto const array = [&](std::size_t elements) { return context_->take(elements * sizeof(T)); };
+        packed_ = array(leaving);
+        arrived_ = array(arriving + (sums() ? kept.size(rank_) : 0));
+        auto* const packed = static_cast<T*>(packed_.data());
+        std::size_t at = 0;
+        for (std::size_t p = 0; p < n; ++p) {
+            if (sent_[p] == 0) continue;
+            auto const& box = boxes_.given[p];
+            copy_box(*context_, rank_, box, packed + at, box, shard_.data, boxes_.held[me_]);
+            at += box.size(rank_);
+        }
+        if (sums()) {
+            places_[me_] = arriving;
+            copy_box(*context_, rank_, kept, pieces() + arriving, kept, shard_.data, boxes_.held[me_]);
+            shard_.block = {};
+        }
+        request_.emplace(comm::start_all_to_all(context_->exec(), *comm_, Flat(packed, leaving), sent_,
+                                                Flat(pieces(), arriving), received_, offsets_));
     }
-    auto const& kept = taken[me];
-    bool const sums = shape.summands() > 1;
-    auto const arrived = array(arriving + (sums ? kept.size(rank) : 0));
-    auto* const pieces = static_cast<T*>(arrived.data());
-    if (sums) {
-        places[me] = arriving;
-        copy_box(context, rank, kept, pieces + arriving, kept, shard.data, held);
-        shard.block = {};
+    /// Blocks until the result is there. @param place as above
+    [[nodiscard]] Shard<T, Exec> finish(T* place) {
+        request_->wait();
+        packed_ = {};
+        make_result(place);
+        std::vector<T*> summands;
+        for (std::size_t p = 0; p < shape_.size(); ++p) {
+            auto const& box = boxes_.taken[p];
+            if (!shape_.is_first_summand(p) || box.size(rank_) == 0) continue;
+            if constexpr (Summable<T>) // others are never partial
+                if (sums()) {
+                    summands.clear();
+                    for (std::size_t i = 0; i < shape_.summands(); ++i)
+                        summands.push_back(pieces() + places_[shape_.summand(p, i)]);
+                    sum_pieces(*context_, std::span<T* const>(summands), box.size(rank_));
+                }
+            if (p == me_ && !sums())
+                copy_box(*context_, rank_, box, result_.data, boxes_.needed, shard_.data, boxes_.held[me_]);
+            else
+                copy_box(*context_, rank_, box, result_.data, boxes_.needed, pieces() + places_[p], box);
+        }
+        return std::move(result_);
     }
+
+  private:
     using Flat = View<T, 1, Exec>;
-    comm::all_to_all(exec, comm, Flat(static_cast<T*>(packed.data()), leaving), sent, Flat(pieces, arriving), received,
-                     offsets);
-    packed = {};
-    result.block = array(result.size());
-    result.data = static_cast<T*>(result.block.data());
-    std::size_t covered = 0; // the rest are zeros
-    for (std::size_t p = 0; p < n; ++p)
-        if (shape.is_first_summand(p)) covered += taken[p].size(rank);
-    if (covered < result.size()) memory::clear(exec, result.data, result.size() * sizeof(T));
-    std::vector<T*> summands;
-    for (std::size_t p = 0; p < n; ++p) {
-        auto const& box = taken[p];
-        if (!shape.is_first_summand(p) || box.size(rank) == 0) continue;
-        if constexpr (Summable<T>) // others are never partial
-            if (sums) {
-                summands.clear();
-                for (std::size_t i = 0; i < shape.summands(); ++i)
-                    summands.push_back(pieces + places[shape.summand(p, i)]);
-                sum_pieces(context, std::span<T* const>(summands), box.size(rank));
-            }
-        if (p == me && !sums)
-            copy_box(context, rank, box, result.data, needed, shard.data, held);
-        else
-            copy_box(context, rank, box, result.data, needed, pieces + places[p], box);
+    using Buffer = memory::Buffer<typename Exec::memory_space>;
+
+    [[nodiscard]] bool sums() const { return shape_.summands() > 1; }
+    [[nodiscard]] T* pieces() const { return static_cast<T*>(arrived_.data()); }
+    void make_result(T* place) {
+        result_ = Shard<T, Exec>::make(*context_, result_, place);
+        if (covered_ < result_.size()) memory::clear(context_->exec(), result_.data, result_.size() * sizeof(T));
     }
-    return result;
-}
+
+    Context<Exec> const* context_;
+    comm::Communicator const* comm_;
+    ExchangeValue value_;
+    PlanStep step_;
+    ExchangeShape shape_;
+    Shard<T, Exec> shard_, result_;
+    std::size_t rank_, me_;
+    comm::Boxes boxes_;
+    std::size_t covered_ = 0; ///< elements of the result that arrive; the rest are zeros
+    std::vector<MPI_Count> sent_, received_;
+    std::vector<MPI_Aint> offsets_;
+    std::vector<std::size_t> places_;
+    Buffer packed_, arrived_;
+    std::optional<decltype(comm::start_all_to_all(std::declval<Exec const&>(), std::declval<comm::Communicator>(),
+                                                  std::declval<Flat>(), std::declval<std::span<MPI_Count const>>(),
+                                                  std::declval<Flat>(), std::declval<std::span<MPI_Count const>>(),
+                                                  std::declval<std::span<MPI_Aint>>()))>
+        request_; ///< last: it ends before what it uses
+};
 
 } // namespace pentad::detail

@@ -68,14 +68,16 @@ class HaloExchange {
         messages_.prepare();
     }
 
-    /// Sends what neighbours wait for. Until `finish` cells may be read, and written where nothing arrives.
+    /// Sends what neighbours wait for, and fills ghost cells of this rank's own. Until `finish` cells may be read, and
+    /// written where nothing arrives.
     void start(T* cells) {
         cells_ = cells;
         messages_.start(cells);
+        if (fills_) take_own();
     }
     /// Blocks until ghost cells are filled, or added to their owners' cells in the order of ranks.
     void finish() {
-        bool is_own_taken = false;
+        bool is_own_taken = fills_;
         messages_.finish([&](std::size_t peer, BoxInMemory const& target, T const* from, BoxInMemory const& source) {
             if (!is_own_taken && peer > messages_.own_rank()) is_own_taken = take_own();
             take(target, from, source);
@@ -107,7 +109,8 @@ class HaloExchange {
 
 /// A step of a halo that a rank does alone.
 template <class T, class Exec>
-Shard<T, Exec> carry_out_halo_locally(Context<Exec> const& context, PlanStep const& step, Shard<T, Exec> shard) {
+Shard<T, Exec> carry_out_halo_locally(Context<Exec> const& context, PlanStep const& step, Shard<T, Exec> shard,
+                                      T* place) {
     auto const& exec = context.exec();
     if (step.kind == StepKind::clear_halo) {
         auto const zero = context.take(sizeof(T));
@@ -128,7 +131,7 @@ Shard<T, Exec> carry_out_halo_locally(Context<Exec> const& context, PlanStep con
     }
     ShardShape shape = shard;
     reshape_halo(shape, step);
-    auto result = Shard<T, Exec>::make(context, shape);
+    auto result = Shard<T, Exec>::make(context, shape, place);
     if (step.kind == StepKind::make_halo) memory::clear(exec, result.data, result.size() * sizeof(T));
     auto const& inside = step.kind == StepKind::make_halo ? static_cast<ShardShape const&>(shard) : shape;
     auto const owned = [&](ShardShape const& in) {

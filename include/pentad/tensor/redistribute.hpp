@@ -3,6 +3,8 @@
 // starts one.
 #pragma once
 
+#include <pentad/comm/box_exchange.hpp>
+#include <pentad/comm/boxes.hpp>
 #include <pentad/comm/collectives.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/memory/copy.hpp>
@@ -59,30 +61,31 @@ Shard<typename L::element, Exec> shard_of(Tensor<L, Exec, M> const& tensor) {
     return {shape, tensor.block(), tensor.data()};
 }
 
-/// Gives a shard that may be written over: itself when nobody else holds it.
+/// Gives a shard that may be written over: at `place`; where that is null, itself when nobody else holds it.
 template <class T, class Exec>
-Shard<T, Exec> own(Context<Exec> const& context, Shard<T, Exec> shard) {
-    if (shard.writable()) return shard;
-    auto copy = Shard<T, Exec>::make(context, shard);
+Shard<T, Exec> own(Context<Exec> const& context, Shard<T, Exec> shard, T* place = nullptr) {
+    if (place == nullptr && shard.writable()) return shard;
+    auto copy = Shard<T, Exec>::make(context, shard, place);
     memory::copy(context.exec(), copy.data, shard.data, shard.size() * sizeof(T));
     return copy;
 }
 
-/// A step in which nothing is sent: this rank stands at `index` of `n`.
+/// A step in which nothing is sent: this rank stands at `index` of `n`. A result that is not the shard itself is at
+/// `place`, or, where that is null, in a buffer of its own.
 template <class T, class Exec>
 Shard<T, Exec> carry_out_locally(Context<Exec> const& context, PlanStep const& step, std::size_t n, std::size_t index,
-                                 Shard<T, Exec> shard) {
+                                 Shard<T, Exec> shard, T* place = nullptr) {
     auto const& exec = context.exec();
     std::size_t const d = step.dimension;
     if (step.kind == StepKind::keep_first) {
         if (index == 0) return shard;
-        shard = own(context, std::move(shard));
+        if (place != nullptr || !shard.writable()) shard = Shard<T, Exec>::make(context, shard, place);
         memory::clear(exec, shard.data, shard.size() * sizeof(T));
         return shard;
     }
     ShardShape shape = shard;
     reshape(shape, step, n, index);
-    auto result = Shard<T, Exec>::make(context, shape);
+    auto result = Shard<T, Exec>::make(context, shape, place);
     std::size_t const before = shard.product(0, d), after = shard.product(d + 1, shard.rank);
     std::size_t const rows = shard.local[d] * after, result_rows = result.local[d] * after;
     if (step.kind == StepKind::slice) {
@@ -95,39 +98,42 @@ Shard<T, Exec> carry_out_locally(Context<Exec> const& context, PlanStep const& s
     return result;
 }
 
-/// A step over one communicator.
+/// A step over one communicator. A result that is not the shard itself is at `place`, or, where that is null, in a
+/// buffer of its own.
 template <class T, class Exec>
 Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, comm::Communicator const& comm,
-                         Shard<T, Exec> shard) {
+                         Shard<T, Exec> shard, T* place = nullptr) {
     auto const& exec = context.exec();
     if (comm.size() == 1) return shard;
     if (step.kind == StepKind::all_reduce) {
-        shard = own(context, std::move(shard));
+        shard = own(context, std::move(shard), place);
         comm::all_reduce(exec, comm, shard.flat(), step.reduction);
         return shard;
     }
     auto const n = static_cast<std::size_t>(comm.size());
-    if (is_uneven(step, shard, n)) return exchange(context, step, exchange_of(step), comm, std::move(shard));
     std::size_t const d = step.dimension;
     std::size_t const before = shard.product(0, d), after = shard.product(d + 1, shard.rank), extent = shard.local[d];
+    bool const packs = step.kind == StepKind::all_to_all || (step.kind == StepKind::all_gather && before > 1);
+    if (is_uneven(step, shard, n) || (packs && comm::can_exchange_boxes<Exec>(comm)))
+        return Exchange<T, Exec>(context, step, exchange_of(step), comm, std::move(shard)).carry_out(place);
     ShardShape shape = shard; // of the result
     reshape(shape, step, n, static_cast<std::size_t>(comm.rank()));
-    auto const make = [&](ShardShape const& of) { return Shard<T, Exec>::make(context, of); };
+    auto const make = [&](ShardShape const& of, T* at) { return Shard<T, Exec>::make(context, of, at); };
     if (step.kind == StepKind::all_gather) {
-        auto result = make(shape);
+        auto result = make(shape, place);
         if (before == 1) {
             comm::all_gather(exec, comm, shard.flat(), result.flat());
             return result;
         }
-        auto pieces = make(shape);
+        auto pieces = make(shape, nullptr);
         comm::all_gather(exec, comm, shard.flat(), pieces.flat());
         swap_leading(exec, pieces.data, result.data, n, before, extent * after);
         return result;
     }
     if (step.kind == StepKind::reduce_scatter) {
-        auto result = make(shape);
+        auto result = make(shape, place);
         if (before > 1) {
-            auto pieces = make(shard);
+            auto pieces = make(shard, nullptr);
             swap_leading(exec, shard.data, pieces.data, before, n, extent / n * after);
             shard = std::move(pieces);
         }
@@ -138,51 +144,66 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, com
     // let go of as soon as it has been read, and a copy that would change nothing is left out.
     auto pieces = std::move(shard);
     if (before > 1) {
-        auto const source = std::exchange(pieces, make(pieces));
+        auto const source = std::exchange(pieces, make(pieces, nullptr));
         swap_leading(exec, source.data, pieces.data, before, n, extent / n * after);
     }
-    auto arrived = make(shape);
-    comm::all_to_all(exec, comm, pieces.flat(), arrived.flat());
     std::size_t const from = step.from_dimension, outside = shape.product(0, from);
+    auto arrived = make(shape, outside == 1 ? place : nullptr);
+    comm::all_to_all(exec, comm, pieces.flat(), arrived.flat());
     if (outside == 1) return arrived;
     pieces = {};
-    auto result = make(shape);
+    auto result = make(shape, place);
     swap_leading(exec, arrived.data, result.data, n, outside, shape.product(from, shape.rank) / n);
     return result;
 }
 
-/// A step of a plan.
+/// Whether a step changes the memory of a rank of this mesh.
+template <class Exec>
+bool does_anything(Context<Exec> const& context, PlanStep const& step) {
+    return is_halo(step.kind) || (step.kind != StepKind::relabel && context.communicators().extent(step.axes) > 1);
+}
+
+/// A step of a plan. A result that is not the shard itself is at `place`, or, where that is null, in a buffer of its
+/// own.
 template <class T, class Exec>
-Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, std::size_t i, Shard<T, Exec> shard) {
+Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, std::size_t i, Shard<T, Exec> shard,
+                         T* place = nullptr) {
     auto& communicators = context.communicators();
     auto const& step = plan.steps[i];
-    if (step.kind == StepKind::relabel) return shard;
+    if (!does_anything(context, step)) return shard;
     if (step.kind == StepKind::fill_halo || step.kind == StepKind::add_halo) {
-        shard = own(context, std::move(shard));
+        shard = own(context, std::move(shard), place);
         HaloExchange<T, Exec> exchange(context, step, shard, communicators.along(step.axes));
         exchange.start(shard.data);
         exchange.finish();
         return shard;
     }
     if (is_halo(step.kind)) {
-        if (step.kind == StepKind::clear_halo) shard = own(context, std::move(shard));
-        return carry_out_halo_locally(context, step, std::move(shard));
+        if (step.kind == StepKind::clear_halo) shard = own(context, std::move(shard), place);
+        return carry_out_halo_locally(context, step, std::move(shard), place);
     }
     if (is_local(step.kind)) {
-        std::size_t const n = communicators.extent(step.axes);
-        if (n == 1) return shard;
-        return carry_out_locally(context, step, n, communicators.shard_index(step.axes), std::move(shard));
+        return carry_out_locally(context, step, communicators.extent(step.axes), communicators.shard_index(step.axes),
+                                 std::move(shard), place);
     }
     auto const& comm = communicators.along(step.axes);
-    if (step.kind == StepKind::exchange) return exchange(context, step, plan.exchange, comm, std::move(shard));
-    return carry_out(context, step, comm, std::move(shard));
+    if (step.kind == StepKind::exchange)
+        return Exchange<T, Exec>(context, step, plan.exchange, comm, std::move(shard)).carry_out(place);
+    return carry_out(context, step, comm, std::move(shard), place);
 }
 
-/// A plan on a shard, from one of its steps on.
+/// A plan on a shard, from one of its steps on. The last step that does anything writes its result to `target`, where
+/// there is one and the step does not read it: the result says where it is.
 template <class T, class Exec>
 Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
-                         std::size_t first = 0) {
-    for (std::size_t i = first; i < plan.count; ++i) shard = carry_out(context, plan, i, std::move(shard));
+                         std::size_t first = 0, View<T, 1, Exec> const& target = {}) {
+    std::size_t last = plan.count; // step that does anything
+    for (std::size_t i = first; i < plan.count; ++i)
+        if (does_anything(context, plan.steps[i])) last = i;
+    for (std::size_t i = first; i < plan.count; ++i) {
+        bool const is_last = i == last && !comm::detail::overlap(shard.flat(), target);
+        shard = carry_out(context, plan, i, std::move(shard), is_last ? target.data() : nullptr);
+    }
     return shard;
 }
 
@@ -204,7 +225,7 @@ void carry_out_into(Context<Exec> const& context, PlanValue const& plan, Shard<T
         comm::all_gather(exec, context.communicators().along(plan.steps[0].axes), shard.flat(), target);
         return;
     }
-    auto const result = carry_out(context, plan, std::move(shard));
+    auto const result = carry_out(context, plan, std::move(shard), 0, target);
     if (result.data != target.data()) memory::copy(exec, target.data(), result.data, result.size() * sizeof(T));
 }
 
@@ -244,9 +265,8 @@ class StartedPlanInto {
     std::optional<Gather> gather_;
 };
 
-/// A plan under way on a shard: where the first step that sends is a reduction, of the whole or to shards of the
-/// outermost dimension, or about a halo, it goes on beside what is computed meanwhile. Everything after it is done in
-/// `wait`.
+/// A plan under way on a shard: its first step that sends goes on beside what is computed meanwhile. Everything after
+/// it is done in `wait`.
 template <class T, class Exec>
 class StartedPlan {
   public:
@@ -254,54 +274,70 @@ class StartedPlan {
     StartedPlan(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
                 observe::Memory kind = observe::Memory::activations)
         : context_(&context), plan_(plan), shard_(std::move(shard)) {
-        for (; done_ < plan_.count && is_local(plan_.steps[done_].kind); ++done_)
+        for (; done_ < plan_.count; ++done_) {
+            auto const& step = plan_.steps[done_];
+            if (does_anything(context, step) && !is_local(step.kind)) break;
             shard_ = carry_out(context, plan_, done_, std::move(shard_));
-        if (done_ == plan_.count) return;
-        auto const& step = plan_.steps[done_];
-        auto const& exec = context_->exec();
-        auto const& comm = context_->communicators().along(step.axes);
-        auto const n = static_cast<std::size_t>(comm.size());
-        if (is_halo(step.kind)) {
-            shard_ = own(*context_, std::move(shard_));
-            halo_.emplace(*context_, step, shard_, comm).start(shard_.data);
-        } else if (n == 1 || is_uneven(step, shard_, n)) {
-            return;
-        } else if (step.kind == StepKind::reduce_scatter && step.dimension == 0) {
-            ShardShape shape = shard_;
-            reshape(shape, step, n, static_cast<std::size_t>(comm.rank()));
-            result_ = Shard<T, Exec>::make(*context_, shape, kind);
-            scatter_.emplace(comm::start_reduce_scatter(exec, comm, shard_.flat(), result_.flat()));
-        } else if (step.kind == StepKind::all_reduce) {
-            shard_ = own(*context_, std::move(shard_));
-            reduction_.emplace(comm::start_all_reduce(exec, comm, shard_.flat(), step.reduction));
         }
+        if (done_ < plan_.count) start(plan_.steps[done_], kind);
     }
     StartedPlan(StartedPlan const&) = delete;
     StartedPlan& operator=(StartedPlan const&) = delete;
 
     /// The shard that a step on a halo works on in place.
     [[nodiscard]] Shard<T, Exec> const& shard() const { return shard_; }
-    /// Blocks until the result is there. To be called once.
-    [[nodiscard]] Shard<T, Exec> wait() {
+    /// Blocks until the result is there, at `target` where there is one and the result is not the shard itself. To be
+    /// called once.
+    [[nodiscard]] Shard<T, Exec> wait(View<T, 1, Exec> const& target = {}) {
+        bool const is_last = done_ + 1 >= plan_.count;
         if (reduction_) reduction_->wait();
         if (halo_) halo_->finish();
-        if (scatter_) {
-            scatter_->wait();
+        if (exchange_) shard_ = exchange_->finish(is_last ? target.data() : nullptr);
+        if (transfer_) {
+            transfer_->wait();
             shard_ = std::move(result_);
         }
-        return carry_out(*context_, plan_, std::move(shard_), done_ + (reduction_ || halo_ || scatter_ ? 1 : 0));
+        return carry_out(*context_, plan_, std::move(shard_), done_ + 1, target);
     }
 
   private:
     using Buffer = comm::detail::Staged<View<T, 1, Exec>>;
+
+    void start(PlanStep const& step, observe::Memory kind) {
+        auto const& exec = context_->exec();
+        auto const& comm = context_->communicators().along(step.axes);
+        auto const n = static_cast<std::size_t>(comm.size());
+        if (is_halo(step.kind)) {
+            shard_ = own(*context_, std::move(shard_));
+            halo_.emplace(*context_, step, shard_, comm).start(shard_.data);
+        } else if (step.kind == StepKind::all_reduce) {
+            shard_ = own(*context_, std::move(shard_));
+            reduction_.emplace(comm::start_all_reduce(exec, comm, shard_.flat(), step.reduction));
+        } else if (is_of_outer_blocks(step) && !is_uneven(step, shard_, n)) {
+            ShardShape shape = shard_;
+            reshape(shape, step, n, static_cast<std::size_t>(comm.rank()));
+            result_ = Shard<T, Exec>::make(*context_, shape, nullptr, kind);
+            transfer_.emplace(step.kind == StepKind::all_gather
+                                  ? comm::start_all_gather(exec, comm, shard_.flat(), result_.flat())
+                                  : comm::start_reduce_scatter(exec, comm, shard_.flat(), result_.flat()));
+        } else {
+            auto const value = step.kind == StepKind::exchange ? plan_.exchange : exchange_of(step);
+            exchange_.emplace(*context_, step, value, comm, std::move(shard_)).start();
+        }
+    }
+    /// Whether a step gathers or scatters rows without packing them.
+    static bool is_of_outer_blocks(PlanStep const& step) {
+        return step.dimension == 0 && (step.kind == StepKind::all_gather || step.kind == StepKind::reduce_scatter);
+    }
 
     Context<Exec> const* context_;
     PlanValue plan_;
     std::size_t done_ = 0;              ///< steps
     Shard<T, Exec> shard_{}, result_{}; // they outlive what is under way
     std::optional<HaloExchange<T, Exec>> halo_;
+    std::optional<Exchange<T, Exec>> exchange_;
     std::optional<comm::Request<Buffer>> reduction_;
-    std::optional<comm::Request<Buffer, Buffer>> scatter_;
+    std::optional<comm::Request<Buffer, Buffer>> transfer_;
 };
 
 /// Makes the communicators of a plan. Collective as carrying it out is.
@@ -340,8 +376,7 @@ void redistribute_into(Tensor<L, Exec, M> tensor, Tensor<To, Exec, M> const& tar
     detail::carry_out_into(context, Plan<L, To>::value, std::move(shard), target.flat());
 }
 
-/// A redistribution under way: a reduction that it begins with, or the filling of ghost cells, goes on beside what is
-/// computed meanwhile.
+/// A redistribution under way: what its first step sends goes on beside what is computed meanwhile.
 template <class To, class L, class Exec, class M = AnyMesh>
 class [[nodiscard]] Redistribution {
   public:
@@ -363,6 +398,12 @@ class [[nodiscard]] Redistribution {
     [[nodiscard]] Tensor<To, Exec, M> wait() {
         auto shard = started_->wait();
         return Tensor<To, Exec, M>(*context_, extents_, std::move(shard.block), shard.data);
+    }
+    /// The same, into memory that exists and that the tensor does not lie in.
+    void wait_into(Tensor<To, Exec, M> const& target) {
+        auto const shard = started_->wait(target.flat());
+        if (shard.data != target.data())
+            memory::copy(context_->exec(), target.data(), shard.data, shard.size() * sizeof(typename L::element));
     }
 
   private:

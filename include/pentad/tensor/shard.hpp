@@ -17,10 +17,11 @@ struct Shard : ShardShape {
     T* data = nullptr;
 
     [[nodiscard]] View<T, 1, Exec> flat() const { return View<T, 1, Exec>(data, size()); }
-    /// An uninitialised shard.
-    [[nodiscard]] static Shard make(Context<Exec> const& context, ShardShape const& shape,
+    /// An uninitialised shard: at `place`, or, where that is null, in a buffer of its own.
+    [[nodiscard]] static Shard make(Context<Exec> const& context, ShardShape const& shape, T* place = nullptr,
                                     observe::Memory kind = observe::Memory::activations) {
-        Shard shard{shape};
+        Shard shard{shape, {}, place};
+        if (place != nullptr) return shard;
         shard.block = context.take(shard.size() * sizeof(T), kind);
         shard.data = static_cast<T*>(shard.block.data());
         return shard;

@@ -1,6 +1,7 @@
 // Stencils on shards with ghost cells: the cells that need no neighbour are computed while ghost cells are filled.
 #pragma once
 
+#include <pentad/layout/block.hpp>
 #include <pentad/layout/exchange.hpp>
 #include <pentad/memory/copy.hpp>
 #include <pentad/tensor/redistribute.hpp>
@@ -77,8 +78,9 @@ void for_each_cell(char const* label, Exec const& exec, ElementBox const& box, F
 }
 
 /// `cells` with ghost cells filled, and compute(view, box) called for boxes that cover the owned cells: first the one
-/// whose stencils, of the halo's width, reach no ghost cell, while messages are on their way; then those along its
-/// sides. `compute` reads the view, which is that of the result, and writes elsewhere. Collective as redistribute is.
+/// whose stencils, of the halo's width, reach no ghost cell that a message fills, while messages are on their way; then
+/// those along its sides. `compute` reads the view, which is that of the result, and writes elsewhere. Collective as
+/// redistribute is.
 /// @tparam To a layout with filled halos, of which L has the memory already: `stale_t<To>`
 template <class To, class L, class Exec, class M, class Compute>
 Tensor<To, Exec, M> fill_halo_and_compute(Tensor<L, Exec, M> cells, Compute&& compute) {
@@ -86,10 +88,15 @@ Tensor<To, Exec, M> fill_halo_and_compute(Tensor<L, Exec, M> cells, Compute&& co
                   "pentad: halos are filled in place: the layouts differ in what ghost cells hold only");
     auto const owned = owned_cells(cells);
     auto inner = owned;
+    auto const& communicators = cells.context().communicators();
     for (std::size_t d = 0; d < L::rank; ++d) {
-        std::size_t const width = L::value.dimensions[d].width;
-        inner.begin[d] = std::min(owned.begin[d] + width, owned.end[d]);
-        inner.end[d] = std::max(owned.end[d] - std::min(width, owned.end[d]), inner.begin[d]);
+        auto const& dimension = L::value.dimensions[d];
+        auto const block = block_of(dimension, cells.extents()[d], communicators.mesh(), communicators.world().rank());
+        if (block.count == 1) continue; // its ghost cells need no message
+        bool const is_open = dimension.boundary == Boundary::open;
+        if (!is_open || block.index > 0) inner.begin[d] = std::min(owned.begin[d] + dimension.width, owned.end[d]);
+        if (!is_open || block.index + 1 < block.count)
+            inner.end[d] = std::max(owned.end[d] - std::min(dimension.width, owned.end[d]), inner.begin[d]);
     }
     Redistribution<To, L, Exec, M> filling(std::move(cells));
     if (inner.size(L::rank) > 0) compute(filling.in_place().view(), inner);

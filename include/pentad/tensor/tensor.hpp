@@ -17,12 +17,27 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 namespace pentad {
 
 namespace detail {
+/// @throws std::invalid_argument where an extent differs from the static one
+inline void require_static_extents(LayoutValue const& layout, std::span<std::size_t const> global) {
+    for (std::size_t d = 0; d < layout.rank; ++d) {
+        auto const fixed = layout.dimensions[d].extent;
+        if (fixed != dynamic && fixed != global[d])
+            throw std::invalid_argument(std::string(layout.dimensions[d].name) + " = " + std::to_string(global[d]) +
+                                        " where the layout has " + std::to_string(fixed));
+    }
+}
+/// Extents in a braced list, of another number than the layout has dimensions.
+[[noreturn]] inline void refuse_extents(std::size_t count, std::string_view layout, std::size_t rank) {
+    throw std::invalid_argument(std::to_string(count) + " extents for " + std::string(layout) + ", which has " +
+                                std::to_string(rank) + " dimensions");
+}
 /// What a tensor of mesh M is made from, and whether layout L fits it as far as the compiler can see.
 template <class M, class Exec>
 struct Maker {
@@ -94,13 +109,7 @@ class Tensor {
     Tensor(context_type const& context, extents_type const& global, block_type block, element* data)
         : context_(&context), global_(global), block_(std::move(block)),
           offset_(reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(block_.data())) {
-        for (std::size_t d = 0; d < rank; ++d) {
-            auto const fixed = L::value.dimensions[d].extent;
-            if (fixed != dynamic && fixed != global[d])
-                throw std::invalid_argument(std::string(L::value.dimensions[d].name) + " = " +
-                                            std::to_string(global[d]) + " where the layout has " +
-                                            std::to_string(fixed));
-        }
+        detail::require_static_extents(L::value, global);
         auto const& communicators = context.communicators();
         auto const local = local_extents(L::value, global, communicators.mesh(), communicators.world().rank());
         for (std::size_t d = 0; d < rank; ++d) local_[d] = local[d];
@@ -172,10 +181,7 @@ class Tensor {
         }(std::make_index_sequence<rank>{});
     }
     static extents_type extents_of(std::initializer_list<std::size_t> global) {
-        if (global.size() != rank)
-            throw std::invalid_argument(std::to_string(global.size()) + " extents for " +
-                                        std::string(layout_text<L>.view()) + ", which has " + std::to_string(rank) +
-                                        " dimensions");
+        if (global.size() != rank) detail::refuse_extents(global.size(), layout_text<L>.view(), rank);
         extents_type extents{};
         std::copy(global.begin(), global.end(), extents.begin());
         return extents;

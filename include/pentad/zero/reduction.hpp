@@ -138,7 +138,7 @@ class StartedReduction {
         std::size_t const length = part(), all = shard_.local[0];
         std::size_t const own = std::min(length, all - std::min(all, length * static_cast<std::size_t>(comm.rank())));
         bool const scatters = plan_.steps[step_].kind == StepKind::reduce_scatter;
-        auto sum = Shard::make(*context_, {{scatters ? length : own}, 1}, kind_);
+        auto sum = Shard::make(*context_, {{scatters ? length : own}, 1}, nullptr, kind_);
         expand<A>(exec, CompactValues(element_, true, own, received_.data()), sum.flat(), ranks, region());
         if (scatters) {
             received_ = {};

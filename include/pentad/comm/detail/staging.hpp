@@ -44,6 +44,12 @@ bool is_row_major(V const& view) {
     return true;
 }
 
+/// Waits for the work that wrote a view.
+template <class Exec>
+[[gnu::noinline]] void fence_before(Exec const& exec) {
+    exec.fence("pentad: before communication");
+}
+
 /// What MPI does with a view.
 enum class Use { send, receive, both };
 
@@ -57,6 +63,7 @@ class Staged {
         V::rank() <= 1 && !std::is_same_v<typename V::array_layout, Kokkos::LayoutStride>;
     static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space>::accessible;
     using HostSpace = std::conditional_t<on_host, Kokkos::HostSpace, Kokkos::SharedHostPinnedSpace>;
+    static constexpr bool is_itself = always_contiguous && on_host; ///< MPI uses the view's own memory
 
     Staged() = default;
     /// Fences `exec`, whose work wrote the view; copies it when it is to be sent and cannot be sent as it is.
@@ -64,21 +71,21 @@ class Staged {
     Staged(Exec const& exec, V const& view, Use use)
         : view_(view), pointer_(const_cast<T*>(view.data())), is_received_(use != Use::send) {
         if (observe::dry_run() != nullptr) return;
-        if constexpr (std::is_same_v<Exec, Own>) exec_.emplace(exec);
-        bool const is_sent = use != Use::receive;
+        if constexpr (std::is_same_v<Exec, Own> && !is_itself) copies_.exec.emplace(exec);
+        [[maybe_unused]] bool const is_sent = use != Use::receive;
         if constexpr (!always_contiguous)
             if (!is_row_major(view)) {
-                packed_ = memory::staging_pool<Space>().take(view.size() * sizeof(T));
-                pointer_ = static_cast<T*>(packed_.data());
+                copies_.packed = memory::staging_pool<Space>().take(view.size() * sizeof(T));
+                pointer_ = static_cast<T*>(copies_.packed.data());
                 if (is_sent) memory::copy("pack", exec, runs(true), pointer_, view_.data());
             }
-        exec.fence("pentad: before communication");
+        fence_before(exec);
         if constexpr (!on_host)
             if (!gpu_aware() && view.size() > 0) {
-                host_ = memory::staging_pool<HostSpace>().take(view.size() * sizeof(T));
-                device_ = pointer_;
-                pointer_ = static_cast<T*>(host_.data());
-                if (is_sent) memory::copy_to_host(exec, pointer_, device_, view.size() * sizeof(T));
+                copies_.host = memory::staging_pool<HostSpace>().take(view.size() * sizeof(T));
+                copies_.device = pointer_;
+                pointer_ = static_cast<T*>(copies_.host.data());
+                if (is_sent) memory::copy_to_host(exec, pointer_, copies_.device, view.size() * sizeof(T));
             }
     }
     [[nodiscard]] T* data() const { return pointer_; }
@@ -87,9 +94,9 @@ class Staged {
     void unpack() {
         if (!is_received_) return;
         if constexpr (!on_host)
-            if (device_ != nullptr) {
-                memory::copy_from_host(exec(), device_, pointer_, view_.size() * sizeof(T));
-                pointer_ = device_;
+            if (copies_.device != nullptr) {
+                memory::copy_from_host(exec(), copies_.device, pointer_, view_.size() * sizeof(T));
+                pointer_ = copies_.device;
             }
         if constexpr (!std::is_const_v<typename V::value_type> && !always_contiguous)
             if (pointer_ != view_.data()) {
@@ -111,15 +118,19 @@ class Staged {
         return result;
     }
     using Own = typename V::execution_space;
-    Own exec() const { return exec_ ? *exec_ : Own(); }
+    Own exec() const { return copies_.exec ? *copies_.exec : Own(); }
+    struct Copies {
+        std::optional<Own> exec; ///< the caller's, unless it is of another kind than the view's
+        T* device = nullptr;     ///< what `host` is a copy of
+        memory::Buffer<Space> packed;
+        memory::Buffer<HostSpace> host;
+    };
+    struct NoCopies {};
 
-    std::optional<Own> exec_; ///< the caller's, unless it is of another kind than the view's
     V view_;
     T* pointer_ = nullptr;
-    T* device_ = nullptr;
     bool is_received_ = false;
-    memory::Buffer<Space> packed_;
-    memory::Buffer<HostSpace> host_;
+    std::conditional_t<is_itself, NoCopies, Copies> copies_;
 };
 
 } // namespace detail

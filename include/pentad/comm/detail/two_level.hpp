@@ -25,14 +25,14 @@ namespace pentad::comm {
 class Levels {
   public:
     /// Collective over `comm`.
-    Levels(MPI_Comm comm, node::Group& inside) : inside_(&inside) {
+    [[gnu::cold]] Levels(MPI_Comm comm, node::Group& inside) : inside_(&inside) {
         check(MPI_Comm_dup(comm, &all_), "MPI_Comm_dup");
         check(MPI_Comm_split(comm, static_cast<int>(inside.rank()), static_cast<int>(inside.node()), &across_),
               "MPI_Comm_split");
     }
     Levels(Levels const&) = delete;
     Levels& operator=(Levels const&) = delete;
-    ~Levels() {
+    [[gnu::cold]] ~Levels() {
         MPI_Comm_free(&across_);
         MPI_Comm_free(&all_);
     }

@@ -95,9 +95,11 @@ class CopyMethods {
                 usual += (taken > usual ? usual : -usual) / 16;
                 return;
             }
-            recent[known.recent_count++] = taken;
+            auto const end = recent.begin() + static_cast<std::ptrdiff_t>(known.recent_count++);
+            auto const place = std::upper_bound(recent.begin(), end, taken);
+            std::move_backward(place, end, end + 1);
+            *place = taken;
             if (known.recent_count < recent.size()) return;
-            std::sort(recent.begin(), recent.end());
             usual = recent[recent.size() / 2];
         }
 
@@ -108,7 +110,7 @@ class CopyMethods {
             CopyMethod fastest = CopyMethod::cached;
             CopyMethod last = CopyMethod::process_streamed;
             std::array<float, copy_method_count> usual{}; ///< 0: not tried
-            std::array<float, trials - 1> recent{};       ///< of the last method
+            std::array<float, trials - 1> recent{};       ///< of the last method, sorted
             std::size_t recent_count = 0;
             [[nodiscard]] bool has(CopyMethod method) const { return usual[static_cast<std::size_t>(method)] > 0; }
             [[nodiscard]] float took(CopyMethod method) const {

@@ -133,17 +133,11 @@ class Direct {
 
     /// What rank `to` gets of what rank `from` gives, as seen by the former or the latter.
     [[nodiscard]] Piece given(std::size_t from, std::size_t to) const {
-        if (task_->operation == Operation::all_gather) return {0, task_->piece_of(from).bytes};
-        if (task_->operation == Operation::broadcast) return {0, task_->bytes};
         if (from != me_ && task_->is_counted()) return exchange_.group->pieces(from, exchange_.slot())[to];
-        return task_->sent_to(to);
+        return task_->given(from, to);
     }
     /// Where this rank puts what it gets of rank p.
-    [[nodiscard]] std::byte* place(std::size_t p) const {
-        if (task_->operation == Operation::all_gather) return task_->out + task_->piece_of(p).offset;
-        if (task_->operation == Operation::broadcast) return task_->out;
-        return task_->out + task_->received_from(p).offset;
-    }
+    [[nodiscard]] std::byte* place(std::size_t p) const { return task_->out + task_->taken(p).offset; }
     /// Lends and takes what it can: true when all is done. One after the other, since all use the same pipes.
     bool pass_lent() {
         if (!has_lenders_) return true;
@@ -200,7 +194,10 @@ class Direct {
                 std::size_t const p = (task_->operation == Operation::all_to_all ? me + 1 + i : i) % n_;
                 if (!task_->is_source(p) || (p != me && lends(p))) continue;
                 Piece const piece = given(p, me);
-                fetch(place(p), p, piece.offset, piece.bytes);
+                if (task_->boxes != nullptr)
+                    task_->move_box(p, {0, piece.bytes}, address(p), streams_results(method_));
+                else
+                    fetch(place(p), p, piece.offset, piece.bytes);
             }
         }
     }

@@ -41,10 +41,11 @@ class Exchange final : public Pending {
         longest_ = is_whole ? task.bytes : task.piece;
         if (task.is_counted()) {
             longest_ = 0;
-            for (std::size_t p = 0; p < n_; ++p) longest_ = std::max<std::size_t>(longest_, task.sent_to(p).bytes);
+            for (std::size_t p = 0; p < n_; ++p) longest_ = std::max<std::size_t>(longest_, task.given(me_, p).bytes);
         }
         mail_.begin(exchange_, task_, longest_);
-        has_methods_ = !mail_.is_small() || longest_ >= smallest_with_methods;
+        std::size_t const longest = task.boxes != nullptr ? task.longest_box() : longest_;
+        has_methods_ = !mail_.is_small() || longest >= smallest_with_methods;
         // What goes on beside a computation says nothing about the copy method, nor do those that only receive.
         learns_ = has_methods_ && task.is_awaited && task.is_source(me_);
         stage_ = Stage::waiting_for_slot;
@@ -99,12 +100,15 @@ class Exchange final : public Pending {
         notice = {static_cast<std::uint32_t>(task_.operation),
                   task_.type,
                   task_.root,
-                  task_.is_counted() ? ~std::uint64_t{0} : task_.bytes,
+                  task_.boxes != nullptr ? Notice::boxes + task_.longest_box()
+                  : task_.is_counted()   ? Notice::given_counts
+                                         : task_.bytes,
                   {},
                   0,
                   longest_};
         for (std::size_t p = 0; task_.is_counted() && p < n_; ++p)
-            group_->pieces(me_, exchange_.slot())[p] = task_.sent_to(p);
+            group_->pieces(me_, exchange_.slot())[p] = {
+                task_.boxes != nullptr ? task_.bytes : task_.given(me_, p).offset, task_.given(me_, p).bytes};
         if (has_methods_) choose_method(notice);
         stage_ = Stage::arriving;
         if (notice.is_open())
@@ -115,17 +119,19 @@ class Exchange final : public Pending {
     }
     /// Opens this rank's buffer to the others, if it is not to go through mailboxes.
     void choose_method(Notice& notice) {
-        std::size_t const given = task_.operation == Operation::all_gather ? task_.piece_of(me_).bytes : task_.bytes;
+        bool const gives_piece = task_.operation == Operation::all_gather && task_.boxes == nullptr;
+        std::size_t const given = gives_piece ? task_.piece_of(me_).bytes : task_.bytes;
         bool const by_mail = mail_.is_small() || task_.access == Access::mailboxes;
         if (!by_mail) notice.buffer = memory::shared_memory().locate(task_.in, given);
         in_segments_ = notice.buffer.is_shared();
         PossibleMethods possible{CopyMethod::streamed, in_segments_ ? CopyMethod::cached : CopyMethod::all_streamed};
         if (mail_.is_small()) possible = {CopyMethod::cached, CopyMethod::mail_streamed};
-        if (!in_segments_ && !by_mail && group_->reads_processes())
+        if (!in_segments_ && !by_mail && task_.boxes == nullptr && group_->reads_processes())
             possible = {task_.access == Access::processes ? CopyMethod::process : CopyMethod::streamed,
                         !task_.reduces() && n_ <= Pipes::most_ranks ? CopyMethod::lent_streamed
                                                                     : CopyMethod::process_streamed};
-        kind_ = &group_->methods().of(task_.operation, task_.is_counted() ? 1 : task_.bytes);
+        kind_ = task_.boxes != nullptr ? &group_->box_methods().of(task_.operation, task_.longest_box())
+                                       : &group_->methods().of(task_.operation, task_.is_counted() ? 1 : task_.bytes);
         method_ = kind_->agreed(possible, in_segments_);
         notice.suggestion = learns_ ? kind_->suggest(possible, in_segments_) : method_;
         mail_.take(method_);
@@ -145,21 +151,28 @@ class Exchange final : public Pending {
             if (theirs.operation == mine.operation && theirs.bytes == mine.bytes && theirs.element == mine.element &&
                 theirs.root == mine.root) {
                 if (!task_.is_counted()) continue;
-                auto const sent = group_->pieces(p, exchange_.slot())[me_].bytes,
-                           expected = task_.received_from(p).bytes;
-                if (sent == expected) continue;
-                group_->give_up("all_to_all: rank " + name(p) + " sends " + std::to_string(sent) + " bytes to rank " +
-                                name(me_) + ", which is to receive " + std::to_string(expected));
+                auto const [held, sent] = group_->pieces(p, exchange_.slot())[me_];
+                auto const expected = task_.taken(p).bytes;
+                bool const is_known = task_.boxes == nullptr || held == task_.held_by(p);
+                if (sent == expected && is_known) continue;
+                auto const what = std::string(observe::name(task_.operation)) + ": rank " + name(p);
+                if (sent != expected)
+                    group_->give_up(what + " sends " + std::to_string(sent) + " bytes to rank " + name(me_) +
+                                    ", which is to receive " + std::to_string(expected));
+                group_->give_up(what + " holds " + std::to_string(held) + " bytes, and rank " + name(me_) +
+                                " takes it to hold " + std::to_string(task_.held_by(p)));
             }
             group_->give_up("the ranks of a group called different collectives: " + describe(me_, mine) + ", " +
                             describe(p, theirs));
         }
     }
     [[nodiscard]] std::string name(std::size_t rank) const { return std::to_string(group_->members()[rank]); }
-    [[nodiscard]] std::string describe(std::size_t rank, Notice const& notice) const {
+    [[nodiscard, gnu::cold]] std::string describe(std::size_t rank, Notice const& notice) const {
         return "rank " + name(rank) + " " + std::string(observe::name(static_cast<Operation>(notice.operation))) +
-               (notice.bytes == ~std::uint64_t{0} ? " of given counts"
-                                                  : " of " + std::to_string(notice.bytes) + " bytes") +
+               (notice.bytes == Notice::given_counts ? " of given counts"
+                : notice.bytes >= Notice::boxes
+                    ? " of boxes of up to " + std::to_string(notice.bytes - Notice::boxes) + " bytes"
+                    : " of " + std::to_string(notice.bytes) + " bytes") +
                " of " + type_text(notice.element) + reduction_text(notice.element) +
                (notice.root < 0 ? "" : " with root " + std::to_string(notice.root));
     }

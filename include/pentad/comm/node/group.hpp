@@ -7,6 +7,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/node/copy_methods.hpp>
 #include <pentad/comm/node/pipes.hpp>
+#include <pentad/comm/proc_line.hpp>
 #include <pentad/memory/shared_memory.hpp>
 #include <pentad/mesh/one_line.hpp>
 
@@ -24,7 +25,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,10 +37,12 @@ namespace pentad::comm::node {
 
 /// What a rank says about the exchange it has come to. All ranks must say the same up to `buffer`.
 struct Notice {
+    static constexpr std::uint64_t given_counts = ~std::uint64_t{0}, boxes = std::uint64_t{1} << 63;
+
     std::uint32_t operation = 0; ///< an observe::Operation
     std::uint32_t element = 0;   ///< which type, and how it is reduced
     std::int64_t root = -1;
-    std::uint64_t bytes = 0; ///< of the unscattered side; all ones where counts are given
+    std::uint64_t bytes = 0; ///< of the unscattered side; or given_counts; or boxes + bytes of the longest
     // What follows is the rank's own.
     memory::Place buffer;      ///< what the others read (all-reduce: and write), where it lies in a segment
     std::uint64_t address = 0; ///< of the same in its process, where the kernel is to read it
@@ -65,7 +67,8 @@ struct alignas(64) Failure {
     std::array<char, 504> why;
 };
 
-/// A piece that a rank sends in an all-to-all of given counts.
+/// A piece that a rank sends in an all-to-all of given counts. Of boxes the bytes of the whole array stand for the
+/// offset.
 struct Piece {
     std::uint64_t offset, bytes;
 };
@@ -92,7 +95,7 @@ class Group {
     static constexpr std::uint64_t never = ~std::uint64_t{0};
 
     /// Collective over `comm`.
-    explicit Group(MPI_Comm comm) {
+    [[gnu::cold]] explicit Group(MPI_Comm comm) {
         int ranks = 1, mine = 0;
         MPI_Comm_size(comm, &ranks);
         MPI_Comm_rank(comm, &mine);
@@ -155,7 +158,7 @@ class Group {
     }
     Group(Group const&) = delete;
     Group& operator=(Group const&) = delete;
-    ~Group() {
+    [[gnu::cold]] ~Group() {
         for (std::size_t p = 0; p < blocks_.size(); ++p)
             if (p != rank_) memory::shared_memory().forget(places_[p]);
         if (!blocks_.empty()) memory::shared_memory().free(blocks_[rank_]);
@@ -252,6 +255,8 @@ class Group {
     }
     /// What is known about copy methods.
     [[nodiscard]] CopyMethods& methods() { return methods_; }
+    /// The same, of exchanges of boxes.
+    [[nodiscard]] CopyMethods& box_methods() { return box_methods_; }
 
     /// Tells all members that the group can do nothing any more: what is under way fails, and so will what is begun.
     void fail(std::string_view why) const {
@@ -334,7 +339,8 @@ class Group {
                     reinterpret_cast<std::byte*>(&number), sizeof number) &&
                number == process.block.segment;
     }
-    void find_nodes(std::vector<ProcessInfo> const& processes, std::vector<Verdict> const& verdicts, int mine) {
+    [[gnu::cold]] void find_nodes(std::vector<ProcessInfo> const& processes, std::vector<Verdict> const& verdicts,
+                                  int mine) {
         std::vector<std::size_t> first_of;
         for (std::size_t rank = 0; rank < processes.size(); ++rank) {
             std::size_t node = 0;
@@ -357,10 +363,8 @@ class Group {
         check(MPI_Allgather(&own, sizeof(T), MPI_BYTE, all.data(), sizeof(T), MPI_BYTE, comm), "MPI_Allgather");
         return all;
     }
-    static std::uint64_t kernel() {
-        std::string id;
-        std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-        return std::hash<std::string>{}(id);
+    [[gnu::cold]] static std::uint64_t kernel() {
+        return std::hash<std::string>{}(proc_line("/proc/sys/kernel/random/boot_id"));
     }
     /// Processes in different IPC namespaces are to share no memory, even where they could.
     static std::uint64_t isolation() {
@@ -368,14 +372,14 @@ class Group {
         return stat("/proc/self/ns/ipc", &status) == 0 ? status.st_ino : 0;
     }
     /// PENTAD_RANKS_PER_NODE=k: every k ranks of the world are taken for a node of their own.
-    static std::int64_t simulated_node() {
+    [[gnu::cold]] static std::int64_t simulated_node() {
         auto const ranks_per_node = environment::ranks_per_node();
         if (!ranks_per_node) return 0;
         int rank = 0;
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         return rank / *ranks_per_node;
     }
-    static void complain(char const* why) {
+    [[gnu::cold]] static void complain(char const* why) {
         static bool done = false;
         if (!std::exchange(done, true))
             print_error("pentad: the memory of this node cannot be shared (" + std::string(why) +
@@ -395,7 +399,7 @@ class Group {
     std::unique_ptr<Line[]> tiles_;
     std::array<std::pair<std::uintptr_t, std::uintptr_t>, 8> readable_{}; ///< from, to
     std::size_t next_readable_ = 0;
-    CopyMethods methods_;
+    CopyMethods methods_, box_methods_;
     Pipes pipes_;
     bool reads_processes_ = false;
     std::unordered_set<std::uint64_t> mapped_;

@@ -29,7 +29,8 @@ class Mail {
         method_ = CopyMethod::cached;
         std::size_t const parts = task.cuts() ? n_ : 1;
         step_ = Group::box / parts / 64 * 64;
-        is_small_ = !task.is_counted() && longest <= step_;
+        std::size_t const known = task.boxes != nullptr ? task.longest_box() : longest;
+        is_small_ = (!task.is_counted() || task.boxes != nullptr) && known <= step_; // on all ranks, or on none
         lane_ = {0, Group::never, Group::never};
         if (!is_small_) {
             step_ = std::min(Group::chunk / parts / 64 * 64, Group::chunk / 2);
@@ -54,14 +55,7 @@ class Mail {
         std::size_t const k = filled_++;
         fill(k);
         publish(exchange_.own().filled, exchange_.at(1 + filled_));
-        if (task_->operation == Operation::all_gather) {
-            auto const mine = part(task_->piece_of(me_).bytes, k);
-            copy(task_->out + task_->piece_of(me_).offset + mine.offset, task_->in + mine.offset, mine.bytes);
-        } else if (task_->operation == Operation::all_to_all) {
-            auto const mine = part(task_->sent_to(me_).bytes, k);
-            copy(task_->out + task_->received_from(me_).offset + mine.offset,
-                 task_->in + task_->sent_to(me_).offset + mine.offset, mine.bytes);
-        }
+        if (task_->operation == Operation::all_gather || task_->operation == Operation::all_to_all) keep(k);
     }
     /// Does what can be done without waiting, once all have come. True when everything has gone through.
     /// @param longest bytes of the longest piece that any rank sends
@@ -107,6 +101,34 @@ class Mail {
     void to_mail(std::byte* to, std::byte const* from, std::size_t bytes) const {
         node::copy(to, from, bytes, streams_mail(method_));
     }
+    /// Part k of what this rank gives to rank p.
+    void pack(std::byte* mail, std::size_t p, std::size_t k) const {
+        auto const given = task_->given(me_, p);
+        auto const range = part(given.bytes, k);
+        if (task_->boxes != nullptr)
+            task_->pack_box(me_, p, range, mail, streams_mail(method_));
+        else
+            to_mail(mail, task_->in + given.offset + range.offset, range.bytes);
+    }
+    /// Part k of what rank p gives to this one.
+    void unpack(std::byte const* mail, std::size_t p, std::size_t k) const {
+        auto const taken = task_->taken(p);
+        auto const range = part(taken.bytes, k);
+        if (task_->boxes != nullptr)
+            task_->unpack_box(p, range, mail, streams_results(method_));
+        else
+            copy(task_->out + taken.offset + range.offset, mail, range.bytes);
+    }
+    /// Part k of what this rank keeps.
+    void keep(std::size_t k) const {
+        auto const given = task_->given(me_, me_);
+        auto const range = part(given.bytes, k);
+        if (task_->boxes != nullptr)
+            task_->move_box(me_, range, task_->in, streams_results(method_));
+        else
+            copy(task_->out + task_->taken(me_).offset + range.offset, task_->in + given.offset + range.offset,
+                 range.bytes);
+    }
     /// To where the result belongs.
     void copy(std::byte* to, std::byte const* from, std::size_t bytes) const {
         node::copy(to, from, bytes, streams_results(method_));
@@ -119,20 +141,15 @@ class Mail {
         case Operation::all_reduce:
             to_mail(mail, task_->in + begin, length);
             break;
-        case Operation::all_gather: {
-            auto const mine = part(task_->piece_of(me_).bytes, k);
-            to_mail(mail, task_->in + mine.offset, mine.bytes);
+        case Operation::all_gather:
+            pack(mail, me_, k);
             break;
-        }
         case Operation::broadcast:
             if (task_->is_source(me_)) to_mail(mail, task_->in + begin, length);
             break;
         default: // reduce-scatter, all-to-all
-            for (std::size_t p = 0; p < n_; ++p) {
-                auto const range = part(task_->sent_to(p).bytes, k);
-                if (p != me_)
-                    to_mail(mail + p * step_, task_->in + task_->sent_to(p).offset + range.offset, range.bytes);
-            }
+            for (std::size_t p = 0; p < n_; ++p)
+                if (p != me_) pack(mail + p * step_, p, k);
         }
     }
     /// This rank's share of the sum of chunk k becomes that share of its mailbox, which nobody else reads before.
@@ -168,17 +185,12 @@ class Mail {
             break;
         }
         case Operation::all_gather:
-            for (std::size_t p = 0; p < n_; ++p) {
-                auto const theirs = part(task_->piece_of(p).bytes, k);
-                if (p != me_) copy(task_->out + task_->piece_of(p).offset + theirs.offset, box(p, k), theirs.bytes);
-            }
+            for (std::size_t p = 0; p < n_; ++p)
+                if (p != me_) unpack(box(p, k), p, k);
             break;
         case Operation::all_to_all:
-            for (std::size_t p = 0; p < n_; ++p) {
-                auto const whole = task_->received_from(p);
-                auto const theirs = part(whole.bytes, k);
-                if (p != me_) copy(task_->out + whole.offset + theirs.offset, box(p, k) + me_ * step_, theirs.bytes);
-            }
+            for (std::size_t p = 0; p < n_; ++p)
+                if (p != me_) unpack(box(p, k) + me_ * step_, p, k);
             break;
         default: // broadcast
             if (!task_->is_source(me_)) copy(out, box(static_cast<std::size_t>(task_->root), k), range.bytes);

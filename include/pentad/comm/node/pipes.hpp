@@ -35,7 +35,7 @@ class Pipes {
     /// Makes those through which rank `me` of `ranks` lends, the first time.
     /// @param read_ends gets their descriptors, for the others to open
     /// @return false when they cannot be had
-    bool make(std::size_t ranks, std::size_t me, std::int32_t* read_ends) {
+    [[gnu::cold]] bool make(std::size_t ranks, std::size_t me, std::int32_t* read_ends) {
         if (std::exchange(is_tried_, true)) return !ends_.empty();
         ends_.resize(ranks);
         for (std::size_t p = 0; p < ranks; ++p) {
@@ -55,7 +55,7 @@ class Pipes {
         return true;
     }
     /// Opens the one through which rank p of `ranks` lends to this one. False when it cannot.
-    bool open(std::size_t ranks, std::size_t p, std::int32_t process, std::int32_t descriptor) {
+    [[gnu::cold]] bool open(std::size_t ranks, std::size_t p, std::int32_t process, std::int32_t descriptor) {
         from_.resize(ranks, -1);
         if (from_[p] >= 0) return true;
         std::string const path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
@@ -82,7 +82,7 @@ class Pipes {
         int read_by_other = -1, write = -1;
     };
     static ssize_t or_none(ssize_t moved) { return moved < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : moved; }
-    void close_own() {
+    [[gnu::cold]] void close_own() {
         for (auto const [read_by_other, write] : ends_)
             for (int const descriptor : {read_by_other, write})
                 if (descriptor >= 0) close(descriptor);

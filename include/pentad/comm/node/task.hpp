@@ -1,6 +1,7 @@
 // What a node's ranks do together: which bytes each gives and gets, and how far they are.
 #pragma once
 
+#include <pentad/comm/boxes.hpp>
 #include <pentad/comm/node/group.hpp>
 #include <pentad/comm/node/reduction.hpp>
 #include <pentad/observe/ledger.hpp>
@@ -21,13 +22,21 @@ using observe::Operation;
 /// and measurements.
 enum class Access { fastest, mailboxes, processes };
 
+/// Copies bytes [first, first + bytes) of a strided copy, counted in the order of its runs, on the threads of an
+/// execution space, or on this one where that is as fast.
+struct ThreadedCopy {
+    void const* space = nullptr;
+    void (*copy)(void const* space, memory::Runs const& runs, std::size_t first, std::size_t bytes, std::byte* to,
+                 std::byte const* from, bool past_caches) = nullptr;
+};
+
 /// What is to be done. Ranks are those of the group.
 struct Task {
     Operation operation{};
     std::byte const* in = nullptr; ///< all-reduce and broadcast: their one buffer, as `out`
     std::byte* out = nullptr;
-    std::size_t bytes = 0;   ///< of the unscattered side: what an all-reduce sums, an all-gather gives
-    std::size_t piece = 0;   ///< of a piece, of which the last may be shorter or empty
+    std::size_t bytes = 0; ///< of the unscattered side: what an all-reduce sums, an all-gather gives; of boxes: of `in`
+    std::size_t piece = 0; ///< of a piece, of which the last may be shorter or empty
     std::size_t element = 1; ///< bytes of an element
     std::uint32_t type = 0;  ///< which elements, and how they are reduced
     Reduction reduction = nullptr;
@@ -35,6 +44,9 @@ struct Task {
     /// All-to-all of given counts: elements for each rank, and where they begin: of those sent, then of those received.
     std::span<MPI_Count const> sent{}, received{};
     std::span<MPI_Aint const> offsets{};
+    /// An all-to-all or an all-gather of boxes: what they are. Counts are given too, and no offsets.
+    Boxes const* boxes = nullptr;
+    ThreadedCopy threaded{};
     Access access = Access::fastest;
     bool is_awaited = false; ///< whoever began it does nothing else until it is complete
 
@@ -54,16 +66,44 @@ struct Task {
         std::size_t const begin = std::min(p * piece, bytes);
         return {begin, std::min(piece, bytes - begin)};
     }
-    [[nodiscard]] Piece sent_to(std::size_t p) const {
-        return is_counted() ? counted(offsets[p], sent[p]) : piece_of(p);
+    /// What rank `me` gives to rank p: where it lies in `in`, but for boxes.
+    [[nodiscard]] Piece given(std::size_t me, std::size_t p) const {
+        if (is_counted()) return counted(p, sent[p]);
+        if (operation == Operation::all_gather) return {0, piece_of(me).bytes};
+        return operation == Operation::broadcast ? Piece{0, bytes} : piece_of(p);
     }
-    [[nodiscard]] Piece received_from(std::size_t p) const {
-        return is_counted() ? counted(offsets[sent.size() + p], received[p]) : piece_of(p);
+    /// What rank p gives to this one: where it belongs in `out`, but for boxes.
+    [[nodiscard]] Piece taken(std::size_t p) const {
+        if (is_counted()) return counted(sent.size() + p, received[p]);
+        return operation == Operation::broadcast ? Piece{0, bytes} : piece_of(p);
+    }
+    /// Bytes that no box exceeds, the same number on all ranks.
+    [[nodiscard]] std::size_t longest_box() const { return boxes->longest * element; }
+    /// Bytes of the array of rank p, of boxes.
+    [[nodiscard]] std::size_t held_by(std::size_t p) const { return boxes->held[p].size(boxes->rank) * element; }
+    /// Moves a part of the box that rank p gives to this one: from the array there, which is found at `array`.
+    void move_box(std::size_t p, Piece part, std::byte const* array, bool past_caches) const {
+        auto const& box = boxes->taken[p];
+        copy(box_copy(boxes->rank, element, box, boxes->needed, boxes->held[p]), part, out, array, past_caches);
+    }
+    /// Packs a part of the box that this rank, `me`, gives to rank p.
+    void pack_box(std::size_t me, std::size_t p, Piece part, std::byte* packed, bool past_caches) const {
+        auto const& box = boxes->given[p];
+        copy(box_copy(boxes->rank, element, box, box, boxes->held[me]), part, packed - part.offset, in, past_caches);
+    }
+    /// Unpacks a part of the box that rank p gives to this one.
+    void unpack_box(std::size_t p, Piece part, std::byte const* packed, bool past_caches) const {
+        auto const& box = boxes->taken[p];
+        copy(box_copy(boxes->rank, element, box, boxes->needed, box), part, out, packed - part.offset, past_caches);
     }
 
   private:
-    [[nodiscard]] Piece counted(MPI_Aint offset, MPI_Count count) const {
-        return {static_cast<std::uint64_t>(offset) * element, static_cast<std::uint64_t>(count) * element};
+    void copy(BoxCopy const& box, Piece part, std::byte* to, std::byte const* from, bool past_caches) const {
+        threaded.copy(threaded.space, box.runs, part.offset, part.bytes, to + box.to, from + box.from, past_caches);
+    }
+    [[nodiscard]] Piece counted(std::size_t offset, MPI_Count count) const {
+        return {offsets.empty() ? 0 : static_cast<std::uint64_t>(offsets[offset]) * element,
+                static_cast<std::uint64_t>(count) * element};
     }
 };
 

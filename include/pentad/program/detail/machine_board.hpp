@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/proc_line.hpp>
 
 #include <fcntl.h>
 #include <mpi.h>
@@ -15,7 +16,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <new>
 #include <string>
@@ -87,8 +87,7 @@ class MachineBoard {
 
     /// Processes that have the same see each other under /proc.
     static std::uint64_t machine() {
-        std::string id;
-        std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+        std::string id = comm::proc_line("/proc/sys/kernel/random/boot_id");
         struct stat space{};
         if (::stat("/proc/self/ns/pid", &space) == 0) id += std::to_string(space.st_ino);
         return std::hash<std::string>{}(id);
