@@ -31,7 +31,7 @@ def unindented(lines):
 
 
 compiled = [[line for line in source.read_text().splitlines() if line.strip()]
-            for source in (*fields, root / "examples/fields.hpp", root / "tests/tensor/hpc_guide.cpp", root / "tests/install/tensor.cpp")]
+            for source in (*fields, root / "examples/fields.hpp", root / "tests/tensor/hpc_guide.cpp")]
 guide = re.findall(r"```cpp\n(.*?)```", pages[root / "docs/hpc.md"], re.S)
 for piece in guide:
     lines = unindented(piece.splitlines())

@@ -45,6 +45,9 @@ struct x {
     static constexpr std::string_view name = "x";
     static constexpr bool has_uneven_blocks = true;
 };
+struct line {
+    static constexpr std::string_view name = "line";
+};
 struct rows {
     static constexpr std::string_view name = "rows";
 };
@@ -154,13 +157,13 @@ TEST_CASE("an extent that does not fit is a sentence") {
     auto const mesh = mesh_of_world();
     comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     Context<Exec> const context(communicators);
-    using Even = Layout<f64, Dims<Dim<batch, dynamic, rows, columns>>>;
+    using Even = Layout<f64, Dims<Dim<line, dynamic, rows, columns>>>;
     std::string problem;
     try {
         (void)make_tensor<Even>(context, {static_cast<std::size_t>(world_size()) + 1});
     } catch (std::invalid_argument const& error) {
-        problem = error.what(); // batch = 7 is not divisible by rows x columns = 6
+        problem = error.what(); // line = 7 is not divisible by rows x columns = 6
     }
-    if (world_size() == 6) CHECK(problem == "batch = 7 is not divisible by rows x columns = 6");
+    if (world_size() == 6) CHECK(problem == "line = 7 is not divisible by rows x columns = 6");
     CHECK(problem.empty() == (world_size() == 1));
 }
