@@ -69,8 +69,11 @@ bool in_place(Communicator const& comm, A const& in, B const& out) {
            in.data() == out.data() + static_cast<std::size_t>(comm.rank()) * in.size();
 }
 
+inline bool overlap(Extent const& a, Extent const& b) {
+    return a.begin != a.end && b.begin != b.end && a.begin < b.end && b.begin < a.end;
+}
 inline void require_disjoint(Communicator const& comm, Operation operation, Extent const& in, Extent const& out) {
-    if (in.begin != in.end && out.begin != out.end && in.begin < out.end && out.begin < in.end)
+    if (overlap(in, out))
         throw Error(std::string(observe::name(operation)) + " " + comm.where() +
                     ": what is sent and what is received overlap in memory");
 }

@@ -201,7 +201,8 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Sh
     for (std::size_t i = first; i < plan.count; ++i)
         if (does_anything(context, plan.steps[i])) last = i;
     for (std::size_t i = first; i < plan.count; ++i) {
-        bool const is_last = i == last && !comm::detail::overlap(shard.flat(), target);
+        bool const is_last =
+            i == last && !comm::detail::overlap(comm::detail::extent_of(shard.flat()), comm::detail::extent_of(target));
         shard = carry_out(context, plan, i, std::move(shard), is_last ? target.data() : nullptr);
     }
     return shard;
