@@ -6,6 +6,7 @@
 #include <pentad/checkpoint/folder.hpp>
 #include <pentad/checkpoint/reader.hpp>
 #include <pentad/comm/threads.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/train/checkpoint_restore.hpp>
 #include <pentad/train/checkpoint_saver.hpp>
@@ -23,6 +24,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

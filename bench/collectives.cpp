@@ -3,6 +3,7 @@
 #include "pentad_tune/collective_calls.hpp"
 #include "variants.hpp"
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/context.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -17,6 +18,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 using namespace collective_calls;
 
 namespace {

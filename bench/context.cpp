@@ -7,6 +7,7 @@
 
 #include <pentad/comm/error.hpp>
 #include <pentad/context/selected.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/observe/ledger.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -20,6 +21,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

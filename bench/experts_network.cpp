@@ -5,6 +5,7 @@
 #include "variants.hpp"
 
 #include <pentad/experts/dispatch.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/context.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -21,6 +22,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

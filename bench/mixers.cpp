@@ -7,6 +7,7 @@
 #include <pentad/context/recurrence.hpp>
 #include <pentad/layers/linear_attention.hpp>
 #include <pentad/layers/mamba2.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/streams.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -21,6 +22,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

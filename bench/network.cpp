@@ -6,6 +6,7 @@
 #include "variants.hpp"
 
 #include <pentad/kernels/elementwise.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/context.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -19,6 +20,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 using namespace collective_calls;
 
 namespace {

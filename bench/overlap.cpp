@@ -8,6 +8,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/context/ring.hpp>
 #include <pentad/layers/projection.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/zero/store.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -20,6 +21,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

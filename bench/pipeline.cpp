@@ -5,6 +5,7 @@
 //   bench_pipeline [--sleep] [REPEATS]
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/rooted.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/simulator.hpp>
 #include <pentad/train/trainer.hpp>
@@ -26,6 +27,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

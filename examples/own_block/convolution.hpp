@@ -9,6 +9,7 @@
 #include <string>
 #include <tuple>
 using namespace pentad;
+using namespace pentad::ml;
 struct Convolution { // what the model says of it
     static constexpr std::string_view kind = "gated convolution";
     std::size_t width, taps;
@@ -118,7 +119,7 @@ struct GatedConvolution {
             output_.backward_weight(saved.output);
             auto const past = past_of(saved.u, saved.tails);
             auto const dv = saved.dv.view();
-            auto const dw = taps_.gradient().view();
+            auto const dw = taps_.gradient().array();
             i64 const taps = past.reach + 1, n = static_cast<i64>(dv.extent(1));
             auto const product = KOKKOS_LAMBDA(i64 row, int i) {
                 T const* const x = past.at(row / n, row % n - i % taps, i / taps);

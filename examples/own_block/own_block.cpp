@@ -22,6 +22,7 @@
 #include <string>
 
 using namespace pentad;
+using namespace pentad::ml;
 using HostExec = Kokkos::DefaultHostExecutionSpace;
 using Stream = SequenceStream<f64>;
 using Trainer = train::Trainer<Stream, HostExec>;

@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <pentad/io/atomic_file.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/report/plan_account.hpp>
 #include <pentad/report/plan_svg.hpp>
 #include <pentad/report/plan_table.hpp>

@@ -9,6 +9,7 @@
 #include <pentad/comm/threads.hpp>
 #include <pentad/io/atomic_file.hpp>
 #include <pentad/io/distinct_files.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/program/memory.hpp>
 #include <pentad/program/ranks.hpp>
 #include <pentad/report/format.hpp>
@@ -32,6 +33,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 using namespace collective_calls;
 
 namespace {

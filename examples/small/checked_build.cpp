@@ -10,6 +10,7 @@
 #include <string>
 
 using namespace pentad;
+using namespace pentad::ml;
 using Exec = Kokkos::DefaultHostExecutionSpace;
 
 int main(int argc, char** argv) {

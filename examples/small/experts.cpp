@@ -11,6 +11,7 @@
 #include <cstdio>
 
 using namespace pentad;
+using namespace pentad::ml;
 using Exec = Kokkos::DefaultHostExecutionSpace;
 using Stream = InvariantStream<f64>;
 

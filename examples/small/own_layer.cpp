@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 using namespace pentad;
+using namespace pentad::ml;
 using Exec = Kokkos::DefaultHostExecutionSpace;
 
 struct Scale {
@@ -35,7 +36,7 @@ struct Scale {
         }
         void backward_weight(Pass<Exec>&, Saved& saved) const {
             for (std::size_t i = 0; i < saved.x.size(); ++i)
-                scale_.gradient().view()(i % scale_.size()) += saved.dy.flat()(i) * saved.x.flat()(i);
+                scale_.gradient().flat()(i % scale_.size()) += saved.dy.flat()(i) * saved.x.flat()(i);
             saved = {};
         }
         void for_each_parameter(auto&& f) { f(scale_); }
@@ -66,7 +67,6 @@ int main(int argc, char** argv) {
     using Stream = SequenceStream<f64>;
     Scale::on<Stream, Exec> layer({.context = context, .hidden = 3});
     zero::ParameterStore<f64, Exec> store(context, layer, 1, {}, 1 << 20); // memory, and the sums of gradients
-
     Pass<Exec> pass{.context = context};
     Scale::on<Stream, Exec>::Saved saved;
     Tensor<Stream, Exec> const x(context, {4, 8, 3});

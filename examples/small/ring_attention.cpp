@@ -9,6 +9,7 @@
 #include <cstdio>
 
 using namespace pentad;
+using namespace pentad::ml;
 using Exec = Kokkos::DefaultHostExecutionSpace;
 using Query = Layout<f64, Dims<Dim<batch>, Dim<seq, dynamic, cp>, Dim<heads>, Dim<head_dim>>>;
 using Key = Layout<f64, Dims<Dim<batch>, Dim<seq, dynamic, cp>, Dim<kv_heads>, Dim<head_dim>>>;

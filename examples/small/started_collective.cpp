@@ -8,6 +8,7 @@
 #include <cstdio>
 
 using namespace pentad;
+using namespace pentad::ml;
 using Exec = Kokkos::DefaultHostExecutionSpace;
 
 int main(int argc, char** argv) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 using Exec = Kokkos::DefaultHostExecutionSpace;
 using Stored = Layout<f32, Dims<Dim<ffn>, Dim<hidden>>>;
 using Used = used_t<Stored, Layout<f32, Dims<Dim<batch, dynamic, dp>, Dim<hidden>>>>; // the batch is sharded over dp

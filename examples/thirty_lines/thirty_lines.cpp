@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <pentad/layers.hpp>
 using namespace pentad;
+using namespace pentad::ml;
 
 // Activations: the batch sharded over dp, the same on every rank of tp and used there for different work.
 using X = Layout<float, Dims<Dim<batch, dynamic, dp>, Dim<hidden>>, Replicated<tp>>;

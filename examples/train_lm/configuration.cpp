@@ -1,5 +1,6 @@
 #include "configuration.hpp"
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/stages.hpp>
@@ -82,12 +83,12 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
     std::array<std::string_view, 5> order;
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = options.mesh[i].name;
     auto const split =
-        mesh.ordered(order).split<pentad::tp>(pentad::model::key_value_copies(make_model(options), extent("tp")));
+        mesh.ordered(order).split<pentad::ml::tp>(pentad::model::key_value_copies(make_model(options), extent("tp")));
     // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
     auto const neighbours =
         options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);
-    return pentad::train::for_schedule(split.split<pentad::dp>(static_cast<int>(neighbours))
-                                           .split<pentad::cp>(static_cast<int>(options.context_split().inner)),
+    return pentad::train::for_schedule(split.split<pentad::ml::dp>(static_cast<int>(neighbours))
+                                           .split<pentad::ml::cp>(static_cast<int>(options.context_split().inner)),
                                        schedule);
 }
 

@@ -3,6 +3,7 @@
 
 #include "options.hpp"
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/model/attention_output.hpp>
 #include <pentad/model/expert_sharding.hpp>
@@ -13,8 +14,8 @@
 
 namespace train_lm {
 
-using Mesh = pentad::Mesh<pentad::Axis<pentad::dp>, pentad::Axis<pentad::pp>, pentad::Axis<pentad::ep>,
-                          pentad::Axis<pentad::cp>, pentad::Axis<pentad::tp>>;
+using Mesh = pentad::Mesh<pentad::Axis<pentad::ml::dp>, pentad::Axis<pentad::ml::pp>, pentad::Axis<pentad::ml::ep>,
+                          pentad::Axis<pentad::ml::cp>, pentad::Axis<pentad::ml::tp>>;
 
 [[nodiscard]] pentad::model::Optimizer make_optimizer(Options const& options);
 /// The mesh of the options, as the schedule needs it.

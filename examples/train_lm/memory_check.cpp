@@ -3,6 +3,7 @@
 #include "flags.hpp"
 
 #include <pentad/comm/error.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/pipeline/validator.hpp>
 #include <pentad/program/memory.hpp>
 #include <pentad/report/format.hpp>
@@ -236,7 +237,7 @@ void check_memory(Options const& options, pentad::model::Recomputation const& re
         return;
     }
     auto const of_rank = [&](int rank) {
-        int const at = pentad::train::pipeline_rank(schedule, mesh.coordinate<pentad::pp>(rank));
+        int const at = pentad::train::pipeline_rank(schedule, mesh.coordinate<pentad::ml::pp>(rank));
         return bytes[static_cast<std::size_t>(at)];
     };
     ranks.on_all([&] {

@@ -11,6 +11,7 @@
 #include <pentad/io/checkpoint.hpp>
 #include <pentad/io/line_file.hpp>
 #include <pentad/io/model_config.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/mesh/one_line.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/planner/estimate.hpp>
@@ -55,12 +56,12 @@ void describe_neighbour(Options const& options, pentad::pipeline::Schedule const
     auto const add_axis = [&]<class Axis>(Axis) {
         if (options.extent(Axis::name) > 1) add(std::string(Axis::name), mesh.coordinate<Axis>(watched));
     };
-    add_axis(pentad::dp());
-    add_axis(pentad::pp());
-    add_axis(pentad::ep());
-    add_axis(pentad::cp());
-    add_axis(pentad::tp());
-    int const at = pentad::train::pipeline_rank(schedule, mesh.coordinate<pentad::pp>(watched));
+    add_axis(pentad::ml::dp());
+    add_axis(pentad::ml::pp());
+    add_axis(pentad::ml::ep());
+    add_axis(pentad::ml::cp());
+    add_axis(pentad::ml::tp());
+    int const at = pentad::train::pipeline_rank(schedule, mesh.coordinate<pentad::ml::pp>(watched));
     for (int stage = 0; schedule.ranks() > 1 && stage < schedule.stages(); ++stage)
         if (schedule.has_stage(at, stage)) add("stage", stage);
     ranks.watch().describe(

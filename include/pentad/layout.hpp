@@ -14,6 +14,7 @@
 #include <pentad/layout/halo.hpp>
 #include <pentad/layout/layout.hpp>
 #include <pentad/layout/local_steps.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/layout/resharded.hpp>

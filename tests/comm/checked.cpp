@@ -10,6 +10,7 @@
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/rooted.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/memory/view.hpp>
 
 #include <unistd.h>

@@ -6,6 +6,7 @@
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/rooted.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -393,6 +394,42 @@ TEST_CASE("an error of MPI names the call, the axes and the ranks") {
                           std::to_string(world_size()))
                              .c_str(),
                          std::invalid_argument);
+}
+
+TEST_CASE("pieces of different sizes are gathered") {
+    comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>>(world_size()));
+    auto const& group = communicators.along(AxisNames("dp"));
+    auto const ranks = static_cast<std::size_t>(world_size()), me = static_cast<std::size_t>(world_rank());
+    std::vector<MPI_Count> counts;
+    for (std::size_t i = 0; i < ranks; ++i) counts.push_back(static_cast<MPI_Count>(3 * i)); // the first has none
+    std::size_t const all = 3 * ranks * (ranks - 1) / 2;
+    Kokkos::View<double*, Exec> const in("in", 3 * me), out("out", all + 1);
+    Kokkos::deep_copy(in, static_cast<double>(me));
+    Kokkos::deep_copy(out, -1.0);
+    pentad::observe::ledger().clear();
+    comm::all_gather(Exec(), group, in, out, counts);
+    auto const host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), out);
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < ranks; ++i)
+        for (std::size_t j = 0; j < 3 * i; ++j) CHECK(host(at++) == static_cast<double>(i));
+    CHECK(host(all) == -1);
+    CHECK(pentad::observe::ledger().bytes("dp") == doctest::Approx(static_cast<double>(8 * 3 * me * (ranks - 1))));
+    counts.pop_back();
+    CHECK_THROWS_AS(comm::all_gather(Exec(), group, in, out, counts), comm::Error);
+}
+
+TEST_CASE("a shift along an open row of ranks ends there") {
+    comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>>(world_size()));
+    auto const& group = communicators.along(AxisNames("dp"));
+    Kokkos::View<double*, Exec> const out("out", 2), in("in", 2);
+    for (int const steps : {1, -1, 2}) {
+        Kokkos::deep_copy(out, 1.0 + world_rank());
+        Kokkos::deep_copy(in, -1.0);
+        comm::ring_shift(Exec(), group, out, in, steps, 0, Boundary::open);
+        auto const host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), in);
+        int const from = world_rank() - steps;
+        CHECK(host(1) == (from >= 0 && from < world_size() ? 1.0 + from : -1.0));
+    }
 }
 
 TEST_CASE("a program's own communicators along the axes give the ranks their places") {

@@ -9,6 +9,7 @@
 
 #include <pentad/comm/communicator.hpp>
 #include <pentad/layout/algebra.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/observe/ledger.hpp>
 
@@ -22,6 +23,7 @@
 namespace comm_tests {
 
 using namespace pentad;
+using namespace pentad::ml;
 using observe::Operation;
 using support::world_rank;
 using support::world_size;

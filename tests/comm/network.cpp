@@ -7,6 +7,7 @@
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/network.hpp>
 #include <pentad/comm/rooted.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <cstdlib>
 #include <functional>

@@ -6,6 +6,7 @@
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/comm/progress_thread.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <chrono>
 #include <cstddef>

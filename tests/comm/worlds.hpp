@@ -5,6 +5,7 @@
 #include "comm/groups.hpp"
 
 #include <pentad/comm/collectives.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/context.hpp>
 
 #include <support/world.hpp>

@@ -3,6 +3,7 @@
 
 #include <pentad/context/carry.hpp>
 #include <pentad/kernels/chunk_scan.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <formulas/mamba.hpp>
 #include <support/layer_check.hpp>

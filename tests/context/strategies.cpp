@@ -5,6 +5,7 @@
 #include <pentad/context/ring.hpp>
 #include <pentad/context/selected.hpp>
 #include <pentad/layers/attention.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <formulas/context.hpp>
 #include <support/layer_check.hpp>

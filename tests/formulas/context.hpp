@@ -2,6 +2,8 @@
 // values, and of an exchange of sequence for heads (Ulysses); and which rank of a causal ring computes how much.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
+
 #include <formulas/attention.hpp>
 #include <formulas/volume.hpp>
 

@@ -2,6 +2,8 @@
 // layer of experts takes them, through the output projection: three ways, what each sends, holds and computes.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
+
 #include <formulas/volume.hpp>
 
 #include <array>

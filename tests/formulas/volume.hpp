@@ -4,6 +4,7 @@
 
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/layout.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/mesh/mesh.hpp>
 

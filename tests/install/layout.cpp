@@ -4,6 +4,7 @@
 #include <pentad/pipeline.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 using Whole = Layout<f32, Dims<Dim<batch>>>;
 static_assert(Plan<Layout<f32, Dims<Dim<batch, dynamic, dp>>>, Whole>::text().starts_with("all_gather(dp)"));
 

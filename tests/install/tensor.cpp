@@ -3,6 +3,7 @@
 #include <pentad/tensor.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 int main(int argc, char** argv) {
     comm::Environment const mpi(argc, argv);

@@ -1,9 +1,11 @@
 // The algebra of a product with a weight, y = x W^T: which layouts fit, and what y is. Found while compiling.
 #include <pentad/layers/contract.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <string_view>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

@@ -3,6 +3,7 @@
 
 #include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/linear.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <support/layer_check.hpp>
 

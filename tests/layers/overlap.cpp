@@ -4,6 +4,7 @@
 #include <pentad/context/selected.hpp>
 #include <pentad/layers/attention.hpp>
 #include <pentad/layers/feed_forward.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <support/layer_check.hpp>
 

@@ -2,6 +2,7 @@
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/layers/rms_norm.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <support/layer_check.hpp>
 

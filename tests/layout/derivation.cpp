@@ -1,11 +1,13 @@
 // Where gradient synchronisation comes from: how a weight is used follows from the layouts of the activations around
 // it. All of it is found while compiling; there is nothing to run.
 #include <pentad/layout/algebra.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <string_view>
 #include <type_traits>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

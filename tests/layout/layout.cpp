@@ -3,6 +3,7 @@
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/layout.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/validity.hpp>
 
 #include <array>
@@ -12,6 +13,7 @@
 #include <type_traits>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

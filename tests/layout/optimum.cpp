@@ -5,6 +5,7 @@
 #include "support/holding.hpp"
 
 #include <pentad/layout/cost.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/plan.hpp>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <pentad/layout/cost.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/plan.hpp>
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <utility>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

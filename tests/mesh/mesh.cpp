@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/mesh/mesh.hpp>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

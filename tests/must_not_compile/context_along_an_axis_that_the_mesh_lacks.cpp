@@ -1,7 +1,9 @@
 // expect: pentad: this mesh has no such axis
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/context.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 using Exec = Kokkos::DefaultHostExecutionSpace;
 int place(MeshContext<Mesh<Axis<dp, 2>, Axis<tp, 2>>, Exec> const& context) {

@@ -1,7 +1,9 @@
 // expect: pentad: a layout names each dimension once
 #include <pentad/layout/layout.hpp>
+#include <pentad/layout/ml.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 #ifdef PENTAD_WRONG
 constexpr auto rank = Layout<f32, Dims<Dim<seq, 8, cp>, Dim<seq, 8, tp>>>::rank;

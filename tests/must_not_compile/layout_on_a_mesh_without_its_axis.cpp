@@ -1,7 +1,9 @@
 // expect: pentad: the layout names an axis that the mesh does not have: f32\[seq@cp:1024, hidden:512\]
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/validity.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 using M = Mesh<Axis<dp, 2>, Axis<tp, 2>>;
 template <class A>

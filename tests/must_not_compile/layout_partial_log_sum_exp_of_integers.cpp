@@ -1,7 +1,9 @@
 // expect: pentad: a partial log-sum-exp is of f64, f32 or bf16
 #include <pentad/layout/layout.hpp>
+#include <pentad/layout/ml.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 #ifdef PENTAD_WRONG
 using Number = i32;

@@ -1,7 +1,9 @@
 // expect: pentad: a layout has at most six dimensions
 #include <pentad/layout/layout.hpp>
+#include <pentad/layout/ml.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 #ifdef PENTAD_WRONG
 constexpr auto rank =

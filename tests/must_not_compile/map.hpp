@@ -2,8 +2,10 @@
 #pragma once
 
 #include <pentad/layers/sequential.hpp>
+#include <pentad/layout/ml.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 template <class From, class To>
 struct Map {

@@ -1,7 +1,9 @@
 // expect: pentad: this mesh has no such axis
+#include <pentad/layout/ml.hpp>
 #include <pentad/mesh/mesh.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 constexpr Mesh<Axis<dp>, Axis<tp>> mesh(2, 4);
 #ifdef PENTAD_WRONG

@@ -1,8 +1,10 @@
 // expect: pentad: a gradient that is still partial cannot be given to the optimizer
 // expect: from f32\[flat:\?\]\{dp\.cp: partial\} to f32\[flat@dp\.cp:\?\]
+#include <pentad/layout/ml.hpp>
 #include <pentad/zero/optimizer.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 using Exec = Kokkos::DefaultHostExecutionSpace;
 using State = Layout<f32, Dims<Dim<flat, dynamic, dp, cp>>>;

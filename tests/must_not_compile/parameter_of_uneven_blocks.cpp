@@ -1,7 +1,9 @@
 // expect: pentad: the blocks of a parameter are equal, and those of f32\[cell@tp:~\?\] may be uneven
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 struct cell {
     static constexpr std::string_view name = "cell";

@@ -1,8 +1,10 @@
 // expect: pentad: the input and the weight of a linear layer have different elements
 // expect: f64\[seq:\?, hidden:\?\]\{tp: replicated\} times f32\[ffn@tp:\?, hidden:\?\]
 #include <pentad/layers/contract.hpp>
+#include <pentad/layout/ml.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 #ifdef PENTAD_WRONG
 using X = Layout<f64, Dims<Dim<seq>, Dim<hidden>>, Replicated<tp>>;

@@ -1,8 +1,10 @@
 // expect: pentad: the last dimensions of the input are not those that the weight takes
 // expect: f32\[seq:\?, vocab:\?\]\{tp: replicated\} times f32\[ffn@tp:\?, hidden:\?\]
 #include <pentad/layers/contract.hpp>
+#include <pentad/layout/ml.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 #ifdef PENTAD_WRONG
 using X = Layout<f32, Dims<Dim<seq>, Dim<vocab>>, Replicated<tp>>;

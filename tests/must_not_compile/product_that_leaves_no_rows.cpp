@@ -1,8 +1,10 @@
 // expect: pentad: the input has no dimensions beside those that the weight takes
 // expect: f32\[hidden:\?\] times f32\[ffn:\?, hidden:\?\]
 #include <pentad/layers/contract.hpp>
+#include <pentad/layout/ml.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 using W = Layout<f32, Dims<Dim<ffn>, Dim<hidden>>>;
 #ifdef PENTAD_WRONG

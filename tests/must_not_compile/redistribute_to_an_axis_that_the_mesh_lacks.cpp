@@ -1,7 +1,9 @@
 // expect: pentad: the layout names an axis that the mesh does not have: f32\[batch@dp:\?, seq@cp:\?\]
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 using Exec = Kokkos::DefaultHostExecutionSpace;
 using OnMesh = MeshContext<Mesh<Axis<dp, 2>, Axis<tp, 2>>, Exec>;

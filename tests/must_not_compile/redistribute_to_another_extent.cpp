@@ -1,8 +1,10 @@
 // expect: pentad: the layouts give a dimension two different extents
 // expect: from f32\[seq@cp:8\] to f32\[seq:16\]
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/plan.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 using From = Layout<f32, Dims<Dim<seq, 8, cp>>>;
 #ifdef PENTAD_WRONG

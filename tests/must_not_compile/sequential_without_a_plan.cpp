@@ -1,5 +1,7 @@
 // expect: keeps the names and the order of the dimensions: from f32\[seq@cp:\?, ffn:\?\] to f32\[seq@cp:\?, vocab:\?\]
 // expect: keeps the names and the order of the dimensions: from f32\[seq@cp:\?, hidden:\?\] to f32\[seq@cp:\?, ffn:\?\]
+#include <pentad/layout/ml.hpp>
+
 #include "map.hpp"
 
 #ifdef PENTAD_WRONG

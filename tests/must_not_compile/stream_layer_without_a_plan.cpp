@@ -1,7 +1,9 @@
 // expect: keeps the names and the order of the dimensions: from f32\[seq@cp:\?, ffn:\?\] to f32\[seq@cp:\?, hidden:\?\]
 #include <pentad/layers/stream_layer.hpp>
+#include <pentad/layout/ml.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 using Exec = Kokkos::DefaultHostExecutionSpace;
 using Stream = Layout<f32, Dims<Dim<seq, dynamic, cp>, Dim<hidden>>>;

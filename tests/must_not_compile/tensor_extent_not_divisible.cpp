@@ -1,7 +1,9 @@
 // expect: pentad: heads = 6 is not divisible by tp = 4: change the extent or the mesh
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/tensor.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 using Exec = Kokkos::DefaultHostExecutionSpace;
 template <std::size_t Heads>

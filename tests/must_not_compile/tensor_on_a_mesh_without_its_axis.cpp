@@ -1,7 +1,9 @@
 // expect: pentad: the layout names an axis that the mesh does not have: f32\[batch@dp:\?, seq@cp:\?\]
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/tensor.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 using Exec = Kokkos::DefaultHostExecutionSpace;
 template <class A>

@@ -1,6 +1,7 @@
 // What tests on meshes share: the meshes that the ranks of a run can form, whole arrays and their shards, comparisons.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
@@ -23,6 +24,7 @@
 namespace support {
 
 using namespace pentad;
+using namespace pentad::ml;
 using Exec = Kokkos::DefaultExecutionSpace;
 
 struct MeshShape {

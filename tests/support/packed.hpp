@@ -1,6 +1,7 @@
 // Packed documents for the test of a layer.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/train/packing.hpp>
 
 #include <support/layer_check.hpp>

@@ -1,6 +1,7 @@
 // What tests of whole training steps share.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/train/trainer.hpp>
 

@@ -8,6 +8,7 @@
 #include "support/world.hpp"
 
 #include <pentad/layout/cost.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
@@ -25,6 +26,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 using support::world_rank;
 using support::world_size;
 

@@ -6,6 +6,7 @@
 #include "support/holding.hpp"
 #include "support/world.hpp"
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/tensor/mesh_bridge.hpp>
 
@@ -22,6 +23,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 using support::Holding;
 using support::world_rank;
 using support::world_size;

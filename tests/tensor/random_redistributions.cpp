@@ -1,8 +1,8 @@
 // ranks: 1 2 3 4 6 8
 //
 // Redistributions between layouts drawn at random, over up to three axes, of all elements: the value, the adjoint law,
-// the bytes of the plan, against what each rank holds by the words of the layouts; some blocks are uneven, or empty. By
-// any algorithm, from segments and from elsewhere, into new memory and into memory that exists.
+// the bytes of the plan (in a dry run too), against what each rank holds by the words of the layouts; some blocks are
+// uneven, or empty. By any algorithm, from segments and from elsewhere, into new memory and into memory that exists.
 #include <doctest/doctest.h>
 
 #include "support/holding.hpp"
@@ -11,6 +11,8 @@
 
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/float8.hpp>
+#include <pentad/layout/ml.hpp>
+#include <pentad/observe/dry_run.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
@@ -46,6 +48,7 @@ struct pentad::Element<own::Momentum> {
 };
 
 using namespace pentad;
+using namespace pentad::ml;
 using support::Holding;
 using support::pairing;
 using support::world_rank;
@@ -224,6 +227,13 @@ TEST_CASE("a redistribution between any two layouts") {
             auto const ax = run(context, from, to, source, x, target.size(), way);
             auto const cost = cost_of(make_plan(from, to), from, extents, mesh.axes(), world_rank());
             for (auto const axis : axes) CHECK(observe::ledger().bytes(axis) == doctest::Approx(cost.on(axis)));
+            {
+                observe::DryRun const dry;
+                comm::Communicators imagined(mesh, world_rank(), mesh.size());
+                Context<Exec> const without_memory(imagined);
+                (void)run(without_memory, from, to, source, x, target.size(), way);
+                for (auto const axis : axes) CHECK(observe::ledger().bytes(axis) == doctest::Approx(cost.on(axis)));
+            }
 
             REQUIRE(ax.size() == target.size());
             if (to.partial.empty()) {

@@ -10,6 +10,7 @@
 #include "support/world.hpp"
 
 #include <pentad/layout/cost.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
@@ -27,6 +28,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 using support::Holding;
 using support::pairing;
 using support::shard;

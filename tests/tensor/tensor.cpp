@@ -1,6 +1,7 @@
 // ranks: 1 2
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
 #include <support/on_mesh.hpp>

@@ -4,6 +4,7 @@
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/comm/broadcast_text.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/train/checkpoint_restore.hpp>
 #include <pentad/train/checkpoint_saver.hpp>
 #include <pentad/train/trainer.hpp>

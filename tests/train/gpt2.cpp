@@ -4,6 +4,7 @@
 // every gradient are those of one rank on any mesh, and on one rank the gradients are slopes of the loss.
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/presets.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/train/decoder_layers.hpp>

@@ -1,6 +1,7 @@
 // ranks: 1 2 3 4 6
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/decoder.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/train/decoder_layers.hpp>

@@ -5,6 +5,7 @@
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/io/token_data.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/random/philox.hpp>
 #include <pentad/train/trainer.hpp>
 

@@ -5,6 +5,7 @@
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/comm/choice.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/decoder.hpp>
 #include <pentad/observe/counters.hpp>
 #include <pentad/observe/ledger.hpp>

@@ -4,6 +4,7 @@
 // every order of the axes, on nodes of one, two and three ranks.
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/planner/orders_on_nodes.hpp>
 #include <pentad/report/nodes_text.hpp>
 #include <pentad/train/node_traffic.hpp>

@@ -4,6 +4,7 @@
 // everything that ZeRO shards it gives the numbers of one rank; what it keeps can be saved and loaded by name.
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/optimizer.hpp>
 #include <pentad/train/trainer.hpp>
 

@@ -4,6 +4,7 @@
 // the stream and the mesh. Training on replica x dp is training on one dp of as many ranks.
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/observe/ledger.hpp>
 
 #include <support/training.hpp>

@@ -4,6 +4,7 @@
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <formulas/experts.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/planner/account.hpp>
 #include <pentad/planner/hardware_presets.hpp>
 #include <pentad/planner/nodes.hpp>
@@ -20,6 +21,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 using namespace pentad::planner;
 using doctest::Approx;
 

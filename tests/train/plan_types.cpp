@@ -5,6 +5,7 @@
 
 #include <pentad/context/ring.hpp>
 #include <pentad/io/file.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/pipeline/generators.hpp>
@@ -18,6 +19,7 @@
 #include <type_traits>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 

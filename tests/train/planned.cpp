@@ -5,6 +5,7 @@
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/experts/dispatch.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/mixers.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/train/planned.hpp>

@@ -4,6 +4,7 @@
 // and that runs are the same bits however the state is sharded, saved or offloaded.
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/train/checkpoint_restore.hpp>
 #include <pentad/train/checkpoint_saver.hpp>
 #include <pentad/train/planned.hpp>

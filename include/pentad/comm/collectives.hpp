@@ -25,6 +25,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace pentad::comm {
 
@@ -265,7 +266,8 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
 template <class Exec, class In, class Out>
 Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communicator const& comm, In const& in,
                                             std::span<MPI_Count const> sent, Out const& out,
-                                            std::span<MPI_Count const> received, std::span<MPI_Aint> offsets) {
+                                            std::span<MPI_Count const> received, std::span<MPI_Aint> offsets,
+                                            bool gives_all_the_same = false) {
     using T = typename Out::non_const_value_type;
     using R = Request<Staged<In>, Staged<Out>>;
     auto const n = static_cast<std::size_t>(comm.size());
@@ -273,26 +275,27 @@ Request<Staged<In>, Staged<Out>> all_to_all(Form form, Exec const& exec, Communi
         throw Error("all_to_all " + comm.where() + " needs a count for each rank, and room for two offsets a rank");
     MPI_Count total_sent = 0, total_received = 0;
     for (std::size_t i = 0; i < n; ++i) {
-        offsets[i] = static_cast<MPI_Aint>(total_sent);
+        offsets[i] = gives_all_the_same ? 0 : static_cast<MPI_Aint>(total_sent);
         offsets[n + i] = static_cast<MPI_Aint>(total_received);
         total_sent += sent[i];
         total_received += received[i];
     }
-    require(static_cast<std::size_t>(total_sent) <= in.size() && static_cast<std::size_t>(total_received) <= out.size(),
+    MPI_Count const given = gives_all_the_same ? *std::max_element(sent.begin(), sent.end()) : total_sent;
+    require(static_cast<std::size_t>(given) <= in.size() && static_cast<std::size_t>(total_received) <= out.size(),
             comm, Operation::all_to_all, in.size(), out.size());
     require_disjoint(comm, Operation::all_to_all, in, out);
     auto const me = static_cast<std::size_t>(comm.rank());
     require(sent[me] == received[me], comm, Operation::all_to_all, static_cast<std::size_t>(sent[me]),
             static_cast<std::size_t>(received[me]));
     if (n == 1) {
-        copy_locally(exec, in, out, static_cast<std::size_t>(total_sent));
+        copy_locally(exec, in, out, static_cast<std::size_t>(given));
         return R(comm, {}, {});
     }
     auto const use = static_cast<std::size_t>(total_received) == out.size() ? Use::receive : Use::both;
     R request(comm, Staged<In>(exec, in, Use::send), Staged<Out>(exec, out, use));
     void const* const from = request.template buffer<0>().data();
     void* const to = request.template buffer<1>().data();
-    auto const bytes = static_cast<std::size_t>(total_sent) * sizeof(T);
+    auto const bytes = static_cast<std::size_t>(given) * sizeof(T);
     double const leaving = static_cast<double>(total_sent - sent[me]) * sizeof(T);
     carry_out(request, form, comm,
               {.operation = Operation::all_to_all,
@@ -330,6 +333,20 @@ auto start_all_gather(Exec const& exec, Communicator const& comm, In const& in, 
 template <class Exec, class In, class Out>
 void all_gather(Exec const& exec, Communicator const& comm, In const& in, Out const& out) {
     (void)detail::all_gather(detail::Form::block, exec, comm, in, out);
+}
+
+/// Pieces of given sizes: `out` holds the `in` of all ranks, one after the other, counts[i] elements of rank i, and
+/// what lies behind them stays as it is. `in` lies elsewhere, and this rank's count of it is sent.
+template <class Exec, class In, class Out>
+void all_gather(Exec const& exec, Communicator const& comm, In const& in, Out const& out,
+                std::span<MPI_Count const> counts) {
+    auto const n = static_cast<std::size_t>(comm.size());
+    if (counts.size() != n)
+        throw Error("all_gather " + comm.where() + ": " + std::to_string(counts.size()) + " counts for " +
+                    std::to_string(n) + " ranks");
+    std::vector<MPI_Count> const sent(n, counts[static_cast<std::size_t>(comm.rank())]);
+    std::vector<MPI_Aint> offsets(2 * n);
+    (void)detail::all_to_all(detail::Form::block, exec, comm, in, sent, out, counts, offsets, true);
 }
 
 /// `out` is this rank's piece of the sum over the group: in.size() == size x out.size().

@@ -200,25 +200,32 @@ class [[nodiscard]] Shift {
     Receive received_;
 };
 
+/// @param ends open: the ranks at the ends of the row have no neighbour beyond; what would come from there leaves `in`
+/// as it is
 template <class Exec, class Out, class In>
 auto start_ring_shift(Exec const& exec, Communicator const& comm, Out const& out, In const& in, int steps = 1,
-                      int tag = 0) {
+                      int tag = 0, Boundary ends = Boundary::periodic) {
     detail::require(in.size() == out.size(), comm, detail::Operation::send, out.size(), in.size());
     detail::require_disjoint(comm, detail::Operation::send, out, in);
     using Sending = Request<detail::Staged<Out>>;
     using Receiving = Request<detail::Staged<In>>;
     int const n = comm.size();
+    auto const at = [&](int offset) { return ((comm.rank() + offset) % n + n) % n; };
+    auto const is_there = [&](int offset) {
+        return ends == Boundary::periodic || (comm.rank() + offset >= 0 && comm.rank() + offset < n);
+    };
     if (n == 1) {
-        detail::copy_locally(exec, out, in);
+        if (is_there(steps)) detail::copy_locally(exec, out, in);
         return Shift(Sending(comm, {}), Receiving(comm, {}));
     }
-    auto const at = [&](int offset) { return ((comm.rank() + offset) % n + n) % n; };
-    auto received = start_receive(exec, comm, in, at(-steps), tag);
-    return Shift(start_send(exec, comm, out, at(steps), tag), std::move(received));
+    auto received = is_there(-steps) ? start_receive(exec, comm, in, at(-steps), tag) : Receiving(comm, {});
+    return Shift(is_there(steps) ? start_send(exec, comm, out, at(steps), tag) : Sending(comm, {}),
+                 std::move(received));
 }
 template <class Exec, class Out, class In>
-void ring_shift(Exec const& exec, Communicator const& comm, Out const& out, In const& in, int steps = 1, int tag = 0) {
-    start_ring_shift(exec, comm, out, in, steps, tag).wait();
+void ring_shift(Exec const& exec, Communicator const& comm, Out const& out, In const& in, int steps = 1, int tag = 0,
+                Boundary ends = Boundary::periodic) {
+    start_ring_shift(exec, comm, out, in, steps, tag, ends).wait();
 }
 
 } // namespace pentad::comm

@@ -7,6 +7,7 @@
 #include <pentad/comm/collectives.hpp>
 #include <pentad/context/detail/block_strategy.hpp>
 #include <pentad/kernels/elementwise.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/memory/strided_copy.hpp>
 #include <pentad/tensor/overlap.hpp>
 #include <pentad/tensor/redistribute.hpp>
@@ -17,6 +18,8 @@
 #include <utility>
 
 namespace pentad::context {
+
+using namespace ml;
 
 namespace detail {
 
@@ -56,11 +59,11 @@ class AllGatherMover {
         if (!along_cp(keys).crosses_network()) {
             auto const key = redistribute<Whole>(keys.key), value = redistribute<Whole>(keys.value);
             return for_each_shard(keys, mine, [&](std::size_t theirs, Segment const& shard) {
-                attention.add(theirs, part(key.view(), shard), part(value.view(), shard), slice);
+                attention.add(theirs, part(key.array(), shard), part(value.array(), shard), slice);
             });
         }
         for_each_piece(
-            keys, [&] { attention.add(mine, keys.key.view(), keys.value.view(), slice); },
+            keys, [&] { attention.add(mine, keys.key.array(), keys.value.array(), slice); },
             [&](KeyRange const& range, PairsOfRanks<T, Exec> const& gathered) {
                 for_each_other(keys, mine, [&](std::size_t theirs) {
                     attention.add(theirs, gathered.key(theirs), gathered.value(theirs), slice, range);
@@ -74,8 +77,8 @@ class AllGatherMover {
         if (gradients.key.empty()) gradients = keys.template zeros<typename Gradients::layout>();
         std::size_t const length = keys.key.local()[1], mine = attention.blocks().mine();
         auto const add_own = [&](KeyRange const& range) {
-            attention.add(mine, keys.key.view(), keys.value.view(), gradients.key.view(), gradients.value.view(), slice,
-                          range);
+            attention.add(mine, keys.key.array(), keys.value.array(), gradients.key.array(), gradients.value.array(),
+                          slice, range);
         };
         std::optional<Sums> arriving;
         for_each_piece(
@@ -102,8 +105,8 @@ class AllGatherMover {
         Pair<Whole, Exec> const whole{redistribute<Whole>(keys.key), redistribute<Whole>(keys.value)};
         auto gathered = whole.template zeros<with_element_t<dual_t<Whole>, A>>();
         for_each_shard(keys, attention.blocks().mine(), [&](std::size_t theirs, Segment const& shard) {
-            attention.add(theirs, part(whole.key.view(), shard), part(whole.value.view(), shard),
-                          part(gathered.key.view(), shard), part(gathered.value.view(), shard), slice);
+            attention.add(theirs, part(whole.key.array(), shard), part(whole.value.array(), shard),
+                          part(gathered.key.array(), shard), part(gathered.value.array(), shard), slice);
         });
         using Gradient = typename Gradients::layout;
         Gradients own{redistribute<Gradient>(std::move(gathered.key)),
@@ -135,7 +138,7 @@ class AllGatherMover {
             std::size_t const row = local[2] * local[3] * sizeof(T), run = (range.end - range.begin) * row;
             auto const pack = [&](View<T, 4, Exec> const& to, Tensor<Key, Exec> const& from) {
                 memory::copy("piece of keys", exec, memory::Runs(run).add(local[0], run, local[1] * row), to.data(),
-                             from.view().data() + range.begin * local[2] * local[3]);
+                             from.array().data() + range.begin * local[2] * local[3]);
             };
             pack(own_.key(), keys.key);
             pack(own_.value(), keys.value);
@@ -170,7 +173,7 @@ class AllGatherMover {
                 std::size_t const row = local[2] * local[3], run = (range_.end - range_.begin) * row;
                 for (std::size_t i = 0; i < local[0]; ++i)
                     kernels::add<A>(to.context().exec(), Flat(from.data() + i * run, run),
-                                    Flat(to.view().data() + (i * local[1] + range_.begin) * row, run));
+                                    Flat(to.array().data() + (i * local[1] + range_.begin) * row, run));
             };
             add(own_.key(), gradients.key);
             add(own_.value(), gradients.value);

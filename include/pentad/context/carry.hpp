@@ -7,6 +7,7 @@
 #include <pentad/context/detail/route.hpp>
 #include <pentad/kernels/dry.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/stretches.hpp>
 #include <pentad/memory/copy.hpp>
 #include <pentad/tensor/redistribute.hpp>
@@ -18,6 +19,8 @@
 #include <vector>
 
 namespace pentad::context {
+
+using namespace ml;
 
 /// How states go along the ranks.
 enum class Carrying {

@@ -5,11 +5,14 @@
 
 #include <pentad/context/detail/block_strategy.hpp>
 #include <pentad/context/detail/ring_pass.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <cstddef>
 #include <utility>
 
 namespace pentad::context {
+
+using namespace ml;
 
 namespace detail {
 

@@ -6,6 +6,7 @@
 #include <pentad/context/detail/route.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/stretches.hpp>
 #include <pentad/memory/strided_copy.hpp>
 #include <pentad/tensor/redistribute.hpp>
@@ -21,6 +22,8 @@
 #include <vector>
 
 namespace pentad::context {
+
+using namespace ml;
 
 namespace detail {
 
@@ -175,7 +178,7 @@ class Halo {
     }
     template <class L>
     static auto tokens_of(Tensor<L, Exec> const& tensor, std::size_t stretch, std::size_t first, std::size_t count) {
-        return Kokkos::subview(tensor.view(), Kokkos::ALL, stretch, std::pair(first, first + count), Kokkos::ALL);
+        return Kokkos::subview(tensor.array(), Kokkos::ALL, stretch, std::pair(first, first + count), Kokkos::ALL);
     }
     template <class To, class From>
     static void copy(Context<Exec> const& context, To const& to, From const& from) {

@@ -8,6 +8,7 @@
 #include <pentad/kernels/head_groups.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/rounded.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/resharded.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
@@ -16,6 +17,8 @@
 #include <utility>
 
 namespace pentad::context {
+
+using namespace ml;
 
 /// Everything is sent in the element type; with the gradient of the output goes their product, summed over head_dim, in
 /// place of the output, which the layer keeps. Kv heads that the ranks of HeadAxis do not divide are repeated before

@@ -5,6 +5,7 @@
 #include <pentad/context/double_ring.hpp>
 #include <pentad/context/head_exchange.hpp>
 #include <pentad/context/ring.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <cstddef>
 #include <type_traits>
@@ -12,6 +13,8 @@
 #include <variant>
 
 namespace pentad::context {
+
+using namespace ml;
 
 /// Heads over inner(cp), which lies within a node, and a ring over outer(cp); and the other way round.
 using HeadsRing = HeadExchange<Ring<Overlap<4>, outer<cp>>, inner<cp>, outer<cp>>;

@@ -5,6 +5,7 @@
 
 #include <pentad/experts/detail/row_exchange.hpp>
 #include <pentad/kernels/choices.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -12,6 +13,8 @@
 #include <utility>
 
 namespace pentad::experts {
+
+using namespace ml;
 
 /// Experts on the ranks of ep, the width of each sharded over tp (model::ExpertSharding::width).
 struct ShardedExperts {

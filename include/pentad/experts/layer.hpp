@@ -9,6 +9,7 @@
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -16,6 +17,8 @@
 #include <utility>
 
 namespace pentad::experts {
+
+using namespace ml;
 
 /// y[t] = sum over the k choices e of token t of weight[t, e] W2_e (silu(W1_e x[t]) * (W3_e x[t])), as Mixtral (Jiang
 /// et al. 2024, section 2.1), without capacity: no token is dropped.
@@ -149,11 +152,11 @@ struct Layer {
             auto const& exec = pass.context.exec();
             auto const offsets = saved.dispatch.offsets();
             kernels::grouped_gemm_weight(exec, 1.0, saved.doutput.view(), saved.inner.view(), offsets, 1.0,
-                                         down_.gradient().view());
+                                         down_.gradient().array());
             kernels::grouped_gemm_weight(exec, 1.0, saved.gate.view(), saved.x.view(), offsets, 1.0,
-                                         gate_.gradient().view());
+                                         gate_.gradient().array());
             kernels::grouped_gemm_weight(exec, 1.0, saved.up.view(), saved.x.view(), offsets, 1.0,
-                                         up_.gradient().view());
+                                         up_.gradient().array());
             if (shared_) shared_->backward_weight(pass, saved.shared);
             router_.backward_weight(pass, saved.router);
             saved = {};

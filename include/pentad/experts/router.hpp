@@ -7,6 +7,7 @@
 #include <pentad/kernels/router.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/parts.hpp>
 
 #include <cstddef>
@@ -15,6 +16,8 @@
 #include <vector>
 
 namespace pentad::experts {
+
+using namespace ml;
 
 namespace detail {
 /// sums = [choices of each expert, sum of each expert's probabilities, sum of lse^2], in f64.
@@ -122,7 +125,7 @@ class Router {
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
         with_logits_gradient(pass, saved, [&](auto const& d) {
             kernels::gemm(pass.context.exec(), kernels::Transpose::yes, kernels::Transpose::no, 1.0, d, saved.x.rows(),
-                          1.0, weight_.gradient().view());
+                          1.0, weight_.gradient().array());
         });
         saved = {};
     }

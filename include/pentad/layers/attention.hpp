@@ -7,6 +7,7 @@
 #include <pentad/layers/rms_norm.hpp>
 #include <pentad/layers/rotary.hpp>
 #include <pentad/layers/rounded.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/resharded.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/recomputation.hpp>
@@ -22,19 +23,22 @@ namespace pentad {
 /// Each rank of tp multiplies its heads by its part of the projection; the products are summed.
 struct SummedHeads {
     template <class Stream, class Query, class Communication, class Exec>
-    using on = OutputProjection<
-        Communication,
-        Linear<Query, Layout<typename Query::element, Dims<Dim<hidden>, Dim<heads, dynamic, tp>, Dim<head_dim>>>, 1,
-               Exec>,
-        typename Communication::template boundary<Stream, partial_stream_t<Stream>>>;
+    using on =
+        OutputProjection<Communication,
+                         Linear<Query,
+                                Layout<typename Query::element,
+                                       Dims<Dim<ml::hidden>, Dim<ml::heads, dynamic, ml::tp>, Dim<ml::head_dim>>>,
+                                1, Exec>,
+                         typename Communication::template boundary<Stream, partial_stream_t<Stream>>>;
 };
 /// Heads are exchanged for sequence, and each rank multiplies its tokens by the whole projection
 /// (model::AttentionOutput::all_to_all).
 struct ExchangedHeads {
     template <class Stream, class Query, class Communication, class Exec>
     using on = ExchangedProjection<
-        Query, Linear<resharded_t<Query, tp, seq>,
-                      Layout<typename Query::element, Dims<Dim<hidden>, Dim<heads>, Dim<head_dim>>>, 1, Exec>>;
+        Query,
+        Linear<resharded_t<Query, ml::tp, ml::seq>,
+               Layout<typename Query::element, Dims<Dim<ml::hidden>, Dim<ml::heads>, Dim<ml::head_dim>>>, 1, Exec>>;
 };
 
 /// `Strategy` is one of context/: Strategy::on<Query, Key, Exec>, made from the setup and the description, has a Saved,
@@ -50,8 +54,9 @@ struct Attention {
       public:
         using T = typename Stream::element;
         using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
-        using QueryWeight = Layout<T, Dims<Dim<heads, dynamic, tp>, Dim<head_dim>, Dim<hidden>>>;
-        using KeyWeight = Layout<T, Dims<Dim<kv_heads, dynamic, outer<tp>>, Dim<head_dim>, Dim<hidden>>>;
+        using QueryWeight = Layout<T, Dims<Dim<ml::heads, dynamic, ml::tp>, Dim<ml::head_dim>, Dim<ml::hidden>>>;
+        using KeyWeight =
+            Layout<T, Dims<Dim<ml::kv_heads, dynamic, outer<ml::tp>>, Dim<ml::head_dim>, Dim<ml::hidden>>>;
         using QueryMap = Linear<gathered_stream_t<Stream>, QueryWeight, 2, Exec>;
         using KeyMap = Linear<gathered_stream_t<Stream>, KeyWeight, 2, Exec>;
         using Query = typename QueryMap::output_layout;
@@ -65,7 +70,7 @@ struct Attention {
 
         using QueryNorm = RmsNorm::on<Query, Exec>; // of each head by itself
         using KeyNorm = RmsNorm::on<Key, Exec>;
-        using Sinks = Parameter<dimension_t<Query, heads>, sinks_t<Query>, Exec>;
+        using Sinks = Parameter<dimension_t<Query, ml::heads>, sinks_t<Query>, Exec>;
 
         struct Saved {
             typename Input::Saved input;
@@ -86,7 +91,7 @@ struct Attention {
               strategy_(setup, part),
               slices_(setup.slices) {
             auto const ranks = static_cast<double>(setup.context.communicators().extent("tp"));
-            auto const kv_ranks = static_cast<double>(setup.context.communicators().extent(outer<tp>::name));
+            auto const kv_ranks = static_cast<double>(setup.context.communicators().extent(outer<ml::tp>::name));
             state_ = {.token = 2 * static_cast<double>(part.kv_heads * part.head_dim * sizeof(T)) / kv_ranks,
                       .flops = 4 * static_cast<double>(part.heads * part.head_dim) / ranks};
             if (part.rotates && part.scores.alibi)

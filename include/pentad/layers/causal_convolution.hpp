@@ -5,6 +5,7 @@
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -19,7 +20,7 @@ template <class Channel>
 struct FilterOf;
 template <class T, class D>
 struct FilterOf<Layout<T, Dims<D>>> {
-    using type = Layout<T, Dims<D, Dim<slot, 1>, Dim<tap>>>;
+    using type = Layout<T, Dims<D, Dim<ml::slot, 1>, Dim<ml::tap>>>;
 };
 } // namespace detail
 
@@ -50,7 +51,7 @@ class CausalConvolution {
           stretches_(setup.partition()) {
         weight_.publish_as({rows.tensor + ".weight", rows.first, rows.count});
         bias_.publish_as({rows.tensor + ".bias", rows.first, rows.count});
-        bool const is_whole = setup.slices == 1 && setup.context.communicators().extent(cp::name) == 1;
+        bool const is_whole = setup.slices == 1 && setup.context.communicators().extent(ml::cp::name) == 1;
         if (taps > 1 && !is_whole) halo_.emplace(taps - 1);
     }
 

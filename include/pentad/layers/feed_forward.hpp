@@ -3,6 +3,7 @@
 
 #include <pentad/kernels/activation.hpp>
 #include <pentad/layers/projection.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/recomputation.hpp>
 
@@ -21,10 +22,10 @@ struct GatedMlp {
         using T = typename Stream::element;
         using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
         using output_layout = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
-        using Up = ColumnParallel<ffn, hidden, gathered_stream_t<Stream>, Exec>;
+        using Up = ColumnParallel<ml::ffn, ml::hidden, gathered_stream_t<Stream>, Exec>;
         using Inner = typename Up::output_layout;
         using Input = InputProjection<Communication, input_layout, Up, Up>;
-        using Output = OutputProjection<Communication, RowParallel<hidden, ffn, Inner, Exec>, output_layout>;
+        using Output = OutputProjection<Communication, RowParallel<ml::hidden, ml::ffn, Inner, Exec>, output_layout>;
 
         struct Saved {
             typename Input::Saved input;
@@ -96,10 +97,10 @@ struct PlainMlp {
         using T = typename Stream::element;
         using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
         using output_layout = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
-        using Up = ColumnParallel<ffn, hidden, gathered_stream_t<Stream>, Exec>;
+        using Up = ColumnParallel<ml::ffn, ml::hidden, gathered_stream_t<Stream>, Exec>;
         using Inner = typename Up::output_layout;
         using Input = InputProjection<Communication, input_layout, Up>;
-        using Output = OutputProjection<Communication, RowParallel<hidden, ffn, Inner, Exec>, output_layout>;
+        using Output = OutputProjection<Communication, RowParallel<ml::hidden, ml::ffn, Inner, Exec>, output_layout>;
 
         struct Saved {
             typename Input::Saved input;

@@ -5,6 +5,7 @@
 #include <pentad/kernels/gated_norm.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <cstddef>
 #include <stdexcept>
@@ -21,9 +22,9 @@ class GatedNorm {
     using T = typename X::element;
     using A = accumulator_t<T>;
     using Weight = last_dimension_t<X>;
-    using OwnSums = with_element_t<with_last_dim_t<X, Dim<group, dynamic, tp>>, A>;
-    using PartialSums = with_element_t<with_last_dim_t<summands_t<X, tp>, Dim<group>>, A>;
-    using WholeSums = with_element_t<with_last_dim_t<unsharded_t<X, tp>, Dim<group>>, A>;
+    using OwnSums = with_element_t<with_last_dim_t<X, Dim<ml::group, dynamic, ml::tp>>, A>;
+    using PartialSums = with_element_t<with_last_dim_t<summands_t<X, ml::tp>, Dim<ml::group>>, A>;
+    using WholeSums = with_element_t<with_last_dim_t<unsharded_t<X, ml::tp>, Dim<ml::group>>, A>;
 
     /// Of each token and group.
     struct Sums {
@@ -40,13 +41,13 @@ class GatedNorm {
         : weight_(setup.context, name + ".weight", {channels}, {.values = InitialValues::ones}), groups_(groups),
           epsilon_(static_cast<A>(setup.norm_epsilon)) {
         auto const& communicators = setup.context.communicators();
-        auto const ranks = static_cast<std::size_t>(communicators.extent(tp::name));
+        auto const ranks = static_cast<std::size_t>(communicators.extent(ml::tp::name));
         if (groups == 0 || (groups % ranks != 0 && ranks % groups != 0))
             throw std::invalid_argument(name + ": " + std::to_string(groups) + " groups and tp = " +
                                         std::to_string(ranks) + ": one must be a multiple of the other");
         columns_ = channels / groups;
         is_shared_ = groups < ranks;
-        if (is_shared_) mine_ = communicators.shard_index(AxisNames(tp::name)) * groups / ranks;
+        if (is_shared_) mine_ = communicators.shard_index(AxisNames(ml::tp::name)) * groups / ranks;
     }
 
     Tensor<X, Exec> forward(Pass<Exec>& pass, Tensor<X, Exec> const& y, Tensor<X, Exec> const& gate,

@@ -5,6 +5,7 @@
 #include <pentad/kernels/dry.hpp>
 #include <pentad/layers/linear.hpp>
 #include <pentad/layers/rms_norm.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/parts.hpp>
 
 #include <array>
@@ -25,16 +26,19 @@ struct LatentAttention {
         using A = accumulator_t<T>;
         using input_layout = gathered_stream_t<Stream>;
         using output_layout = partial_stream_t<Stream>;
-        using Latent = with_last_dim_t<input_layout, Dim<latent>>;
-        using Down = Linear<input_layout, Layout<T, Dims<Dim<latent>, Dim<hidden>>>, 1, Exec>;
-        using HeadWeight = Layout<T, Dims<Dim<heads, dynamic, tp>, Dim<head_dim>, Dim<latent>>>;
+        using Latent = with_last_dim_t<input_layout, Dim<ml::latent>>;
+        using Down = Linear<input_layout, Layout<T, Dims<Dim<ml::latent>, Dim<ml::hidden>>>, 1, Exec>;
+        using HeadWeight = Layout<T, Dims<Dim<ml::heads, dynamic, ml::tp>, Dim<ml::head_dim>, Dim<ml::latent>>>;
         using Up = Linear<Latent, HeadWeight, 2, Exec>;
         using FromStream =
-            Linear<input_layout, Layout<T, Dims<Dim<heads, dynamic, tp>, Dim<head_dim>, Dim<hidden>>>, 2, Exec>;
+            Linear<input_layout, Layout<T, Dims<Dim<ml::heads, dynamic, ml::tp>, Dim<ml::head_dim>, Dim<ml::hidden>>>,
+                   2, Exec>;
         using Heads = typename Up::output_layout;
-        using Output = Linear<Heads, Layout<T, Dims<Dim<hidden>, Dim<heads, dynamic, tp>, Dim<head_dim>>>, 1, Exec>;
+        using Output =
+            Linear<Heads, Layout<T, Dims<Dim<ml::hidden>, Dim<ml::heads, dynamic, ml::tp>, Dim<ml::head_dim>>>, 1,
+                   Exec>;
         using Norm = RmsNorm::on<Latent, Exec>;
-        using Gathered = unsharded_t<Heads, cp>;
+        using Gathered = unsharded_t<Heads, ml::cp>;
         using Gradients = with_element_t<dual_t<Gathered>, A>;
         using OwnGradients = with_element_t<dual_t<Heads>, A>;
 

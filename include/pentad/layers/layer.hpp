@@ -42,6 +42,7 @@
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/documents.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/layout/stretches.hpp>
@@ -85,8 +86,9 @@ struct LayerSetup {
     /// How the sequence lies over cp.
     [[nodiscard]] DealtSequence partition() const {
         auto const& mesh = context.communicators();
-        return DealtSequence::of(order, context_strategy, seq, static_cast<std::size_t>(mesh.extent(outer<cp>::name)),
-                                 static_cast<std::size_t>(mesh.extent(inner<cp>::name)));
+        return DealtSequence::of(order, context_strategy, seq,
+                                 static_cast<std::size_t>(mesh.extent(outer<ml::cp>::name)),
+                                 static_cast<std::size_t>(mesh.extent(inner<ml::cp>::name)));
     }
     /// How the sequence lies over the axis along which attention's blocks of keys and values differ: cp or a factor of
     /// it. One shard is contiguous, whatever the order.
@@ -100,7 +102,7 @@ struct LayerSetup {
     [[nodiscard]] std::vector<i32> positions(DealtSequence const& dealt, AxisNames const& axes,
                                              std::size_t length) const {
         auto& communicators = context.communicators();
-        auto const mine = communicators.shard_index(AxisNames(cp::name));
+        auto const mine = communicators.shard_index(AxisNames(ml::cp::name));
         std::size_t const part = communicators.shard_index(axes) % (dealt.local_extent() / length);
         std::vector<i32> result(slices * length);
         for (std::size_t i = 0; i < result.size(); ++i) {
@@ -117,7 +119,7 @@ struct LayerSetup {
         auto const as_setup = partition();
         auto const& dealt = pass.map != nullptr && pass.map->dealt != nullptr ? *pass.map->dealt : as_setup;
         auto& communicators = context.communicators();
-        auto const mine = communicators.shard_index(AxisNames(cp::name));
+        auto const mine = communicators.shard_index(AxisNames(ml::cp::name));
         std::size_t const part =
             communicators.shard_index(L::value.dimensions[1].axes) % (dealt.local_extent() / length);
         std::size_t count = length;
@@ -208,7 +210,7 @@ struct Pass {
 
 /// The logits of attention sinks, one for each head, as queries of layout Query use them; and their gradient.
 template <class Query>
-using sinks_t = used_t<dimension_t<Query, heads>, Query>;
+using sinks_t = used_t<dimension_t<Query, ml::heads>, Query>;
 template <class Query>
 using sinks_gradient_t = with_element_t<dual_t<sinks_t<Query>>, accumulator_t<typename Query::element>>;
 

@@ -7,6 +7,7 @@
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/overlap.hpp>
 
 #include <algorithm>
@@ -148,11 +149,11 @@ class Linear {
 /// A weight [out, in] whose output dimension is sharded over tp, on an input replicated over tp.
 template <class OutDimension, class InDimension, class X, class Exec>
 using ColumnParallel =
-    Linear<X, Layout<typename X::element, Dims<Dim<OutDimension, dynamic, tp>, Dim<InDimension>>>, 1, Exec>;
+    Linear<X, Layout<typename X::element, Dims<Dim<OutDimension, dynamic, ml::tp>, Dim<InDimension>>>, 1, Exec>;
 /// A weight [out, in] whose input dimension is sharded over tp, on an input sharded the same way; it gives partial
 /// sums.
 template <class OutDimension, class InDimension, class X, class Exec>
 using RowParallel =
-    Linear<X, Layout<typename X::element, Dims<Dim<OutDimension>, Dim<InDimension, dynamic, tp>>>, 1, Exec>;
+    Linear<X, Layout<typename X::element, Dims<Dim<OutDimension>, Dim<InDimension, dynamic, ml::tp>>>, 1, Exec>;
 
 } // namespace pentad

@@ -5,6 +5,7 @@
 #include <pentad/layers/gated_norm.hpp>
 #include <pentad/layers/projection.hpp>
 #include <pentad/layers/state_scan.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/recomputation.hpp>
 
@@ -27,10 +28,10 @@ struct LinearAttention {
         using A = accumulator_t<T>;
         using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
         using output_layout = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
-        using ToChannels = ColumnParallel<ffn, hidden, gathered_stream_t<Stream>, Exec>;
+        using ToChannels = ColumnParallel<ml::ffn, ml::hidden, gathered_stream_t<Stream>, Exec>;
         using Channels = typename ToChannels::output_layout;
         using Input = InputProjection<Communication, input_layout, ToChannels, ToChannels, ToChannels, ToChannels>;
-        using Output = OutputProjection<Communication, RowParallel<hidden, ffn, Channels, Exec>, output_layout>;
+        using Output = OutputProjection<Communication, RowParallel<ml::hidden, ml::ffn, Channels, Exec>, output_layout>;
         using Scan = StateScan<T, Along, Exec>;
         using Norm = GatedNorm<kernels::GateAfterNorm, Channels, Exec>;
 
@@ -44,7 +45,7 @@ struct LinearAttention {
         };
 
         on(LayerSetup<Exec> const& setup, model::LinearAttention const& part, std::string const& name)
-            : part_(part), ranks_(static_cast<std::size_t>(setup.context.communicators().extent(tp::name))),
+            : part_(part), ranks_(static_cast<std::size_t>(setup.context.communicators().extent(ml::tp::name))),
               log_decay_(setup.context, {part.heads}),
               input_(channels_of(setup, name + ".q_proj"), channels_of(setup, name + ".k_proj"),
                      channels_of(setup, name + ".v_proj"), channels_of(setup, name + ".g_proj")),
@@ -52,7 +53,7 @@ struct LinearAttention {
               norm_(setup, name + ".norm", part.heads * part.head_dim, 1),
               output_({setup.context, name + ".o_proj", {setup.hidden, part.heads * part.head_dim}}) {
             auto const all = part.log_decays();
-            auto const first = setup.context.communicators().shard_index(AxisNames(tp::name)) * log_decay_.size();
+            auto const first = setup.context.communicators().shard_index(AxisNames(ml::tp::name)) * log_decay_.size();
             std::vector<A> own(log_decay_.size());
             for (std::size_t i = 0; i < own.size(); ++i) own[i] = static_cast<A>(all[first + i]);
             log_decay_.set(own.data());
@@ -158,7 +159,7 @@ struct LinearAttention {
 
         model::LinearAttention part_;
         std::size_t ranks_; ///< of tp
-        Tensor<Layout<A, Dims<Dim<heads, dynamic, tp>>>, Exec> log_decay_;
+        Tensor<Layout<A, Dims<Dim<ml::heads, dynamic, ml::tp>>>, Exec> log_decay_;
         Input input_;
         Scan scan_;
         Norm norm_;

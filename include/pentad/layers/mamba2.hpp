@@ -7,6 +7,7 @@
 #include <pentad/layers/projection.hpp>
 #include <pentad/layers/rounded.hpp>
 #include <pentad/layers/state_scan.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/recomputation.hpp>
 
@@ -32,20 +33,20 @@ struct Mamba2 {
         using A = accumulator_t<T>;
         using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
         using output_layout = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
-        using ToChannels = ColumnParallel<ffn, hidden, gathered_stream_t<Stream>, Exec>;     // z and x
-        using ToShared = ColumnParallel<state_dim, hidden, gathered_stream_t<Stream>, Exec>; // B and C
-        using ToSteps = ColumnParallel<heads, hidden, gathered_stream_t<Stream>, Exec>;      // dt
+        using ToChannels = ColumnParallel<ml::ffn, ml::hidden, gathered_stream_t<Stream>, Exec>;     // z and x
+        using ToShared = ColumnParallel<ml::state_dim, ml::hidden, gathered_stream_t<Stream>, Exec>; // B and C
+        using ToSteps = ColumnParallel<ml::heads, ml::hidden, gathered_stream_t<Stream>, Exec>;      // dt
         using Channels = typename ToChannels::output_layout;
         using Shared = typename ToShared::output_layout;
-        using Gathered = unsharded_t<Shared, tp>;
+        using Gathered = unsharded_t<Shared, ml::tp>;
         using Steps = typename ToSteps::output_layout;
         using Input = InputProjection<Communication, input_layout, ToChannels, ToChannels, ToShared, ToShared, ToSteps>;
-        using Output = OutputProjection<Communication, RowParallel<hidden, ffn, Channels, Exec>, output_layout>;
+        using Output = OutputProjection<Communication, RowParallel<ml::hidden, ml::ffn, Channels, Exec>, output_layout>;
         template <class X>
         using Convolution = CausalConvolution<X, typename Along::template Halo<X, Exec>, Exec>;
         using Scan = StateScan<T, Along, Exec>;
         using Norm = GatedNorm<kernels::GateBeforeNorm, Channels, Exec>;
-        using OfHeads = Layout<T, Dims<Dim<heads, dynamic, tp>>>;
+        using OfHeads = Layout<T, Dims<Dim<ml::heads, dynamic, ml::tp>>>;
         template <class L>
         using InAccumulators = Tensor<with_element_t<L, A>, Exec>;
 
@@ -69,7 +70,7 @@ struct Mamba2 {
 
         on(LayerSetup<Exec> const& setup, model::Mamba2 const& part, std::string const& name)
             : part_(checked(part, setup, name)), shared_(part.groups * part.state),
-              ranks_(static_cast<std::size_t>(setup.context.communicators().extent(tp::name))),
+              ranks_(static_cast<std::size_t>(setup.context.communicators().extent(ml::tp::name))),
               gathers_(part.groups % ranks_ != 0),
               input_(rows_of<ToChannels>(setup, name, "z", 0, part.inner()),
                      rows_of<ToChannels>(setup, name, "x", part.inner(), part.inner()),
@@ -86,7 +87,7 @@ struct Mamba2 {
               norm_(setup, name + ".norm", part.inner(), part.norm_groups),
               output_({setup.context, name + ".out_proj", {setup.hidden, part.inner()}}) {
             if (gathers_)
-                own_group_ = setup.context.communicators().shard_index(AxisNames(tp::name)) * part.groups / ranks_;
+                own_group_ = setup.context.communicators().shard_index(AxisNames(ml::tp::name)) * part.groups / ranks_;
         }
 
         /// The state, in accumulators, and what the convolution looks back at.
@@ -213,7 +214,7 @@ struct Mamba2 {
 
         static model::Mamba2 const& checked(model::Mamba2 const& part, LayerSetup<Exec> const& setup,
                                             std::string const& name) {
-            auto const ranks = static_cast<std::size_t>(setup.context.communicators().extent(tp::name));
+            auto const ranks = static_cast<std::size_t>(setup.context.communicators().extent(ml::tp::name));
             if (auto const why = part.refusal(ranks); !why.empty()) throw std::invalid_argument(name + ": " + why);
             return part;
         }

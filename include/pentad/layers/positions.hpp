@@ -5,6 +5,7 @@
 #include <pentad/kernels/embedding.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <cstddef>
 #include <stdexcept>
@@ -19,7 +20,7 @@ template <class Stream, class Exec>
 class LearnedPositions {
   public:
     using T = typename Stream::element;
-    using Table = Layout<T, Dims<Dim<position>, Dim<hidden>>>;
+    using Table = Layout<T, Dims<Dim<ml::position>, Dim<ml::hidden>>>;
 
     struct Saved {
         Tensor<dual_t<Stream>, Exec> dy;
@@ -36,7 +37,7 @@ class LearnedPositions {
         auto const of_sequence = setup.positions(setup.partition(), Stream::value.dimensions[1].axes, length);
         std::vector<i32> host(slices_ * batch * length);
         for (std::size_t i = 0; i < host.size(); ++i) host[i] = of_sequence[i / (batch * length) * length + i % length];
-        positions_ = Tensor<Layout<i32, Dims<Dim<position>>>, Exec>(setup.context, {host.size()});
+        positions_ = Tensor<Layout<i32, Dims<Dim<ml::position>>>, Exec>(setup.context, {host.size()});
         positions_.set(host.data());
     }
 
@@ -52,7 +53,7 @@ class LearnedPositions {
     }
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
         kernels::embedding_backward<T>(pass.context.exec(), of_slice(pass), saved.dy.rows(), 0,
-                                       table_.gradient().view());
+                                       table_.gradient().array());
         saved = {};
     }
     template <class F>
@@ -69,7 +70,7 @@ class LearnedPositions {
 
     Parameter<Table, used_t<Table, Stream>, Exec> table_;
     std::size_t slices_;
-    Tensor<Layout<i32, Dims<Dim<position>>>, Exec> positions_;
+    Tensor<Layout<i32, Dims<Dim<ml::position>>>, Exec> positions_;
 };
 
 } // namespace pentad

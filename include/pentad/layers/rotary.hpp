@@ -3,6 +3,7 @@
 
 #include <pentad/kernels/rope.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/rotary.hpp>
 
 #include <cstddef>
@@ -20,12 +21,12 @@ class RotaryEmbedding {
         : slices_(setup.slices), head_dim_(width),
           positions_(setup.context, {setup.slices * setup.partition().local_extent()}) {
         auto const dealt = setup.partition();
-        positions_.set(setup.positions(dealt, AxisNames(cp::name), dealt.local_extent()).data());
+        positions_.set(setup.positions(dealt, AxisNames(ml::cp::name), dealt.local_extent()).data());
         std::size_t const half = rotary.turned(width) / 2, positions = setup.real_length();
         std::size_t fine = 1; // about as many rows as the coarse tables have
         while (fine * fine < positions) fine *= 2;
         std::size_t const coarse = (positions + fine - 1) / fine;
-        Tensor<Layout<f64, Dims<Dim<head_dim>>>, Exec> const frequencies(setup.context, {half});
+        Tensor<Layout<f64, Dims<Dim<ml::head_dim>>>, Exec> const frequencies(setup.context, {half});
         frequencies.set(rotary.frequencies(rotary.turned(width)).data());
         for (auto* table : {&fine_cosine_, &fine_sine_}) *table = Table(setup.context, {fine, half});
         for (auto* table : {&coarse_cosine_, &coarse_sine_}) *table = Table(setup.context, {coarse, half});
@@ -47,7 +48,7 @@ class RotaryEmbedding {
     }
 
   private:
-    using Table = Tensor<Layout<A, Dims<Dim<position>, Dim<head_dim>>>, Exec>;
+    using Table = Tensor<Layout<A, Dims<Dim<ml::position>, Dim<ml::head_dim>>>, Exec>;
 
     [[nodiscard]] View<i32 const, 1, Exec> positions(Pass<Exec> const& pass) const {
         if (pass.map != nullptr) return pass.map->positions;
@@ -59,7 +60,7 @@ class RotaryEmbedding {
     }
 
     std::size_t slices_, head_dim_;
-    Tensor<Layout<i32, Dims<Dim<seq>>>, Exec> positions_; ///< of passes without a map
+    Tensor<Layout<i32, Dims<Dim<ml::seq>>>, Exec> positions_; ///< of passes without a map
     Table fine_cosine_, fine_sine_, coarse_cosine_, coarse_sine_;
 };
 

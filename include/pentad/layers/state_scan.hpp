@@ -4,6 +4,7 @@
 
 #include <pentad/kernels/chunk_scan.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/stretches.hpp>
 
 #include <array>
@@ -54,7 +55,7 @@ class StateScan {
               std::size_t chunk)
         : batch_(setup.batch), heads_(heads), state_(state), head_dim_(head_dim), slices_(setup.slices),
           stretches_(setup.partition()), chunk_(static_cast<i64>(chunk)) {
-        if (slices_ > 1 || setup.context.communicators().extent(cp::name) > 1) carry_.emplace(setup);
+        if (slices_ > 1 || setup.context.communicators().extent(ml::cp::name) > 1) carry_.emplace(setup);
     }
     [[nodiscard]] Stretches const& stretches(Pass<Exec> const& pass) const { return pass.stretches(stretches_); }
 

@@ -9,6 +9,7 @@
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/overlap.hpp>
 
 #include <cstddef>
@@ -36,10 +37,10 @@ template <class Stream, class Exec>
 class VocabTable {
   public:
     using T = typename Stream::element;
-    using Stored = Layout<T, Dims<Dim<vocab, dynamic, tp>, Dim<hidden>>>;
+    using Stored = Layout<T, Dims<Dim<ml::vocab, dynamic, ml::tp>, Dim<ml::hidden>>>;
     using Gathered = gathered_stream_t<Stream>;
     using Untied = Parameter<Stored, used_t<Stored, Gathered>, Exec>;
-    using Tied = Parameter<Stored, used_t<Stored, Gathered, Layout<T, Dims<>, Replicated<ends<pp>>>>, Exec>;
+    using Tied = Parameter<Stored, used_t<Stored, Gathered, Layout<T, Dims<>, Replicated<ends<ml::pp>>>>, Exec>;
     using A = accumulator_t<T>;
 
     /// @param tokens of the vocabulary
@@ -58,11 +59,11 @@ class VocabTable {
     [[nodiscard]] std::size_t users() const { return users_; }
     [[nodiscard]] View<T, 2, Exec> value() const { return stored().view(); }
     [[nodiscard]] View<A, 2, Exec> gradient() const {
-        return tied_.exists() ? tied_.gradient().view() : untied_.gradient().view();
+        return tied_.exists() ? tied_.gradient().array() : untied_.gradient().array();
     }
     /// The first row of this rank, and how many of its rows are no padding.
     [[nodiscard]] std::size_t first_row() const {
-        return stored().context().communicators().shard_index(AxisNames(tp::name)) * stored().local()[0];
+        return stored().context().communicators().shard_index(AxisNames(ml::tp::name)) * stored().local()[0];
     }
     [[nodiscard]] std::size_t valid_rows() const {
         std::size_t const first = first_row();
@@ -166,8 +167,8 @@ struct VocabHead {
             auto const& exec = pass.context.exec();
             std::array<std::size_t, 2> const tokens{x.extents()[0], x.extents()[1]};
             multiply(pass, std::move(x), saved);
-            Tensor<TokenValue<PartialLogSumExp<tp>>, Exec> lse(pass.context, tokens);
-            Tensor<TokenValue<Partial<tp>>, Exec> target_logit(pass.context, tokens);
+            Tensor<TokenValue<PartialLogSumExp<ml::tp>>, Exec> lse(pass.context, tokens);
+            Tensor<TokenValue<Partial<ml::tp>>, Exec> target_logit(pass.context, tokens);
             kernels::cross_entropy_partial<T>(exec, saved.logits.rows(), targets(pass), first_row(), valid_rows(),
                                               lse.flat(), target_logit.flat());
             saved.lse = redistribute<TokenValue<>>(std::move(lse));

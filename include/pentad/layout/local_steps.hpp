@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/layout/layout.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/mesh/axis.hpp>
 
 #include <cstdint>
@@ -26,11 +27,12 @@ struct LocalSteps {
         return is_on() && (step % steps == 0 || step == last);
     }
     /// The axes along which ranks meet at averages only.
-    [[nodiscard]] AxisNames apart() const { return is_on() ? AxisNames(outer<dp>::name) : AxisNames(); }
+    [[nodiscard]] AxisNames apart() const { return is_on() ? AxisNames(outer<ml::dp>::name) : AxisNames(); }
     /// Axes without those along which ranks meet at averages only.
     [[nodiscard]] AxisNames together(AxisNames const& axes) const {
         AxisNames kept;
-        for (auto const axis : axes) kept.push(is_on() && axis == dp::name ? std::string_view(inner<dp>::name) : axis);
+        for (auto const axis : axes)
+            kept.push(is_on() && axis == ml::dp::name ? std::string_view(inner<ml::dp>::name) : axis);
         return kept;
     }
     /// Why there are no such steps; empty where there are.

@@ -3,27 +3,30 @@
 #pragma once
 
 #include <pentad/layout/algebra.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/resharded.hpp>
 
 namespace pentad {
 
 /// The residual stream: every rank of tp holds the same activations and does the same work on them.
 template <class T>
-using InvariantStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>>;
+using InvariantStream =
+    Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep>, Dim<ml::seq, dynamic, ml::cp>, Dim<ml::hidden>>>;
 /// The residual stream under sequence parallelism: tp shards the sequence once more.
 template <class T>
-using SequenceStream = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp, tp>, Dim<hidden>>>;
+using SequenceStream =
+    Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep>, Dim<ml::seq, dynamic, ml::cp, ml::tp>, Dim<ml::hidden>>>;
 
 /// What tensor-parallel products take of a stream: every rank of tp holds the same activations and uses them for
 /// different work.
 template <class Stream>
-using gathered_stream_t = unsharded_t<Stream, tp>;
+using gathered_stream_t = unsharded_t<Stream, ml::tp>;
 /// What tensor-parallel products give.
 template <class Stream>
-using partial_stream_t = summands_t<Stream, tp>;
+using partial_stream_t = summands_t<Stream, ml::tp>;
 /// The stream with its tokens dealt to the ranks of tp as well: under sequence parallelism itself.
 template <class Stream>
-using dealt_stream_t = resharded_t<invariant_t<gathered_stream_t<Stream>>, tp, seq>;
+using dealt_stream_t = resharded_t<invariant_t<gathered_stream_t<Stream>>, ml::tp, ml::seq>;
 template <class T>
 using GatheredStream = gathered_stream_t<InvariantStream<T>>;
 template <class T>

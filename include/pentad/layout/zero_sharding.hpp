@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/layout/layout.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/mesh/axis.hpp>
 
 #include <string>
@@ -54,16 +55,17 @@ struct ZeroAxes {
 /// The two holders of a tied embedding each keep theirs. Ranks that differ along the axis of the stages process
 /// micro-batches in different orders: they communicate only at the end of a step.
 /// @param partial the axes over which the gradient is partial @param stages the axis of the pipeline
-inline ZeroAxes zero_axes(AxisNames const& partial, ZeroSharding const& sharding, std::string_view stages = pp::name) {
+inline ZeroAxes zero_axes(AxisNames const& partial, ZeroSharding const& sharding,
+                          std::string_view stages = ml::pp::name) {
     ZeroAxes axes;
     auto const add = [&axes](AxisNames& to, std::string_view axis) {
         axes.partial.push(axis);
         to.push(axis);
     };
     for (auto axis : partial) {
-        if (sharding.stage > 0 && sharding.ranks > 0 && axis == dp::name) {
-            add(axes.copied, outer<dp>::name);
-            axis = inner<dp>::name;
+        if (sharding.stage > 0 && sharding.ranks > 0 && axis == ml::dp::name) {
+            add(axes.copied, outer<ml::dp>::name);
+            axis = inner<ml::dp>::name;
         }
         bool const is_copied = sharding.stage == 0 || axis.starts_with("ends(");
         add(is_copied ? axes.copied : axes.shards, axis);

@@ -16,22 +16,6 @@ namespace pentad {
 /// An extent that is known only at run time, as in std::extents.
 inline constexpr std::size_t dynamic = std::dynamic_extent;
 
-struct dp {
-    static constexpr std::string_view name = "dp";
-}; ///< data parallelism
-struct pp {
-    static constexpr std::string_view name = "pp";
-}; ///< pipeline parallelism
-struct ep {
-    static constexpr std::string_view name = "ep";
-}; ///< expert parallelism
-struct cp {
-    static constexpr std::string_view name = "cp";
-}; ///< context parallelism
-struct tp {
-    static constexpr std::string_view name = "tp";
-}; ///< tensor parallelism
-
 /// A name of a mesh axis: an empty type with a static `name`. Users may define their own.
 template <class A>
 concept AxisTag = std::is_empty_v<A> && requires {

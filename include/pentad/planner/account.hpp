@@ -2,6 +2,7 @@
 // sends, for a micro-batch and for a step.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/planner/detail/buckets.hpp>
 #include <pentad/planner/memory.hpp>
@@ -19,6 +20,8 @@
 #include <vector>
 
 namespace pentad::planner {
+
+using namespace ml;
 
 /// A number for each axis, as in the order above.
 struct PerAxis {

@@ -1,6 +1,7 @@
 // What a configuration of a model on a machine will take: time, memory, bytes.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/pipeline/generators.hpp>
@@ -23,6 +24,8 @@
 #include <vector>
 
 namespace pentad::planner {
+
+using namespace ml;
 
 struct Estimate {
     double step_s = 0;

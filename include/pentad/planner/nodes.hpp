@@ -1,6 +1,7 @@
 // How the ranks along an axis lie on nodes, or on whatever joins as many neighbours.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/planner/configuration.hpp>
@@ -15,6 +16,8 @@
 #include <vector>
 
 namespace pentad::planner {
+
+using namespace ml;
 
 /// Ranks of a mesh that differ by multiples of `stride` below stride x extent: the groups along an axis.
 struct AxisGroups {

@@ -2,6 +2,7 @@
 // each further one, the memory of keys and values, and how long prompts wait.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/planner/detail/queue.hpp>
 #include <pentad/planner/estimate.hpp>
 
@@ -14,6 +15,8 @@
 #include <vector>
 
 namespace pentad::planner {
+
+using namespace ml;
 
 /// What is served, and by what: dp x ep groups of pp x tp devices, each with requests of its own; groups along ep share
 /// their experts.

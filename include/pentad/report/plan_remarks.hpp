@@ -1,6 +1,7 @@
 // What the published guidelines say of a plan, each with its reason in the plan's own numbers.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/report/format.hpp>
 #include <pentad/report/plan_text.hpp>
@@ -14,6 +15,8 @@
 #include <vector>
 
 namespace pentad::report {
+
+using namespace ml;
 
 /// A sentence about a plan, and whether the plan follows the guideline that it is about.
 struct Remark {

@@ -127,12 +127,13 @@ class Exchange {
         }
         auto const& kept = boxes_.taken[me_];
         auto const array = [&](std::size_t elements) { return context_->take(elements * sizeof(T)); };
-        packed_ = array(leaving);
+        bool const gives_all = step_.kind == StepKind::all_gather; // the same to all: it need not be packed
+        packed_ = array(gives_all ? 0 : leaving);
         arrived_ = array(arriving + (sums() ? kept.size(rank_) : 0));
         auto* const packed = static_cast<T*>(packed_.data());
         std::size_t at = 0;
         for (std::size_t p = 0; p < n; ++p) {
-            if (sent_[p] == 0) continue;
+            if (sent_[p] == 0 || gives_all) continue;
             auto const& box = boxes_.given[p];
             copy_box(*context_, rank_, box, packed + at, box, shard_.data, boxes_.held[me_]);
             at += box.size(rank_);
@@ -142,8 +143,10 @@ class Exchange {
             copy_box(*context_, rank_, kept, pieces() + arriving, kept, shard_.data, boxes_.held[me_]);
             shard_.block = {};
         }
-        request_.emplace(comm::start_all_to_all(context_->exec(), *comm_, Flat(packed, leaving), sent_,
-                                                Flat(pieces(), arriving), received_, offsets_));
+        request_.emplace(comm::detail::all_to_all(
+            comm::detail::Form::start, context_->exec(), *comm_, gives_all ? shard_.flat() : Flat(packed, leaving),
+            std::span<MPI_Count const>(sent_), Flat(pieces(), arriving), std::span<MPI_Count const>(received_),
+            std::span<MPI_Aint>(offsets_), gives_all));
     }
     /// Blocks until the result is there. @param place as above
     [[nodiscard]] Shard<T, Exec> finish(T* place) {

@@ -135,14 +135,20 @@ class Tensor {
     [[nodiscard]] view_type view() const {
         static_assert(!is_partial<L>, "pentad: each rank holds a summand of this value: reduce it first, or read the "
                                       "summands by summands()");
-        return shaped();
+        return array();
     }
     /// What this rank holds of a value that is partial: functions that are not linear do not apply to it.
     [[nodiscard]] view_type summands() const {
         static_assert(is_partial<L>, "pentad: this value is not partial: read it by view()");
-        return shaped();
+        return array();
     }
-    /// This rank's memory as a list of elements, whatever they are of the value.
+    /// This rank's memory, whatever it is of the value: for code that does not depend on it.
+    [[nodiscard]] view_type array() const {
+        return [this]<std::size_t... I>(std::index_sequence<I...>) {
+            return view_type(data(), local_[I]...);
+        }(std::make_index_sequence<rank>{});
+    }
+    /// The same as a list of elements.
     [[nodiscard]] View<element, 1, Exec> flat() const { return View<element, 1, Exec>(data(), size()); }
     /// The same as rows of the last `inner` dimensions.
     template <std::size_t Inner = 1>
@@ -175,11 +181,6 @@ class Tensor {
     }
 
   private:
-    [[nodiscard]] view_type shaped() const {
-        return [this]<std::size_t... I>(std::index_sequence<I...>) {
-            return view_type(data(), local_[I]...);
-        }(std::make_index_sequence<rank>{});
-    }
     static extents_type extents_of(std::initializer_list<std::size_t> global) {
         if (global.size() != rank) detail::refuse_extents(global.size(), layout_text<L>.view(), rank);
         extents_type extents{};

@@ -4,6 +4,7 @@
 #include <pentad/io/token_data.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layout/local_steps.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/train/detail/totals.hpp>
 #include <pentad/train/packing.hpp>
 
@@ -15,6 +16,8 @@
 #include <vector>
 
 namespace pentad::train {
+
+using namespace ml;
 
 /// Micro-batch i of m is the global sequences i B/m to (i+1) B/m; these, and each slice of a sequence, are sharded as
 /// the stream's. Padding is token 0, and predicts nothing.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/comm/communicator.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/observe/dry_run.hpp>
@@ -14,6 +15,8 @@
 #include <vector>
 
 namespace pentad::train {
+
+using namespace ml;
 
 /// Blocks of one kind are run once; where they recompute something, they alone are.
 /// @param kinds the first block of each @param has_matrices as of account_of()

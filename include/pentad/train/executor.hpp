@@ -4,6 +4,7 @@
 
 #include <pentad/comm/rooted.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/pipeline/schedule.hpp>
 #include <pentad/train/stages.hpp>
@@ -17,6 +18,8 @@
 #include <vector>
 
 namespace pentad::train {
+
+using namespace ml;
 
 /// Whoever holds the parameters of the stages, and does what a schedule says about whole stages.
 class StageOwner {

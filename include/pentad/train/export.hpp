@@ -6,6 +6,7 @@
 #include <pentad/comm/rooted.hpp>
 #include <pentad/io/tensor_box.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/family.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
@@ -22,6 +23,8 @@
 #include <vector>
 
 namespace pentad::train {
+
+using namespace ml;
 
 /// Where rank 0 puts the weights: the names and shapes ([out, in] of a matrix) of all tensors first, then the elements
 /// in their order, in pieces of any size.

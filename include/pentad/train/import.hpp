@@ -5,6 +5,7 @@
 #include <pentad/io/checkpoint.hpp>
 #include <pentad/io/tensor_box.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/family.hpp>
 #include <pentad/train/export.hpp>
 
@@ -21,6 +22,8 @@
 #include <vector>
 
 namespace pentad::train {
+
+using namespace ml;
 
 namespace detail {
 

@@ -7,6 +7,7 @@
 #include <pentad/kernels/activation.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/gemm.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/planner/hardware.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
@@ -26,6 +27,8 @@
 #include <vector>
 
 namespace pentad::train {
+
+using namespace ml;
 
 namespace detail {
 /// Seconds of a call, the median of many, on the slowest rank; the ranks begin together. Collective.

@@ -4,6 +4,7 @@
 
 #include <pentad/layers/layer.hpp>
 #include <pentad/layout/documents.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/stretches.hpp>
 
 #include <algorithm>
@@ -14,6 +15,8 @@
 #include <vector>
 
 namespace pentad::train {
+
+using namespace ml;
 
 /// The documents of a micro-batch on this rank.
 template <class Stream, class Exec>

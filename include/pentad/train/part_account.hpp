@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/layers/registry.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/observe/dry_run.hpp>
 #include <pentad/planner/part.hpp>
 #include <pentad/train/language_model.hpp>
@@ -13,6 +14,8 @@
 #include <utility>
 
 namespace pentad::train {
+
+using namespace ml;
 
 namespace detail {
 /// Counts how often a unit's values are acquired.

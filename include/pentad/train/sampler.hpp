@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/random/philox.hpp>
 #include <pentad/train/trainer.hpp>
 
@@ -17,6 +18,8 @@
 #include <vector>
 
 namespace pentad::train {
+
+using namespace ml;
 
 namespace detail {
 

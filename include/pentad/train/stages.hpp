@@ -1,6 +1,7 @@
 // Where the stages of a schedule are: on the mesh, and among the layers of the model.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/pipeline/schedule.hpp>
 #include <pentad/train/run_settings.hpp>
@@ -15,6 +16,8 @@
 #include <vector>
 
 namespace pentad::train {
+
+using namespace ml;
 
 /// The coordinate along pp of a rank of the schedule. The two ranks that hold the same stages of a bidirectional
 /// schedule, opposite to each other in it, are neighbours: they differ along inner(pp).

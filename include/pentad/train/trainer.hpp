@@ -4,6 +4,7 @@
 
 #include <pentad/comm/broadcast_text.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/train/balance.hpp>
@@ -34,6 +35,8 @@
 #include <vector>
 
 namespace pentad::train {
+
+using namespace ml;
 
 /// @tparam Stream the layout of the residual stream, e.g. SequenceStream<bf16>
 template <class Stream, class Exec>

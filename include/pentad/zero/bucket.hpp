@@ -5,6 +5,7 @@
 
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/zero/layouts.hpp>
 #include <pentad/zero/local_average.hpp>
@@ -24,6 +25,8 @@
 #include <vector>
 
 namespace pentad::zero {
+
+using namespace ml;
 
 template <class T, class Exec>
 class Bucket {
@@ -184,7 +187,7 @@ class Bucket {
     void add_squares(Tensor<NormSquare, Exec> const& total) const {
         if (!layouts_.counts_squares_here) return;
         Tensor<NormSquare, Exec> const own(*context_, {});
-        kernels::sum_of_squares<A>(context_->exec(), reduced_.flat(), own.view());
+        kernels::sum_of_squares<A>(context_->exec(), reduced_.flat(), own.array());
         kernels::add<f64>(context_->exec(), own.flat(), total.flat());
     }
     /// f(parameter) for those of whose reduced gradient this rank has elements that are not finite. Fences.

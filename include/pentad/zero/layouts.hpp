@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/layout/local_steps.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/layout/zero_sharding.hpp>
 #include <pentad/mesh/mesh.hpp>
@@ -13,6 +14,8 @@
 #include <string_view>
 
 namespace pentad::zero {
+
+using namespace ml;
 
 /// A bucket that every rank holds whole.
 template <class T>

@@ -71,7 +71,7 @@ void orthogonalise(Context<Exec> const& context, ParameterMatrices const& matric
             }
             if (workspace.empty())
                 workspace = Tensor<Whole<A>, Exec>(context, {kernels::newton_schulz_workspace(rows, columns)});
-            kernels::newton_schulz<A>(exec, matrix, workspace.flat(), squares.view(), muon.iterations, muon.epsilon,
+            kernels::newton_schulz<A>(exec, matrix, workspace.flat(), squares.array(), muon.iterations, muon.epsilon,
                                       model::rate_factor(muon.rate, matrices.shape));
         }
     }

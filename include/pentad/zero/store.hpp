@@ -7,6 +7,7 @@
 #include <pentad/comm/first_failure.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/layers/unit.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/observe/dry_run.hpp>
 #include <pentad/observe/trace.hpp>
@@ -28,6 +29,8 @@
 #include <vector>
 
 namespace pentad::zero {
+
+using namespace ml;
 
 template <class T, class Exec>
 class ParameterStore {

@@ -66,7 +66,7 @@ class BlockForward {
     BlockForward(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec>& saved)
         : blocks_(&blocks), saved_(&saved), scores_(blocks.scores(saved.query)) {
         auto const& context = saved.query.context();
-        auto const q = saved.query.view();
+        auto const q = saved.query.array();
         saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
         max_ = {context, q.extent(0), q.extent(2), q.extent(1)};
         sum_ = {context, q.extent(0), q.extent(2), q.extent(1)};
@@ -77,7 +77,7 @@ class BlockForward {
     /// head_dim].
     template <class V>
     void add(std::size_t theirs, V const& key, V const& value, std::size_t slice, KeyRange const& range = {}) {
-        auto const q = saved_->query.view();
+        auto const q = saved_->query.array();
         blocks_->for_each_visible(theirs, slice, range, [&](Segment const& mine, Segment const& other) {
             kernels::AttentionState const state{detail::rows_part(max_.view, mine), detail::rows_part(sum_.view, mine),
                                                 detail::part(output_.view, mine)};
@@ -91,7 +91,7 @@ class BlockForward {
         auto const& context = saved_->query.context();
         Tensor<Query, Exec> output(context, saved_->query.extents());
         kernels::attention_finish(context.exec(), kernels::AttentionState{max_.view, sum_.view, output_.view},
-                                  output.view(), saved_->lse_view(), sinks.flat());
+                                  output.array(), saved_->lse_view(), sinks.flat());
         return output;
     }
 
@@ -99,12 +99,13 @@ class BlockForward {
     static Tensor<Query, Exec> at_once(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec>& saved,
                                        Tensor<sinks_t<Query>, Exec> const& sinks) {
         auto const& context = saved.query.context();
-        auto const q = saved.query.view();
+        auto const q = saved.query.array();
         saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
         Tensor<Query, Exec> output(context, saved.query.extents());
         Segment const all{0, 0, q.extent(1)};
-        kernels::attention_forward(context.exec(), q, saved.key.view(), saved.value.view(), blocks.scores(saved.query),
-                                   blocks.mask(all, all, 0), output.view(), saved.lse_view(), sinks.flat());
+        kernels::attention_forward(context.exec(), q, saved.key.array(), saved.value.array(),
+                                   blocks.scores(saved.query), blocks.mask(all, all, 0), output.array(),
+                                   saved.lse_view(), sinks.flat());
         return output;
     }
     [[nodiscard]] PassBlocks<Exec> const& blocks() const { return *blocks_; }
@@ -137,7 +138,7 @@ template <class Query, class Exec>
 Delta<Query, Exec> delta_of(Tensor<Query, Exec> const& output, Tensor<dual_t<Query>, Exec> const& dy) {
     auto const extents = output.extents();
     Delta<Query, Exec> delta(output.context(), {extents[0], extents[2], extents[1]});
-    kernels::attention_backward_start(output.context().exec(), output.view(), dy.view(), delta.view());
+    kernels::attention_backward_start(output.context().exec(), output.array(), dy.array(), delta.array());
     return delta;
 }
 
@@ -159,13 +160,13 @@ class BlockBackward {
     template <class V, class G>
     void add(std::size_t theirs, V const& key, V const& value, G const& dkey, G const& dvalue, std::size_t slice,
              KeyRange const& range = {}) {
-        auto const q = saved_->query.view();
+        auto const q = saved_->query.array();
         blocks_->for_each_visible(theirs, slice, range, [&](Segment const& mine, Segment const& other) {
             kernels::attention_backward_accumulate(
                 dy_.context().exec(), detail::part(q, mine), detail::part(key, other), detail::part(value, other),
-                detail::part(dy_.view(), mine), detail::rows_part(saved_->lse_view(), mine),
-                detail::rows_part(delta_.view(), mine), scores_, blocks_->mask(mine, other, slice),
-                detail::part(dquery_.view(), mine), detail::part(dkey, other), detail::part(dvalue, other));
+                detail::part(dy_.array(), mine), detail::rows_part(saved_->lse_view(), mine),
+                detail::rows_part(delta_.array(), mine), scores_, blocks_->mask(mine, other, slice),
+                detail::part(dquery_.array(), mine), detail::part(dkey, other), detail::part(dvalue, other));
         });
     }
     [[nodiscard]] Tensor<QueryGradient, Exec> const& dquery() const { return dquery_; }
@@ -174,7 +175,7 @@ class BlockBackward {
         if (sinks.empty()) return {};
         Tensor<sinks_gradient_t<Query>, Exec> gradient(sinks.context(), sinks.extents());
         gradient.clear();
-        kernels::attention_sinks_backward<T>(sinks.context().exec(), sinks.flat(), saved_->lse_view(), delta_.view(),
+        kernels::attention_sinks_backward<T>(sinks.context().exec(), sinks.flat(), saved_->lse_view(), delta_.array(),
                                              gradient.flat());
         return gradient;
     }

@@ -30,9 +30,9 @@ class RingPass {
     void attend(BlockForward<Query, Key, Exec>& attention, Keys const& mine, std::size_t slice) const {
         go_round(
             mine, routes(mine.key, attention.blocks(), slice),
-            [&] { attention.add(first_ + rank_, mine.key.view(), mine.value.view(), slice); }, [](std::size_t) {},
+            [&] { attention.add(first_ + rank_, mine.key.array(), mine.value.array(), slice); }, [](std::size_t) {},
             [&](std::size_t, std::size_t, std::size_t theirs, auto const& keys, KeyRange const& range) {
-                if (!keys.key.empty()) attention.add(theirs, keys.key.view(), keys.value.view(), slice, range);
+                if (!keys.key.empty()) attention.add(theirs, keys.key.array(), keys.value.array(), slice, range);
             });
     }
     /// Adds to the gradients `own` of `mine` what this rank's queries give, and what those of the others do, which
@@ -52,8 +52,8 @@ class RingPass {
                 bool const is_here = step <= route.of((rank_ + n_ - step) % n_, i).last;
                 if (is_here) {
                     gradients.await(step, i);
-                    attention.add(theirs, keys.key.view(), keys.value.view(), here.key.view(), here.value.view(), slice,
-                                  range);
+                    attention.add(theirs, keys.key.array(), keys.value.array(), here.key.array(), here.value.array(),
+                                  slice, range);
                 }
                 gradients.pass_on(step, i);
                 gradients.receive_next(step, i, Communication::chunks == 0);
@@ -65,7 +65,7 @@ class RingPass {
     /// Adds to the gradients of this rank's own keys of a range what this rank's queries give.
     void add_own(BlockBackward<Query, Key, Exec>& attention, Keys const& mine, Gradients const& own,
                  KeyRange const& range, std::size_t slice) const {
-        attention.add(first_ + rank_, mine.key.view(), mine.value.view(), own.key.view(), own.value.view(), slice,
+        attention.add(first_ + rank_, mine.key.array(), mine.value.array(), own.key.array(), own.value.array(), slice,
                       range);
     }
 

@@ -2,6 +2,7 @@
 // waiting, its weights without padding, and activations as the schedule holds them.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/planner/account.hpp>
 #include <pentad/planner/detail/rates.hpp>
 #include <pentad/planner/estimate.hpp>
@@ -16,6 +17,8 @@
 #include <vector>
 
 namespace pentad::planner {
+
+using namespace ml;
 
 /// Bounds of the configurations that share a mesh, a micro-batch, recomputation and sequence parallelism: of those that
 /// arrange(), place() and shard() were last called for, in this order.

@@ -1,6 +1,7 @@
 // How long an operation takes on a machine, and what bounds it.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/planner/account.hpp>
 #include <pentad/planner/hardware.hpp>
 #include <pentad/planner/nodes.hpp>
@@ -18,6 +19,8 @@
 #include <utility>
 
 namespace pentad::planner {
+
+using namespace ml;
 
 enum class Bound { compute, memory, network, launches };
 inline constexpr std::array<std::string_view, 4> bound_names{"compute", "memory", "network", "kernel launches"};

@@ -1,6 +1,7 @@
 // Numbers of each rank, put together over all axes of the mesh, whichever it has.
 #pragma once
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
 #include <cstddef>
@@ -8,6 +9,8 @@
 #include <utility>
 
 namespace pentad::train {
+
+using namespace ml;
 
 namespace detail {
 /// From numbers that are summands, or of which the largest counts, over `axes` to the same on all ranks.
