@@ -4,6 +4,7 @@
 //     mpiexec -n 6 stencil --equation wave --size 30x31x17 --width 2 --ends periodic --check
 #include "equation.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -137,7 +138,7 @@ void run(program::Ranks const& ranks, Settings const& settings) {
         std::printf(
             "steps    %10.4g ms with overlap, %.4g ms without, %.4g ms without exchange: %.0f %% of it is hidden\n",
             in_ms * times[overlapped], in_ms * times[before], in_ms * times[none],
-            exchange > 0 ? 100 * std::max(0.0, hidden / exchange) : 0);
+            exchange > 0 ? 100 * std::clamp(hidden / exchange, 0.0, 1.0) : 0);
     ranks.on_all([&] {
         if (!is_right) throw std::runtime_error("the cells are not what they should be");
     });
