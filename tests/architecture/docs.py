@@ -1,5 +1,5 @@
-"""What the pages say is there: docs.py CHECKOUT. README.md's program is examples/thirty_lines, small examples are small, links lead to files, and
-docs/silent-bugs.md names tests that exist: `module/file.cpp` with its "cases", and programs of tests/must_not_compile.
+"""What the pages say is there: docs.py CHECKOUT. README.md's program is examples/thirty_lines, small examples are small, links lead to files, each piece
+of C++ in docs/hpc.md is in a program that is compiled, and docs/silent-bugs.md names tests that exist: `module/file.cpp` with its "cases", and programs of tests/must_not_compile.
 docs/formulas.md names every function of tests/formulas, and in its tables' last columns no other."""
 import pathlib
 import re
@@ -14,13 +14,34 @@ example = (root / "examples/thirty_lines/thirty_lines.cpp").read_text()
 if example.split("\n", 1)[1] != program:
     problems.append("README.md: its program is not examples/thirty_lines/thirty_lines.cpp without the first line")
 
-for example, most in [*((small, 80) for small in (root / "examples/small").glob("*.cpp")), (root / "examples/own_block/convolution.hpp", 150)]:
+fields = [source for program in ("fft", "stencil", "conjugate_gradient") for source in (root / "examples" / program).glob("*.?pp")]
+for example, most in [*((small, 80) for small in (root / "examples/small").glob("*.cpp")), (root / "examples/own_block/convolution.hpp", 150),
+                      *((source, 200) for source in fields)]:
     lines = len(example.read_text().splitlines())
     if lines > most:
         problems.append(f"{example.relative_to(root)}: {lines} lines; {most} at most")
 
+
+
+def unindented(lines):
+    """Without what all lines are indented by, and without empty lines, which pages leave out."""
+    lines = [line for line in lines if line.strip()]
+    indent = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+    return [line[indent:] for line in lines]
+
+
+compiled = [[line for line in source.read_text().splitlines() if line.strip()]
+            for source in (*fields, root / "examples/fields.hpp", root / "tests/tensor/hpc_guide.cpp")]
+guide = re.findall(r"```cpp\n(.*?)```", pages[root / "docs/hpc.md"], re.S)
+for piece in guide:
+    lines = unindented(piece.splitlines())
+    if not any(unindented(source[at:at + len(lines)]) == lines for source in compiled for at in range(len(source))):
+        problems.append(f"docs/hpc.md: no program that is compiled has this piece of code:\n{piece}")
+if not guide:
+    problems.append("docs/hpc.md: there is no code")
+
 for page, text in pages.items():
-    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+    for target in re.findall(r"\]\(([^)#:]+)\)", re.sub(r"```.*?```", "", text, flags=re.S)):
         if not (page.parent / target).exists():
             problems.append(f"{page.relative_to(root)}: links to {target}, which is not there")
 
