@@ -1,9 +1,11 @@
 // Products of matrices on a device, of every element.
+#include <pentad/layout/ml.hpp>
 #include <pentad/product.hpp>
 
 template <class T>
 void products() {
     using namespace pentad;
+    using namespace pentad::ml;
     using A = Layout<T, Dims<Dim<batch, dynamic, dp>, Dim<hidden, dynamic, tp>>>;
     using B = Layout<T, Dims<Dim<ffn, dynamic, tp>, Dim<hidden, dynamic, dp>>, Partial<cp>>;
     using C = Layout<T, Dims<Dim<batch, dynamic, dp>, Dim<ffn, dynamic, tp>>>;

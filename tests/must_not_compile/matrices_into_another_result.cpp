@@ -1,7 +1,9 @@
 // expect: pentad: no product: both factors have the dimension that is summed
+#include <pentad/layout/ml.hpp>
 #include <pentad/product.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 using A = Layout<f64, Dims<Dim<batch, dynamic, dp>, Dim<hidden>>>;
 using B = Layout<f64, Dims<Dim<hidden>, Dim<vocab>>>;

@@ -1,7 +1,9 @@
 // expect: pentad: the factors and the result of a product have different elements
+#include <pentad/layout/ml.hpp>
 #include <pentad/product/roles.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 #ifdef PENTAD_WRONG
 using B = Layout<f32, Dims<Dim<hidden>, Dim<vocab>>>;

@@ -1,7 +1,9 @@
 // expect: pentad: products are of f64, f32 and bf16
+#include <pentad/layout/ml.hpp>
 #include <pentad/product/roles.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 #ifdef PENTAD_WRONG
 using T = i32;

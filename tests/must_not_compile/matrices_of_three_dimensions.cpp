@@ -1,7 +1,9 @@
 // expect: pentad: a product is of matrices: give each layout two dimensions
+#include <pentad/layout/ml.hpp>
 #include <pentad/product/roles.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 #ifdef PENTAD_WRONG
 using A = Layout<f64, Dims<Dim<batch>, Dim<seq>, Dim<hidden>>>;

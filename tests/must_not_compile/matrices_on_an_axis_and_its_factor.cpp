@@ -1,7 +1,9 @@
 // expect: pentad: one layout of a product names an axis and another a factor of it
+#include <pentad/layout/ml.hpp>
 #include <pentad/product/roles.hpp>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 #ifdef PENTAD_WRONG
 using B = Layout<f64, Dims<Dim<hidden, dynamic, inner<tp>>, Dim<vocab>>>;

@@ -9,6 +9,7 @@
 #include "support/pairing.hpp"
 #include "support/world.hpp"
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/product.hpp>
 
@@ -26,6 +27,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 using support::Holding;
 using support::pairing;
 using support::world_rank;

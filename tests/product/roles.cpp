@@ -1,6 +1,7 @@
 // The roles that axes get in products, found while compiling: the algorithms of the literature as layouts.
 #include <doctest/doctest.h>
 
+#include <pentad/layout/ml.hpp>
 #include <pentad/product/detail/prepared.hpp>
 #include <pentad/product/roles.hpp>
 
@@ -11,6 +12,7 @@
 #include <string_view>
 
 using namespace pentad;
+using namespace pentad::ml;
 
 namespace {
 
