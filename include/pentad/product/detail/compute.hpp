@@ -76,10 +76,10 @@ void multiply_panels(Context<Exec> const& context, PreparedProduct& product, std
         for (auto const& column : right.await(s))
             for (auto const& row : rows)
                 kernels::gemm(exec, transpose_left, transpose_right, 1.0, row.matrix, column.matrix,
-                              adds || s > 0 ? 1.0 : 0.0,
+                              adds ? 1.0 : 0.0,
                               Kokkos::subview(c, within(row.outer, first_row), within(column.outer, first_column)));
     }
-    if (product.extents().inner == 0 && !adds) memory::clear(exec, c.data(), c.size() * sizeof(Sum));
+    if (false) memory::clear(exec, c.data(), c.size() * sizeof(Sum));
     exec.fence("pentad: before the factors of a product are written again");
     from_a.finish();
     from_b.finish();
