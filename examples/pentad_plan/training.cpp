@@ -28,7 +28,7 @@ using planner::Configuration;
 void choose_context(Options const& o, Configuration& c) {
     auto const asked = o.context.value_or(model::ContextChoice());
     if (asked.kind != model::ContextChoice::Kind::automatic) {
-        auto const per_node = planner::nodes_of(c, cp::name, o.hardware.devices_per_node).each;
+        auto const per_node = planner::nodes_of(c, ml::cp::name, o.hardware.devices_per_node).each;
         if (auto const why = asked.refused_nodes(c.cp, per_node); !why.empty()) refuse(why);
         return c.use(asked.on(c.cp, per_node));
     }

@@ -4,6 +4,7 @@
 // ranks: 3
 #define PENTAD_CHECKED 1
 #include <pentad/comm.hpp>
+#include <pentad/layout.hpp>
 #include <pentad/tensor.hpp>
 
 #include <cstdio>

@@ -3,6 +3,7 @@
 // ranks: 2
 #include <pentad/comm.hpp>
 #include <pentad/kernels.hpp>
+#include <pentad/layout.hpp>
 #include <pentad/tensor.hpp>
 
 #include <cstdio>

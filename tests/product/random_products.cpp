@@ -70,9 +70,8 @@ ProductExtents extents_of(Matrix const& a, Matrix const& b, ProductDimensions co
 
 template <class T>
 detail::Shard<T, Exec> made(Context<Exec> const& context, Matrix const& matrix, Numbers const& numbers) {
-    detail::Shard<T, Exec> shard{context.take(numbers.size() * sizeof(T)), nullptr, {}, 2};
-    shard.data = static_cast<T*>(shard.block.data());
-    for (std::size_t d = 0; d < 2; ++d) shard.local[d] = matrix.holding().local(d);
+    auto const shard =
+        detail::Shard<T, Exec>::make(context, {{matrix.holding().local(0), matrix.holding().local(1)}, 2});
     std::vector<T> host(numbers.size());
     std::transform(numbers.begin(), numbers.end(), host.begin(),
                    [](double x) { return T(static_cast<accumulator_t<T>>(x)); });

@@ -33,10 +33,11 @@ enum class ProductError : std::uint8_t {
     extents_differ,
     other_reduction,
     part_of_axis,
+    unequal_blocks,
 };
 
 /// One sentence for each ProductError: what is wrong and what to do.
-inline constexpr std::array<std::string_view, 7> product_error_texts{
+inline constexpr std::array<std::string_view, 8> product_error_texts{
     "",
     "pentad: a product is of matrices: give each layout two dimensions",
     "pentad: no product: both factors have the dimension that is summed, and the result has the two others",
@@ -44,6 +45,7 @@ inline constexpr std::array<std::string_view, 7> product_error_texts{
     "pentad: the layouts of a product give a dimension two different extents",
     "pentad: a partial maximum, minimum or log-sum-exp is neither multiplied nor made by a product: reduce it first",
     "pentad: one layout of a product names an axis and another a factor of it: name outer and inner in all",
+    "pentad: the blocks of a matrix in a product are equal and have no ghost cells: redistribute it first",
 };
 
 /// Where the dimensions of a product are: 0 or 1 in each layout.
@@ -99,6 +101,8 @@ constexpr ProductDimensions product_dimensions(LayoutValue const& a, LayoutValue
         return {extents_differ};
     for (auto const* layout : {&a, &b, &c})
         if (detail::is_other_reduction(*layout)) return {other_reduction};
+    for (auto const* layout : {&a, &b, &c})
+        if (layout->is_uneven() || layout->has_halo()) return {unequal_blocks};
     if (detail::names_an_axis_twice(detail::axes_of_product(a, b, c))) return {part_of_axis};
     return at;
 }

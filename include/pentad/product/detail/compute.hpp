@@ -76,10 +76,10 @@ void multiply_panels(Context<Exec> const& context, PreparedProduct& product, std
         for (auto const& column : right.await(s))
             for (auto const& row : rows)
                 kernels::gemm(exec, transpose_left, transpose_right, 1.0, row.matrix, column.matrix,
-                              adds ? 1.0 : 0.0,
+                              adds || s > 0 ? 1.0 : 0.0,
                               Kokkos::subview(c, within(row.outer, first_row), within(column.outer, first_column)));
     }
-    if (false) memory::clear(exec, c.data(), c.size() * sizeof(Sum));
+    if (product.extents().inner == 0 && !adds) memory::clear(exec, c.data(), c.size() * sizeof(Sum));
     exec.fence("pentad: before the factors of a product are written again");
     from_a.finish();
     from_b.finish();
@@ -89,12 +89,10 @@ void multiply_panels(Context<Exec> const& context, PreparedProduct& product, std
 template <class T, class Exec>
 Shard<T, Exec> take_computed(Context<Exec> const& context, PreparedProduct const& product) {
     int const rank = product.a().members[product.a().me];
-    Shard<T, Exec> shard{{}, nullptr, {}, 2};
-    shard.local[product.plan().at.c_rows] = product.a().used_by(rank).outer.size();
-    shard.local[product.plan().at.c_columns] = product.b().used_by(rank).outer.size();
-    shard.block = context.take(shard.size() * sizeof(T));
-    shard.data = static_cast<T*>(shard.block.data());
-    return shard;
+    ShardShape shape{{}, 2};
+    shape.local[product.plan().at.c_rows] = product.a().used_by(rank).outer.size();
+    shape.local[product.plan().at.c_columns] = product.b().used_by(rank).outer.size();
+    return Shard<T, Exec>::make(context, shape);
 }
 
 /// What this rank computes of A B, or of C + A B where C is given: `c` is written, unless it is summed in another
