@@ -138,7 +138,7 @@ struct GatedConvolution {
         template <class L, class M>
         Past<T, Exec> past_of(Tensor<L, Exec> const& here, Tensor<M, Exec> const& tails) const {
             auto const reach = static_cast<i64>(reach_), positions = static_cast<i64>(here.local()[1]);
-            return {here.view(), tails.view(), reach, positions - reach, static_cast<i64>(shard_) * reach};
+            return {here.array(), tails.array(), reach, positions - reach, static_cast<i64>(shard_) * reach};
         }
         Input input_;
         Parameter<Taps, used_t<Taps, Inner>, Exec> taps_;
