@@ -17,6 +17,8 @@
 
 namespace pentad::planner {
 
+using namespace ml;
+
 /// Messages that a rank sends one after another round a ring: its neighbour's last block has been round it by then.
 constexpr std::int64_t ring_steps(std::int64_t ranks) {
     if (ranks < 1) throw std::invalid_argument("cp = " + std::to_string(ranks) + ": it must be at least 1");

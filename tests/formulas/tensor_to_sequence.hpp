@@ -12,6 +12,8 @@
 
 namespace pentad::planner {
 
+using namespace ml;
+
 /// tp divides tokens and width, or each of the three throws std::invalid_argument.
 struct OutputProjectionSizes {
     std::int64_t tokens = 1; ///< of the micro-batch, on all ranks of tp

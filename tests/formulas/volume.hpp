@@ -18,6 +18,8 @@
 
 namespace pentad::planner {
 
+using namespace ml;
+
 /// A rank's share of an extent, e.g. per_rank("heads", 32, "tp", 4) == 8.
 /// @throws std::invalid_argument naming both when it does not divide, or when one is below 1.
 constexpr std::int64_t per_rank(std::string_view what, std::int64_t extent, std::string_view axis, std::int64_t ranks) {

@@ -12,6 +12,7 @@
 #include <formulas/products.hpp>
 #include <formulas/tensor_to_sequence.hpp>
 #include <formulas/volume.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/validator.hpp>
 
@@ -22,6 +23,7 @@
 #include <vector>
 
 using namespace pentad;
+using namespace pentad::ml;
 using namespace pentad::planner;
 using doctest::Approx;
 

@@ -4,10 +4,13 @@
 
 #include <pentad/context/detail/block_strategy.hpp>
 #include <pentad/context/detail/ring_pass.hpp>
+#include <pentad/layout/ml.hpp>
 
 #include <cstddef>
 
 namespace pentad::context {
+
+using namespace ml;
 
 namespace detail {
 
