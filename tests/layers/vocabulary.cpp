@@ -27,7 +27,7 @@ LayerSetup<Exec> setup_on(OnMesh const& mesh) {
 double total(OnMesh const& mesh, double mine) {
     using Sum = Layout<f64, Dims<>, Partial<dp, ep, cp>>;
     Tensor<Sum, Exec> const sum(mesh.context, {});
-    Kokkos::deep_copy(sum.view(), mine);
+    Kokkos::deep_copy(sum.array(), mine);
     return on_host(redistribute<invariant_t<Sum>>(sum))(0);
 }
 
