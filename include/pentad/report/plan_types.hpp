@@ -73,7 +73,8 @@ inline std::string plan_types(planner::Model const& model, planner::Configuratio
     for (auto const& what : lacking) text += "// The trainer does not do this yet: " + what + ".\n";
     text +=
         "// " + model.name + " on " + number(c.devices()) + " ranks: " + mesh_text(c) + " " + settings_text(c) + "\n" +
-        "namespace plan {\nusing namespace pentad;\n\n" + "using Mesh = pentad::Mesh<" + axes + ">;" +
+        "namespace plan {\nusing namespace pentad;\nusing namespace pentad::ml;\n\n" + "using Mesh = pentad::Mesh<" +
+        axes + ">;" +
         (c.sharding.ranks > 0 ? " // to be split for hybrid ZeRO: split<dp>(" + number(c.sharding.ranks) + ")" : "") +
         (c.inner_cp > 1 ? " // to be split for two levels of attention: split<cp>(" + number(c.inner_cp) + ")" : "") +
         "\n" + "using Stream = " + (c.sequence_parallel ? "SequenceStream<" : "InvariantStream<") +
