@@ -1,5 +1,6 @@
 // Tensors and redistributions without JSON, random numbers or BLAS.
 #include <pentad/comm.hpp>
+#include <pentad/layout.hpp>
 #include <pentad/tensor.hpp>
 
 using namespace pentad;
