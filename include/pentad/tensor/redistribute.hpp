@@ -275,12 +275,10 @@ class StartedPlan {
     StartedPlan(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
                 observe::Memory kind = observe::Memory::activations)
         : context_(&context), plan_(plan), shard_(std::move(shard)) {
-        for (; done_ < plan_.count; ++done_) {
-            auto const& step = plan_.steps[done_];
-            if (does_anything(context, step) && !is_local(step.kind)) break;
+        for (; done_ < plan_.count && is_local(plan_.steps[done_].kind); ++done_)
             shard_ = carry_out(context, plan_, done_, std::move(shard_));
-        }
-        if (done_ < plan_.count) start(plan_.steps[done_], kind);
+        // The step that is started depends on the plan alone: ranks start collectives of a group in one order.
+        if (done_ < plan_.count && does_anything(context, plan_.steps[done_])) start(plan_.steps[done_++], kind);
     }
     StartedPlan(StartedPlan const&) = delete;
     StartedPlan& operator=(StartedPlan const&) = delete;
@@ -290,7 +288,7 @@ class StartedPlan {
     /// Blocks until the result is there, at `target` where there is one and the result is not the shard itself. To be
     /// called once.
     [[nodiscard]] Shard<T, Exec> wait(View<T, 1, Exec> const& target = {}) {
-        bool const is_last = done_ + 1 >= plan_.count;
+        bool const is_last = done_ == plan_.count;
         if (reduction_) reduction_->wait();
         if (halo_) halo_->finish();
         if (exchange_) shard_ = exchange_->finish(is_last ? target.data() : nullptr);
@@ -298,7 +296,7 @@ class StartedPlan {
             transfer_->wait();
             shard_ = std::move(result_);
         }
-        return carry_out(*context_, plan_, std::move(shard_), done_ + 1, target);
+        return carry_out(*context_, plan_, std::move(shard_), done_, target);
     }
 
   private:
@@ -333,7 +331,7 @@ class StartedPlan {
 
     Context<Exec> const* context_;
     PlanValue plan_;
-    std::size_t done_ = 0;              ///< steps
+    std::size_t done_ = 0;              ///< steps, with the one under way
     Shard<T, Exec> shard_{}, result_{}; // they outlive what is under way
     std::optional<HaloExchange<T, Exec>> halo_;
     std::optional<Exchange<T, Exec>> exchange_;
