@@ -18,6 +18,7 @@
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/layout/resharded.hpp>
+#include <pentad/layout/step.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/layout/stretches.hpp>
 #include <pentad/layout/text.hpp>

@@ -131,6 +131,7 @@ def search(folder):
         expect(plans and all(x == value for x in kept), f"{flag}: {kept}")
     rows = re.findall(r"^[1-5-]  (\S+)", text, re.M)
     expect(("attention" in text.split("memory")[0]) == any("cp=" in mesh for mesh in rows), "a column for cp where a plan has it")
+    expect("attention" not in output_of(f"{SMALL} --mesh cp=1"), "a column for cp, which no plan has")
     long = "--model llama-3-8b --hardware h100 --devices 16 --seq 65536 --global-batch 8 --mesh cp=16 --recompute auto --zero 3"
     text, found = output_of(long), json_of(long)
     shown = re.search(r"^1  cp=16 +(two-level heads=8|ulysses) ", text, re.M)

@@ -105,17 +105,31 @@ double sent() {
     return bytes;
 }
 
+/// The matrices of a product on a grid of ranks.
+template <class T>
+using Left = L<T, Dim<i, dynamic, rows>, Dim<k, dynamic, columns>>;
+template <class T>
+using Right = L<T, Dim<k, dynamic, rows>, Dim<j, dynamic, columns>>;
+template <class T>
+using Result = L<T, Dim<i, dynamic, rows>, Dim<j, dynamic, columns>>;
+
+/// All ranks of the run as such a grid.
+struct OnGrid {
+    decltype(mesh_of_all()) mesh = mesh_of_all();
+    comm::Communicators communicators{MPI_COMM_WORLD, mesh};
+    Context<Exec> context{communicators};
+};
+
 } // namespace
 
 TEST_CASE("a product on a grid sends as SUMMA does, and computes where C is") {
-    auto const mesh = mesh_of_all();
-    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    Context<Exec> const context(communicators);
+    OnGrid const grid_of_all;
+    auto const& [mesh, communicators, context] = grid_of_all;
     std::size_t const m = 96, n = 144, inner = 24;
     double const r = mesh.extent<rows>(), c = mesh.extent<columns>();
-    using A = L<f64, Dim<i, dynamic, rows>, Dim<k, dynamic, columns>>;
-    using B = L<f64, Dim<k, dynamic, rows>, Dim<j, dynamic, columns>>;
-    using C = L<f64, Dim<i, dynamic, rows>, Dim<j, dynamic, columns>>;
+    using A = Left<f64>;
+    using B = Right<f64>;
+    using C = Result<f64>;
     auto const a = made<A>(context, {m, inner}, 1);
     auto const b = made<B>(context, {inner, n}, 2);
     observe::ledger().clear();
@@ -131,9 +145,8 @@ TEST_CASE("a product on a grid sends as SUMMA does, and computes where C is") {
 }
 
 TEST_CASE("factors and result may be turned") {
-    auto const mesh = mesh_of_all();
-    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    Context<Exec> const context(communicators);
+    OnGrid const grid_of_all;
+    auto const& [mesh, communicators, context] = grid_of_all;
     using A = L<f32, Dim<k, dynamic, rows>, Dim<i, dynamic, columns>>;
     using B = L<f32, Dim<j, dynamic, columns>, Dim<k, dynamic, rows>>;
     using C = L<f32, Dim<i, dynamic, columns, rows>, Dim<j>>;
@@ -143,12 +156,11 @@ TEST_CASE("factors and result may be turned") {
 }
 
 TEST_CASE("sums of bf16 are made in f32 and rounded once") {
-    auto const mesh = mesh_of_all();
-    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    Context<Exec> const context(communicators);
-    using A = L<bf16, Dim<i, dynamic, rows>, Dim<k, dynamic, columns>>;
-    using B = L<bf16, Dim<k, dynamic, rows>, Dim<j, dynamic, columns>>;
-    using C = L<bf16, Dim<i, dynamic, rows>, Dim<j, dynamic, columns>>;
+    OnGrid const grid_of_all;
+    auto const& [mesh, communicators, context] = grid_of_all;
+    using A = Left<bf16>;
+    using B = Right<bf16>;
+    using C = Result<bf16>;
     auto const a = made<A>(context, {192, 96}, 1);
     auto const b = made<B>(context, {96, 192}, 2);
     auto const c = multiply<C>(a, b);
@@ -162,9 +174,8 @@ TEST_CASE("sums of bf16 are made in f32 and rounded once") {
 }
 
 TEST_CASE("the gradients of a product are products of duals") {
-    auto const mesh = mesh_of_all();
-    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    Context<Exec> const context(communicators);
+    OnGrid const grid_of_all;
+    auto const& [mesh, communicators, context] = grid_of_all;
     using A = Layout<f64, Dims<Dim<i, dynamic, rows>, Dim<k>>, Replicated<columns>>;
     using B = Layout<f64, Dims<Dim<j, dynamic, columns>, Dim<k>>, Partial<rows>>;
     using C = Layout<f64, Dims<Dim<j>, Dim<i, dynamic, columns>>, Replicated<rows>>;
@@ -185,9 +196,8 @@ TEST_CASE("the gradients of a product are products of duals") {
 }
 
 TEST_CASE("matrices on another mesh are multiplied on the grid of their shape") {
-    M const mesh = mesh_of_all();
-    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    Context<Exec> const context(communicators);
+    OnGrid const grid_of_all;
+    auto const& [mesh, communicators, context] = grid_of_all;
     using A = Layout<f64, Dims<Dim<k>, Dim<i, dynamic, columns>>, Partial<rows>>;
     using B = L<f64, Dim<k, dynamic, columns, rows>, Dim<j>>;
     for (std::size_t const inner : {48, 960}) {
@@ -212,12 +222,11 @@ TEST_CASE("matrices on another mesh are multiplied on the grid of their shape") 
 }
 
 TEST_CASE("a product of the same shape takes no more memory the second time") {
-    auto const mesh = mesh_of_all();
-    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    Context<Exec> const context(communicators);
-    using A = L<f64, Dim<i, dynamic, rows>, Dim<k, dynamic, columns>>;
-    using B = L<f64, Dim<k, dynamic, rows>, Dim<j, dynamic, columns>>;
-    using C = L<f64, Dim<i, dynamic, rows>, Dim<j, dynamic, columns>>;
+    OnGrid const grid_of_all;
+    auto const& [mesh, communicators, context] = grid_of_all;
+    using A = Left<f64>;
+    using B = Right<f64>;
+    using C = Result<f64>;
     auto const a = made<A>(context, {24, 24}, 1);
     auto const b = made<B>(context, {24, 24}, 2);
     auto c = multiply<C>(a, b);
@@ -230,12 +239,11 @@ TEST_CASE("a product of the same shape takes no more memory the second time") {
 }
 
 TEST_CASE("products of empty matrices are empty, and those over no summands are zeros") {
-    auto const mesh = mesh_of_all();
-    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    Context<Exec> const context(communicators);
-    using A = L<f64, Dim<i, dynamic, rows>, Dim<k, dynamic, columns>>;
-    using B = L<f64, Dim<k, dynamic, rows>, Dim<j, dynamic, columns>>;
-    using C = L<f64, Dim<i, dynamic, rows>, Dim<j, dynamic, columns>>;
+    OnGrid const grid_of_all;
+    auto const& [mesh, communicators, context] = grid_of_all;
+    using A = Left<f64>;
+    using B = Right<f64>;
+    using C = Result<f64>;
     for (auto const& [m, n, inner] : {std::array<std::size_t, 3>{0, 24, 24}, {24, 0, 24}, {24, 24, 0}, {0, 0, 0}}) {
         Tensor<A, Exec> const a(context, {m, inner});
         Tensor<B, Exec> const b(context, {inner, n});
@@ -247,12 +255,11 @@ TEST_CASE("products of empty matrices are empty, and those over no summands are 
 }
 
 TEST_CASE("panels that arrive in messages take no more memory than they may, those read in place none") {
-    auto const mesh = mesh_of_all();
-    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    Context<Exec> const context(communicators);
-    using A = L<f64, Dim<i, dynamic, rows>, Dim<k, dynamic, columns>>;
-    using B = L<f64, Dim<k, dynamic, rows>, Dim<j, dynamic, columns>>;
-    using C = L<f64, Dim<i, dynamic, rows>, Dim<j, dynamic, columns>>;
+    OnGrid const grid_of_all;
+    auto const& [mesh, communicators, context] = grid_of_all;
+    using A = Left<f64>;
+    using B = Right<f64>;
+    using C = Result<f64>;
     constexpr std::size_t bytes = std::size_t{1} << 16;
     auto const a = made<A>(context, {384, 192}, 1);
     auto const b = made<B>(context, {192, 384}, 2);
@@ -276,8 +283,8 @@ TEST_CASE("panels that arrive in messages take no more memory than they may, tho
 
 TEST_CASE("a dry run of a product counts what a run does") {
     auto const mesh = mesh_of_all();
-    using A = L<f64, Dim<i, dynamic, rows>, Dim<k, dynamic, columns>>;
-    using B = L<f64, Dim<k, dynamic, rows>, Dim<j, dynamic, columns>>;
+    using A = Left<f64>;
+    using B = Right<f64>;
     using C = L<f64, Dim<i>, Dim<j, dynamic, columns, rows>>;
     struct Counted {
         double along_rows, along_columns, flops;
@@ -305,9 +312,8 @@ TEST_CASE("a dry run of a product counts what a run does") {
 }
 
 TEST_CASE("factors that do not fit are refused on all ranks before anything is sent") {
-    auto const mesh = mesh_of_all();
-    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    Context<Exec> const context(communicators);
+    OnGrid const grid_of_all;
+    auto const& [mesh, communicators, context] = grid_of_all;
     using A = L<f64, Dim<i>, Dim<k>>;
     using B = L<f64, Dim<k>, Dim<j>>;
     using C = L<f64, Dim<i>, Dim<j>>;

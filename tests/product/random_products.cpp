@@ -162,12 +162,7 @@ void check_products(int draws) {
     auto const below = [&](std::size_t n) { return static_cast<std::size_t>(draw()) % n; };
     constexpr int on_a_mesh = 50;
     for (int done = 0; done < draws; done += on_a_mesh) {
-        std::array<int, 3> ranks{1, 1, 1};
-        for (int rest = world_size(); rest > 1;) {
-            int const factor = rest % 2 == 0 ? 2 : rest;
-            ranks[below(3)] *= factor;
-            rest /= factor;
-        }
+        auto const ranks = support::drawn_mesh(world_size(), below);
         M const mesh(ranks[0], ranks[1], ranks[2]);
         comm::Communicators communicators(MPI_COMM_WORLD, mesh);
         Context<Exec> const context(communicators);

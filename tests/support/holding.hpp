@@ -94,6 +94,18 @@ inline pentad::LayoutValue dual(pentad::LayoutValue layout) {
     return layout;
 }
 
+/// The prime factors of so many ranks, each along one of three axes. @param below(n) draws a number below n
+template <class Below>
+std::array<int, 3> drawn_mesh(int ranks, Below const& below) {
+    std::array<int, 3> extents{1, 1, 1};
+    while (ranks > 1) {
+        int const factor = ranks % 2 == 0 ? 2 : ranks;
+        extents[below(3)] *= factor;
+        ranks /= factor;
+    }
+    return extents;
+}
+
 /// Axes placed one after the other: `place(axis)` is a dimension, or the rank for replicated, + 1 for partial, + 2 for
 /// invariant.
 template <class Place>

@@ -151,12 +151,7 @@ TEST_CASE("ghost cells of any layouts, filled and added back") {
     std::mt19937 draw(static_cast<unsigned>(world_size()));
     auto const below = [&](std::size_t n) { return static_cast<std::size_t>(draw()) % n; };
     for (int meshes = 0; meshes < 6; ++meshes) {
-        std::array<int, 3> ranks{1, 1, 1};
-        for (int rest = world_size(); rest > 1;) {
-            int const factor = rest % 2 == 0 ? 2 : rest;
-            ranks[below(3)] *= factor;
-            rest /= factor;
-        }
+        auto const ranks = support::drawn_mesh(world_size(), below);
         M const mesh(ranks[0], ranks[1], ranks[2]);
         comm::Communicators communicators(MPI_COMM_WORLD, mesh);
         Context<Exec> const context(communicators);

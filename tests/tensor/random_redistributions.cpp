@@ -167,12 +167,7 @@ TEST_CASE("a redistribution between any two layouts") {
     constexpr int on_a_mesh = 200;
     int const draws = world_size() < 4 ? 2600 : 800; // 10,200 in all
     for (int done = 0; done < draws; done += on_a_mesh) {
-        std::array<int, 3> ranks{1, 1, 1};
-        for (int rest = world_size(); rest > 1;) {
-            int const factor = rest % 2 == 0 ? 2 : rest;
-            ranks[below(3)] *= factor;
-            rest /= factor;
-        }
+        auto const ranks = support::drawn_mesh(world_size(), below);
         M const mesh(ranks[0], ranks[1], ranks[2]);
         comm::Communicators communicators(MPI_COMM_WORLD, mesh);
         Context<Exec> const context(communicators);

@@ -1,9 +1,10 @@
 // Boxes of elements that the ranks of a group move between their arrays, and the strided copy that each of them is.
 #pragma once
 
-#include <pentad/layout/exchange.hpp>
+#include <pentad/layout/block.hpp>
 #include <pentad/memory/runs.hpp>
 
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -22,24 +23,44 @@ struct Boxes {
     std::size_t longest = 0;       ///< elements that no box has more of, the same number on all ranks
 };
 
+/// A box in a row-major array that holds it, in elements.
+struct BoxInMemory {
+    std::size_t first = 0;
+    std::array<std::size_t, max_dimensions> extents{}, strides{};
+    std::size_t rank = 0;
+
+    /// @param array what the array holds; of a box without anything between its elements, the box itself
+    BoxInMemory(std::size_t dimensions, ElementBox const& box, ElementBox const& array) : rank(dimensions) {
+        std::size_t stride = 1;
+        for (std::size_t d = rank; d-- > 0; stride *= array.extent(d)) {
+            extents[d] = box.extent(d);
+            strides[d] = stride;
+            first += (box.begin[d] - array.begin[d]) * stride;
+        }
+    }
+    [[nodiscard]] std::size_t size() const {
+        std::size_t product = 1;
+        for (std::size_t d = 0; d < rank; ++d) product *= extents[d];
+        return product;
+    }
+};
+
 /// A strided copy, and where it begins in the target and in the source, in bytes.
 struct BoxCopy {
     memory::Runs runs;
-    std::size_t to = 0, from = 0;
+    std::size_t to, from;
+
+    /// Of two boxes of the same extents, of elements of so many bytes.
+    BoxCopy(std::size_t element, BoxInMemory const& target, BoxInMemory const& source)
+        : runs(element), to(target.first * element), from(source.first * element) {
+        for (std::size_t d = target.rank; d-- > 0;)
+            runs.add(target.extents[d], target.strides[d] * element, source.strides[d] * element);
+    }
 };
-/// That of a box between two row-major arrays which hold it, of elements of so many bytes.
+/// That of a box between two row-major arrays which hold it.
 inline BoxCopy box_copy(std::size_t rank, std::size_t element, ElementBox const& box, ElementBox const& target,
                         ElementBox const& source) {
-    BoxCopy copy{memory::Runs(element)};
-    std::size_t to_stride = element, from_stride = element;
-    for (std::size_t d = rank; d-- > 0;) {
-        copy.runs.add(box.extent(d), to_stride, from_stride);
-        copy.to += (box.begin[d] - target.begin[d]) * to_stride;
-        copy.from += (box.begin[d] - source.begin[d]) * from_stride;
-        to_stride *= target.extent(d);
-        from_stride *= source.extent(d);
-    }
-    return copy;
+    return {element, BoxInMemory(rank, box, target), BoxInMemory(rank, box, source)};
 }
 
 } // namespace pentad::comm

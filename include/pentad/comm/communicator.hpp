@@ -218,11 +218,7 @@ class Communicators {
         return find_axis(axes_, axis).coordinate(world_.rank());
     }
     /// The ranks along `axes`.
-    [[nodiscard]] std::size_t extent(AxisNames const& axes) const {
-        std::size_t product = 1;
-        for (auto const axis : axes) product *= static_cast<std::size_t>(extent(axis));
-        return product;
-    }
+    [[nodiscard]] std::size_t extent(AxisNames const& axes) const { return ranks_along(axes_, axes); }
     /// This rank's place among the shards of a dimension that `axes` shard, major to minor.
     [[nodiscard]] std::size_t shard_index(AxisNames const& axes) const {
         return place_along(axes_, axes, world_.rank());
@@ -298,16 +294,7 @@ class Communicators {
     }
     /// The ranks of the world in the group of this rank along axes.
     [[nodiscard, gnu::cold]] std::vector<int> members_along(AxisNames const& axes) const {
-        std::vector<int> members{world_.rank()};
-        for (auto const name : axes) { // innermost last: each axis multiplies the members found so far
-            auto const axis = find_axis(axes_, name);
-            std::vector<int> more;
-            for (int const member : members)
-                for (int i = 0; i < axis.extent; ++i)
-                    more.push_back(member + (i - axis.coordinate(member)) * axis.stride);
-            members = more;
-        }
-        return members;
+        return pentad::members_along(axes_, axes, world_.rank());
     }
     /// Of a dry run: what finds the node of each rank of a group, numbered in the order of their first ranks; null
     /// where all ranks of the mesh share one.

@@ -4,6 +4,7 @@
 #include <pentad/layout/layout.hpp>
 #include <pentad/mesh/mesh.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
@@ -37,6 +38,29 @@ constexpr Block block_of(DimensionValue const& dimension, std::size_t extent, st
     return block;
 }
 
+/// Elements [begin, end) of each dimension.
+struct ElementBox {
+    std::array<std::size_t, max_dimensions> begin{}, end{};
+
+    [[nodiscard]] constexpr std::size_t extent(std::size_t d) const { return end[d] - begin[d]; }
+    /// Elements of the first `rank` dimensions.
+    [[nodiscard]] constexpr std::size_t size(std::size_t rank) const {
+        std::size_t product = 1;
+        for (std::size_t d = 0; d < rank; ++d) product *= extent(d);
+        return product;
+    }
+    /// What lies in both boxes; empty where nothing does.
+    [[nodiscard]] constexpr ElementBox common(ElementBox const& other, std::size_t rank) const {
+        ElementBox both;
+        for (std::size_t d = 0; d < rank; ++d) {
+            both.begin[d] = std::max(begin[d], other.begin[d]);
+            both.end[d] = std::max(both.begin[d], std::min(end[d], other.end[d]));
+        }
+        return both;
+    }
+    friend constexpr bool operator==(ElementBox const&, ElementBox const&) = default;
+};
+
 /// The extents of a shard on its way through a plan. Where blocks may be uneven, or have ghost cells, it is
 /// known which block of a dimension this is; else the global extent need not be known.
 struct ShardShape {
@@ -66,6 +90,12 @@ struct ShardShape {
     /// Where this block of dimension d begins in the block that it is number `i` of n parts of.
     [[nodiscard]] constexpr std::size_t place(std::size_t d, std::size_t n, std::size_t i) const {
         return blocks[d].extent == 0 ? i * local[d] : blocks[d].begin() - blocks[d].whole(n).begin();
+    }
+    /// All of the shard's memory.
+    [[nodiscard]] constexpr ElementBox memory() const {
+        ElementBox box;
+        for (std::size_t d = 0; d < rank; ++d) box.end[d] = local[d];
+        return box;
     }
     [[nodiscard]] constexpr std::size_t product(std::size_t begin, std::size_t end) const {
         std::size_t result = 1;

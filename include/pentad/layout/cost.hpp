@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pentad {
 
@@ -55,12 +56,31 @@ constexpr void add_scatter_cost(Cost& cost, std::span<MeshAxisValue const> mesh,
     }
 }
 
+/// The number of ranks along `axes`.
+constexpr std::size_t ranks_along(std::span<MeshAxisValue const> mesh, AxisNames const& axes) {
+    std::size_t ranks = 1;
+    for (auto const axis : axes) ranks *= static_cast<std::size_t>(find_axis(mesh, axis).extent);
+    return ranks;
+}
+
 /// The cost of `sent` bytes to other ranks of a group along `axes`: told apart by axis as those of an all-to-all with
 /// equal pieces.
 constexpr void add_sent_cost(Cost& cost, std::span<MeshAxisValue const> mesh, AxisNames const& axes, double sent) {
-    double n = 1;
-    for (auto const axis : axes) n *= find_axis(mesh, axis).extent;
+    auto const n = static_cast<double>(ranks_along(mesh, axes));
     if (n > 1) add_scatter_cost(cost, mesh, axes, sent * n / (n - 1));
+}
+
+/// The ranks of the mesh that differ from `rank` along `axes` only, major to minor: in the order of a communicator.
+inline std::vector<int> members_along(std::span<MeshAxisValue const> mesh, AxisNames const& axes, int rank) {
+    std::vector<int> members{rank};
+    for (auto const name : axes) { // each axis multiplies the members found so far
+        auto const axis = find_axis(mesh, name);
+        std::vector<int> more;
+        for (int const member : members)
+            for (int i = 0; i < axis.extent; ++i) more.push_back(member + (i - axis.coordinate(member)) * axis.stride);
+        members = more;
+    }
+    return members;
 }
 
 /// The place of a rank of the mesh among the ranks along `axes`, major to minor.
@@ -73,7 +93,7 @@ constexpr std::size_t place_along(std::span<MeshAxisValue const> mesh, AxisNames
     return place;
 }
 
-/// The extents of a rank's shard, given the global ones; of any rank where blocks are equal.
+/// The shape of a rank's shard, given the global extents; of any rank where blocks are equal.
 /// @throws std::invalid_argument naming the dimension, the axes and the numbers when they do not divide.
 constexpr ShardShape shard_shape(LayoutValue const& layout, std::span<std::size_t const> global,
                                  std::span<MeshAxisValue const> mesh, int rank = 0) {
@@ -102,6 +122,7 @@ constexpr ShardShape shard_shape(LayoutValue const& layout, std::span<std::size_
     }
     return shape;
 }
+/// The same as numbers.
 constexpr std::array<std::size_t, max_dimensions> local_extents(LayoutValue const& layout,
                                                                 std::span<std::size_t const> global,
                                                                 std::span<MeshAxisValue const> mesh, int rank = 0) {
@@ -116,16 +137,11 @@ constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, ShardShap
     Cost cost;
     auto const size = static_cast<double>(from.element_size);
     for (auto const& step : plan) {
-        std::size_t n = 1;
-        for (auto const axis : step.axes) n *= static_cast<std::size_t>(find_axis(mesh, axis).extent);
+        std::size_t const n = ranks_along(mesh, step.axes);
         std::size_t const index = rank < 0 ? 0 : place_along(mesh, step.axes, rank);
-        if (is_halo(step.kind)) {
-            if (!is_local(step.kind)) {
-                auto const sent = static_cast<double>(HaloShape(step, shape).sent_by(step.kind, index));
-                add_sent_cost(cost, mesh, step.axes, sent * size);
-            }
-            reshape_halo(shape, step);
-            continue;
+        if (is_halo(step.kind) && !is_local(step.kind)) {
+            auto const sent = static_cast<double>(HaloShape(step, shape).sent_by(step.kind, index));
+            add_sent_cost(cost, mesh, step.axes, sent * size);
         }
         double const bytes = size * static_cast<double>(shape.size());
         if (step.kind == StepKind::exchange || is_uneven(step, shape, n)) {

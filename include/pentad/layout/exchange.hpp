@@ -2,7 +2,7 @@
 #pragma once
 
 #include <pentad/layout/block.hpp>
-#include <pentad/layout/plan.hpp>
+#include <pentad/layout/step.hpp>
 #include <pentad/mesh/mesh.hpp>
 
 #include <algorithm>
@@ -12,19 +12,6 @@
 #include <string_view>
 
 namespace pentad {
-
-/// Elements [begin, end) of each dimension.
-struct ElementBox {
-    std::array<std::size_t, max_dimensions> begin{}, end{};
-
-    [[nodiscard]] constexpr std::size_t extent(std::size_t d) const { return end[d] - begin[d]; }
-    /// Elements of the first `rank` dimensions.
-    [[nodiscard]] constexpr std::size_t size(std::size_t rank) const {
-        std::size_t product = 1;
-        for (std::size_t d = 0; d < rank; ++d) product *= extent(d);
-        return product;
-    }
-};
 
 /// An exchange among the ranks of a group along its axes, which are numbered as in a communicator along them. Elements
 /// are counted from where the shards of the group begin.
@@ -58,15 +45,9 @@ class ExchangeShape {
     [[nodiscard]] constexpr ElementBox after_of(std::size_t rank) const { return box(exchange_->after, rank); }
     /// The box that rank `from` sends to rank `to`; that it keeps, where they are the same.
     [[nodiscard]] constexpr ElementBox given(std::size_t from, std::size_t to) const {
-        ElementBox both{};
         for (auto const axis : exchange_->same)
-            if (coordinate(from, axis) != coordinate(to, axis)) return both;
-        auto const held = before_of(from), needed = after_of(to);
-        for (std::size_t d = 0; d < rank_; ++d) {
-            both.begin[d] = std::max(held.begin[d], needed.begin[d]);
-            both.end[d] = std::max(both.begin[d], std::min(held.end[d], needed.end[d]));
-        }
-        return both;
+            if (coordinate(from, axis) != coordinate(to, axis)) return {};
+        return before_of(from).common(after_of(to), rank_);
     }
     /// Whether a rank is the first of those that hold summands of the same elements.
     [[nodiscard]] constexpr bool is_first_summand(std::size_t rank) const {

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <pentad/layout/block.hpp>
-#include <pentad/layout/exchange.hpp>
-#include <pentad/layout/plan.hpp>
+#include <pentad/layout/step.hpp>
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,6 @@
 
 #include <pentad/layout/block.hpp>
 #include <pentad/layout/cost.hpp>
-#include <pentad/layout/exchange.hpp>
 #include <pentad/mesh/mesh.hpp>
 
 #include <algorithm>
@@ -38,8 +37,8 @@ class TransferShape {
         for (int rank = 0; rank < static_cast<int>(source.places.size()); ++rank) {
             held_.push_back(shard_shape(from, extents, source.mesh, rank));
             auto const box = box_of(held_.back());
-            auto const same = std::find_if(pieces_.begin(), pieces_.end(),
-                                           [&](Piece const& piece) { return is_same(piece.box, box); });
+            auto const same =
+                std::find_if(pieces_.begin(), pieces_.end(), [&](Piece const& piece) { return piece.box == box; });
             if (same == pieces_.end())
                 pieces_.push_back({box, {rank}});
             else
@@ -58,14 +57,9 @@ class TransferShape {
         for (int to = 0; to < static_cast<int>(needed_.size()); ++to) {
             auto const wanted = box_of(needed(to));
             for (std::size_t p = 0; p < pieces_.size(); ++p) {
-                ElementBox both;
-                bool is_empty = false;
-                for (std::size_t d = 0; d < dimensions(); ++d) {
-                    both.begin[d] = std::max(pieces_[p].box.begin[d], wanted.begin[d]);
-                    both.end[d] = std::min(pieces_[p].box.end[d], wanted.end[d]);
-                    is_empty = is_empty || both.begin[d] >= both.end[d];
-                }
-                if (!is_empty) f(sender(pieces_[p], p, to), to, inside(both, pieces_[p].box), inside(both, wanted));
+                auto const both = pieces_[p].box.common(wanted, dimensions());
+                if (both.size(dimensions()) > 0)
+                    f(sender(pieces_[p], p, to), to, inside(both, pieces_[p].box), inside(both, wanted));
             }
         }
     }
@@ -95,7 +89,6 @@ class TransferShape {
         }
         return box;
     }
-    static bool is_same(ElementBox const& a, ElementBox const& b) { return a.begin == b.begin && a.end == b.end; }
     [[nodiscard]] ElementBox inside(ElementBox box, ElementBox const& whole) const {
         for (std::size_t d = 0; d < dimensions(); ++d) {
             box.begin[d] -= whole.begin[d];

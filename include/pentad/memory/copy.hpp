@@ -26,26 +26,23 @@ inline bool dry(char const* name, std::size_t bytes) {
     if (run != nullptr && bytes > 0) run->pass(name, static_cast<double>(bytes));
     return run != nullptr;
 }
-/// On a host: many bytes in pieces, so that all threads have work. Without a source, zeros.
 template <class Exec>
-void copy_on_host(Exec const& exec, std::byte* to, std::byte const* from, std::size_t bytes) {
-    constexpr std::size_t piece = std::size_t{1} << 16;
-    auto const copy_piece = KOKKOS_LAMBDA(std::int64_t i) {
-        std::size_t const begin = static_cast<std::size_t>(i) * piece, rest = bytes - begin;
-        std::size_t const length = rest < piece ? rest : piece;
-        if (from == nullptr)
-            std::memset(to + begin, 0, length);
-        else
-            std::memcpy(to + begin, from + begin, length);
-    };
-    std::size_t const pieces = (bytes + piece - 1) / piece;
-    if (pieces <= 1) return copy_piece(0);
-    Kokkos::parallel_for(
-        "pentad::copy",
-        Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, static_cast<std::int64_t>(pieces)),
-        copy_piece);
-}
+using Range = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>;
 } // namespace detail
+
+/// work(first, count) for parts of `bytes` bytes, each a multiple of `grain`: one a thread, where it is worth one.
+template <class Exec, class Work>
+void for_parts_on_host(char const* label, Exec const& exec, std::size_t bytes, std::size_t grain, Work const& work) {
+    static constexpr std::size_t worth_a_thread = std::size_t{32} << 10;
+    std::size_t const threads = static_cast<std::size_t>(exec.concurrency()),
+                      parts = std::clamp<std::size_t>(bytes / worth_a_thread, 1, threads), grains = bytes / grain;
+    if (parts == 1) return work(0, bytes);
+    auto const cut = [=](std::size_t i) { return i == parts ? bytes : grains / parts * i * grain; };
+    Kokkos::parallel_for(label, detail::Range<Exec>(exec, 0, static_cast<std::int64_t>(parts)), [=](std::int64_t i) {
+        auto const part = static_cast<std::size_t>(i);
+        work(cut(part), cut(part + 1) - cut(part));
+    });
+}
 
 /// Within the memory of an execution space, in order with the work of `exec`.
 template <class Exec>
@@ -54,7 +51,9 @@ void copy(Exec const& exec, void* to, void const* from, std::size_t bytes) {
     if (to == from || detail::dry("copy", 2 * bytes)) return;
     if (bytes == 0) return;
     if constexpr (runs_on_host<Exec>)
-        detail::copy_on_host(exec, static_cast<std::byte*>(to), static_cast<std::byte const*>(from), bytes);
+        for_parts_on_host("pentad::copy", exec, bytes, 64, [=](std::size_t first, std::size_t count) {
+            std::memcpy(static_cast<std::byte*>(to) + first, static_cast<std::byte const*>(from) + first, count);
+        });
     else
         Kokkos::deep_copy(exec, detail::bytes<Space>(to, bytes), detail::bytes<Space>(from, bytes));
 }
@@ -64,7 +63,9 @@ void clear(Exec const& exec, void* data, std::size_t bytes) {
     if (detail::dry("clear", bytes)) return;
     if (bytes == 0) return;
     if constexpr (runs_on_host<Exec>)
-        detail::copy_on_host(exec, static_cast<std::byte*>(data), nullptr, bytes);
+        for_parts_on_host("pentad::clear", exec, bytes, 64, [=](std::size_t first, std::size_t count) {
+            std::memset(static_cast<std::byte*>(data) + first, 0, count);
+        });
     else
         Kokkos::deep_copy(exec, detail::bytes<typename Exec::memory_space>(data, bytes), std::byte{0});
 }

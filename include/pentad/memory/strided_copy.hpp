@@ -16,26 +16,6 @@
 
 namespace pentad::memory {
 
-namespace detail {
-
-template <class Exec>
-using Range = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>;
-
-} // namespace detail
-
-/// work(first, count) for parts of `bytes` bytes, each a multiple of `grain`: one a thread, where it is worth one.
-template <class Exec, class Work>
-void for_parts_on_host(char const* label, Exec const& exec, std::size_t bytes, std::size_t grain, Work const& work) {
-    static constexpr std::size_t worth_a_thread = std::size_t{32} << 10;
-    std::size_t const threads = static_cast<std::size_t>(exec.concurrency()),
-                      parts = std::clamp<std::size_t>(bytes / worth_a_thread, 1, threads), grains = bytes / grain;
-    auto const cut = [=](std::size_t i) { return i == parts ? bytes : grains / parts * i * grain; };
-    Kokkos::parallel_for(label, detail::Range<Exec>(exec, 0, static_cast<std::int64_t>(parts)), [=](std::int64_t i) {
-        auto const part = static_cast<std::size_t>(i);
-        work(cut(part), cut(part + 1) - cut(part));
-    });
-}
-
 /// The multiples of bytes at which runs are cut into parts: short runs are not cut.
 inline std::size_t grain_of(Runs const& runs) { return runs.bytes() <= 4096 ? runs.bytes() : 64; }
 

@@ -57,8 +57,7 @@ inline ProductPlan plan_on_grid(ProductMatrices const& matrices) {
     AxisNames const rows(grid_rows::name), columns(grid_columns::name), inner(grid_inner::name);
     auto const placed = [&](LayoutValue const& layout, std::size_t first_at, AxisNames const& first,
                             AxisNames const& second) {
-        return without_single_ranks(first_at == 0 ? cut(layout, first, second) : cut(layout, second, first),
-                                    matrices.mesh_of_c);
+        return without_single_ranks(oriented(layout, first_at, first, second), matrices.mesh_of_c);
     };
     plan.a_used = placed(plan.a, plan.at.a_rows, rows, inner);
     plan.b_used = placed(plan.b, plan.at.b_inner, inner, columns);
@@ -67,9 +66,7 @@ inline ProductPlan plan_on_grid(ProductMatrices const& matrices) {
     auto const& [m, n, k] = matrices.extents;
     auto const require_division = [&](LayoutValue const& layout, std::size_t first_at, std::size_t first,
                                       std::size_t second) {
-        std::array<std::size_t, 2> extents{second, second};
-        extents[first_at] = first;
-        (void)local_extents(layout, extents, matrices.mesh_of_c);
+        (void)local_extents(layout, oriented(first_at, first, second), matrices.mesh_of_c);
     };
     require_division(plan.a_used, plan.at.a_rows, m, k);
     require_division(plan.b_used, plan.at.b_columns, n, k);

@@ -141,10 +141,13 @@ constexpr LayoutValue cut(LayoutValue const& layout, AxisNames const& first, Axi
     return result;
 }
 
-constexpr std::size_t ranks_along(AxisNames const& axes, std::span<MeshAxisValue const> mesh) {
-    std::size_t ranks = 1;
-    for (auto const axis : axes) ranks *= static_cast<std::size_t>(find_axis(mesh, axis).extent);
-    return ranks;
+/// The same, where dimension `first_at` of the two is cut by `first`.
+constexpr LayoutValue oriented(LayoutValue const& layout, std::size_t first_at, AxisNames const& first,
+                               AxisNames const& second) {
+    return first_at == 0 ? cut(layout, first, second) : cut(layout, second, first);
+}
+constexpr std::array<std::size_t, 2> oriented(std::size_t first_at, std::size_t first, std::size_t second) {
+    return first_at == 0 ? std::array{first, second} : std::array{second, first};
 }
 
 /// A layout without the axes along which there is one rank: they only hide that it is another one.
@@ -183,7 +186,7 @@ constexpr FactorWay find_way(LayoutValue const& layout, LayoutValue const& used,
             if (small.dimension_of(axis) < 2) continue;
             auto more = small.dimensions[d].axes;
             more.push(axis);
-            if (extents[d] % ranks_along(more, mesh) == 0) small.dimensions[d].axes = more;
+            if (extents[d] % ranks_along(mesh, more) == 0) small.dimensions[d].axes = more;
         }
     FactorWay const stepwise{small,
                              bytes_between(layout, small, extents, mesh) + bytes_between(small, used, extents, mesh)};
@@ -256,14 +259,6 @@ class RoleSearch {
             if (role_of(assignment, i) == role) assignment |= std::size_t{3} << (2 * i);
         return assignment;
     }
-    static constexpr LayoutValue oriented(LayoutValue const& layout, std::size_t first_at, AxisNames const& first,
-                                          AxisNames const& second) {
-        return first_at == 0 ? cut(layout, first, second) : cut(layout, second, first);
-    }
-    static constexpr std::array<std::size_t, 2> oriented(std::size_t first_at, std::size_t first, std::size_t second) {
-        if (first_at == 0) return {first, second};
-        return {second, first};
-    }
     /// Bytes from the layout of a factor to the one in which it is multiplied.
     constexpr double factor(double& known, LayoutValue const& layout, LayoutValue const& used,
                             std::array<std::size_t, 2> const& extents) const {
@@ -273,7 +268,7 @@ class RoleSearch {
     constexpr void consider(std::size_t assignment) {
         auto const rows = cutting(assignment, ProductRole::rows), columns = cutting(assignment, ProductRole::columns),
                    inner = cutting(assignment, ProductRole::inner);
-        std::size_t const m = ranks_along(rows, mesh_), n = ranks_along(columns, mesh_), k = ranks_along(inner, mesh_);
+        std::size_t const m = ranks_along(mesh_, rows), n = ranks_along(mesh_, columns), k = ranks_along(mesh_, inner);
         if (extents_.rows % m != 0 || extents_.columns % n != 0 || extents_.inner % k != 0) return;
         auto const& at = best_.at;
         auto const a_used = oriented(a_, at.a_rows, rows, inner), b_used = oriented(b_, at.b_inner, inner, columns);

@@ -1,57 +1,19 @@
 // Boxes of shards that ranks send each other, a message for each pair that has any.
 #pragma once
 
+#include <pentad/comm/boxes.hpp>
 #include <pentad/comm/rooted.hpp>
 #include <pentad/layout/block.hpp>
-#include <pentad/layout/exchange.hpp>
 #include <pentad/memory/strided_copy.hpp>
 #include <pentad/tensor/shard.hpp>
 
 #include <Kokkos_Core.hpp>
 
-#include <array>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 namespace pentad::detail {
-
-/// A box in the memory of a shard.
-struct BoxInMemory {
-    std::size_t first = 0; ///< element
-    std::array<std::size_t, max_dimensions> extents{}, strides{};
-    std::size_t rank = 0;
-
-    BoxInMemory(ShardShape const& shape, ElementBox const& box) : rank(shape.rank) {
-        std::size_t stride = 1;
-        for (std::size_t d = rank; d-- > 0; stride *= shape.local[d]) {
-            extents[d] = box.extent(d);
-            strides[d] = stride;
-            first += box.begin[d] * stride;
-        }
-    }
-    /// The same box without anything between its elements.
-    [[nodiscard]] BoxInMemory packed(std::size_t at) const {
-        auto result = *this;
-        result.first = at;
-        std::size_t stride = 1;
-        for (std::size_t d = rank; d-- > 0; stride *= extents[d]) result.strides[d] = stride;
-        return result;
-    }
-    [[nodiscard]] std::size_t size() const {
-        std::size_t product = 1;
-        for (std::size_t d = 0; d < rank; ++d) product *= extents[d];
-        return product;
-    }
-};
-
-template <class T, class Exec>
-void copy_cells(Exec const& exec, T* to, BoxInMemory const& target, T const* from, BoxInMemory const& source) {
-    memory::Runs runs(sizeof(T));
-    for (std::size_t d = target.rank; d-- > 0;)
-        runs.add(target.extents[d], target.strides[d] * sizeof(T), source.strides[d] * sizeof(T));
-    memory::copy("boxes", exec, runs, to + target.first, from + source.first);
-}
 
 /// Messages of boxes between ranks of a group, worked out once and sent any number of times. The boxes of two ranks are
 /// added in the same order on both.
@@ -60,15 +22,18 @@ class BoxMessages {
   public:
     BoxMessages(Context<Exec> const& context, comm::Communicator const& comm) : context_(&context), comm_(&comm) {}
 
-    /// A box that leaves for a rank, or arrives from it. Ranks come in ascending order.
-    void add(bool leaves, std::size_t peer, BoxInMemory const& box) {
-        if (box.size() == 0) return;
+    /// A box of a shard that leaves for a rank, or arrives from it. Ranks come in ascending order.
+    void add(bool leaves, std::size_t peer, ShardShape const& shard, ElementBox const& box) {
+        std::size_t const cells = box.size(shard.rank);
+        if (cells == 0) return;
         auto& list = leaves ? leaving_ : arriving_;
         auto& total = leaves ? leaving_cells_ : arriving_cells_;
         if (list.empty() || list.back().peer != peer) list.push_back({peer, total, 0, {}});
-        list.back().boxes.push_back({box, box.packed(total)});
-        list.back().cells += box.size();
-        total += box.size();
+        BoxInMemory packed(shard.rank, box, box);
+        packed.first = total;
+        list.back().boxes.push_back({in_memory(shard, box), packed});
+        list.back().cells += cells;
+        total += cells;
     }
     /// To be called when all have been added.
     void prepare() {
@@ -77,8 +42,6 @@ class BoxMessages {
         sending_.reserve(leaving_.size());
         receiving_.reserve(arriving_.size());
     }
-    /// Elements that this rank sends.
-    [[nodiscard]] std::size_t leaving() const { return leaving_cells_; }
     [[nodiscard]] std::size_t own_rank() const { return static_cast<std::size_t>(comm_->rank()); }
 
     /// Sends what leaves from the memory of a shard, which is free again when this returns.
@@ -88,7 +51,7 @@ class BoxMessages {
             receiving_.push_back(comm::start_receive(exec, *comm_, flat(arrived_, message), rank_of(message)));
         for (auto const& message : leaving_)
             for (auto const& box : message.boxes)
-                copy_cells(exec, static_cast<T*>(packed_.data()), box.in_message, from, box.in_memory);
+                copy_box("boxes", exec, static_cast<T*>(packed_.data()), box.in_message, from, box.in_memory);
         for (auto const& message : leaving_)
             sending_.push_back(comm::start_send(exec, *comm_, flat(packed_, message), rank_of(message)));
     }

@@ -21,15 +21,6 @@
 
 namespace pentad::detail {
 
-/// Copies a box between two arrays of which it is a part. Both begin at some element of the group's.
-template <class T, class Exec>
-void copy_box(Context<Exec> const& context, std::size_t rank, ElementBox const& box, T* to, ElementBox const& target,
-              T const* from, ElementBox const& source) {
-    auto const copy = comm::box_copy(rank, sizeof(T), box, target, source);
-    memory::copy("exchange", context.exec(), copy.runs, reinterpret_cast<std::byte*>(to) + copy.to,
-                 reinterpret_cast<std::byte const*>(from) + copy.from);
-}
-
 /// Sums of up to `most` arrays, element by element, in accumulators.
 template <class T>
 struct SumOfPieces { // T: what kernels compute with
@@ -135,12 +126,12 @@ class Exchange {
         for (std::size_t p = 0; p < n; ++p) {
             if (sent_[p] == 0 || gives_all) continue;
             auto const& box = boxes_.given[p];
-            copy_box(*context_, rank_, box, packed + at, box, shard_.data, boxes_.held[me_]);
+            copy(box, packed + at, box, shard_.data, boxes_.held[me_]);
             at += box.size(rank_);
         }
         if (sums()) {
             places_[me_] = arriving;
-            copy_box(*context_, rank_, kept, pieces() + arriving, kept, shard_.data, boxes_.held[me_]);
+            copy(kept, pieces() + arriving, kept, shard_.data, boxes_.held[me_]);
             shard_.block = {};
         }
         request_.emplace(comm::detail::all_to_all(
@@ -165,9 +156,9 @@ class Exchange {
                     sum_pieces(*context_, std::span<T* const>(summands), box.size(rank_));
                 }
             if (p == me_ && !sums())
-                copy_box(*context_, rank_, box, result_.data, boxes_.needed, shard_.data, boxes_.held[me_]);
+                copy(box, result_.data, boxes_.needed, shard_.data, boxes_.held[me_]);
             else
-                copy_box(*context_, rank_, box, result_.data, boxes_.needed, pieces() + places_[p], box);
+                copy(box, result_.data, boxes_.needed, pieces() + places_[p], box);
         }
         return std::move(result_);
     }
@@ -177,6 +168,10 @@ class Exchange {
     using Buffer = memory::Buffer<typename Exec::memory_space>;
 
     [[nodiscard]] bool sums() const { return shape_.summands() > 1; }
+    /// Copies a box between two arrays of which it is a part.
+    void copy(ElementBox const& box, T* to, ElementBox const& target, T const* from, ElementBox const& source) const {
+        copy_box("exchange", context_->exec(), to, {rank_, box, target}, from, {rank_, box, source});
+    }
     [[nodiscard]] T* pieces() const { return static_cast<T*>(arrived_.data()); }
     void make_result(T* place) {
         result_ = Shard<T, Exec>::make(*context_, result_, place);

@@ -57,12 +57,12 @@ class HaloExchange {
             // What this rank owns and p has ghosts of, and the other way round: one of them leaves, one arrives.
             halo.for_each_box(me, p, [&](ElementBox const& owned, ElementBox const& ghosts) {
                 if (p == me)
-                    own_.emplace_back(BoxInMemory(shard, owned), BoxInMemory(shard, ghosts));
+                    own_.emplace_back(in_memory(shard, owned), in_memory(shard, ghosts));
                 else
-                    messages_.add(fills_, p, BoxInMemory(shard, owned));
+                    messages_.add(fills_, p, shard, owned);
             });
             halo.for_each_box(p, me, [&](ElementBox const&, ElementBox const& ghosts) {
-                if (p != me) messages_.add(!fills_, p, BoxInMemory(shard, ghosts));
+                if (p != me) messages_.add(!fills_, p, shard, ghosts);
             });
         }
         messages_.prepare();
@@ -89,7 +89,7 @@ class HaloExchange {
     void take(BoxInMemory const& target, T const* from, BoxInMemory const& source) {
         if constexpr (Summable<T>) // others are never summands
             if (!fills_) return add_cells(context_->exec(), cells_, target, from, source);
-        copy_cells(context_->exec(), cells_, target, from, source);
+        copy_box("halo", context_->exec(), cells_, target, from, source);
     }
     bool take_own() {
         for (auto const& [owned, ghosts] : own_)
@@ -118,19 +118,19 @@ Shard<T, Exec> carry_out_halo_locally(Context<Exec> const& context, PlanStep con
         for (std::size_t d = 0; d < shard.rank; ++d) {
             if (step.halo.width[d] == 0) continue;
             for (bool const is_last : {false, true}) {
-                ElementBox box;
-                for (std::size_t e = 0; e < shard.rank; ++e) box.end[e] = shard.local[e];
+                auto box = shard.memory();
                 (is_last ? box.begin[d] : box.end[d]) = is_last ? shard.local[d] - shard.ghosts[d] : shard.ghosts[d];
-                BoxInMemory const ghosts(shard, box);
-                auto source = ghosts.packed(0);
+                auto const ghosts = in_memory(shard, box);
+                auto source = ghosts; // each of them
+                source.first = 0;
                 source.strides = {};
-                copy_cells(exec, shard.data, ghosts, static_cast<T const*>(zero.data()), source);
+                copy_box("halo", exec, shard.data, ghosts, static_cast<T const*>(zero.data()), source);
             }
         }
         return shard;
     }
     ShardShape shape = shard;
-    reshape_halo(shape, step);
+    reshape(shape, step, 1, 0);
     auto result = Shard<T, Exec>::make(context, shape, place);
     if (step.kind == StepKind::make_halo) memory::clear(exec, result.data, result.size() * sizeof(T));
     auto const& inside = step.kind == StepKind::make_halo ? static_cast<ShardShape const&>(shard) : shape;
@@ -140,9 +140,9 @@ Shard<T, Exec> carry_out_halo_locally(Context<Exec> const& context, PlanStep con
             box.begin[d] = (in.local[d] - inside.local[d]) / 2;
             box.end[d] = box.begin[d] + inside.local[d];
         }
-        return BoxInMemory(in, box);
+        return in_memory(in, box);
     };
-    copy_cells(exec, result.data, owned(result), shard.data, owned(shard));
+    copy_box("halo", exec, result.data, owned(result), shard.data, owned(shard));
     return result;
 }
 

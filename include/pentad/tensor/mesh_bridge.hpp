@@ -127,27 +127,28 @@ template <class To, class L, class Exec>
     struct Box {
         std::size_t peer;
         bool leaves;
-        detail::BoxInMemory box;
+        ElementBox box;
     };
     std::vector<Box> boxes;
     shape.for_each_box([&](int from, int to, ElementBox const& there, ElementBox const& here) {
         auto const source = static_cast<std::size_t>(bridge.source_place(from)),
                    receiver = static_cast<std::size_t>(bridge.target_place(to));
         if (from == from_me && to == to_me)
-            detail::copy_cells(context.exec(), shard.data, detail::BoxInMemory(shape.needed(to), here),
-                               static_cast<T const*>(tensor.data()), detail::BoxInMemory(shape.held(from), there));
+            detail::copy_box("bridge", context.exec(), shard.data, detail::in_memory(shape.needed(to), here),
+                             static_cast<T const*>(tensor.data()), detail::in_memory(shape.held(from), there));
         else if (from == from_me)
-            boxes.push_back({receiver, true, detail::BoxInMemory(shape.held(from), there)});
+            boxes.push_back({receiver, true, there});
         else if (to == to_me)
-            boxes.push_back({source, false, detail::BoxInMemory(shape.needed(to), here)});
+            boxes.push_back({source, false, here});
     });
     std::stable_sort(boxes.begin(), boxes.end(), [](Box const& a, Box const& b) { return a.peer < b.peer; });
     detail::BoxMessages<T, Exec> messages(context, bridge.ranks());
-    for (auto const& box : boxes) messages.add(box.leaves, box.peer, box.box);
+    for (auto const& [peer, leaves, box] : boxes)
+        messages.add(leaves, peer, leaves ? shape.held(from_me) : shape.needed(to_me), box);
     messages.prepare();
     messages.start(tensor.data());
     messages.finish([&](std::size_t, detail::BoxInMemory const& place, T const* from, detail::BoxInMemory const& box) {
-        detail::copy_cells(context.exec(), shard.data, place, from, box);
+        detail::copy_box("bridge", context.exec(), shard.data, place, from, box);
     });
     if (target != nullptr && is_finer)
         detail::carry_out_into(*target, make_plan(arriving, To::value), std::move(shard), result.flat());

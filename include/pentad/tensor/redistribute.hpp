@@ -98,13 +98,12 @@ Shard<T, Exec> carry_out_locally(Context<Exec> const& context, PlanStep const& s
     return result;
 }
 
-/// A step over one communicator. A result that is not the shard itself is at `place`, or, where that is null, in a
-/// buffer of its own.
+/// A step over one communicator of several ranks. A result that is not the shard itself is at `place`, or, where that
+/// is null, in a buffer of its own.
 template <class T, class Exec>
 Shard<T, Exec> carry_out(Context<Exec> const& context, PlanStep const& step, comm::Communicator const& comm,
                          Shard<T, Exec> shard, T* place = nullptr) {
     auto const& exec = context.exec();
-    if (comm.size() == 1) return shard;
     if (step.kind == StepKind::all_reduce) {
         shard = own(context, std::move(shard), place);
         comm::all_reduce(exec, comm, shard.flat(), step.reduction);
@@ -197,8 +196,8 @@ Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, st
 template <class T, class Exec>
 Shard<T, Exec> carry_out(Context<Exec> const& context, PlanValue const& plan, Shard<T, Exec> shard,
                          std::size_t first = 0, View<T, 1, Exec> const& target = {}) {
-    std::size_t last = plan.count; // step that does anything
-    for (std::size_t i = first; i < plan.count; ++i)
+    std::size_t last = plan.count; // step that does anything, where it matters which it is
+    for (std::size_t i = first; target.data() != nullptr && i < plan.count; ++i)
         if (does_anything(context, plan.steps[i])) last = i;
     for (std::size_t i = first; i < plan.count; ++i) {
         bool const is_last =

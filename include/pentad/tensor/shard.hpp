@@ -1,8 +1,10 @@
 // What the steps of a plan work on: memory and extents, without a layout in the type.
 #pragma once
 
+#include <pentad/comm/boxes.hpp>
 #include <pentad/layout/block.hpp>
 #include <pentad/memory/pool.hpp>
+#include <pentad/memory/strided_copy.hpp>
 #include <pentad/memory/view.hpp>
 #include <pentad/tensor/context.hpp>
 
@@ -28,5 +30,21 @@ struct Shard : ShardShape {
     }
     [[nodiscard]] bool writable() const { return block.sole_owner(); }
 };
+
+using comm::BoxInMemory;
+
+/// A box in the memory of a shard, ghost cells included.
+inline BoxInMemory in_memory(ShardShape const& shard, ElementBox const& box) {
+    return {shard.rank, box, shard.memory()};
+}
+
+/// Copies a box; both have the same extents.
+template <class T, class Exec>
+void copy_box(char const* name, Exec const& exec, T* to, BoxInMemory const& target, T const* from,
+              BoxInMemory const& source) {
+    comm::BoxCopy const copy(sizeof(T), target, source);
+    memory::copy(name, exec, copy.runs, reinterpret_cast<std::byte*>(to) + copy.to,
+                 reinterpret_cast<std::byte const*>(from) + copy.from);
+}
 
 } // namespace pentad::detail

@@ -14,27 +14,13 @@
 
 namespace pentad::detail {
 
-/// The ranks of the mesh that differ from `rank` along these axes only, in the order of a communicator along them.
-inline std::vector<int> members_along(std::span<MeshAxisValue const> mesh, AxisNames const& axes, int rank) {
-    std::vector<int> members{rank};
-    for (auto const name : axes) {
-        auto const axis = find_axis(mesh, name);
-        std::vector<int> more;
-        for (int const member : members)
-            for (int i = 0; i < axis.extent; ++i) more.push_back(member + (i - axis.coordinate(member)) * axis.stride);
-        members = more;
-    }
-    return members;
-}
-
 /// The axes along which a factor moves from one layout to another, in the order of their names, as a plan's exchange
 /// has them: so both use one communicator.
 constexpr AxisNames moving_axes(LayoutValue const& held, LayoutValue const& used) {
     AxisNames axes;
     for (std::size_t d = 0; d < held.rank; ++d) {
         auto const &before = held.dimensions[d].axes, &after = used.dimensions[d].axes;
-        std::size_t common = 0;
-        while (common < before.size() && common < after.size() && before[common] == after[common]) ++common;
+        auto const common = common_axes(before, after);
         for (auto const* list : {&before, &after})
             for (std::size_t i = common; i < list->size(); ++i)
                 if (!axes.contains((*list)[i])) axes.push((*list)[i]);
