@@ -45,6 +45,7 @@ std::string planned_mesh(Options const& options) {
     request.optimizer = make_optimizer(options);
     request.precision = precision_of(options);
     request.recompute = recomputation_of(options);
+    request.tensor_kind = options.tensor_kind();
     request.sequence_parallel = options.sequence_parallel;
     request.attention_output = attention_output_of(options);
     request.expert_sharding = expert_sharding_of(options);

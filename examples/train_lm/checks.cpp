@@ -4,6 +4,7 @@
 #include "rules.hpp"
 
 #include <pentad/model/mixers.hpp>
+#include <pentad/model/tensor_kind.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -108,6 +109,36 @@ void repair_mixers(Options& o, Complaint& complaint) {
     refuse_without("ml", "--chunk", o.chunk != defaults.chunk);
 }
 
+/// Refuses a grid of tp that there is not, and what does not go with one.
+void repair_tensor_kind(O& o, Complaint& complaint) {
+    if (o.tp_kind == "1d") return;
+    auto const kind = o.tensor_kind();
+    auto const refuse = [&](std::string const& why) {
+        complaint.add(why, "--tp-kind");
+        o.tp_kind = "1d";
+    };
+    if (!pentad::model::tensor_factors(kind, o.extent("tp"))) return refuse(pentad::model::no_grid(kind, o.extent("tp")));
+    std::string const only = "--tp-kind " + o.tp_kind + " is of attention and MLPs: ";
+    if (o.described) {
+        if (auto const why = pentad::model::grid_refusal(*o.described); !why.empty())
+            return refuse("--model " + o.model + ": " + why);
+    } else if (o.mixers.find_first_of("ml") != o.mixers.npos) {
+        return refuse(only + "--mixers " + o.mixers + " has others");
+    }
+    if (o.experts > 0) return refuse(only + "--experts " + text(o.experts) + " has others");
+    if (o.pack) {
+        complaint.add("--pack and --tp-kind " + o.tp_kind + ": documents are packed with --tp-kind 1d alone", "--pack");
+        complaint.must_leave_out = true;
+    }
+    for (auto const [is_given, flag] :
+         {std::pair(o.sequence_parallel, "--sequence-parallel"), std::pair(o.attention_output != "reduce-scatter", "--attention-output"),
+          std::pair(o.expert_sharding != "width", "--expert-sharding")})
+        if (is_given) complaint.add(std::string(flag) + " is a choice of --tp-kind 1d: leave it out", flag);
+    o.sequence_parallel = false;
+    o.attention_output = "reduce-scatter";
+    o.expert_sharding = "width";
+}
+
 } // namespace
 
 Conclusion conclude(Options options, Complaint complaint, int ranks) {
@@ -116,6 +147,7 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
         options = nearest_mesh(options, ranks);
     }
     repair_mixers(options, complaint);
+    repair_tensor_kind(options, complaint);
     repair_schedule(options, complaint);
     repair_checkpoints(options, complaint);
     repair_recomputation(options, complaint);

@@ -1,7 +1,7 @@
 #include "configuration.hpp"
 
 #include <pentad/layout/ml.hpp>
-#include <pentad/model/sharding.hpp>
+#include <pentad/model/tensor_kind.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/stages.hpp>
 
@@ -82,8 +82,8 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
     Mesh const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
     std::array<std::string_view, 5> order;
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = options.mesh[i].name;
-    auto const split =
-        mesh.ordered(order).split<pentad::ml::tp>(pentad::model::key_value_copies(make_model(options), extent("tp")));
+    auto const split = pentad::model::split_tensor_axis(mesh.ordered(order), pentad::ml::tp(), make_model(options),
+                                                        options.tensor_kind());
     // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
     auto const neighbours =
         options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);
@@ -115,6 +115,7 @@ pentad::planner::Configuration configuration_of(Options const& options) {
     for (std::size_t i = 0; i < c.order.size(); ++i)
         c.order[i] = *std::find(planner::axis_order.begin(), planner::axis_order.end(), options.mesh[i].name);
     c.inner_cp = options.context_split().inner;
+    c.tensor_kind = options.tensor_kind();
     c.sequence_parallel = options.sequence_parallel;
     c.element = element_of(options);
     if (options.schedule_file.empty()) c.schedule = options.schedule;

@@ -70,6 +70,9 @@ class TrainingOf final : public Training {
 
 template <class T>
 std::unique_ptr<Training> make(TrainingSetup const& setup) {
+    using pentad::model::TensorKind;
+    if (setup.tensor_kind == TensorKind::three_d) return std::make_unique<TrainingOf<pentad::CubeStream<T>>>(setup);
+    if (setup.tensor_kind != TensorKind::one_d) return std::make_unique<TrainingOf<pentad::GridStream<T>>>(setup);
     if (setup.sequence_parallel) return std::make_unique<TrainingOf<pentad::SequenceStream<T>>>(setup);
     return std::make_unique<TrainingOf<pentad::InvariantStream<T>>>(setup);
 }

@@ -304,7 +304,19 @@ pentad::model::ContextChoice Options::context() const {
     auto const word = std::find(names.begin(), names.end(), cp) - names.begin();
     return {static_cast<pentad::model::ContextChoice::Kind>(word), cp_heads, cp_inner};
 }
-std::int64_t Options::batch_divisor() const { return product({extent("dp"), extent("ep"), micro_batches}); }
+pentad::model::TensorKind Options::tensor_kind() const {
+    auto const& names = pentad::model::tensor_kind_names;
+    return static_cast<pentad::model::TensorKind>(std::find(names.begin(), names.end(), tp_kind) - names.begin());
+}
+pentad::model::TensorDivisors Options::tensor_divisors() const {
+    auto const tp = extent("tp");
+    auto const factors = pentad::model::tensor_factors(tensor_kind(), tp);
+    if (!factors) return {.heads = tp, .width = tp};
+    return pentad::model::divisors(tensor_kind(), *factors);
+}
+std::int64_t Options::batch_divisor() const {
+    return product({extent("dp"), extent("ep"), tensor_divisors().batch, micro_batches});
+}
 
 void follow(Options& options) {
     if (!options.kv_heads_given) options.kv_heads = options.heads;

@@ -11,6 +11,7 @@
 #include <pentad/model/parts.hpp>
 #include <pentad/model/precision.hpp>
 #include <pentad/model/recomputation.hpp>
+#include <pentad/model/tensor_kind.hpp>
 #include <pentad/pipeline/schedule.hpp>
 
 #include <cstddef>
@@ -89,6 +90,7 @@ struct Options {
     double z_coef = 0.001;
     std::int64_t seed = 1;
 
+    std::string tp_kind = "1d"; ///< 1d, 2d, 2.5d, 3d
     bool sequence_parallel = false;
     std::string schedule = "1f1b";
     std::int64_t chunks = 0; ///< stages on each rank; 0: as few as the schedule is defined for
@@ -140,7 +142,10 @@ struct Options {
     /// --cp with what belongs to it, and what that makes of the mesh.
     [[nodiscard]] pentad::model::ContextChoice context() const;
     [[nodiscard]] pentad::model::ContextSplit context_split() const { return context().on(extent("cp")); }
-    /// The number of sequences divides by this: dp x ep x micro-batches.
+    /// How the ranks of tp share a layer, and what that divides.
+    [[nodiscard]] pentad::model::TensorKind tensor_kind() const;
+    [[nodiscard]] pentad::model::TensorDivisors tensor_divisors() const;
+    /// The number of sequences divides by this: dp x ep x what tp shares out x micro-batches.
     [[nodiscard]] std::int64_t batch_divisor() const;
     /// Stages of the pipeline: pp x chunks.
     [[nodiscard]] std::int64_t stage_count() const;

@@ -6,6 +6,7 @@
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/sharding.hpp>
+#include <pentad/model/tensor_kind.hpp>
 
 #include <algorithm>
 #include <array>
@@ -43,7 +44,12 @@ pentad::model::BatchShape batch_shape(O const& o) {
     using pentad::model::NamedProduct;
     return {.batch = o.batch,
             .micro_batches = o.micro_batches,
-            .batch_axes = NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep"))};
+            .batch_axes = pentad::model::batch_axes(
+                NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep")), o.tensor_divisors())};
+}
+/// "tp = 4", and on a grid "6 of --tp-kind 2d".
+std::string tensor_divisor(std::int64_t divisor, O const& o) {
+    return o.tp_kind == "1d" ? axis("tp", o) : text(divisor) + " of --tp-kind " + o.tp_kind;
 }
 
 /// Whether the user says which layers are where; a file may.
@@ -89,11 +95,13 @@ std::string refused_recurrence(O const& o) {
 }
 std::string refused_cp_heads(O const& o) { return o.context().refused_heads(o.extent("cp")); }
 std::string refused_cp_inner(O const& o) { return o.context().refused_inner(o.extent("cp")); }
+/// The ranks of tp that share out the heads.
+std::int64_t head_ranks(O const& o) { return o.tp_kind == "1d" ? o.extent("tp") : o.tensor_divisors().kv_heads; }
 /// Whether the heads of a rank of tp can be exchanged as --cp says.
 bool can_exchange_heads(O const& o) {
     if (!has_attention(o)) return true;
-    if (!divides(o.extent("tp"), o.heads) || !refused_cp_heads(o).empty() || !refused_cp_inner(o).empty()) return true;
-    return o.context_split().refusal(o.extent("cp"), o.heads / o.extent("tp")).empty();
+    if (!divides(o.tensor_divisors().heads, o.heads) || !refused_cp_heads(o).empty() || !refused_cp_inner(o).empty()) return true;
+    return o.context_split().refusal(o.extent("cp"), o.heads / head_ranks(o)).empty();
 }
 constexpr std::array rules{
     Rule{&O::layers, [](O const& o) { return has_own_stages(o) || divides(o.stage_count(), o.layers); },
@@ -104,11 +112,12 @@ constexpr std::array rules{
                                     : "pp x chunks = " + text(o.extent("pp")) + " x " +
                                           text(o.stage_count() / o.extent("pp")) + " = " + text(o.stage_count()));
          }},
-    Rule{&O::heads, [](O const& o) { return is_alone(o, 'm') || divides(o.extent("tp"), o.heads); },
-         [](O const& o) { return indivisible(&O::heads, o, axis("tp", o)); }},
+    Rule{&O::heads, [](O const& o) { return is_alone(o, 'm') || divides(o.tensor_divisors().heads, o.heads); },
+         [](O const& o) { return indivisible(&O::heads, o, tensor_divisor(o.tensor_divisors().heads, o)); }},
     Rule{&O::heads, can_exchange_heads,
          [](O const& o) {
-             return given(&O::heads, o) + " over " + axis("tp", o) + " gives " + text(o.heads / o.extent("tp")) +
+             return given(&O::heads, o) + " over " + tensor_divisor(head_ranks(o), o) + " gives " +
+                    text(o.heads / head_ranks(o)) +
                     ", which are not divisible by the " + text(o.context_split().head_ranks(o.extent("cp"))) +
                     " ranks of --cp " + o.cp;
          }},
@@ -118,12 +127,19 @@ constexpr std::array rules{
          [](O const& o) { return given(&O::kv_heads, o) + " does not divide " + given(&O::heads, o); }},
     Rule{&O::kv_heads,
          [](O const& o) {
+             if (o.tp_kind != "1d") return divides(o.tensor_divisors().kv_heads, o.kv_heads);
              return !has_attention(o) || divides(o.extent("tp"), o.kv_heads) || divides(o.kv_heads, o.extent("tp"));
          },
-         [](O const& o) { return given(&O::kv_heads, o) + " and " + axis("tp", o) + ": neither divides the other"; }},
+         [](O const& o) {
+             if (o.tp_kind != "1d")
+                 return indivisible(&O::kv_heads, o, tensor_divisor(o.tensor_divisors().kv_heads, o));
+             return given(&O::kv_heads, o) + " and " + axis("tp", o) + ": neither divides the other";
+         }},
     Rule{&O::groups, [](O const& o) { return refused_recurrence(o).empty(); }, refused_recurrence},
     Rule{&O::hidden, [](O const& o) { return o.described || divides(o.heads, o.hidden); },
          [](O const& o) { return indivisible(&O::hidden, o, given(&O::heads, o)); }},
+    Rule{&O::hidden, [](O const& o) { return divides(o.tensor_divisors().hidden, o.hidden); },
+         [](O const& o) { return indivisible(&O::hidden, o, tensor_divisor(o.tensor_divisors().hidden, o)); }},
     Rule{&O::hidden,
          [](O const& o) {
              return o.described || !has_attention(o) || o.positions != "rope" || o.heads < 1 ||
@@ -133,11 +149,12 @@ constexpr std::array rules{
              return given(&O::hidden, o) + " over " + given(&O::heads, o) + " gives heads of " +
                     text(o.hidden / o.heads) + ", and rotary embedding turns pairs";
          }},
-    Rule{&O::ffn, [](O const& o) { return !has_mlp(o) || divides(o.extent("tp"), o.ffn); },
-         [](O const& o) { return indivisible(&O::ffn, o, axis("tp", o)); }},
-    Rule{&O::ffn, [](O const& o) { return !has_mlp(o) || divides(o.extent("tp"), other_width(o)); },
+    Rule{&O::ffn, [](O const& o) { return !has_mlp(o) || divides(o.tensor_divisors().width, o.ffn); },
+         [](O const& o) { return indivisible(&O::ffn, o, tensor_divisor(o.tensor_divisors().width, o)); }},
+    Rule{&O::ffn, [](O const& o) { return !has_mlp(o) || divides(o.tensor_divisors().width, other_width(o)); },
          [](O const& o) {
-             return "intermediate_size " + text(other_width(o)) + " is not divisible by " + axis("tp", o);
+             return "intermediate_size " + text(other_width(o)) + " is not divisible by " +
+                    tensor_divisor(o.tensor_divisors().width, o);
          }},
     Rule{&O::experts, [](O const& o) { return o.experts < 1 || divides(o.extent("ep"), o.experts); },
          [](O const& o) { return indivisible(&O::experts, o, axis("ep", o)); }},

@@ -52,6 +52,7 @@ struct TrainingSetup {
     pentad::io::TokenData const& data;
     pentad::train::RunSettings settings;
     pentad::train::ProvenSchedules schedules;
+    pentad::model::TensorKind tensor_kind;
     bool sequence_parallel;
 };
 

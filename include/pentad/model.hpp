@@ -18,3 +18,4 @@
 #include <pentad/model/recomputation.hpp>
 #include <pentad/model/rotary.hpp>
 #include <pentad/model/sharding.hpp>
+#include <pentad/model/tensor_kind.hpp>

@@ -7,6 +7,7 @@
 #include <pentad/layers/rms_norm.hpp>
 #include <pentad/layers/rotary.hpp>
 #include <pentad/layers/rounded.hpp>
+#include <pentad/layers/tensor_parallel.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/layout/resharded.hpp>
 #include <pentad/model/parts.hpp>
@@ -23,13 +24,9 @@ namespace pentad {
 /// Each rank of tp multiplies its heads by its part of the projection; the products are summed.
 struct SummedHeads {
     template <class Stream, class Query, class Communication, class Exec>
-    using on =
-        OutputProjection<Communication,
-                         Linear<Query,
-                                Layout<typename Query::element,
-                                       Dims<Dim<ml::hidden>, Dim<ml::heads, dynamic, ml::tp>, Dim<ml::head_dim>>>,
-                                1, Exec>,
-                         typename Communication::template boundary<Stream, partial_stream_t<Stream>>>;
+    using on = typename TensorParallel<Stream, Communication, Exec>::template Output<
+        Query, Dim<ml::heads, dynamic, typename TensorParallel<Stream, Communication, Exec>::columns>,
+        Dim<ml::head_dim>>;
 };
 /// Heads are exchanged for sequence, and each rank multiplies its tokens by the whole projection
 /// (model::AttentionOutput::all_to_all).
@@ -53,15 +50,15 @@ struct Attention {
     class on {
       public:
         using T = typename Stream::element;
-        using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
-        using QueryWeight = Layout<T, Dims<Dim<ml::heads, dynamic, ml::tp>, Dim<ml::head_dim>, Dim<ml::hidden>>>;
-        using KeyWeight =
-            Layout<T, Dims<Dim<ml::kv_heads, dynamic, outer<ml::tp>>, Dim<ml::head_dim>, Dim<ml::hidden>>>;
-        using QueryMap = Linear<gathered_stream_t<Stream>, QueryWeight, 2, Exec>;
-        using KeyMap = Linear<gathered_stream_t<Stream>, KeyWeight, 2, Exec>;
+        using Parallel = TensorParallel<Stream, Communication, Exec>;
+        using input_layout = typename Parallel::input_layout;
+        using QueryMap = typename Parallel::template InputMap<Dim<ml::heads, dynamic, typename Parallel::columns>,
+                                                              Dim<ml::head_dim>>;
+        using KeyMap = typename Parallel::template InputMap<
+            Dim<ml::kv_heads, dynamic, typename Parallel::kv_columns>, Dim<ml::head_dim>>;
         using Query = typename QueryMap::output_layout;
         using Key = typename KeyMap::output_layout;
-        using Input = InputProjection<Communication, input_layout, QueryMap, KeyMap, KeyMap>;
+        using Input = typename Parallel::template Input<QueryMap, KeyMap, KeyMap>;
         using Output = typename Projection::template on<Stream, Query, Communication, Exec>;
         using output_layout = typename Output::output_layout;
         using StrategyOn = typename Strategy::template on<Query, Key, Exec>;
@@ -90,8 +87,9 @@ struct Attention {
               output_(typename Output::map_type(setup.context, name + ".o_proj", {setup.hidden, part.heads, part.head_dim})),
               strategy_(setup, part),
               slices_(setup.slices) {
-            auto const ranks = static_cast<double>(setup.context.communicators().extent("tp"));
-            auto const kv_ranks = static_cast<double>(setup.context.communicators().extent(outer<ml::tp>::name));
+            auto const& communicators = setup.context.communicators();
+            auto const ranks = static_cast<double>(communicators.extent(Parallel::columns::name));
+            auto const kv_ranks = static_cast<double>(communicators.extent(Parallel::kv_columns::name));
             state_ = {.token = 2 * static_cast<double>(part.kv_heads * part.head_dim * sizeof(T)) / kv_ranks,
                       .flops = 4 * static_cast<double>(part.heads * part.head_dim) / ranks};
             if (part.rotates && part.scores.alibi)

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <pentad/kernels/activation.hpp>
-#include <pentad/layers/projection.hpp>
+#include <pentad/layers/layer.hpp>
+#include <pentad/layers/tensor_parallel.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/recomputation.hpp>
@@ -20,12 +21,14 @@ struct GatedMlp {
     class on {
       public:
         using T = typename Stream::element;
-        using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
-        using output_layout = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
-        using Up = ColumnParallel<ml::ffn, ml::hidden, gathered_stream_t<Stream>, Exec>;
+        using Parallel = TensorParallel<Stream, Communication, Exec>;
+        using input_layout = typename Parallel::input_layout;
+        using output_layout = typename Parallel::output_layout;
+        using Width = Dim<ml::ffn, dynamic, typename Parallel::columns>;
+        using Up = typename Parallel::template InputMap<Width>;
         using Inner = typename Up::output_layout;
-        using Input = InputProjection<Communication, input_layout, Up, Up>;
-        using Output = OutputProjection<Communication, RowParallel<ml::hidden, ml::ffn, Inner, Exec>, output_layout>;
+        using Input = typename Parallel::template Input<Up, Up>;
+        using Output = typename Parallel::template Output<Inner, Width>;
 
         struct Saved {
             typename Input::Saved input;
@@ -36,7 +39,7 @@ struct GatedMlp {
         on(LayerSetup<Exec> const& setup, model::GatedMlp const& part, std::string const& name)
             : input_(Up(setup.context, name + ".gate_proj", {part.width, setup.hidden}),
                      Up(setup.context, name + ".up_proj", {part.width, setup.hidden})),
-              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}) {}
+              output_(typename Output::map_type(setup.context, name + ".down_proj", {setup.hidden, part.width})) {}
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");
@@ -95,12 +98,14 @@ struct PlainMlp {
     class on {
       public:
         using T = typename Stream::element;
-        using input_layout = typename Communication::template boundary<Stream, gathered_stream_t<Stream>>;
-        using output_layout = typename Communication::template boundary<Stream, partial_stream_t<Stream>>;
-        using Up = ColumnParallel<ml::ffn, ml::hidden, gathered_stream_t<Stream>, Exec>;
+        using Parallel = TensorParallel<Stream, Communication, Exec>;
+        using input_layout = typename Parallel::input_layout;
+        using output_layout = typename Parallel::output_layout;
+        using Width = Dim<ml::ffn, dynamic, typename Parallel::columns>;
+        using Up = typename Parallel::template InputMap<Width>;
         using Inner = typename Up::output_layout;
-        using Input = InputProjection<Communication, input_layout, Up>;
-        using Output = OutputProjection<Communication, RowParallel<ml::hidden, ml::ffn, Inner, Exec>, output_layout>;
+        using Input = typename Parallel::template Input<Up>;
+        using Output = typename Parallel::template Output<Inner, Width>;
 
         struct Saved {
             typename Input::Saved input;
@@ -109,8 +114,8 @@ struct PlainMlp {
         };
 
         on(LayerSetup<Exec> const& setup, model::PlainMlp const& part, std::string const& name)
-            : input_({setup.context, name + ".up_proj", {part.width, setup.hidden}, part.has_bias}),
-              output_({setup.context, name + ".down_proj", {setup.hidden, part.width}}) {}
+            : input_(Up(setup.context, name + ".up_proj", {part.width, setup.hidden}, part.has_bias)),
+              output_(typename Output::map_type(setup.context, name + ".down_proj", {setup.hidden, part.width})) {}
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("feed-forward forward", "compute");

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <pentad/kernels/layer_norm.hpp>
+#include <pentad/kernels/sharded_norm.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layers/shared_rows.hpp>
 
 #include <string>
 #include <utility>
@@ -34,8 +36,21 @@ struct LayerNorm {
         Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
             Tensor<Stream, Exec> y(pass.context, x.extents());
             saved.moments = pass.context.take(2 * x.rows().extent(0) * sizeof(A));
-            kernels::layer_norm_forward<T>(pass.context.exec(), x.rows(), weight_.value().flat(), bias_.value().flat(),
-                                           static_cast<A>(epsilon_), y.rows(), moments(saved, x));
+            auto const& exec = pass.context.exec();
+            auto const epsilon = static_cast<A>(epsilon_);
+            auto const weight = weight_.value().flat(), bias = bias_.value().flat();
+            if constexpr (shares_rows<Stream>) {
+                std::size_t const width = x.extents().back();
+                auto const sums = sums_of_rows(pass.context, x, 1,
+                                               [&](auto const& own) { kernels::row_sums<T>(exec, x.rows(), own); });
+                auto const squares = sums_of_rows(pass.context, x, 1, [&](auto const& own) {
+                    kernels::centred_squares<T>(exec, x.rows(), sums.rows(), width, own);
+                });
+                kernels::layer_norm_forward<T>(exec, x.rows(), weight, bias, sums.rows(), squares.rows(), width,
+                                               epsilon, y.rows(), moments(saved, x));
+            } else {
+                kernels::layer_norm_forward<T>(exec, x.rows(), weight, bias, epsilon, y.rows(), moments(saved, x));
+            }
             saved.x = std::move(x);
             return y;
         }
@@ -45,8 +60,18 @@ struct LayerNorm {
         Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
                                                    Saved& saved) const {
             Tensor<dual_t<Stream>, Exec> dx(pass.context, dy.extents());
-            kernels::layer_norm_backward_data<T>(pass.context.exec(), dy.rows(), saved.x.rows(), weight_.value().flat(),
-                                                 moments(saved, saved.x), dx.rows());
+            auto const& exec = pass.context.exec();
+            auto const& x = saved.x;
+            auto const weight = weight_.value().flat();
+            if constexpr (shares_rows<Stream>) {
+                auto const dots = sums_of_rows(pass.context, x, 2, [&](auto const& own) {
+                    kernels::layer_norm_dots<T>(exec, dy.rows(), x.rows(), weight, moments(saved, x), own);
+                });
+                kernels::layer_norm_backward_data<T>(exec, dy.rows(), x.rows(), weight, moments(saved, x), dots.rows(),
+                                                     x.extents().back(), dx.rows());
+            } else {
+                kernels::layer_norm_backward_data<T>(exec, dy.rows(), x.rows(), weight, moments(saved, x), dx.rows());
+            }
             saved.dy = std::move(dy);
             return dx;
         }

@@ -15,12 +15,22 @@
 
 namespace pentad {
 
-/// y[b, s, :] = x[b, s, :] + table[position of s, :] (Radford et al. 2019). The table is whole on every rank.
+namespace detail {
+template <class Width>
+struct PositionTable;
+template <class T, class D>
+struct PositionTable<Layout<T, Dims<D>>> {
+    using type = Layout<T, Dims<Dim<ml::position>, D>>;
+};
+} // namespace detail
+
+/// y[b, s, :] = x[b, s, :] + table[position of s, :] (Radford et al. 2019). Of the table a rank has the columns that it
+/// has of the stream.
 template <class Stream, class Exec>
 class LearnedPositions {
   public:
     using T = typename Stream::element;
-    using Table = Layout<T, Dims<Dim<ml::position>, Dim<ml::hidden>>>;
+    using Table = typename detail::PositionTable<last_dimension_t<Stream>>::type;
 
     struct Saved {
         Tensor<dual_t<Stream>, Exec> dy;

@@ -1,10 +1,13 @@
 // RMSNorm over the last dimension of a stream, whatever its layout; under sequence parallelism its weight is used by
-// different ranks of tp for different tokens, and its gradient is partial over tp, because the layout says so.
+// different ranks of tp for different tokens, and its gradient is partial over tp, because the layout says so. Where
+// ranks share that dimension their sums are reduced.
 #pragma once
 
 #include <pentad/kernels/norm.hpp>
+#include <pentad/kernels/sharded_norm.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layers/shared_rows.hpp>
 
 #include <string>
 #include <utility>
@@ -37,8 +40,16 @@ struct RmsNorm {
         Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
             Tensor<Stream, Exec> y(pass.context, x.extents());
             saved.rstd = pass.context.take(x.rows().extent(0) * sizeof(A));
-            kernels::rms_norm_forward<T>(pass.context.exec(), x.rows(), weight_.value().flat(),
-                                         static_cast<A>(epsilon_), y.rows(), rstd(saved, x));
+            auto const& exec = pass.context.exec();
+            auto const epsilon = static_cast<A>(epsilon_);
+            if constexpr (shares_rows<Stream>) {
+                auto const squares = sums_of_rows(
+                    pass.context, x, 1, [&](auto const& sums) { kernels::row_squares<T>(exec, x.rows(), sums); });
+                kernels::rms_norm_forward<T>(exec, x.rows(), weight_.value().flat(), squares.rows(), x.extents().back(),
+                                             epsilon, y.rows(), rstd(saved, x));
+            } else {
+                kernels::rms_norm_forward<T>(exec, x.rows(), weight_.value().flat(), epsilon, y.rows(), rstd(saved, x));
+            }
             saved.x = std::move(x);
             return y;
         }
@@ -48,8 +59,18 @@ struct RmsNorm {
         Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
                                                    Saved& saved) const {
             Tensor<dual_t<Stream>, Exec> dx(pass.context, dy.extents());
-            kernels::rms_norm_backward_data<T>(pass.context.exec(), dy.rows(), saved.x.rows(), weight_.value().flat(),
-                                               rstd(saved, saved.x), dx.rows(), false);
+            auto const& exec = pass.context.exec();
+            auto const& x = saved.x;
+            if constexpr (shares_rows<Stream>) {
+                auto const dots = sums_of_rows(pass.context, x, 1, [&](auto const& sums) {
+                    kernels::rms_norm_dots<T>(exec, dy.rows(), x.rows(), weight_.value().flat(), sums);
+                });
+                kernels::rms_norm_backward_data<T>(exec, dy.rows(), x.rows(), weight_.value().flat(), rstd(saved, x),
+                                                   dots.rows(), x.extents().back(), dx.rows());
+            } else {
+                kernels::rms_norm_backward_data<T>(exec, dy.rows(), x.rows(), weight_.value().flat(), rstd(saved, x),
+                                                   dx.rows(), false);
+            }
             saved.dy = std::move(dy);
             return dx;
         }

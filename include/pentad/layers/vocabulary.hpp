@@ -1,5 +1,5 @@
 // The two ends of a language model: the embedding and the head with its cross-entropy, both sharded over
-// the vocabulary. The logits of all the vocabulary never exist on one rank. A vocabulary that tp does not divide is
+// the vocabulary. The logits of all the vocabulary never exist on one rank. A vocabulary that its shards do not divide is
 // padded.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layers/tensor_parallel.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/tensor/overlap.hpp>
 
@@ -31,22 +32,137 @@ double sum(Exec const& exec, View<A const, 1, Exec> x) {
 }
 } // namespace detail
 
+/// How the table [vocab, hidden] of an embedding or a head lies, what an embedding gives (a rank has the tokens whose
+/// rows it holds), and the products of a head with it.
+template <class Stream, class Communication, class Exec>
+struct VocabParallel {
+    using T = typename Stream::element;
+    using Shards = ml::tp; ///< of the vocabulary
+    using Table = Layout<T, Dims<Dim<ml::vocab, dynamic, Shards>, Dim<ml::hidden>>>;
+    using Embedded = partial_stream_t<Stream>;
+    using X = gathered_stream_t<Stream>;
+    using input_layout = typename Communication::template boundary<Stream, X>;
+    using Logits = product_t<X, Table, 1>;
+    template <class... Others>
+    using used = used_t<Table, X, Others...>;
+
+    /// logits = x W^T; gives x as the backward pass needs it.
+    static Tensor<X, Exec> multiply(Tensor<input_layout, Exec> x, Tensor<Table, Exec> const& table,
+                                    Tensor<Logits, Exec>& logits) {
+        logits = {x.context(), {x.extents()[0], x.extents()[1], table.extents()[0]}};
+        return redistribute_and_consume<X, Communication, 1>(
+            std::move(x), [&](Tensor<X, Exec> const& whole, RowRange rows) {
+                kernels::gemm(whole.context().exec(), kernels::Transpose::no, kernels::Transpose::yes, 1.0,
+                              detail::rows_of<1>(whole, rows), table.view(), 0.0, detail::rows_of<1>(logits, rows));
+            });
+    }
+    static Tensor<dual_t<input_layout>, Exec> multiply_back(Tensor<Logits, Exec> const& dlogits,
+                                                            Tensor<Table, Exec> const& table,
+                                                            Tensor<X, Exec> const& x) {
+        return produce_and_redistribute<dual_t<X>, dual_t<input_layout>, Communication, 1>(
+            x.context(), x.extents(), [&](Tensor<dual_t<X>, Exec> const& dx, RowRange rows) {
+                kernels::gemm(x.context().exec(), kernels::Transpose::no, kernels::Transpose::no, 1.0,
+                              detail::rows_of<1>(dlogits, rows), table.view(), 0.0, detail::rows_of<1>(dx, rows));
+            });
+    }
+    /// gradient += dlogits^T x
+    static void add_gradient(Tensor<Logits, Exec> const& dlogits, Tensor<X, Exec> const& x,
+                             View<accumulator_t<T>, 2, Exec> const& gradient) {
+        kernels::gemm(x.context().exec(), kernels::Transpose::yes, kernels::Transpose::no, 1.0, dlogits.rows(),
+                      x.rows(), 1.0, gradient);
+    }
+};
+
+namespace detail {
+template <class Stream>
+struct GridEmbedded;
+template <class T>
+struct GridEmbedded<GridStream<T>> {
+    using type = Layout<T,
+                        Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep, TensorGrid::first>, Dim<ml::seq, dynamic, ml::cp>,
+                             Dim<ml::hidden, dynamic, TensorGrid::second>>,
+                        Partial<TensorGrid::columns>>;
+};
+template <class T>
+struct GridEmbedded<CubeStream<T>> {
+    using type = Layout<T,
+                        Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep>, Dim<ml::seq, dynamic, ml::cp>,
+                             Dim<ml::hidden, dynamic, TensorGrid::second, TensorGrid::first>>,
+                        Partial<TensorGrid::columns>>;
+};
+} // namespace detail
+
+/// On a grid the table lies as every weight that takes the stream.
+template <StreamOnGrid Stream, class Communication, class Exec>
+struct VocabParallel<Stream, Communication, Exec> {
+    using T = typename Stream::element;
+    using Shards = TensorGrid::columns;
+    using Vocab = Dim<ml::vocab, dynamic, Shards>;
+    using Table = Layout<T, Dims<Vocab, typename detail::GridWeights<Stream>::in>>;
+    using Embedded = typename detail::GridEmbedded<Stream>::type;
+    using X = Stream;
+    using input_layout = Stream;
+    using Logits = InsideGrid<T, Vocab>;
+    using Map = GridMap<X, Table, 1, Logits, Exec>;
+    template <class... Others>
+    using used = used_t<Table, X, Logits, Embedded, Others...>;
+
+    static Tensor<X, Exec> multiply(Tensor<X, Exec> x, Tensor<Table, Exec> const& table, Tensor<Logits, Exec>& logits) {
+        auto const all = pentad::multiply<typename Map::Outputs>(matrix<typename Map::Inputs>(x),
+                                                                 matrix<typename Map::Weights>(table));
+        logits = {x.context(), {x.extents()[0], x.extents()[1], table.extents()[0]}, all.block(), all.data()};
+        return x;
+    }
+    static Tensor<X, Exec> multiply_back(Tensor<Logits, Exec> const& dlogits, Tensor<Table, Exec> const& table,
+                                         Tensor<X, Exec> const& x) {
+        auto const dx = pentad::multiply<typename Map::Inputs>(matrix<typename Map::Outputs>(dlogits),
+                                                               matrix<typename Map::Weights>(table));
+        return {x.context(), x.extents(), dx.block(), dx.data()};
+    }
+    static void add_gradient(Tensor<Logits, Exec> const& dlogits, Tensor<X, Exec> const& x,
+                             View<accumulator_t<T>, 2, Exec> const& gradient) {
+        pentad::multiply_into(detail::as_grid_matrix<typename Map::Gradient>(x.context(), gradient),
+                              matrix<typename Map::Outputs>(dlogits), matrix<typename Map::Inputs>(x));
+    }
+
+  private:
+    template <class M, class L>
+    static Tensor<M, Exec> matrix(Tensor<L, Exec> const& tensor) {
+        return detail::as_grid_matrix<M>(tensor.context(), tensor.rows(), tensor.block());
+    }
+};
+
+namespace detail {
+/// Of the tokens `[batch@dp.ep, seq@cp]` of a pass, those that this rank has in a layout L [batch, seq, ...]: tp may
+/// share out the batch.
+template <class L, class Exec>
+View<i32 const, 1, Exec> tokens_in(Context<Exec> const& context, View<i32 const, 2, Exec> const& all) {
+    AxisNames sharing;
+    for (auto const axis : L::value.dimensions[0].axes)
+        if (whole_axis_name(axis) == ml::tp::name) sharing.push(axis);
+    auto const& communicators = context.communicators();
+    std::size_t const count = all.size() / ranks_along(communicators.mesh(), sharing);
+    return View<i32 const, 1, Exec>(all.data() + communicators.shard_index(sharing) * count, count);
+}
+} // namespace detail
+
 /// The table [vocab, hidden] of an embedding or a head. Tied, it is held by both ends of the pipeline and used for
 /// different work there: its gradient is partial over them too.
 template <class Stream, class Exec>
 class VocabTable {
   public:
+    using Parallel = VocabParallel<Stream, Blocking, Exec>;
     using T = typename Stream::element;
-    using Stored = Layout<T, Dims<Dim<ml::vocab, dynamic, ml::tp>, Dim<ml::hidden>>>;
-    using Gathered = gathered_stream_t<Stream>;
-    using Untied = Parameter<Stored, used_t<Stored, Gathered>, Exec>;
-    using Tied = Parameter<Stored, used_t<Stored, Gathered, Layout<T, Dims<>, Replicated<ends<ml::pp>>>>, Exec>;
+    using Stored = typename Parallel::Table;
+    using Untied = Parameter<Stored, typename Parallel::template used<>, Exec>;
+    using Tied =
+        Parameter<Stored, typename Parallel::template used<Layout<T, Dims<>, Replicated<ends<ml::pp>>>>, Exec>;
     using A = accumulator_t<T>;
 
     /// @param tokens of the vocabulary
     VocabTable(LayerSetup<Exec> const& setup, std::size_t tokens, std::string const& name, bool is_tied)
         : valid_(tokens) {
-        auto const shards = static_cast<std::size_t>(setup.context.communicators().extent("tp"));
+        auto const shards = static_cast<std::size_t>(setup.context.communicators().extent(Parallel::Shards::name));
         std::size_t const padded = (valid_ + shards - 1) / shards * shards;
         if (is_tied)
             tied_ = Tied(setup.context, name, {padded, setup.hidden}, {}, valid_);
@@ -57,19 +173,20 @@ class VocabTable {
     /// A layer that uses the table says so when it is made.
     void add_user() { ++users_; }
     [[nodiscard]] std::size_t users() const { return users_; }
-    [[nodiscard]] View<T, 2, Exec> value() const { return stored().view(); }
+    [[nodiscard]] Tensor<Stored, Exec> const& stored() const {
+        return tied_.exists() ? tied_.value() : untied_.value();
+    }
     [[nodiscard]] View<A, 2, Exec> gradient() const {
         return tied_.exists() ? tied_.gradient().array() : untied_.gradient().array();
     }
     /// The first row of this rank, and how many of its rows are no padding.
     [[nodiscard]] std::size_t first_row() const {
-        return stored().context().communicators().shard_index(AxisNames(ml::tp::name)) * stored().local()[0];
+        return stored().context().communicators().shard_index(AxisNames(Parallel::Shards::name)) * stored().local()[0];
     }
     [[nodiscard]] std::size_t valid_rows() const {
         std::size_t const first = first_row();
         return first >= valid_ ? 0 : std::min(valid_ - first, stored().local()[0]);
     }
-    [[nodiscard]] std::size_t extent() const { return stored().extents()[0]; }
     template <class F>
     void for_each_parameter(F&& f) {
         if (tied_.exists())
@@ -79,22 +196,18 @@ class VocabTable {
     }
 
   private:
-    [[nodiscard]] Tensor<Stored, Exec> const& stored() const {
-        return tied_.exists() ? tied_.value() : untied_.value();
-    }
-
     std::size_t valid_, users_ = 0;
     Untied untied_;
     Tied tied_;
 };
 
-/// Rows of the table by token; a rank of tp contributes the tokens whose rows it holds.
+/// Rows of the table by token; a rank contributes the tokens whose rows it holds.
 struct VocabEmbedding {
     template <class Stream, class Exec>
     class on {
       public:
         using T = typename Stream::element;
-        using output_layout = partial_stream_t<Stream>;
+        using output_layout = typename VocabParallel<Stream, Blocking, Exec>::Embedded;
         using Table = VocabTable<Stream, Exec>;
 
         struct Saved {
@@ -108,7 +221,7 @@ struct VocabEmbedding {
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Saved&) const {
             Tensor<output_layout, Exec> y(pass.context, extents_);
-            kernels::embedding_forward<T>(pass.context.exec(), tokens(pass), table_->value(),
+            kernels::embedding_forward<T>(pass.context.exec(), tokens(pass), table_->stored().view(),
                                           static_cast<i64>(table_->first_row()), y.rows());
             return y;
         }
@@ -123,7 +236,7 @@ struct VocabEmbedding {
 
       private:
         static View<i32 const, 1, Exec> tokens(Pass<Exec> const& pass) {
-            return View<i32 const, 1, Exec>(pass.tokens.data(), pass.tokens.size());
+            return detail::tokens_in<output_layout>(pass.context, pass.tokens);
         }
 
         Table* table_;
@@ -141,11 +254,13 @@ struct VocabHead {
         using T = typename Stream::element;
         using A = accumulator_t<T>;
         using Table = VocabTable<Stream, Exec>;
-        using X = gathered_stream_t<Stream>;
-        using input_layout = typename Communication::template boundary<Stream, X>;
-        using Logits = product_t<X, typename Table::Stored, 1>;
+        using Parallel = VocabParallel<Stream, Communication, Exec>;
+        using X = typename Parallel::X;
+        using input_layout = typename Parallel::input_layout;
+        using Logits = typename Parallel::Logits;
+        using Shards = typename Parallel::Shards;
         template <class... States>
-        using TokenValue = token_values_t<Stream, A, States...>;
+        using TokenValue = values_of_tokens_t<Logits, A, States...>;
 
         struct Saved {
             Tensor<X, Exec> x;
@@ -156,19 +271,19 @@ struct VocabHead {
         on(LayerSetup<Exec> const&, Table& table) : table_(&table) { table.add_user(); }
 
         /// x W^T, this rank's part of the vocabulary.
-        Tensor<Logits, Exec> logits(Pass<Exec>& pass, Tensor<input_layout, Exec> x) const {
-            Saved saved;
-            multiply(pass, std::move(x), saved);
-            return saved.logits;
+        Tensor<Logits, Exec> logits(Tensor<input_layout, Exec> x) const {
+            Tensor<Logits, Exec> logits;
+            (void)Parallel::multiply(std::move(x), table_->stored(), logits);
+            return logits;
         }
         /// Adds the losses of the valid targets to pass.loss_sum.
         void forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("head forward", "compute");
             auto const& exec = pass.context.exec();
             std::array<std::size_t, 2> const tokens{x.extents()[0], x.extents()[1]};
-            multiply(pass, std::move(x), saved);
-            Tensor<TokenValue<PartialLogSumExp<ml::tp>>, Exec> lse(pass.context, tokens);
-            Tensor<TokenValue<Partial<ml::tp>>, Exec> target_logit(pass.context, tokens);
+            saved.x = Parallel::multiply(std::move(x), table_->stored(), saved.logits);
+            Tensor<TokenValue<PartialLogSumExp<Shards>>, Exec> lse(pass.context, tokens);
+            Tensor<TokenValue<Partial<Shards>>, Exec> target_logit(pass.context, tokens);
             kernels::cross_entropy_partial<T>(exec, saved.logits.rows(), targets(pass), first_row(), valid_rows(),
                                               lse.flat(), target_logit.flat());
             saved.lse = redistribute<TokenValue<>>(std::move(lse));
@@ -181,32 +296,17 @@ struct VocabHead {
             auto const& exec = pass.context.exec();
             kernels::cross_entropy_backward<T>(exec, saved.logits.rows(), saved.lse.flat(), targets(pass), first_row(),
                                                valid_rows(), static_cast<A>(pass.loss_scale));
-            return produce_and_redistribute<dual_t<X>, dual_t<input_layout>, Communication, 1>(
-                pass.context, saved.x.extents(), [&](Tensor<dual_t<X>, Exec> const& dx, RowRange rows) {
-                    kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::no, 1.0,
-                                  detail::rows_of<1>(saved.logits, rows), table_->value(), 0.0,
-                                  detail::rows_of<1>(dx, rows));
-                });
+            return Parallel::multiply_back(saved.logits, table_->stored(), saved.x);
         }
-        void backward_weight(Pass<Exec>& pass, Saved& saved) const {
+        void backward_weight(Pass<Exec>&, Saved& saved) const {
             observe::Scope const scope("head weights", "compute");
-            kernels::gemm(pass.context.exec(), kernels::Transpose::yes, kernels::Transpose::no, 1.0,
-                          saved.logits.rows(), saved.x.rows(), 1.0, table_->gradient());
+            Parallel::add_gradient(saved.logits, saved.x, table_->gradient());
             saved = {};
         }
 
       private:
-        void multiply(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
-            saved.logits = {pass.context, {x.extents()[0], x.extents()[1], table_->extent()}};
-            saved.x = redistribute_and_consume<X, Communication, 1>(
-                std::move(x), [&](Tensor<X, Exec> const& whole, RowRange rows) {
-                    kernels::gemm(pass.context.exec(), kernels::Transpose::no, kernels::Transpose::yes, 1.0,
-                                  detail::rows_of<1>(whole, rows), table_->value(), 0.0,
-                                  detail::rows_of<1>(saved.logits, rows));
-                });
-        }
         static View<i32 const, 1, Exec> targets(Pass<Exec> const& pass) {
-            return View<i32 const, 1, Exec>(pass.targets.data(), pass.targets.size());
+            return detail::tokens_in<Logits>(pass.context, pass.targets);
         }
         [[nodiscard]] i64 first_row() const { return static_cast<i64>(table_->first_row()); }
         [[nodiscard]] i64 valid_rows() const { return static_cast<i64>(table_->valid_rows()); }

@@ -34,19 +34,37 @@ struct UnionOf;
 template <class A, class... Axes>
 struct UnionOf<A, AxisSet<Axes...>> : Union<A, Axes...> {};
 
-/// What is left of axis A when `Set` is taken away: nothing when the set names it, the other factor when it names one.
+template <class Part, class A>
+inline constexpr bool is_part_of = std::is_same_v<Part, A>;
+template <class Part, class A>
+    requires(!std::is_same_v<Part, A> && requires { typename Part::whole; })
+inline constexpr bool is_part_of<Part, A> = is_part_of<typename Part::whole, A>;
+template <class Set, class A>
+inline constexpr bool names_part_of = false;
+template <class... Axes, class A>
+inline constexpr bool names_part_of<AxisSet<Axes...>, A> = (is_part_of<Axes, A> || ...);
+
+/// What is left of axis A when `Set` is taken away: nothing when the set names it, the other factors when it names
+/// some.
 template <class A, class Set>
-using remaining_t =
-    std::conditional_t<in_set<A, Set> || (in_set<outer<A>, Set> && in_set<inner<A>, Set>), AxisSet<>,
-                       std::conditional_t<in_set<outer<A>, Set>, AxisSet<inner<A>>,
-                                          std::conditional_t<in_set<inner<A>, Set>, AxisSet<outer<A>>, AxisSet<A>>>>;
+struct Remaining {
+    using type = AxisSet<A>;
+};
+template <class A, class Set>
+    requires(in_set<A, Set>)
+struct Remaining<A, Set> {
+    using type = AxisSet<>;
+};
+template <class A, class Set>
+    requires(!in_set<A, Set> && names_part_of<Set, A>)
+struct Remaining<A, Set> : UnionOf<typename Remaining<outer<A>, Set>::type, typename Remaining<inner<A>, Set>::type> {};
 
 template <class Result, class Set, class... Axes>
 struct Minus {
     using type = Result;
 };
 template <class Result, class Set, class A, class... Axes>
-struct Minus<Result, Set, A, Axes...> : Minus<typename UnionOf<Result, remaining_t<A, Set>>::type, Set, Axes...> {};
+struct Minus<Result, Set, A, Axes...> : Minus<typename UnionOf<Result, typename Remaining<A, Set>::type>::type, Set, Axes...> {};
 
 template <class A, class B>
 struct MinusOf;

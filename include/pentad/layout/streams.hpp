@@ -17,10 +17,59 @@ template <class T>
 using SequenceStream =
     Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep>, Dim<ml::seq, dynamic, ml::cp, ml::tp>, Dim<ml::hidden>>>;
 
-/// What tensor-parallel products take of a stream: every rank of tp holds the same activations and uses them for
-/// different work.
+/// The axes of tensor parallelism on a grid, factors of tp: each layer's products are products of distributed matrices,
+/// and nothing of a layer is held twice but what stands here.
+struct TensorGrid {
+    using first = outer<ml::tp>;
+    using second = outer<inner<ml::tp>>;
+    using columns = inner<inner<ml::tp>>; ///< shard the heads, the width of an MLP and the vocabulary
+};
+/// The residual stream of 2D and 2.5D tensor parallelism (Xu et al. 2021, arXiv 2104.05343; Wang et al. 2021, arXiv
+/// 2105.14500): `first` is the depth, whose ranks share the batch and hold the same weights, and `second` the rows. In
+/// 2D the depth is 1.
+template <class T>
+using GridStream = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep, TensorGrid::first, TensorGrid::second>,
+                                  Dim<ml::seq, dynamic, ml::cp>, Dim<ml::hidden, dynamic, TensorGrid::columns>>>;
+/// The residual stream of 3D tensor parallelism (Bian et al. 2021, arXiv 2105.14450): `first` are the rows and `second`
+/// the depth; inside a layer depth and columns change places.
+template <class T>
+using CubeStream = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep, TensorGrid::first, TensorGrid::columns>,
+                                  Dim<ml::seq, dynamic, ml::cp>, Dim<ml::hidden, dynamic, TensorGrid::second>>>;
+
+namespace detail {
+
 template <class Stream>
-using gathered_stream_t = unsharded_t<Stream, ml::tp>;
+inline constexpr bool is_on_grid = false;
+template <class T>
+inline constexpr bool is_on_grid<GridStream<T>> = true;
+template <class T>
+inline constexpr bool is_on_grid<CubeStream<T>> = true;
+
+template <class Stream>
+struct Gathered {
+    using type = unsharded_t<Stream, ml::tp>;
+};
+template <class Stream>
+    requires(is_on_grid<Stream>)
+struct Gathered<Stream> {
+    using type =
+        unsharded_t<unsharded_t<unsharded_t<Stream, TensorGrid::first>, TensorGrid::second>, TensorGrid::columns>;
+};
+
+} // namespace detail
+
+/// Whether a stream is of tensor parallelism on a grid.
+template <class Stream>
+concept StreamOnGrid = detail::is_on_grid<Stream>;
+/// What such layers compute inside: tokens by dimensions that `columns` shard.
+template <class T, class... D>
+using InsideGrid = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep, TensorGrid::first, TensorGrid::second>,
+                                  Dim<ml::seq, dynamic, ml::cp>, D...>>;
+
+/// A stream whose tokens and activations are the same on every rank of tp, which use them for different work: what
+/// tensor-parallel products of the other streams take.
+template <class Stream>
+using gathered_stream_t = typename detail::Gathered<Stream>::type;
 /// What tensor-parallel products give.
 template <class Stream>
 using partial_stream_t = summands_t<Stream, ml::tp>;
@@ -41,9 +90,12 @@ struct OfTokens<Layout<Old, Dims<Batch, Seq, Rest...>, OldStates...>, T, States.
 };
 } // namespace detail
 
+/// A value of type T for each token [batch, seq] of a layout: sharded as its tokens are.
+template <class L, class T, class... States>
+using values_of_tokens_t = typename detail::OfTokens<L, T, States...>::type;
 /// A value of type T for each token [batch, seq] of a stream: its batch and sequence are dealt as the tokens are, the
 /// same for all ranks of tp.
 template <class Stream, class T, class... States>
-using token_values_t = typename detail::OfTokens<gathered_stream_t<Stream>, T, States...>::type;
+using token_values_t = values_of_tokens_t<gathered_stream_t<Stream>, T, States...>;
 
 } // namespace pentad

@@ -1,6 +1,7 @@
 // Axes: empty types with a name, and how many ranks lie along
 // them. `outer<A>` and `inner<A>` name the two factors of an axis that is split at run time (kv heads replicated inside
-// tp, stages held twice along pp), `ends<A>` the first and last coordinate of the outer one (the two holders of a tied
+// tp, stages held twice along pp), `outer<inner<A>>` and `inner<inner<A>>` those of the inner one (the grid of tensor
+// parallelism in three dimensions), `ends<A>` the first and last coordinate of the outer one (the two holders of a tied
 // embedding).
 #pragma once
 
@@ -43,17 +44,26 @@ template <class A>
 inline constexpr PartName<5, A> ends_name{"ends"};
 template <auto const& Name>
 inline constexpr std::string_view part_name{Name.characters.data(), Name.characters.size()};
+
+template <class A>
+inline constexpr bool may_be_split = true;
+template <class A>
+    requires requires { typename A::whole; }
+inline constexpr bool may_be_split<A> =
+    A::name.starts_with("inner(") && !requires { typename A::whole::whole; };
 } // namespace detail
 
 /// The major factor of an axis that is split in two: coordinate<A> / inner extent.
 template <AxisTag A>
 struct outer {
+    static_assert(detail::may_be_split<A>, "pentad: only an axis and its inner factor are split");
     using whole = A;
     static constexpr std::string_view name = detail::part_name<detail::outer_name<A>>;
 };
 /// The minor factor: coordinate<A> % inner extent.
 template <AxisTag A>
 struct inner {
+    static_assert(detail::may_be_split<A>, "pentad: only an axis and its inner factor are split");
     using whole = A;
     static constexpr std::string_view name = detail::part_name<detail::inner_name<A>>;
 };
@@ -65,11 +75,23 @@ struct ends {
     static constexpr std::string_view name = detail::part_name<detail::ends_name<A>>;
 };
 
-/// The name of the axis that a tag's name belongs to: "tp" for "tp", "outer(tp)", "inner(tp)" and "ends(tp)".
+/// The name of the axis that a tag's name belongs to: "tp" for "tp", "outer(tp)", "inner(inner(tp))" and "ends(tp)".
 constexpr std::string_view whole_axis_name(std::string_view name) {
-    if (!name.ends_with(')')) return name;
-    auto const open = name.find('(');
-    return name.substr(open + 1, name.size() - open - 2);
+    while (name.ends_with(')')) {
+        auto const open = name.find('(');
+        name = name.substr(open + 1, name.size() - open - 2);
+    }
+    return name;
+}
+
+/// The factors of an axis: outer, and of inner the outer and the inner one.
+inline constexpr std::size_t axis_factors = 3;
+/// Those that a tag's name stands for, as bits: 1 is the outer factor, or its ends; 6 is the inner one.
+constexpr unsigned factors_of(std::string_view name) {
+    if (name.starts_with("outer(inner(")) return 2;
+    if (name.starts_with("inner(inner(")) return 4;
+    if (name.starts_with("outer(") || name.starts_with("ends(")) return 1;
+    return name.starts_with("inner(") ? 6 : 7;
 }
 /// Whether two axes have the same name: for what looks for axes all the time, faster than ==, which calls a function.
 constexpr bool is_same_axis(std::string_view a, std::string_view b) {
@@ -80,17 +102,13 @@ constexpr bool is_same_axis(std::string_view a, std::string_view b) {
 }
 
 namespace detail {
-/// True when an axis is named twice, or together with a part of itself. Its inner factor may stand together with the
-/// outer one, or with the ends of that.
+/// True when an axis is named twice, or together with a part of itself. Its factors may stand together.
 constexpr bool names_an_axis_twice(std::span<std::string_view const> names) {
-    auto const is_inner = [](std::string_view name) { return name.starts_with("inner("); };
-    auto const is_whole = [](std::string_view name) { return name == whole_axis_name(name); };
     for (std::size_t i = 0; i < names.size(); ++i)
-        for (std::size_t j = 0; j < i; ++j) {
-            if (whole_axis_name(names[i]) != whole_axis_name(names[j])) continue;
-            bool const factors = is_inner(names[i]) != is_inner(names[j]) && !is_whole(names[i]) && !is_whole(names[j]);
-            if (!factors) return true;
-        }
+        for (std::size_t j = 0; j < i; ++j)
+            if (whole_axis_name(names[i]) == whole_axis_name(names[j]) &&
+                (factors_of(names[i]) & factors_of(names[j])) != 0)
+                return true;
     return false;
 }
 template <class... A>
@@ -102,9 +120,7 @@ struct WholeAxis {
 };
 template <class A>
     requires requires { typename A::whole; }
-struct WholeAxis<A> {
-    using type = typename A::whole;
-};
+struct WholeAxis<A> : WholeAxis<typename A::whole> {};
 } // namespace detail
 
 /// The mesh axis that a tag belongs to: A itself, or the axis of which it is a part.

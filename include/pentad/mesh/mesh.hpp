@@ -16,13 +16,17 @@
 namespace pentad {
 
 /// What a mesh is at run time, without its type: names and extents of the axes in the order of the mesh type, the
-/// stride of each in rank space, the extent of its inner factor (1: not split), and whether its ends are one.
+/// stride of each in rank space, the extent of its inner factor (1: not split) and of the inner factor of that, and
+/// whether its ends are one.
 struct MeshAxisValue {
     std::string_view name;
     int extent = 1;
     int stride = 1;
     int inner = 1;
+    int innermost = 1;
     bool is_joined = false;
+
+    friend constexpr bool operator==(MeshAxisValue const&, MeshAxisValue const&) = default;
 };
 
 /// The ranks along an axis or a part of it: how many, how far apart, and where a rank stands among them.
@@ -38,9 +42,11 @@ struct StridedAxis {
 /// Finds an axis, or a part of it, by the name of its tag. @throws std::invalid_argument when the mesh has none.
 constexpr StridedAxis find_axis(std::span<MeshAxisValue const> axes, std::string_view name) {
     auto const whole = whole_axis_name(name);
-    for (auto const& [axis, extent, stride, inner, is_joined] : axes) {
+    for (auto const& [axis, extent, stride, inner, innermost, is_joined] : axes) {
         if (!is_same_axis(axis, whole)) continue;
         if (name.size() == whole.size()) return {extent, stride, stride, extent, 1};
+        if (factors_of(name) == 2) return {inner / innermost, stride * innermost, stride, inner, innermost};
+        if (factors_of(name) == 4) return {innermost, stride, stride, innermost, 1};
         if (name.starts_with("outer")) return {extent / inner, stride * inner, stride, extent, inner};
         if (name.starts_with("inner")) return {inner, stride, stride, inner, 1};
         int const last = extent / inner - 1; // ends
@@ -103,17 +109,21 @@ class Mesh {
         return ordered(std::array<std::string_view, rank>{OutermostFirst::name...});
     }
 
-    /// The same mesh with axis A split into outer<A> x inner<A>, the inner factor of the given extent.
+    /// The same mesh with axis A, or the inner factor of an axis, split into outer<A> x inner<A>, of which the inner
+    /// one has the given extent.
     template <AxisTag A>
+        requires(detail::may_be_split<A>)
     [[nodiscard]] constexpr Mesh split(int inner_extent) const {
         static_assert(has<A>, "pentad: this mesh has no such axis");
         Mesh mesh = *this;
         auto& axis = mesh.axes_[index<A>];
-        if (inner_extent < 1 || axis.extent % inner_extent != 0)
+        if (inner_extent < 1 || extent<A>() % inner_extent != 0)
             throw std::invalid_argument("mesh axis " + std::string(A::name) + " of extent " +
-                                        std::to_string(axis.extent) + " cannot be split by " +
+                                        std::to_string(extent<A>()) + " cannot be split by " +
                                         std::to_string(inner_extent));
-        axis.inner = inner_extent;
+        constexpr bool is_whole = std::is_same_v<A, whole_axis_t<A>>;
+        if (is_whole) axis.inner = inner_extent;
+        axis.innermost = is_whole ? 1 : inner_extent;
         return mesh;
     }
 
@@ -212,11 +222,7 @@ class Mesh {
     }
 
     friend constexpr bool operator==(Mesh const& a, Mesh const& b) {
-        for (std::size_t i = 0; i < rank; ++i)
-            if (a.axes_[i].extent != b.axes_[i].extent || a.axes_[i].stride != b.axes_[i].stride ||
-                a.axes_[i].inner != b.axes_[i].inner || a.axes_[i].is_joined != b.axes_[i].is_joined)
-                return false;
-        return true;
+        return a.axes_ == b.axes_;
     }
 
   private:

@@ -56,7 +56,13 @@ inline std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const&
         int const extent = static_cast<int>(c.extent(c.order[i]));
         mesh[i] = {.name = c.order[i], .extent = extent, .stride = stride};
         stride *= extent;
-        if (c.order[i] == tp::name) mesh[i].inner = model::key_value_copies(model.description(), extent);
+        if (c.order[i] == tp::name) {
+            mesh[i].inner = model::key_value_copies(model.description(), extent);
+            if (auto const grid = model::tensor_factors(c.tensor_kind, extent)) {
+                mesh[i].inner = static_cast<int>(grid->second * grid->columns);
+                mesh[i].innermost = static_cast<int>(grid->columns);
+            }
+        }
         if (c.order[i] == cp::name) mesh[i].inner = static_cast<int>(c.inner_cp);
         if (c.order[i] == pp::name) {
             mesh[i].inner = copies;
@@ -193,10 +199,12 @@ struct Traffic {
     double message_bytes = 0, messages = 0; ///< from rank to rank
     double waits = 0;                       ///< how often the ranks wait for each other
 };
-/// The axes that a pass sends along: the five, the parts of ep where dispatch goes by node, and those of cp where
-/// attention has two levels.
-inline constexpr std::array<std::string_view, 4> traffic_parts{outer<ep>::name, inner<ep>::name, outer<cp>::name,
-                                                               inner<cp>::name};
+/// The axes that a pass sends along: the five, the parts of ep where dispatch goes by node, those of cp where attention
+/// has two levels, and those of tp where it is a grid.
+inline constexpr std::array<std::string_view, 7> traffic_parts{outer<ep>::name,        inner<ep>::name,
+                                                               outer<cp>::name,        inner<cp>::name,
+                                                               outer<tp>::name,        outer<inner<tp>>::name,
+                                                               inner<inner<tp>>::name};
 inline constexpr std::size_t traffic_axes = axis_order.size() + traffic_parts.size();
 inline std::size_t traffic_index(std::string_view axis) {
     for (std::size_t i = 0; i < traffic_parts.size(); ++i)

@@ -14,6 +14,7 @@
 #include <pentad/model/optimizer.hpp>
 #include <pentad/model/precision.hpp>
 #include <pentad/model/recomputation.hpp>
+#include <pentad/model/tensor_kind.hpp>
 #include <pentad/planner/hardware.hpp>
 
 #include <array>
@@ -44,6 +45,7 @@ struct Configuration {
     std::int64_t chunks = 0;                ///< stages on each rank; 0: as few as the schedule is defined for
     std::int64_t bucket_elements = 1 << 22; ///< a bucket of weights is closed when it holds as many
     model::Recomputation recompute{};       ///< automatic: what each rank needs to fit into the memory of its device
+    model::TensorKind tensor_kind = model::TensorKind::one_d;
     bool sequence_parallel = false;
     ContextStrategy context = ContextStrategy::ring;
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
@@ -56,6 +58,11 @@ struct Configuration {
     void use(model::ContextSplit const& split) {
         context = split.strategy;
         inner_cp = split.inner;
+    }
+    /// Ranks of tp that share out the heads.
+    [[nodiscard]] std::int64_t ranks_of_heads() const {
+        auto const grid = model::tensor_factors(tensor_kind, tp);
+        return grid ? grid->columns : tp;
     }
     [[nodiscard]] std::int64_t devices() const { return dp * pp * ep * cp * tp; }
     [[nodiscard]] std::int64_t extent(std::string_view axis) const {

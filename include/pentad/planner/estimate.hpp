@@ -135,9 +135,15 @@ inline std::string misfit(Model const& model, Configuration const& c) {
         return "ep = " + number(c.ep) + " for a model without experts: make dp larger instead";
     if (auto const why = model::recurrence_refusal(model.description(), static_cast<std::size_t>(c.tp)); !why.empty())
         return why;
+    if (c.tensor_kind != model::TensorKind::one_d) {
+        if (!model::tensor_factors(c.tensor_kind, c.tp)) return model::no_grid(c.tensor_kind, c.tp);
+        if (auto why = model::grid_refusal(model.description()); !why.empty()) return why;
+        if (c.sequence_parallel) return "sequence parallelism is of 1d tensor parallelism: a grid shards tokens anyway";
+    }
     auto const heads = model::query_heads(model.description(), 1);
     model::ContextSplit const split{c.context, c.inner_cp};
-    if (auto why = split.refusal(c.cp, heads % c.tp == 0 ? heads / c.tp : 0); !why.empty()) return why;
+    if (auto why = split.refusal(c.cp, heads % c.ranks_of_heads() == 0 ? heads / c.ranks_of_heads() : 0); !why.empty())
+        return why;
     if (auto const& why = model.why_not(c); !why.empty()) return why;
     if (auto const why = c.sharding.refusal(); !why.empty()) return why;
     if (c.recompute.every < 1) return "every 0th block cannot be recomputed";

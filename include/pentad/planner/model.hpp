@@ -28,6 +28,7 @@ struct PartShape {
     std::int64_t nodes = 1;                ///< that the ranks of ep lie on, where dispatch goes by node
     std::int64_t micro_batch = 1, seq = 1; ///< sequences, and tokens of each
     std::int64_t padding = 0;              ///< of which so many are padding
+    model::TensorKind tensor_kind = model::TensorKind::one_d;
     bool sequence_parallel = false, zigzag = true;
     model::BlockRecomputation recompute{}; ///< of each block. With any, blocks alone are run
     ContextStrategy context = ContextStrategy::ring;
@@ -114,7 +115,7 @@ class Model {
         DryRunner runner;
         std::map<PartShape, Entry> entries;
         /// They depend on little: the same lists serve many shapes.
-        std::map<std::tuple<std::int64_t, std::int64_t, bool, model::AttentionOutput, model::ExpertSharding, Element>,
+        std::map<std::tuple<std::int64_t, std::int64_t, model::TensorKind, bool, model::AttentionOutput, model::ExpertSharding, Element>,
                  std::vector<ParameterList>>
             parameters;
     };
@@ -129,6 +130,7 @@ class Model {
                 .micro_batch = c.micro_batch,
                 .seq = seq,
                 .padding = seq - c.seq,
+                .tensor_kind = c.tensor_kind,
                 .sequence_parallel = c.sequence_parallel,
                 .zigzag = c.zigzag,
                 .recompute = recompute,
@@ -143,7 +145,7 @@ class Model {
         auto const [at, is_new] = known_->entries.try_emplace(shape);
         if (is_new) try {
                 bool const has_ends = shape.recompute.is_none();
-                auto& lists = known_->parameters[{shape.ep, shape.tp, shape.sequence_parallel, shape.attention_output,
+                auto& lists = known_->parameters[{shape.ep, shape.tp, shape.tensor_kind, shape.sequence_parallel, shape.attention_output,
                                                   shape.expert_sharding, shape.element}];
                 auto const accounts = known_->runner(shape, has_ends && lists.empty());
                 auto& parts = at->second.parts;

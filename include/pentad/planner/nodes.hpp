@@ -106,7 +106,7 @@ inline std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model,
 /// are the ranks of cp that a node holds in some order of the axes.
 inline std::vector<model::ContextSplit> context_splits(model::ContextChoice const& asked, Model const& model,
                                                        Configuration const& c, std::int64_t per_node) {
-    auto const heads = model::query_heads(model.description(), c.tp);
+    auto const heads = model::query_heads(model.description(), c.ranks_of_heads());
     if (c.cp == 1 || heads == 0) return {{}};
     auto const insides =
         in_any_order(c, cp::name, [&](AxisGroups const& groups) { return nodes_of(groups, per_node).each; });

@@ -44,6 +44,7 @@ struct Request {
     pentad::model::Precision precision{};
     pentad::model::Offload offload{};
     std::optional<model::Recomputation> recompute{}; ///< none: none, selective, full and automatic are tried
+    pentad::model::TensorKind tensor_kind = pentad::model::TensorKind::one_d;
     std::optional<bool> sequence_parallel{};
     pentad::model::ContextChoice context{.kind = pentad::model::ContextChoice::Kind::automatic}; ///< attention over cp
     bool wants_front = true; ///< costs time: slower configurations are looked at for their memory
@@ -94,6 +95,7 @@ void for_each_mesh(Request const& request, F&& f) {
     c.precision = request.precision;
     c.offload = request.offload;
     c.zigzag = request.zigzag;
+    c.tensor_kind = request.tensor_kind;
     c.attention_output = request.attention_output;
     c.expert_sharding = request.expert_sharding;
     auto const n = request.hardware.devices;
@@ -369,7 +371,7 @@ void for_each_configuration(Request const& request, Pipelines& pipelines, May&& 
             auto c = mesh;
             c.sequence_parallel = sequence_parallel;
             c.recompute = request.recompute.value_or(model::Recomputation{});
-            bool const wanted = mesh.tp == 1
+            bool const wanted = mesh.tp == 1 || mesh.tensor_kind != model::TensorKind::one_d
                                     ? !sequence_parallel
                                     : request.sequence_parallel.value_or(sequence_parallel) == sequence_parallel;
             if (!wanted) continue;

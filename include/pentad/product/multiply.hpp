@@ -110,15 +110,16 @@ Shard<typename L::element, Exec> summed_factor(Tensor<L, Exec, M> const& factor,
 ///
 /// Each axis cuts rows, columns or summands, or none of them: the choice that sends the fewest bytes (plan_product).
 /// Sums over summands of one rank are in accumulators, rounded once; those over ranks are a redistribution.
-/// @tparam C a layout of the two other dimensions, with the elements of A and B: f64, f32 or bf16
+/// @tparam C a layout of the two other dimensions, with the elements of A and B (f64, f32 or bf16) or their accumulators
 /// @throws std::invalid_argument where the extents do not fit each other
 template <class C, class Policy = Panels<>, class A, class B, class Exec, class M>
 [[nodiscard]] Tensor<C, Exec, M> multiply(Tensor<A, Exec, M> const& a, Tensor<B, Exec, M> const& b) {
     require_product<C, A, B>();
     if constexpr (MatrixProduct<C, A, B>) {
         auto& product = detail::prepared_product<C>(a, b);
-        auto c = detail::multiply_shards(a.context(), product, Policy::bytes, detail::summed_factor(a, product.a_sum()),
-                                         detail::summed_factor(b, product.b_sum()));
+        auto c = detail::multiply_shards<typename C::element>(a.context(), product, Policy::bytes,
+                                                              detail::summed_factor(a, product.a_sum()),
+                                                              detail::summed_factor(b, product.b_sum()));
         return Tensor<C, Exec, M>(a.context(), detail::extents_of_result(product), std::move(c.block), c.data);
     }
 }

@@ -94,7 +94,7 @@ constexpr ProductDimensions product_dimensions(LayoutValue const& a, LayoutValue
     at.c_rows = named(c, a.dimensions[at.a_rows].name);
     at.c_columns = named(c, b.dimensions[at.b_columns].name);
     if (at.c_rows + at.c_columns != 1) return {dimensions_do_not_contract};
-    if (a.element != b.element || a.element != c.element) return {elements_differ};
+    if (a.element != b.element) return {elements_differ}; // of c: why_no_product
     if (!detail::extents_agree(a.dimensions[at.a_inner], b.dimensions[at.b_inner]) ||
         !detail::extents_agree(a.dimensions[at.a_rows], c.dimensions[at.c_rows]) ||
         !detail::extents_agree(b.dimensions[at.b_columns], c.dimensions[at.c_columns]))
@@ -402,11 +402,12 @@ inline constexpr bool is_multiplied = std::is_same_v<T, f64> || std::is_same_v<T
 
 template <class C, class A, class B>
 constexpr std::string_view why_no_product() {
-    using T = typename C::element;
+    using T = typename A::element;
     constexpr auto error = product_dimensions(A::value, B::value, C::value).error;
     if constexpr (error != ProductError::none)
         return product_error_texts[static_cast<std::size_t>(error)];
-    else if constexpr (!std::is_same_v<T, typename A::element> || !std::is_same_v<T, typename B::element>)
+    else if constexpr (!std::is_same_v<T, typename B::element> ||
+                       !(std::is_same_v<T, typename C::element> || std::is_same_v<accumulator_t<T>, typename C::element>))
         return product_error_texts[static_cast<std::size_t>(ProductError::elements_differ)];
     else if constexpr (!is_multiplied<T>)
         return "pentad: products are of f64, f32 and bf16: convert the factors first";

@@ -15,12 +15,17 @@
 namespace pentad::train {
 
 /// Attention, Mamba-2, linear attention, gated and plain MLPs and experts, with their collectives overlapped where that
-/// helps.
+/// helps. On a grid of tensor parallelism: attention and MLPs.
 template <class Stream, class Exec>
 LayerRegistry<Stream, Exec> decoder_layers() {
     LayerRegistry<Stream, Exec> registry;
     using Registry = LayerRegistry<Stream, Exec>;
     using Summed = Attention<context::Selected, Overlap<4>>;
+    registry.template add<model::GatedMlp, GatedMlp<Overlap<4>>>().template add<model::PlainMlp, PlainMlp<Overlap<4>>>();
+    if constexpr (StreamOnGrid<Stream>) {
+        registry.template add<model::Attention, Summed>();
+        return registry;
+    } else {
     using Exchanged = Attention<context::Selected, Overlap<4>, ExchangedHeads>;
     auto const attention = [](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
         return setup.attention_output == model::AttentionOutput::all_to_all
@@ -34,12 +39,11 @@ LayerRegistry<Stream, Exec> decoder_layers() {
                    : Registry::template make_layer<experts::Layer<>, model::Experts>(setup, part, name);
     };
     registry.template add<model::Attention>(attention)
-        .template add<model::GatedMlp, GatedMlp<Overlap<4>>>()
-        .template add<model::PlainMlp, PlainMlp<Overlap<4>>>()
         .template add<model::Mamba2, Mamba2<context::Recurrence, Overlap<4>>>()
         .template add<model::LinearAttention, LinearAttention<context::Recurrence, Overlap<4>>>()
         .template add<model::Experts>(experts);
     return registry;
+    }
 }
 
 #if PENTAD_COMPILED_DECODER_LAYERS

@@ -4,7 +4,7 @@
 #include <pentad/comm/communicator.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/mesh/mesh.hpp>
-#include <pentad/model/sharding.hpp>
+#include <pentad/model/tensor_kind.hpp>
 #include <pentad/observe/dry_run.hpp>
 #include <pentad/planner/model.hpp>
 #include <pentad/train/decoder_layers.hpp>
@@ -28,8 +28,8 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     // Two ranks along dp stand for any number: what is reduced over dp is seen, and the planner scales it.
     int const copies = 2, ep_extent = static_cast<int>(shape.ep), cp_extent = static_cast<int>(shape.cp),
               tp_extent = static_cast<int>(shape.tp);
-    auto const mesh = Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(copies, 1, ep_extent, cp_extent, tp_extent)
-                          .template split<tp>(model::key_value_copies(model, tp_extent))
+    Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>> const whole(copies, 1, ep_extent, cp_extent, tp_extent);
+    auto const mesh = model::split_tensor_axis(whole, tp(), model, shape.tensor_kind)
                           .template split<cp>(static_cast<int>(shape.inner_cp));
     observe::DryRun run;
     run.stand_for_all();

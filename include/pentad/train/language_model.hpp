@@ -246,7 +246,7 @@ auto LanguageModel<Stream, Exec>::logits(int stage, Pass<Exec>& pass, Activation
     Logits logits;
     with_head(part, [&] {
         auto h = through_norm(part, pass, std::move(x), saved);
-        logits = part.head->logits(pass, redistribute<typename Head::input_layout>(std::move(h)));
+        logits = part.head->logits(redistribute<typename Head::input_layout>(std::move(h)));
     });
     return logits;
 }

@@ -49,11 +49,15 @@ planner::Model planned_model(model::Model description, std::string name = "the m
         if (alike == first.end()) first.push_back(i);
     }
     auto run = [description, first](planner::PartShape const& shape, bool has_matrices) {
+        auto const on = [&]<class Stream>() {
+            return dry_parts(description, Layers::template of<Stream, Exec>(), first, shape, has_matrices);
+        };
         auto const of = [&]<class T>(T) {
-            return shape.sequence_parallel ? dry_parts(description, Layers::template of<SequenceStream<T>, Exec>(),
-                                                       first, shape, has_matrices)
-                                           : dry_parts(description, Layers::template of<InvariantStream<T>, Exec>(),
-                                                       first, shape, has_matrices);
+            using model::TensorKind;
+            if (shape.tensor_kind == TensorKind::three_d) return on.template operator()<CubeStream<T>>();
+            if (shape.tensor_kind != TensorKind::one_d) return on.template operator()<GridStream<T>>();
+            return shape.sequence_parallel ? on.template operator()<SequenceStream<T>>()
+                                           : on.template operator()<InvariantStream<T>>();
         };
         return shape.element == planner::Element::f64   ? of(f64())
                : shape.element == planner::Element::f32 ? of(f32())

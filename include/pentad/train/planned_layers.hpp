@@ -12,7 +12,7 @@ namespace pentad::train {
 template <class Stream, class Exec>
 LayerRegistry<Stream, Exec> planned_layers() {
     auto registry = decoder_layers<Stream, Exec>();
-    registry.template add<model::LatentAttention, LatentAttention>();
+    if constexpr (!StreamOnGrid<Stream>) registry.template add<model::LatentAttention, LatentAttention>();
     return registry;
 }
 

@@ -14,6 +14,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -66,10 +67,11 @@ std::string sample(Trainer<Stream, Exec>& trainer, std::string prompt, std::int6
         // The ranks that hold the last position of the first sequence look at their part of the vocabulary, bytes only.
         double best = -std::numeric_limits<double>::infinity();
         double best_byte = -1;
-        bool const has_row = communicators.shard_index(Tokens::value.dimensions[0].axes) == 0;
+        using Logits = typename std::decay_t<decltype(logits)>::layout;
+        bool const has_row = communicators.shard_index(Logits::value.dimensions[0].axes) == 0;
         if (!logits.empty() && has_row && partition.rank_of(last) == shard) {
             std::size_t const at = partition.local_index(last), columns = logits.local()[2];
-            std::size_t const first = columns * communicators.shard_index(AxisNames(tp::name));
+            std::size_t const first = columns * communicators.shard_index(Logits::value.dimensions[2].axes);
             using T = typename Stream::element;
             std::vector<T> row(columns);
             memory::copy_to_host(context.exec(), row.data(), logits.data() + at * columns, columns * sizeof(T));

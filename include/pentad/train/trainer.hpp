@@ -7,6 +7,7 @@
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/parts.hpp>
+#include <pentad/model/tensor_kind.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/decoder_layers.hpp>
@@ -102,9 +103,12 @@ class Trainer final : private StageOwner {
     /// them; a stage's auxiliary losses are the same on all its ranks, and summands over the stages.
     [[nodiscard]] AxisNames loss_axes() const {
         AxisNames axes;
-        for (auto const& axis : context_->communicators().mesh())
-            if (axis.name == pp::name || Batch<Stream, Exec>::Tokens::value.axes().contains(axis.name))
-                axes.push(axis.name);
+        auto const of_tokens = Model::Head::template TokenValue<>::value.axes();
+        for (auto const& axis : context_->communicators().mesh()) {
+            if (axis.name == pp::name) axes.push(axis.name);
+            for (auto const part : of_tokens)
+                if (whole_axis_name(part) == axis.name) axes.push(part);
+        }
         return axes;
     }
 
@@ -310,9 +314,16 @@ model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
     auto const& known = context_->communicators();
     auto const axes_of = [&](std::size_t dimension) {
         model::NamedProduct axes;
-        for (auto const name : Stream::value.dimensions[dimension].axes) axes.times(name, known.extent(name));
+        for (auto const name : Stream::value.dimensions[dimension].axes)
+            if (whole_axis_name(name) != tp::name || !StreamOnGrid<Stream>) axes.times(name, known.extent(name));
         return axes;
     };
+    model::TensorDivisors grid;
+    if constexpr (StreamOnGrid<Stream>)
+        grid = model::divisors(std::is_same_v<Stream, CubeStream<typename Stream::element>> ? model::TensorKind::three_d
+                                                                                           : model::TensorKind::two_d,
+                               {known.extent(TensorGrid::first::name), known.extent(TensorGrid::second::name),
+                                known.extent(TensorGrid::columns::name)});
     auto seq_axes = axes_of(1);
     if (model::deals_to_tp(settings_.attention_output, settings_.expert_sharding) &&
         !Stream::value.dimensions[1].axes.contains(tp::name))
@@ -321,7 +332,7 @@ model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
             .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),
             .seq = static_cast<std::int64_t>(settings_.seq),
             .slices = training().slices,
-            .batch_axes = axes_of(0),
+            .batch_axes = model::batch_axes(axes_of(0), grid),
             .seq_axes = seq_axes,
             .zigzag = settings_.order == Order::zigzag,
             .head_ranks =

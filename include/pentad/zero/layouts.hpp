@@ -8,6 +8,7 @@
 #include <pentad/layout/zero_sharding.hpp>
 #include <pentad/mesh/mesh.hpp>
 
+#include <array>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
@@ -64,16 +65,15 @@ bool is_first_holder(Communicators const& communicators, AxisNames const& differ
     for (auto const& axis : communicators.mesh()) {
         std::string const name(axis.name);
         bool const is_of_stages = axis.name == holders.stages;
-        bool differs_outside = is_of_stages && !tied;
-        bool differs_inside = differs_outside && !holders.copies.contains("inner(" + name + ")");
-        for (auto const part : different) {
-            if (whole_axis_name(part) != axis.name) continue;
-            differs_outside = differs_outside || !part.starts_with("inner(");
-            differs_inside = differs_inside || !part.starts_with("outer(");
-        }
-        std::string const outside = is_of_stages && tied ? "ends(" : "outer(";
-        if (!differs_outside && communicators.coordinate(outside + name + ")") != 0) return false;
-        if (!differs_inside && communicators.coordinate("inner(" + name + ")") != 0) return false;
+        unsigned differing = 0; // factors
+        if (is_of_stages && !tied) differing = holders.copies.contains("inner(" + name + ")") ? 1 : 7;
+        for (auto const part : different)
+            if (whole_axis_name(part) == axis.name) differing |= factors_of(part);
+        std::array<std::string, axis_factors> const factors{(is_of_stages && tied ? "ends(" : "outer(") + name + ")",
+                                                            "outer(inner(" + name + "))",
+                                                            "inner(inner(" + name + "))"};
+        for (std::size_t i = 0; i < axis_factors; ++i)
+            if ((differing >> i & 1) == 0 && communicators.coordinate(factors[i]) != 0) return false;
     }
     return true;
 }

@@ -43,6 +43,13 @@ class Rates {
         auto const each = nodes_of(experts, hardware.devices_per_node).each;
         set_parts(ep_parts, experts, each > 0 ? each : experts.extent);
         set_parts(cp_parts, groups_along(c, cp::name), c.inner_cp);
+        auto const grid = model::tensor_factors(c.tensor_kind, c.tp);
+        auto inside = groups_along(c, tp::name);
+        set_parts(tp_parts, inside, grid ? grid->second * grid->columns : 1);
+        if (grid) {
+            inside.extent = grid->second * grid->columns;
+            set_parts(tp_parts + 1, inside, grid->columns);
+        }
     }
 
     /// As if each axis were joined by the fastest links that reach that far: no order of the axes is faster, where
@@ -161,8 +168,8 @@ class Rates {
         std::int64_t stride = 1;
     };
 
-    /// The places of the parts of ep and of cp in axes_.
-    static constexpr std::size_t ep_parts = axis_order.size(), cp_parts = ep_parts + 2;
+    /// The places of the parts of ep, of cp and of tp in axes_.
+    static constexpr std::size_t ep_parts = axis_order.size(), cp_parts = ep_parts + 2, tp_parts = cp_parts + 2;
 
     void set_parts(std::size_t at, AxisGroups const& groups, std::int64_t inside) {
         auto inner = groups;

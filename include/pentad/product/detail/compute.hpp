@@ -97,36 +97,36 @@ Shard<T, Exec> take_computed(Context<Exec> const& context, PreparedProduct const
 
 /// What this rank computes of A B, or of C + A B where C is given: `c` is written, unless it is summed in another
 /// element first.
-template <class T, class Exec>
+template <class T, class C, class Exec>
 void compute(Context<Exec> const& context, PreparedProduct& product, std::size_t panel_bytes, Shard<T, Exec> const& a,
-             Shard<T, Exec> const& b, Shard<T, Exec> const& c, bool adds) {
+             Shard<T, Exec> const& b, Shard<C, Exec> const& c, bool adds) {
     using Sum = accumulator_t<T>;
-    if constexpr (std::is_same_v<T, Sum>) {
+    if constexpr (std::is_same_v<C, Sum>) {
         multiply_panels(context, product, panel_bytes, a, b, c, adds);
     } else { // rounded once
         auto const sums = take_computed<Sum>(context, product);
-        if (adds) kernels::convert<T, Sum>(context.exec(), c.flat(), sums.flat());
+        if (adds) kernels::convert<C, Sum>(context.exec(), c.flat(), sums.flat());
         multiply_panels(context, product, panel_bytes, a, b, sums, adds);
-        kernels::convert<Sum, T>(context.exec(), sums.flat(), c.flat());
+        kernels::convert<Sum, C>(context.exec(), sums.flat(), c.flat());
     }
 }
 
 /// A B in the layout of C, where the factors are summed.
-template <class T, class Exec>
-Shard<T, Exec> multiply_shards(Context<Exec> const& context, PreparedProduct& product, std::size_t panel_bytes,
+template <class C, class T, class Exec>
+Shard<C, Exec> multiply_shards(Context<Exec> const& context, PreparedProduct& product, std::size_t panel_bytes,
                                Shard<T, Exec> const& a, Shard<T, Exec> const& b) {
-    auto computed = take_computed<T>(context, product);
+    auto computed = take_computed<C>(context, product);
     compute(context, product, panel_bytes, a, b, computed, false);
     return carry_out(context, product.out(), std::move(computed));
 }
 
 /// c += A B for a shard in the layout of C.
-template <class T, class Exec>
+template <class T, class C, class Exec>
 void multiply_shards_into(Context<Exec> const& context, PreparedProduct& product, std::size_t panel_bytes,
-                          Shard<T, Exec> const& a, Shard<T, Exec> const& b, Shard<T, Exec> const& c) {
+                          Shard<T, Exec> const& a, Shard<T, Exec> const& b, Shard<C, Exec> const& c) {
     if (product.computes_in_place()) return compute(context, product, panel_bytes, a, b, c, true);
-    auto const more = multiply_shards(context, product, panel_bytes, a, b);
-    kernels::add<T>(context.exec(), more.flat(), c.flat());
+    auto const more = multiply_shards<C>(context, product, panel_bytes, a, b);
+    kernels::add<C>(context.exec(), more.flat(), c.flat());
 }
 
 } // namespace pentad::detail

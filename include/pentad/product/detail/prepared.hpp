@@ -92,10 +92,7 @@ class PreparedProduct {
 
     static MeshCopy copied(std::span<MeshAxisValue const> mesh) { return {mesh.begin(), mesh.end()}; }
     static bool is_same(std::span<MeshAxisValue const> x, std::span<MeshAxisValue const> y) {
-        return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](auto const& a, auto const& b) {
-            return a.name == b.name && a.extent == b.extent && a.stride == b.stride && a.inner == b.inner &&
-                   a.is_joined == b.is_joined;
-        });
+        return std::equal(x.begin(), x.end(), y.begin(), y.end());
     }
     [[nodiscard]] FactorMove move_of(MeshCopy const& mesh, LayoutValue const& held, LayoutValue const& used,
                                      std::size_t inner, std::size_t outer_extent) const {
