@@ -42,6 +42,8 @@ std::vector<FlagGroup> const& flag_groups() {
           {"--recompute-every", "K", "of every K-th block alone"},
           {"--memory-limit", "BYTES|GiB", "memory of a device, such as 60GiB (default: that of the machine)"},
           {"--recompute-parts", "LIST", "selective: inputs, norms, activations, attention, rows (activations)"},
+          {"--tp-kind", "1d|2d|2.5d|3d",
+           "how the ranks of tp share attention and MLPs, as train_lm has it; of a grid, meshes whose tp is one (1d)"},
           {"--sequence-parallel", "on|off", "shard activations between the tp regions along the sequence (off)"},
           {"--cp", "ring|allgather|ulysses|two-level|double-ring|auto",
            "how attention sees the keys and values of other cp ranks, as train_lm has it; auto: the fastest (ring)"},

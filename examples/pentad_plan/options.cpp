@@ -150,6 +150,7 @@ class Parser {
                                                      "--recompute-every",
                                                      "--recompute-parts",
                                                      "--memory-limit",
+                                                     "--tp-kind",
                                                      "--sequence-parallel",
                                                      "--types",
                                                      "--optimizer",
@@ -340,6 +341,9 @@ class Parser {
             static constexpr std::array<std::string_view, 2> names{"off", "on"};
             return has(name) ? std::optional(choice(name, text(name), names) == 1) : std::nullopt;
         };
+        if (has("--tp-kind"))
+            o.tensor_kind =
+                static_cast<model::TensorKind>(choice("--tp-kind", text("--tp-kind"), model::tensor_kind_names));
         o.sequence_parallel = on_or_off("--sequence-parallel");
         if (has("--attention-output"))
             o.attention_output = static_cast<model::AttentionOutput>(

@@ -37,6 +37,7 @@ struct Options {
     std::optional<pentad::model::Recomputation> recompute;
     std::optional<std::string> schedule;
     std::optional<pentad::model::ContextChoice> context;
+    pentad::model::TensorKind tensor_kind = pentad::model::TensorKind::one_d;
     pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
     pentad::model::ExpertSharding expert_sharding = pentad::model::ExpertSharding::width;
     std::optional<bool> sequence_parallel, zero_keep, zero_accumulate;

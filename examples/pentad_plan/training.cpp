@@ -59,6 +59,7 @@ Configuration configuration_of(Options const& o) {
     for (auto const& given : o.order)
         c.order[next++] = *std::find(planner::axis_order.begin(), planner::axis_order.end(), given);
     c.recompute = o.recompute.value_or(c.recompute);
+    c.tensor_kind = o.tensor_kind;
     c.sequence_parallel = o.sequence_parallel.value_or(false);
     c.attention_output = o.attention_output;
     c.expert_sharding = o.expert_sharding;
@@ -103,6 +104,7 @@ Json plan_json(Candidate const& plan) {
     if (c.sharding.releases_gradients) json["gradient_release"] = true;
     json["recompute"] = model::name(c.recompute.kind);
     if (c.recompute.every > 1) json["recompute_every"] = c.recompute.every;
+    json["tp_kind"] = model::name(c.tensor_kind);
     json["sequence_parallel"] = c.sequence_parallel;
     json["attention_output"] = model::name(c.attention_output);
     json["expert_sharding"] = model::name(c.expert_sharding);
@@ -138,6 +140,7 @@ planner::Request request_of(Options const& o) {
     request.precision = o.precision;
     request.offload = o.offload;
     request.recompute = o.recompute;
+    request.tensor_kind = o.tensor_kind;
     request.sequence_parallel = o.sequence_parallel;
     request.attention_output = o.attention_output;
     request.expert_sharding = o.expert_sharding;

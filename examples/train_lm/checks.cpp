@@ -117,7 +117,8 @@ void repair_tensor_kind(O& o, Complaint& complaint) {
         complaint.add(why, "--tp-kind");
         o.tp_kind = "1d";
     };
-    if (!pentad::model::tensor_factors(kind, o.extent("tp"))) return refuse(pentad::model::no_grid(kind, o.extent("tp")));
+    if (!pentad::model::tensor_factors(kind, o.extent("tp")))
+        return refuse(pentad::model::no_grid(kind, o.extent("tp")));
     std::string const only = "--tp-kind " + o.tp_kind + " is of attention and MLPs: ";
     if (o.described) {
         if (auto const why = pentad::model::grid_refusal(*o.described); !why.empty())
@@ -130,9 +131,9 @@ void repair_tensor_kind(O& o, Complaint& complaint) {
         complaint.add("--pack and --tp-kind " + o.tp_kind + ": documents are packed with --tp-kind 1d alone", "--pack");
         complaint.must_leave_out = true;
     }
-    for (auto const [is_given, flag] :
-         {std::pair(o.sequence_parallel, "--sequence-parallel"), std::pair(o.attention_output != "reduce-scatter", "--attention-output"),
-          std::pair(o.expert_sharding != "width", "--expert-sharding")})
+    for (auto const [is_given, flag] : {std::pair(o.sequence_parallel, "--sequence-parallel"),
+                                        std::pair(o.attention_output != "reduce-scatter", "--attention-output"),
+                                        std::pair(o.expert_sharding != "width", "--expert-sharding")})
         if (is_given) complaint.add(std::string(flag) + " is a choice of --tp-kind 1d: leave it out", flag);
     o.sequence_parallel = false;
     o.attention_output = "reduce-scatter";

@@ -100,7 +100,8 @@ std::int64_t head_ranks(O const& o) { return o.tp_kind == "1d" ? o.extent("tp") 
 /// Whether the heads of a rank of tp can be exchanged as --cp says.
 bool can_exchange_heads(O const& o) {
     if (!has_attention(o)) return true;
-    if (!divides(o.tensor_divisors().heads, o.heads) || !refused_cp_heads(o).empty() || !refused_cp_inner(o).empty()) return true;
+    if (!divides(o.tensor_divisors().heads, o.heads) || !refused_cp_heads(o).empty() || !refused_cp_inner(o).empty())
+        return true;
     return o.context_split().refusal(o.extent("cp"), o.heads / head_ranks(o)).empty();
 }
 constexpr std::array rules{
@@ -117,9 +118,8 @@ constexpr std::array rules{
     Rule{&O::heads, can_exchange_heads,
          [](O const& o) {
              return given(&O::heads, o) + " over " + tensor_divisor(head_ranks(o), o) + " gives " +
-                    text(o.heads / head_ranks(o)) +
-                    ", which are not divisible by the " + text(o.context_split().head_ranks(o.extent("cp"))) +
-                    " ranks of --cp " + o.cp;
+                    text(o.heads / head_ranks(o)) + ", which are not divisible by the " +
+                    text(o.context_split().head_ranks(o.extent("cp"))) + " ranks of --cp " + o.cp;
          }},
     Rule{&O::cp_heads, [](O const& o) { return refused_cp_heads(o).empty(); }, refused_cp_heads},
     Rule{&O::cp_inner, [](O const& o) { return refused_cp_inner(o).empty(); }, refused_cp_inner},

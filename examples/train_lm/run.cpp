@@ -257,8 +257,8 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     std::optional<pentad::comm::Communicators> communicators(std::in_place, MPI_COMM_WORLD, mesh);
     auto const data = training_data(options);
     options.mesh = ordered_axes(options, schedules.training(), *communicators, [&](auto& dry) {
-        return make_training(
-            options, {dry, data, for_dry_run(settings, schedules.training()), schedules, options.tensor_kind(), options.sequence_parallel});
+        return make_training(options, {dry, data, for_dry_run(settings, schedules.training()), schedules,
+                                       options.tensor_kind(), options.sequence_parallel});
     });
     if (auto const placed = make_mesh(options, schedules.training()); placed != mesh) {
         mesh = placed;
@@ -271,8 +271,8 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     std::optional<pentad::io::Checkpoint> checkpoint;
     if (!options.weights.empty())
         ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });
-    auto const training =
-        make_training(options, {*communicators, data, settings, schedules, options.tensor_kind(), options.sequence_parallel});
+    auto const training = make_training(
+        options, {*communicators, data, settings, schedules, options.tensor_kind(), options.sequence_parallel});
     if (checkpoint) ranks.on_all([&] { training->import_weights(*checkpoint); });
 
     Outcome outcome(rank);

@@ -7,6 +7,7 @@
 #include <pentad/io/checkpoint.hpp>
 #include <pentad/io/token_data.hpp>
 #include <pentad/model/offload.hpp>
+#include <pentad/model/tensor_kind.hpp>
 #include <pentad/train/checkpoint_state.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/schedules.hpp>

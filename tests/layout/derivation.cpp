@@ -51,6 +51,9 @@ static_assert(std::is_same_v<minus_t<AxisSet<dp, tp, cp>, AxisSet<tp>>, AxisSet<
 static_assert(std::is_same_v<minus_t<AxisSet<dp, tp>, AxisSet<outer<tp>>>, AxisSet<dp, inner<tp>>>);
 static_assert(std::is_same_v<minus_t<AxisSet<tp>, AxisSet<inner<tp>>>, AxisSet<outer<tp>>>);
 static_assert(std::is_same_v<minus_t<AxisSet<tp, dp>, AxisSet<inner<tp>, outer<tp>>>, AxisSet<dp>>);
+static_assert(std::is_same_v<minus_t<AxisSet<tp>, AxisSet<inner<inner<tp>>>>, AxisSet<outer<tp>, outer<inner<tp>>>>);
+static_assert(std::is_same_v<minus_t<AxisSet<inner<tp>>, AxisSet<outer<inner<tp>>>>, AxisSet<inner<inner<tp>>>>);
+static_assert(std::is_same_v<minus_t<AxisSet<tp>, AxisSet<outer<tp>, outer<inner<tp>>, inner<inner<tp>>>>, AxisSet<>>);
 
 // What layouts are made from layouts.
 static_assert(std::is_same_v<sharded_axes_t<Sequence>, AxisSet<dp, ep, cp, tp>>);

@@ -124,6 +124,21 @@ static_assert(are(Mesh<Axis<dp, 2>, Axis<tp, 6>>().group<ends<tp>>(11), {6, 11})
 static_assert(are(split.group<ends<dp>>(3), {3, 9}));
 static_assert(Mesh<Axis<pp, 1>>().extent<ends<pp>>() == 1);
 
+// An inner factor is split again: three factors, of which any stand together.
+constexpr auto grid = Mesh<Axis<dp, 2>, Axis<tp, 12>>().split<tp>(6).split<inner<tp>>(2);
+static_assert(grid.extent<outer<tp>>() == 2 && grid.extent<outer<inner<tp>>>() == 3 &&
+              grid.extent<inner<inner<tp>>>() == 2 && grid.extent<inner<tp>>() == 6);
+static_assert(are(grid.group<outer<inner<tp>>>(1), {1, 3, 5}) && are(grid.group<inner<inner<tp>>>(9), {8, 9}));
+static_assert(are(grid.group<outer<tp>>(3), {3, 9}) && grid.coordinate<outer<inner<tp>>>(23) == 2);
+static_assert(grid.groups<outer<tp>, outer<inner<tp>>, inner<inner<tp>>>() == grid.groups<tp>());
+static_assert(grid.groups<outer<inner<tp>>, inner<inner<tp>>>() == grid.groups<inner<tp>>());
+static_assert(grid.split<tp>(6).extent<inner<inner<tp>>>() == 1 && grid.split<tp>(6) != grid);
+static_assert(outer<inner<tp>>::name == "outer(inner(tp))" && whole_axis_name("outer(inner(tp))") == "tp");
+static_assert(std::is_same_v<whole_axis_t<inner<inner<tp>>>, tp>);
+static_assert(!pentad::detail::are_distinct<inner<tp>, outer<inner<tp>>>);
+static_assert(!pentad::detail::are_distinct<tp, inner<inner<tp>>>);
+static_assert(pentad::detail::are_distinct<ends<tp>, outer<inner<tp>>, inner<inner<tp>>>);
+
 // The survey's figures: seed 004 prints groups over TP, CP and (Figure 4) PP; what it prints for DP, and in Figure 5
 // for PP, are blocks.
 constexpr Mesh<Axis<dp, 2>, Axis<pp, 2>, Axis<tp, 2>> figure_4;
@@ -195,5 +210,7 @@ TEST_CASE("a mesh refuses bad extents, orders and splits, and says which") {
     CHECK(refusal([&] { (void)mesh.ordered({"rows", "tp"}); }) == "mesh has no axis named tp");
     CHECK(refusal([&] { (void)mesh.split<rows>(2); }) == "mesh axis rows of extent 3 cannot be split by 2");
     CHECK(refusal([&] { (void)mesh.split<rows>(0); }) == "mesh axis rows of extent 3 cannot be split by 0");
+    CHECK(refusal([&] { (void)mesh.split<rows>(3).split<inner<rows>>(2); }) ==
+          "mesh axis inner(rows) of extent 3 cannot be split by 2");
     CHECK(refusal([&] { (void)find_axis(mesh.axes(), "tp"); }) == "the mesh has no axis named tp");
 }

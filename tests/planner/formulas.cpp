@@ -10,6 +10,7 @@
 #include <formulas/mamba.hpp>
 #include <formulas/memory.hpp>
 #include <formulas/products.hpp>
+#include <formulas/tensor_grid.hpp>
 #include <formulas/tensor_to_sequence.hpp>
 #include <formulas/volume.hpp>
 #include <pentad/layout/ml.hpp>
@@ -20,6 +21,7 @@
 #include <array>
 #include <cstdint>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 using namespace pentad;
@@ -420,6 +422,29 @@ TEST_CASE("sizes that cannot be are refused with the numbers") {
             "an imbalance of 3.000000 over 2 ranks: it lies between 1 and the number of ranks");
     refused([] { (void)project_reduce_scatter({.tokens = 9, .width = 8, .hidden = 8, .tp = 2}); },
             "token = 9 is not divisible by tp = 2");
+}
+
+TEST_CASE(
+    "tensor parallelism: a grid sends less than one dimension where ranks are many and weights few for the tokens") {
+    // An MLP of 4 times its width, tokens times that of the width; in elements of a weight of width x width.
+    auto const line = [](double tokens, double ranks) { return 2 * tokens * (ranks - 1) / ranks; };
+    auto const least = [](double tokens, double rows, double columns, double depth) {
+        GridMapSizes const up{
+            .tokens = tokens, .in = 1, .out = 4, .rows = rows, .columns = columns, .depth = depth, .element_bytes = 1};
+        auto down = up;
+        std::swap(down.in, down.out);
+        bool const is_cube = depth > 1;
+        return is_cube ? std::min(cube_map_bytes(up), cube_map_bytes_where_y_stays(up)) +
+                             std::min(cube_map_bytes(down), cube_map_bytes_where_y_stays(up))
+                       : grid_map_bytes(up) + std::min(grid_map_bytes(down), grid_map_bytes_where_x_stays(down));
+    };
+    CHECK(line(1, 64) == Approx(1.97).epsilon(0.005));
+    CHECK(least(1, 8, 8, 1) == Approx(1.15).epsilon(0.005));
+    CHECK(least(1, 4, 4, 4) == Approx(0.84).epsilon(0.005));
+    CHECK(least(1, 4, 2, 1) > line(1, 8)); // the weights weigh more
+    CHECK(least(1, 2, 2, 2) > line(1, 8));
+    CHECK(least(16, 4, 2, 1) < 0.5 * line(16, 8));
+    CHECK(least(16, 2, 2, 2) < 0.6 * line(16, 8));
 }
 
 TEST_CASE("products: the closed forms are the costs of the plans between layouts") {

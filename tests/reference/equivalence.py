@@ -102,6 +102,13 @@ FIXED = [
     Case("ep=2,tp=2", "--expert-sharding whole --zero 3", MOE), Case("dp=2,ep=2,tp=2", "--expert-sharding whole --sequence-parallel on --zero 1", {**MOE, "moe-every": 2}),
     Case("cp=2,tp=2,pp=2", "--expert-sharding whole --attention-output all-to-all --zigzag --recompute selective --recompute-parts activations,rows", MOE),
     Case("pp=2,tp=2,cp=2", "--expert-sharding whole --schedule terapipe --slices 2 --cp allgather --sequence-parallel on", {**MOE, "seq": 32}),
+    # tensor parallelism on a grid
+    Case("tp=4", "--tp-kind 2d"), Case("tp=4", "--tp-kind 2d --recompute full", {"tie-embeddings": True, "seq": 37}), Case("tp=6", "--tp-kind 2d", {"heads": 6, "hidden": 48, "batch": 6}),
+    Case("tp=8", "--tp-kind 2.5d", {"tie-embeddings": True}), Case("tp=8", "--tp-kind 3d"), Case("tp=8", "--tp-kind 3d --recompute selective", {"tie-embeddings": True, "attention-sinks": True}),
+    Case("dp=2,tp=4", "--tp-kind 2d --zero 3"), Case("cp=2,tp=4", "--tp-kind 2d --zigzag"), Case("tp=4,pp=2", "--tp-kind 2d --schedule zb-v --zero 2", {"layers": 4, "batch": 16, "micro-batches": 4}),
+    Case("dp=2,pp=2,cp=2,tp=4", "--tp-kind 2d --zero 1 --zigzag", {"batch": 16}), Case("cp=2,dp=2,tp=8", "--tp-kind 2.5d --cp allgather --zero 1", {"batch": 16}),
+    Case("dp=2,cp=2,tp=8", "--tp-kind 3d --zero 2 --zigzag --recompute full", {"batch": 16}), Case("pp=2,tp=8", "--tp-kind 3d", {"tie-embeddings": True, "positions": "alibi"}),
+    Case("pp=2,cp=2,tp=8", "--tp-kind 2.5d --schedule terapipe --slices 2", {"seq": 32, "window": 6}), Case("cp=2,tp=4", "--tp-kind 2d --cp ulysses", {"heads": 8, "hidden": 32, "dtype": "f32"}),
     # windows and packed documents
     Case("cp=2", "", {"window": 5}), Case("cp=4,tp=2", "--zigzag --sequence-parallel on", {"window": 1}), Case("cp=3,dp=2", "--cp allgather", {"window": 7, "seq": 24, "batch": 12}),
     Case("pp=2,cp=2", "--schedule terapipe --slices 2", {"window": 6}), Case("cp=4", "--cp double-ring --cp-inner 2", {"window": 9, "seq": 32}),

@@ -7,6 +7,7 @@
 #include <pentad/experts/dispatch.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/mixers.hpp>
+#include <pentad/model/tensor_kind.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/trainer.hpp>
@@ -35,6 +36,7 @@ struct Case {
     bool sequence_parallel = false;
     planner::Element element = planner::Element::f32;
     int inner_cp = 1;
+    model::TensorKind tensor_kind = model::TensorKind::one_d;
 };
 
 int ranks_per_node() {
@@ -115,10 +117,13 @@ template <class Stream>
 void compare(MeshShape const& m, train::RunSettings const& settings, Case const& how) {
     auto const schedule = pipeline::generate(
         how.schedule, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = how.chunks});
-    OnMesh const mesh(m, train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads))
-                                                 .split<dp>(std::max(settings.local.ranks, settings.sharding.ranks))
-                                                 .split<cp>(how.inner_cp),
-                                             schedule));
+    auto const usual = OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads));
+    bool const is_grid = how.tensor_kind != model::TensorKind::one_d;
+    OnMesh const mesh(m, train::for_schedule(
+                             (is_grid ? model::split_tensor_axis(usual, tp(), settings.model, how.tensor_kind) : usual)
+                                 .split<dp>(std::max(settings.local.ranks, settings.sharding.ranks))
+                                 .split<cp>(how.inner_cp),
+                             schedule));
     std::array<observe::MemoryCount, observe::memory_names.size()> before{};
     for (std::size_t i = 0; i < before.size(); ++i) before[i] = observe::counters().memory[i];
     Training<Stream> training(mesh, settings, schedule);
@@ -141,6 +146,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
     c.schedule = how.schedule;
     c.chunks = how.chunks;
     c.inner_cp = how.inner_cp;
+    c.tensor_kind = how.tensor_kind;
     c.sequence_parallel = how.sequence_parallel;
     c.element = how.element;
     c = train::planned_configuration(settings, c);
@@ -199,7 +205,11 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
 }
 
 void compare(MeshShape const& m, train::RunSettings const& settings, Case how = {}) {
-    if (how.sequence_parallel)
+    if (how.tensor_kind == model::TensorKind::three_d)
+        compare<CubeStream<f32>>(m, settings, how);
+    else if (how.tensor_kind != model::TensorKind::one_d)
+        compare<GridStream<f32>>(m, settings, how);
+    else if (how.sequence_parallel)
         compare<SequenceStream<f32>>(m, settings, how);
     else
         compare<InvariantStream<f32>>(m, settings, how);
@@ -291,6 +301,29 @@ TEST_CASE("heads that are exchanged for sequence behind attention") {
     run.recompute = {.kind = model::Recomputation::Kind::selective, .pieces = {model::Piece::attention}};
     run.sharding.stage = 3;
     if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true});
+}
+
+TEST_CASE("tensor parallelism on a grid") {
+    using model::TensorKind;
+    auto run = dense();
+    change(run, [](auto& sizes) { sizes.layers = 4; });
+    run.batch = 32;
+    if (world_size() == 4) {
+        compare({.tp = 4}, run, {.tensor_kind = TensorKind::two_d});
+        run.sharding.stage = 1;
+        run.recompute = {.kind = model::Recomputation::Kind::selective};
+        compare({.tp = 4}, run, {.tensor_kind = TensorKind::two_d});
+    }
+    if (world_size() != 8) return;
+    compare({.tp = 8}, run, {.tensor_kind = TensorKind::two_and_half_d});
+    compare({.tp = 8}, run, {.tensor_kind = TensorKind::three_d});
+    run.sharding.stage = 2;
+    compare({.pp = 2, .tp = 4}, run, {.tensor_kind = TensorKind::two_d});
+    run.recompute = {.kind = model::Recomputation::Kind::full};
+    compare({.dp = 2, .tp = 4}, run, {.tensor_kind = TensorKind::two_d});
+    compare({.cp = 2, .tp = 4, .inside_out = true}, run, {.tensor_kind = TensorKind::two_d});
+    run.sharding.stage = 3;
+    compare({.tp = 8}, run, {.tensor_kind = TensorKind::two_and_half_d});
 }
 
 TEST_CASE("windows, and recurrent layers among attention") {

@@ -1,32 +1,21 @@
 // ranks: 1 4 8
 //
-// Tensor parallelism on a grid, in 2, 2.5 and 3 dimensions, trains as one rank does, and holds and sends what it should.
+// Tensor parallelism on a grid, in 2, 2.5 and 3 dimensions, trains as one rank does, and holds and sends what it
+// should.
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/train/trainer.hpp>
 
 #include <support/on_mesh.hpp>
+#include <support/tensor_grid.hpp>
 #include <support/training.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <string>
+#include <cstdint>
 #include <vector>
 
 using namespace support;
 
 namespace {
-
-struct Grid {
-    int first, second, columns;
-    MeshShape others{}; ///< its tp is that of the grid
-
-    [[nodiscard]] OnMesh::FiveAxes mesh() const {
-        auto m = others;
-        m.tp = first * second * columns;
-        return OnMesh::mesh(m, 0).split<tp>(second * columns).split<inner<tp>>(columns);
-    }
-};
 
 std::vector<double> of_one_rank(train::RunSettings const& settings, std::int64_t count) {
     OnMesh const alone({}, 0, MPI_COMM_SELF);
@@ -35,11 +24,9 @@ std::vector<double> of_one_rank(train::RunSettings const& settings, std::int64_t
 }
 
 template <class Stream>
-double difference(Grid const& grid, train::RunSettings const& settings) {
-    auto const mesh = grid.mesh();
-    if (mesh.size() != world_size()) return 0;
+double difference(TensorGridMesh const& grid, train::RunSettings const& settings) {
     auto const expected = of_one_rank(settings, 3);
-    OnMesh const on(grid.others, mesh);
+    OnMesh const on(grid.shape(), grid.mesh());
     Training<Stream> training(on, settings);
     return worst(steps(training, 1, 3), expected);
 }
@@ -53,17 +40,39 @@ train::RunSettings small() {
 } // namespace
 
 TEST_CASE("2D and 2.5D tensor parallelism train as one rank does") {
-    for (Grid const& grid : {Grid{1, 1, 1}, Grid{1, 2, 2}, Grid{2, 2, 2}, Grid{2, 1, 2}, Grid{1, 4, 1}}) {
-        CAPTURE(grid.first);
-        CAPTURE(grid.second);
-        CHECK(difference<GridStream<f64>>(grid, small()) < 1e-12);
+    auto run = small();
+    for (auto const& grid : grids_of_all_ranks({{1, 1, 1}, {1, 2, 2}, {2, 2, 2}, {2, 1, 2}, {1, 4, 1}})) {
+        INFO(grid.text());
+        CHECK(difference<GridStream<f64>>(grid, run) < 1e-12);
+    }
+    change(run, [](auto& sizes) { sizes.ties_embeddings = true; });
+    run.sharding.stage = 3;
+    for (auto const& grid : grids_of_all_ranks({{1, 2, 2}, {1, 2, 2, {.dp = 2}}, {1, 2, 2, {.cp = 2}}, {2, 2, 2}})) {
+        INFO(grid.text());
+        CHECK(difference<GridStream<f64>>(grid, run) < 1e-12);
     }
 }
 
 TEST_CASE("3D tensor parallelism trains as one rank does") {
-    for (Grid const& grid : {Grid{1, 1, 1}, Grid{1, 2, 2}, Grid{2, 2, 2}, Grid{2, 2, 1}}) {
-        CAPTURE(grid.first);
-        CAPTURE(grid.second);
-        CHECK(difference<CubeStream<f64>>(grid, small()) < 1e-12);
+    auto run = small();
+    for (auto const& grid : grids_of_all_ranks({{1, 1, 1}, {1, 2, 2}, {2, 2, 2}, {2, 2, 1}})) {
+        INFO(grid.text());
+        CHECK(difference<CubeStream<f64>>(grid, run) < 1e-12);
+    }
+    change(run, [](auto& sizes) { sizes.ties_embeddings = true; });
+    run.sharding.stage = 1;
+    run.batch = 32;
+    for (auto const& grid : grids_of_all_ranks({{2, 2, 1}, {2, 2, 1, {.dp = 2}}, {1, 2, 2, {.cp = 2}}, {2, 2, 2}})) {
+        INFO(grid.text());
+        CHECK(difference<CubeStream<f64>>(grid, run) < 1e-12);
+    }
+}
+
+TEST_CASE("sums of bf16 over a grid are made in f32") {
+    auto const run = small();
+    for (auto const& grid : grids_of_all_ranks({{1, 2, 2}, {2, 2, 2}})) {
+        OnMesh const on(grid.shape(), grid.mesh());
+        Training<GridStream<bf16>> training(on, run);
+        CHECK(worst(steps(training, 1, 3), of_one_rank(run, 3)) < 0.05);
     }
 }

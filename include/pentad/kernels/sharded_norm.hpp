@@ -59,9 +59,9 @@ void row_squares(Exec const& exec, In<T, 2, Exec> x, Out<accumulator_t<T>, 2, Ex
 
 /// y = weight * x * rstd with rstd = 1 / sqrt(squares / columns + eps).
 template <class T, class Exec>
-void rms_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weight,
-                      In<accumulator_t<T>, 2, Exec> squares, std::size_t columns, accumulator_t<T> eps,
-                      Out<T, 2, Exec> y, Out<accumulator_t<T>, 1, Exec> rstd) {
+void rms_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weight, In<accumulator_t<T>, 2, Exec> squares,
+                      std::size_t columns, accumulator_t<T> eps, Out<T, 2, Exec> y,
+                      Out<accumulator_t<T>, 1, Exec> rstd) {
     using A = accumulator_t<T>;
     detail::require_extent("rms_norm_forward", "weight", weight.extent(0), x.extent(1), "columns of x");
     detail::require_same_shape("rms_norm_forward", "y", y, "x", x);
@@ -103,8 +103,8 @@ void rms_norm_dots(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, In<T, 
 /// dx = rstd * (weight * dy - x rstd^2 dots / columns).
 template <class T, class Exec>
 void rms_norm_backward_data(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, In<T, 1, Exec> weight,
-                            In<accumulator_t<T>, 1, Exec> rstd, In<accumulator_t<T>, 2, Exec> dots,
-                            std::size_t columns, Out<T, 2, Exec> dx) {
+                            In<accumulator_t<T>, 1, Exec> rstd, In<accumulator_t<T>, 2, Exec> dots, std::size_t columns,
+                            Out<T, 2, Exec> dx) {
     using A = accumulator_t<T>;
     detail::require_extent("rms_norm_backward_data", "weight", weight.extent(0), x.extent(1), "columns of x");
     detail::require_same_shape("rms_norm_backward_data", "dy", dy, "x", x);
@@ -126,8 +126,8 @@ void rms_norm_backward_data(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> 
         });
 }
 
-/// y = (x - mean) * rstd * weight + bias with mean = sums / columns and rstd = 1 / sqrt(squares / columns + eps), of the
-/// centred squares. moments [rows, 2]: mean and rstd.
+/// y = (x - mean) * rstd * weight + bias with mean = sums / columns and rstd = 1 / sqrt(squares / columns + eps), of
+/// the centred squares. moments [rows, 2]: mean and rstd.
 template <class T, class Exec>
 void layer_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weight, In<T, 1, Exec> bias,
                         In<accumulator_t<T>, 2, Exec> sums, In<accumulator_t<T>, 2, Exec> squares, std::size_t columns,

@@ -54,8 +54,8 @@ struct Attention {
         using input_layout = typename Parallel::input_layout;
         using QueryMap = typename Parallel::template InputMap<Dim<ml::heads, dynamic, typename Parallel::columns>,
                                                               Dim<ml::head_dim>>;
-        using KeyMap = typename Parallel::template InputMap<
-            Dim<ml::kv_heads, dynamic, typename Parallel::kv_columns>, Dim<ml::head_dim>>;
+        using KeyMap = typename Parallel::template InputMap<Dim<ml::kv_heads, dynamic, typename Parallel::kv_columns>,
+                                                            Dim<ml::head_dim>>;
         using Query = typename QueryMap::output_layout;
         using Key = typename KeyMap::output_layout;
         using Input = typename Parallel::template Input<QueryMap, KeyMap, KeyMap>;

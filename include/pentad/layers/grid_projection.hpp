@@ -31,8 +31,8 @@ template <class Name, class Set>
 struct GridDimension;
 template <class Name, class... Axes>
 struct GridDimension<Name, AxisSet<Axes...>> {
-    using set =
-        typename Joined<std::conditional_t<std::is_same_v<whole_axis_t<Axes>, ml::tp>, AxisSet<Axes>, AxisSet<>>...>::type;
+    using set = typename Joined<
+        std::conditional_t<std::is_same_v<whole_axis_t<Axes>, ml::tp>, AxisSet<Axes>, AxisSet<>>...>::type;
     using type = typename WithAxes<Dim<Name>, set>::type;
 };
 
@@ -80,7 +80,8 @@ class GridMap : public LinearMap<X, W, Out, Y, Exec> {
     using Map = LinearMap<X, W, Out, Y, Exec>;
     template <class L, std::size_t Columns, class Rows, class Of>
     using matrix_t = typename detail::GridMatrix<typename L::element, L, Columns, Rows, Of>::type;
-    using synchronised = typename detail::GridDimension<ml::token, replicated_axes_t<typename Map::parameter_type::used>>::set;
+    using synchronised =
+        typename detail::GridDimension<ml::token, replicated_axes_t<typename Map::parameter_type::used>>::set;
 
   public:
     using Map::Map;
@@ -88,9 +89,12 @@ class GridMap : public LinearMap<X, W, Out, Y, Exec> {
     using Outputs = matrix_t<Y, Out, ml::token, detail::FeaturesOut>;
     using Weights = matrix_t<W, Map::in_dimensions, detail::FeaturesOut, detail::FeaturesIn>;
     /// The gradient, partial over the axes of the grid along which the same weights are used for other tokens.
-    using Gradient = typename detail::AddState<synchronised, Partial, accumulator_t<typename X::element>,
-                                               Dims<typename detail::GridMatrix<typename W::element, W, Map::in_dimensions, detail::FeaturesOut, detail::FeaturesIn>::rows,
-                                                    typename detail::GridMatrix<typename W::element, W, Map::in_dimensions, detail::FeaturesOut, detail::FeaturesIn>::columns>>::type;
+    using Gradient = typename detail::AddState<
+        synchronised, Partial, accumulator_t<typename X::element>,
+        Dims<typename detail::GridMatrix<typename W::element, W, Map::in_dimensions, detail::FeaturesOut,
+                                         detail::FeaturesIn>::rows,
+             typename detail::GridMatrix<typename W::element, W, Map::in_dimensions, detail::FeaturesOut,
+                                         detail::FeaturesIn>::columns>>::type;
     static_assert(std::is_same_v<dual_t<X>, X> && std::is_same_v<dual_t<Y>, Y>,
                   "pentad: the activations of a map on a grid are sharded or invariant");
 };
@@ -147,9 +151,9 @@ class GridProjection {
                                                                      std::get<0>(gradients).block());
         } else {
             auto const mesh = context.communicators().mesh();
-            saved.dy = {context,
-                        {inputs(saved.x).extents()[0],
-                         outputs() * ranks_along(mesh, Map::Outputs::value.dimensions[1].axes)}};
+            saved.dy = {
+                context,
+                {inputs(saved.x).extents()[0], outputs() * ranks_along(mesh, Map::Outputs::value.dimensions[1].axes)}};
             for_each([&]<std::size_t I>(std::size_t first, std::size_t count) {
                 copy_out(context.exec(), rows<I>(std::get<I>(gradients)),
                          kernels::columns(saved.dy.view(), first, first + count));
@@ -175,7 +179,7 @@ class GridProjection {
             auto const all = multiply<typename Map::Gradient>(saved.dy, inputs(saved.x));
             for_each([&]<std::size_t I>(std::size_t first, std::size_t) {
                 auto const gradient = std::get<I>(maps_).weight().gradient().flat();
-                kernels::add<A>(exec, View<A const, 1, Exec>(all.data() + first * all.local()[1], gradient.size()),
+                kernels::add<A>(exec, View<A const, 1, Exec>(all.data() + first * all.local()[1], gradient.extent(0)),
                                 gradient);
             });
         }
@@ -219,7 +223,8 @@ class GridProjection {
         return y.template rows<Map::out_dimensions>();
     }
     static Tensor<typename Map::Inputs, Exec> inputs(Tensor<X, Exec> const& x) {
-        return detail::as_grid_matrix<typename Map::Inputs>(x.context(), x.template rows<Map::in_dimensions>(), x.block());
+        return detail::as_grid_matrix<typename Map::Inputs>(x.context(), x.template rows<Map::in_dimensions>(),
+                                                            x.block());
     }
     /// The weights of all maps, one below the other.
     [[nodiscard]] Tensor<typename Map::Weights, Exec> weights(Context<Exec> const& context) const {

@@ -25,8 +25,8 @@ struct TensorParallel {
     using Input = InputProjection<Communication, input_layout, Maps...>;
     /// From `Inside`, of which the last dimensions are `In`, to the stream.
     template <class Inside, class... In>
-    using Output =
-        OutputProjection<Communication, Linear<Inside, Layout<T, Dims<Dim<ml::hidden>, In...>>, 1, Exec>, output_layout>;
+    using Output = OutputProjection<Communication, Linear<Inside, Layout<T, Dims<Dim<ml::hidden>, In...>>, 1, Exec>,
+                                    output_layout>;
 };
 
 namespace detail {
@@ -62,14 +62,14 @@ struct TensorParallel<Stream, Communication, Exec> {
     using input_layout = Stream;
     using output_layout = Stream;
     template <class... Out>
-    using InputMap = GridMap<Stream, Layout<T, Dims<Out..., typename Weights::in>>, sizeof...(Out),
-                             InsideGrid<T, Out...>, Exec>;
+    using InputMap =
+        GridMap<Stream, Layout<T, Dims<Out..., typename Weights::in>>, sizeof...(Out), InsideGrid<T, Out...>, Exec>;
     template <class... Maps>
     using Input = GridProjection<Maps...>;
     template <class Inside, class First, class... In>
-    using Output = GridOutput<GridMap<
-        Inside, Layout<T, Dims<typename Weights::out, typename Weights::template inside<First>, In...>>, 1, Stream,
-        Exec>>;
+    using Output = GridOutput<
+        GridMap<Inside, Layout<T, Dims<typename Weights::out, typename Weights::template inside<First>, In...>>, 1,
+                Stream, Exec>>;
 };
 
 } // namespace pentad

@@ -1,6 +1,6 @@
 // The two ends of a language model: the embedding and the head with its cross-entropy, both sharded over
-// the vocabulary. The logits of all the vocabulary never exist on one rank. A vocabulary that its shards do not divide is
-// padded.
+// the vocabulary. The logits of all the vocabulary never exist on one rank. A vocabulary that its shards do not divide
+// is padded.
 #pragma once
 
 #include <pentad/kernels/cross_entropy.hpp>
@@ -56,9 +56,8 @@ struct VocabParallel {
                               detail::rows_of<1>(whole, rows), table.view(), 0.0, detail::rows_of<1>(logits, rows));
             });
     }
-    static Tensor<dual_t<input_layout>, Exec> multiply_back(Tensor<Logits, Exec> const& dlogits,
-                                                            Tensor<Table, Exec> const& table,
-                                                            Tensor<X, Exec> const& x) {
+    static Tensor<dual_t<input_layout>, Exec>
+    multiply_back(Tensor<Logits, Exec> const& dlogits, Tensor<Table, Exec> const& table, Tensor<X, Exec> const& x) {
         return produce_and_redistribute<dual_t<X>, dual_t<input_layout>, Communication, 1>(
             x.context(), x.extents(), [&](Tensor<dual_t<X>, Exec> const& dx, RowRange rows) {
                 kernels::gemm(x.context().exec(), kernels::Transpose::no, kernels::Transpose::no, 1.0,
@@ -155,8 +154,7 @@ class VocabTable {
     using T = typename Stream::element;
     using Stored = typename Parallel::Table;
     using Untied = Parameter<Stored, typename Parallel::template used<>, Exec>;
-    using Tied =
-        Parameter<Stored, typename Parallel::template used<Layout<T, Dims<>, Replicated<ends<ml::pp>>>>, Exec>;
+    using Tied = Parameter<Stored, typename Parallel::template used<Layout<T, Dims<>, Replicated<ends<ml::pp>>>>, Exec>;
     using A = accumulator_t<T>;
 
     /// @param tokens of the vocabulary

@@ -64,7 +64,8 @@ struct Minus {
     using type = Result;
 };
 template <class Result, class Set, class A, class... Axes>
-struct Minus<Result, Set, A, Axes...> : Minus<typename UnionOf<Result, typename Remaining<A, Set>::type>::type, Set, Axes...> {};
+struct Minus<Result, Set, A, Axes...>
+    : Minus<typename UnionOf<Result, typename Remaining<A, Set>::type>::type, Set, Axes...> {};
 
 template <class A, class B>
 struct MinusOf;

@@ -49,8 +49,7 @@ template <class A>
 inline constexpr bool may_be_split = true;
 template <class A>
     requires requires { typename A::whole; }
-inline constexpr bool may_be_split<A> =
-    A::name.starts_with("inner(") && !requires { typename A::whole::whole; };
+inline constexpr bool may_be_split<A> = A::name.starts_with("inner(") && !requires { typename A::whole::whole; };
 } // namespace detail
 
 /// The major factor of an axis that is split in two: coordinate<A> / inner extent.

@@ -112,9 +112,9 @@ class Mesh {
     /// The same mesh with axis A, or the inner factor of an axis, split into outer<A> x inner<A>, of which the inner
     /// one has the given extent.
     template <AxisTag A>
-        requires(detail::may_be_split<A>)
     [[nodiscard]] constexpr Mesh split(int inner_extent) const {
         static_assert(has<A>, "pentad: this mesh has no such axis");
+        static_assert(detail::may_be_split<A>, "pentad: only an axis and its inner factor are split");
         Mesh mesh = *this;
         auto& axis = mesh.axes_[index<A>];
         if (inner_extent < 1 || extent<A>() % inner_extent != 0)
@@ -221,9 +221,7 @@ class Mesh {
         return group_member<A>(rank_number, ((coordinate<A>(rank_number) + steps) % n + n) % n);
     }
 
-    friend constexpr bool operator==(Mesh const& a, Mesh const& b) {
-        return a.axes_ == b.axes_;
-    }
+    friend constexpr bool operator==(Mesh const& a, Mesh const& b) { return a.axes_ == b.axes_; }
 
   private:
     template <class A>

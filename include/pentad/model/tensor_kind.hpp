@@ -61,9 +61,10 @@ constexpr std::optional<TensorFactors> tensor_factors(TensorKind kind, std::int6
 }
 /// Why tp ranks are no such grid.
 inline std::string no_grid(TensorKind kind, std::int64_t tp) {
-    std::string const wanted = kind == TensorKind::two_d            ? "rows x columns, both above 1, such as 4 = 2 x 2"
-                               : kind == TensorKind::two_and_half_d ? "depth x rows x rows, both above 1, such as 8 = 2 x 2 x 2"
-                                                                    : "rows x depth x columns, all above 1, such as 8 = 2 x 2 x 2";
+    std::string const wanted = kind == TensorKind::two_d ? "rows x columns, both above 1, such as 4 = 2 x 2"
+                               : kind == TensorKind::two_and_half_d
+                                   ? "depth x rows x rows, both above 1, such as 8 = 2 x 2 x 2"
+                                   : "rows x depth x columns, all above 1, such as 8 = 2 x 2 x 2";
     return "tp = " + std::to_string(tp) + " is no " + std::string(name(kind)) + " grid: that has " + wanted + " ranks";
 }
 
@@ -85,8 +86,8 @@ inline NamedProduct batch_axes(NamedProduct axes, TensorDivisors const& of) {
     return axes;
 }
 
-/// The mesh with tp split as tensor parallelism needs it: into a grid, or in one dimension where tp exceeds the heads of
-/// keys and values.
+/// The mesh with tp split as tensor parallelism needs it: into a grid, or in one dimension where tp exceeds the heads
+/// of keys and values.
 /// @throws std::invalid_argument where tp is no such grid
 template <class Mesh, AxisTag Tp>
 [[nodiscard]] Mesh split_tensor_axis(Mesh const& mesh, Tp, Model const& model, TensorKind kind) {

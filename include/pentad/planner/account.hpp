@@ -201,10 +201,9 @@ struct Traffic {
 };
 /// The axes that a pass sends along: the five, the parts of ep where dispatch goes by node, those of cp where attention
 /// has two levels, and those of tp where it is a grid.
-inline constexpr std::array<std::string_view, 7> traffic_parts{outer<ep>::name,        inner<ep>::name,
-                                                               outer<cp>::name,        inner<cp>::name,
-                                                               outer<tp>::name,        outer<inner<tp>>::name,
-                                                               inner<inner<tp>>::name};
+inline constexpr std::array<std::string_view, 7> traffic_parts{
+    outer<ep>::name, inner<ep>::name,        outer<cp>::name,       inner<cp>::name,
+    outer<tp>::name, outer<inner<tp>>::name, inner<inner<tp>>::name};
 inline constexpr std::size_t traffic_axes = axis_order.size() + traffic_parts.size();
 inline std::size_t traffic_index(std::string_view axis) {
     for (std::size_t i = 0; i < traffic_parts.size(); ++i)
@@ -349,7 +348,10 @@ class Account {
             add_scatter_cost(cost, mesh_, c_.local.apart(), 2 * 8);
             add_scatter_cost(cost, mesh_, c_.local.together(AxisNames(dp::name, ep::name, cp::name)), 2 * 8);
         }
-        add_scatter_cost(cost, mesh_, AxisNames(dp::name, pp::name, ep::name, cp::name), 2 * 8);
+        auto of_losses = AxisNames(dp::name, pp::name, ep::name, cp::name);
+        if (c_.tensor_kind != model::TensorKind::one_d) // the head's tokens are shared out over these too
+            for (auto const axis : {outer<tp>::name, outer<inner<tp>>::name}) of_losses.push(axis);
+        add_scatter_cost(cost, mesh_, of_losses, 2 * 8);
         add_scatter_cost(cost, mesh_, AxisNames(pp::name), 2 * 2 * 8);
         add_scatter_cost(cost, mesh_, AxisNames(dp::name, ep::name, cp::name), 2 * 8);
         sent.add(cost);

@@ -115,7 +115,8 @@ class Model {
         DryRunner runner;
         std::map<PartShape, Entry> entries;
         /// They depend on little: the same lists serve many shapes.
-        std::map<std::tuple<std::int64_t, std::int64_t, model::TensorKind, bool, model::AttentionOutput, model::ExpertSharding, Element>,
+        std::map<std::tuple<std::int64_t, std::int64_t, model::TensorKind, bool, model::AttentionOutput,
+                            model::ExpertSharding, Element>,
                  std::vector<ParameterList>>
             parameters;
     };
@@ -145,8 +146,8 @@ class Model {
         auto const [at, is_new] = known_->entries.try_emplace(shape);
         if (is_new) try {
                 bool const has_ends = shape.recompute.is_none();
-                auto& lists = known_->parameters[{shape.ep, shape.tp, shape.tensor_kind, shape.sequence_parallel, shape.attention_output,
-                                                  shape.expert_sharding, shape.element}];
+                auto& lists = known_->parameters[{shape.ep, shape.tp, shape.tensor_kind, shape.sequence_parallel,
+                                                  shape.attention_output, shape.expert_sharding, shape.element}];
                 auto const accounts = known_->runner(shape, has_ends && lists.empty());
                 auto& parts = at->second.parts;
                 if (has_ends) parts = {sums_of(accounts.embedding), sums_of(accounts.head), {}, accounts.stream};

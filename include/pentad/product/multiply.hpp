@@ -110,7 +110,8 @@ Shard<typename L::element, Exec> summed_factor(Tensor<L, Exec, M> const& factor,
 ///
 /// Each axis cuts rows, columns or summands, or none of them: the choice that sends the fewest bytes (plan_product).
 /// Sums over summands of one rank are in accumulators, rounded once; those over ranks are a redistribution.
-/// @tparam C a layout of the two other dimensions, with the elements of A and B (f64, f32 or bf16) or their accumulators
+/// @tparam C a layout of the two other dimensions, with the elements of A and B (f64, f32 or bf16) or their
+/// accumulators
 /// @throws std::invalid_argument where the extents do not fit each other
 template <class C, class Policy = Panels<>, class A, class B, class Exec, class M>
 [[nodiscard]] Tensor<C, Exec, M> multiply(Tensor<A, Exec, M> const& a, Tensor<B, Exec, M> const& b) {
@@ -134,7 +135,8 @@ void multiply_into(Tensor<C, Exec, M> const& c, Tensor<A, Exec, M> const& a, Ten
         if (c.extents() != detail::extents_of_result(product))
             throw std::invalid_argument("the product of " + a.describe() + " and " + b.describe() +
                                         " is not added to " + c.describe() + ", which has other extents");
-        if (c.data() == a.data() || c.data() == b.data())
+        void const* const result = c.data();
+        if (result == a.data() || result == b.data())
             throw std::invalid_argument("a product is not added to one of its factors: copy " + c.describe());
         detail::multiply_shards_into(a.context(), product, Policy::bytes, detail::summed_factor(a, product.a_sum()),
                                      detail::summed_factor(b, product.b_sum()), detail::shard_of(c));

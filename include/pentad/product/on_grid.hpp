@@ -101,8 +101,9 @@ template <class Policy = Panels<>, class A, class B, class Exec, class M, class 
                      a.context().communicators().mesh(), b.context().communicators().mesh(),
                      context.communicators().mesh(), world.rank()},
                     &detail::plan_on_grid);
-    auto c = detail::multiply_shards<typename C::element>(context, product, Policy::bytes, detail::summed_factor(a, product.a_sum()),
-                                     detail::summed_factor(b, product.b_sum()));
+    auto c = detail::multiply_shards<typename C::element>(context, product, Policy::bytes,
+                                                          detail::summed_factor(a, product.a_sum()),
+                                                          detail::summed_factor(b, product.b_sum()));
     return Tensor<C, Exec>(context, detail::extents_of_result(product), std::move(c.block), c.data);
 }
 

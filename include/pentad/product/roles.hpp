@@ -407,7 +407,8 @@ constexpr std::string_view why_no_product() {
     if constexpr (error != ProductError::none)
         return product_error_texts[static_cast<std::size_t>(error)];
     else if constexpr (!std::is_same_v<T, typename B::element> ||
-                       !(std::is_same_v<T, typename C::element> || std::is_same_v<accumulator_t<T>, typename C::element>))
+                       !(std::is_same_v<T, typename C::element> ||
+                         std::is_same_v<accumulator_t<T>, typename C::element>))
         return product_error_texts[static_cast<std::size_t>(ProductError::elements_differ)];
     else if constexpr (!is_multiplied<T>)
         return "pentad: products are of f64, f32 and bf16: convert the factors first";

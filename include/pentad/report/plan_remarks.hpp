@@ -120,7 +120,7 @@ class PlanRemarks {
                            " nodes: its collectives take " + of_step(seconds) + " at " + speed(rates_, tp::name) +
                            against(other));
         }
-        if (c_.sequence_parallel) return;
+        if (c_.sequence_parallel || c_.tensor_kind != model::TensorKind::one_d) return;
         if (auto const other = with([](Configuration& c) { c.sequence_parallel = true; }))
             say(false,
                 "without sequence parallelism every rank of tp holds the whole residual stream: with it the fullest "

@@ -41,7 +41,9 @@ namespace detail {
 inline std::vector<std::string> plan_cells(planner::Candidate const& plan, std::span<std::string_view const> axes) {
     auto const& [c, estimate] = plan;
     std::vector<std::string> row{
-        mesh_text(c) + (c.sequence_parallel ? " sp" : ""),
+        mesh_text(c) +
+            (c.tensor_kind != model::TensorKind::one_d ? " " + std::string(model::name(c.tensor_kind)) : "") +
+            (c.sequence_parallel ? " sp" : ""),
         c.cp == 1 ? "-" : context_choice(c).text(),
         c.pp == 1 ? "-" : c.schedule + (c.chunks > 1 ? " x" + std::to_string(c.chunks) : ""),
         recompute_text(c.recompute),

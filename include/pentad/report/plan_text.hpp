@@ -82,6 +82,7 @@ inline std::string settings_text(planner::Configuration const& c) {
            (c.pp > 1 ? " --schedule " + c.schedule + (c.chunks > 0 ? " --chunks " + std::to_string(c.chunks) : "")
                      : "") +
            (c.cp > 1 ? " " + context_choice(c).flags() : "") + " " + recompute_flags(c.recompute) +
+           (c.tensor_kind != model::TensorKind::one_d ? " --tp-kind " + std::string(model::name(c.tensor_kind)) : "") +
            (c.sequence_parallel ? " --sequence-parallel on" : "") +
            (c.attention_output == model::AttentionOutput::all_to_all ? " --attention-output all-to-all" : "") +
            (c.expert_sharding == model::ExpertSharding::whole ? " --expert-sharding whole" : "");

@@ -58,6 +58,19 @@ inline std::string_view context_type(ContextStrategy strategy) {
         return "RingHeads";
     }
 }
+/// The template of its residual stream.
+inline std::string stream_type(planner::Configuration const& c) {
+    if (c.tensor_kind == model::TensorKind::three_d) return "CubeStream";
+    if (c.tensor_kind != model::TensorKind::one_d) return "GridStream";
+    return c.sequence_parallel ? "SequenceStream" : "InvariantStream";
+}
+/// How the mesh is to be split for a grid of tp, as a comment; empty where there is none.
+inline std::string grid_split(planner::Configuration const& c) {
+    auto const grid = model::tensor_factors(c.tensor_kind, c.tp);
+    if (!grid) return {};
+    return " // to be split for " + std::string(model::name(c.tensor_kind)) + " tensor parallelism: split<tp>(" +
+           std::to_string(grid->second * grid->columns) + ").split<inner<tp>>(" + std::to_string(grid->columns) + ")";
+}
 } // namespace detail
 
 /// A namespace `plan` of types and values that compiles with pentad/pentad.hpp.
@@ -77,10 +90,9 @@ inline std::string plan_types(planner::Model const& model, planner::Configuratio
         axes + ">;" +
         (c.sharding.ranks > 0 ? " // to be split for hybrid ZeRO: split<dp>(" + number(c.sharding.ranks) + ")" : "") +
         (c.inner_cp > 1 ? " // to be split for two levels of attention: split<cp>(" + number(c.inner_cp) + ")" : "") +
-        "\n" + "using Stream = " + (c.sequence_parallel ? "SequenceStream<" : "InvariantStream<") +
-        std::string(name(c.element)) + ">; // the residual stream\n" +
-        "using Attention = context::" + std::string(detail::context_type(c.context)) + ";\n" +
-        "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
+        detail::grid_split(c) + "\n" + "using Stream = " + detail::stream_type(c) + "<" + std::string(name(c.element)) +
+        ">; // the residual stream\n" + "using Attention = context::" + std::string(detail::context_type(c.context)) +
+        ";\n" + "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
         "inline constexpr pipeline::GeneratorOptions schedule_options{.ranks = " + number(c.pp) +
         ", .micro_batches = " + number(c.micro_batches()) + ", .chunks = " + number(c.chunks) + "};\n" +
         "inline train::RunSettings settings(model::Model const& model) {\n    return {.model = model,\n            "

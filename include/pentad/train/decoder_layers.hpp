@@ -21,28 +21,29 @@ LayerRegistry<Stream, Exec> decoder_layers() {
     LayerRegistry<Stream, Exec> registry;
     using Registry = LayerRegistry<Stream, Exec>;
     using Summed = Attention<context::Selected, Overlap<4>>;
-    registry.template add<model::GatedMlp, GatedMlp<Overlap<4>>>().template add<model::PlainMlp, PlainMlp<Overlap<4>>>();
+    registry.template add<model::GatedMlp, GatedMlp<Overlap<4>>>()
+        .template add<model::PlainMlp, PlainMlp<Overlap<4>>>();
     if constexpr (StreamOnGrid<Stream>) {
         registry.template add<model::Attention, Summed>();
         return registry;
     } else {
-    using Exchanged = Attention<context::Selected, Overlap<4>, ExchangedHeads>;
-    auto const attention = [](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
-        return setup.attention_output == model::AttentionOutput::all_to_all
-                   ? Registry::template make_layer<Exchanged, model::Attention>(setup, part, name)
-                   : Registry::template make_layer<Summed, model::Attention>(setup, part, name);
-    };
-    auto const experts = [](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
-        return setup.expert_sharding == model::ExpertSharding::whole
-                   ? Registry::template make_layer<experts::Layer<experts::WholeExperts>, model::Experts>(setup, part,
-                                                                                                          name)
-                   : Registry::template make_layer<experts::Layer<>, model::Experts>(setup, part, name);
-    };
-    registry.template add<model::Attention>(attention)
-        .template add<model::Mamba2, Mamba2<context::Recurrence, Overlap<4>>>()
-        .template add<model::LinearAttention, LinearAttention<context::Recurrence, Overlap<4>>>()
-        .template add<model::Experts>(experts);
-    return registry;
+        using Exchanged = Attention<context::Selected, Overlap<4>, ExchangedHeads>;
+        auto const attention = [](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
+            return setup.attention_output == model::AttentionOutput::all_to_all
+                       ? Registry::template make_layer<Exchanged, model::Attention>(setup, part, name)
+                       : Registry::template make_layer<Summed, model::Attention>(setup, part, name);
+        };
+        auto const experts = [](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
+            return setup.expert_sharding == model::ExpertSharding::whole
+                       ? Registry::template make_layer<experts::Layer<experts::WholeExperts>, model::Experts>(
+                             setup, part, name)
+                       : Registry::template make_layer<experts::Layer<>, model::Experts>(setup, part, name);
+        };
+        registry.template add<model::Attention>(attention)
+            .template add<model::Mamba2, Mamba2<context::Recurrence, Overlap<4>>>()
+            .template add<model::LinearAttention, LinearAttention<context::Recurrence, Overlap<4>>>()
+            .template add<model::Experts>(experts);
+        return registry;
     }
 }
 

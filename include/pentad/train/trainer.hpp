@@ -321,7 +321,7 @@ model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
     model::TensorDivisors grid;
     if constexpr (StreamOnGrid<Stream>)
         grid = model::divisors(std::is_same_v<Stream, CubeStream<typename Stream::element>> ? model::TensorKind::three_d
-                                                                                           : model::TensorKind::two_d,
+                                                                                            : model::TensorKind::two_d,
                                {known.extent(TensorGrid::first::name), known.extent(TensorGrid::second::name),
                                 known.extent(TensorGrid::columns::name)});
     auto seq_axes = axes_of(1);

@@ -70,8 +70,7 @@ bool is_first_holder(Communicators const& communicators, AxisNames const& differ
         for (auto const part : different)
             if (whole_axis_name(part) == axis.name) differing |= factors_of(part);
         std::array<std::string, axis_factors> const factors{(is_of_stages && tied ? "ends(" : "outer(") + name + ")",
-                                                            "outer(inner(" + name + "))",
-                                                            "inner(inner(" + name + "))"};
+                                                            "outer(inner(" + name + "))", "inner(inner(" + name + "))"};
         for (std::size_t i = 0; i < axis_factors; ++i)
             if ((differing >> i & 1) == 0 && communicators.coordinate(factors[i]) != 0) return false;
     }
