@@ -67,7 +67,8 @@ O nearest_mesh(O const& asked, int ranks) {
             double const weight = o.mesh[i].name == "dp" ? 0.5 : old > 1 ? 1 : 2;
             distance += weight * std::abs(std::log2(static_cast<double>(o.mesh[i].extent) / old));
         }
-        bool const works = obeys_rules(o);
+        bool const works =
+            obeys_rules(o) && (o.tp_kind == "1d" || pentad::model::tensor_factors(o.tensor_kind(), o.extent("tp")));
         if (std::pair(!works, distance) < std::pair(!best.works, best.distance - 1e-9)) best = {works, distance, o};
     });
     return best.options;

@@ -26,4 +26,5 @@
 #include <pentad/kernels/router.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/kernels/sgd.hpp>
+#include <pentad/kernels/sharded_norm.hpp>
 #include <pentad/kernels/state_space.hpp>

@@ -8,6 +8,7 @@
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/gated_norm.hpp>
+#include <pentad/layers/grid_projection.hpp>
 #include <pentad/layers/latent_attention.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/layer_norm.hpp>
@@ -22,8 +23,10 @@
 #include <pentad/layers/rotary.hpp>
 #include <pentad/layers/rounded.hpp>
 #include <pentad/layers/sequential.hpp>
+#include <pentad/layers/shared_rows.hpp>
 #include <pentad/layers/stack.hpp>
 #include <pentad/layers/state_scan.hpp>
 #include <pentad/layers/stream_layer.hpp>
+#include <pentad/layers/tensor_parallel.hpp>
 #include <pentad/layers/unit.hpp>
 #include <pentad/layers/vocabulary.hpp>

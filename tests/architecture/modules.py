@@ -23,7 +23,7 @@ GRAPH = {
     "kernels": "memory layout observe",  # no comm: what goes on beside a kernel is told by observe
     "tensor": "comm memory layout",
     "product": "tensor kernels",
-    "layers": "tensor kernels model random",
+    "layers": "product model random",  # the maps of tensor parallelism on a grid are products of distributed matrices
     "context": "layers",
     "experts": "layers",
     "zero": "layers",
@@ -82,6 +82,22 @@ for header in headers:
 
 def includes(path):
     return re.findall(r'^\s*#\s*include\s*<(pentad/[^>]+)>', path.read_text(), re.M)
+
+
+# Where a header uses Kokkos or MPI it includes them, itself or through others: it is compiled with both read already.
+def reads(header, wanted, seen):
+    if header in seen:
+        return False
+    seen.add(header)
+    text = header.read_text()
+    return f"<{wanted}>" in text or any(reads(root.parent / name, wanted, seen) for name in includes(header) if (root.parent / name).exists())
+
+
+for header in headers:
+    code = re.sub(r"//.*", "", header.read_text())
+    for wanted, uses in (("Kokkos_Core.hpp", r"\bKokkos::|\bKOKKOS_[A-Z]*(LAMBDA|FUNCTION)\b"), ("mpi.h", r"\bMPI_\w")):
+        if re.search(uses, code) and not reads(header, wanted, set()):
+            problems.append(f"{header.relative_to(root.parent)}: uses what <{wanted}> declares, and nothing that it includes reads that")
 
 
 facades = {f"pentad/{module}.hpp": [f"pentad/{module}/{header.name}" for header in sorted((root / module).glob("*.hpp"))] for module in GRAPH}

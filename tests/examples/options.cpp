@@ -502,6 +502,8 @@ TEST_CASE("whatever is asked for works, or works as suggested") {
         add("--batch", pick({1, 3, 8, 12, 100}));
         add("--micro-batches", pick({1, 2, 3, 4, 7}));
         add("--seq", pick({1, 7, 16, 20, 24, 100}));
+        constexpr std::array kinds{"1d", "2d", "2.5d", "3d"};
+        if (draw() % 2 == 0) add("--tp-kind", kinds[draw() % kinds.size()]);
         add("--sequence-parallel", draw() % 2 == 0 ? "on" : "off");
         auto const& generators = pentad::pipeline::generators;
         add("--schedule", std::string(generators[draw() % generators.size()].name));
@@ -672,6 +674,31 @@ TEST_CASE("--order is as given, or found") {
     CHECK(options_of("--mesh tp=2", 2).order == "as-given");
     CHECK(options_of("--mesh tp=2 --order auto", 2).order == "auto");
     CHECK(error_of("--order aut") == "--order aut is none of as-given, auto: try --order auto");
+}
+
+TEST_CASE("tensor parallelism on a grid: tp is one, and the model and the batch are divided by its sides") {
+    auto const kind = [](std::string const& line, int ranks) { return options_of(line, ranks).tensor_kind(); };
+    CHECK(kind("--mesh tp=4 --tp-kind 2d", 4) == pentad::model::TensorKind::two_d);
+    CHECK(kind("--mesh tp=8 --tp-kind 3d", 8) == pentad::model::TensorKind::three_d);
+    CHECK(options_of("--mesh dp=2,tp=8 --tp-kind 2.5d", 16).batch == 24); // follows the mesh: a multiple of 8
+    CHECK(error_of("--mesh tp=4 --tp-kind 3d", 4) ==
+          "tp = 4 is no 3d grid: that has rows x depth x columns, all above 1, such as 8 = 2 x 2 x 2 ranks: try "
+          "--tp-kind 1d");
+    CHECK(error_of("--mesh tp=4 --tp-kind 4d", 4) == "--tp-kind 4d is none of 1d, 2d, 2.5d, 3d: try --tp-kind 1d");
+    CHECK(error_of("--mesh tp=4 --tp-kind 2d --heads 3 --hidden 48", 4) ==
+          "--heads 3 is not divisible by 2 of --tp-kind 2d: try --heads 4");
+    CHECK(error_of("--mesh tp=4 --tp-kind 2d --kv-heads 1", 4) ==
+          "--kv-heads 1 is not divisible by 2 of --tp-kind 2d: try --kv-heads 2");
+    CHECK(error_of("--mesh tp=4 --tp-kind 2d --batch 3", 4) ==
+          "--batch 3 is not divisible by dp x ep x the grid of tp x micro-batches = 1 x 1 x 2 x 1 = 2: try --batch 4");
+    CHECK(error_of("--mesh tp=4 --tp-kind 2d --experts 4", 4) ==
+          "--tp-kind 2d is of attention and MLPs: --experts 4 has others: try --tp-kind 1d");
+    CHECK(error_of("--mesh tp=4 --tp-kind 2d --mixers m,a", 4) ==
+          "--tp-kind 2d is of attention and MLPs: --mixers m,a has others: try --tp-kind 1d");
+    CHECK(error_of("--mesh tp=4 --tp-kind 2d --sequence-parallel on", 4) ==
+          "--sequence-parallel is a choice of --tp-kind 1d: leave it out: try --sequence-parallel off");
+    CHECK(error_of("--mesh tp=4 --tp-kind 2d --pack 10", 4) ==
+          "--pack and --tp-kind 2d: documents are packed with --tp-kind 1d alone");
 }
 
 TEST_CASE("strategies of attention divide cp, and the heads of a rank of tp") {

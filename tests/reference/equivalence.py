@@ -207,30 +207,41 @@ def seed_for_one_sequence(files, batch, steps):
     raise AssertionError("no seed gives one valid sequence a batch")
 
 
+# Grids of tp: its ranks, and what these divide: the batch, heads and widths, and the heads of keys and values.
+GRIDS = {"2d": ((4, 2, 2, 2), (6, 3, 6, 2)), "2.5d": ((8, 4, 2, 2),), "3d": ((8, 4, 4, 2),)}
+
+
 def random_case(draw, max_ranks):
     """A mesh of at most so many ranks and a model that it divides, with sequences of any length."""
     while True:
         extent = {axis: draw.choice((1, 1, 2, 2, 3, 4)) for axis in ("dp", "pp", "ep", "cp", "tp")}
+        kind = draw.choice(("1d",) * 6 + tuple(GRIDS))
+        if kind != "1d":
+            extent["ep"] = 1
+            extent["tp"], sequences, widths, kv_divisor = draw.choice(GRIDS[kind])
+        else:
+            sequences, widths, kv_divisor = 1, extent["tp"], 1
         if 2 <= math.prod(extent.values()) <= max_ranks:
             break
+    is_grid = kind != "1d"
     tp, cp = extent["tp"], extent["cp"]
-    zigzag, sequence_parallel = draw.random() < 0.5, draw.random() < 0.5
-    heads = tp * draw.choice((1, 2, 3, 4) if tp < 3 else (1, 2) if tp < 4 else (1,))
-    kv_heads = draw.choice([kv for kv in range(1, heads + 1) if heads % kv == 0 and (kv % tp == 0 or tp % kv == 0)])
+    zigzag, sequence_parallel = draw.random() < 0.5, draw.random() < 0.5 and not is_grid
+    heads = widths * draw.choice((1, 2, 3, 4) if widths < 3 else (1, 2) if widths < 4 else (1,))
+    kv_heads = draw.choice([kv for kv in range(1, heads + 1) if heads % kv == 0 and (kv % kv_divisor == 0 if is_grid else kv % tp == 0 or tp % kv == 0)])
     micro_batches = draw.choice((1, 2, 3, 4))
-    model = {"heads": heads, "kv-heads": kv_heads, "hidden": heads * draw.choice((4, 6, 8)), "ffn": tp * draw.randint(3, 12),
+    model = {"heads": heads, "kv-heads": kv_heads, "hidden": heads * draw.choice((4, 6, 8)), "ffn": widths * draw.randint(3, 12),
              "layers": extent["pp"] * draw.choice((1, 2) if extent["pp"] < 3 else (1,)), "micro-batches": micro_batches,
-             "batch": extent["dp"] * extent["ep"] * micro_batches * draw.choice((1, 2)), "vocab": draw.randint(256, 280),
+             "batch": extent["dp"] * extent["ep"] * sequences * micro_batches * draw.choice((1, 2)), "vocab": draw.randint(256, 280),
              "seq": draw.randint(1, 45), "seed": draw.randint(1, 10**9)}
-    whole_experts = "--expert-sharding whole" if draw.random() < 0.4 else ""
-    if draw.random() < 0.6:
+    whole_experts = "--expert-sharding whole" if draw.random() < 0.4 and not is_grid else ""
+    if draw.random() < 0.6 and not is_grid:
         experts = extent["ep"] * (tp if whole_experts else 1) * draw.randint(1, 3)
         model |= {**MOE, "experts": experts, "top-k": draw.randint(1, min(3, experts)), "moe-every": draw.choice((1, 1, min(2, model["layers"])))}
     if draw.random() < 0.4:
         model["tie-embeddings"] = True
     if draw.random() < 0.3:
         model["ignore-token"] = draw.choice(b" et")
-    if draw.random() < 0.3:
+    if draw.random() < 0.3 and not is_grid:
         model["pack"] = draw.choice(b" et")
     if draw.random() < 0.25:
         model["window"] = draw.randint(1, model["seq"])
@@ -240,7 +251,7 @@ def random_case(draw, max_ranks):
         model["positions"] = draw.choice(("alibi", "alibi", "none"))
     if draw.random() < 0.25:
         model["attention-sinks"] = True
-    if draw.random() < 0.3:
+    if draw.random() < 0.3 and not is_grid:
         expand = draw.choice((1, 2))
         groups = draw.choice([n for n in range(1, expand * heads + 1) if expand * heads % n == 0 and (n % tp == 0 or tp % n == 0)])
         attention_alone = {"window", "soft-cap", "positions", "attention-sinks"} & set(model)
@@ -259,8 +270,9 @@ def random_case(draw, max_ranks):
     else:
         dealt = ""
     inside = draw.choice([n for n in range(min(2, cp), cp + 1) if cp % n == 0])
+    own_heads = heads // (2 if is_grid else tp)  # all grids above have two columns
     context = draw.choice(["--cp ring", "--cp allgather", f"--cp double-ring --cp-inner {inside}"]
-                          + ["--cp ulysses"] * (heads // tp % cp == 0) + [f"--cp two-level --cp-heads {inside}"] * (heads // tp % inside == 0))
+                          + ["--cp ulysses"] * (own_heads % cp == 0) + [f"--cp two-level --cp-heads {inside}"] * (own_heads % inside == 0))
     zero = draw.randint(0, 3)
     sharding = [f"--zero {zero}"]
     if zero > 0 and draw.random() < 0.5:
@@ -273,7 +285,7 @@ def random_case(draw, max_ranks):
         sharding.append("--gradient-release")
         model["clip"] = 0
     ways = [f"--schedule {name}", f"--chunks {chunks}", f"--slices {slices}", dealt, context, *sharding,
-            "--zigzag" if zigzag else "", draw.choice(("", "", "--attention-output all-to-all")), whole_experts, "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute full", "--recompute full --recompute-every 2", "--recompute selective",
+            "--zigzag" if zigzag else "", f"--tp-kind {kind}" if is_grid else draw.choice(("", "", "--attention-output all-to-all")), whole_experts, "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute full", "--recompute full --recompute-every 2", "--recompute selective",
              "--recompute selective --recompute-parts inputs,attention", "--recompute selective --recompute-parts norms,activations,rows", ""))]
     return Case(",".join(axes), " ".join(way for way in ways if way), model)
 

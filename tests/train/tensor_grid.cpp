@@ -11,6 +11,8 @@
 #include <support/training.hpp>
 
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 using namespace support;
@@ -65,6 +67,30 @@ TEST_CASE("3D tensor parallelism trains as one rank does") {
     for (auto const& grid : grids_of_all_ranks({{2, 2, 1}, {2, 2, 1, {.dp = 2}}, {1, 2, 2, {.cp = 2}}, {2, 2, 2}})) {
         INFO(grid.text());
         CHECK(difference<CubeStream<f64>>(grid, run) < 1e-12);
+    }
+}
+
+TEST_CASE("what a grid does not do is refused, not done wrong") {
+    for (auto const& grid : grids_of_all_ranks({{1, 2, 2}, {2, 2, 2}})) {
+        OnMesh const on(grid.shape(), grid.mesh());
+        auto const refusal = [&](auto&& change_settings) {
+            auto run = small();
+            change_settings(run);
+            try {
+                Training<GridStream<f64>> const training(on, run);
+                return std::string();
+            } catch (std::invalid_argument const& error) {
+                return std::string(error.what());
+            }
+        };
+        CHECK(refusal([](auto& run) { run.packing = Packing{.last = 10}; }) ==
+              "tensor parallelism on a grid does not pack documents: use one dimension");
+        CHECK(refusal([](auto& run) { run.attention_output = model::AttentionOutput::all_to_all; }) ==
+              "tensor parallelism on a grid does not exchange heads for sequence behind attention: use one dimension");
+        CHECK(refusal([](auto& run) { change(run, [](auto& sizes) { sizes.experts = 4; }); }) ==
+              "tensor parallelism on a grid is for attention and MLPs, not for experts");
+        CHECK(refusal([](auto& run) { run.batch = 4; }).find("is not divisible by dp x ep x the grid of tp") !=
+              std::string::npos);
     }
 }
 

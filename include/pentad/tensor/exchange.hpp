@@ -6,6 +6,7 @@
 #include <pentad/comm/collectives.hpp>
 #include <pentad/layout/exchange.hpp>
 #include <pentad/memory/strided_copy.hpp>
+#include <pentad/observe/dry_run.hpp>
 #include <pentad/tensor/shard.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -95,7 +96,8 @@ class Exchange {
         make_result(place);
         auto const operation =
             step_.kind == StepKind::all_gather ? observe::Operation::all_gather : observe::Operation::all_to_all;
-        comm::exchange_boxes(context_->exec(), *comm_, operation, boxes_, shard_.data, result_.data);
+        if (!books_mean(operation, false))
+            comm::exchange_boxes(context_->exec(), *comm_, operation, boxes_, shard_.data, result_.data);
         return std::move(result_);
     }
     /// Sends what others need.
@@ -134,6 +136,7 @@ class Exchange {
             copy(kept, pieces() + arriving, kept, shard_.data, boxes_.held[me_]);
             shard_.block = {};
         }
+        if (books_mean(observe::Operation::all_to_all, true)) return;
         request_.emplace(comm::detail::all_to_all(
             comm::detail::Form::start, context_->exec(), *comm_, gives_all ? shard_.flat() : Flat(packed, leaving),
             std::span<MPI_Count const>(sent_), Flat(pieces(), arriving), std::span<MPI_Count const>(received_),
@@ -141,7 +144,7 @@ class Exchange {
     }
     /// Blocks until the result is there. @param place as above
     [[nodiscard]] Shard<T, Exec> finish(T* place) {
-        request_->wait();
+        if (request_) request_->wait();
         packed_ = {};
         make_result(place);
         std::vector<T*> summands;
@@ -171,6 +174,16 @@ class Exchange {
     /// Copies a box between two arrays of which it is a part.
     void copy(ElementBox const& box, T* to, ElementBox const& target, T const* from, ElementBox const& source) const {
         copy_box("exchange", context_->exec(), to, {rank_, box, target}, from, {rank_, box, source});
+    }
+    /// In a dry run whose rank stands for all, books what ranks send in the mean.
+    [[nodiscard]] bool books_mean(observe::Operation operation, bool is_started) const {
+        auto* const dry = observe::dry_run();
+        if (dry == nullptr || !dry->stands_for_all() || comm_->size() == 1) return false;
+        std::size_t sent = 0;
+        for (std::size_t rank = 0; rank < shape_.size(); ++rank) sent += shape_.sent_by(rank);
+        double const mean = static_cast<double>(sent * sizeof(T)) / static_cast<double>(shape_.size());
+        dry->exchange(operation, comm::detail::cost_of_sent(*comm_, mean), comm_->size(), is_started, 0, false);
+        return true;
     }
     [[nodiscard]] T* pieces() const { return static_cast<T*>(arrived_.data()); }
     void make_result(T* place) {

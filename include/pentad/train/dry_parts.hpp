@@ -53,8 +53,8 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     if (!shape.recompute.is_none()) return parts;
     parts.embedding = account_of(setup, model, registry, {0, 0, 0, true, false}, {}, has_matrices);
     parts.head = account_of(setup, model, registry, {0, 0, 0, false, true}, {}, has_matrices);
-    parts.stream =
-        static_cast<double>(setup.template local_tokens<Stream>() * model.hidden * sizeof(typename Stream::element));
+    Tensor<Stream, Exec> const stream(context, {setup.batch, setup.seq, setup.hidden}, {}, nullptr);
+    parts.stream = static_cast<double>(stream.size() * sizeof(typename Stream::element));
     return parts;
 }
 

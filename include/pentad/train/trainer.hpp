@@ -151,6 +151,18 @@ class Trainer final : private StageOwner {
     [[nodiscard]] std::vector<StageLayers> held_stages(Registry const& registry);
     [[nodiscard]] bool is_asynchronous() const { return training().updates > 1; }
     /// Copies of a stage come to what they do together in different orders: it waits for the end of the step.
+    /// What a grid of tensor parallelism does not do; empty where nothing of it is asked for.
+    [[nodiscard]] std::string on_grid_refusal() const {
+        std::string const grid = "tensor parallelism on a grid ";
+        if (auto why = model::grid_refusal(settings_.model); !why.empty()) return why;
+        if (settings_.packing) return grid + "does not pack documents: use one dimension";
+        if (shows_padding(settings_.model) && padded_seq() > settings_.seq)
+            return grid + "pads no sequences whose attention is not causal: give it " + std::to_string(padded_seq()) +
+                   " tokens, or use one dimension";
+        if (settings_.attention_output != model::AttentionOutput::reduce_scatter)
+            return grid + "does not exchange heads for sequence behind attention: use one dimension";
+        return {};
+    }
     [[nodiscard]] bool has_copies() const { return training().placements.size() > 1; }
     [[nodiscard]] zero::UpdateSettings update_settings() const {
         return {.learning_rate = train::learning_rate(settings_, number_)};
@@ -348,6 +360,8 @@ void Trainer<Stream, Exec>::check_fit() const {
                         (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != pipeline::ends_meet(training()))))
         why = "wants another mesh: make it with for_schedule(mesh, schedule)";
     if (!why.empty()) throw std::invalid_argument("the schedule " + training().name + " " + why);
+    if constexpr (StreamOnGrid<Stream>)
+        if (auto const refused = on_grid_refusal(); !refused.empty()) throw std::invalid_argument(refused);
     if (settings_.recompute.kind == model::Recomputation::Kind::automatic)
         throw std::invalid_argument(
             "automatic recomputation needs a memory limit: plan it with train::planned_recomputation()");

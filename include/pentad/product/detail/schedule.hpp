@@ -83,6 +83,7 @@ struct FactorSchedule {
     std::vector<std::vector<FactorPiece>> taken; ///< of my panels, in their order: those that I hold too
     std::vector<std::vector<FactorPiece>> given; ///< of the panels of others, in their order
     std::size_t given_elements = 0;
+    double mean_given = 0;   ///< over the ranks of the group
     std::size_t longest = 0; ///< elements that arrive for a panel, at most
 };
 
@@ -118,6 +119,11 @@ inline FactorSchedule schedule_of(FactorMove const& of, FactorMove const& a, Fac
     int const mine = of.members[of.me];
     auto const held = of.held_by(mine), used = of.used_by(mine);
     std::size_t const copy = of.held.copy(of.axes, mine);
+    for (int const member : of.members) {
+        auto const wanted = of.used_by(member);
+        schedule.mean_given += static_cast<double>(wanted.size() - wanted.common(of.held_by(member)).size()) /
+                               static_cast<double>(of.members.size());
+    }
     for (auto const& panel : panels_of(a, b, mine, most)) {
         auto& pieces = schedule.taken.emplace_back();
         std::size_t arriving = 0;
