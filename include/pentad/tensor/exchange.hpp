@@ -119,10 +119,19 @@ class Exchange {
             received_[p] = static_cast<MPI_Count>(in);
         }
         auto const& kept = boxes_.taken[me_];
+        std::size_t in_pieces = arriving + (sums() ? kept.size(rank_) : 0);
+        if (stands_for_all()) // the fullest of them
+            for (std::size_t rank = 0; rank < n; ++rank) {
+                std::size_t pieces = 0;
+                for (std::size_t p = 0; p < n; ++p)
+                    if (p != rank || sums()) pieces += shape_.given(p, rank).size(rank_);
+                leaving = std::max(leaving, shape_.sent_by(rank));
+                in_pieces = std::max(in_pieces, pieces);
+            }
         auto const array = [&](std::size_t elements) { return context_->take(elements * sizeof(T)); };
         bool const gives_all = step_.kind == StepKind::all_gather; // the same to all: it need not be packed
         packed_ = array(gives_all ? 0 : leaving);
-        arrived_ = array(arriving + (sums() ? kept.size(rank_) : 0));
+        arrived_ = array(in_pieces);
         auto* const packed = static_cast<T*>(packed_.data());
         std::size_t at = 0;
         for (std::size_t p = 0; p < n; ++p) {
@@ -175,10 +184,15 @@ class Exchange {
     void copy(ElementBox const& box, T* to, ElementBox const& target, T const* from, ElementBox const& source) const {
         copy_box("exchange", context_->exec(), to, {rank_, box, target}, from, {rank_, box, source});
     }
-    /// In a dry run whose rank stands for all, books what ranks send in the mean.
+    /// Whether it is a dry run of a rank that stands for all.
+    [[nodiscard]] bool stands_for_all() const {
+        auto const* const dry = observe::dry_run();
+        return dry != nullptr && dry->stands_for_all() && comm_->size() > 1;
+    }
+    /// In such a run, books what ranks send in the mean.
     [[nodiscard]] bool books_mean(observe::Operation operation, bool is_started) const {
+        if (!stands_for_all()) return false;
         auto* const dry = observe::dry_run();
-        if (dry == nullptr || !dry->stands_for_all() || comm_->size() == 1) return false;
         std::size_t sent = 0;
         for (std::size_t rank = 0; rank < shape_.size(); ++rank) sent += shape_.sent_by(rank);
         double const mean = static_cast<double>(sent * sizeof(T)) / static_cast<double>(shape_.size());

@@ -47,9 +47,15 @@ void multiply_panels(Context<Exec> const& context, PreparedProduct& product, std
     FactorStream<T, Exec> from_a(context, group_of(context, move_a), move_a, a.data, tag);
     FactorStream<T, Exec> from_b(context, group_of(context, move_b), move_b, b.data, tag + 1);
     bool const copies = !from_a.is_in_place() || !from_b.is_in_place();
-    auto const& schedules = product.schedules(copies ? panel_length<T>(product, rank, panel_bytes) : SIZE_MAX);
-    from_a.follow(schedules.a);
-    from_b.follow(schedules.b);
+    std::size_t const most = copies ? panel_length<T>(product, rank, panel_bytes) : SIZE_MAX;
+    auto const& schedules = product.schedules(most);
+    if (auto* const dry = observe::dry_run(); dry != nullptr && dry->stands_for_all()) {
+        from_a.follow_for_all(*dry, schedules.a, longest_of_any(move_a, move_a, move_b, most));
+        from_b.follow_for_all(*dry, schedules.b, longest_of_any(move_b, move_a, move_b, most));
+    } else {
+        from_a.follow(schedules.a);
+        from_b.follow(schedules.b);
+    }
 
     View<Sum, 2, Exec> const c(result.data, result.local[0], result.local[1]);
     // Rows of c as it is stored are those of the left matrix.

@@ -53,16 +53,21 @@ class FactorStream {
             return;
         }
         for (auto& buffer : buffers_) buffer = context_->take(schedule.longest * sizeof(T));
-        auto* const dry = observe::dry_run();
-        if (dry == nullptr || !dry->stands_for_all()) return;
+    }
+    /// The same of a dry run whose rank stands for all: what ranks send in the mean is booked at once.
+    /// @param longest elements that arrive for a panel on any of them
+    void follow_for_all(observe::DryRun& dry, FactorSchedule const& schedule, std::size_t longest) {
+        schedule_ = &schedule;
         books_mean_ = true;
+        if (group_->size() == 1) return;
+        for (auto& buffer : buffers_) buffer = context_->take(longest * sizeof(T));
         std::size_t messages = 0;
         for (auto const& pieces : schedule.given) messages += pieces.size();
         messages = std::max<std::size_t>(messages, 1);
         double const bytes = schedule.mean_given * static_cast<double>(sizeof(T)) / static_cast<double>(messages);
         for (std::size_t i = 0; i < messages; ++i)
-            dry->exchange(observe::Operation::send, comm::detail::cost_of_sent(*group_, bytes), group_->size(), true, 0,
-                          false);
+            dry.exchange(observe::Operation::send, comm::detail::cost_of_sent(*group_, bytes), group_->size(), true, 0,
+                         false);
     }
     /// Starts what leaves and arrives for step `s`.
     void start(std::size_t s) {

@@ -113,6 +113,19 @@ inline std::vector<IndexRange> panels_of(FactorMove const& a, FactorMove const& 
     return panels;
 }
 
+/// Elements that arrive for a panel, at most, on any rank of the group.
+inline std::size_t longest_of_any(FactorMove const& of, FactorMove const& a, FactorMove const& b, std::size_t most) {
+    std::size_t longest = 0;
+    for (int const member : of.members) {
+        auto const held = of.held_by(member), used = of.used_by(member);
+        for (auto const& panel : panels_of(a, b, member, most)) {
+            FactorBlock const wanted{used.outer, panel};
+            longest = std::max(longest, wanted.size() - wanted.common(held).size());
+        }
+    }
+    return longest;
+}
+
 /// What of factor `of` moves for these panels.
 inline FactorSchedule schedule_of(FactorMove const& of, FactorMove const& a, FactorMove const& b, std::size_t most) {
     FactorSchedule schedule;
