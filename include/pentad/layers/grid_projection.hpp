@@ -53,7 +53,7 @@ struct GridMatrix {
     using type = Layout<T, Dims<rows, columns>>;
 };
 
-/// A rank's block as the matrix that it is a block of, over the ranks of tp.
+/// A rank's block as the tensor of the whole matrix, which the ranks of tp share.
 template <class L, class Exec>
 Tensor<L, Exec> as_grid_matrix(Context<Exec> const& context, View<typename L::element, 2, Exec> const& block,
                                memory::Buffer<typename Exec::memory_space> const& memory = {}) {
@@ -199,7 +199,7 @@ class GridProjection {
   private:
     static constexpr bool is_one = sizeof...(Maps) == 0;
 
-    /// f for each map: its index, and where its outputs begin and how many there are among those that this rank has.
+    /// f for each map: its index; where its outputs begin among those of this rank, and how many there are.
     template <class F>
     void for_each(F&& f) const {
         std::size_t first = 0;
@@ -249,7 +249,7 @@ class GridProjection {
     std::tuple<Map, Maps...> maps_;
 };
 
-/// The same of one map, for what a layer gives back to the stream.
+/// The same for the one map that makes the output of a layer.
 template <class Map>
 class GridOutput {
     using Projection = GridProjection<Map>;

@@ -1,4 +1,4 @@
-// Sums over rows of activations whose last dimension ranks share: a norm's, on a grid.
+// Sums over the rows of activations whose last dimension is sharded, as norms need them on a grid.
 #pragma once
 
 #include <pentad/layers/layer.hpp>

@@ -52,7 +52,7 @@ struct GridWeights<CubeStream<T>> {
 
 } // namespace detail
 
-/// On a grid. What overlaps with what is up to the product: `Communication` is not used.
+/// On a grid. Products overlap their own communication with computation: `Communication` is not used.
 template <StreamOnGrid Stream, class Communication, class Exec>
 struct TensorParallel<Stream, Communication, Exec> {
     using T = typename Stream::element;

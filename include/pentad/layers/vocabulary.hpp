@@ -91,7 +91,7 @@ struct GridEmbedded<CubeStream<T>> {
 };
 } // namespace detail
 
-/// On a grid the table lies as every weight that takes the stream.
+/// On a grid the table is sharded as the other weights that take the stream.
 template <StreamOnGrid Stream, class Communication, class Exec>
 struct VocabParallel<Stream, Communication, Exec> {
     using T = typename Stream::element;

@@ -17,8 +17,8 @@ template <class T>
 using SequenceStream =
     Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep>, Dim<ml::seq, dynamic, ml::cp, ml::tp>, Dim<ml::hidden>>>;
 
-/// The axes of tensor parallelism on a grid, factors of tp: each layer's products are products of distributed matrices,
-/// and nothing of a layer is held twice but what stands here.
+/// The axes of tensor parallelism on a grid, the factors of tp. Whether `first` and `second` are depth and rows or rows
+/// and depth depends on the stream.
 struct TensorGrid {
     using first = outer<ml::tp>;
     using second = outer<inner<ml::tp>>;
@@ -61,7 +61,7 @@ struct Gathered<Stream> {
 /// Whether a stream is of tensor parallelism on a grid.
 template <class Stream>
 concept StreamOnGrid = detail::is_on_grid<Stream>;
-/// What such layers compute inside: tokens by dimensions that `columns` shard.
+/// What layers on a grid compute inside: tokens, and dimensions that `columns` shard.
 template <class T, class... D>
 using InsideGrid = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep, TensorGrid::first, TensorGrid::second>,
                                   Dim<ml::seq, dynamic, ml::cp>, D...>>;

@@ -21,7 +21,7 @@ namespace pentad::model {
 
 /// The dimensions of tensor parallelism; layout/streams.hpp says how activations lie.
 enum class TensorKind : std::uint8_t {
-    one_d,          ///< every rank has shares of the weights and, between them, whole activations
+    one_d,          ///< a rank has a share of each weight, and whole activations between layers
     two_d,          ///< rows x columns: weights and activations in blocks (Xu et al. 2021, arXiv 2104.05343)
     two_and_half_d, ///< depth x rows x columns, rows = columns: the depth shares the batch (Wang et al. 2021, arXiv
                     ///< 2105.14500)
