@@ -12,6 +12,11 @@ template void pentad::comm::all_reduce(Kokkos::Cuda const&, pentad::comm::Commun
                                        pentad::Placement);
 template class pentad::context::Carry<pentad::context::HeadStates<pentad::f32>, Kokkos::Cuda>;
 
+// Tensor parallelism on a grid: its maps, and norms of rows that ranks share.
+template class pentad::GatedMlp<>::on<pentad::GridStream<pentad::f32>, Kokkos::Cuda>;
+template class pentad::RmsNorm::on<pentad::CubeStream<pentad::bf16>, Kokkos::Cuda>;
+template class pentad::LayerNorm::on<pentad::GridStream<pentad::f32>, Kokkos::Cuda>;
+
 // The scan with every element; layers are compiled with f32 alone.
 template <class T>
 void scan() {
