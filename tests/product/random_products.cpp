@@ -99,7 +99,7 @@ Numbers multiplied(Context<Exec> const& context, Matrix a, Matrix b, Matrix c, N
                                     plan_product(a.layout, b.layout, c.layout, extents, a.mesh));
     auto const left = detail::carry_out(context, product.a_sum(), made<T>(context, a, x)),
                right = detail::carry_out(context, product.b_sum(), made<T>(context, b, y));
-    if (z == nullptr) return read(context, detail::multiply_shards(context, product, panel_bytes, left, right));
+    if (z == nullptr) return read(context, detail::multiply_shards<T>(context, product, panel_bytes, left, right));
     auto const sum = made<T>(context, c, *z);
     detail::multiply_shards_into(context, product, panel_bytes, left, right, sum);
     return read(context, sum);

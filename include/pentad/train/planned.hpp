@@ -29,6 +29,7 @@ namespace pentad::train {
 
 /// The layers that planned_model() runs dry, for a stream: decoder_layers(), and what can be planned only.
 struct PlannedLayers {
+    static constexpr bool has_grids = true; ///< of<GridStream<T>, Exec>() and of<CubeStream<T>, Exec>() too
     template <class Stream, class Exec>
     static LayerRegistry<Stream, Exec> const& of() {
         static auto const registry = planned_layers<Stream, Exec>();
@@ -37,7 +38,8 @@ struct PlannedLayers {
 };
 
 /// A model as the planner sees it: its parts are run dry.
-/// @tparam Layers has of<Stream, Exec>(), a LayerRegistry: one with layers of the user's own plans these too
+/// @tparam Layers has of<Stream, Exec>(), a LayerRegistry: one with layers of the user's own plans these too. Where
+/// these are for the streams of a grid as well, it says has_grids = true
 template <class Layers = PlannedLayers, class Exec = Kokkos::DefaultExecutionSpace>
 planner::Model planned_model(model::Model description, std::string name = "the model") {
     std::vector<std::size_t> kinds, first; // of each block; and the first block of each
@@ -54,8 +56,12 @@ planner::Model planned_model(model::Model description, std::string name = "the m
         };
         auto const of = [&]<class T>(T) {
             using model::TensorKind;
-            if (shape.tensor_kind == TensorKind::three_d) return on.template operator()<CubeStream<T>>();
-            if (shape.tensor_kind != TensorKind::one_d) return on.template operator()<GridStream<T>>();
+            if constexpr (requires { requires Layers::has_grids; }) {
+                if (shape.tensor_kind == TensorKind::three_d) return on.template operator()<CubeStream<T>>();
+                if (shape.tensor_kind != TensorKind::one_d) return on.template operator()<GridStream<T>>();
+            } else if (shape.tensor_kind != TensorKind::one_d) {
+                throw std::invalid_argument("these layers are for tensor parallelism in one dimension alone");
+            }
             return shape.sequence_parallel ? on.template operator()<SequenceStream<T>>()
                                            : on.template operator()<InvariantStream<T>>();
         };
