@@ -120,9 +120,13 @@ class Equivalence(unittest.TestCase):
             extent = {"dp": 1, "pp": 1, "ep": 1, "cp": 1, "tp": 1} | {a: int(n) for a, n in (axis.split("=") for axis in case.mesh.split(","))}
             m = {**equivalence.MODEL, **case.model}
             self.assertLessEqual(case.ranks(), 32)
-            self.assertEqual(m["batch"] % (extent["dp"] * extent["ep"] * m["micro-batches"]), 0)
-            self.assertEqual((m["layers"] % extent["pp"], m["heads"] % extent["tp"], m["ffn"] % extent["tp"], m["heads"] % m["kv-heads"]), (0, 0, 0, 0))
-            self.assertTrue(m["kv-heads"] % extent["tp"] == 0 or extent["tp"] % m["kv-heads"] == 0)
+            kind = next((kind for kind in equivalence.GRIDS if f"--tp-kind {kind} " in f"{case.ways} "), "1d")
+            sequences, widths, columns = next((divisors for ranks, *divisors in equivalence.GRIDS.get(kind, ()) if ranks == extent["tp"]),
+                                              (1, extent["tp"], extent["tp"]))
+            self.assertEqual(m["batch"] % (extent["dp"] * extent["ep"] * sequences * m["micro-batches"]), 0)
+            self.assertEqual((m["layers"] % extent["pp"], m["heads"] % widths, m["ffn"] % widths, m["heads"] % m["kv-heads"]), (0, 0, 0, 0))
+            self.assertTrue(m["kv-heads"] % columns == 0 or kind == "1d" and columns % m["kv-heads"] == 0)
+            self.assertTrue(kind == "1d" or extent["ep"] == 1 and extent["tp"] in {ranks for ranks, *_ in equivalence.GRIDS[kind]})
             self.assertEqual(m["hidden"] // m["heads"] % 2, 0)
             self.assertEqual(m.get("experts", 0) % extent["ep"], 0)
             self.assertLessEqual(m.get("top-k", 1), m.get("experts", 1))
