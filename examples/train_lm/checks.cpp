@@ -110,7 +110,7 @@ void repair_mixers(Options& o, Complaint& complaint) {
     refuse_without("ml", "--chunk", o.chunk != defaults.chunk);
 }
 
-/// Refuses a grid of tp that there is not, and what does not go with one.
+/// Refuses a tp that does not factor into the grid, and flags that a grid does not support.
 void repair_tensor_kind(O& o, Complaint& complaint) {
     if (o.tp_kind == "1d") return;
     auto const kind = o.tensor_kind();

@@ -35,8 +35,8 @@ std::vector<FlagGroup> make_flag_groups() {
            "of the axes, on several nodes: as --mesh names them, or the order that sends least between nodes",
            ChoiceValue{&O::order, {"as-given", "auto"}}},
           {"--tp-kind", "1d|2d|2.5d|3d",
-           "how the ranks of tp share attention and MLPs: weights by their width; or weights and activations in "
-           "blocks, "
+           "how the ranks of tp share attention and MLPs: by the width of weights; or weights and activations in "
+           "blocks "
            "on a grid of rows x columns, depth x rows x rows, or rows x depth x columns",
            ChoiceValue{&O::tp_kind,
                        {pentad::model::tensor_kind_names.begin(), pentad::model::tensor_kind_names.end()}}},

@@ -96,7 +96,7 @@ std::string refused_recurrence(O const& o) {
 std::string refused_cp_heads(O const& o) { return o.context().refused_heads(o.extent("cp")); }
 std::string refused_cp_inner(O const& o) { return o.context().refused_inner(o.extent("cp")); }
 /// The ranks of tp that share out the heads.
-std::int64_t head_ranks(O const& o) { return o.tp_kind == "1d" ? o.extent("tp") : o.tensor_divisors().kv_heads; }
+std::int64_t head_ranks(O const& o) { return pentad::model::ranks_of_heads(o.tensor_kind(), o.extent("tp")); }
 /// Whether the heads of a rank of tp can be exchanged as --cp says.
 bool can_exchange_heads(O const& o) {
     if (!has_attention(o)) return true;

@@ -76,11 +76,6 @@ void check() {
     }
 }
 
-double over_ranks(double value) {
-    MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    return value;
-}
-
 /// The bytes that a rank sends along tp in f(), in the mean.
 template <class F>
 double sent(F&& f) {

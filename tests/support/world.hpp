@@ -19,6 +19,12 @@ inline int world_size() {
     return size;
 }
 
+/// The sum of the ranks' values, or another reduction of them.
+inline double over_ranks(double value, MPI_Op op = MPI_SUM) {
+    MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, op, MPI_COMM_WORLD);
+    return value;
+}
+
 /// Communicators that are made meanwhile take every so many ranks for a node.
 struct SimulatedNodes {
     explicit SimulatedNodes(std::string const& ranks_per_node) {

@@ -40,11 +40,6 @@ train::RunSettings dense() {
             .warmup = 0};
 }
 
-double over_ranks(double value) {
-    MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    return value;
-}
-
 /// A buffer's bytes, as the pool hands them out.
 double block(double bytes) { return std::ceil(bytes / 256) * 256; }
 /// A bucket of f32 parameters over ranks that share it out.

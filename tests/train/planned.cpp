@@ -44,11 +44,6 @@ int ranks_per_node() {
     return text == nullptr ? world_size() : std::atoi(text);
 }
 
-double over_ranks(double value, MPI_Op op = MPI_SUM) {
-    MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, op, MPI_COMM_WORLD);
-    return value;
-}
-
 /// The nodes to which training takes a token once each; 1: dispatch goes in one exchange.
 int dispatch_nodes(OnMesh const& mesh, std::size_t top_k, bool is_whole) {
     auto& communicators = mesh.context.communicators();

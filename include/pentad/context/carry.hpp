@@ -142,7 +142,7 @@ class Carry {
                      Tensor<Decay, Exec> const& decay, Tensor<L, Exec> const& arriving) {
         auto const& exec = own.context().exec();
         int const from = comm.rank() - direction, to = comm.rank() + direction;
-        if (auto* const run = detail::run_for_all()) {
+        if (auto* const run = observe::dry_run_for_all()) {
             auto const bytes = static_cast<double>(own.size() * sizeof(A));
             Tensor<L, Exec> const leaving(own.context(), own.extents());
             run->pass("pass_states", 3 * bytes * (comm.size() - 1.0) / comm.size());

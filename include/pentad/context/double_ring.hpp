@@ -86,7 +86,7 @@ class DoubleRingMover {
             bool const is_last = step + 1 == nodes;
             if (!is_last) next = mine.like();
             for (std::size_t i = 0; !is_last && i < routes.pieces().count(); ++i) {
-                if (auto* const run = run_for_all())
+                if (auto* const run = observe::dry_run_for_all())
                     exchange.dry_send(*run, i, mine, routes.keys_sent(step, i));
                 else if (step < routes.of(block(step), i).last)
                     exchange.send(i, here);

@@ -196,7 +196,7 @@ class Halo {
     static void shift(comm::Communicator const& comm, int direction, Tensor<L, Exec> const& leaving,
                       Tensor<L, Exec> const& arriving) {
         auto const& exec = leaving.context().exec();
-        if (auto* const run = detail::run_for_all())
+        if (auto* const run = observe::dry_run_for_all())
             return detail::dry_pass_on(*run, comm, static_cast<double>(leaving.size() * sizeof(typename L::element)));
         int const from = comm.rank() - direction, to = comm.rank() + direction;
         auto const is_rank = [&](int rank) { return rank >= 0 && rank < comm.size(); };

@@ -98,7 +98,7 @@ class Router {
     /// rank stands for all the mean.
     template <class L>
     [[nodiscard]] double routed_part(Pass<Exec> const& pass, std::size_t length) const {
-        if (auto const* const dry = observe::dry_run(); dry != nullptr && dry->stands_for_all())
+        if (observe::dry_run_for_all() != nullptr)
             return static_cast<double>(setup_.real_length()) / static_cast<double>(setup_.slices * setup_.seq);
         return static_cast<double>(setup_.template real_tokens<L>(pass, length)) / static_cast<double>(length);
     }

@@ -6,8 +6,8 @@
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layers/linear.hpp>
 #include <pentad/layout/streams.hpp>
-#include <pentad/memory/strided_copy.hpp>
 #include <pentad/product/multiply.hpp>
+#include <pentad/tensor/redistribute.hpp>
 
 #include <array>
 #include <cstddef>
@@ -37,7 +37,7 @@ struct GridDimension<Name, AxisSet<Axes...>> {
 };
 
 /// A tensor [rows..., columns...], of which the last `Columns` dimensions are the columns, as a matrix that tp shards.
-template <class T, class L, std::size_t Columns, class RowName, class ColumnName>
+template <class L, std::size_t Columns, class RowName, class ColumnName>
 struct GridMatrix {
     using split = SplitAt<L::rank - Columns, DimList<>, typename LayoutDims<L>::type>;
     /// Only the first dimension of either is sharded over tp, so that a shard is a block of the matrix.
@@ -50,7 +50,7 @@ struct GridMatrix {
     static_assert(is_block, "pentad: tp shards a dimension of a map that is not its first");
     using rows = typename GridDimension<RowName, typename DimListAxes<typename split::head>::type>::type;
     using columns = typename GridDimension<ColumnName, typename DimListAxes<typename split::tail>::type>::type;
-    using type = Layout<T, Dims<rows, columns>>;
+    using type = Layout<typename L::element, Dims<rows, columns>>;
 };
 
 /// A rank's block as the tensor of the whole matrix, which the ranks of tp share.
@@ -64,39 +64,35 @@ Tensor<L, Exec> as_grid_matrix(Context<Exec> const& context, View<typename L::el
                            memory, block.data());
 }
 
-template <class T, class Exec>
-void copy_matrix(char const* name, Exec const& exec, View<T, 2, Exec> const& from, View<T, 2, Exec> const& to) {
-    memory::Runs runs(sizeof(T));
-    runs.add(to.extent(1), sizeof(T), sizeof(T));
-    runs.add(to.extent(0), to.stride(0) * sizeof(T), from.stride(0) * sizeof(T));
-    memory::copy(name, exec, runs, to.data(), from.data());
-}
-
 } // namespace detail
 
 /// y = x W^T on a grid, for x, W and y of the given layouts. @tparam Out dimensions of the output, the first of W
 template <class X, class W, std::size_t Out, class Y, class Exec>
 class GridMap : public LinearMap<X, W, Out, Y, Exec> {
     using Map = LinearMap<X, W, Out, Y, Exec>;
-    template <class L, std::size_t Columns, class Rows, class Of>
-    using matrix_t = typename detail::GridMatrix<typename L::element, L, Columns, Rows, Of>::type;
+    using InputMatrix = detail::GridMatrix<X, Map::in_dimensions, ml::token, detail::FeaturesIn>;
+    using OutputMatrix = detail::GridMatrix<Y, Out, ml::token, detail::FeaturesOut>;
+    using WeightMatrix = detail::GridMatrix<W, Map::in_dimensions, detail::FeaturesOut, detail::FeaturesIn>;
     using synchronised =
         typename detail::GridDimension<ml::token, replicated_axes_t<typename Map::parameter_type::used>>::set;
 
   public:
     using Map::Map;
-    using Inputs = matrix_t<X, Map::in_dimensions, ml::token, detail::FeaturesIn>;
-    using Outputs = matrix_t<Y, Out, ml::token, detail::FeaturesOut>;
-    using Weights = matrix_t<W, Map::in_dimensions, detail::FeaturesOut, detail::FeaturesIn>;
+    using Inputs = typename InputMatrix::type;
+    using Outputs = typename OutputMatrix::type;
+    using Weights = typename WeightMatrix::type;
     /// The gradient, partial over the axes of the grid along which the same weights are used for other tokens.
-    using Gradient = typename detail::AddState<
-        synchronised, Partial, accumulator_t<typename X::element>,
-        Dims<typename detail::GridMatrix<typename W::element, W, Map::in_dimensions, detail::FeaturesOut,
-                                         detail::FeaturesIn>::rows,
-             typename detail::GridMatrix<typename W::element, W, Map::in_dimensions, detail::FeaturesOut,
-                                         detail::FeaturesIn>::columns>>::type;
+    using Gradient = typename detail::AddState<synchronised, Partial, accumulator_t<typename X::element>,
+                                               Dims<typename WeightMatrix::rows, typename WeightMatrix::columns>>::type;
     static_assert(std::is_same_v<dual_t<X>, X> && std::is_same_v<dual_t<Y>, Y>,
                   "pentad: the activations of a map on a grid are sharded or invariant");
+
+    static Tensor<Inputs, Exec> inputs(Tensor<X, Exec> const& x) {
+        return detail::as_grid_matrix<Inputs>(x.context(), x.template rows<Map::in_dimensions>(), x.block());
+    }
+    static Tensor<Outputs, Exec> outputs(Tensor<Y, Exec> const& y) {
+        return detail::as_grid_matrix<Outputs>(y.context(), y.template rows<Out>(), y.block());
+    }
 };
 
 /// y_i = x W_i^T for several maps of one input. The weights are multiplied as one, so that x moves once.
@@ -126,7 +122,7 @@ class GridProjection {
     Products forward(Tensor<X, Exec> x, Saved& saved) const {
         auto const& context = x.context();
         saved.x = std::move(x);
-        auto const all = multiply<typename Map::Outputs>(inputs(saved.x), weights(context));
+        auto const all = multiply<typename Map::Outputs>(Map::inputs(saved.x), weights(context));
         Products y;
         for_each([&]<std::size_t I>(std::size_t first, std::size_t outputs) {
             using Y = std::tuple_element_t<I, Products>;
@@ -135,10 +131,12 @@ class GridProjection {
                 std::get<I>(y) = Y(context, extents, all.block(), all.data());
             } else {
                 std::get<I>(y) = Y(context, extents);
-                copy_out(context.exec(), kernels::columns(all.view(), first, first + outputs), rows<I>(std::get<I>(y)));
+                auto const to = rows(std::get<I>(y));
+                detail::copy_rows(context.exec(), all.data() + first, all.local()[1], to.data(), outputs, to.extent(0),
+                                  outputs);
             }
             auto const& bias = std::get<I>(maps_).bias();
-            if (bias.exists()) kernels::add_bias<T>(context.exec(), bias.value().flat(), rows<I>(std::get<I>(y)));
+            if (bias.exists()) kernels::add_bias<T>(context.exec(), bias.value().flat(), rows(std::get<I>(y)));
         });
         return y;
     }
@@ -147,16 +145,16 @@ class GridProjection {
         auto const& context = dy.context();
         auto const gradients = std::tuple(std::move(dy), std::move(more)...);
         if constexpr (is_one) {
-            saved.dy = detail::as_grid_matrix<typename Map::Outputs>(context, rows<0>(std::get<0>(gradients)),
-                                                                     std::get<0>(gradients).block());
+            saved.dy = Map::outputs(std::get<0>(gradients));
         } else {
             auto const mesh = context.communicators().mesh();
-            saved.dy = {
-                context,
-                {inputs(saved.x).extents()[0], outputs() * ranks_along(mesh, Map::Outputs::value.dimensions[1].axes)}};
+            saved.dy = {context,
+                        {Map::inputs(saved.x).extents()[0],
+                         outputs() * ranks_along(mesh, Map::Outputs::value.dimensions[1].axes)}};
             for_each([&]<std::size_t I>(std::size_t first, std::size_t count) {
-                copy_out(context.exec(), rows<I>(std::get<I>(gradients)),
-                         kernels::columns(saved.dy.view(), first, first + count));
+                auto const from = rows(std::get<I>(gradients));
+                detail::copy_rows(context.exec(), from.data(), count, saved.dy.data() + first, saved.dy.local()[1],
+                                  from.extent(0), count);
             });
         }
         auto const dx = multiply<typename Map::Inputs>(saved.dy, weights(context));
@@ -174,9 +172,9 @@ class GridProjection {
         if constexpr (is_one) {
             auto const& map = std::get<0>(maps_);
             multiply_into(detail::as_grid_matrix<typename Map::Gradient>(context, map.gradient_matrix()), saved.dy,
-                          inputs(saved.x));
+                          Map::inputs(saved.x));
         } else {
-            auto const all = multiply<typename Map::Gradient>(saved.dy, inputs(saved.x));
+            auto const all = multiply<typename Map::Gradient>(saved.dy, Map::inputs(saved.x));
             for_each([&]<std::size_t I>(std::size_t first, std::size_t) {
                 auto const gradient = std::get<I>(maps_).weight().gradient().flat();
                 kernels::add<A>(exec, View<A const, 1, Exec>(all.data() + first * all.local()[1], gradient.extent(0)),
@@ -218,13 +216,9 @@ class GridProjection {
         for_each([&]<std::size_t>(std::size_t, std::size_t count) { all += count; });
         return all;
     }
-    template <std::size_t I, class L>
+    template <class L>
     static View<T, 2, Exec> rows(Tensor<L, Exec> const& y) {
         return y.template rows<Map::out_dimensions>();
-    }
-    static Tensor<typename Map::Inputs, Exec> inputs(Tensor<X, Exec> const& x) {
-        return detail::as_grid_matrix<typename Map::Inputs>(x.context(), x.template rows<Map::in_dimensions>(),
-                                                            x.block());
     }
     /// The weights of all maps, one below the other.
     [[nodiscard]] Tensor<typename Map::Weights, Exec> weights(Context<Exec> const& context) const {
@@ -241,11 +235,6 @@ class GridProjection {
             return detail::as_grid_matrix<typename Map::Weights>(context, all, memory);
         }
     }
-    template <class From, class To>
-    static void copy_out(Exec const& exec, From const& from, To const& to) {
-        detail::copy_matrix<T>("grid projection", exec, View<T, 2, Exec>(from), View<T, 2, Exec>(to));
-    }
-
     std::tuple<Map, Maps...> maps_;
 };
 

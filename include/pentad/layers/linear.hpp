@@ -33,7 +33,8 @@ struct OutputDimensions {
 };
 } // namespace detail
 
-/// The weight, and the bias where there is one, of y[rows, out...] = sum over in of x[rows, in...] W[out..., in...]
+/// The parameters of a linear map, with or without a bias: y[rows, out...] = sum over in of x[rows, in...] W[out...,
+/// in...]
 /// (+ bias[out...]); derived classes multiply. `W` is the weight's layout, whose first `Out` dimensions are the
 /// output's; `X` and `Y` are the layouts of x and y.
 template <class X, class W, std::size_t Out, class Y, class Exec>

@@ -107,27 +107,24 @@ struct VocabParallel<Stream, Communication, Exec> {
     using used = used_t<Table, X, Logits, Embedded, Others...>;
 
     static Tensor<X, Exec> multiply(Tensor<X, Exec> x, Tensor<Table, Exec> const& table, Tensor<Logits, Exec>& logits) {
-        auto const all = pentad::multiply<typename Map::Outputs>(matrix<typename Map::Inputs>(x),
-                                                                 matrix<typename Map::Weights>(table));
+        auto const all = pentad::multiply<typename Map::Outputs>(Map::inputs(x), weights(table));
         logits = {x.context(), {x.extents()[0], x.extents()[1], table.extents()[0]}, all.block(), all.data()};
         return x;
     }
     static Tensor<X, Exec> multiply_back(Tensor<Logits, Exec> const& dlogits, Tensor<Table, Exec> const& table,
                                          Tensor<X, Exec> const& x) {
-        auto const dx = pentad::multiply<typename Map::Inputs>(matrix<typename Map::Outputs>(dlogits),
-                                                               matrix<typename Map::Weights>(table));
+        auto const dx = pentad::multiply<typename Map::Inputs>(Map::outputs(dlogits), weights(table));
         return {x.context(), x.extents(), dx.block(), dx.data()};
     }
     static void add_gradient(Tensor<Logits, Exec> const& dlogits, Tensor<X, Exec> const& x,
                              View<accumulator_t<T>, 2, Exec> const& gradient) {
         pentad::multiply_into(detail::as_grid_matrix<typename Map::Gradient>(x.context(), gradient),
-                              matrix<typename Map::Outputs>(dlogits), matrix<typename Map::Inputs>(x));
+                              Map::outputs(dlogits), Map::inputs(x));
     }
 
   private:
-    template <class M, class L>
-    static Tensor<M, Exec> matrix(Tensor<L, Exec> const& tensor) {
-        return detail::as_grid_matrix<M>(tensor.context(), tensor.rows(), tensor.block());
+    static Tensor<typename Map::Weights, Exec> weights(Tensor<Table, Exec> const& table) {
+        return detail::as_grid_matrix<typename Map::Weights>(table.context(), table.rows());
     }
 };
 

@@ -3,6 +3,7 @@
 
 #include <pentad/mesh/axis.hpp>
 #include <pentad/mesh/mesh.hpp>
+#include <pentad/model/attention_output.hpp>
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/parts.hpp>
@@ -34,6 +35,9 @@ inline std::string_view name(TensorKind kind) { return tensor_kind_names[static_
 /// columns; 3D: rows, depth, columns.
 struct TensorFactors {
     std::int64_t first = 1, second = 1, columns = 1;
+
+    /// The extent of inner(tp).
+    [[nodiscard]] constexpr std::int64_t inner() const { return second * columns; }
 };
 
 /// The grid of so many ranks that is nearest to a square or a cube, with at least as many rows as columns; nothing
@@ -58,6 +62,11 @@ constexpr std::optional<TensorFactors> tensor_factors(TensorKind kind, std::int6
         return best;
     }
     return best;
+}
+/// Ranks of tp that share out the heads.
+constexpr std::int64_t ranks_of_heads(TensorKind kind, std::int64_t tp) {
+    auto const grid = tensor_factors(kind, tp);
+    return grid ? grid->columns : tp;
 }
 /// Why tp ranks are no such grid.
 inline std::string no_grid(TensorKind kind, std::int64_t tp) {
@@ -86,28 +95,36 @@ inline NamedProduct batch_axes(NamedProduct axes, TensorDivisors const& of) {
     return axes;
 }
 
-/// The mesh with tp split as tensor parallelism needs it: into a grid, or in one dimension where tp exceeds the heads
-/// of keys and values.
-/// @throws std::invalid_argument where tp is no such grid
+/// The extents of inner(tp) and of inner(inner(tp)) that tensor parallelism needs: of the grid, or in one dimension of
+/// what tp exceeds the heads of keys and values by.
+struct TensorSplit {
+    int inner = 1, innermost = 1;
+};
+inline TensorSplit tensor_split(Model const& model, TensorKind kind, int tp) {
+    if (auto const grid = tensor_factors(kind, tp))
+        return {static_cast<int>(grid->inner()), static_cast<int>(grid->columns)};
+    return {key_value_copies(model, tp), 1};
+}
+/// The mesh with tp split so. @throws std::invalid_argument where tp is no such grid
 template <class Mesh, AxisTag Tp>
 [[nodiscard]] Mesh split_tensor_axis(Mesh const& mesh, Tp, Model const& model, TensorKind kind) {
     int const extent = mesh.template extent<Tp>();
-    if (kind == TensorKind::one_d) return mesh.template split<Tp>(key_value_copies(model, extent));
-    auto const factors = tensor_factors(kind, extent);
-    if (!factors) throw std::invalid_argument(no_grid(kind, extent));
-    return mesh.template split<Tp>(static_cast<int>(factors->second * factors->columns))
-        .template split<inner<Tp>>(static_cast<int>(factors->columns));
+    if (kind != TensorKind::one_d && !tensor_factors(kind, extent)) throw std::invalid_argument(no_grid(kind, extent));
+    auto const split = tensor_split(model, kind, extent);
+    return mesh.template split<Tp>(split.inner).template split<inner<Tp>>(split.innermost);
 }
 
-/// Why a model cannot be computed on a grid; empty where it can: its mixers are attention, and its blocks have no
+/// Why a model cannot be computed so on a grid; empty where it can: its mixers are attention, and its blocks have no
 /// experts.
-inline std::string grid_refusal(Model const& model) {
+inline std::string grid_refusal(Model const& model, AttentionOutput output = AttentionOutput::reduce_scatter) {
     for (auto const& block : model.blocks)
         for (auto const& branch : block.branches)
             if (branch.part.as<Attention>() == nullptr && branch.part.as<GatedMlp>() == nullptr &&
                 branch.part.as<PlainMlp>() == nullptr)
                 return "tensor parallelism on a grid is for attention and MLPs, not for " +
                        std::string(branch.part.kind());
+    if (output != AttentionOutput::reduce_scatter)
+        return "tensor parallelism on a grid does not exchange heads for sequence behind attention: use one dimension";
     return {};
 }
 

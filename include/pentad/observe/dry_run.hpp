@@ -149,6 +149,11 @@ class DryRun {
 
 /// The dry run that is under way, or null.
 inline DryRun* dry_run() { return DryRun::current(); }
+/// The same where its rank stands for all, else null.
+inline DryRun* dry_run_for_all() {
+    auto* const run = dry_run();
+    return run != nullptr && run->stands_for_all() ? run : nullptr;
+}
 
 /// What has no kernels yet can be planned only. @throws std::invalid_argument outside of a dry run
 inline void require_dry(std::string const& what) {

@@ -46,8 +46,8 @@ struct PerAxis {
     }
 };
 
-/// The mesh as the layouts see it: tp is split where it exceeds the kv heads, cp where attention has two levels, pp
-/// where stages have copies, ep where dispatch goes by node, dp where ZeRO is hybrid.
+/// The mesh as the layouts see it: tp is split where it exceeds the kv heads or is a grid, cp where attention has two
+/// levels, pp where stages have copies, ep where dispatch goes by node, dp where ZeRO is hybrid.
 inline std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const& model, int copies = 1,
                                             std::int64_t nodes = 1, bool ends_meet = false) {
     std::array<MeshAxisValue, 5> mesh;
@@ -57,11 +57,9 @@ inline std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const&
         mesh[i] = {.name = c.order[i], .extent = extent, .stride = stride};
         stride *= extent;
         if (c.order[i] == tp::name) {
-            mesh[i].inner = model::key_value_copies(model.description(), extent);
-            if (auto const grid = model::tensor_factors(c.tensor_kind, extent)) {
-                mesh[i].inner = static_cast<int>(grid->second * grid->columns);
-                mesh[i].innermost = static_cast<int>(grid->columns);
-            }
+            auto const split = model::tensor_split(model.description(), c.tensor_kind, extent);
+            mesh[i].inner = split.inner;
+            mesh[i].innermost = split.innermost;
         }
         if (c.order[i] == cp::name) mesh[i].inner = static_cast<int>(c.inner_cp);
         if (c.order[i] == pp::name) {

@@ -60,10 +60,7 @@ struct Configuration {
         inner_cp = split.inner;
     }
     /// Ranks of tp that share out the heads.
-    [[nodiscard]] std::int64_t ranks_of_heads() const {
-        auto const grid = model::tensor_factors(tensor_kind, tp);
-        return grid ? grid->columns : tp;
-    }
+    [[nodiscard]] std::int64_t ranks_of_heads() const { return model::ranks_of_heads(tensor_kind, tp); }
     [[nodiscard]] std::int64_t devices() const { return dp * pp * ep * cp * tp; }
     [[nodiscard]] std::int64_t extent(std::string_view axis) const {
         auto const is = [axis](std::string_view name) { return is_same_axis(axis, name); };

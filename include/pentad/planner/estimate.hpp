@@ -137,7 +137,7 @@ inline std::string misfit(Model const& model, Configuration const& c) {
         return why;
     if (c.tensor_kind != model::TensorKind::one_d) {
         if (!model::tensor_factors(c.tensor_kind, c.tp)) return model::no_grid(c.tensor_kind, c.tp);
-        if (auto why = model::grid_refusal(model.description()); !why.empty()) return why;
+        if (auto why = model::grid_refusal(model.description(), c.attention_output); !why.empty()) return why;
         if (c.sequence_parallel) return "sequence parallelism is of 1d tensor parallelism: a grid shards tokens anyway";
     }
     auto const heads = model::query_heads(model.description(), 1);

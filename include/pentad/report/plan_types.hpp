@@ -69,7 +69,7 @@ inline std::string grid_split(planner::Configuration const& c) {
     auto const grid = model::tensor_factors(c.tensor_kind, c.tp);
     if (!grid) return {};
     return " // to be split for " + std::string(model::name(c.tensor_kind)) + " tensor parallelism: split<tp>(" +
-           std::to_string(grid->second * grid->columns) + ").split<inner<tp>>(" + std::to_string(grid->columns) + ")";
+           std::to_string(grid->inner()) + ").split<inner<tp>>(" + std::to_string(grid->columns) + ")";
 }
 } // namespace detail
 

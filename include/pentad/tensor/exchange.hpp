@@ -120,7 +120,7 @@ class Exchange {
         }
         auto const& kept = boxes_.taken[me_];
         std::size_t in_pieces = arriving + (sums() ? kept.size(rank_) : 0);
-        if (stands_for_all()) // the fullest of them
+        if (observe::dry_run_for_all() != nullptr) // the fullest of them
             for (std::size_t rank = 0; rank < n; ++rank) {
                 std::size_t pieces = 0;
                 for (std::size_t p = 0; p < n; ++p)
@@ -184,15 +184,10 @@ class Exchange {
     void copy(ElementBox const& box, T* to, ElementBox const& target, T const* from, ElementBox const& source) const {
         copy_box("exchange", context_->exec(), to, {rank_, box, target}, from, {rank_, box, source});
     }
-    /// Whether it is a dry run of a rank that stands for all.
-    [[nodiscard]] bool stands_for_all() const {
-        auto const* const dry = observe::dry_run();
-        return dry != nullptr && dry->stands_for_all() && comm_->size() > 1;
-    }
-    /// In such a run, books what ranks send in the mean.
+    /// In a dry run whose rank stands for all, books what ranks send in the mean.
     [[nodiscard]] bool books_mean(observe::Operation operation, bool is_started) const {
-        if (!stands_for_all()) return false;
-        auto* const dry = observe::dry_run();
+        auto* const dry = observe::dry_run_for_all();
+        if (dry == nullptr || comm_->size() == 1) return false;
         std::size_t sent = 0;
         for (std::size_t rank = 0; rank < shape_.size(); ++rank) sent += shape_.sent_by(rank);
         double const mean = static_cast<double>(sent * sizeof(T)) / static_cast<double>(shape_.size());

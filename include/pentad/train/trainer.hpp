@@ -147,22 +147,12 @@ class Trainer final : private StageOwner {
     }
     [[nodiscard]] std::size_t padded_seq() const { return static_cast<std::size_t>(batch_shape().padded_seq()); }
     void check_fit() const;
+    /// What a grid of tensor parallelism does not do; empty where nothing of it is asked for.
+    [[nodiscard]] std::string on_grid_refusal() const;
     /// Notes the layers of each stage in the settings. Collective over all ranks.
     [[nodiscard]] std::vector<StageLayers> held_stages(Registry const& registry);
     [[nodiscard]] bool is_asynchronous() const { return training().updates > 1; }
     /// Copies of a stage come to what they do together in different orders: it waits for the end of the step.
-    /// What a grid of tensor parallelism does not do; empty where nothing of it is asked for.
-    [[nodiscard]] std::string on_grid_refusal() const {
-        std::string const grid = "tensor parallelism on a grid ";
-        if (auto why = model::grid_refusal(settings_.model); !why.empty()) return why;
-        if (settings_.packing) return grid + "does not pack documents: use one dimension";
-        if (shows_padding(settings_.model) && padded_seq() > settings_.seq)
-            return grid + "pads no sequences whose attention is not causal: give it " + std::to_string(padded_seq()) +
-                   " tokens, or use one dimension";
-        if (settings_.attention_output != model::AttentionOutput::reduce_scatter)
-            return grid + "does not exchange heads for sequence behind attention: use one dimension";
-        return {};
-    }
     [[nodiscard]] bool has_copies() const { return training().placements.size() > 1; }
     [[nodiscard]] zero::UpdateSettings update_settings() const {
         return {.learning_rate = train::learning_rate(settings_, number_)};
@@ -331,11 +321,12 @@ model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
         return axes;
     };
     model::TensorDivisors grid;
-    if constexpr (StreamOnGrid<Stream>)
-        grid = model::divisors(std::is_same_v<Stream, CubeStream<typename Stream::element>> ? model::TensorKind::three_d
-                                                                                            : model::TensorKind::two_d,
+    if constexpr (StreamOnGrid<Stream>) {
+        constexpr bool is_cube = std::is_same_v<Stream, CubeStream<typename Stream::element>>;
+        grid = model::divisors(is_cube ? model::TensorKind::three_d : model::TensorKind::two_d,
                                {known.extent(TensorGrid::first::name), known.extent(TensorGrid::second::name),
                                 known.extent(TensorGrid::columns::name)});
+    }
     auto seq_axes = axes_of(1);
     if (model::deals_to_tp(settings_.attention_output, settings_.expert_sharding) &&
         !Stream::value.dimensions[1].axes.contains(tp::name))
@@ -368,6 +359,17 @@ void Trainer<Stream, Exec>::check_fit() const {
     if (settings_.recompute.every < 1) throw std::invalid_argument("every 0th block cannot be recomputed");
     if (settings_.sharding.releases_gradients && settings_.clip > 0)
         throw std::invalid_argument("gradients that are released cannot be clipped: their norm is known too late");
+}
+
+template <class Stream, class Exec>
+std::string Trainer<Stream, Exec>::on_grid_refusal() const {
+    if (auto why = model::grid_refusal(settings_.model, settings_.attention_output); !why.empty()) return why;
+    std::string const grid = "tensor parallelism on a grid ";
+    if (settings_.packing) return grid + "does not pack documents: use one dimension";
+    if (shows_padding(settings_.model) && padded_seq() > settings_.seq)
+        return grid + "pads no sequences whose attention is not causal: give it " + std::to_string(padded_seq()) +
+               " tokens, or use one dimension";
+    return {};
 }
 
 template <class Stream, class Exec>

@@ -95,7 +95,7 @@ class RingPass {
             for (std::size_t i = routes.pieces().count(); i-- > 0;) {
                 std::size_t const last = routes.of(block(step), i).last;
                 if (step > 0 && step <= last) exchange.await(i);
-                if (auto* const run = run_for_all(); run != nullptr && !is_last)
+                if (auto* const run = observe::dry_run_for_all(); run != nullptr && !is_last)
                     exchange.dry_send(*run, i, mine, routes.keys_sent(step, i));
                 else if (!is_last && step < last)
                     exchange.send(i, here);

@@ -85,12 +85,6 @@ comm::Pieces block_pieces(Tensor<L, Exec> const& key, PassBlocks<Exec> const& bl
                                     blocks.is_narrow() ? std::max(wanted, narrow) : wanted);
 }
 
-/// A dry run whose rank stands for all; else null.
-inline observe::DryRun* run_for_all() {
-    auto* const run = observe::dry_run();
-    return run != nullptr && run->stands_for_all() ? run : nullptr;
-}
-
 /// A dry run whose rank stands for all: what all ranks of the group but one send to their neighbour.
 inline void dry_pass_on(observe::DryRun& run, comm::Communicator const& comm, double bytes) {
     if (comm.size() > 1)
@@ -211,7 +205,8 @@ class GradientRoute {
     }
     /// When this rank has added to a piece.
     void pass_on(std::size_t step, std::size_t i) {
-        if (auto* const run = run_for_all()) return exchange_.dry_send(*run, i, own_, routes_->gradients_sent(step, i));
+        if (auto* const run = observe::dry_run_for_all())
+            return exchange_.dry_send(*run, i, own_, routes_->gradients_sent(step, i));
         auto const [first, last] = routes_->of(block(step), i);
         if (step == last)
             homes_.send_to(static_cast<int>(block(step)), i, here_);

@@ -45,9 +45,9 @@ class Rates {
         set_parts(cp_parts, groups_along(c, cp::name), c.inner_cp);
         auto const grid = model::tensor_factors(c.tensor_kind, c.tp);
         auto inside = groups_along(c, tp::name);
-        set_parts(tp_parts, inside, grid ? grid->second * grid->columns : 1);
+        set_parts(tp_parts, inside, grid ? grid->inner() : 1);
         if (grid) {
-            inside.extent = grid->second * grid->columns;
+            inside.extent = grid->inner();
             set_parts(tp_parts + 1, inside, grid->columns);
         }
     }

@@ -49,7 +49,7 @@ void multiply_panels(Context<Exec> const& context, PreparedProduct& product, std
     bool const copies = !from_a.is_in_place() || !from_b.is_in_place();
     std::size_t const most = copies ? panel_length<T>(product, rank, panel_bytes) : SIZE_MAX;
     auto const& schedules = product.schedules(most);
-    if (auto* const dry = observe::dry_run(); dry != nullptr && dry->stands_for_all()) {
+    if (auto* const dry = observe::dry_run_for_all()) {
         from_a.follow_for_all(*dry, schedules.a, longest_of_any(move_a, move_a, move_b, most));
         from_b.follow_for_all(*dry, schedules.b, longest_of_any(move_b, move_a, move_b, most));
     } else {
