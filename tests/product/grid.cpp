@@ -52,11 +52,11 @@ TEST_CASE("the grid of a product follows its shape") {
 
 TEST_CASE("within less memory the grid of a product touches at most 1.1 times the bound for it") {
     double const n = 4096, whole = n * n;
-    CHECK(choose_grid(4096, 4096, 4096, 64, whole / 16) == ProductGrid{4, 4, 4});
-    CHECK(choose_grid(4096, 4096, 4096, 64, whole / 64) == ProductGrid{8, 8, 1});
+    CHECK(choose_grid(4096, 4096, 4096, 64, GridBlocks::equal, whole / 16) == ProductGrid{4, 4, 4});
+    CHECK(choose_grid(4096, 4096, 4096, 64, GridBlocks::equal, whole / 64) == ProductGrid{8, 8, 1});
     for (int const ranks : {4, 16, 64})
         for (double const memory : {whole / ranks, 2 * whole / ranks, 4 * whole / ranks}) {
-            auto const grid = choose_grid(4096, 4096, 4096, ranks, memory);
+            auto const grid = choose_grid(4096, 4096, 4096, ranks, GridBlocks::equal, memory);
             double const used = whole / (grid.rows * grid.columns);
             CHECK(used <= memory);
             CHECK(touched(grid, square) >= bound(square, ranks, memory) * (1 - 1e-12));
@@ -79,12 +79,18 @@ TEST_CASE("the lower bound is that of the three cases of Al Daas et al. 2022") {
 TEST_CASE("a product that no grid divides, or whose blocks are too large, is refused") {
     CHECK_THROWS_WITH_AS(
         (void)choose_grid(3, 5, 7, 2),
-        "no grid of 2 ranks divides a product of m = 3, n = 5, k = 7: change the extents or the number "
-        "of ranks",
+        "no grid of 2 ranks divides a product of m = 3, n = 5, k = 7: use uneven blocks, or change the extents or the "
+        "number of ranks",
         std::invalid_argument);
+    CHECK(choose_grid(3, 5, 7, 2, GridBlocks::uneven) == ProductGrid{1, 1, 2});
+    CHECK(choose_grid(3, 3, 7, 2, GridBlocks::uneven, 6) == ProductGrid{1, 2, 1}); // the larger block is 3 x 2
     CHECK_THROWS_WITH_AS(
-        (void)choose_grid(8, 8, 8, 4, 15),
+        (void)choose_grid(8, 8, 8, 4, GridBlocks::equal, 15),
         "a rank's block of a product of m = 8, n = 8, k = 8 on 4 ranks has at least 16 elements: allow "
         "it as much memory, or take more ranks",
         std::invalid_argument);
+    CHECK_THROWS_WITH_AS((void)choose_grid(3, 3, 3, 2, GridBlocks::uneven, 5),
+                         "a rank's block of a product of m = 3, n = 3, k = 3 on 2 ranks has at least 6 elements: allow "
+                         "it as much memory, or take more ranks",
+                         std::invalid_argument);
 }

@@ -221,6 +221,49 @@ TEST_CASE("matrices on another mesh are multiplied on the grid of their shape") 
     }
 }
 
+namespace {
+struct p {
+    static constexpr std::string_view name = "p";
+    static constexpr bool has_uneven_blocks = true;
+};
+struct q {
+    static constexpr std::string_view name = "q";
+    static constexpr bool has_uneven_blocks = true;
+};
+struct s {
+    static constexpr std::string_view name = "s";
+    static constexpr bool has_uneven_blocks = true;
+};
+} // namespace
+
+TEST_CASE("matrices whose extents no grid divides are multiplied in uneven blocks") {
+    OnGrid const grid_of_all;
+    auto const& [mesh, communicators, context] = grid_of_all;
+    using A = L<f64, Dim<p, dynamic, rows>, Dim<s, dynamic, columns>>;
+    using B = L<f64, Dim<s, dynamic, rows>, Dim<q, dynamic, columns>>;
+    using C = L<f64, Dim<p, dynamic, rows>, Dim<q, dynamic, columns>>;
+    for (std::size_t const inner : {std::size_t{2}, std::size_t{47}, std::size_t{961}}) {
+        auto const a = made<A>(context, {53, inner}, 1);
+        auto const b = made<B>(context, {inner, 49}, 2);
+        check(multiply<C>(a, b), inner);
+        auto const shape = choose_grid(53, 49, inner, world_size(), GridBlocks::uneven);
+        CHECK(shape.ranks() == world_size());
+        GridContext<Exec> const grid(MPI_COMM_WORLD, shape);
+        check(multiply(grid, a, b), inner);
+    }
+    // In messages too, in panels of a few elements, where blocks and therefore panels of the ranks differ.
+    auto const a = made<A>(context, {5, 47}, 1);
+    auto const b = made<B>(context, {47, 3}, 2);
+    auto const before = comm::forced_algorithm();
+    for (auto const algorithm : {before, comm::Algorithm::mailbox}) {
+        comm::forced_algorithm() = algorithm;
+        check(multiply<C, Panels<64>>(a, b), 47);
+        GridContext<Exec> const grid(MPI_COMM_WORLD, choose_grid(5, 3, 47, world_size(), GridBlocks::uneven));
+        check(multiply<Panels<64>>(grid, a, b), 47);
+    }
+    comm::forced_algorithm() = before;
+}
+
 TEST_CASE("a product of the same shape takes no more memory the second time") {
     OnGrid const grid_of_all;
     auto const& [mesh, communicators, context] = grid_of_all;

@@ -71,7 +71,7 @@ ProductExtents extents_of(Matrix const& a, Matrix const& b, ProductDimensions co
 template <class T>
 detail::Shard<T, Exec> made(Context<Exec> const& context, Matrix const& matrix, Numbers const& numbers) {
     auto const shard =
-        detail::Shard<T, Exec>::make(context, {{matrix.holding().local(0), matrix.holding().local(1)}, 2});
+        detail::Shard<T, Exec>::make(context, shard_shape(matrix.layout, matrix.extents, matrix.mesh, world_rank()));
     std::vector<T> host(numbers.size());
     std::transform(numbers.begin(), numbers.end(), host.begin(),
                    [](double x) { return T(static_cast<accumulator_t<T>>(x)); });
@@ -168,21 +168,31 @@ void check_products(int draws) {
         Context<Exec> const context(communicators);
         for (int i = 0; i < on_a_mesh; ++i) {
             std::array<std::size_t, 3> of{};
-            for (auto& extent : of)
-                extent = (below(3) == 0 ? 1 : static_cast<std::size_t>(world_size())) * (1 + below(4));
+            std::array<bool, 3> is_uneven{};
+            for (std::size_t d = 0; d < 3; ++d) {
+                auto const ranks_of_world = static_cast<std::size_t>(world_size());
+                is_uneven[d] = below(3) == 0;
+                of[d] = is_uneven[d] ? below(4 * ranks_of_world) + below(2)
+                                     : (below(3) == 0 ? 1 : ranks_of_world) * (1 + below(4));
+            }
             OfElement const element = of_elements[below(of_elements.size())];
-            auto const drawn = [&](std::string_view first, std::size_t m, std::string_view second, std::size_t n) {
+            auto const drawn = [&](std::size_t p, std::size_t q) {
+                constexpr std::array<std::string_view, 3> names{"i", "j", "k"};
                 LayoutValue bare;
                 bare.element_size = element.size;
                 bare.rank = 2;
                 bool const is_turned = below(2) == 0;
-                bare.dimensions[is_turned ? 1 : 0].name = first;
-                bare.dimensions[is_turned ? 0 : 1].name = second;
-                Matrix matrix{bare, {is_turned ? n : m, is_turned ? m : n}, communicators.mesh()};
+                if (is_turned) std::swap(p, q);
+                Matrix matrix{bare, {of[p], of[q]}, communicators.mesh()};
+                for (std::size_t d = 0; d < 2; ++d) {
+                    matrix.layout.dimensions[d].name = names[d == 0 ? p : q];
+                    matrix.layout.dimensions[d].is_uneven = is_uneven[d == 0 ? p : q];
+                }
+                auto const unplaced = matrix.layout;
                 for (;;) { // until all extents divide
                     auto order = axes;
                     std::shuffle(order.begin(), order.end(), draw);
-                    matrix.layout = support::placed(bare, order, [&](std::string_view) { return below(5); });
+                    matrix.layout = support::placed(unplaced, order, [&](std::string_view) { return below(5); });
                     try {
                         (void)local_extents(matrix.layout, matrix.extents, matrix.mesh);
                         return matrix;
@@ -190,8 +200,7 @@ void check_products(int draws) {
                     }
                 }
             };
-            auto const a = drawn("i", of[0], "k", of[2]), b = drawn("k", of[2], "j", of[1]),
-                       c = drawn("i", of[0], "j", of[1]);
+            auto const a = drawn(0, 2), b = drawn(2, 1), c = drawn(0, 1);
             std::size_t const panel_bytes = below(2) == 0 ? 32 : std::size_t{1} << 20;
             CAPTURE(to_string(a.layout, a.extents.data()));
             CAPTURE(to_string(b.layout, b.extents.data()));

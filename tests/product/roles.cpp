@@ -97,6 +97,22 @@ TEST_CASE("an axis that does not divide a dimension does not cut it") {
     CHECK(text_of(A::value, B::value, C::value, {7, 8, 12}, mesh.axes()).find("columns: tp") == 0);
 }
 
+TEST_CASE("uneven blocks are cut by any number of ranks, and agree in all matrices") {
+    struct u {
+        static constexpr std::string_view name = "u";
+        static constexpr bool has_uneven_blocks = true;
+    };
+    struct even_u {
+        static constexpr std::string_view name = "u";
+    };
+    using A = L<Dim<u>, Dim<k>>;
+    using B = L<Dim<k>, Dim<j>>;
+    using C = L<Dim<u, dynamic, tp>, Dim<j>>;
+    CHECK(text_of(A::value, B::value, C::value, {7, 8, 12}, Mesh<Axis<tp>>(4).axes()).find("rows: tp") == 0);
+    CHECK(text_of(A::value, B::value, C::value, {7, 8, 12}, Mesh<Axis<tp>>(512).axes()).find("rows: tp") == 0);
+    CHECK(product_dimensions(A::value, B::value, L<Dim<even_u>, Dim<j>>::value).error == ProductError::other_blocks);
+}
+
 TEST_CASE("on a grid no two ranks take a block from one in a step, and no rank takes one twice") {
     using A = L<Dim<i, dynamic, dp>, Dim<k, dynamic, cp, tp>>;
     using B = L<Dim<k, dynamic, cp, dp>, Dim<j, dynamic, tp>>;

@@ -58,14 +58,20 @@ inline double product_lower_bound(double m, double n, double k, double ranks,
     return least;
 }
 
-/// The grid of all `ranks` ranks on which a rank sends the fewest elements, of those that divide the matrices and with
-/// which a rank's block of C is of at most `memory` elements; of grids that send as much, the one with the fewest ranks
-/// along the summands, then the one nearest to a square. As CARMA (Demmel et al. 2013) and COSMA (Kwasniewski et al.
-/// 2019) choose, but that no rank is left idle: a mesh is all of them.
+/// Whether the ranks of a grid hold blocks of the same size.
+enum class GridBlocks { equal, uneven };
+
+/// The grid of all `ranks` ranks on which a rank sends the fewest elements, of those that divide the matrices, where
+/// blocks are to be equal, and with which a rank's block of C is of at most `memory` elements; of grids that send as
+/// much, the one with the fewest ranks along the summands, then the one nearest to a square. As CARMA (Demmel et al.
+/// 2013) and COSMA (Kwasniewski et al. 2019) choose, but that no rank is left idle: a mesh is all of them.
 /// @throws std::invalid_argument where no grid divides the matrices, or none has blocks as small as that
 inline ProductGrid choose_grid(std::size_t m, std::size_t n, std::size_t k, int ranks,
+                               GridBlocks blocks = GridBlocks::equal,
                                double memory = std::numeric_limits<double>::infinity()) {
-    auto const divides = [](std::size_t extent, int by) { return extent % static_cast<std::size_t>(by) == 0; };
+    auto const divides = [blocks](std::size_t extent, int by) {
+        return blocks == GridBlocks::uneven || extent % static_cast<std::size_t>(by) == 0;
+    };
     auto const x = static_cast<double>(m), y = static_cast<double>(n), z = static_cast<double>(k);
     ProductGrid best;
     double least = std::numeric_limits<double>::infinity(), smallest = least;
@@ -78,7 +84,7 @@ inline ProductGrid choose_grid(std::size_t m, std::size_t n, std::size_t k, int 
                 !divides(k, inner * grid.columns))
                 continue;
             divided = true;
-            double const block = x * y / (rows * grid.columns);
+            double const block = std::ceil(x / rows) * std::ceil(y / grid.columns);
             smallest = std::min(smallest, block);
             if (block > memory) continue;
             double const sent = grid.sent(x, y, z);
@@ -93,7 +99,7 @@ inline ProductGrid choose_grid(std::size_t m, std::size_t n, std::size_t k, int 
     auto const shape = "m = " + std::to_string(m) + ", n = " + std::to_string(n) + ", k = " + std::to_string(k);
     if (!divided)
         throw std::invalid_argument("no grid of " + std::to_string(ranks) + " ranks divides a product of " + shape +
-                                    ": change the extents or the number of ranks");
+                                    ": use uneven blocks, or change the extents or the number of ranks");
     if (!found)
         throw std::invalid_argument("a rank's block of a product of " + shape + " on " + std::to_string(ranks) +
                                     " ranks has at least " + std::to_string(static_cast<std::size_t>(smallest)) +

@@ -33,7 +33,7 @@ enum class ProductError : std::uint8_t {
     extents_differ,
     other_reduction,
     part_of_axis,
-    unequal_blocks,
+    other_blocks,
 };
 
 /// One sentence for each ProductError: what is wrong and what to do.
@@ -45,7 +45,8 @@ inline constexpr std::array<std::string_view, 8> product_error_texts{
     "pentad: the layouts of a product give a dimension two different extents",
     "pentad: a partial maximum, minimum or log-sum-exp is neither multiplied nor made by a product: reduce it first",
     "pentad: one layout of a product names an axis and another a factor of it: name outer and inner in all",
-    "pentad: the blocks of a matrix in a product are equal and have no ghost cells: redistribute it first",
+    "pentad: a matrix in a product has no ghost cells, and a dimension has uneven blocks in both matrices or in "
+    "neither: redistribute one first",
 };
 
 /// Where the dimensions of a product are: 0 or 1 in each layout.
@@ -102,7 +103,11 @@ constexpr ProductDimensions product_dimensions(LayoutValue const& a, LayoutValue
     for (auto const* layout : {&a, &b, &c})
         if (detail::is_other_reduction(*layout)) return {other_reduction};
     for (auto const* layout : {&a, &b, &c})
-        if (layout->is_uneven() || layout->has_halo()) return {unequal_blocks};
+        if (layout->has_halo()) return {other_blocks};
+    if (a.dimensions[at.a_inner].is_uneven != b.dimensions[at.b_inner].is_uneven ||
+        a.dimensions[at.a_rows].is_uneven != c.dimensions[at.c_rows].is_uneven ||
+        b.dimensions[at.b_columns].is_uneven != c.dimensions[at.c_columns].is_uneven)
+        return {other_blocks};
     if (detail::names_an_axis_twice(detail::axes_of_product(a, b, c))) return {part_of_axis};
     return at;
 }
@@ -162,9 +167,27 @@ constexpr LayoutValue without_single_ranks(LayoutValue const& layout, std::span<
     return result;
 }
 
-constexpr double bytes_between(LayoutValue const& from, LayoutValue const& to,
-                               std::array<std::size_t, 2> const& extents, std::span<MeshAxisValue const> mesh) {
-    return cost_of(make_plan(from, to), from, extents, mesh).total();
+/// Whether so many ranks can share out a dimension.
+constexpr bool can_cut(DimensionValue const& dimension, std::size_t extent, std::size_t ranks) {
+    return dimension.is_uneven || extent % ranks == 0;
+}
+
+/// Bytes that a rank sends from one layout to the other, the mean over the ranks. On more than 64 ranks uneven blocks
+/// count as equal ones: going through all ranks would take long there.
+constexpr double bytes_between(LayoutValue from, LayoutValue to, std::array<std::size_t, 2> extents,
+                               std::span<MeshAxisValue const> mesh) {
+    std::size_t ranks = 1;
+    for (auto const& axis : mesh) ranks *= static_cast<std::size_t>(axis.extent);
+    double share = 1; // of the elements in equal blocks that are there
+    if (ranks > 64 && from.is_uneven()) {
+        for (std::size_t d = 0; d < 2; ++d) {
+            std::size_t const divisible = (extents[d] + ranks - 1) / ranks * ranks;
+            if (divisible > 0) share *= static_cast<double>(extents[d]) / static_cast<double>(divisible);
+            extents[d] = divisible;
+            from.dimensions[d].is_uneven = to.dimensions[d].is_uneven = false;
+        }
+    }
+    return share * cost_of(make_plan(from, to), from, extents, mesh).total();
 }
 
 /// A factor on its way to where it is multiplied.
@@ -186,7 +209,7 @@ constexpr FactorWay find_way(LayoutValue const& layout, LayoutValue const& used,
             if (small.dimension_of(axis) < 2) continue;
             auto more = small.dimensions[d].axes;
             more.push(axis);
-            if (extents[d] % ranks_along(mesh, more) == 0) small.dimensions[d].axes = more;
+            if (can_cut(small.dimensions[d], extents[d], ranks_along(mesh, more))) small.dimensions[d].axes = more;
         }
     FactorWay const stepwise{small,
                              bytes_between(layout, small, extents, mesh) + bytes_between(small, used, extents, mesh)};
@@ -269,8 +292,11 @@ class RoleSearch {
         auto const rows = cutting(assignment, ProductRole::rows), columns = cutting(assignment, ProductRole::columns),
                    inner = cutting(assignment, ProductRole::inner);
         std::size_t const m = ranks_along(mesh_, rows), n = ranks_along(mesh_, columns), k = ranks_along(mesh_, inner);
-        if (extents_.rows % m != 0 || extents_.columns % n != 0 || extents_.inner % k != 0) return;
         auto const& at = best_.at;
+        if (!can_cut(a_.dimensions[at.a_rows], extents_.rows, m) ||
+            !can_cut(b_.dimensions[at.b_columns], extents_.columns, n) ||
+            !can_cut(a_.dimensions[at.a_inner], extents_.inner, k))
+            return;
         auto const a_used = oriented(a_, at.a_rows, rows, inner), b_used = oriented(b_, at.b_inner, inner, columns);
         auto const a_extents = oriented(at.a_rows, extents_.rows, extents_.inner),
                    b_extents = oriented(at.b_inner, extents_.inner, extents_.columns),
@@ -317,7 +343,7 @@ class RoleSearch {
 /// with the smallest parts of the three matrices. Where axes cut one dimension together, they do so in the best order.
 /// C on many axes gives SUMMA (van de Geijn and Watts 1997) in the order of Cannon (1969), an axis on k the 2.5D and 3D
 /// products (Solomonik and Demmel 2011; Agarwal et al. 1995), one axis the 1D products. Extents that the axes of a role
-/// do not divide rule the role out.
+/// do not divide rule the role out, but where the dimension has uneven blocks.
 /// @pre product_dimensions(a, b, c).valid(), and the extents are divided as the three layouts ask
 constexpr ProductPlan plan_product(LayoutValue const& a, LayoutValue const& b, LayoutValue const& c,
                                    ProductExtents const& extents, std::span<MeshAxisValue const> mesh) {

@@ -25,12 +25,12 @@ comm::Communicator const& group_of(Context<Exec> const& context, FactorMove cons
     return move.between_meshes ? context.communicators().world() : context.communicators().along(move.axes);
 }
 
-/// How long a panel is whose two buffers for what arrives take at most `bytes`.
+/// How long a panel is whose two buffers for what arrives take at most `bytes` on any rank.
 template <class T>
-std::size_t panel_length(PreparedProduct const& product, int rank, std::size_t bytes) {
+std::size_t panel_length(PreparedProduct const& product, std::size_t bytes) {
     std::size_t outer = 0;
     for (auto const* factor : {&product.a(), &product.b()})
-        if (factor->members.size() > 1) outer += factor->used_by(rank).outer.size();
+        if (factor->members.size() > 1) outer += factor->used.longest(1 - factor->inner);
     return std::max<std::size_t>(bytes / std::max<std::size_t>(2 * outer * sizeof(T), 1), 1);
 }
 
@@ -47,7 +47,7 @@ void multiply_panels(Context<Exec> const& context, PreparedProduct& product, std
     FactorStream<T, Exec> from_a(context, group_of(context, move_a), move_a, a.data, tag);
     FactorStream<T, Exec> from_b(context, group_of(context, move_b), move_b, b.data, tag + 1);
     bool const copies = !from_a.is_in_place() || !from_b.is_in_place();
-    std::size_t const most = copies ? panel_length<T>(product, rank, panel_bytes) : SIZE_MAX;
+    std::size_t const most = copies ? panel_length<T>(product, panel_bytes) : SIZE_MAX;
     auto const& schedules = product.schedules(most);
     if (auto* const dry = observe::dry_run_for_all()) {
         from_a.follow_for_all(*dry, schedules.a, longest_of_any(move_a, move_a, move_b, most));
@@ -85,7 +85,7 @@ void multiply_panels(Context<Exec> const& context, PreparedProduct& product, std
                               adds || s > 0 ? 1.0 : 0.0,
                               Kokkos::subview(c, within(row.outer, first_row), within(column.outer, first_column)));
     }
-    if (product.extents().inner == 0 && !adds) memory::clear(exec, c.data(), c.size() * sizeof(Sum));
+    if (move_a.used_by(rank).inner.size() == 0 && !adds) memory::clear(exec, c.data(), c.size() * sizeof(Sum));
     exec.fence("pentad: before the factors of a product are written again");
     from_a.finish();
     from_b.finish();
@@ -94,11 +94,7 @@ void multiply_panels(Context<Exec> const& context, PreparedProduct& product, std
 /// An uninitialised shard in the layout in which a product is computed.
 template <class T, class Exec>
 Shard<T, Exec> take_computed(Context<Exec> const& context, PreparedProduct const& product) {
-    int const rank = product.a().members[product.a().me];
-    ShardShape shape{{}, 2};
-    shape.local[product.plan().at.c_rows] = product.a().used_by(rank).outer.size();
-    shape.local[product.plan().at.c_columns] = product.b().used_by(rank).outer.size();
-    return Shard<T, Exec>::make(context, shape);
+    return Shard<T, Exec>::make(context, product.computed_shape());
 }
 
 /// What this rank computes of A B, or of C + A B where C is given: `c` is written, unless it is summed in another

@@ -68,6 +68,13 @@ class PreparedProduct {
     [[nodiscard]] PlanValue const& out() const { return out_; }
     [[nodiscard]] FactorMove const& a() const { return a_; }
     [[nodiscard]] FactorMove const& b() const { return b_; }
+    /// The shape of this rank's shard of what is computed.
+    [[nodiscard]] ShardShape computed_shape() const {
+        std::array<std::size_t, 2> extents{};
+        extents[plan_.at.c_rows] = extents_.rows;
+        extents[plan_.at.c_columns] = extents_.columns;
+        return shard_shape(plan_.computed, extents, meshes_[2], rank_);
+    }
     /// Whether it is computed in the layout of C, but for a relabelling.
     [[nodiscard]] bool computes_in_place() const {
         return std::all_of(out_.begin(), out_.end(), [](auto const& step) { return step.kind == StepKind::relabel; });

@@ -2,6 +2,7 @@
 // for each.
 #pragma once
 
+#include <pentad/layout/block.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/layout.hpp>
 #include <pentad/mesh/mesh.hpp>
@@ -42,12 +43,17 @@ struct MatrixOnMesh {
     std::array<std::size_t, 2> extents{};
     std::span<MeshAxisValue const> mesh;
 
+    /// Into how many blocks a dimension is cut.
+    [[nodiscard]] std::size_t blocks(std::size_t dimension) const {
+        return ranks_along(mesh, layout.dimensions[dimension].axes);
+    }
     [[nodiscard]] IndexRange range(std::size_t dimension, int rank) const {
-        auto const& axes = layout.dimensions[dimension].axes;
-        std::size_t pieces = 1;
-        for (auto const axis : axes) pieces *= static_cast<std::size_t>(find_axis(mesh, axis).extent);
-        std::size_t const length = extents[dimension] / pieces, place = place_along(mesh, axes, rank);
-        return {place * length, (place + 1) * length};
+        auto const block = block_of(layout.dimensions[dimension], extents[dimension], mesh, rank);
+        return {block.begin(), block.end()};
+    }
+    /// The length of the longest block.
+    [[nodiscard]] std::size_t longest(std::size_t dimension) const {
+        return (extents[dimension] + blocks(dimension) - 1) / blocks(dimension);
     }
     /// Which of the copies of its part a rank has: its place along the axes of `among` that shard no dimension.
     [[nodiscard]] std::size_t copy(AxisNames const& among, int rank) const {
@@ -95,8 +101,13 @@ inline std::vector<IndexRange> panels_of(FactorMove const& a, FactorMove const& 
     if (all.size() == 0) return {};
     std::vector<std::size_t> cuts{all.begin, all.end};
     for (auto const* factor : {&a, &b}) {
-        std::size_t const length = factor->held_by(rank).inner.size();
-        for (std::size_t at = (all.begin / length + 1) * length; at < all.end; at += length) cuts.push_back(at);
+        std::size_t const blocks = factor->held.blocks(factor->inner);
+        std::size_t const extent = factor->held.extents[factor->inner];
+        for (std::size_t i = all.begin * blocks / extent; i < blocks; ++i) {
+            std::size_t const at = Block{extent, blocks, i}.begin();
+            if (at >= all.end) break;
+            if (at > all.begin) cuts.push_back(at);
+        }
     }
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());

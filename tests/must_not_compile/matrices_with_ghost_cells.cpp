@@ -1,4 +1,4 @@
-// expect: pentad: the blocks of a matrix in a product are equal and have no ghost cells: redistribute it first
+// expect: pentad: a matrix in a product has no ghost cells, and a dimension has uneven blocks in both
 #include <pentad/layout/ml.hpp>
 #include <pentad/product/roles.hpp>
 
@@ -7,11 +7,13 @@ using namespace pentad::ml;
 
 struct cell {
     static constexpr std::string_view name = "cell";
-#ifdef PENTAD_WRONG
-    static constexpr bool has_uneven_blocks = true;
-#endif
 };
-using A = Layout<f64, Dims<Dim<cell>, Dim<hidden>>>;
+#ifdef PENTAD_WRONG
+using Cells = Halo<Dim<cell>, 1, Boundary::open>;
+#else
+using Cells = Dim<cell>;
+#endif
+using A = Layout<f64, Dims<Cells, Dim<hidden>>>;
 using B = Layout<f64, Dims<Dim<hidden>, Dim<vocab>>>;
 using C = Layout<f64, Dims<Dim<cell>, Dim<vocab>>>;
 constexpr auto allowed = (require_product<C, A, B>(), true);
