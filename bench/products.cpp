@@ -95,10 +95,10 @@ int measure(int grid_rows, int grid_columns, std::size_t n, int repeats) {
         c = {};
         c = multiply<OnGrid<T, i, j>>(a, b);
     };
-    (void)seconds_of(ours); // takes memory, and maps that of others
-    double sum = 0;
-    for_each(c, [&](auto row, auto column, T x) { sum += weight(row, column) * static_cast<double>(x); });
-    sum = sum_of_ranks(sum);
+    (void)seconds_of(ours);  // takes memory, and maps that of others
+    long double partial = 0; // of millions of numbers, whose roundings would be more than those of the products
+    for_each(c, [&](auto row, auto column, T x) { partial += weight(row, column) * static_cast<long double>(x); });
+    double const sum = sum_of_ranks(static_cast<double>(partial));
 
     std::vector<double> times, peer_times, ratios;
     bool is_right = true;
@@ -112,10 +112,12 @@ int measure(int grid_rows, int grid_columns, std::size_t n, int repeats) {
         x.for_each([](auto row, auto column, T& number) { number = static_cast<T>(element(row, column, 1)); });
         y.for_each([](auto row, auto column, T& number) { number = static_cast<T>(element(row, column, 2)); });
         use([&] { scalapack::multiply(size, x, y, z); });
-        double peer_sum = 0;
-        z.for_each(
-            [&](auto row, auto column, T number) { peer_sum += weight(row, column) * static_cast<double>(number); });
-        double const error = std::abs(sum_of_ranks(peer_sum) - sum) / (std::abs(sum) + static_cast<double>(n));
+        long double peer_sum = 0;
+        z.for_each([&](auto row, auto column, T number) {
+            peer_sum += weight(row, column) * static_cast<long double>(number);
+        });
+        double const error =
+            std::abs(sum_of_ranks(static_cast<double>(peer_sum)) - sum) / (std::abs(sum) + static_cast<double>(n));
         is_right = is_right && error < 1000 * static_cast<double>(std::numeric_limits<T>::epsilon());
     };
     for (int const block : {32, 64, 128, 256})
