@@ -2,6 +2,7 @@
 #include "model_file.hpp"
 
 #include <pentad/io/model_config.hpp>
+#include <pentad/model/family.hpp>
 
 #include <stdexcept>
 

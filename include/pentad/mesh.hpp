@@ -3,6 +3,7 @@
 
 #include <pentad/mesh/axis.hpp>
 #include <pentad/mesh/hash.hpp>
+#include <pentad/mesh/inline.hpp>
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/mesh/nearest_word.hpp>
 #include <pentad/mesh/number.hpp>

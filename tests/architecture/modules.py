@@ -100,6 +100,23 @@ for header in headers:
             problems.append(f"{header.relative_to(root.parent)}: uses what <{wanted}> declares, and nothing that it includes reads that")
 
 
+# The functions of a header that are no templates are in its module's folder impl. The header includes them where lib/
+# has not compiled them.
+compiled = {path.stem: includes(path) for path in (checkout / "lib/functions").glob("*.cpp")}
+for name in (header.relative_to(root.parent).as_posix() for header in headers):
+    if "/impl/" not in name:
+        continue
+    declares = includes(root.parent / name)[0]
+    in_tensor = name.split("/")[1] in ("observe", "memory", "comm", "tensor") or declares == "pentad/io/file.hpp"
+    wanted = "PENTAD_COMPILED_TENSOR" if in_tensor else "PENTAD_COMPILED_FUNCTIONS"
+    sign = "" if name == "pentad/tensor/impl/redistribute.hpp" else "!"  # extern templates
+    if not (root.parent / declares).read_text().endswith(f"#if {sign}{wanted}\n#include <{name}>\n#endif\n"):
+        problems.append(f"{declares}: does not end by including <{name}> under {wanted}")
+    unit = "io_file" if declares == "pentad/io/file.hpp" else name.split("/")[1]
+    if name not in compiled.get(unit, []):
+        problems.append(f"{name}: lib/functions/{unit}.cpp does not compile it")
+
+
 facades = {f"pentad/{module}.hpp": [f"pentad/{module}/{header.name}" for header in sorted((root / module).glob("*.hpp"))] for module in GRAPH}
 facades["pentad/pentad.hpp"] = sorted(facades)
 for header in root.glob("*.hpp"):

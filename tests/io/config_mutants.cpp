@@ -3,6 +3,7 @@
 
 #include <pentad/io/model_config.hpp>
 #include <pentad/mesh/one_line.hpp>
+#include <pentad/model/family.hpp>
 
 #include "mutants.hpp"
 

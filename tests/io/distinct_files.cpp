@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <pentad/io/distinct_files.hpp>
+#include <pentad/io/file.hpp>
 
 #include "scratch.hpp"
 

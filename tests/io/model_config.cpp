@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <pentad/io/file.hpp>
 #include <pentad/io/model_config.hpp>
 #include <pentad/model/presets.hpp>
 

@@ -1,6 +1,10 @@
 #include <doctest/doctest.h>
 
 #include <pentad/io/model_config.hpp>
+#include <pentad/model/decoder.hpp>
+#include <pentad/model/family.hpp>
+
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <stdexcept>
@@ -13,12 +17,12 @@ using model::Family;
 namespace {
 
 /// A config.json of a family, with some fields replaced or added.
-std::string config(std::string const& type, io::detail::Json const& changes = io::detail::Json::object()) {
-    io::detail::Json json{{"model_type", type},          {"hidden_size", 64},         {"num_hidden_layers", 4},
-                          {"num_attention_heads", 4},    {"num_key_value_heads", 2},  {"intermediate_size", 96},
-                          {"vocab_size", 100},           {"hidden_act", "silu"},      {"rms_norm_eps", 1e-6},
-                          {"tie_word_embeddings", true}, {"sliding_window", nullptr}, {"torch_dtype", "bfloat16"},
-                          {"attention_dropout", 0.0},    {"initializer_range", 0.02}};
+std::string config(std::string const& type, nlohmann::json const& changes = nlohmann::json::object()) {
+    nlohmann::json json{{"model_type", type},          {"hidden_size", 64},         {"num_hidden_layers", 4},
+                        {"num_attention_heads", 4},    {"num_key_value_heads", 2},  {"intermediate_size", 96},
+                        {"vocab_size", 100},           {"hidden_act", "silu"},      {"rms_norm_eps", 1e-6},
+                        {"tie_word_embeddings", true}, {"sliding_window", nullptr}, {"torch_dtype", "bfloat16"},
+                        {"attention_dropout", 0.0},    {"initializer_range", 0.02}};
     if (type == "mixtral") json.update({{"num_local_experts", 8}, {"num_experts_per_tok", 2}});
     if (type == "qwen3_moe")
         json.update({{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}, {"head_dim", 32}});
@@ -49,7 +53,7 @@ std::string config(std::string const& type, io::detail::Json const& changes = io
     if (type == "bamba") json.erase("sliding_window");
     return json.dump();
 }
-model::Model read(std::string const& type, io::detail::Json const& changes = io::detail::Json::object()) {
+model::Model read(std::string const& type, nlohmann::json const& changes = nlohmann::json::object()) {
     return io::model_from_config(config(type, changes)).model;
 }
 
@@ -115,11 +119,11 @@ TEST_CASE("what families differ in") {
 }
 
 TEST_CASE("the scaling of rotary embedding is read in both forms") {
-    io::detail::Json const scaling{{"rope_type", "llama3"},
-                                   {"factor", 8.0},
-                                   {"low_freq_factor", 1.0},
-                                   {"high_freq_factor", 4.0},
-                                   {"original_max_position_embeddings", 8192}};
+    nlohmann::json const scaling{{"rope_type", "llama3"},
+                                 {"factor", 8.0},
+                                 {"low_freq_factor", 1.0},
+                                 {"high_freq_factor", 4.0},
+                                 {"original_max_position_embeddings", 8192}};
     auto with_theta = scaling;
     with_theta["rope_theta"] = 5e5;
     auto const old_form = read("llama", {{"rope_theta", 5e5}, {"rope_scaling", scaling}});
@@ -132,7 +136,7 @@ TEST_CASE("the scaling of rotary embedding is read in both forms") {
 TEST_CASE("nothing is ignored in silence: what would make another model, and what is not known, is refused by name") {
     struct Refused {
         std::string type;
-        io::detail::Json changes;
+        nlohmann::json changes;
         std::string message;
     };
     for (auto const& [type, changes, message] :
@@ -172,7 +176,7 @@ TEST_CASE("nothing is ignored in silence: what would make another model, and wha
                   "gpt2, not \"bert\""}}) {
         std::string said;
         try {
-            (void)read(type, changes.is_null() ? io::detail::Json::object() : changes);
+            (void)read(type, changes.is_null() ? nlohmann::json::object() : changes);
         } catch (std::invalid_argument const& error) {
             said = error.what();
         }
@@ -181,7 +185,7 @@ TEST_CASE("nothing is ignored in silence: what would make another model, and wha
 }
 
 TEST_CASE("windows of attention are read as transformers reads them, and written so") {
-    using Json = io::detail::Json;
+    using Json = nlohmann::json;
     using Windows = std::vector<std::size_t>;
     auto const windows = [](model::Model const& model) {
         Windows result;

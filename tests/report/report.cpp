@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <pentad/io/file.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/report/format.hpp>
 #include <pentad/report/progress.hpp>

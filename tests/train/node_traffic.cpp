@@ -7,6 +7,7 @@
 #include <pentad/layout/ml.hpp>
 #include <pentad/planner/orders_on_nodes.hpp>
 #include <pentad/report/nodes_text.hpp>
+#include <pentad/report/plan_text.hpp>
 #include <pentad/train/node_traffic.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/schedules.hpp>

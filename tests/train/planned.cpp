@@ -318,7 +318,6 @@ TEST_CASE("tensor parallelism on a grid") {
     compare({.dp = 2, .tp = 4}, run, {.tensor_kind = TensorKind::two_d});
     compare({.cp = 2, .tp = 4, .inside_out = true}, run, {.tensor_kind = TensorKind::two_d});
     run.sharding.stage = 3;
-    run.recompute = {};
     compare({.tp = 8}, run, {.tensor_kind = TensorKind::two_and_half_d});
 }
 

@@ -19,24 +19,9 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace pentad::checkpoint {
-
-namespace detail {
-
-/// The checksum of all before the data of a safetensors file.
-inline Checksum header_checksum(io::File const& file) {
-    std::uint64_t length = 0;
-    file.read_at(0, &length, sizeof length);
-    if (length > file.size() - sizeof length) return 0;
-    std::string header(sizeof length + length, '\0');
-    file.read_at(0, header.data(), header.size());
-    return checksum(header);
-}
-
-} // namespace detail
 
 /// A file of a checkpoint is not what the manifest says.
 class Damaged : public io::FileError {
@@ -48,18 +33,7 @@ class Reader {
   public:
     /// Reads the manifest, whose largest size is that of a checkpoint of some 10^13 elements.
     /// @throws Damaged where it is not what was written, io::FileError where it cannot be read
-    explicit Reader(std::filesystem::path folder) : folder_(std::move(folder)) {
-        auto const text = io::read_file(folder_ / manifest_file, std::uint64_t{1} << 31);
-        try {
-            manifest_ = manifest_of(text);
-        } catch (std::invalid_argument const& error) {
-            damaged(std::string(manifest_file), error.what());
-        }
-        files_.resize(manifest_.files.size());
-        for (std::size_t i = 0; i < manifest_.files.size(); ++i)
-            for (std::size_t k = 0; k < manifest_.files[i].pieces.size(); ++k)
-                places_[manifest_.files[i].pieces[k].name()].push_back({i, k});
-    }
+    explicit Reader(std::filesystem::path folder);
 
     [[nodiscard]] std::filesystem::path const& folder() const { return folder_; }
     [[nodiscard]] Manifest const& manifest() const { return manifest_; }
@@ -114,34 +88,10 @@ class Reader {
     }
 
     /// The file, whose header is verified when it is opened.
-    io::SafetensorsReader const& opened(std::size_t i) const {
-        if (files_[i]) return *files_[i];
-        auto const& known = manifest_.files[i];
-        auto const path = folder_ / known.name;
-        auto const file = io::File::open_for_reading(path);
-        if (file.size() != known.bytes)
-            damaged(known.name, "it has " + std::to_string(file.size()) + " bytes, and " + std::to_string(known.bytes) +
-                                    " were written");
-        if (known.bytes < sizeof(std::uint64_t) || detail::header_checksum(file) != known.header)
-            damaged(known.name, "its header is not what was written");
-        auto reader = std::make_unique<io::SafetensorsReader>(path);
-        for (auto const& piece : known.pieces)
-            if (!reader->contains(piece.name()) || reader->tensor(piece.name()).type != piece.type ||
-                reader->tensor(piece.name()).shape != std::vector{static_cast<std::int64_t>(piece.piece.size())})
-                damaged(known.name, "it has no " + piece.name() + " as the manifest has it");
-        files_[i] = std::move(reader);
-        return *files_[i];
-    }
+    io::SafetensorsReader const& opened(std::size_t i) const;
     /// Reads block k of a piece, and verifies it. Gives its bytes.
     std::size_t read_block(std::size_t i, io::SafetensorsReader const& file, StoredPiece const& piece, std::size_t k,
-                           std::byte* into) const {
-        std::uint64_t const first = k * block_bytes;
-        std::size_t const bytes = std::min(block_bytes, piece.bytes() - first);
-        file.read_bytes(piece.name(), std::span(into, bytes), first);
-        if (checksum(into, bytes) != piece.blocks[k])
-            damaged(manifest_.files[i].name, piece.name() + " is not what was written");
-        return bytes;
-    }
+                           std::byte* into) const;
     /// What a stored piece has of the wanted one. Gives how many elements.
     template <class Stored, class T>
     std::uint64_t read_common(std::size_t i, StoredPiece const& stored, Piece const& wanted, std::span<T> into) const {
@@ -177,3 +127,7 @@ class Reader {
 };
 
 } // namespace pentad::checkpoint
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/checkpoint/impl/reader.hpp>
+#endif

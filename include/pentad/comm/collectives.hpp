@@ -10,10 +10,8 @@
 // depends on what all ranks know; the order of sums is fixed for a given size, type and group.
 #pragma once
 
-#include <pentad/comm/choice.hpp>
 #include <pentad/comm/communicator.hpp>
 #include <pentad/comm/detail/datatype.hpp>
-#include <pentad/comm/detail/mpi_collective.hpp>
 #include <pentad/comm/detail/staging.hpp>
 #include <pentad/comm/request.hpp>
 #include <pentad/observe/dry_run.hpp>
@@ -21,10 +19,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 namespace pentad::comm {
@@ -103,24 +99,8 @@ void copy_locally(Exec const& exec, In const& in, Out const& out) {
 
 inline std::byte* address(void const* data) { return static_cast<std::byte*>(const_cast<void*>(data)); }
 
-/// Whether the MPI library is to carry out a task.
-inline bool is_for_mpi(Communicator const& comm, node::Task const& task) {
-    if (task.reduces() && 64 % task.element != 0)
-        return true;                            // the library's own algorithms divide sums at cache lines
-    bool const is_counted = !task.sent.empty(); // then ranks know different numbers of bytes
-    auto const forced = forced_algorithm();
-    if (forced == Algorithm::mpi || (comm.crosses_network() && (!comm.has_levels() || is_counted))) return true;
-    return forced == Algorithm::automatic && !is_counted && comm.takes_mpi(task.operation, task.bytes);
-}
 /// The library's own operation for a task, begun.
-inline Pending* begin(Form form, Communicator const& comm, node::Task task, MPI_Datatype type, MPI_Op sum) {
-    task.is_awaited = form == Form::block;
-    auto const forced = forced_algorithm();
-    if (forced == Algorithm::mailbox) task.access = node::Access::mailboxes;
-    if (forced == Algorithm::process) task.access = node::Access::processes;
-    if (auto* const group = comm.node()) return &progress().begin<node::Exchange>(*group, task);
-    return &progress().begin<TwoLevel>(*comm.levels(), task, type, sum);
-}
+Pending* begin(Form form, Communicator const& comm, node::Task task, MPI_Datatype type, MPI_Op sum);
 /// What this rank sends to other nodes for a task.
 inline NetworkBytes network_of(Communicator const& comm, node::Task const& task, bool by_mpi) {
     if (comm.nodes().count() == 1) return {};
@@ -129,25 +109,8 @@ inline NetworkBytes network_of(Communicator const& comm, node::Task const& task,
 }
 /// Carries out a task or starts it: by the library itself where it can and the host can reach the buffers, else by MPI.
 /// `cost` is for the ledger.
-inline void carry_out(UnderWay& under_way, bool is_reachable, Form form, Communicator const& comm,
-                      node::Task const& task, MPI_Datatype type, MPI_Op sum, Cost const& cost, bool modelled) {
-    bool const by_mpi = !is_reachable || is_for_mpi(comm, task);
-    auto const network = network_of(comm, task, by_mpi);
-    if (auto* const dry = observe::dry_run())
-        return dry->exchange(task.operation, cost, comm.size(), form == Form::start, network.bytes, network.modelled);
-    MpiCollective const mpi(comm, task, type, sum);
-    under_way.run(
-        form,
-        {.operation = task.operation,
-         .type = task.type,
-         .count = task.sent.empty() ? task.bytes / task.element : 0,
-         .root = task.root,
-         .is_started = form == Form::start,
-         .sent = task.sent,
-         .received = task.received},
-        task.bytes, [=, &comm] { return by_mpi ? nullptr : begin(form, comm, task, type, sum); }, mpi.name(), mpi);
-    observe::ledger().record(task.operation, cost, modelled && by_mpi, network.bytes, network.modelled);
-}
+void carry_out(UnderWay& under_way, bool is_reachable, Form form, Communicator const& comm, node::Task const& task,
+               MPI_Datatype type, MPI_Op sum, Cost const& cost, bool modelled);
 template <class... Buffers>
 void carry_out(Request<Buffers...>& request, Form form, Communicator const& comm, node::Task const& task,
                MPI_Datatype type, MPI_Op sum, Cost const& cost, bool modelled) {
@@ -384,3 +347,7 @@ void all_to_all(Exec const& exec, Communicator const& comm, In const& in, std::s
 }
 
 } // namespace pentad::comm
+
+#if !PENTAD_COMPILED_TENSOR
+#include <pentad/comm/impl/collectives.hpp>
+#endif

@@ -4,12 +4,10 @@
 #pragma once
 
 #include <pentad/comm/detail/pending.hpp>
-#include <pentad/comm/error.hpp>
 
 #include <mpi.h>
 #include <sched.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -83,23 +81,9 @@ class Progress {
         operation.rethrow();
     }
     /// Blocks until the MPI operation is complete.
-    int wait(MPI_Request& request) {
-        if (active_.empty()) return MPI_Wait(&request, MPI_STATUS_IGNORE);
-        int done = 0;
-        for (Patience patience(shares_cores_); done == 0; patience.wait()) {
-            int const code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-            if (code != MPI_SUCCESS) return code;
-            advance();
-        }
-        return MPI_SUCCESS;
-    }
+    int wait(MPI_Request& request);
     /// Lets go of an operation that is complete, or has failed.
-    void finish(Pending const* operation) {
-        auto const at = std::find_if(active_.begin(), active_.end(),
-                                     [&](Entry const& entry) { return entry.operation.get() == operation; });
-        at->idle->push_back(std::move(at->operation));
-        active_.erase(at);
-    }
+    void finish(Pending const* operation);
     /// An MPI operation began (+1) or ended (-1).
     void count_mpi(int change) { mpi_operations_ += change; }
     /// This machine has more ranks than processors: whoever is waited for may need this one.
@@ -138,3 +122,7 @@ inline Progress& progress() {
 }
 
 } // namespace pentad::comm
+
+#if !PENTAD_COMPILED_TENSOR
+#include <pentad/comm/impl/progress.hpp>
+#endif

@@ -8,12 +8,10 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <unistd.h>
 #include <vector>
 
@@ -21,23 +19,7 @@ namespace pentad::io {
 
 class AtomicFile {
   public:
-    explicit AtomicFile(std::filesystem::path const& path) : path_(target_of(path)) {
-        // A device or a pipe is no file to replace: it is written as it is.
-        std::error_code ignored;
-        auto const status = std::filesystem::status(path_, ignored);
-        direct_ = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
-        if (direct_) {
-            file_ = File::create(path_);
-            return;
-        }
-        detail::remove_left_behind(path_);
-        if (detail::may_be_unnamed) file_ = File::create_unnamed(folder(), path_);
-        if (!file_.is_open())
-            make_temporary([this](std::filesystem::path const& name) {
-                file_ = File::create_new(name, path_);
-                return file_.is_open() && detail::lock_own(file_, name);
-            });
-    }
+    explicit AtomicFile(std::filesystem::path const& path);
     AtomicFile(AtomicFile const&) = delete;
     AtomicFile& operator=(AtomicFile const&) = delete;
     ~AtomicFile() {
@@ -49,13 +31,7 @@ class AtomicFile {
     void start_flush() { file_.start_flush(); }
 
     /// Puts the file in place. Without this call nothing changes at the path.
-    void commit() {
-        file_.flush_to_disk();
-        detail::SignalsWait const wait;
-        name();
-        put_in_place();
-        finish();
-    }
+    void commit();
 
     [[nodiscard]] std::filesystem::path const& path() const { return path_; }
 
@@ -64,12 +40,7 @@ class AtomicFile {
                         std::vector<std::filesystem::path> const& obsolete);
 
     /// A link stays a link: what it points at is replaced.
-    static std::filesystem::path target_of(std::filesystem::path const& path) {
-        std::error_code error;
-        if (!std::filesystem::is_symlink(path, error)) return path;
-        auto target = std::filesystem::weakly_canonical(path, error);
-        return error ? path : target;
-    }
+    static std::filesystem::path target_of(std::filesystem::path const& path);
     [[nodiscard]] std::filesystem::path folder() const { return path_.has_parent_path() ? path_.parent_path() : "."; }
     /// Tries names until `make` makes a file of that name.
     template <class Make>
@@ -88,12 +59,7 @@ class AtomicFile {
         (void)detail::lock(file_); // before others see it
         make_temporary([this](auto const& name) { return file_.give_name(name); });
     }
-    void put_in_place() {
-        if (direct_) return;
-        // Still locked: of what is not, the next writer thinks that its owner is gone.
-        if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw FileError("write", path_, errno);
-        in_place_ = true;
-    }
+    void put_in_place();
     void remove_old() {
         if (!direct_ && ::unlink(path_.c_str()) != 0 && errno != ENOENT) throw FileError("write", path_, errno);
     }
@@ -103,17 +69,7 @@ class AtomicFile {
         file_.close();
     }
     /// Whether a small file with the same bytes is in place.
-    [[nodiscard]] bool is_in_place_already() const {
-        constexpr std::uint64_t most = std::uint64_t{1} << 20;
-        if (direct_ || file_.size() > most) return false;
-        std::string text(file_.size(), '\0');
-        file_.read_at(0, text.data(), text.size());
-        try {
-            return read_file(path_, most) == text;
-        } catch (FileError const&) {
-            return false;
-        }
-    }
+    [[nodiscard]] bool is_in_place_already() const;
 
     std::filesystem::path path_;
     std::filesystem::path temporary_;
@@ -127,25 +83,8 @@ class AtomicFile {
 /// removes `obsolete` ones, which belong to the files that were there before. Whenever the process is killed, the old
 /// files are there, or the new ones, or there is no description, so that no reader takes new files for what the old
 /// description says. A signal of remove_temporaries_on_signals() waits for the end.
-inline void publish(std::vector<AtomicFile*> const& files, AtomicFile& description,
-                    std::vector<std::filesystem::path> const& obsolete = {}) {
-    // One rename is atomic by itself.
-    bool const is_one = files.size() == 1 && obsolete.empty() && description.is_in_place_already();
-    for (auto* const file : files) file->file_.flush_to_disk();
-    if (!is_one) description.file_.flush_to_disk();
-    detail::SignalsWait const wait;
-    for (auto* const file : files) file->name();
-    if (!is_one) {
-        description.name();
-        description.remove_old();
-    }
-    for (auto* const file : files) file->put_in_place();
-    for (auto const& path : obsolete)
-        if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw FileError("remove", path, errno);
-    if (!is_one) description.put_in_place();
-    for (auto* const file : files) file->finish();
-    if (!is_one) description.finish();
-}
+void publish(std::vector<AtomicFile*> const& files, AtomicFile& description,
+             std::vector<std::filesystem::path> const& obsolete = {});
 
 /// Writes a whole file, atomically.
 inline void write_file(std::filesystem::path const& path, std::string_view text) {
@@ -155,3 +94,7 @@ inline void write_file(std::filesystem::path const& path, std::string_view text)
 }
 
 } // namespace pentad::io
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/io/impl/atomic_file.hpp>
+#endif

@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -33,14 +32,7 @@ class FileQueue {
     FileQueue(FileQueue const&) = delete;
     FileQueue& operator=(FileQueue const&) = delete;
     /// Requests that have not begun are forgotten.
-    ~FileQueue() {
-        {
-            std::lock_guard const lock(mutex_);
-            ends_ = true;
-        }
-        changed_.notify_all();
-        thread_.join();
-    }
+    ~FileQueue();
 
     /// Both give the number of the request.
     std::uint64_t read(std::uint64_t offset, void* data, std::size_t bytes) {
@@ -56,12 +48,7 @@ class FileQueue {
         return done_ >= request;
     }
     /// Waits until they are. Gives the seconds.
-    double wait(std::uint64_t request) {
-        std::unique_lock lock(mutex_);
-        auto const began = Clock::now();
-        changed_.wait(lock, [&] { return done_ >= request; });
-        return since(began);
-    }
+    double wait(std::uint64_t request);
     /// What went wrong first; empty: nothing.
     [[nodiscard]] std::string failure() const {
         std::lock_guard const lock(mutex_);
@@ -83,50 +70,8 @@ class FileQueue {
 
     static double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-    std::uint64_t add(Request const& request) {
-        std::uint64_t number = 0;
-        {
-            std::lock_guard const lock(mutex_);
-            if (added_ - done_ == requests_.size()) { // more than usually: the ring grows
-                std::vector<Request> larger(2 * requests_.size() + 1);
-                for (auto i = done_; i < added_; ++i) larger[i % larger.size()] = requests_[i % requests_.size()];
-                requests_ = std::move(larger);
-            }
-            requests_[added_ % requests_.size()] = request;
-            number = ++added_;
-        }
-        changed_.notify_all();
-        return number;
-    }
-    void work() {
-        std::unique_lock lock(mutex_);
-        for (;;) {
-            changed_.wait(lock, [&] { return ends_ || done_ < added_; });
-            if (ends_) return;
-            auto const request = requests_[done_ % requests_.size()];
-            if (failure_.empty()) {
-                lock.unlock();
-                auto const began = Clock::now();
-                std::string failure;
-                try {
-                    if (request.is_write)
-                        file_.write(request.offset, request.data, request.bytes);
-                    else
-                        file_.read(request.offset, request.data, request.bytes);
-                } catch (std::exception const& error) {
-                    failure = error.what();
-                }
-                lock.lock();
-                failure_ = std::move(failure);
-                counts_.seconds += since(began);
-                if (failure_.empty())
-                    (request.is_write ? counts_.written_bytes : counts_.read_bytes) +=
-                        static_cast<double>(request.bytes);
-            }
-            ++done_;
-            changed_.notify_all();
-        }
-    }
+    std::uint64_t add(Request const& request);
+    void work();
 
     ScratchFile file_;
     mutable std::mutex mutex_;
@@ -140,3 +85,7 @@ class FileQueue {
 };
 
 } // namespace pentad::io
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/io/impl/file_queue.hpp>
+#endif

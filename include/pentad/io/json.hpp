@@ -7,16 +7,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -33,27 +29,7 @@ inline std::string dump(OrderedJson const& json, int indent = -1) {
 }
 
 /// Adds the beginning of a value to a text that a message quotes, not all of it.
-inline void append_beginning(std::string& text, Json const& value) {
-    constexpr std::size_t enough = 64;
-    auto const append_text = [&](std::string const& whole) {
-        text += Json(whole.substr(0, enough)).dump(-1, ' ', false, Json::error_handler_t::replace);
-    };
-    if (value.is_string()) {
-        append_text(value.get_ref<std::string const&>());
-    } else if (value.is_structured()) {
-        text += value.is_array() ? '[' : '{';
-        bool is_first = true;
-        for (auto const& [key, element] : value.items()) {
-            if (text.size() > enough) return;
-            if (!std::exchange(is_first, false)) text += ',';
-            if (value.is_object()) append_text(key), text += ':';
-            append_beginning(text, element);
-        }
-        text += value.is_array() ? ']' : '}';
-    } else {
-        text += value.dump();
-    }
-}
+void append_beginning(std::string& text, Json const& value);
 
 /// Throws std::invalid_argument: "links[1].devices: expected a whole number from 1 to 8, not -1".
 [[noreturn]] inline void refuse_json(std::string const& where, std::string const& expected) {
@@ -93,23 +69,12 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
         key_ = std::move(value);
         return true;
     }
-    bool end_object() override {
-        Json const& object = *open_.back();
-        open_.pop_back();
-        if (take_ && take_(open_.size(), object) && !open_.empty() && open_.back()->is_array())
-            open_.back()->get_ref<Json::array_t&>().pop_back();
-        return true;
-    }
+    bool end_object() override;
     bool end_array() override {
         open_.pop_back();
         return true;
     }
-    bool parse_error(std::size_t, std::string const&, Json::exception const& error) override {
-        // "[json.exception...] parse error at line 1, column 9: ...", with all of the number or text that was read last
-        std::string const what = error.what();
-        auto const line = what.find("line "), reason = what.find("] ") + 2;
-        throw std::invalid_argument(one_line(what.substr(line == std::string::npos ? reason : line), 160));
-    }
+    bool parse_error(std::size_t, std::string const&, Json::exception const& error) override;
 
     /// @param is_all whether the input ends there: to nlohmann a zero byte is the end of it
     [[nodiscard]] Json result(bool is_all) {
@@ -120,20 +85,8 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
   private:
     static constexpr std::size_t deepest = 64; // to destroy a value is recursive
 
-    Json* add(Json value) {
-        if (open_.empty()) return &(root_ = std::move(value));
-        Json& parent = *open_.back();
-        if (parent.is_array()) return &parent.emplace_back(std::move(value));
-        auto const [place, is_new] = parent.emplace(key_, std::move(value));
-        if (!is_new) refuse_json(quoted_key("", key_), "once in an object");
-        return &*place;
-    }
-    bool open(Json value) {
-        if (open_.size() == deepest)
-            refuse_json(whole_, "lists and objects at most " + std::to_string(deepest) + " deep");
-        open_.push_back(add(std::move(value)));
-        return true;
-    }
+    Json* add(Json value);
+    bool open(Json value);
 
     std::string whole_;
     TakeObject take_;
@@ -149,22 +102,7 @@ inline Json parse_object(std::string_view text, std::string const& whole = "the 
     return builder.result(text.find('\0') == text.npos);
 }
 /// The same of a file, which is read piece by piece.
-inline Json parse_object(File const& file, TakeObject const& take) {
-    struct Close {
-        void operator()(std::FILE* stream) const { std::fclose(stream); }
-    };
-    int const descriptor = ::dup(file.descriptor());
-    std::unique_ptr<std::FILE, Close> const stream(descriptor < 0 ? nullptr : ::fdopen(descriptor, "r"));
-    if (!stream) throw FileError("read", file.path(), errno);
-    JsonBuilder builder("the file", take);
-    try {
-        (void)Json::sax_parse(stream.get(), &builder);
-    } catch (std::invalid_argument const&) {
-        if (std::ferror(stream.get()) != 0) throw FileError("read", file.path(), EIO);
-        throw;
-    }
-    return builder.result(std::fgetc(stream.get()) == EOF);
-}
+Json parse_object(File const& file, TakeObject const& take);
 
 /// A member that must be there.
 inline Json const& member(Json const& object, std::string_view key, std::string_view where) {
@@ -173,12 +111,7 @@ inline Json const& member(Json const& object, std::string_view key, std::string_
     return *found;
 }
 
-inline std::int64_t whole_number(Json const& value, std::string const& where, std::int64_t least, std::int64_t most) {
-    // What does not fit an int64 wraps to a negative one; least is 0 or more.
-    if (!value.is_number_integer() || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most)
-        refuse_json(where, "a whole number from " + std::to_string(least) + " to " + std::to_string(most), value);
-    return value.get<std::int64_t>();
-}
+std::int64_t whole_number(Json const& value, std::string const& where, std::int64_t least, std::int64_t most);
 
 inline bool flag(Json const& value, std::string const& where) {
     if (!value.is_boolean()) refuse_json(where, "true or false", value);
@@ -186,11 +119,10 @@ inline bool flag(Json const& value, std::string const& where) {
 }
 
 /// A text that can be printed, as a name.
-inline std::string text(Json const& value, std::string const& where) {
-    if (!value.is_string()) refuse_json(where, "a text", value);
-    auto text = value.get<std::string>();
-    if (!is_printable(text)) refuse_json(where, "a text without control characters", value);
-    return text;
-}
+std::string text(Json const& value, std::string const& where);
 
 } // namespace pentad::io::detail
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/io/impl/json.hpp>
+#endif

@@ -2,127 +2,21 @@
 // is ignored in silence: what would make another model, and what is not known, is refused by name.
 #pragma once
 
-#include <pentad/io/detail/config_fields.hpp>
-#include <pentad/io/detail/read_decoder.hpp>
-#include <pentad/io/detail/read_planned.hpp>
-#include <pentad/io/detail/read_recurrent.hpp>
-#include <pentad/io/file.hpp>
-#include <pentad/model/decoder.hpp>
-#include <pentad/model/family.hpp>
 #include <pentad/model/presets.hpp>
 
-#include <array>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <limits>
-#include <set>
-#include <stdexcept>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <tuple>
-#include <utility>
 
 namespace pentad::io {
 
 namespace detail {
 
-/// What the config.json of every model with Mamba-2 has.
-inline nlohmann::ordered_json recurrent_config(model::Model const& model, model::Family family,
-                                               std::string const& element) {
-    nlohmann::ordered_json config{
-        {"architectures", {model::architecture(family)}},
-        {"model_type", model::name(family)},
-        {"vocab_size", model.vocab},
-        {"hidden_size", model.hidden},
-        {"num_hidden_layers", model.blocks.size()},
-        {"hidden_act", "silu"},
-        {"tie_word_embeddings", model.ties_embeddings},
-        {"bos_token_id", nullptr},
-        {"eos_token_id", nullptr},
-        {"pad_token_id", nullptr},
-        {"torch_dtype", element},
-    };
-    auto const& mixer = *model.first<model::Mamba2>();
-    if (model::Mamba2 const usual; mixer.least_step > usual.least_step || mixer.most_step < usual.most_step)
-        config["time_step_limit"] = {mixer.least_step, std::min(mixer.most_step, longest_step)};
-    return config;
-}
-/// The config.json of a Mamba2ForCausalLM.
-inline nlohmann::ordered_json mamba2_config(model::Model const& model, std::string const& element) {
-    auto const& mixer = *model.find<model::Mamba2>(0);
-    auto config = recurrent_config(model, model::Family::mamba2, element);
-    config.update({
-        {"num_heads", mixer.heads},
-        {"head_dim", mixer.head_dim},
-        {"state_size", mixer.state},
-        {"n_groups", mixer.groups},
-        {"expand", mixer.inner() / model.hidden},
-        {"conv_kernel", mixer.convolution},
-        {"chunk_size", mixer.chunk},
-        {"use_bias", false},
-        {"use_conv_bias", true},
-        {"layer_norm_epsilon", model.norm_epsilon},
-        {"residual_in_fp32", false},
-    });
-    return config;
-}
-/// The config.json of a BambaForCausalLM.
-inline nlohmann::ordered_json bamba_config(model::Model const& model, std::size_t positions,
-                                           std::string const& element) {
-    auto const& mixer = *model.first<model::Mamba2>();
-    auto const attention =
-        model.first<model::Attention>() != nullptr ? *model.first<model::Attention>() : model::Attention{};
-    auto with_attention = nlohmann::ordered_json::array();
-    for (std::size_t i = 0; i < model.blocks.size(); ++i)
-        if (model.find<model::Attention>(i) != nullptr) with_attention.push_back(i);
-    auto config = recurrent_config(model, model::Family::bamba, element);
-    config.update({
-        {"intermediate_size", model.first<model::GatedMlp>()->width},
-        {"attn_layer_indices", with_attention},
-        {"num_attention_heads", attention.heads},
-        {"num_key_value_heads", attention.kv_heads},
-        {"mamba_n_heads", mixer.heads},
-        {"mamba_d_head", mixer.head_dim},
-        {"mamba_d_state", mixer.state},
-        {"mamba_n_groups", mixer.groups},
-        {"mamba_expand", mixer.inner() / model.hidden},
-        {"mamba_d_conv", mixer.convolution},
-        {"mamba_chunk_size", mixer.chunk},
-        {"mamba_conv_bias", true},
-        {"mamba_proj_bias", false},
-        {"max_position_embeddings", positions},
-        {"rms_norm_eps", model.norm_epsilon},
-        {"rope_theta", attention.rotary.theta},
-        {"partial_rotary_factor", 0.5},
-    });
-    return config;
-}
-
 /// An approximate number of parameters, to refuse models whose sizes would overflow later.
-inline double about_parameters(model::Model const& model) {
-    auto const number = [](std::size_t n) { return static_cast<double>(n); };
-    double const hidden = number(model.hidden);
-    double sum = hidden * number(model.vocab + model.positions);
-    for (auto const& block : model.blocks)
-        for (auto const& branch : block.branches) {
-            if (auto const* a = branch.part.as<model::Attention>())
-                sum += 4 * hidden * number(a->heads) * number(a->head_dim);
-            if (auto const* a = branch.part.as<model::LatentAttention>())
-                sum += (number(a->query_rank) + number(a->kv_rank) + hidden) * number(a->heads) *
-                       (number(a->head_dim) + number(a->rope_dim) + number(a->value_dim));
-            if (auto const* m = branch.part.as<model::Mamba2>())
-                sum += hidden * (3 * number(m->heads) * number(m->head_dim) + number(m->groups) * number(m->state)) +
-                       number(m->heads) * number(m->head_dim) * number(m->state);
-            if (auto const* m = branch.part.as<model::GatedMlp>()) sum += 3 * hidden * number(m->width);
-            if (auto const* m = branch.part.as<model::PlainMlp>()) sum += 2 * hidden * number(m->width);
-            if (auto const* e = branch.part.as<model::Experts>())
-                sum += 3 * hidden * number(e->width) * (number(e->count) + number(e->shared));
-        }
-    return sum;
-}
+double about_parameters(model::Model const& model);
 
 } // namespace detail
 
@@ -130,62 +24,7 @@ inline double about_parameters(model::Model const& model) {
 /// one whose checkpoints are not read (deepseek_v3, gpt2). Sizes must be in the file; other fields that are not
 /// there have the values that transformers gives them. @throws std::invalid_argument with the field and what is
 /// expected
-inline model::Preset model_from_config(std::string_view text) {
-    using Reader = model::Model (*)(detail::ConfigFields&);
-    auto const read_family = [](detail::ConfigFields& from, model::Family family) {
-        if (family == model::Family::mamba2) return detail::read_mamba2(from);
-        return family == model::Family::bamba ? detail::read_bamba(from) : detail::read_decoder(from, family);
-    };
-    static constexpr std::array<std::pair<std::string_view, Reader>, 2> further{{
-        {"deepseek_v3", detail::read_deepseek_v3},
-        {"gpt2", detail::read_gpt2},
-    }};
-    auto const json = detail::parse_object(detail::with_quoted_infinities(text));
-    detail::ConfigFields fields(json);
-    fields.neutral({"architectures",
-                    "attn_implementation",
-                    "_attn_implementation",
-                    "_attn_implementation_autoset",
-                    "auto_map",
-                    "bos_token_id",
-                    "dtype",
-                    "eos_token_id",
-                    "id2label",
-                    "initializer_range",
-                    "label2id",
-                    "max_position_embeddings",
-                    "output_attentions",
-                    "output_hidden_states",
-                    "pad_token_id",
-                    "return_dict",
-                    "tokenizer_class",
-                    "torch_dtype",
-                    "transformers_version",
-                    "use_cache"});
-    std::string const type = fields.text_or("model_type", "");
-    model::Preset read{fields.text_or("_name_or_path", ""), {}};
-    if (read.name.empty()) read.name = type;
-    std::string known;
-    auto const is = [&](std::string_view name) {
-        known += (known.empty() ? "" : ", ") + std::string(name);
-        return name == type;
-    };
-    bool found = false;
-    for (std::size_t i = 0; i < model::family_names.size() && !found; ++i)
-        if ((found = is(model::family_names[i]))) read.model = read_family(fields, static_cast<model::Family>(i));
-    for (std::size_t i = 0; i < further.size() && !found; ++i)
-        if ((found = is(further[i].first))) read.model = further[i].second(fields);
-    if (!found)
-        detail::refuse_json("model_type",
-                            "one of " + known +
-                                (type.empty() ? ", and there is none" : ", not \"" + one_line(type) + "\""));
-    fields.require("is_encoder_decoder", false);
-    fields.require("tie_encoder_decoder", false);
-    fields.finish();
-    if (detail::about_parameters(read.model) > 1e15)
-        detail::refuse_json("its sizes", "at most 10^15 parameters from them");
-    return read;
-}
+model::Preset model_from_config(std::string_view text);
 
 /// The file that read_model() reads: of a folder its config.json.
 inline std::filesystem::path config_path(std::filesystem::path const& model) {
@@ -193,93 +32,17 @@ inline std::filesystem::path config_path(std::filesystem::path const& model) {
     return std::filesystem::is_directory(model, ignored) ? model / "config.json" : model;
 }
 /// Reads a config.json, or that of a folder. @throws FileError with the file, the field and what is expected there
-inline model::Preset read_model(std::filesystem::path const& model) {
-    auto const path = config_path(model);
-    std::string const text = read_file(path, std::uint64_t{16} << 20); // some list the names of thousands of labels
-    try {
-        return model_from_config(text);
-    } catch (std::invalid_argument const& error) {
-        throw FileError("cannot read the model " + path.string() + ": " + error.what());
-    }
-}
+model::Preset read_model(std::filesystem::path const& model);
 
 /// The config.json with which transformers reads what this model's weights are written as. Where no family has such a
 /// model the type is "pentad", which no other program takes for one that it knows.
 /// @param positions that the model was trained for
 /// @param element "float32", "float64"
-inline nlohmann::ordered_json family_config(model::Model const& model, std::size_t positions,
-                                            std::string const& element, double balance_coefficient) {
-    using model::Family;
-    auto const family = model::family_of(model);
-    if (family == Family::mamba2) return detail::mamba2_config(model, element);
-    if (family == Family::bamba) return detail::bamba_config(model, positions, element);
-    std::size_t dense_width = 0; // of MLPs
-    model::Attention attention;
-    model::Experts const* experts = nullptr;
-    auto dense_layers = nlohmann::ordered_json::array(), layer_types = dense_layers;
-    std::size_t window = 0;
-    for (std::size_t i = 0; i < model.blocks.size(); ++i) {
-        if (auto const* part = model.find<model::Attention>(i)) {
-            attention = *part;
-            window = std::max(window, part->sight.window);
-            layer_types.push_back(part->sight.window > 0 ? "sliding_attention" : "full_attention");
-        }
-        if (auto const* mlp = model.find<model::GatedMlp>(i)) {
-            dense_width = mlp->width;
-            dense_layers.push_back(i);
-        }
-        if (auto const* part = model.find<model::Experts>(i)) experts = part;
-    }
-    bool const is_mixtral = family != Family::qwen3_moe;
-    std::size_t const width = dense_width > 0 || experts == nullptr ? dense_width : experts->width;
-    nlohmann::ordered_json config{
-        {"architectures", {family ? model::architecture(*family) : "PentadForCausalLM"}},
-        {"model_type", family ? model::name(*family) : "pentad"},
-        {"vocab_size", model.vocab},
-        {"hidden_size", model.hidden},
-        {"intermediate_size", width},
-        {"num_hidden_layers", model.blocks.size()},
-        {"num_attention_heads", attention.heads},
-        {"num_key_value_heads", attention.kv_heads},
-        {"head_dim", attention.head_dim},
-        {"hidden_act", "silu"},
-        {"max_position_embeddings", positions},
-        {"rms_norm_eps", model.norm_epsilon},
-        {"rope_theta", attention.rotary.theta},
-        {"tie_word_embeddings", model.ties_embeddings},
-        {"bos_token_id", nullptr},
-        {"eos_token_id", nullptr},
-        {"torch_dtype", element},
-    };
-    if (auto const& s = attention.rotary.scaling; s.factor != 1)
-        config["rope_scaling"] = {{"rope_type", "llama3"},
-                                  {"factor", s.factor},
-                                  {"low_freq_factor", s.low_frequency_factor},
-                                  {"high_freq_factor", s.high_frequency_factor},
-                                  {"original_max_position_embeddings", std::llround(s.original_positions)}};
-    if (family == Family::llama) {
-        config["attention_bias"] = false;
-        config["mlp_bias"] = false;
-    } else {
-        config["sliding_window"] = window > 0 ? nlohmann::ordered_json(window) : nlohmann::ordered_json(nullptr);
-        if (window > 0 && family != Family::mistral && family != Family::mixtral) {
-            config["use_sliding_window"] = true;
-            config["layer_types"] = layer_types;
-        }
-    }
-    if (!family) config["pentad_blocks"] = model.text();
-    if (experts != nullptr) {
-        config[is_mixtral ? "num_local_experts" : "num_experts"] = experts->count;
-        config["num_experts_per_tok"] = experts->top_k;
-        config["router_aux_loss_coef"] = balance_coefficient;
-        if (!is_mixtral) {
-            config["moe_intermediate_size"] = experts->width;
-            config["norm_topk_prob"] = experts->renormalises;
-            config["decoder_sparse_step"] = 1;
-            config["mlp_only_layers"] = dense_layers;
-        }
-    }
-    return config;
-}
+nlohmann::ordered_json family_config(model::Model const& model, std::size_t positions, std::string const& element,
+                                     double balance_coefficient);
 
 } // namespace pentad::io
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/io/impl/model_config.hpp>
+#endif

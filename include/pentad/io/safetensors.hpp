@@ -10,22 +10,17 @@
 #include <pentad/mesh/one_line.hpp>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -59,41 +54,10 @@ namespace detail {
 inline std::string shown(std::string_view name) { return one_line(name, 120); }
 
 /// Bytes of an element; 0 where the format knows no such type.
-inline std::uint64_t element_bytes(std::string_view type) {
-    static constexpr std::array<std::pair<std::string_view, int>, 17> known{{{"F64", 8},
-                                                                             {"F32", 4},
-                                                                             {"F16", 2},
-                                                                             {"BF16", 2},
-                                                                             {"I64", 8},
-                                                                             {"I32", 4},
-                                                                             {"I16", 2},
-                                                                             {"I8", 1},
-                                                                             {"U64", 8},
-                                                                             {"U32", 4},
-                                                                             {"U16", 2},
-                                                                             {"U8", 1},
-                                                                             {"BOOL", 1},
-                                                                             {"C64", 8},
-                                                                             {"F8_E4M3", 1},
-                                                                             {"F8_E5M2", 1},
-                                                                             {"F8_E8M0", 1}}};
-    for (auto const& [name, bytes] : known)
-        if (name == type) return static_cast<std::uint64_t>(bytes);
-    return 0;
-}
+std::uint64_t element_bytes(std::string_view type);
 
 /// Bytes of a tensor; nothing where the type is unknown, an extent negative, or the product beyond 2^63.
-inline std::optional<std::uint64_t> tensor_bytes(std::string_view type, std::span<std::int64_t const> shape) {
-    constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    std::uint64_t bytes = element_bytes(type);
-    if (bytes == 0) return std::nullopt;
-    for (std::int64_t const extent : shape) {
-        if (extent < 0) return std::nullopt;
-        if (extent > 0 && bytes > most / static_cast<std::uint64_t>(extent)) return std::nullopt;
-        bytes *= static_cast<std::uint64_t>(extent);
-    }
-    return bytes;
-}
+std::optional<std::uint64_t> tensor_bytes(std::string_view type, std::span<std::int64_t const> shape);
 
 /// Lets the disk begin with what was written whenever that is 16 MiB.
 class Flushes {
@@ -111,56 +75,21 @@ class Flushes {
 };
 
 /// Throws std::invalid_argument where a file cannot hold these tensors.
-inline void check_writable(std::span<TensorEntry const> tensors) {
-    std::set<std::string_view> names;
-    for (auto const& tensor : tensors) {
-        auto const refuse = [&](char const* why) { throw std::invalid_argument("tensor " + shown(tensor.name) + why); };
-        if (!tensor_bytes(tensor.type, tensor.shape)) refuse(" has a type or a shape that safetensors cannot hold");
-        if (tensor.name == "__metadata__" || !names.insert(tensor.name).second)
-            refuse(" is given twice, or has the name that the format keeps for itself");
-        if (!is_printable(tensor.name)) refuse(" has a name that is not UTF-8, or has control characters");
-    }
-}
+void check_writable(std::span<TensorEntry const> tensors);
 
 } // namespace detail
 
 /// What a file begins with: the length of the JSON, and the JSON. The data follow in the order of the tensors.
 /// @throws std::invalid_argument where the format cannot hold them
-inline std::string safetensors_header(std::span<TensorEntry const> tensors,
-                                      std::map<std::string, std::string> const& metadata = {{"format", "pt"}}) {
-    using detail::OrderedJson, detail::dump;
-    detail::check_writable(tensors);
-    std::string text; // tensor by tensor: an ordered_json would compare each name with all before it
-    if (!metadata.empty()) text = ",\"__metadata__\":" + dump(metadata);
-    std::uint64_t offset = 0;
-    for (auto const& [name, type, shape] : tensors) {
-        std::uint64_t const end = offset + detail::tensor_bytes(type, shape).value();
-        OrderedJson const place{{"dtype", type}, {"shape", shape}, {"data_offsets", {offset, end}}};
-        text += "," + dump(name) + ":" + dump(place);
-        offset = end;
-    }
-    if (text.empty()) text = ",";
-    text[0] = '{';
-    text += '}';
-    text.resize((text.size() + 7) / 8 * 8, ' '); // so that the data are aligned
-    std::uint64_t const length = text.size();
-    std::string header(sizeof length, '\0');
-    std::memcpy(header.data(), &length, sizeof length);
-    return header + text;
-}
+std::string safetensors_header(std::span<TensorEntry const> tensors,
+                               std::map<std::string, std::string> const& metadata = {{"format", "pt"}});
 
 /// Writes a file whose tensors are known before their data: the header at once, then the data in the header's order, in
 /// pieces of any size. The file appears at its path when it is complete.
 class SafetensorsWriter {
   public:
     SafetensorsWriter(std::filesystem::path const& path, std::vector<TensorEntry> tensors,
-                      std::map<std::string, std::string> const& metadata = {{"format", "pt"}})
-        : file_(path), tensors_(std::move(tensors)) {
-        file_.write(safetensors_header(tensors_, metadata));
-        std::uint64_t end = 0;
-        for (auto const& tensor : tensors_)
-            ends_.push_back(end += detail::tensor_bytes(tensor.type, tensor.shape).value());
-    }
+                      std::map<std::string, std::string> const& metadata = {{"format", "pt"}});
 
     /// Adds data to the tensor whose turn it is; a piece may end one tensor and begin the next.
     template <class T>
@@ -176,13 +105,7 @@ class SafetensorsWriter {
         }
     }
     /// Adds bytes to the tensor whose turn it is, no more than it still takes.
-    void append_bytes(std::span<std::byte const> bytes) {
-        skip_complete();
-        if (bytes.size() > left()) throw std::logic_error("more data than tensors for " + file_.path().string());
-        file_.write(bytes.data(), bytes.size());
-        written_ += bytes.size();
-        flushes_.after(bytes.size(), file_);
-    }
+    void append_bytes(std::span<std::byte const> bytes);
 
     /// The file, in which every tensor is complete: for commit(), or for publish() together with others.
     [[nodiscard]] AtomicFile& finish() {
@@ -211,34 +134,7 @@ class SafetensorsWriter {
 /// Reads a file. The constructor reads and checks the header: every later read stays inside the file.
 class SafetensorsReader {
   public:
-    explicit SafetensorsReader(std::filesystem::path const& path) : file_(File::open_for_reading(path)) {
-        std::uint64_t const size = file_.size();
-        std::uint64_t length = 0;
-        if (size < sizeof length)
-            refuse("it has " + std::to_string(size) + " bytes, fewer than the 8 that say how long its header is");
-        file_.read_at(0, &length, sizeof length);
-        constexpr std::uint64_t most = 100'000'000; // the limit of the format's own library
-        if (length > most || length > size - sizeof length)
-            refuse("its header would be " + std::to_string(length) + " bytes long, and the file has " +
-                   std::to_string(size));
-        std::string text(length, '\0');
-        file_.read_at(sizeof length, text.data(), length);
-        data_ = sizeof length + length;
-
-        std::vector<Placed> placed;
-        try {
-            auto const header = detail::parse_object(text, "its header");
-            for (auto const& [name, value] : header.items()) {
-                if (name == "__metadata__")
-                    read_metadata(value);
-                else
-                    placed.push_back(read_entry(name, value));
-            }
-        } catch (std::invalid_argument const& error) {
-            refuse(error.what());
-        }
-        place(std::move(placed), size - data_);
-    }
+    explicit SafetensorsReader(std::filesystem::path const& path);
 
     [[nodiscard]] std::filesystem::path const& path() const { return file_.path(); }
     /// In the order of their data.
@@ -264,12 +160,7 @@ class SafetensorsReader {
         file_.read_at(data_ + begin + first * sizeof(T), into.data(), into.size_bytes());
     }
     /// Reads the bytes from `first` on, whatever the type.
-    void read_bytes(std::string_view name, std::span<std::byte> into, std::uint64_t first) const {
-        auto const [begin, end] = places_[position(name)];
-        if (first > end - begin || into.size() > end - begin - first)
-            refuse("tensor " + detail::shown(name) + " has " + std::to_string(end - begin) + " bytes");
-        file_.read_at(data_ + begin + first, into.data(), into.size());
-    }
+    void read_bytes(std::string_view name, std::span<std::byte> into, std::uint64_t first) const;
     template <class T>
     [[nodiscard]] std::vector<T> read(std::string_view name) const {
         auto const [begin, end] = places_[position(name)];
@@ -337,63 +228,17 @@ class SafetensorsReader {
         read_piece();
     }
 
-    void read_metadata(detail::Json const& value) {
-        if (!value.is_object()) refuse("its __metadata__ is not an object");
-        for (auto const& [key, text] : value.items()) {
-            if (!text.is_string()) refuse("its __metadata__ has a value that is not a text: " + detail::shown(key));
-            metadata_[key] = text.template get<std::string>();
-        }
-    }
+    void read_metadata(detail::Json const& value);
 
     struct Placed {
         std::uint64_t begin, end; ///< in the data
         TensorEntry tensor;
     };
 
-    [[nodiscard]] Placed read_entry(std::string const& name, detail::Json const& value) const {
-        auto const is_size = [](detail::Json const& number) {
-            return number.is_number_unsigned() &&
-                   number.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-        };
-        auto const is_sizes = [&](char const* key) {
-            return value.contains(key) && value[key].is_array() &&
-                   std::all_of(value[key].begin(), value[key].end(), is_size);
-        };
-        std::string const tensor = "tensor " + detail::shown(name);
-        if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() || !is_sizes("shape") ||
-            !is_sizes("data_offsets") || value["data_offsets"].size() != 2)
-            refuse(tensor + " is not described by dtype, shape and data_offsets");
-
-        TensorEntry entry{name, value["dtype"].get<std::string>(), value["shape"].get<std::vector<std::int64_t>>()};
-        auto const begin = value["data_offsets"][0].get<std::uint64_t>();
-        auto const end = value["data_offsets"][1].get<std::uint64_t>();
-        auto const bytes = detail::tensor_bytes(entry.type, entry.shape);
-        if (!bytes) refuse(tensor + " has the unknown type " + one_line(entry.type) + " or a shape beyond any memory");
-        if (end < begin || end - begin != *bytes)
-            refuse(tensor + " takes " + std::to_string(*bytes) + " bytes, and its place is from " +
-                   std::to_string(begin) + " to " + std::to_string(end));
-        return {begin, end, std::move(entry)};
-    }
+    [[nodiscard]] Placed read_entry(std::string const& name, detail::Json const& value) const;
 
     /// The tensors fill the data from the first byte to the last, without holes or overlaps.
-    void place(std::vector<Placed> placed, std::uint64_t size) {
-        std::sort(placed.begin(), placed.end(), [](Placed const& a, Placed const& b) {
-            return std::tie(a.begin, a.end, a.tensor.name) < std::tie(b.begin, b.end, b.tensor.name);
-        });
-        std::uint64_t last = 0;
-        for (auto& [begin, end, tensor] : placed) {
-            if (begin != last)
-                refuse("tensor " + detail::shown(tensor.name) + " begins at " + std::to_string(begin) +
-                       ", where the one before it ends at " + std::to_string(last));
-            last = end;
-            index_.emplace(tensor.name, tensors_.size());
-            places_.emplace_back(begin, end);
-            tensors_.push_back(std::move(tensor));
-        }
-        if (last != size)
-            refuse("its tensors end at " + std::to_string(last) + ", its data at " + std::to_string(size) +
-                   " (cut short?)");
-    }
+    void place(std::vector<Placed> placed, std::uint64_t size);
 
     File file_;
     std::uint64_t data_ = 0;
@@ -404,3 +249,7 @@ class SafetensorsReader {
 };
 
 } // namespace pentad::io
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/io/impl/safetensors.hpp>
+#endif

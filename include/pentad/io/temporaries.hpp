@@ -15,11 +15,8 @@
 #include <climits>
 #include <csignal>
 #include <cstddef>
-#include <cstring>
 #include <filesystem>
 #include <string>
-#include <string_view>
-#include <system_error>
 
 namespace pentad::io {
 
@@ -41,19 +38,7 @@ static_assert(std::atomic<int>::is_always_lock_free);
 /// writer.
 class Listed {
   public:
-    explicit Listed(std::filesystem::path const& path) {
-        std::error_code error;
-        std::string const whole = std::filesystem::absolute(path, error).string();
-        for (auto& place : listed_files) {
-            int state = ListedFile::unused;
-            if (error || whole.size() >= place.path.size()) return;
-            if (!place.state.compare_exchange_strong(state, ListedFile::being_filled)) continue;
-            std::memcpy(place.path.data(), whole.c_str(), whole.size() + 1);
-            place.state = ListedFile::listed;
-            place_ = &place;
-            return;
-        }
-    }
+    explicit Listed(std::filesystem::path const& path);
     Listed(Listed const&) = delete;
     Listed& operator=(Listed const&) = delete;
     ~Listed() {
@@ -122,53 +107,18 @@ inline std::string temporary_prefix(std::filesystem::path const& path) {
 }
 
 /// Removes the temporary files of `path` whose process is gone.
-inline void remove_left_behind(std::filesystem::path const& path) {
-    auto const folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-    std::string const prefix = temporary_prefix(path);
-    std::error_code ignored;
-    for (std::filesystem::directory_iterator at(folder, ignored), end; at != end; at.increment(ignored)) {
-        std::string const name = at->path().filename().string();
-        std::string_view middle = name; // PID.ATTEMPT
-        if (!middle.starts_with(prefix) || !middle.ends_with(".tmp") || middle.size() < prefix.size() + 4) continue;
-        middle.remove_prefix(prefix.size());
-        middle.remove_suffix(4);
-        if (middle.empty() || middle.find_first_not_of("0123456789.") != middle.npos) continue;
-        if (!at->is_regular_file(ignored)) continue;
-        auto const file = File::open_to_lock(at->path());
-        if (file.is_open() && ::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0 && has_name(file, at->path()))
-            ::unlink(at->path().c_str());
-    }
-}
+void remove_left_behind(std::filesystem::path const& path);
 
 } // namespace detail
 
 /// From here on SIGINT, SIGTERM and SIGHUP remove the temporary files of this process, do what they did before, and end
 /// it. A signal that is ignored stays so. For programs, at their start.
-inline void remove_temporaries_on_signals() {
-    struct sigaction action{};
-    action.sa_handler = detail::pentad_remove_temporaries;
-    action.sa_flags = SA_RESTART;
-    for (int const signal : detail::ending_signals) ::sigaddset(&action.sa_mask, signal);
-    for (std::size_t i = 0; i < detail::ending_signals.size(); ++i) {
-        struct sigaction former{};
-        int const signal = detail::ending_signals[i];
-        if (::sigaction(signal, nullptr, &former) != 0 || former.sa_handler == SIG_IGN ||
-            former.sa_handler == action.sa_handler)
-            continue;
-        detail::former_actions[i] = former;
-        ::sigaction(signal, &action, nullptr);
-    }
-}
+void remove_temporaries_on_signals();
 
 /// As long as it lives, a signal to this thread waits, and to those that it starts.
 class HeldSignal {
   public:
-    explicit HeldSignal(int signal) {
-        sigset_t held;
-        ::sigemptyset(&held);
-        ::sigaddset(&held, signal);
-        (void)::pthread_sigmask(SIG_BLOCK, &held, &before_);
-    }
+    explicit HeldSignal(int signal);
     HeldSignal(HeldSignal const&) = delete;
     HeldSignal& operator=(HeldSignal const&) = delete;
     ~HeldSignal() { (void)::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
@@ -178,3 +128,7 @@ class HeldSignal {
 };
 
 } // namespace pentad::io
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/io/impl/temporaries.hpp>
+#endif

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <pentad/io/file.hpp>
-#include <pentad/io/npy.hpp>
-#include <pentad/mesh/one_line.hpp>
 #include <pentad/random/philox.hpp>
 
 #include <algorithm>
@@ -17,12 +15,10 @@
 #include <filesystem>
 #include <iterator>
 #include <limits>
-#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace pentad::io {
@@ -50,27 +46,12 @@ class TokenData {
     /// The files in this order; `seq` is the number of targets in a sequence. A .npy file is an array of '<u2', '<u4',
     /// '<i4' or '<i8' in C order, whose rows, if it has two dimensions, are windows' bounds as files are. Refuses
     /// (FileError) a file that is missing, empty, too short for one window, or not in its format. The files stay open.
-    TokenData(std::vector<TokenFile> const& files, std::int64_t vocabulary, std::int64_t seq, std::uint64_t seed)
-        : TokenData(vocabulary, seq, seed) {
-        if (files.empty()) throw std::invalid_argument("training data need at least one file");
-        allow_open_files(files.size());
-        for (auto const& [path, format] : files) {
-            auto file = File::open_for_reading(path);
-            auto part = format == TokenFormat::npy ? npy(file) : flat(path.string(), file.size(), format);
-            part.file = std::move(file);
-            add(std::move(part), path.string());
-        }
-    }
+    TokenData(std::vector<TokenFile> const& files, std::int64_t vocabulary, std::int64_t seq, std::uint64_t seed);
     /// Text: a token is a byte.
     TokenData(std::vector<std::filesystem::path> const& paths, std::int64_t seq, std::uint64_t seed)
         : TokenData(as_bytes(paths), byte_values, seq, seed) {}
     /// A text in memory, which outlives this object.
-    TokenData(std::string_view text, std::string const& name, std::int64_t seq, std::uint64_t seed)
-        : TokenData(byte_values, seq, seed) {
-        auto part = flat(name, text.size(), TokenFormat::bytes);
-        part.memory = text;
-        add(std::move(part), name);
-    }
+    TokenData(std::string_view text, std::string const& name, std::int64_t seq, std::uint64_t seed);
 
     /// The window of a sequence, counted from 0 over the whole run: seq + 1 tokens at a place drawn uniformly from all
     /// that fit. Inputs are tokens 0 to seq - 1, targets tokens 1 to seq. Throws FileError where a token is not in the
@@ -107,13 +88,7 @@ class TokenData {
         std::uint64_t windows_end = 0; ///< windows in this part and those before it
     };
 
-    TokenData(std::int64_t vocabulary, std::int64_t seq, std::uint64_t seed)
-        : vocabulary_(vocabulary), seq_(seq), seed_(seed) {
-        if (seq < 1) throw std::invalid_argument("a sequence needs at least one token, not " + std::to_string(seq));
-        if (vocabulary < 1 || vocabulary > largest_vocabulary)
-            throw std::invalid_argument("a vocabulary has from 1 to " + std::to_string(largest_vocabulary) +
-                                        " tokens, not " + std::to_string(vocabulary));
-    }
+    TokenData(std::int64_t vocabulary, std::int64_t seq, std::uint64_t seed);
     static std::vector<TokenFile> as_bytes(std::vector<std::filesystem::path> const& paths) {
         std::vector<TokenFile> files;
         for (auto const& path : paths) files.push_back({path, TokenFormat::bytes});
@@ -121,59 +96,10 @@ class TokenData {
     }
 
     /// Tokens without a header.
-    static Part flat(std::string const& name, std::uint64_t bytes, TokenFormat format) {
-        Part part{.width = format == TokenFormat::uint32 ? 4u : format == TokenFormat::uint16 ? 2u : 1u};
-        part.columns = bytes / part.width;
-        if (bytes % part.width != 0)
-            throw FileError(name + " has " + std::to_string(bytes) + " bytes, which are no whole number of tokens of " +
-                            std::to_string(part.width) + " bytes");
-        return part;
-    }
-    static Part npy(File const& file) {
-        auto const refuse = [&](std::string const& why) {
-            throw FileError("cannot read " + file.path().string() + " as tokens: " + why);
-        };
-        auto const header = read_npy_header(file);
-        Part part;
-        if (header.type == "<u2" || header.type == "<u4" || header.type == "<i4" || header.type == "<i8") {
-            part.width = static_cast<std::size_t>(header.type[2] - '0');
-            part.is_signed = header.type[1] == 'i';
-        } else {
-            refuse("it holds '" + one_line(header.type) + "', and '<u2', '<u4', '<i4' and '<i8' are read");
-        }
-        if (header.shape.empty() || header.shape.size() > 2)
-            refuse("it has " + std::to_string(header.shape.size()) + " dimensions, and 1 or 2 are read");
-        bool const is_matrix = header.shape.size() == 2;
-        if (header.column_major && is_matrix) refuse("it is in Fortran order, and C order is read");
-        part.data = header.data;
-        part.rows = is_matrix ? header.shape[0] : 1;
-        part.columns = header.shape.back();
-        std::uint64_t const bytes = file.size() - header.data, tokens = bytes / part.width;
-        bool const fits =
-            part.columns == 0 ? tokens == 0 : part.rows == tokens / part.columns && tokens % part.columns == 0;
-        if (!fits || bytes % part.width != 0)
-            refuse("it has " + std::to_string(bytes) + " bytes of data, which are no array of " +
-                   (is_matrix ? std::to_string(part.rows) + " x " : "") + std::to_string(part.columns) + " times " +
-                   std::to_string(part.width) + " bytes");
-        return part;
-    }
+    static Part flat(std::string const& name, std::uint64_t bytes, TokenFormat format);
+    static Part npy(File const& file);
 
-    void add(Part part, std::string const& name) {
-        auto const seq = static_cast<std::uint64_t>(seq_);
-        std::string const unit = part.width == 1 ? " bytes" : " tokens";
-        std::string const needed = "a window of seq = " + std::to_string(seq) + " needs " + std::to_string(seq + 1);
-        if (part.rows == 0 || part.columns == 0) throw FileError(name + " is empty: " + needed + unit);
-        if (part.columns <= seq)
-            throw FileError(
-                name + " has " + (part.rows > 1 ? "rows of " : "") + std::to_string(part.columns) + unit + ", and " +
-                needed +
-                (part.columns > 1 ? ": seq <= " + std::to_string(part.columns - 1) + " would fit" : ": no seq fits"));
-        std::uint64_t const before = parts_.empty() ? 0 : windows(), more = part.rows * (part.columns - seq);
-        if (more > std::numeric_limits<std::uint64_t>::max() - before) // sparse files can be that large
-            throw FileError(name + " and the files before it have more windows than can be counted");
-        part.windows_end = before + more;
-        parts_.push_back(std::move(part));
-    }
+    void add(Part part, std::string const& name);
 
     template <class Token>
     void read_window(std::int64_t sequence, std::span<Token> window) const {
@@ -213,14 +139,7 @@ class TokenData {
             into = into.subspan(count);
         }
     }
-    [[noreturn]] void refuse(Part const& part, std::uint64_t position, std::uint64_t token) const {
-        auto const value = !part.is_signed   ? std::to_string(token)
-                           : part.width == 4 ? std::to_string(static_cast<std::int32_t>(token))
-                                             : std::to_string(static_cast<std::int64_t>(token));
-        throw FileError((part.file.is_open() ? part.file.path().string() : "the text") + ": token " +
-                        std::to_string(position) + " (counted from 0) is " + value +
-                        ", which is not in a vocabulary of " + std::to_string(vocabulary_));
-    }
+    [[noreturn]] void refuse(Part const& part, std::uint64_t position, std::uint64_t token) const;
 
     std::int64_t vocabulary_;
     std::int64_t seq_;
@@ -229,3 +148,7 @@ class TokenData {
 };
 
 } // namespace pentad::io
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/io/impl/token_data.hpp>
+#endif

@@ -4,9 +4,6 @@
 #include <pentad/layout/documents.hpp>
 #include <pentad/model/rotary.hpp>
 
-#include <array>
-#include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -24,12 +21,7 @@ struct Scores {
     bool sinks = false;
 
     friend bool operator==(Scores const&, Scores const&) = default;
-    [[nodiscard]] std::string text() const {
-        std::array<char, 32> cap{};
-        char* const end = std::to_chars(cap.data(), cap.data() + cap.size(), soft_cap).ptr;
-        return (soft_cap > 0 ? ", scores capped at " + std::string(cap.data(), end) : "") + (alibi ? ", ALiBi" : "") +
-               (sinks ? ", sinks" : "");
-    }
+    [[nodiscard]] std::string text() const;
 };
 
 /// Grouped-query self-attention with rotary embedding (Ainslie et al. 2023; Su et al. 2021). Queries and keys
@@ -51,13 +43,7 @@ struct Attention {
     friend bool operator==(Attention const&, Attention const&) = default;
     /// The name of the bias that is added behind the layer, or nothing.
     [[nodiscard]] std::string_view output_bias() const { return has_output_bias ? ".o_proj.bias" : ""; }
-    [[nodiscard]] std::string text() const {
-        return std::to_string(heads) + " heads, " + std::to_string(kv_heads) + " of keys and values, of " +
-               std::to_string(head_dim) + (has_bias ? ", biases" : "") +
-               (norms_queries_and_keys ? ", norms of queries and keys" : "") + (sight.causal ? "" : ", not causal") +
-               (sight.window > 0 ? ", window of " + std::to_string(sight.window) : "") +
-               (rotates || scores.alibi ? "" : ", not turned") + scores.text();
-    }
+    [[nodiscard]] std::string text() const;
 };
 
 /// A gated MLP (SwiGLU; Shazeer 2020, eq. 6).
@@ -111,22 +97,7 @@ struct Mamba2 {
 
     [[nodiscard]] std::size_t inner() const { return heads * head_dim; }
     /// Why the ranks of tp cannot share it; empty where they can.
-    [[nodiscard]] std::string refusal(std::size_t tp) const {
-        auto const are = [tp](std::size_t n, std::string const& what) {
-            return std::to_string(n) + " " + what + " and tp = " + std::to_string(tp) + ": ";
-        };
-        auto const fits = [tp](std::size_t n) { return n > 0 && (n % tp == 0 || tp % n == 0); };
-        if (groups == 0 || heads % groups != 0)
-            return std::to_string(heads) + " heads are not a multiple of " + std::to_string(groups) + " groups";
-        if (heads % tp != 0) return are(heads, "heads of Mamba-2") + "the first must be a multiple of the second";
-        if (!fits(groups)) return are(groups, "groups of Mamba-2") + "neither is a multiple of the other";
-        if (groups * state % tp != 0)
-            return are(groups * state, "elements of B and C of Mamba-2 (groups x state)") +
-                   "the first must be a multiple of the second";
-        if (!fits(norm_groups))
-            return are(norm_groups, "groups of Mamba-2's norm") + "neither is a multiple of the other";
-        return {};
-    }
+    [[nodiscard]] std::string refusal(std::size_t tp) const;
     friend bool operator==(Mamba2 const&, Mamba2 const&) = default;
     [[nodiscard]] std::string text() const {
         return std::to_string(heads) + " heads of " + std::to_string(head_dim) + ", state of " + std::to_string(state) +
@@ -152,22 +123,9 @@ struct LinearAttention {
     std::size_t chunk = 128; ///< tokens that are scanned at once: it changes no numbers but for rounding
 
     /// Of each head, the logarithm of what the state keeps from one token to the next.
-    [[nodiscard]] std::vector<double> log_decays() const {
-        std::vector<double> result(heads, 0);
-        for (std::size_t i = 0; i < heads; ++i) {
-            auto const head = static_cast<double>(i + 1);
-            if (fading == Fading::slopes) result[i] = -scale * std::exp2(-8 * head / static_cast<double>(heads));
-            if (fading == Fading::retention) result[i] = std::log1p(-std::exp2(-4 - head));
-        }
-        return result;
-    }
+    [[nodiscard]] std::vector<double> log_decays() const;
     friend bool operator==(LinearAttention const&, LinearAttention const&) = default;
-    [[nodiscard]] std::string text() const {
-        return std::to_string(heads) + " heads of " + std::to_string(head_dim) +
-               (fading == Fading::none        ? ", nothing fades"
-                : fading == Fading::retention ? ", retention"
-                                              : ", slopes");
-    }
+    [[nodiscard]] std::string text() const;
 };
 
 /// Gated MLPs as experts behind a softmax router (Jiang et al. 2024, section 2.1).
@@ -187,3 +145,7 @@ struct Experts {
 };
 
 } // namespace pentad::model
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/model/impl/parts.hpp>
+#endif

@@ -77,12 +77,7 @@ struct Recomputation {
     PieceSet pieces{Piece::activations};
     std::vector<BlockRecomputation> blocks{}; ///< of each block of the model; blocks beyond recompute nothing
 
-    [[nodiscard]] BlockRecomputation of(std::size_t block) const {
-        if (kind == Kind::planned) return block < blocks.size() ? blocks[block] : BlockRecomputation{};
-        if (block % every != 0) return {};
-        if (kind == Kind::full) return {.whole = true};
-        return kind == Kind::selective ? BlockRecomputation{.pieces = pieces} : BlockRecomputation{};
-    }
+    [[nodiscard]] BlockRecomputation of(std::size_t block) const;
     friend bool operator==(Recomputation const&, Recomputation const&) = default;
 };
 inline constexpr std::array<std::string_view, 5> recomputation_names{"none", "selective", "full", "auto", "planned"};
@@ -91,50 +86,21 @@ inline constexpr std::array<std::string_view, 5> recomputation_names{"none", "se
     return recomputation_names[static_cast<std::size_t>(kind)];
 }
 /// Every block alike.
-[[nodiscard]] inline Recomputation each_block(BlockRecomputation block) {
-    using Kind = Recomputation::Kind;
-    return {.kind = block.whole            ? Kind::full
-                    : block.pieces.empty() ? Kind::none
-                                           : Kind::selective,
-            .pieces = block.pieces};
-}
+[[nodiscard]] Recomputation each_block(BlockRecomputation block);
 
 /// "norms,attention"
-[[nodiscard]] inline std::string text(PieceSet pieces) {
-    std::string text;
-    for (std::size_t i = 0; i < piece_names.size(); ++i)
-        if (pieces.contains(static_cast<Piece>(i))) text += (text.empty() ? "" : ",") + std::string(piece_names[i]);
-    return text;
-}
+[[nodiscard]] std::string text(PieceSet pieces);
 /// "all", "norms,attention", "none"
 [[nodiscard]] inline std::string text(BlockRecomputation const& block) {
     return block.whole ? "all" : block.pieces.empty() ? "none" : text(block.pieces);
 }
 /// "none", "full", "full /2": every second block; "selective (norms)", "planned (2 of 8 blocks)".
-[[nodiscard]] inline std::string text(Recomputation const& recompute) {
-    std::string text(name(recompute.kind));
-    if (recompute.kind == Recomputation::Kind::selective) text += " (" + model::text(recompute.pieces) + ")";
-    if (recompute.kind == Recomputation::Kind::planned) {
-        std::size_t count = 0;
-        for (auto const& block : recompute.blocks) count += block.is_none() ? 0 : 1;
-        text += " (" + std::to_string(count) + " of " + std::to_string(recompute.blocks.size()) + " blocks)";
-    }
-    return text + (recompute.every > 1 ? " /" + std::to_string(recompute.every) : "");
-}
+[[nodiscard]] std::string text(Recomputation const& recompute);
 /// The pieces of such a list; none where it names something else or nothing.
-[[nodiscard]] inline std::optional<PieceSet> pieces_of(std::string_view list) {
-    PieceSet pieces;
-    for (bool more = true; more;) {
-        auto const end = list.find(',');
-        auto const word = list.substr(0, end);
-        std::size_t i = 0;
-        while (i < piece_names.size() && piece_names[i] != word) ++i;
-        if (i == piece_names.size()) return std::nullopt;
-        pieces.add(static_cast<Piece>(i));
-        more = end != std::string_view::npos;
-        if (more) list.remove_prefix(end + 1);
-    }
-    return pieces;
-}
+[[nodiscard]] std::optional<PieceSet> pieces_of(std::string_view list);
 
 } // namespace pentad::model
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/model/impl/recomputation.hpp>
+#endif

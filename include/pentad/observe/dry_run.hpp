@@ -5,14 +5,12 @@
 #include <pentad/layout/cost.hpp>
 #include <pentad/observe/counters.hpp>
 #include <pentad/observe/ledger.hpp>
-#include <pentad/observe/trace.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace pentad::observe {
@@ -38,12 +36,7 @@ struct DecodingState {
     double token = 0, sequence = 0; ///< bytes, for each token that was there before; and once
     double flops = 0;               ///< of a new token with one that was there before
 
-    DecodingState& operator+=(DecodingState const& other) {
-        token += other.token;
-        sequence += other.sequence;
-        flops += other.flops;
-        return *this;
-    }
+    DecodingState& operator+=(DecodingState const& other);
 };
 
 /// How a dry run takes experts to be chosen.
@@ -58,21 +51,10 @@ struct DryRouting {
 class DryRun {
   public:
     /// @throws std::logic_error while there is another one
-    DryRun() {
-        if (current() != nullptr) throw std::logic_error("a dry run is under way: there is one at a time");
-        current() = this;
-        counters_before_ = std::exchange(current_counters(), &counters_);
-        ledger_before_ = std::exchange(current_ledger(), &ledger_);
-        scope_of_dry_run() = &scope_;
-    }
+    DryRun();
     DryRun(DryRun const&) = delete;
     DryRun& operator=(DryRun const&) = delete;
-    ~DryRun() {
-        current() = nullptr;
-        scope_of_dry_run() = nullptr;
-        current_counters() = counters_before_;
-        current_ledger() = ledger_before_;
-    }
+    ~DryRun();
 
     [[nodiscard]] std::vector<Work> const& work() const { return work_; }
     /// Forgets what was recorded; what is held stays counted.
@@ -98,16 +80,7 @@ class DryRun {
     }
     /// @param network_bytes what of it goes to other nodes, and whether a model says so
     [[gnu::cold]] void exchange(Operation operation, Cost const& cost, int ranks, bool is_started, double network_bytes,
-                                bool network_modelled) {
-        ledger_.record(operation, cost, false, network_bytes, network_modelled);
-        add({.kind = WorkKind::exchange,
-             .name = observe::name(operation),
-             .bytes = cost.total(),
-             .operation = operation,
-             .cost = cost,
-             .ranks = ranks,
-             .is_started = is_started});
-    }
+                                bool network_modelled);
     /// The last exchange was of so many rows of experts.
     void note_rows(double rows) {
         if (!work_.empty() && work_.back().kind == WorkKind::exchange) work_.back().rows = rows;
@@ -161,3 +134,7 @@ inline void require_dry(std::string const& what) {
 }
 
 } // namespace pentad::observe
+
+#if !PENTAD_COMPILED_TENSOR
+#include <pentad/observe/impl/dry_run.hpp>
+#endif

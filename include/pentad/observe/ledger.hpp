@@ -41,17 +41,7 @@ class Ledger {
 
     /// Books what a plan or collective sends along the axes of `cost`, and what of it goes to other nodes, which is
     /// shared out among the axes as the bytes are; the call counts on each axis it crosses.
-    void record(Operation operation, Cost const& cost, bool modelled, double network_bytes, bool network_modelled) {
-        double const total = cost.total();
-        for (std::size_t i = 0; i < cost.axes.size(); ++i) {
-            auto& entry = entries_[index_of(whole_axis_name(cost.axes[i]))][static_cast<std::size_t>(operation)];
-            entry.bytes += cost.bytes[i];
-            if (total > 0) entry.network_bytes += network_bytes * cost.bytes[i] / total;
-            ++entry.calls;
-            entry.modelled = entry.modelled || modelled;
-            entry.network_modelled = entry.network_modelled || network_modelled;
-        }
-    }
+    void record(Operation operation, Cost const& cost, bool modelled, double network_bytes, bool network_modelled);
 
     [[nodiscard]] LedgerEntry entry(std::string_view axis, Operation operation) const {
         for (std::size_t i = 0; i < count_; ++i)
@@ -82,19 +72,8 @@ class Ledger {
     }
 
   private:
-    [[nodiscard]] double sum(std::string_view axis, double LedgerEntry::* what) const {
-        double total = 0;
-        for (std::size_t operation = 0; operation < operation_names.size(); ++operation)
-            total += entry(axis, static_cast<Operation>(operation)).*what;
-        return total;
-    }
-    std::size_t index_of(std::string_view axis) {
-        for (std::size_t i = 0; i < count_; ++i)
-            if (names_[i] == axis) return i;
-        if (count_ == max_entries) return max_entries - 1; // more axes than any mesh has: the last entry takes the rest
-        names_[count_] = axis;
-        return count_++;
-    }
+    [[nodiscard]] double sum(std::string_view axis, double LedgerEntry::* what) const;
+    std::size_t index_of(std::string_view axis);
 
     std::array<std::string_view, max_entries> names_{};
     std::array<std::array<LedgerEntry, operation_names.size()>, max_entries> entries_{};
@@ -112,3 +91,7 @@ inline Ledger*& current_ledger() {
 inline Ledger& ledger() { return *current_ledger(); }
 
 } // namespace pentad::observe
+
+#if !PENTAD_COMPILED_TENSOR
+#include <pentad/observe/impl/ledger.hpp>
+#endif

@@ -36,13 +36,7 @@ class Trace {
   public:
     /// Starts recording with room for `capacity` spans, from an empty buffer. Time counts from this call: ranks that
     /// make it right after a barrier share an origin as well as the barrier is tight, whatever their clocks say.
-    void enable(std::size_t capacity) {
-        origin_ = Clock::now(); // first: a large buffer takes some ranks milliseconds longer than others
-        spans_ = std::vector<Span>(capacity);
-        size_ = 0;
-        dropped_ = 0;
-        enabled_ = true;
-    }
+    void enable(std::size_t capacity);
     /// Stops recording; what was recorded stays readable.
     void disable() { enabled_ = false; }
 
@@ -55,14 +49,7 @@ class Trace {
         return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - origin_).count();
     }
 
-    void record(Span const& span) {
-        if (!enabled_) return;
-        if (size_ == spans_.size()) {
-            ++dropped_;
-            return;
-        }
-        spans_[size_++] = span;
-    }
+    void record(Span const& span);
 
   private:
     using Clock = std::chrono::steady_clock;
@@ -97,12 +84,7 @@ class [[nodiscard]] Scope {
         if (trace_ != nullptr) span_ = {name, category, detail, trace_->now(), 0, false};
         if (auto* const scope = scope_of_dry_run()) around_ = std::exchange(*scope, name);
     }
-    ~Scope() {
-        if (auto* const scope = scope_of_dry_run()) *scope = around_;
-        if (trace_ == nullptr) return;
-        span_.end_ns = trace_->now();
-        trace_->record(span_);
-    }
+    ~Scope();
     Scope(Scope const&) = delete;
     Scope& operator=(Scope const&) = delete;
 
@@ -113,3 +95,7 @@ class [[nodiscard]] Scope {
 };
 
 } // namespace pentad::observe
+
+#if !PENTAD_COMPILED_TENSOR
+#include <pentad/observe/impl/trace.hpp>
+#endif

@@ -3,24 +3,17 @@
 
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/context_choice.hpp>
-#include <pentad/model/sharding.hpp>
-#include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/account.hpp>
-#include <pentad/planner/automatic_recomputation.hpp>
 #include <pentad/planner/detail/rates.hpp>
+#include <pentad/planner/memory.hpp>
 #include <pentad/planner/pipelines.hpp>
 #include <pentad/planner/stage_times.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <stdexcept>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace pentad::planner {
@@ -47,19 +40,7 @@ struct ModelFlops {
     double computed = 0; ///< of causal attention the pairs that are computed
     double reported = 0; ///< of all pairs, as the field reports MFU (Chowdhery et al. 2022, appendix B)
 };
-inline ModelFlops model_flops_per_token(Model model, std::int64_t seq) {
-    model.imbalance = 1;
-    Configuration const alone{.seq = seq, .global_batch = 1};
-    Account const account(model, alone);
-    double products = 0, attention = 0; // the backward pass has two products for each of attention's and of a scan's
-    account.for_each_kind(stage_shapes(model, 1).front(), [&](MeshPart const& part, double count) {
-        for (auto const* pass : part.passes()) products += count * pass->product_flops;
-        products += count * 3 * part.sums->forward.scan_flops;
-        attention += count * 3 * part.sums->forward.attention_flops;
-    });
-    double const tokens = static_cast<double>(seq), square = 2 * tokens / (tokens + 1); // of seq (seq + 1) / 2 pairs
-    return {(products + attention) / tokens, (products + square * attention) / tokens};
-}
+ModelFlops model_flops_per_token(Model model, std::int64_t seq);
 
 namespace detail {
 
@@ -74,45 +55,11 @@ inline double gathers(Configuration const& c) {
 }
 
 /// Seconds of a step that the synchronisation of a rank takes.
-inline double synchronise(Synchronisation const& sum, Configuration const& c, Rates const& rates) {
-    double seconds = 0;
-    for (std::size_t axis = 0; axis < axis_order.size(); ++axis) {
-        double const rounds = static_cast<double>(c.extent(axis_order[axis]) - 1);
-        seconds +=
-            rates.collective(axis, sum.reduce.of[axis], reductions(c) * (c.sharding.stage == 0 ? 2 : 1) * rounds) +
-            rates.collective(axis, sum.gather.of[axis], gathers(c) * rounds);
-    }
-    if (int const near = c.local.is_on() ? c.local.ranks : c.sharding.ranks; near > 0)
-        seconds += rates.near_collective(dp::name, near, sum.near_reduce + sum.near_gather,
-                                         (reductions(c) + gathers(c)) * static_cast<double>(near - 1));
-    return seconds * (1 - rates.hardware().overlap);
-}
+double synchronise(Synchronisation const& sum, Configuration const& c, Rates const& rates);
 /// The norm of the gradients, then the update reads and writes everything.
 inline double update(Memory const& memory, Hardware const& hardware) {
     double const state = memory.offloaded > 0 ? memory.offloaded : memory.optimizer; // what files take is not known
     return (2 * memory.gradients + 2 * state + memory.weights) / hardware.memory_bandwidth;
-}
-/// Products of an optimizer that works on whole matrices.
-struct MatrixWork {
-    double flops = 0;   ///< of a rank in the mean
-    double busiest = 0; ///< of the rank that works longest
-};
-/// Of a bucket, whose matrices are dealt out as zero/ does.
-inline MatrixWork matrix_work(Bucket const& bucket, Configuration const& c) {
-    MatrixWork result;
-    auto const* const muon = std::get_if<model::Muon>(&c.optimizer);
-    if (muon == nullptr || bucket.matrices.empty()) return result;
-    std::vector<double> work;
-    for (auto const* const parameter : bucket.matrices)
-        work.insert(work.end(), parameter->matrices.count,
-                    model::newton_schulz_flops(parameter->matrices.shape, muon->iterations));
-    auto const ranks = static_cast<std::size_t>(bucket.workers);
-    auto const rank_of = model::deal(work, ranks);
-    std::vector<double> load(ranks, 0);
-    for (std::size_t i = 0; i < work.size(); ++i) load[rank_of[i]] += work[i];
-    result.busiest = *std::max_element(load.begin(), load.end());
-    for (double const one : load) result.flops += one / bucket.workers;
-    return result;
 }
 
 inline pipeline::Time nanoseconds(double seconds) { return static_cast<pipeline::Time>(std::llround(seconds * 1e9)); }
@@ -120,75 +67,14 @@ inline pipeline::Time nanoseconds(double seconds) { return static_cast<pipeline:
 } // namespace detail
 
 /// Why a configuration cannot run at all, whatever the machine; empty where it can.
-inline std::string misfit(Model const& model, Configuration const& c) {
-    auto const number = [](std::int64_t n) { return std::to_string(n); };
-    auto const indivisible = [&](std::string const& what, std::int64_t n, std::string const& by, std::int64_t d) {
-        return what + " = " + number(n) + " is not divisible by " + by + " = " + number(d);
-    };
-    for (auto const axis : axis_order)
-        if (c.extent(axis) < 1) return std::string(axis) + " = " + number(c.extent(axis)) + " is not positive";
-    if (c.seq < 1 || c.micro_batch < 1 || c.global_batch < 1)
-        return "seq, global batch and micro-batch must be positive";
-    if (c.global_batch % (c.dp * c.ep * c.micro_batch) != 0)
-        return indivisible("the global batch", c.global_batch, "dp x ep x micro-batch", c.dp * c.ep * c.micro_batch);
-    if (c.ep > 1 && model.experts() == nullptr)
-        return "ep = " + number(c.ep) + " for a model without experts: make dp larger instead";
-    if (auto const why = model::recurrence_refusal(model.description(), static_cast<std::size_t>(c.tp)); !why.empty())
-        return why;
-    if (c.tensor_kind != model::TensorKind::one_d) {
-        if (!model::tensor_factors(c.tensor_kind, c.tp)) return model::no_grid(c.tensor_kind, c.tp);
-        if (auto why = model::grid_refusal(model.description(), c.attention_output); !why.empty()) return why;
-        if (c.sequence_parallel) return "sequence parallelism is of 1d tensor parallelism: a grid shards tokens anyway";
-    }
-    auto const heads = model::query_heads(model.description(), 1);
-    model::ContextSplit const split{c.context, c.inner_cp};
-    if (auto why = split.refusal(c.cp, heads % c.ranks_of_heads() == 0 ? heads / c.ranks_of_heads() : 0); !why.empty())
-        return why;
-    if (auto const& why = model.why_not(c); !why.empty()) return why;
-    if (auto const why = c.sharding.refusal(); !why.empty()) return why;
-    if (c.recompute.every < 1) return "every 0th block cannot be recomputed";
-    if (c.sharding.ranks > 0 && c.dp % c.sharding.ranks != 0)
-        return indivisible("dp", c.dp, "the ranks of hybrid ZeRO", c.sharding.ranks);
-    if (c.local.is_on() && c.dp % c.local.ranks != 0)
-        return indivisible("dp", c.dp, "the ranks that share every step", c.local.ranks);
-    auto const* generator = pipeline::find_generator(c.schedule);
-    auto const stages =
-        c.pp * (c.chunks == 0 && generator != nullptr ? generator->least_chunks : std::max<std::int64_t>(c.chunks, 1));
-    if (stages > model.layers())
-        return number(stages) + " stages of the pipeline are more than the " + number(model.layers()) + " layers";
-    pipeline::GeneratorOptions const options{.ranks = static_cast<int>(c.pp),
-                                             .micro_batches = static_cast<int>(c.micro_batches()),
-                                             .chunks = static_cast<int>(c.chunks)};
-    if (auto const why = pipeline::undefined(c.schedule, options); !why.empty()) return "schedule " + why;
-    if (c.sharding.releases_gradients && generator->reduces_later)
-        return "schedule " + c.schedule + " reduces gradients at times of its own: they cannot be released";
-    return {};
-}
+std::string misfit(Model const& model, Configuration const& c);
 
 namespace detail {
 
 /// What a schedule is simulated with.
-inline pipeline::Costs costs_of(Account const& account, std::vector<StageShape> const& shapes,
-                                std::vector<StageTime> const& times, Rates const& rates, Configuration const& c,
-                                double activation) {
-    pipeline::Costs costs;
-    costs.message = c.pp > 1 ? nanoseconds(rates.message(pp::name, activation)) : 0;
-    costs.stages.clear();
-    for (std::size_t stage = 0; stage < shapes.size(); ++stage) {
-        double saved = 0, left = 0;
-        account.for_each_kind(shapes[stage], [&](MeshPart const& part, double count) {
-            saved += count * part.memory.saved;
-            left += count * part.memory.left;
-        });
-        costs.stages.push_back({.forward = nanoseconds(times[stage].forward.seconds()),
-                                .backward_data = nanoseconds(times[stage].backward_data.seconds()),
-                                .backward_weight = nanoseconds(times[stage].backward_weight.seconds()),
-                                .activation = static_cast<std::int64_t>(saved),
-                                .weight_part = static_cast<std::int64_t>(left),
-                                .input = static_cast<std::int64_t>(activation)});
-    }
-    return costs;
-}
+pipeline::Costs costs_of(Account const& account, std::vector<StageShape> const& shapes,
+                         std::vector<StageTime> const& times, Rates const& rates, Configuration const& c,
+                         double activation);
 
 /// What one rank of the pipeline holds, does and sends in a step.
 struct RankAccount {
@@ -202,96 +88,14 @@ struct RankAccount {
     double update_memory = 0; ///< what updates need beside weights, gradients and optimizer state
 };
 
-inline RankAccount account_of(int rank, pipeline::Schedule const& schedule, Account const& account,
-                              std::vector<StageShape> const& shapes, std::vector<StageTime> const& times,
-                              Configuration const& c, double activation) {
-    RankAccount sum;
-    std::vector<std::vector<Bucket>> held; // of each stage here
-    double const copies = static_cast<double>(schedule.placements.size());
-    double const passes = static_cast<double>(c.micro_batches()) / copies; // of micro-batches through a stage here
-    for (int stage = 0; stage < schedule.stages(); ++stage) {
-        if (!schedule.has_stage(rank, stage)) continue;
-        auto const at = static_cast<std::size_t>(stage);
-        sum.seconds += times[at].seconds() / copies;
-        sum.shares.add(times[at].shares, passes);
-        account.for_each_kind(shapes[at], [&](MeshPart const& part, double count) {
-            sum.sent.add(part.sent, count * passes);
-            for (auto const* pass : part.passes()) sum.flops += count * passes * pass->product_flops;
-        });
-        for (auto const& bucket : held.emplace_back(account.buckets(shapes[at]))) {
-            add_synchronisation(sum.synchronisation, bucket, c, account.mesh(), passes);
-            auto const work = matrix_work(bucket, c);
-            sum.flops += work.flops;
-            sum.update_flops += work.busiest;
-        }
-        for (auto const& placement : schedule.placements)
-            for (int const peer : {stage - 1, stage + 1})
-                if (placement[at] == rank && peer >= 0 && peer < schedule.stages() &&
-                    placement[static_cast<std::size_t>(peer)] != rank)
-                    sum.sent[pp::name] += activation * passes;
-    }
-    sum.memory = parameter_memory(held, c, schedule.weight_versions);
-    sum.update_memory = update_workspace(held, c);
-    sum.sent.add(sum.synchronisation.reduce);
-    sum.sent.add(sum.synchronisation.gather);
-    sum.sent[dp::name] += sum.synchronisation.near_reduce + sum.synchronisation.near_gather;
-    sum.sent.add(account.numbers());
-    return sum;
-}
+RankAccount account_of(int rank, pipeline::Schedule const& schedule, Account const& account,
+                       std::vector<StageShape> const& shapes, std::vector<StageTime> const& times,
+                       Configuration const& c, double activation);
 
 } // namespace detail
 
 /// @throws std::invalid_argument with misfit()'s reason
-inline Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c, Pipelines& pipelines) {
-    if (auto const why = misfit(model, c); !why.empty()) throw std::invalid_argument(why);
-    if (c.recompute.kind == model::Recomputation::Kind::automatic) {
-        auto planned = c;
-        planned.recompute = automatic_recomputation(model, hardware, c, pipelines).recompute;
-        return estimate(model, hardware, planned, pipelines);
-    }
-    auto const& schedule = pipelines.schedule(c);
-    Account const account(model, c, static_cast<int>(schedule.placements.size()),
-                          dispatch_nodes(model, c, hardware.devices_per_node), pipeline::ends_meet(schedule));
-    Rates const rates(hardware, c);
-    auto const shapes = stage_shapes(model, schedule.stages(), c.recompute);
-    detail::StageTimes const stage_times(account, rates);
-    std::vector<detail::StageTime> times;
-    for (auto const& shape : shapes) times.push_back(stage_times.of(shape));
-    double const activation = account.stream();
-    auto const run = pipelines.run(c, detail::costs_of(account, shapes, times, rates, c, activation), hardware.sharing);
-
-    Estimate result;
-    result.recompute = c.recompute;
-    double slowest = -1, end = 0;
-    for (int rank = 0; rank < schedule.ranks(); ++rank) {
-        auto sum = detail::account_of(rank, schedule, account, shapes, times, c, activation);
-        sum.memory.activations = static_cast<double>(run.simulation.ranks[static_cast<std::size_t>(rank)].peak_memory);
-        sum.memory.workspace =
-            workspace_of(account, schedule, shapes, rank, pipelines.held(c)[static_cast<std::size_t>(rank)],
-                         sum.memory.activations, sum.update_memory, updates_between_passes(schedule, c));
-        sum.memory.activations += activation_window(account, schedule, shapes, rank, c);
-        sum.shares.synchronisation = detail::synchronise(sum.synchronisation, c, rates);
-        sum.shares.optimizer = detail::update(sum.memory, hardware) + rates.accumulator_products(sum.update_flops);
-        end = std::max(end, sum.shares.synchronisation + sum.shares.optimizer);
-        if (sum.seconds > slowest) {
-            slowest = sum.seconds;
-            result.shares = sum.shares;
-        }
-        if (sum.memory.total() > result.fullest.total()) result.fullest = sum.memory;
-        result.memory_mean += sum.memory.total() / schedule.ranks();
-        double const alike = static_cast<double>(c.devices() / c.pp); // ranks at this place of the pipeline
-        result.bytes.add(sum.sent, alike);
-        result.flops += alike * sum.flops;
-    }
-    result.step_s = run.seconds + end;
-    result.shares.bubble = run.seconds - static_cast<double>(c.micro_batches()) * slowest;
-    result.tokens_per_s = c.tokens() / result.step_s;
-    result.mfu = model_flops_per_token(model, c.seq).reported * c.tokens() /
-                 (result.step_s * hardware.peak(c.element) * static_cast<double>(c.devices()));
-    result.memory_peak = result.fullest.total();
-    result.fits = result.memory_peak <= hardware.memory_bytes;
-    return result;
-}
+Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c, Pipelines& pipelines);
 
 inline Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c) {
     Pipelines pipelines;
@@ -303,15 +107,11 @@ struct FastestContext {
     model::ContextSplit split;
     double seconds = std::numeric_limits<double>::infinity();
 };
-inline FastestContext fastest_context(Model const& model, Hardware const& hardware, Configuration c,
-                                      std::span<model::ContextSplit const> splits) {
-    FastestContext fastest;
-    for (auto const& split : splits) {
-        c.use(split);
-        if (double const seconds = estimate(model, hardware, c).step_s; seconds < fastest.seconds)
-            fastest = {split, seconds};
-    }
-    return fastest;
-}
+FastestContext fastest_context(Model const& model, Hardware const& hardware, Configuration c,
+                               std::span<model::ContextSplit const> splits);
 
 } // namespace pentad::planner
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/planner/impl/estimate.hpp>
+#endif

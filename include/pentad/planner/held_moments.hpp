@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace pentad::planner {
@@ -40,66 +39,17 @@ struct HeldMoment {
     double room = 0; ///< bytes that activations may take
 
     /// Whether the rank holds at least as much of everything as in another moment.
-    [[nodiscard]] bool covers(HeldMoment const& other) const {
-        if (stage != other.stage || (passes & other.passes) != other.passes || inputs < other.inputs) return false;
-        for (std::size_t i = 0; i < saved.size(); ++i)
-            if (saved[i] < other.saved[i] || left[i] < other.left[i]) return false;
-        return true;
-    }
+    [[nodiscard]] bool covers(HeldMoment const& other) const;
     /// The moment after the pass, or before it, whichever holds more.
-    [[nodiscard]] HeldMoment between_passes() const {
-        auto moment = *this;
-        ((passes & backward_weight_pass) != 0 ? moment.left : moment.saved)[stage] += 1;
-        moment.passes = 0;
-        moment.stage = 0;
-        return moment;
-    }
+    [[nodiscard]] HeldMoment between_passes() const;
 };
 
 /// Adds a moment, unless the rank holds as much in another one; without those in which it holds no more.
-inline void add_moment(std::vector<HeldMoment>& moments, HeldMoment const& added) {
-    auto const covers_it = [&](HeldMoment const& other) { return other.covers(added); };
-    if (std::any_of(moments.begin(), moments.end(), covers_it)) return;
-    auto moment = added;
-    constexpr std::uint8_t whole = forward_pass | backward_pass;
-    if ((moment.passes & whole) != 0)
-        for (auto const& other : moments)
-            if ((other.passes & whole) != 0 && other.stage == moment.stage && other.saved == moment.saved &&
-                other.left == moment.left && other.inputs == moment.inputs)
-                moment.passes |= other.passes;
-    std::erase_if(moments, [&](auto const& other) { return moment.covers(other); });
-    moments.push_back(std::move(moment));
-}
+void add_moment(std::vector<HeldMoment>& moments, HeldMoment const& added);
 
 /// The moments of a schedule at which each of its ranks holds most: at no other is there more of everything. They have
 /// no room yet.
-inline std::vector<std::vector<HeldMoment>> held_moments(pipeline::Schedule const& schedule) {
-    using pipeline::Operation;
-    std::vector<std::vector<HeldMoment>> of_ranks;
-    auto const stages = static_cast<std::size_t>(schedule.stages());
-    for (auto const& instructions : schedule.instructions) {
-        auto& moments = of_ranks.emplace_back();
-        HeldMoment now{std::vector<double>(stages), std::vector<double>(stages)};
-        for (auto const& x : instructions) {
-            if (!pipeline::is_compute(x.operation)) continue;
-            now.stage = static_cast<std::size_t>(x.stage);
-            auto &saved = now.saved[now.stage], &left = now.left[now.stage];
-            if (x.operation == Operation::backward || x.operation == Operation::backward_data) saved -= 1;
-            if (x.operation == Operation::backward_weight) left -= 1;
-            if (x.operation == Operation::recompute) now.inputs -= 1;
-            if (x.operation == Operation::forward && schedule.recomputes) now.inputs += 1;
-            now.passes = x.operation == Operation::backward          ? backward_pass
-                         : x.operation == Operation::backward_data   ? backward_data_pass
-                         : x.operation == Operation::backward_weight ? backward_weight_pass
-                                                                     : forward_pass;
-            add_moment(moments, now);
-            if (x.operation == Operation::recompute || (x.operation == Operation::forward && !schedule.recomputes))
-                saved += 1;
-            if (x.operation == Operation::backward_data) left += 1;
-        }
-    }
-    return of_ranks;
-}
+std::vector<std::vector<HeldMoment>> held_moments(pipeline::Schedule const& schedule);
 
 /// What a part adds to the bytes of a moment.
 struct PartInMoment {
@@ -107,16 +57,7 @@ struct PartInMoment {
     double before = 0; ///< while the pass goes through a part after it
     double after = 0;  ///< while the pass goes through a part before it
 };
-inline PartInMoment part_in_moment(PartMemory const& part, std::size_t stage, HeldMoment const& moment) {
-    double const others = moment.saved[stage] * part.saved + moment.left[stage] * part.left;
-    if (moment.passes == 0 || stage != moment.stage) return {others, others, others};
-    double peak = 0;
-    if ((moment.passes & forward_pass) != 0) peak = part.forward;
-    if ((moment.passes & (backward_pass | backward_data_pass)) != 0) peak = std::max(peak, part.backward_data);
-    if ((moment.passes & (backward_pass | backward_weight_pass)) != 0) peak = std::max(peak, part.backward_weight);
-    return {others + peak, others + ((moment.passes & backward_weight_pass) != 0 ? part.left : part.saved),
-            others + ((moment.passes & backward_data_pass) != 0 ? part.left : 0)};
-}
+PartInMoment part_in_moment(PartMemory const& part, std::size_t stage, HeldMoment const& moment);
 
 /// The bytes of a moment, part by part: those of a stage from the last to the first.
 struct HeldBytes {
@@ -136,15 +77,10 @@ struct HeldPart {
 };
 /// The most bytes of activations that a rank holds, with what its passes need for a while.
 /// @param parts of its stages, of each in the order of a forward pass @param input bytes of the input of a stage
-inline double most_held(std::span<HeldMoment const> moments, std::span<HeldPart const> parts, double input) {
-    double most = 0;
-    for (auto const& moment : moments) {
-        HeldBytes bytes;
-        for (std::size_t i = parts.size(); i-- > 0;)
-            bytes.add(part_in_moment(*parts[i].memory, parts[i].stage, moment));
-        most = std::max(most, bytes.most + moment.inputs * input);
-    }
-    return most;
-}
+double most_held(std::span<HeldMoment const> moments, std::span<HeldPart const> parts, double input);
 
 } // namespace pentad::planner
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/planner/impl/held_moments.hpp>
+#endif

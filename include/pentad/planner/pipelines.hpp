@@ -2,9 +2,7 @@
 // made and proven once.
 #pragma once
 
-#include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/simulator.hpp>
-#include <pentad/pipeline/validator.hpp>
 #include <pentad/planner/configuration.hpp>
 #include <pentad/planner/held_moments.hpp>
 
@@ -13,7 +11,6 @@
 #include <map>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 namespace pentad::planner {
@@ -35,49 +32,17 @@ inline bool splits_backward(pipeline::Schedule const& schedule) {
 class Pipelines {
   public:
     /// The schedule for up to `count` micro-batches. @throws std::invalid_argument when it is not defined
-    pipeline::Schedule const& schedule(Configuration const& c, std::int64_t count) {
-        auto const key = std::tuple(c.schedule, c.pp, c.chunks, count);
-        auto found = made_.find(key);
-        if (found == made_.end()) {
-            auto schedule = pipeline::generate(c.schedule, {.ranks = static_cast<int>(c.pp),
-                                                            .micro_batches = static_cast<int>(count),
-                                                            .chunks = static_cast<int>(c.chunks)});
-            found = made_.emplace(key, pipeline::proven(std::move(schedule))).first;
-        }
-        return found->second;
-    }
+    pipeline::Schedule const& schedule(Configuration const& c, std::int64_t count);
     /// The one that stands for the configuration's.
     pipeline::Schedule const& schedule(Configuration const& c) { return schedule(c, shown(c, 3)); }
 
     /// Costs in nanoseconds. Where the run is longer than what is simulated, the rest goes on at the pace that it has
     /// between the second and the third round of the pipeline.
     /// @param sharing of what the ranks compute with: waiting costs so much less
-    Run run(Configuration const& c, pipeline::Costs const& costs, double sharing) {
-        auto const some = shown(c, 2), more = shown(c, 3);
-        Run run{.simulation = pipeline::simulate_proven(schedule(c, more), costs)};
-        auto makespan = static_cast<double>(run.simulation.makespan);
-        if (auto const rest = c.micro_batches() - more; rest > 0) {
-            auto const before = static_cast<double>(pipeline::simulate_proven(schedule(c, some), costs).makespan);
-            double pace = (makespan - before) / static_cast<double>(more - some);
-            for (auto const& rank : run.simulation.ranks) // which no rank can go beyond
-                pace = std::max(pace, static_cast<double>(rank.busy) / static_cast<double>(more));
-            makespan += pace * static_cast<double>(rest);
-        }
-        double busy = 0; // of a rank on average
-        for (auto const& rank : run.simulation.ranks)
-            busy += static_cast<double>(rank.busy) * static_cast<double>(c.micro_batches()) /
-                    static_cast<double>(more * static_cast<std::int64_t>(run.simulation.ranks.size()));
-        run.seconds = (makespan - sharing * (makespan - busy)) * 1e-9;
-        return run;
-    }
+    Run run(Configuration const& c, pipeline::Costs const& costs, double sharing);
 
     /// The moments at which each rank of the pipeline holds most; they have no room yet.
-    std::vector<std::vector<HeldMoment>> const& held(Configuration const& c) {
-        auto const key = std::tuple(c.schedule, c.pp, c.chunks, shown(c, 3));
-        auto found = held_.find(key);
-        if (found == held_.end()) found = held_.emplace(key, held_moments(schedule(c))).first;
-        return found->second;
-    }
+    std::vector<std::vector<HeldMoment>> const& held(Configuration const& c);
 
   private:
     /// Micro-batches for so many rounds of the pipeline, and what is left of the last one; even where a schedule goes
@@ -94,3 +59,7 @@ class Pipelines {
 };
 
 } // namespace pentad::planner
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/planner/impl/pipelines.hpp>
+#endif

@@ -5,8 +5,6 @@
 #include <pentad/planner/detail/rates.hpp>
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
 #include <vector>
 
 namespace pentad::planner {
@@ -20,13 +18,7 @@ struct Shares {
     double synchronisation = 0; ///< of gradients and parameters, where nothing hides it
     double optimizer = 0;
 
-    void add(Shares const& other, double times) {
-        matrix += times * other.matrix;
-        attention += times * other.attention;
-        vector += times * other.vector;
-        communication.add(other.communication, times);
-        launches += times * other.launches;
-    }
+    void add(Shares const& other, double times);
 };
 
 namespace detail {
@@ -54,31 +46,7 @@ struct StageTime {
 inline constexpr double operations_of_micro_batch = 20;
 
 /// What a micro-batch takes in a part of the model.
-inline StageTime part_time(MeshPart const& part, Rates const& rates) {
-    StageTime time;
-    auto const passes = part.passes();
-    std::array<PassTime*, 3> const times{&time.forward, &time.backward_data, &time.backward_weight};
-    for (std::size_t i = 0; i < passes.size(); ++i) {
-        auto const& pass = *passes[i];
-        double const matrix = rates.products(pass.product_flops, pass.product_bytes);
-        double const attention =
-            rates.attention(pass.attention_flops + pass.scan_flops, pass.attention_bytes + pass.scan_bytes);
-        double const vector = rates.passes(pass.pass_bytes);
-        time.shares.matrix += matrix;
-        time.shares.attention += attention;
-        time.shares.vector += vector;
-        double sent = 0;
-        for (std::size_t axis = 0; axis < traffic_axes; ++axis) {
-            auto const& traffic = part.traffic[i][axis];
-            if (traffic.waits == 0) continue;
-            double const seconds = rates.exchanges(axis, traffic);
-            time.shares.communication[traffic_axis(axis)] += seconds;
-            sent += seconds;
-        }
-        *times[i] = {matrix + attention + vector + sent, rates.launches(pass.operations)};
-    }
-    return time;
-}
+StageTime part_time(MeshPart const& part, Rates const& rates);
 
 /// Times stages put together from parts.
 class StageTimes {
@@ -87,21 +55,7 @@ class StageTimes {
         for (auto const& part : account.parts()) parts_.push_back(part_time(part, rates));
         overhead_ = rates.launches(operations_of_micro_batch) / 2;
     }
-    [[nodiscard]] StageTime of(StageShape const& stage) const {
-        StageTime time;
-        account_->for_each_kind(stage, [&](MeshPart const& part, double count) {
-            auto const& one = parts_[account_->index_of(part)];
-            time.forward.add(one.forward, count);
-            time.backward_data.add(one.backward_data, count);
-            time.backward_weight.add(one.backward_weight, count);
-            time.shares.add(one.shares, count);
-        });
-        time.forward.launches += overhead_;
-        time.backward_data.launches += overhead_;
-        time.shares.launches =
-            time.seconds() - time.forward.device - time.backward_data.device - time.backward_weight.device;
-        return time;
-    }
+    [[nodiscard]] StageTime of(StageShape const& stage) const;
 
   private:
     Account const* account_;
@@ -112,3 +66,7 @@ class StageTimes {
 } // namespace detail
 
 } // namespace pentad::planner
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/planner/impl/stage_times.hpp>
+#endif

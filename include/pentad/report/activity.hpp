@@ -3,91 +3,43 @@
 #pragma once
 
 #include <pentad/report/format.hpp>
-#include <pentad/report/terminal.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
-#include <cstddef>
 #include <cstdio>
 #include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
-#include <utility>
 
 namespace pentad::report {
 
 class Activity {
   public:
-    explicit Activity(std::FILE* output = stderr, std::chrono::milliseconds patience = std::chrono::seconds(1))
-        : output_(output), begin_(Clock::now()), patience_(patience) {
-        if (is_terminal(output)) try {
-                drawing_ = std::thread([this] { draw_until_the_end(); });
-            } catch (std::system_error const&) { // no thread to be had: the work goes on without a line
-            }
-    }
+    explicit Activity(std::FILE* output = stderr, std::chrono::milliseconds patience = std::chrono::seconds(1));
     Activity(Activity const&) = delete;
     Activity& operator=(Activity const&) = delete;
-    ~Activity() {
-        hide();
-        {
-            std::lock_guard const lock(mutex_);
-            ended_ = true;
-        }
-        changed_.notify_one();
-        if (drawing_.joinable()) drawing_.join();
-    }
+    ~Activity();
 
     /// Says what begins now: "proving 2.51 M instructions".
-    void now(std::string what) {
-        std::lock_guard const lock(mutex_);
-        what_ = std::move(what);
-        since_ = Clock::now();
-        part_ = 0;
-    }
+    void now(std::string what);
     /// Says which part of it is done, 0 to 1.
     void done(double part) {
         std::lock_guard const lock(mutex_);
         part_ = part;
     }
     /// Takes the line away until the next thing begins.
-    void hide() {
-        std::lock_guard const lock(mutex_);
-        what_.clear();
-        if (!std::exchange(shown_, false)) return;
-        std::fputs("\r\x1b[K", output_);
-        std::fflush(output_);
-    }
+    void hide();
 
   private:
     using Clock = std::chrono::steady_clock;
 
-    void draw_until_the_end() {
-        std::unique_lock lock(mutex_);
-        for (auto next = begin_ + patience_; !changed_.wait_until(lock, next, [this] { return ended_; });
-             next = Clock::now() + std::chrono::milliseconds(200))
-            if (!what_.empty()) draw();
-    }
+    void draw_until_the_end();
     /// "12 s", "2m 05s"
     static std::string whole(double seconds) {
         return seconds < 59.5 ? std::to_string(std::lround(seconds)) + " s" : duration(seconds);
     }
-    void draw() {
-        double const seconds = std::chrono::duration<double>(Clock::now() - since_).count();
-        std::string line = what_;
-        if (part_ > 0) {
-            line += ": " + std::to_string(std::lround(std::floor(100 * part_))) + " %";
-            if (part_ >= 0.01 && seconds > 0.5) line += ", " + whole(seconds * (1 - part_) / part_) + " left";
-        } else if (seconds >= 1) {
-            line += ": " + whole(seconds);
-        }
-        line.resize(std::min(line.size(), columns_of(output_) - 1));
-        std::fputs(("\r" + line + "\x1b[K").c_str(), output_);
-        std::fflush(output_);
-        shown_ = true;
-    }
+    void draw();
 
     std::FILE* output_;
     Clock::time_point begin_, since_{};
@@ -101,3 +53,7 @@ class Activity {
 };
 
 } // namespace pentad::report
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/report/impl/activity.hpp>
+#endif

@@ -2,28 +2,18 @@
 #pragma once
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 namespace pentad::report {
 
 namespace detail {
 
 /// Three significant figures without an exponent: 1.23, 12.3, 123, 1023.
-inline std::string three_figures(double value) {
-    double const size = std::abs(value);
-    int const decimals = size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
-    std::array<char, 64> text{};
-    std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-    return text.data();
-}
+std::string three_figures(double value);
 
 /// The value over the largest unit that leaves it at least 1.
 template <std::size_t Count>
@@ -49,19 +39,7 @@ inline std::string bytes(double count) {
 }
 
 /// Bytes as a user writes them: "8GiB", "1.5MiB", "1000000"; none where the text is anything else, or not positive.
-inline std::optional<double> bytes_in(std::string_view text) {
-    double number = 0;
-    auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc()) return std::nullopt;
-    auto const unit = text.substr(static_cast<std::size_t>(end - text.data()));
-    static constexpr std::array<std::string_view, 5> units{"", "KiB", "MiB", "GiB", "TiB"};
-    double scale = 1;
-    for (auto const name : units) {
-        if (unit == name && number > 0 && number * scale < 0x1p60) return number * scale;
-        scale *= 1024;
-    }
-    return std::nullopt;
-}
+std::optional<double> bytes_in(std::string_view text);
 
 /// "312 GFLOP/s"
 inline std::string flop_rate(double flops_per_second) {
@@ -77,22 +55,10 @@ inline std::string count(double value) {
 }
 
 /// "850 us", "1.25 s", "2m 05s", "3h 20m", "2d 04h"
-inline std::string duration(double seconds) {
-    if (!(seconds >= 0)) return "?"; // also a time that is not a number
-    if (seconds < 0.9995e-3) return detail::three_figures(seconds * 1e6) + " us";
-    if (seconds < 0.9995) return detail::three_figures(seconds * 1e3) + " ms";
-    if (seconds < 59.95) return detail::three_figures(seconds) + " s";
-    if (seconds > 1e9) return "more than 30 years";
-    auto const whole = static_cast<std::int64_t>(seconds + 0.5);
-    std::array<char, 64> text{};
-    auto const print = [&](std::int64_t large, char large_unit, std::int64_t small, char small_unit) {
-        std::snprintf(text.data(), text.size(), "%lld%c %02lld%c", static_cast<long long>(large), large_unit,
-                      static_cast<long long>(small), small_unit);
-        return std::string(text.data());
-    };
-    if (whole < 3600) return print(whole / 60, 'm', whole % 60, 's');
-    if (whole < 86400) return print(whole / 3600, 'h', whole % 3600 / 60, 'm');
-    return print(whole / 86400, 'd', whole % 86400 / 3600, 'h');
-}
+std::string duration(double seconds);
 
 } // namespace pentad::report
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/report/impl/format.hpp>
+#endif

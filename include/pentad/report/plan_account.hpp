@@ -2,36 +2,16 @@
 // what is sent.
 #pragma once
 
-#include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/estimate.hpp>
-#include <pentad/report/plan_remarks.hpp>
-#include <pentad/report/plan_table.hpp>
-#include <pentad/report/plan_text.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace pentad::report {
 
 /// The seconds of a step by what the slowest rank does, or waits for.
-inline std::vector<std::pair<std::string, double>> time_shares(planner::Shares const& shares) {
-    std::vector<std::pair<std::string, double>> list{
-        {"matrix products", shares.matrix}, {"attention", shares.attention}, {"passes over memory", shares.vector}};
-    for (auto const axis : planner::axis_order)
-        if (shares.communication[axis] > 0)
-            list.emplace_back("communication, " + std::string(axis), shares.communication[axis]);
-    list.insert(list.end(), {{"waits for the host", shares.launches},
-                             {"waits for other stages", shares.bubble},
-                             {"gradients and parameters", shares.synchronisation},
-                             {"optimizer", shares.optimizer}});
-    for (auto& [what, seconds] : list) seconds = std::max(seconds, 0.0); // a difference of sums may be rounded below
-    return list;
-}
+std::vector<std::pair<std::string, double>> time_shares(planner::Shares const& shares);
 
 namespace detail {
 
@@ -45,108 +25,18 @@ struct OperationTime {
     [[nodiscard]] double seconds() const { return forward + backward; }
 };
 
-/// "attention: gemm", for a product that is part of "attention forward".
-inline std::string operation_name(observe::Work const& x) {
-    std::string scope(x.scope), name(x.name);
-    for (auto const* const pass : {" forward", " backward", " weights"})
-        if (scope.ends_with(pass)) scope.resize(scope.size() - std::string_view(pass).size());
-    for (auto const* const pass : {"_forward", "_backward_data", "_backward_weight", "_backward"})
-        if (name.ends_with(pass)) {
-            name.resize(name.size() - std::string_view(pass).size());
-            break;
-        }
-    if (name.starts_with("pentad::")) name.erase(0, std::string_view("pentad::").size());
-    std::replace(name.begin(), name.end(), '_', ' ');
-    if (name.starts_with(scope + " ")) name.erase(0, scope.size() + 1);
-    return scope.empty() || scope == name ? name : scope + ": " + name;
-}
-
 /// What all stages do for a micro-batch, the longest first.
-inline std::vector<OperationTime> operation_times(planner::Model const& model, planner::Hardware const& hardware,
-                                                  planner::Configuration const& c) {
-    auto const nodes = planner::dispatch_nodes(model, c, hardware.devices_per_node);
-    auto const accounts = model.accounts(c, nodes);
-    planner::Rates const rates(hardware, c);
-    auto const mesh = planner::mesh_of(c, model, 1, nodes);
-    std::vector<OperationTime> list;
-    auto const add_part = [&](planner::PartAccount const& part, double times) {
-        for (auto const* pass : {&part.forward, &part.backward_data, &part.backward_weight})
-            for (auto const& x : pass->work) {
-                auto const [seconds, bound] = rates.of(x, mesh);
-                if (seconds == 0) continue;
-                auto const name = operation_name(x);
-                bool const sends = x.kind == observe::WorkKind::exchange;
-                auto found = std::find_if(list.begin(), list.end(), [&](auto const& known) {
-                    return known.name == name && known.sends == sends;
-                });
-                if (found == list.end()) found = list.insert(found, {.name = name, .sends = sends});
-                (pass == &part.forward ? found->forward : found->backward) += times * seconds;
-                if (seconds > found->longest) found->longest = seconds, found->bound = bound;
-            }
-    };
-    add_part(accounts.embedding, 1);
-    planner::AlikeLayers const layers(model, c.recompute);
-    std::vector<double> count(layers.alike.size());
-    for (auto const at : layers.of_layer) ++count[at];
-    for (std::size_t i = 0; i < count.size(); ++i) {
-        auto const& [kind, recompute] = layers.alike[i];
-        add_part(recompute.is_none() ? accounts.blocks[kind] : model.accounts(c, nodes, recompute).blocks[kind],
-                 count[i]);
-    }
-    add_part(accounts.head, 1);
-    std::sort(list.begin(), list.end(), [](auto const& a, auto const& b) { return a.seconds() > b.seconds(); });
-    return list;
-}
+std::vector<OperationTime> operation_times(planner::Model const& model, planner::Hardware const& hardware,
+                                           planner::Configuration const& c);
 
 } // namespace detail
 
 /// @throws std::invalid_argument where it is no plan (misfit())
-inline std::string plan_account(planner::Model const& model, planner::Hardware const& hardware,
-                                planner::Configuration const& c) {
-    auto const estimate = planner::estimate(model, hardware, c);
-    using Cells = std::vector<std::vector<std::string>>;
-    std::string text = model.name + " on " + std::to_string(c.devices()) + " x " + hardware.name + ": " + mesh_text(c) +
-                       " " + settings_text(c) + "\n\nstep " + duration(estimate.step_s) + ", " +
-                       count(estimate.tokens_per_s) + " tokens/s, MFU " + percent(estimate.mfu) + ", memory " +
-                       bytes(estimate.memory_peak) + " of " + bytes(hardware.memory_bytes) +
-                       (estimate.fits ? "" : ": " + what_is_lacking(estimate, hardware)) + "\n";
-    auto const section = [&](std::string const& heading, Cells const& rows) {
-        text += "\n" + heading + "\n" + table_text(rows, 1);
-    };
-    Cells rows;
-    for (auto const& [what, seconds] : time_shares(estimate.shares))
-        rows.push_back({"  " + what, duration(seconds), percent(seconds / estimate.step_s)});
-    section("a step of the slowest rank", rows);
-    rows.clear();
-    for (auto const& [what, held] : memory_kinds(estimate.fullest))
-        rows.push_back({"  " + std::string(what), bytes(held)});
-    section("memory of the fullest rank (the mean is " + bytes(estimate.memory_mean) + ")", rows);
-    rows.clear();
-    for (auto const axis : planner::axis_order)
-        if (estimate.bytes[axis] > 0)
-            rows.push_back({"  " + std::string(axis), bytes(estimate.bytes[axis]),
-                            bytes(estimate.bytes[axis] / static_cast<double>(c.devices())) + " a rank"});
-    if (!rows.empty()) section("sent in a step, by axis", rows);
-
-    auto planned = c;
-    planned.recompute = estimate.recompute;
-    if (c.recompute.kind == model::Recomputation::Kind::automatic)
-        text +=
-            "\nrecomputed: " + recomputed_layers(estimate.recompute, static_cast<std::size_t>(model.layers())) + "\n";
-    auto const times = detail::operation_times(model, hardware, planned);
-    double all = 0;
-    for (auto const& x : times) all += x.seconds();
-    rows = {{"  ", "forward", "backward", "share", "bound by"}};
-    for (auto const& x : times)
-        rows.push_back({"  " + x.name + (x.sends ? " (sent)" : ""), duration(x.forward), duration(x.backward),
-                        percent(x.seconds() / all),
-                        std::string(planner::bound_names[static_cast<std::size_t>(x.bound)])});
-    section("operations of a micro-batch in all stages: " + duration(all), rows);
-
-    text += "\nguidelines (+ followed, - not)\n";
-    for (auto const& remark : plan_remarks(model, hardware, c))
-        text += std::string(remark.follows ? "+ " : "- ") + remark.text + "\n";
-    return text;
-}
+std::string plan_account(planner::Model const& model, planner::Hardware const& hardware,
+                         planner::Configuration const& c);
 
 } // namespace pentad::report
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/report/impl/plan_account.hpp>
+#endif

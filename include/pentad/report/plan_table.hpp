@@ -2,9 +2,7 @@
 #pragma once
 
 #include <pentad/planner/search.hpp>
-#include <pentad/report/plan_text.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -15,86 +13,22 @@ namespace pentad::report {
 
 /// Rows of cells under a heading of as many; columns are as wide as they must be. Those from `numbers` on end at the
 /// right.
-inline std::string table_text(std::vector<std::vector<std::string>> const& rows, std::size_t numbers) {
-    std::vector<std::size_t> widths;
-    for (auto const& row : rows)
-        for (std::size_t i = 0; i < row.size(); ++i) {
-            if (i == widths.size()) widths.push_back(0);
-            widths[i] = std::max(widths[i], row[i].size());
-        }
-    std::string text;
-    for (auto const& row : rows) {
-        std::string line;
-        for (std::size_t i = 0; i < row.size(); ++i) {
-            std::string const fill(widths[i] - row[i].size(), ' ');
-            line += (i == 0 ? "" : "  ") + (i < numbers ? row[i] + fill : fill + row[i]);
-        }
-        line.erase(line.find_last_not_of(' ') + 1);
-        text += line + "\n";
-    }
-    return text;
-}
+std::string table_text(std::vector<std::vector<std::string>> const& rows, std::size_t numbers);
 
 namespace detail {
 
 /// The cells of a plan, without its number and without bytes of axes that no plan has.
-inline std::vector<std::string> plan_cells(planner::Candidate const& plan, std::span<std::string_view const> axes) {
-    auto const& [c, estimate] = plan;
-    std::vector<std::string> row{
-        mesh_text(c) +
-            (c.tensor_kind != model::TensorKind::one_d ? " " + std::string(model::name(c.tensor_kind)) : "") +
-            (c.sequence_parallel ? " sp" : ""),
-        c.cp == 1 ? "-" : context_choice(c).text(),
-        c.pp == 1 ? "-" : c.schedule + (c.chunks > 1 ? " x" + std::to_string(c.chunks) : ""),
-        recompute_text(c.recompute),
-        std::to_string(c.sharding.stage) + (c.sharding.ranks > 0 ? "/" + std::to_string(c.sharding.ranks) : "") +
-            (c.sharding.keeps_parameters ? " keep" : "") + (c.sharding.accumulates_gradients ? " accumulate" : ""),
-        std::to_string(c.micro_batch),
-        bytes(estimate.memory_peak),
-        duration(estimate.step_s),
-        percent(estimate.mfu)};
-    for (auto const axis : axes) row.push_back(bytes(estimate.bytes[axis]));
-    return row;
-}
+std::vector<std::string> plan_cells(planner::Candidate const& plan, std::span<std::string_view const> axes);
 
 } // namespace detail
 
 /// The plans, the best first, and below them those that would be faster and do not fit. sp: sequence parallelism;
 /// attention: over cp, where a plan has that; the bytes are those that all ranks send in a step, by axis.
-inline std::string plan_table(std::span<planner::Candidate const> best, std::span<planner::Candidate const> near_misses,
-                              planner::Hardware const& hardware) {
-    std::vector<std::string_view> axes;
-    for (auto const axis : planner::axis_order)
-        for (auto const plans : {best, near_misses})
-            for (auto const& plan : plans)
-                if (plan.estimate.bytes[axis] > 0 && (axes.empty() || axes.back() != axis)) axes.push_back(axis);
-    std::vector<std::vector<std::string>> rows{
-        {"", "mesh", "attention", "schedule", "recompute", "ZeRO", "micro-batch", "memory", "step", "MFU"}};
-    for (auto const axis : axes) rows[0].push_back("by " + std::string(axis));
-    auto const add = [&](std::string const& number, planner::Candidate const& plan) {
-        auto const cells = detail::plan_cells(plan, axes);
-        rows.push_back({number});
-        rows.back().insert(rows.back().end(), cells.begin(), cells.end());
-    };
-    for (std::size_t i = 0; i < best.size(); ++i) add(std::to_string(i + 1), best[i]);
-    for (auto const& plan : near_misses) add("-", plan);
-    auto const goes_over_cp = [](planner::Candidate const& plan) { return plan.configuration.cp > 1; };
-    bool const has_cp = std::any_of(best.begin(), best.end(), goes_over_cp) ||
-                        std::any_of(near_misses.begin(), near_misses.end(), goes_over_cp);
-    if (!has_cp)
-        for (auto& row : rows) row.erase(row.begin() + 2);
-    std::string text = table_text(rows, has_cp ? 5 : 4);
-    if (near_misses.empty()) return text;
-    // What each lacks ends its line.
-    std::size_t at = 0;
-    for (std::size_t line = 0; line <= best.size(); ++line) at = text.find('\n', at) + 1;
-    for (auto const& plan : near_misses) {
-        at = text.find('\n', at);
-        std::string const why = "  " + what_is_lacking(plan.estimate, hardware);
-        text.insert(at, why);
-        at += why.size() + 1;
-    }
-    return text;
-}
+std::string plan_table(std::span<planner::Candidate const> best, std::span<planner::Candidate const> near_misses,
+                       planner::Hardware const& hardware);
 
 } // namespace pentad::report
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/report/impl/plan_table.hpp>
+#endif

@@ -419,3 +419,7 @@ void prepare_redistribution(Context<Exec> const& context) {
 }
 
 } // namespace pentad
+
+#if PENTAD_COMPILED_TENSOR
+#include <pentad/tensor/impl/redistribute.hpp>
+#endif

@@ -11,6 +11,10 @@
 #include <pentad/comm/detail/call.hpp>
 
 #if PENTAD_CHECKED
+#if PENTAD_COMPILED_TENSOR && !PENTAD_COMPILED_CHECKED
+#error                                                                                                                 \
+    "pentad: pentad::compiled_tensor was compiled without checks: configure Pentad with -DPENTAD_CHECKED=ON, or link pentad::tensor alone"
+#endif
 
 #include <pentad/comm/detail/mpi_operation.hpp>
 #include <pentad/comm/detail/pending.hpp>

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <utility>
 
 namespace pentad::comm::node {
 
@@ -66,42 +65,10 @@ class CopyMethods {
         /// The method that this rank proposes: first each a few times in a row, since the state of the caches matters,
         /// then the fastest. They are tried again after 256, 1024, 4096, ... exchanges, those that were much slower
         /// from 1024 on.
-        [[nodiscard]] CopyMethod suggest(PossibleMethods possible, bool in_segments) {
-            auto& known = known_[in_segments];
-            std::uint64_t const number = known.count++;
-            bool const is_first = number < first_again;
-            std::uint64_t const round = is_first ? 0 : std::uint64_t{1} << (std::bit_width(number) - 1) / 2 * 2;
-            if (std::size_t const i = (number - round) / trials; i < possible.size()) {
-                CopyMethod const tried = possible.at(i);
-                bool const is_slow = known.has(tried) && known.took(tried) > 1.5F * known.took(known.fastest);
-                return is_slow && !is_first && number < slow_again ? known.fastest : tried;
-            }
-            for (std::size_t i = 0; i < possible.size(); ++i) // what is hardly faster is not worth a change
-                if (known.took(possible.at(i)) < 0.9F * known.took(known.fastest)) known.fastest = possible.at(i);
-            return known.fastest;
-        }
+        [[nodiscard]] CopyMethod suggest(PossibleMethods possible, bool in_segments);
         /// An exchange took that long, by a measure that does not depend on its size. Where the method has changed the
         /// first does not count; then it is the median, since some take many times as long as others.
-        void learn(CopyMethod method, bool in_segments, double seconds) {
-            auto& known = known_[in_segments];
-            if (std::exchange(known.last, method) != method) {
-                known.recent_count = 0;
-                return;
-            }
-            auto& usual = known.usual[static_cast<std::size_t>(method)];
-            auto& recent = known.recent;
-            auto const taken = static_cast<float>(seconds);
-            if (known.recent_count == recent.size()) {
-                usual += (taken > usual ? usual : -usual) / 16;
-                return;
-            }
-            auto const end = recent.begin() + static_cast<std::ptrdiff_t>(known.recent_count++);
-            auto const place = std::upper_bound(recent.begin(), end, taken);
-            std::move_backward(place, end, end + 1);
-            *place = taken;
-            if (known.recent_count < recent.size()) return;
-            usual = recent[recent.size() / 2];
-        }
+        void learn(CopyMethod method, bool in_segments, double seconds);
 
       private:
         static constexpr std::uint64_t first_again = 256, slow_again = 1024;
@@ -135,3 +102,7 @@ class CopyMethods {
 };
 
 } // namespace pentad::comm::node
+
+#if !PENTAD_COMPILED_TENSOR
+#include <pentad/comm/impl/node/copy_methods.hpp>
+#endif

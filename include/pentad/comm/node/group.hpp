@@ -9,21 +9,16 @@
 #include <pentad/comm/node/pipes.hpp>
 #include <pentad/comm/proc_line.hpp>
 #include <pentad/memory/shared_memory.hpp>
-#include <pentad/mesh/one_line.hpp>
 
 #include <mpi.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -75,13 +70,7 @@ struct Piece {
 
 /// How many ranks each node has, where all have as many, which follow each other; else 0. Nodes are numbered in the
 /// order of their first ranks.
-inline std::size_t ranks_per_node(std::vector<int> const& node_of) {
-    auto const nodes = static_cast<std::size_t>(1 + *std::max_element(node_of.begin(), node_of.end()));
-    std::size_t const each = node_of.size() / nodes;
-    for (std::size_t rank = 0; rank < node_of.size(); ++rank)
-        if (static_cast<std::size_t>(node_of[rank]) != rank / each) return 0;
-    return each;
-}
+std::size_t ranks_per_node(std::vector<int> const& node_of);
 
 /// The ranks that share a node, in the order of the communicator's ranks; alone when there are no others.
 class Group {
@@ -95,75 +84,10 @@ class Group {
     static constexpr std::uint64_t never = ~std::uint64_t{0};
 
     /// Collective over `comm`.
-    [[gnu::cold]] explicit Group(MPI_Comm comm) {
-        int ranks = 1, mine = 0;
-        MPI_Comm_size(comm, &ranks);
-        MPI_Comm_rank(comm, &mine);
-        pieces_at_ = sizeof(Failure) + slots * sizeof(Slot);
-        pipes_at_ = pieces_at_ + slots * sizeof(Piece) * static_cast<std::size_t>(ranks);
-        mail_at_ = (pipes_at_ + sizeof(std::int32_t) * static_cast<std::size_t>(ranks) + 4095) / 4096 * 4096;
-        auto& segments = memory::shared_memory();
-        if (auto const limit = environment::shared_memory_limit()) segments.limit(*limit);
-        void* const block = segments.allocate(mail_at_ + slots * box + lanes * depth * chunk);
-        auto const own = block == nullptr ? memory::Place{} : segments.locate(block, 1);
-        auto const processes =
-            gathered(comm, ProcessInfo{kernel(), isolation(), simulated_node(), sysconf(_SC_NPROCESSORS_ONLN), own,
-                                       reinterpret_cast<std::uintptr_t>(block)});
-
-        std::vector<std::byte*> blocks;
-        bool all_mapped = own.is_shared(), all_read = own.is_shared();
-        int unmapped = -1;
-        for (int rank = 0; rank < ranks; ++rank) {
-            auto const& process = processes[static_cast<std::size_t>(rank)];
-            auto const& me = processes[static_cast<std::size_t>(mine)];
-            if (process.kernel == me.kernel) ++ranks_of_machine_;
-            if (!together(process, me)) continue;
-            if (rank == mine) rank_ = members_.size();
-            members_.push_back(rank);
-            processors_ = std::min(processors_, static_cast<std::size_t>(process.processors));
-            places_.push_back(process.block);
-            blocks.push_back(rank == mine ? static_cast<std::byte*>(block)
-                                          : segments.at(process.block, /*pinned=*/true));
-            all_mapped = all_mapped && blocks.back() != nullptr;
-            all_read = all_read && (rank == mine || can_read(process));
-            if (blocks.back() == nullptr && process.block.is_shared()) unmapped = rank;
-        }
-        Verdict verdict{all_mapped, all_read, {}};
-        if (!own.is_shared())
-            segments.complaint().copy(verdict.why.data(), verdict.why.size() - 1);
-        else if (unmapped >= 0)
-            std::snprintf(verdict.why.data(), verdict.why.size(), "rank %d cannot map what rank %d shares", mine,
-                          unmapped);
-        auto const verdicts = gathered(comm, verdict);
-        find_nodes(processes, verdicts, mine);
-        for (int const member : members_) {
-            auto const& theirs = verdicts[static_cast<std::size_t>(member)];
-            all_mapped = all_mapped && theirs.all_mapped;
-            all_read = all_read && theirs.all_read;
-            if (verdict.why[0] == '\0') verdict = theirs;
-        }
-        if (all_mapped && members_.size() > 1 && members_.size() <= most_ranks) {
-            blocks_ = std::move(blocks);
-            reads_processes_ = all_read;
-            if (all_read) tiles_ = std::make_unique<Line[]>(size() * tile_bytes() / sizeof(Line));
-            segments.found_peers();
-            return;
-        }
-        if (!all_mapped && rank_ == 0 && members_.size() > 1) complain(verdict.why.data());
-        for (std::size_t p = 0; p < blocks.size(); ++p)
-            if (p != rank_) segments.forget(places_[p]);
-        members_ = {mine};
-        rank_ = 0;
-        segments.free(block);
-    }
+    [[gnu::cold]] explicit Group(MPI_Comm comm);
     Group(Group const&) = delete;
     Group& operator=(Group const&) = delete;
-    [[gnu::cold]] ~Group() {
-        for (std::size_t p = 0; p < blocks_.size(); ++p)
-            if (p != rank_) memory::shared_memory().forget(places_[p]);
-        if (!blocks_.empty()) memory::shared_memory().free(blocks_[rank_]);
-        memory::shared_memory().forget_freed();
-    }
+    [[gnu::cold]] ~Group();
 
     [[nodiscard]] std::size_t size() const { return members_.size(); }
     [[nodiscard]] std::size_t rank() const { return rank_; }
@@ -236,16 +160,7 @@ class Group {
     }
     /// Whether the kernel can read this memory, of this process, for others: not what a driver has mapped. What was
     /// recently found readable is not asked for again.
-    [[nodiscard]] bool is_readable(std::byte const* memory, std::size_t bytes) {
-        auto const begin = reinterpret_cast<std::uintptr_t>(memory);
-        for (auto const& [known, end] : readable_)
-            if (known <= begin && begin + bytes <= end) return true;
-        std::byte byte{};
-        if (bytes == 0 || !read(getpid(), begin, &byte, 1) || !read(getpid(), begin + bytes - 1, &byte, 1))
-            return false;
-        readable_[next_readable_++ % readable_.size()] = {begin, begin + bytes};
-        return true;
-    }
+    [[nodiscard]] bool is_readable(std::byte const* memory, std::size_t bytes);
     /// What this rank reads of another before it is summed: so little that all of it stays in cache.
     [[nodiscard]] std::byte* tile(std::size_t rank) const {
         return reinterpret_cast<std::byte*>(tiles_.get()) + rank * tile_bytes();
@@ -259,15 +174,7 @@ class Group {
     [[nodiscard]] CopyMethods& box_methods() { return box_methods_; }
 
     /// Tells all members that the group can do nothing any more: what is under way fails, and so will what is begun.
-    void fail(std::string_view why) const {
-        if (blocks_.empty() || has_failed()) return;
-        auto& text = failure_of(blocks_[rank_]).why;
-        text[why.copy(text.data(), text.size() - 1)] = '\0';
-        for (auto* const block : blocks_) {
-            std::uint64_t nobody = 0;
-            failure_of(block).found_by.compare_exchange_strong(nobody, rank_ + 1, std::memory_order_acq_rel);
-        }
-    }
+    void fail(std::string_view why) const;
     /// The same, and
     /// @throws Error
     [[noreturn]] void give_up(std::string const& why) const {
@@ -290,13 +197,7 @@ class Group {
 
   private:
     /// What the kernel has moved from or to another member, if it has.
-    std::size_t passed(std::size_t rank, ssize_t moved, char const* what) const {
-        if (moved >= 0) return static_cast<std::size_t>(moved);
-        std::string const why = std::strerror(errno);
-        require_working(); // a rank that has left after a failure
-        give_up("rank " + std::to_string(members_[rank_]) + " cannot " + what + std::to_string(members_[rank]) + ": " +
-                why);
-    }
+    std::size_t passed(std::size_t rank, ssize_t moved, char const* what) const;
     [[nodiscard]] std::int32_t* pipes_of(std::size_t rank) const {
         return reinterpret_cast<std::int32_t*>(blocks_[rank] + pipes_at_);
     }
@@ -320,41 +221,11 @@ class Group {
         return a.kernel == b.kernel && a.isolation == b.isolation && a.node == b.node;
     }
     /// Reads another process's memory by the kernel, which may not let us.
-    static bool read(std::int32_t process, std::uint64_t address, std::byte* to, std::size_t bytes) {
-        while (bytes > 0) {
-            iovec const here{to, bytes}, there{reinterpret_cast<void*>(address), bytes};
-            ssize_t const got = process_vm_readv(process, &here, 1, &there, 1, 0);
-            if (got <= 0) return false;
-            address += static_cast<std::uint64_t>(got);
-            to += got;
-            bytes -= static_cast<std::size_t>(got);
-        }
-        return true;
-    }
+    static bool read(std::int32_t process, std::uint64_t address, std::byte* to, std::size_t bytes);
     /// True when it is the other's block that is found there.
-    static bool can_read(ProcessInfo const& process) {
-        std::uint64_t number = 0;
-        return process.block.is_shared() &&
-               read(process.block.process, process.address - process.block.offset,
-                    reinterpret_cast<std::byte*>(&number), sizeof number) &&
-               number == process.block.segment;
-    }
+    static bool can_read(ProcessInfo const& process);
     [[gnu::cold]] void find_nodes(std::vector<ProcessInfo> const& processes, std::vector<Verdict> const& verdicts,
-                                  int mine) {
-        std::vector<std::size_t> first_of;
-        for (std::size_t rank = 0; rank < processes.size(); ++rank) {
-            std::size_t node = 0;
-            while (node < first_of.size() && !together(processes[rank], processes[first_of[node]])) ++node;
-            if (node == first_of.size()) first_of.push_back(rank);
-            node_of_.push_back(static_cast<int>(node));
-        }
-        std::size_t const each = ranks_per_node(node_of_);
-        if (each < 2 || each > most_ranks) return;
-        for (auto const& verdict : verdicts)
-            if (!verdict.all_mapped) return;
-        nodes_ = processes.size() / each;
-        node_ = static_cast<std::size_t>(mine) / each;
-    }
+                                  int mine);
     template <class T>
     static std::vector<T> gathered(MPI_Comm comm, T const& own) {
         int ranks = 1;
@@ -372,19 +243,8 @@ class Group {
         return stat("/proc/self/ns/ipc", &status) == 0 ? status.st_ino : 0;
     }
     /// PENTAD_RANKS_PER_NODE=k: every k ranks of the world are taken for a node of their own.
-    [[gnu::cold]] static std::int64_t simulated_node() {
-        auto const ranks_per_node = environment::ranks_per_node();
-        if (!ranks_per_node) return 0;
-        int rank = 0;
-        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-        return rank / *ranks_per_node;
-    }
-    [[gnu::cold]] static void complain(char const* why) {
-        static bool done = false;
-        if (!std::exchange(done, true))
-            print_error("pentad: the memory of this node cannot be shared (" + std::string(why) +
-                        "): its ranks' collectives go through the MPI library");
-    }
+    [[gnu::cold]] static std::int64_t simulated_node();
+    [[gnu::cold]] static void complain(char const* why);
 
     std::size_t pieces_at_ = 0, pipes_at_ = 0, mail_at_ = 0, rank_ = 0, nodes_ = 0, node_ = 0, ranks_of_machine_ = 0;
     std::size_t processors_ = SIZE_MAX;
@@ -406,3 +266,7 @@ class Group {
 };
 
 } // namespace pentad::comm::node
+
+#if !PENTAD_COMPILED_TENSOR
+#include <pentad/comm/impl/node/group.hpp>
+#endif

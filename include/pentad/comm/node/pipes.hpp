@@ -6,12 +6,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace pentad::comm::node {
@@ -35,33 +32,9 @@ class Pipes {
     /// Makes those through which rank `me` of `ranks` lends, the first time.
     /// @param read_ends gets their descriptors, for the others to open
     /// @return false when they cannot be had
-    [[gnu::cold]] bool make(std::size_t ranks, std::size_t me, std::int32_t* read_ends) {
-        if (std::exchange(is_tried_, true)) return !ends_.empty();
-        ends_.resize(ranks);
-        for (std::size_t p = 0; p < ranks; ++p) {
-            if (p == me) continue;
-            std::byte byte{};
-            int both[2];
-            bool const has_both = pipe2(both, O_CLOEXEC) == 0;
-            if (has_both) ends_[p].read_by_other = both[0], ends_[p].write = both[1];
-            if (!has_both || give(p, &byte, 1) != 1 || ::read(both[0], &byte, 1) != 1) {
-                close_own();
-                return false;
-            }
-            fcntl(both[1], F_SETPIPE_SZ,
-                  std::bit_floor(bytes_of_rank / static_cast<unsigned>(ranks - 1))); // if not, smaller ones do
-            read_ends[p] = both[0];
-        }
-        return true;
-    }
+    [[gnu::cold]] bool make(std::size_t ranks, std::size_t me, std::int32_t* read_ends);
     /// Opens the one through which rank p of `ranks` lends to this one. False when it cannot.
-    [[gnu::cold]] bool open(std::size_t ranks, std::size_t p, std::int32_t process, std::int32_t descriptor) {
-        from_.resize(ranks, -1);
-        if (from_[p] >= 0) return true;
-        std::string const path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
-        from_[p] = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-        return from_[p] >= 0;
-    }
+    [[gnu::cold]] bool open(std::size_t ranks, std::size_t p, std::int32_t process, std::int32_t descriptor);
     /// Lends rank p as many of these bytes as there is room for: they must not change until it has taken them.
     /// @return how many; -1: errno says why not
     [[nodiscard]] ssize_t give(std::size_t p, std::byte const* from, std::size_t bytes) const {
@@ -82,15 +55,14 @@ class Pipes {
         int read_by_other = -1, write = -1;
     };
     static ssize_t or_none(ssize_t moved) { return moved < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : moved; }
-    [[gnu::cold]] void close_own() {
-        for (auto const [read_by_other, write] : ends_)
-            for (int const descriptor : {read_by_other, write})
-                if (descriptor >= 0) close(descriptor);
-        ends_.clear();
-    }
+    [[gnu::cold]] void close_own();
     std::vector<Ends> ends_;
     std::vector<int> from_;
     bool is_tried_ = false;
 };
 
 } // namespace pentad::comm::node
+
+#if !PENTAD_COMPILED_TENSOR
+#include <pentad/comm/impl/node/pipes.hpp>
+#endif

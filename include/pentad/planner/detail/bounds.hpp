@@ -4,6 +4,7 @@
 
 #include <pentad/layout/ml.hpp>
 #include <pentad/planner/account.hpp>
+#include <pentad/planner/automatic_recomputation.hpp>
 #include <pentad/planner/detail/rates.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/planner/pipelines.hpp>

@@ -61,10 +61,14 @@ class Buckets {
   public:
     Buckets(Configuration const& c, std::span<MeshAxisValue const> mesh) : c_(&c), mesh_(mesh) {}
 
-    /// To be called before the parameters of another part of the model.
-    void begin_part() { first_unit_ = last_unit_ + 1; }
+    /// To be called before the parameters of another part of the model. @param is_one_unit it takes and gives up the
+    /// values of all its parameters at once
+    void begin_part(bool is_one_unit) {
+        first_unit_ = last_unit_ + 1;
+        is_one_unit_ = is_one_unit;
+    }
     void add(ParameterAccount const& parameter) {
-        last_unit_ = first_unit_ + parameter.unit;
+        last_unit_ = first_unit_ + (is_one_unit_ ? 0 : parameter.unit);
         for (auto at = open_.begin(); at != open_.end(); ++at) {
             auto& bucket = list_[*at];
             if (!(bucket.like->gradient == parameter.gradient) || !(bucket.like->sharded == parameter.sharded) ||
@@ -99,6 +103,7 @@ class Buckets {
     Configuration const* c_;
     std::span<MeshAxisValue const> mesh_;
     int first_unit_ = 0, last_unit_ = -1;
+    bool is_one_unit_ = false;
     std::vector<Bucket> list_;
     std::vector<std::size_t> open_; ///< places in the list of those that may get more parameters; no two are alike
 };

@@ -1,0 +1,97 @@
+// The functions of <pentad/checkpoint/folder.hpp>.
+#pragma once
+
+#include <pentad/checkpoint/folder.hpp>
+
+#include <pentad/mesh/inline.hpp>
+
+#include <sys/stat.h>
+
+#include <charconv>
+#include <set>
+
+namespace pentad::checkpoint::detail {
+
+PENTAD_INLINE std::vector<std::filesystem::path> entries(std::filesystem::path const& folder) {
+    std::vector<std::filesystem::path> paths;
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+        paths.push_back(at->path());
+    if (error) throw io::FileError("read", folder, error.value());
+    return paths;
+}
+
+} // namespace pentad::checkpoint::detail
+
+namespace pentad::checkpoint {
+
+PENTAD_INLINE std::vector<Listed> list(std::filesystem::path const& folder) {
+    std::vector<Listed> found;
+    for (auto const& path : detail::entries(folder)) {
+        std::string const name = path.filename().string();
+        std::int64_t step = -1;
+        if (!name.starts_with("step-")) continue;
+        auto const [rest, failed] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+        if (failed == std::errc() && step >= 0 && folder_name(step) == name) found.push_back({step, path});
+    }
+    std::sort(found.begin(), found.end(), [](Listed const& a, Listed const& b) { return a.step < b.step; });
+    return found;
+}
+
+} // namespace pentad::checkpoint
+
+namespace pentad::checkpoint::detail {
+
+/// Removes the files that a spare folder has had and the checkpoint that was written to it has not.
+PENTAD_INLINE void remove_others(std::filesystem::path const& partial, Manifest const& manifest) {
+    std::set<std::string> known{std::string(manifest_file)};
+    for (auto const& file : manifest.files) known.insert(file.name);
+    for (auto const& path : entries(partial))
+        if (!known.contains(path.filename().string())) detail::remove(path);
+}
+
+} // namespace pentad::checkpoint::detail
+
+namespace pentad::checkpoint {
+
+PENTAD_INLINE std::filesystem::path make_partial(std::filesystem::path const& folder, std::int64_t step) {
+    auto path = partial_folder(folder, step);
+    // Of all ranks that try, one succeeds; where another has begun with a new folder, none.
+    if (::rename((folder / spare_folder).c_str(), path.c_str()) == 0) return path;
+    if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) throw io::FileError("write", path, errno);
+    return path;
+}
+
+PENTAD_INLINE void publish(std::filesystem::path const& folder, Manifest const& manifest) {
+    auto const partial = partial_folder(folder, manifest.step);
+    detail::remove_others(partial, manifest);
+    io::write_file(partial / manifest_file, text_of(manifest));
+    detail::rename(partial, folder / folder_name(manifest.step));
+    io::File::open_folder(folder).flush_to_disk();
+}
+
+PENTAD_INLINE void retain(std::filesystem::path const& folder, std::size_t keep) {
+    auto const all = list(folder);
+    for (std::size_t i = 0; i + keep < all.size(); ++i) {
+        if (::rename(all[i].path.c_str(), (folder / spare_folder).c_str()) == 0) {
+            io::File::open_folder(folder).flush_to_disk(); // before its files are overwritten
+            continue;
+        }
+        // Renamed first, so that a checkpoint is whole or not there.
+        auto const removed = folder / ("." + all[i].path.filename().string() + ".removed");
+        detail::rename(all[i].path, removed);
+        detail::remove(removed);
+    }
+}
+
+PENTAD_INLINE void remove_left_behind(std::filesystem::path const& folder) {
+    for (auto const& path : detail::entries(folder)) {
+        std::string const name = path.filename().string();
+        if (!name.starts_with(".step-") || !(name.ends_with(".partial") || name.ends_with(".removed"))) continue;
+        std::error_code ignored;
+        bool const is_folder = std::filesystem::is_directory(path, ignored);
+        if (!is_folder || ::rename(path.c_str(), (folder / spare_folder).c_str()) != 0) detail::remove(path);
+    }
+}
+
+} // namespace pentad::checkpoint

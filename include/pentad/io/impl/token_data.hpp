@@ -1,0 +1,106 @@
+// The functions of <pentad/io/token_data.hpp>.
+#pragma once
+
+#include <pentad/io/token_data.hpp>
+
+#include <pentad/io/npy.hpp>
+#include <pentad/mesh/inline.hpp>
+#include <pentad/mesh/one_line.hpp>
+
+#include <utility>
+
+namespace pentad::io {
+
+PENTAD_INLINE TokenData::TokenData(std::vector<TokenFile> const& files, std::int64_t vocabulary, std::int64_t seq,
+                                   std::uint64_t seed)
+    : TokenData(vocabulary, seq, seed) {
+    if (files.empty()) throw std::invalid_argument("training data need at least one file");
+    allow_open_files(files.size());
+    for (auto const& [path, format] : files) {
+        auto file = File::open_for_reading(path);
+        auto part = format == TokenFormat::npy ? npy(file) : flat(path.string(), file.size(), format);
+        part.file = std::move(file);
+        add(std::move(part), path.string());
+    }
+}
+
+PENTAD_INLINE TokenData::TokenData(std::string_view text, std::string const& name, std::int64_t seq, std::uint64_t seed)
+    : TokenData(byte_values, seq, seed) {
+    auto part = flat(name, text.size(), TokenFormat::bytes);
+    part.memory = text;
+    add(std::move(part), name);
+}
+
+PENTAD_INLINE TokenData::TokenData(std::int64_t vocabulary, std::int64_t seq, std::uint64_t seed)
+    : vocabulary_(vocabulary), seq_(seq), seed_(seed) {
+    if (seq < 1) throw std::invalid_argument("a sequence needs at least one token, not " + std::to_string(seq));
+    if (vocabulary < 1 || vocabulary > largest_vocabulary)
+        throw std::invalid_argument("a vocabulary has from 1 to " + std::to_string(largest_vocabulary) +
+                                    " tokens, not " + std::to_string(vocabulary));
+}
+
+PENTAD_INLINE auto TokenData::flat(std::string const& name, std::uint64_t bytes, TokenFormat format) -> Part {
+    Part part{.width = format == TokenFormat::uint32 ? 4u : format == TokenFormat::uint16 ? 2u : 1u};
+    part.columns = bytes / part.width;
+    if (bytes % part.width != 0)
+        throw FileError(name + " has " + std::to_string(bytes) + " bytes, which are no whole number of tokens of " +
+                        std::to_string(part.width) + " bytes");
+    return part;
+}
+
+PENTAD_INLINE auto TokenData::npy(File const& file) -> Part {
+    auto const refuse = [&](std::string const& why) {
+        throw FileError("cannot read " + file.path().string() + " as tokens: " + why);
+    };
+    auto const header = read_npy_header(file);
+    Part part;
+    if (header.type == "<u2" || header.type == "<u4" || header.type == "<i4" || header.type == "<i8") {
+        part.width = static_cast<std::size_t>(header.type[2] - '0');
+        part.is_signed = header.type[1] == 'i';
+    } else {
+        refuse("it holds '" + one_line(header.type) + "', and '<u2', '<u4', '<i4' and '<i8' are read");
+    }
+    if (header.shape.empty() || header.shape.size() > 2)
+        refuse("it has " + std::to_string(header.shape.size()) + " dimensions, and 1 or 2 are read");
+    bool const is_matrix = header.shape.size() == 2;
+    if (header.column_major && is_matrix) refuse("it is in Fortran order, and C order is read");
+    part.data = header.data;
+    part.rows = is_matrix ? header.shape[0] : 1;
+    part.columns = header.shape.back();
+    std::uint64_t const bytes = file.size() - header.data, tokens = bytes / part.width;
+    bool const fits =
+        part.columns == 0 ? tokens == 0 : part.rows == tokens / part.columns && tokens % part.columns == 0;
+    if (!fits || bytes % part.width != 0)
+        refuse("it has " + std::to_string(bytes) + " bytes of data, which are no array of " +
+               (is_matrix ? std::to_string(part.rows) + " x " : "") + std::to_string(part.columns) + " times " +
+               std::to_string(part.width) + " bytes");
+    return part;
+}
+
+PENTAD_INLINE void TokenData::add(Part part, std::string const& name) {
+    auto const seq = static_cast<std::uint64_t>(seq_);
+    std::string const unit = part.width == 1 ? " bytes" : " tokens";
+    std::string const needed = "a window of seq = " + std::to_string(seq) + " needs " + std::to_string(seq + 1);
+    if (part.rows == 0 || part.columns == 0) throw FileError(name + " is empty: " + needed + unit);
+    if (part.columns <= seq)
+        throw FileError(
+            name + " has " + (part.rows > 1 ? "rows of " : "") + std::to_string(part.columns) + unit + ", and " +
+            needed +
+            (part.columns > 1 ? ": seq <= " + std::to_string(part.columns - 1) + " would fit" : ": no seq fits"));
+    std::uint64_t const before = parts_.empty() ? 0 : windows(), more = part.rows * (part.columns - seq);
+    if (more > std::numeric_limits<std::uint64_t>::max() - before) // sparse files can be that large
+        throw FileError(name + " and the files before it have more windows than can be counted");
+    part.windows_end = before + more;
+    parts_.push_back(std::move(part));
+}
+
+PENTAD_INLINE void TokenData::refuse(Part const& part, std::uint64_t position, std::uint64_t token) const {
+    auto const value = !part.is_signed   ? std::to_string(token)
+                       : part.width == 4 ? std::to_string(static_cast<std::int32_t>(token))
+                                         : std::to_string(static_cast<std::int64_t>(token));
+    throw FileError((part.file.is_open() ? part.file.path().string() : "the text") + ": token " +
+                    std::to_string(position) + " (counted from 0) is " + value + ", which is not in a vocabulary of " +
+                    std::to_string(vocabulary_));
+}
+
+} // namespace pentad::io

@@ -1,0 +1,231 @@
+// The functions of <pentad/planner/account.hpp>.
+#pragma once
+
+#include <pentad/planner/account.hpp>
+
+#include <pentad/mesh/inline.hpp>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace pentad::planner {
+
+PENTAD_INLINE std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const& model, int copies,
+                                                   std::int64_t nodes, bool ends_meet) {
+    std::array<MeshAxisValue, 5> mesh;
+    int stride = 1;
+    for (std::size_t i = mesh.size(); i-- > 0;) {
+        int const extent = static_cast<int>(c.extent(c.order[i]));
+        mesh[i] = {.name = c.order[i], .extent = extent, .stride = stride};
+        stride *= extent;
+        if (c.order[i] == tp::name) {
+            auto const split = model::tensor_split(model.description(), c.tensor_kind, extent);
+            mesh[i].inner = split.inner;
+            mesh[i].innermost = split.innermost;
+        }
+        if (c.order[i] == cp::name) mesh[i].inner = static_cast<int>(c.inner_cp);
+        if (c.order[i] == pp::name) {
+            mesh[i].inner = copies;
+            mesh[i].is_joined = ends_meet;
+        }
+        if (c.order[i] == ep::name) mesh[i].inner = static_cast<int>(c.ep / nodes);
+        if (c.order[i] == dp::name && c.sharding.ranks > 0) mesh[i].inner = static_cast<int>(c.sharding.ranks);
+        if (c.order[i] == dp::name && c.local.is_on()) mesh[i].inner = c.local.ranks;
+    }
+    return mesh;
+}
+
+PENTAD_INLINE AlikeLayers::AlikeLayers(Model const& model, model::Recomputation const& recompute) {
+    for (std::int64_t layer = 0; layer < model.layers(); ++layer) {
+        Alike const one{model.kind_of(layer), recompute.of(static_cast<std::size_t>(layer))};
+        auto const found = std::find_if(alike.begin(), alike.end(), [&](Alike const& known) {
+            return known.kind == one.kind && known.recompute == one.recompute;
+        });
+        of_layer.push_back(static_cast<std::size_t>(found - alike.begin()));
+        if (found == alike.end()) alike.push_back(one);
+    }
+}
+
+PENTAD_INLINE std::vector<StageShape> stage_shapes(Model const& model, std::vector<std::int64_t> const& layers,
+                                                   model::Recomputation const& recompute) {
+    AlikeLayers const kinds(model, recompute);
+    std::vector<StageShape> shapes;
+    std::int64_t first = 0;
+    for (std::size_t stage = 0; stage < layers.size(); ++stage) {
+        auto& shape = shapes.emplace_back();
+        shape = {first, layers[stage], std::vector<double>(kinds.alike.size()), stage == 0, stage + 1 == layers.size()};
+        for (std::int64_t i = 0; i < shape.count; ++i)
+            ++shape.of_kind[kinds.of_layer[static_cast<std::size_t>(first++)]];
+    }
+    return shapes;
+}
+
+PENTAD_INLINE std::vector<StageShape> stage_shapes(Model const& model, std::int64_t stages,
+                                                   model::Recomputation const& recompute) {
+    if (stages > model.layers())
+        throw std::invalid_argument(std::to_string(stages) + " stages of the pipeline are more than the " +
+                                    std::to_string(model.layers()) + " layers");
+    std::vector<std::int64_t> layers;
+    for (std::int64_t stage = 0; stage < stages; ++stage)
+        layers.push_back(model.layers() / stages + (stage < model.layers() % stages ? 1 : 0));
+    return stage_shapes(model, layers, recompute);
+}
+
+PENTAD_INLINE void Synchronisation::add(Synchronisation const& other, double times) {
+    reduce.add(other.reduce, times);
+    gather.add(other.gather, times);
+    near_reduce += times * other.near_reduce;
+    near_gather += times * other.near_gather;
+}
+
+PENTAD_INLINE void add_matrix_cost(Cost& gather, Cost& reduce, Bucket const& bucket, Configuration const& c,
+                                   std::span<MeshAxisValue const> mesh) {
+    if (bucket.matrices.empty()) return;
+    double const whole = accumulator_size(c.element) * bucket.elements;
+    add_scatter_cost(gather, mesh, bucket.axes.shards, whole);
+    add_scatter_cost(reduce, mesh, bucket.axes.shards, whole);
+    add_scatter_cost(reduce, mesh, bucket.axes.copied, 2 * whole / bucket.shards);
+    for (auto const* const parameter : bucket.matrices) {
+        auto const& sent = parameter->matrices.sent;
+        for (std::size_t i = 0; i < sent.axes.size(); ++i) gather.add(sent.axes[i], sent.bytes[i]);
+    }
+}
+
+PENTAD_INLINE void add_synchronisation(Synchronisation& sum, Bucket const& bucket, Configuration const& c,
+                                       std::span<MeshAxisValue const> mesh, double passes) {
+    double const gradient = compact_size(c.precision.reduce, c.element) * bucket.elements;
+    double const parameters = accumulator_size(c.element) * bucket.elements;
+    double const values = size_of(c.element) * bucket.elements;
+    auto const& axes = bucket.axes;
+    Cost reduce, gather;
+    if (c.sharding.reduces_each_micro_batch()) {
+        add_scatter_cost(reduce, mesh, axes.in_step, passes * gradient);
+        add_scatter_cost(reduce, mesh, axes.at_end, gradient / bucket.shards_in_step);
+    } else {
+        add_scatter_cost(reduce, mesh, axes.shards, gradient);
+    }
+    add_scatter_cost(reduce, mesh, axes.copied, 2 * gradient / bucket.shards);
+    if (c.local.is_on()) // the average of the parameters, as accumulators
+        add_scatter_cost(reduce, mesh, c.local.apart(), 2 * parameters / bucket.shards / c.local.steps);
+    if (c.sharding.shards_parameters()) {
+        double const times = c.sharding.keeps_parameters ? std::min(1.0, bucket.acquired) : passes * bucket.acquired;
+        add_scatter_cost(gather, mesh, axes.in_step, times * values);
+        add_scatter_cost(gather, mesh, axes.at_end, values / bucket.shards_in_step);
+    } else {
+        add_scatter_cost(gather, mesh, axes.shards, values);
+    }
+    add_matrix_cost(gather, reduce, bucket, c, mesh);
+    auto const split = [](Cost const& cost, PerAxis& far, double& near) {
+        for (std::size_t i = 0; i < cost.axes.size(); ++i)
+            (cost.axes[i] == inner<dp>::name ? near : far[cost.axes[i]]) += cost.bytes[i];
+    };
+    split(reduce, sum.reduce, sum.near_reduce);
+    split(gather, sum.gather, sum.near_gather);
+}
+
+PENTAD_INLINE std::size_t traffic_index(std::string_view axis) {
+    for (std::size_t i = 0; i < traffic_parts.size(); ++i)
+        if (axis == traffic_parts[i]) return axis_order.size() + i;
+    auto const whole = whole_axis_name(axis);
+    std::size_t i = 0;
+    while (!is_same_axis(axis_order.at(i), whole)) ++i;
+    return i;
+}
+
+PENTAD_INLINE void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum const& x,
+                               std::span<MeshAxisValue const> mesh, std::optional<CountedRows> const& rows) {
+    using Kind = ExchangeSum::Kind;
+    auto const on = [&](std::string_view axis, double bytes, double rounds) {
+        auto& to = traffic[traffic_index(axis)];
+        bool const is_collective = x.kind == Kind::collective;
+        (is_collective ? to.bytes : to.message_bytes) += bytes;
+        (is_collective ? to.rounds : to.messages) += rounds;
+        to.waits += x.count;
+        part.sent[axis] += bytes;
+    };
+    auto const others = [&](std::string_view axis) { return find_axis(mesh, axis).extent - 1.0; };
+    auto const first = (*x.axes)[0];
+    if (x.kind == Kind::message) return on(first, x.bytes, x.count);
+    auto whole = x.bytes;
+    if (x.has_rows && rows) {
+        auto const leaving = x.row_bytes * (first == rows->between_nodes ? rows->across : rows->inside);
+        if (x.axes->size() == 1) return on(first, leaving, x.rounds * others(first));
+        double ranks = 1;
+        for (auto const axis : *x.axes) ranks *= find_axis(mesh, axis).extent;
+        whole = leaving * ranks / (ranks - 1);
+    }
+    Cost cost;
+    add_scatter_cost(cost, mesh, *x.axes, whole);
+    for (std::size_t i = 0; i < cost.axes.size(); ++i)
+        if (auto const n = others(cost.axes[i]); n > 0) on(cost.axes[i], cost.bytes[i], x.rounds * n);
+}
+
+PENTAD_INLINE Account::Account(Model const& model, Configuration const& c, int copies, std::int64_t nodes,
+                               bool ends_meet)
+    : model_(&model), c_(c), nodes_(nodes), mesh_(mesh_of(c, model, copies, nodes, ends_meet)),
+      accounts_(&model.parts(c, nodes)), layers_(model, c.recompute) {
+    parts_.push_back(on_mesh(accounts_->embedding));
+    for (auto const& [kind, recompute] : layers_.alike) parts_.push_back(block(kind, recompute));
+    parts_.push_back(on_mesh(accounts_->head));
+    // Tied, the table is there once for each rank that has an end.
+    if (model.description().ties_embeddings && (c.pp == 1 || ends_meet))
+        parts_.back().shared = accounts_->embedding.parameters->front().name;
+}
+
+PENTAD_INLINE std::vector<Bucket> Account::buckets(StageShape const& stage) const {
+    Buckets buckets(c_, mesh_);
+    for_each_part(stage, [&](MeshPart const& part) {
+        buckets.begin_part(part.is_one_unit);
+        part.for_each_parameter([&](ParameterAccount const& parameter) { buckets.add(parameter); });
+        if (&part != &parts_.front()) return;
+        if (auto const* const table = parts_.back().shared_parameter()) buckets.use_again(*table);
+    });
+    return buckets.padded();
+}
+
+PENTAD_INLINE PerAxis Account::numbers() const {
+    PerAxis sent;
+    Cost cost;
+    auto const all = AxisNames(dp::name, pp::name, ep::name, cp::name, tp::name);
+    add_scatter_cost(cost, mesh_, c_.local.together(all), 2 * 8);
+    if (c_.local.is_on()) { // the norm over the groups, and the targets of each
+        add_scatter_cost(cost, mesh_, c_.local.apart(), 2 * 8);
+        add_scatter_cost(cost, mesh_, c_.local.together(AxisNames(dp::name, ep::name, cp::name)), 2 * 8);
+    }
+    auto of_losses = AxisNames(dp::name, pp::name, ep::name, cp::name);
+    if (c_.tensor_kind != model::TensorKind::one_d) // the head's tokens are shared out over these too
+        for (auto const axis : {outer<tp>::name, outer<inner<tp>>::name}) of_losses.push(axis);
+    add_scatter_cost(cost, mesh_, of_losses, 2 * 8);
+    add_scatter_cost(cost, mesh_, AxisNames(pp::name), 2 * 2 * 8);
+    add_scatter_cost(cost, mesh_, AxisNames(dp::name, ep::name, cp::name), 2 * 8);
+    sent.add(cost);
+    return sent;
+}
+
+PENTAD_INLINE MeshPart Account::on_mesh(PartSums const& sums) const {
+    MeshPart part;
+    part.sums = &sums;
+    part.memory = sums.memory;
+    auto const passes = part.passes();
+    std::optional<CountedRows> rows;
+    if (auto const& of_token = model_->sent) {
+        auto const dealt = c_.expert_sharding == model::ExpertSharding::whole ? c_.cp * c_.tp : c_.cp;
+        double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(dealt);
+        // Where each node has one rank of ep, all of it goes across nodes.
+        bool const is_apart = find_axis(mesh_, inner<ep>::name).extent == 1 && c_.ep > 1;
+        rows = {of_token->across * tokens, of_token->inside * tokens, is_apart ? ep::name : outer<ep>::name};
+    }
+    for (std::size_t pass = 0; pass < passes.size(); ++pass)
+        for (auto const& x : passes[pass]->exchanges) add_traffic(part, part.traffic[pass], x, mesh_, rows);
+    return part;
+}
+
+PENTAD_INLINE MeshPart Account::block(std::size_t kind, model::BlockRecomputation const& recompute) const {
+    auto part = on_mesh(model_->parts(c_, nodes_, recompute).blocks[kind]);
+    if (c_.offload.activations) part.memory.saved = 0;
+    part.is_one_unit = recompute.whole;
+    return part;
+}
+
+} // namespace pentad::planner

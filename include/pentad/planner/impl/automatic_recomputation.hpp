@@ -1,0 +1,210 @@
+// The functions of <pentad/planner/automatic_recomputation.hpp>.
+#pragma once
+
+#include <pentad/planner/automatic_recomputation.hpp>
+
+#include <pentad/mesh/inline.hpp>
+#include <pentad/planner/least_recomputation.hpp>
+#include <pentad/planner/memory.hpp>
+#include <pentad/planner/nodes.hpp>
+#include <pentad/planner/stage_times.hpp>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace pentad::planner {
+
+/// Of choices with as much work, later stages recompute more: at the end of a step nothing hides the backward passes
+/// of the first.
+inline constexpr double least_difference = 1e-5;
+
+PENTAD_INLINE std::vector<HeldPart> held_parts(Account const& account, pipeline::Schedule const& schedule,
+                                               std::vector<StageShape> const& shapes, int rank) {
+    std::vector<HeldPart> parts;
+    for (int stage = 0; stage < schedule.stages(); ++stage)
+        if (schedule.has_stage(rank, stage))
+            account.for_each_part(shapes[static_cast<std::size_t>(stage)], [&](MeshPart const& part) {
+                parts.push_back({static_cast<std::size_t>(stage), &part.memory});
+            });
+    return parts;
+}
+
+PENTAD_INLINE double workspace_of(Account const& account, pipeline::Schedule const& schedule,
+                                  std::vector<StageShape> const& shapes, int rank,
+                                  std::vector<HeldMoment> const& moments, double activations, double updates,
+                                  bool updates_between_passes) {
+    double const most = most_held(moments, held_parts(account, schedule, shapes, rank), account.stream()) +
+                        message_bytes(account, schedule);
+    return std::max({0.0, most - activations, updates_between_passes ? updates : updates - activations});
+}
+
+PENTAD_INLINE double activation_window(Account const& account, pipeline::Schedule const& schedule,
+                                       std::vector<StageShape> const& shapes, int rank, Configuration const& c) {
+    if (!c.offload.activations) return 0;
+    double most = 0, blocks = 0;
+    for (int stage = 0; stage < schedule.stages(); ++stage)
+        if (schedule.has_stage(rank, stage))
+            account.for_each_kind(shapes[static_cast<std::size_t>(stage)], [&](MeshPart const& part, double count) {
+                if (part.memory.saved == part.sums->memory.saved) return; // embedding and head
+                most = std::max(most, part.sums->memory.saved);
+                blocks += count;
+            });
+    auto const records = static_cast<std::size_t>(blocks * static_cast<double>(schedule.micro_batches));
+    return static_cast<double>(
+        model::activation_window(static_cast<std::size_t>(most), records, c.offload.window_bytes));
+}
+
+PENTAD_INLINE std::vector<std::vector<Bucket>> held_buckets(Account const& account, pipeline::Schedule const& schedule,
+                                                            std::vector<StageShape> const& shapes, int rank) {
+    std::vector<std::vector<Bucket>> held;
+    for (int stage = 0; stage < schedule.stages(); ++stage)
+        if (schedule.has_stage(rank, stage)) held.push_back(account.buckets(shapes[static_cast<std::size_t>(stage)]));
+    return held;
+}
+
+} // namespace pentad::planner
+
+namespace pentad::planner::detail {
+
+PENTAD_INLINE std::vector<model::BlockRecomputation> choices_of(Account const& account, std::size_t kind) {
+    std::vector<model::Piece> useful;
+    auto const saved = [&](model::BlockRecomputation const& recompute) {
+        return account.block(kind, recompute).sums->memory.saved;
+    };
+    for (std::size_t i = 0; i < model::piece_names.size(); ++i) {
+        auto const piece = static_cast<model::Piece>(i);
+        if (saved({.pieces = {piece}}) < saved({})) useful.push_back(piece);
+    }
+    std::vector<model::BlockRecomputation> choices;
+    for (std::size_t bits = 0; bits < std::size_t{1} << useful.size(); ++bits) {
+        model::PieceSet pieces;
+        for (std::size_t i = 0; i < useful.size(); ++i)
+            if ((bits >> i & 1U) != 0) pieces.add(useful[i]);
+        // Outputs of norms are the inputs.
+        if (pieces.contains(model::Piece::norms) && pieces.contains(model::Piece::inputs)) continue;
+        choices.push_back({.pieces = pieces});
+    }
+    choices.push_back({.whole = true});
+    return choices;
+}
+
+/// The same value in fewer words, where all blocks are alike.
+PENTAD_INLINE model::Recomputation simplified(model::Recomputation recompute) {
+    auto const& blocks = recompute.blocks;
+    bool const are_alike =
+        std::all_of(blocks.begin(), blocks.end(), [&](auto const& block) { return block == blocks.front(); });
+    return are_alike && !blocks.empty() ? model::each_block(blocks.front()) : recompute;
+}
+
+} // namespace pentad::planner::detail
+
+namespace pentad::planner {
+
+PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware,
+                                                             Configuration const& c, pipeline::Schedule const& schedule,
+                                                             std::vector<std::vector<HeldMoment>> const& held,
+                                                             std::vector<StageShape> const& shapes,
+                                                             std::int64_t nodes) {
+    Account const account(model, c, static_cast<int>(schedule.placements.size()), nodes, pipeline::ends_meet(schedule));
+    Rates const rates(hardware, c);
+    // The parameters of a block that is recomputed are one unit: there is room for that, whatever is chosen.
+    auto recomputed = c;
+    recomputed.recompute = model::each_block({.whole = true});
+    Account const whole_blocks(model, recomputed, static_cast<int>(schedule.placements.size()), nodes,
+                               pipeline::ends_meet(schedule));
+    std::vector<std::int64_t> counts;
+    for (auto const& shape : shapes) counts.push_back(shape.count);
+    auto const whole_shapes = stage_shapes(model, counts, recomputed.recompute);
+    // The options of each kind of block.
+    std::vector<std::vector<model::BlockRecomputation>> choices(model.kinds());
+    std::vector<std::vector<BlockOption>> options(model.kinds());
+    auto const find_options = [&](std::size_t kind) {
+        if (!options[kind].empty()) return;
+        choices[kind] = detail::choices_of(account, kind);
+        for (auto const& choice : choices[kind]) {
+            auto const part = account.block(kind, choice);
+            options[kind].push_back({part.memory, detail::part_time(part, rates).seconds()});
+        }
+        double const least = options[kind].front().work;
+        for (auto& option : options[kind]) option.work = std::max(0.0, option.work - least);
+    };
+    // Ranks that have the same stages choose together: copies of a stage are on two of them.
+    std::map<std::vector<int>, std::vector<int>> ranks_with;
+    for (int rank = 0; rank < schedule.ranks(); ++rank) {
+        std::vector<int> stages;
+        for (int stage = 0; stage < schedule.stages(); ++stage)
+            if (schedule.has_stage(rank, stage)) stages.push_back(stage);
+        ranks_with[stages].push_back(rank);
+    }
+    AutomaticRecomputation result;
+    result.recompute.kind = model::Recomputation::Kind::planned;
+    result.recompute.blocks.resize(static_cast<std::size_t>(model.layers()));
+    for (auto const& [stages, ranks] : ranks_with) {
+        RecomputationProblem problem;
+        for (int const rank : ranks) {
+            auto const buckets = held_buckets(whole_blocks, schedule, whole_shapes, rank);
+            double const room = hardware.memory_bytes - parameter_memory(buckets, c, schedule.weight_versions).total() -
+                                message_bytes(account, schedule) -
+                                activation_window(account, schedule, shapes, rank, c);
+            for (auto moment : held[static_cast<std::size_t>(rank)]) {
+                moment.room = room - moment.inputs * account.stream();
+                problem.moments.push_back(moment);
+                if (!updates_between_passes(schedule, c)) continue;
+                auto between = moment.between_passes();
+                between.room -= update_workspace(buckets, c);
+                problem.moments.push_back(std::move(between));
+            }
+        }
+        auto const parts = held_parts(account, schedule, shapes, ranks.front());
+        auto const fits = [&](HeldMoment const& moment) { return most_held({&moment, 1}, parts, 0) <= moment.room; };
+        if (std::all_of(problem.moments.begin(), problem.moments.end(), fits)) continue; // with nothing recomputed
+        std::vector<std::int64_t> layers;                                                // of each part; none: -1
+        for (int const stage : stages) {
+            auto const& shape = shapes[static_cast<std::size_t>(stage)];
+            auto const first = problem.options.size(); // of the stage: kinds of blocks, embedding, head
+            problem.options.resize(first + model.kinds() + 2);
+            auto const add = [&](std::size_t kind, std::int64_t layer) {
+                problem.parts.push_back({static_cast<std::size_t>(stage), first + kind});
+                layers.push_back(layer);
+            };
+            if (shape.is_first) {
+                problem.options[first + model.kinds()] = {{account.parts().front().memory, 0}};
+                add(model.kinds(), -1);
+            }
+            for (std::int64_t layer = shape.first; layer < shape.first + shape.count; ++layer) {
+                auto const kind = model.kind_of(layer);
+                find_options(kind);
+                auto& own = problem.options[first + kind];
+                if (own.empty()) {
+                    own = options[kind];
+                    for (auto& option : own) option.work *= 1 - least_difference * stage / schedule.stages();
+                }
+                add(kind, layer);
+            }
+            if (shape.is_last) {
+                problem.options[first + model.kinds() + 1] = {{account.parts().back().memory, 0}};
+                add(model.kinds() + 1, -1);
+            }
+        }
+        auto const chosen = least_recomputation(problem);
+        result.is_exact = result.is_exact && chosen.is_exact;
+        result.lacking = std::max(result.lacking, chosen.lacking);
+        for (std::size_t i = 0; i < layers.size(); ++i)
+            if (layers[i] >= 0)
+                result.recompute.blocks[static_cast<std::size_t>(layers[i])] =
+                    choices[model.kind_of(layers[i])][chosen.options[i]];
+    }
+    result.recompute = detail::simplified(std::move(result.recompute));
+    return result;
+}
+
+PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware,
+                                                             Configuration const& c, Pipelines& pipelines) {
+    auto const& schedule = pipelines.schedule(c);
+    return automatic_recomputation(model, hardware, c, schedule, pipelines.held(c),
+                                   stage_shapes(model, schedule.stages()),
+                                   dispatch_nodes(model, c, hardware.devices_per_node));
+}
+
+} // namespace pentad::planner

@@ -1,0 +1,201 @@
+// The functions of <pentad/planner/search.hpp>.
+#pragma once
+
+#include <pentad/planner/search.hpp>
+
+#include <pentad/mesh/inline.hpp>
+#include <pentad/pipeline/generators.hpp>
+
+#include <array>
+#include <map>
+#include <string_view>
+
+namespace pentad::planner::detail {
+
+PENTAD_INLINE std::vector<Configuration> orders_of(Configuration const& mesh, Hardware const& hardware) {
+    std::vector<Configuration> found;
+    std::vector<Rates::Tiers> seen;
+    std::vector<std::string_view> moved;
+    for (auto const axis : axis_order)
+        if (mesh.extent(axis) > 1) moved.push_back(axis);
+    std::sort(moved.begin(), moved.end());
+    do {
+        auto c = mesh;
+        std::size_t next = 0;
+        for (auto const axis : axis_order)
+            if (mesh.extent(axis) == 1) c.order[next++] = axis;
+        for (auto const axis : moved) c.order[next++] = axis;
+        auto const tiers = Rates(hardware, c).tiers();
+        if (std::find(seen.begin(), seen.end(), tiers) != seen.end()) continue;
+        seen.push_back(tiers);
+        found.push_back(c);
+    } while (std::next_permutation(moved.begin(), moved.end()));
+    return found;
+}
+
+PENTAD_INLINE std::vector<Configuration> context_ways(Request const& request, Configuration c) {
+    std::vector<Configuration> ways;
+    for (auto const& split : context_splits(request.context, request.model, c, request.hardware.devices_per_node)) {
+        c.use(split);
+        bool const pays = c.cp == 1 || request.cp || c.padded_seq() < 2 * c.seq;
+        if (pays && misfit(request.model, c).empty()) ways.push_back(c);
+    }
+    return ways;
+}
+
+PENTAD_INLINE std::vector<ContextWay> worthwhile(std::vector<Configuration> const& ways, Request const& request) {
+    if (ways.size() == 1) return {{ways.front(), {}}};
+    std::vector<Account> accounts;
+    std::vector<double> kept;
+    auto const whole = stage_shapes(request.model, 1).front();
+    for (auto const& way : ways) {
+        accounts.emplace_back(request.model, way);
+        kept.push_back(0);
+        accounts.back().for_each_kind(
+            whole, [&](MeshPart const& part, double count) { kept.back() += count * part.memory.saved; });
+    }
+    std::map<std::array<std::string_view, 5>, std::vector<double>> seconds; // of each way, by the order of the axes
+    auto const seconds_in = [&](Configuration const& order) -> std::vector<double> const& {
+        auto const [at, is_new] = seconds.try_emplace(order.order);
+        for (std::size_t i = 0; is_new && i < ways.size(); ++i) {
+            auto way = ways[i];
+            way.order = order.order;
+            at->second.push_back(StageTimes(accounts[i], Rates(request.hardware, way)).of(whole).seconds());
+        }
+        return at->second;
+    };
+    auto const is_least = [](std::vector<double> const& values, std::size_t i) {
+        return static_cast<std::size_t>(std::min_element(values.begin(), values.end()) - values.begin()) == i;
+    };
+    std::vector<ContextWay> found;
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+        auto orders = orders_of(ways[i], request.hardware);
+        if (!is_least(kept, i))
+            std::erase_if(orders, [&](auto const& order) { return !is_least(seconds_in(order), i); });
+        if (!orders.empty()) found.push_back({ways[i], std::move(orders)});
+    }
+    return found;
+}
+
+PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, Configuration const& c) {
+    std::vector<ZeroSharding> found;
+    for (int stage = 0; stage <= 3; ++stage) {
+        if (request.zero ? *request.zero != stage : stage > 0 && c.dp * c.ep * c.cp == 1) continue;
+        for (bool const keeps : {false, true})
+            for (bool const accumulates : {false, true}) {
+                // Of a single micro-batch there is nothing to accumulate. Stage 2 that accumulates is stage 1, and
+                // stage 3 that keeps and accumulates sends as much and holds more.
+                bool const is_tried = !accumulates || request.zero_accumulate ||
+                                      (c.micro_batches() > 1 && (request.zero == stage || (stage == 3 && !keeps)));
+                ZeroSharding const sharding{.stage = stage,
+                                            .keeps_parameters = keeps,
+                                            .accumulates_gradients = accumulates,
+                                            .releases_gradients = request.gradient_release};
+                if (is_tried && request.zero_keep.value_or(keeps) == keeps &&
+                    request.zero_accumulate.value_or(accumulates) == accumulates && sharding.refusal().empty())
+                    found.push_back(sharding);
+            }
+    }
+    return found;
+}
+
+PENTAD_INLINE void Record::add(Candidate candidate) {
+    auto const& e = candidate.estimate;
+    if (!e.fits) return;
+    if (wants_front_ && !is_dominated(e.step_s, e.memory_peak)) {
+        std::erase_if(front_, [&](Candidate const& other) {
+            return other.estimate.step_s >= e.step_s && other.estimate.memory_peak >= e.memory_peak;
+        });
+        front_.push_back(candidate);
+    }
+    auto const before = [](Candidate const& a, Candidate const& b) { return rank_of(a) < rank_of(b); };
+    best_.insert(std::upper_bound(best_.begin(), best_.end(), candidate, before), candidate);
+    if (best_.size() > count_) best_.pop_back();
+}
+
+PENTAD_INLINE void Record::add_miss(Configuration const& c, double seconds, double lacking) {
+    if (!best_.empty() && seconds >= best_.front().estimate.step_s) return;
+    if (misses_.size() == most_misses && lacking >= misses_.front().lacking) return;
+    misses_.push_back({c, seconds, lacking});
+    std::push_heap(misses_.begin(), misses_.end());
+    if (misses_.size() <= most_misses) return;
+    std::pop_heap(misses_.begin(), misses_.end());
+    misses_.pop_back();
+}
+
+} // namespace pentad::planner::detail
+
+namespace pentad::planner {
+
+PENTAD_INLINE bool is_tried_twice(Request const& request, Candidate const& candidate) {
+    using Kind = model::Recomputation::Kind;
+    if (request.recompute || candidate.configuration.recompute.kind != Kind::automatic) return false;
+    auto const& found = candidate.estimate.recompute;
+    return found.kind == Kind::none || found.kind == Kind::full ||
+           found == model::Recomputation{.kind = Kind::selective};
+}
+
+PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
+    Findings findings;
+    Pipelines pipelines;
+    double const limit = request.hardware.memory_bytes;
+    detail::Record record(count, limit, request.wants_front);
+    auto const time = [&](Configuration const& c) {
+        ++findings.timed;
+        return Candidate{c, estimate(request.model, request.hardware, c, pipelines)};
+    };
+    for_each_configuration(
+        request, pipelines, [&](double seconds, double bytes) { return record.may_enter(seconds, bytes); },
+        [&](Configuration const& c, Bounds const& bounds) {
+            ++findings.considered;
+            bool const is_automatic = c.recompute.kind == model::Recomputation::Kind::automatic;
+            if (bounds.bytes() > limit) {
+                if (!is_automatic || request.recompute) record.add_miss(c, bounds.seconds(), bounds.bytes() - limit);
+            } else if (record.may_enter(bounds.seconds(), bounds.bytes())) {
+                auto const candidate = time(c);
+                if (is_tried_twice(request, candidate)) return;
+                if (candidate.estimate.fits)
+                    record.add(candidate);
+                else
+                    record.add_miss(c, candidate.estimate.step_s, candidate.estimate.memory_peak - limit);
+            }
+        });
+    findings.best = record.best();
+    findings.front = record.front();
+    for (auto const& c : record.misses()) {
+        auto const candidate = time(c);
+        if (findings.best.empty() || candidate.estimate.step_s < findings.best.front().estimate.step_s)
+            findings.near_misses.push_back(candidate);
+    }
+    std::sort(findings.near_misses.begin(), findings.near_misses.end(),
+              [](Candidate const& a, Candidate const& b) { return a.estimate.memory_peak < b.estimate.memory_peak; });
+    return findings;
+}
+
+} // namespace pentad::planner
+
+namespace pentad::planner::detail {
+
+PENTAD_INLINE std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& request,
+                                                                              Configuration const& c) {
+    if (c.pp == 1) return {{"1f1b", 1}};
+    std::vector<std::pair<std::string, std::int64_t>> found;
+    for (auto const& name : request.schedules) {
+        auto const* generator = pipeline::find_generator(name);
+        if (generator == nullptr) continue;
+        for (std::int64_t chunks = 1; chunks <= std::max(request.most_chunks, request.chunks.value_or(1)); ++chunks) {
+            if ((request.chunks && *request.chunks != chunks) || chunks * c.pp > request.model.layers() ||
+                !generator->takes_chunks(static_cast<int>(chunks)))
+                continue;
+            if (name == "interleaved-1f1b" && chunks == 1 && !request.chunks) continue; // is 1F1B
+            auto tried = c;
+            tried.schedule = name;
+            tried.chunks = chunks;
+            tried.sharding.releases_gradients = request.gradient_release;
+            if (misfit(request.model, tried).empty()) found.emplace_back(name, chunks);
+        }
+    }
+    return found;
+}
+
+} // namespace pentad::planner::detail

@@ -1,0 +1,67 @@
+// The functions of <pentad/planner/stage_times.hpp>.
+#pragma once
+
+#include <pentad/planner/stage_times.hpp>
+
+#include <pentad/mesh/inline.hpp>
+
+#include <array>
+#include <cstddef>
+
+namespace pentad::planner {
+
+PENTAD_INLINE void Shares::add(Shares const& other, double times) {
+    matrix += times * other.matrix;
+    attention += times * other.attention;
+    vector += times * other.vector;
+    communication.add(other.communication, times);
+    launches += times * other.launches;
+}
+
+} // namespace pentad::planner
+
+namespace pentad::planner::detail {
+
+PENTAD_INLINE StageTime part_time(MeshPart const& part, Rates const& rates) {
+    StageTime time;
+    auto const passes = part.passes();
+    std::array<PassTime*, 3> const times{&time.forward, &time.backward_data, &time.backward_weight};
+    for (std::size_t i = 0; i < passes.size(); ++i) {
+        auto const& pass = *passes[i];
+        double const matrix = rates.products(pass.product_flops, pass.product_bytes);
+        double const attention =
+            rates.attention(pass.attention_flops + pass.scan_flops, pass.attention_bytes + pass.scan_bytes);
+        double const vector = rates.passes(pass.pass_bytes);
+        time.shares.matrix += matrix;
+        time.shares.attention += attention;
+        time.shares.vector += vector;
+        double sent = 0;
+        for (std::size_t axis = 0; axis < traffic_axes; ++axis) {
+            auto const& traffic = part.traffic[i][axis];
+            if (traffic.waits == 0) continue;
+            double const seconds = rates.exchanges(axis, traffic);
+            time.shares.communication[traffic_axis(axis)] += seconds;
+            sent += seconds;
+        }
+        *times[i] = {matrix + attention + vector + sent, rates.launches(pass.operations)};
+    }
+    return time;
+}
+
+PENTAD_INLINE StageTime StageTimes::of(StageShape const& stage) const {
+    StageTime time;
+    account_->for_each_kind(stage, [&](MeshPart const& part, double count) {
+        auto const& one = parts_[account_->index_of(part)];
+        time.forward.add(one.forward, count);
+        time.backward_data.add(one.backward_data, count);
+        time.backward_weight.add(one.backward_weight, count);
+        time.shares.add(one.shares, count);
+    });
+    time.forward.launches += overhead_;
+    time.backward_data.launches += overhead_;
+    time.shares.launches =
+        time.seconds() - time.forward.device - time.backward_data.device - time.backward_weight.device;
+    return time;
+}
+
+} // namespace pentad::planner::detail

@@ -1,0 +1,72 @@
+// The functions of <pentad/report/plan_text.hpp>.
+#pragma once
+
+#include <pentad/report/plan_text.hpp>
+
+#include <pentad/mesh/inline.hpp>
+
+namespace pentad::report {
+
+PENTAD_INLINE std::string recomputed_layers(model::Recomputation const& recompute, std::size_t layers) {
+    std::string text;
+    for (std::size_t first = 0, next = 0; first < layers; first = next) {
+        while (next < layers && recompute.of(next) == recompute.of(first)) ++next;
+        text += (text.empty() ? "" : "; ") + std::string(next - first > 1 ? "layers " : "layer ") +
+                std::to_string(first) + (next - first > 1 ? " to " + std::to_string(next - 1) : "") + ": " +
+                model::text(recompute.of(first));
+    }
+    return text;
+}
+
+PENTAD_INLINE std::string recompute_flags(model::Recomputation const& recompute) {
+    return "--recompute " + std::string(model::name(recompute.kind)) +
+           (recompute.every > 1 ? " --recompute-every " + std::to_string(recompute.every) : "") +
+           (recompute.kind == model::Recomputation::Kind::selective && recompute.pieces != model::Recomputation{}.pieces
+                ? " --recompute-parts " + model::text(recompute.pieces)
+                : "");
+}
+
+PENTAD_INLINE std::string mesh_text(planner::Configuration const& c) {
+    std::string text;
+    for (auto const axis : c.order)
+        if (c.extent(axis) > 1)
+            text += (text.empty() ? "" : ",") + std::string(axis) + "=" + std::to_string(c.extent(axis));
+    return text.empty() ? "dp=1" : text;
+}
+
+PENTAD_INLINE std::string order_text(planner::Configuration const& c) {
+    std::string order, usual;
+    auto const add = [&](std::string& text, std::string_view axis) {
+        if (c.extent(axis) > 1) text += (text.empty() ? "" : ",") + std::string(axis);
+    };
+    for (auto const axis : c.order) add(order, axis);
+    for (auto const axis : planner::axis_order) add(usual, axis);
+    return order == usual ? "" : order;
+}
+
+PENTAD_INLINE std::string settings_text(planner::Configuration const& c) {
+    auto const order = order_text(c);
+    return (order.empty() ? "" : "--order " + order + " ") + "--micro-batch " + std::to_string(c.micro_batch) +
+           " --zero " + std::to_string(c.sharding.stage) +
+           (c.sharding.ranks > 0 ? " --zero-ranks " + std::to_string(c.sharding.ranks) : "") +
+           (c.sharding.keeps_parameters ? " --zero-keep on" : "") +
+           (c.sharding.accumulates_gradients ? " --zero-accumulate on" : "") +
+           (c.sharding.releases_gradients ? " --gradient-release" : "") +
+           (c.pp > 1 ? " --schedule " + c.schedule + (c.chunks > 0 ? " --chunks " + std::to_string(c.chunks) : "")
+                     : "") +
+           (c.cp > 1 ? " " + context_choice(c).flags() : "") + " " + recompute_flags(c.recompute) +
+           (c.tensor_kind != model::TensorKind::one_d ? " --tp-kind " + std::string(model::name(c.tensor_kind)) : "") +
+           (c.sequence_parallel ? " --sequence-parallel on" : "") +
+           (c.attention_output == model::AttentionOutput::all_to_all ? " --attention-output all-to-all" : "") +
+           (c.expert_sharding == model::ExpertSharding::whole ? " --expert-sharding whole" : "");
+}
+
+PENTAD_INLINE std::array<std::pair<std::string_view, double>, 5> memory_kinds(planner::Memory const& memory) {
+    return {{{"weights", memory.weights},
+             {"gradients", memory.gradients},
+             {"optimizer state", memory.optimizer},
+             {"activations", memory.activations},
+             {"workspace", memory.workspace}}};
+}
+
+} // namespace pentad::report

@@ -1,0 +1,14 @@
+#define PENTAD_INLINE
+#include <pentad/io/impl/atomic_file.hpp>
+#include <pentad/io/impl/checkpoint.hpp>
+#include <pentad/io/impl/checkpoint_writer.hpp>
+#include <pentad/io/impl/distinct_files.hpp>
+#include <pentad/io/impl/file_queue.hpp>
+#include <pentad/io/impl/hardware_file.hpp>
+#include <pentad/io/impl/json.hpp>
+#include <pentad/io/impl/model_config.hpp>
+#include <pentad/io/impl/npy.hpp>
+#include <pentad/io/impl/safetensors.hpp>
+#include <pentad/io/impl/schedule_file.hpp>
+#include <pentad/io/impl/temporaries.hpp>
+#include <pentad/io/impl/token_data.hpp>

@@ -1,0 +1,2 @@
+#define PENTAD_INLINE
+#include <pentad/io/impl/file.hpp>

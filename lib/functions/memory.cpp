@@ -1,0 +1,2 @@
+#define PENTAD_INLINE
+#include <pentad/memory/impl/shared_memory.hpp>

@@ -1,0 +1,6 @@
+#define PENTAD_INLINE
+#include <pentad/model/impl/context_choice.hpp>
+#include <pentad/model/impl/family.hpp>
+#include <pentad/model/impl/parts.hpp>
+#include <pentad/model/impl/presets.hpp>
+#include <pentad/model/impl/recomputation.hpp>

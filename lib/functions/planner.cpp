@@ -1,0 +1,16 @@
+#define PENTAD_INLINE
+#include <pentad/planner/impl/account.hpp>
+#include <pentad/planner/impl/automatic_recomputation.hpp>
+#include <pentad/planner/impl/estimate.hpp>
+#include <pentad/planner/impl/hardware_presets.hpp>
+#include <pentad/planner/impl/held_moments.hpp>
+#include <pentad/planner/impl/least_recomputation.hpp>
+#include <pentad/planner/impl/memory.hpp>
+#include <pentad/planner/impl/model.hpp>
+#include <pentad/planner/impl/nodes.hpp>
+#include <pentad/planner/impl/orders_on_nodes.hpp>
+#include <pentad/planner/impl/pipelines.hpp>
+#include <pentad/planner/impl/search.hpp>
+#include <pentad/planner/impl/serving.hpp>
+#include <pentad/planner/impl/serving_search.hpp>
+#include <pentad/planner/impl/stage_times.hpp>

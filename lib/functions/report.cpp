@@ -1,0 +1,16 @@
+#define PENTAD_INLINE
+#include <pentad/report/impl/activity.hpp>
+#include <pentad/report/impl/chart_svg.hpp>
+#include <pentad/report/impl/chart_text.hpp>
+#include <pentad/report/impl/format.hpp>
+#include <pentad/report/impl/measured_chart.hpp>
+#include <pentad/report/impl/nodes_text.hpp>
+#include <pentad/report/impl/pipeline_chart.hpp>
+#include <pentad/report/impl/plan_account.hpp>
+#include <pentad/report/impl/plan_remarks.hpp>
+#include <pentad/report/impl/plan_svg.hpp>
+#include <pentad/report/impl/plan_table.hpp>
+#include <pentad/report/impl/plan_text.hpp>
+#include <pentad/report/impl/plan_types.hpp>
+#include <pentad/report/impl/progress.hpp>
+#include <pentad/report/impl/timeline.hpp>

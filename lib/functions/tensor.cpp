@@ -1,0 +1,2 @@
+#define PENTAD_EXTERN
+#include <pentad/tensor/impl/redistribute.hpp>
