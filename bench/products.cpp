@@ -98,7 +98,7 @@ int measure(int grid_rows, int grid_columns, std::size_t n, int repeats) {
     (void)seconds_of(ours);  // takes memory, and maps that of others
     long double partial = 0; // of millions of numbers, whose roundings would be more than those of the products
     for_each(c, [&](auto row, auto column, T x) { partial += weight(row, column) * static_cast<long double>(x); });
-    double const sum = sum_of_ranks(static_cast<double>(partial));
+    [[maybe_unused]] double const sum = sum_of_ranks(static_cast<double>(partial));
 
     std::vector<double> times, peer_times, ratios;
     bool is_right = true;

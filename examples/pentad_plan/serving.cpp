@@ -1,6 +1,8 @@
 #include "options.hpp"
 
+#include <pentad/report/format.hpp>
 #include <pentad/report/plan_table.hpp>
+#include <pentad/report/plan_text.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <pentad/io/file.hpp>
 #include <pentad/io/hardware_file.hpp>
 #include <pentad/planner/hardware_presets.hpp>
 

@@ -97,14 +97,17 @@ TEST_CASE("an axis that does not divide a dimension does not cut it") {
     CHECK(text_of(A::value, B::value, C::value, {7, 8, 12}, mesh.axes()).find("columns: tp") == 0);
 }
 
+namespace {
+struct u {
+    static constexpr std::string_view name = "u";
+    static constexpr bool has_uneven_blocks = true;
+};
+struct even_u {
+    static constexpr std::string_view name = "u";
+};
+} // namespace
+
 TEST_CASE("uneven blocks are cut by any number of ranks, and agree in all matrices") {
-    struct u {
-        static constexpr std::string_view name = "u";
-        static constexpr bool has_uneven_blocks = true;
-    };
-    struct even_u {
-        static constexpr std::string_view name = "u";
-    };
     using A = L<Dim<u>, Dim<k>>;
     using B = L<Dim<k>, Dim<j>>;
     using C = L<Dim<u, dynamic, tp>, Dim<j>>;

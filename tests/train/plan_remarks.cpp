@@ -3,6 +3,7 @@
 
 #include <pentad/planner/hardware_presets.hpp>
 #include <pentad/report/plan_remarks.hpp>
+#include <pentad/report/plan_text.hpp>
 #include <pentad/train/planned.hpp>
 
 #include <string>

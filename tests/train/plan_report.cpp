@@ -5,6 +5,7 @@
 #include <pentad/report/plan_account.hpp>
 #include <pentad/report/plan_svg.hpp>
 #include <pentad/report/plan_table.hpp>
+#include <pentad/report/plan_text.hpp>
 #include <pentad/train/planned.hpp>
 
 #include "../support/near.hpp"
