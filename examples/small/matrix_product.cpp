@@ -30,11 +30,10 @@ struct k : Uneven {
 template <class L, class F>
 void for_each(Tensor<L, Exec> const& matrix, F const& f) {
     auto const& all = matrix.context().communicators();
-    auto const begin = [&](std::size_t d) {
-        return block_of(L::value.dimensions[d], matrix.extents()[d], all.mesh(), all.world().rank()).begin();
-    };
-    for (std::size_t r = 0; r < matrix.local()[0]; ++r)
-        for (std::size_t c = 0; c < matrix.local()[1]; ++c) f(begin(0) + r, begin(1) + c, matrix.view()(r, c));
+    auto const blocks = shard_shape(L::value, matrix.extents(), all.mesh(), all.world().rank()).blocks;
+    auto const [rows, columns] = matrix.local();
+    for (std::size_t r = 0; r < rows; ++r)
+        for (std::size_t c = 0; c < columns; ++c) f(blocks[0].begin() + r, blocks[1].begin() + c, matrix.view()(r, c));
 }
 template <class L>
 std::vector<double> times(Tensor<L, Exec> const& matrix, std::vector<double> const& x) {

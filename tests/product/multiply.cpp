@@ -42,6 +42,19 @@ struct j {
 struct k {
     static constexpr std::string_view name = "k";
 };
+// Of any extent on any grid.
+struct Uneven {
+    static constexpr bool has_uneven_blocks = true;
+};
+struct p : Uneven {
+    static constexpr std::string_view name = "p";
+};
+struct q : Uneven {
+    static constexpr std::string_view name = "q";
+};
+struct s : Uneven {
+    static constexpr std::string_view name = "s";
+};
 struct rows {
     static constexpr std::string_view name = "rows";
 };
@@ -220,21 +233,6 @@ TEST_CASE("matrices on another mesh are multiplied on the grid of their shape") 
         CHECK(sent() <= 8 * shape.sent(48, 48, static_cast<double>(inner)) * (1 + 1e-9));
     }
 }
-
-namespace {
-struct p {
-    static constexpr std::string_view name = "p";
-    static constexpr bool has_uneven_blocks = true;
-};
-struct q {
-    static constexpr std::string_view name = "q";
-    static constexpr bool has_uneven_blocks = true;
-};
-struct s {
-    static constexpr std::string_view name = "s";
-    static constexpr bool has_uneven_blocks = true;
-};
-} // namespace
 
 TEST_CASE("matrices whose extents no grid divides are multiplied in uneven blocks") {
     OnGrid const grid_of_all;

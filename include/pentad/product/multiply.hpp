@@ -8,7 +8,6 @@
 #include <pentad/product/roles.hpp>
 #include <pentad/tensor/tensor.hpp>
 
-#include <array>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
@@ -59,9 +58,7 @@ class PreparedProducts {
     static void require_result(ProductMatrices const& matrices) {
         auto const& c = matrices.c;
         auto const at = product_dimensions(matrices.a, matrices.b, c);
-        std::array<std::size_t, 2> extents{};
-        extents[at.c_rows] = matrices.extents.rows;
-        extents[at.c_columns] = matrices.extents.columns;
+        auto const extents = oriented(at.c_rows, matrices.extents.rows, matrices.extents.columns);
         for (std::size_t d = 0; d < 2; ++d)
             if (c.dimensions[d].extent != dynamic && c.dimensions[d].extent != extents[d])
                 throw std::invalid_argument("the product has " + std::string(c.dimensions[d].name) + " = " +
@@ -86,14 +83,6 @@ PreparedProduct& prepared_product(Tensor<A, Exec, M> const& a, Tensor<B, Exec, M
                         extents_of_product(A::value, B::value, at, a.extents().data(), b.extents().data()), mesh, mesh,
                         mesh, communicators.world().rank()},
                        &plan_on_mesh);
-}
-
-/// The extents of a result, as its layout has them.
-inline std::array<std::size_t, 2> extents_of_result(PreparedProduct const& product) {
-    std::array<std::size_t, 2> extents{};
-    extents[product.plan().at.c_rows] = product.extents().rows;
-    extents[product.plan().at.c_columns] = product.extents().columns;
-    return extents;
 }
 
 /// The shard of a factor, summed where it is partial.
@@ -121,7 +110,7 @@ template <class C, class Policy = Panels<>, class A, class B, class Exec, class 
         auto c = detail::multiply_shards<typename C::element>(a.context(), product, Policy::bytes,
                                                               detail::summed_factor(a, product.a_sum()),
                                                               detail::summed_factor(b, product.b_sum()));
-        return Tensor<C, Exec, M>(a.context(), detail::extents_of_result(product), std::move(c.block), c.data);
+        return Tensor<C, Exec, M>(a.context(), product.extents_of_result(), std::move(c.block), c.data);
     }
 }
 
@@ -132,7 +121,7 @@ void multiply_into(Tensor<C, Exec, M> const& c, Tensor<A, Exec, M> const& a, Ten
     require_product<C, A, B>();
     if constexpr (MatrixProduct<C, A, B>) {
         auto& product = detail::prepared_product<C>(a, b);
-        if (c.extents() != detail::extents_of_result(product))
+        if (c.extents() != product.extents_of_result())
             throw std::invalid_argument("the product of " + a.describe() + " and " + b.describe() +
                                         " is not added to " + c.describe() + ", which has other extents");
         void const* const result = c.data();

@@ -117,7 +117,7 @@ PENTAD_INLINE Tuning read_tuning(MPI_Comm world) {
         try {
             text = io::read_file(path, std::size_t{1} << 20);
             (void)Tuning(text, Tuning::machine());
-        } catch (std::runtime_error const& error) { // of the file, or of what is in it
+        } catch (std::runtime_error const& error) { // reading the file, or parsing it
             print_error("pentad: PENTAD_TUNING=" + one_line(path, 300) + " is ignored: " + error.what());
             text.clear();
         }

@@ -45,7 +45,7 @@ PENTAD_INLINE std::filesystem::path AtomicFile::target_of(std::filesystem::path 
 
 PENTAD_INLINE void AtomicFile::put_in_place() {
     if (direct_) return;
-    // Still locked: of what is not, the next writer thinks that its owner is gone.
+    // Still locked: the next writer takes an unlocked file for one whose owner is gone.
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw FileError("write", path_, errno);
     in_place_ = true;
 }

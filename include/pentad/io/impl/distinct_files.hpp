@@ -16,14 +16,14 @@
 
 namespace pentad::io::detail {
 
-/// What two names of one file have in common: its device and inode, or those of its folder and the name that it will
+/// Identifies a file whatever its name: its device and inode, or those of its folder and the name that it will
 /// have there. Nothing for devices and pipes, which may be written twice.
 using FileIdentity = std::tuple<dev_t, ino_t, std::filesystem::path>;
 
 PENTAD_INLINE std::optional<FileIdentity> identity_of(std::filesystem::path path) {
     std::error_code error;
     struct stat status{};
-    for (int links = 0; links < 40; ++links) { // as many as the kernel follows
+    for (int links = 0; links < 40; ++links) { // the limit of the kernel
         if (::stat(path.c_str(), &status) == 0)
             return S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)
                        ? std::optional(FileIdentity{status.st_dev, status.st_ino, {}})

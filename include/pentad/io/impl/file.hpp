@@ -18,7 +18,7 @@ PENTAD_INLINE auto File::open_for_reading(std::filesystem::path const& path, std
     struct stat status{};
     if (::stat(path.c_str(), &status) != 0) throw FileError("read", path, errno);
     require_regular(status, path);
-    File file(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, path); // what is put there meanwhile shall not block
+    File file(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, path); // a pipe put there meanwhile must not block
     if (::fstat(file.descriptor_, &status) != 0) throw FileError("read", path, errno);
     require_regular(status, path);
     if (static_cast<std::uint64_t>(status.st_size) > most)

@@ -89,11 +89,7 @@ void write_numbers(Object const& object, std::array<NumberKey<Object>, count> co
     for (auto const& key : keys) json[std::string(key.name)] = object.*key.member;
 }
 
-} // namespace pentad::io::detail
-
-namespace pentad::io::detail {
-
-/// Refuses what is no object, and a key that is none of `words`. `path` is empty or ends in a dot.
+/// Requires an object whose keys are among `words`. `path` is empty or ends in a dot.
 PENTAD_INLINE void check_keys(Json const& object, std::string const& where, std::string const& path,
                               std::span<std::string_view const> words) {
     if (!object.is_object()) refuse_json(where, "an object", object);

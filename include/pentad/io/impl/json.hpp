@@ -84,7 +84,7 @@ PENTAD_INLINE Json parse_object(File const& file, TakeObject const& take) {
 
 PENTAD_INLINE std::int64_t whole_number(Json const& value, std::string const& where, std::int64_t least,
                                         std::int64_t most) {
-    // What does not fit an int64 wraps to a negative one; least is 0 or more.
+    // A number beyond int64 wraps to a negative one; least is 0 or more.
     if (!value.is_number_integer() || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most)
         refuse_json(where, "a whole number from " + std::to_string(least) + " to " + std::to_string(most), value);
     return value.get<std::int64_t>();

@@ -68,12 +68,13 @@ class PreparedProduct {
     [[nodiscard]] PlanValue const& out() const { return out_; }
     [[nodiscard]] FactorMove const& a() const { return a_; }
     [[nodiscard]] FactorMove const& b() const { return b_; }
+    /// The extents of the result, as its layout has them.
+    [[nodiscard]] std::array<std::size_t, 2> extents_of_result() const {
+        return oriented(plan_.at.c_rows, extents_.rows, extents_.columns);
+    }
     /// The shape of this rank's shard of what is computed.
     [[nodiscard]] ShardShape computed_shape() const {
-        std::array<std::size_t, 2> extents{};
-        extents[plan_.at.c_rows] = extents_.rows;
-        extents[plan_.at.c_columns] = extents_.columns;
-        return shard_shape(plan_.computed, extents, meshes_[2], rank_);
+        return shard_shape(plan_.computed, extents_of_result(), meshes_[2], rank_);
     }
     /// Whether it is computed in the layout of C, but for a relabelling.
     [[nodiscard]] bool computes_in_place() const {
@@ -103,9 +104,7 @@ class PreparedProduct {
     }
     [[nodiscard]] FactorMove move_of(MeshCopy const& mesh, LayoutValue const& held, LayoutValue const& used,
                                      std::size_t inner, std::size_t outer_extent) const {
-        std::array<std::size_t, 2> extents{};
-        extents[inner] = extents_.inner;
-        extents[1 - inner] = outer_extent;
+        auto const extents = oriented(inner, extents_.inner, outer_extent);
         FactorMove move{
             {held, extents, mesh}, {used, extents, meshes_[2]}, inner, {}, !is_same(mesh, meshes_[2]), {}, 0};
         if (move.between_meshes) {

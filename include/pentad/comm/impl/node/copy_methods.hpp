@@ -19,7 +19,7 @@ PENTAD_INLINE CopyMethod CopyMethods::Kind::suggest(PossibleMethods possible, bo
         bool const is_slow = known.has(tried) && known.took(tried) > 1.5F * known.took(known.fastest);
         return is_slow && !is_first && number < slow_again ? known.fastest : tried;
     }
-    for (std::size_t i = 0; i < possible.size(); ++i) // what is hardly faster is not worth a change
+    for (std::size_t i = 0; i < possible.size(); ++i) // small gains are not worth a change
         if (known.took(possible.at(i)) < 0.9F * known.took(known.fastest)) known.fastest = possible.at(i);
     return known.fastest;
 }
