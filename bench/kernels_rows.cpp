@@ -2,6 +2,7 @@
 // be read or written, once) relative to a STREAM triad in plain C++ over as many bytes.
 #include <pentad/kernels/activation.hpp>
 #include <pentad/kernels/adamw.hpp>
+#include <pentad/kernels/choose_experts.hpp>
 #include <pentad/kernels/cross_entropy.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/embedding.hpp>
@@ -208,18 +209,22 @@ void router_forward(benchmark::State& state) {
     i64 const rows = state.range(0), experts = state.range(1), top_k = experts == 8 ? 2 : 8;
     auto const logits = matrix<A>(rows, experts), p = matrix<A>(rows, experts), w = matrix<A>(rows, top_k);
     auto const index = Matrix<i32>("index", rows, top_k);
-    auto const lse = vector<A>(rows);
-    measure(state, 2 * rows * experts * sizeof(A),
-            [&] { kernels::router_forward<A>(Exec(), logits, p, lse, index, w); });
+    auto const lse = vector<A>(rows), total = vector<A>(rows);
+    measure(state, 2 * rows * experts * sizeof(A), [&] {
+        kernels::router_scores<A>(Exec(), logits, p, lse, total);
+        kernels::choose_experts<A>(Exec(), p, {}, index);
+        kernels::router_weights<A>(Exec(), p, index, w);
+    });
 }
 template <class A>
 void router_backward(benchmark::State& state) {
     i64 const rows = state.range(0), experts = state.range(1), top_k = experts == 8 ? 2 : 8;
     auto const p = matrix<A>(rows, experts), d = matrix<A>(rows, experts), w = matrix<A>(rows, top_k);
-    auto const lse = vector<A>(rows), balance = vector<A>(experts);
+    auto const lse = vector<A>(rows), total = vector<A>(rows);
+    auto const balance = matrix<A>(1, experts);
     View<i32, 2, Exec> const index(cycle(rows * top_k, 1, experts).data(), rows, top_k);
     measure(state, 2 * rows * experts * sizeof(A),
-            [&] { kernels::router_backward<A>(Exec(), p, lse, index, w, w, balance, A(1), d); });
+            [&] { kernels::router_backward<A>(Exec(), {}, p, lse, total, index, w, w, balance, rows, A(1), d); });
 }
 
 /// Tokens over 8 experts, 2 for each.

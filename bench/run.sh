@@ -69,6 +69,9 @@ attention() { # beside PyTorch
 mixers() { # Mamba-2 and linear attention beside transformers
     python3 "$here/mixers.py" --bench "$build/bin/bench_mixers"
 }
+experts() { # beside transformers, and on 2 ranks
+    python3 "$here/experts.py" --bench "$build/bin/bench_experts"
+}
 products() { # of matrices, beside ScaLAPACK
     local grid element n
     for element in f64 f32; do
@@ -80,7 +83,7 @@ products() { # of matrices, beside ScaLAPACK
     done
 }
 
-sections=(training recomputation precision offload checkpoint checkpoints collectives transposes network pipeline kernels attention mixers products)
+sections=(training recomputation precision offload checkpoint checkpoints collectives transposes network pipeline kernels attention mixers experts products)
 (($#)) || set -- "${sections[@]}"
 for section; do
     [[ " ${sections[*]} " == *" $section "* ]] || { echo "bench: there is no section '$section': ${sections[*]}" >&2 && exit 1; }

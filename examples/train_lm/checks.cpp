@@ -110,6 +110,37 @@ void repair_mixers(Options& o, Complaint& complaint) {
     refuse_without("ml", "--chunk", o.chunk != defaults.chunk);
 }
 
+/// Refuses flags of experts where there are none, and choices that do not go together.
+void repair_router(Options& o, Complaint& complaint) {
+    Options const defaults;
+    auto const leave_out = [&](std::string_view flag, std::string const& why) {
+        complaint.add(std::string(flag) + " " + why + ": leave it out", flag);
+        complaint.must_leave_out = true;
+    };
+    for (auto const& [flag, is_given] :
+         {std::pair("--router", o.router != defaults.router), std::pair("--renormalise", !o.renormalise.empty()),
+          std::pair("--route-scale", o.route_scale != defaults.route_scale),
+          std::pair("--expert-groups", o.expert_groups != defaults.expert_groups),
+          std::pair("--top-groups", o.top_groups != defaults.top_groups),
+          std::pair("--expert-ffn", o.expert_ffn != defaults.expert_ffn),
+          std::pair("--shared-experts", o.shared_experts != defaults.shared_experts),
+          std::pair("--dense-layers", o.dense_layers != defaults.dense_layers),
+          std::pair("--balance", !o.balance.empty()), std::pair("--capacity", o.capacity != defaults.capacity),
+          std::pair("--bias-rate", o.bias_rate != defaults.bias_rate), std::pair("--drop", o.drop != defaults.drop)})
+        if (is_given && o.experts < 1) leave_out(flag, "is of experts, and the model has none");
+    if (o.experts < 1 || o.described) return;
+    if (o.drop != defaults.drop && o.capacity == 0) leave_out("--drop", "says nothing without --capacity");
+    if (o.bias_rate != defaults.bias_rate && !o.balance.starts_with("bias"))
+        leave_out("--bias-rate", "says nothing without --balance bias");
+    bool const tokens_choose = o.router == "softmax" || o.router == "sigmoid" || o.router == "switch";
+    if (tokens_choose) return;
+    if (!o.balance.empty() && o.balance != "none")
+        leave_out("--balance", o.balance + " is for tokens that choose their experts, not for --router " + o.router);
+    if (o.expert_groups > 1) leave_out("--expert-groups", "is for tokens that choose their experts");
+    if (o.router == "expert-choice" && o.drop != defaults.drop)
+        leave_out("--drop", "is for tokens that choose their experts");
+}
+
 /// Refuses a tp that does not factor into the grid, and flags that a grid does not support.
 void repair_tensor_kind(O& o, Complaint& complaint) {
     if (o.tp_kind == "1d") return;
@@ -150,6 +181,7 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
     }
     repair_mixers(options, complaint);
     repair_tensor_kind(options, complaint);
+    repair_router(options, complaint);
     repair_schedule(options, complaint);
     repair_checkpoints(options, complaint);
     repair_recomputation(options, complaint);

@@ -4,6 +4,7 @@
 
 #include <pentad/model/attention_output.hpp>
 #include <pentad/model/expert_sharding.hpp>
+#include <pentad/model/router.hpp>
 #include <pentad/model/tensor_kind.hpp>
 
 #include <cstdint>
@@ -143,6 +144,38 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--experts", "N", "experts in an MoE layer; 0: a dense model", IntegerValue{&O::experts, 0, 1 << 14}},
           {"--top-k", "N", "experts that a token goes to", IntegerValue{&O::top_k, 1, 1 << 14}},
           {"--moe-every", "N", "every N-th layer is an MoE layer", IntegerValue{&O::moe_every, 1, 1 << 16}},
+          {"--expert-ffn", "N", "width of an expert (default: --ffn)", IntegerValue{&O::expert_ffn, 0, 1 << 22}},
+          {"--shared-experts", "N", "experts that every token goes to, beside those that are chosen",
+           IntegerValue{&O::shared_experts, 0, 1 << 10}},
+          {"--dense-layers", "N", "the first N layers have MLPs of width --ffn instead of experts",
+           IntegerValue{&O::dense_layers, 0, 1 << 16}},
+          {"--router", "softmax|sigmoid|switch|expert-choice|hash|sinkhorn",
+           "who chooses experts: tokens, by a softmax or sigmoids; by a softmax whose probability is the weight, with "
+           "jitter (Switch); experts, which see all tokens of a micro-batch; a hash of the token; tokens, after the "
+           "scores were balanced",
+           ChoiceValue{&O::router, {"softmax", "sigmoid", "switch", "expert-choice", "hash", "sinkhorn"}}},
+          {"--renormalise", "on|off",
+           "the weights of a token's experts sum to 1 (default: on of softmax, sigmoid and hash)",
+           ChoiceValue{&O::renormalise, {"on", "off"}}},
+          {"--route-scale", "X", "factor of the weights of routed experts", RealValue{&O::route_scale, 1e-6, 1e6}},
+          {"--expert-groups", "N", "groups of experts, as many in each: a token chooses within the best --top-groups",
+           IntegerValue{&O::expert_groups, 1, 64}},
+          {"--top-groups", "N", "groups that a token chooses experts of (default: all)",
+           IntegerValue{&O::top_groups, 0, 64}},
+          {"--balance", "aux|sequence-aux|bias|bias+sequence-aux|none",
+           "what keeps the load of experts even: a loss of all tokens of a micro-batch, or of each sequence (both "
+           "times "
+           "--aux-coef); or a bias for the choice alone, moved by --bias-rate after each step (default: aux, where "
+           "tokens choose)",
+           ChoiceValue{&O::balance, {pentad::model::balance_names.begin(), pentad::model::balance_names.end()}}},
+          {"--bias-rate", "X", "with --balance bias: by how much a step moves a bias",
+           RealValue{&O::bias_rate, 0, 1e3}},
+          {"--capacity", "X",
+           "an expert takes up to X times the mean number of tokens, of all in a micro-batch; 0: all that choose it. "
+           "Of --router expert-choice: it takes as many (default: 1)",
+           RealValue{&O::capacity, 0, 1e6}},
+          {"--drop", "position|score", "with --capacity: an expert that is full drops the last tokens, or the worst",
+           ChoiceValue{&O::drop, {pentad::model::drop_names.begin(), pentad::model::drop_names.end()}}},
           {"--tie-embeddings", "", "one matrix for the embedding and the output", Switch{&O::tie_embeddings}},
           {"--window", "N",
            "tokens that attention sees back from each, itself included; 0: all (with --model: its own)",

@@ -29,6 +29,7 @@ class TrainingOf final : public Training {
         : context_(setup.communicators), trainer_(context_, setup.settings, setup.schedules, setup.data) {}
 
     pentad::train::StepResult step(std::int64_t number) override { return trainer_.step(number); }
+    std::vector<pentad::train::BlockLoad> take_loads() override { return trainer_.take_loads(); }
     void average() override { trainer_.average(); }
     pentad::train::StepResult evaluate(std::int64_t number) override { return trainer_.evaluate(number); }
     pentad::train::StepResult validate(pentad::io::TokenData const& data, std::int64_t batches) override {

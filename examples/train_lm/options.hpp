@@ -55,7 +55,17 @@ struct Options {
     std::int64_t ffn = 576;
     std::int64_t experts = 0; ///< 0: dense
     std::int64_t top_k = 2;
-    std::int64_t moe_every = 1; ///< every n-th layer is MoE: layers n - 1, 2 n - 1, ... counted from 0
+    std::int64_t moe_every = 1;  ///< every n-th layer is MoE: layers n - 1, 2 n - 1, ... counted from 0
+    std::int64_t expert_ffn = 0; ///< width of an expert; 0: ffn
+    std::int64_t shared_experts = 0, dense_layers = 0;
+    std::string router = "softmax"; ///< softmax, sigmoid, switch, expert-choice, hash, sinkhorn
+    std::string renormalise;        ///< on, off; empty: as the router is published
+    double route_scale = 1;
+    std::int64_t expert_groups = 1, top_groups = 0; ///< 0: all
+    std::string balance; ///< aux, sequence-aux, bias, bias+sequence-aux, none; empty: aux, where tokens choose
+    double bias_rate = 1e-3;
+    double capacity = 0;           ///< in mean loads; 0: any load
+    std::string drop = "position"; ///< position, score
     bool tie_embeddings = false;
     std::int64_t window = 0;        ///< of attention; 0: none
     std::string positions = "rope"; ///< rope, alibi, none
@@ -166,6 +176,8 @@ struct SaveInterval {
 [[nodiscard]] pentad::model::Recomputation recomputation_of(Options const& options);
 /// Mamba-2 as the sizes describe it.
 [[nodiscard]] pentad::model::Mamba2 mamba_of(Options const& options);
+/// The router of the flags, of which --model has all but balance and capacity.
+[[nodiscard]] pentad::model::Router router_of(Options const& options);
 /// The model of the sizes, or that of --model.
 [[nodiscard]] pentad::model::Model make_model(Options const& options);
 /// "3,5,4,4" as numbers; none where it is anything else.

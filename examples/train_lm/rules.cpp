@@ -63,7 +63,10 @@ double parameters(O const& o) {
     double const attention = 2 * real(o.hidden) * (real(o.hidden) + head_dim * real(o.kv_heads));
     double const mamba =
         has_mamba(o) ? real(o.hidden) * (3 * real(o.expand) * real(o.hidden) + 2 * real(o.groups) * real(o.state)) : 0;
-    double const ffn = 3 * real(o.hidden) * real(o.ffn) * std::max(real(o.experts), 1.0);
+    double const ffn =
+        3 * real(o.hidden) *
+        (o.experts > 0 ? real(o.expert_ffn > 0 ? o.expert_ffn : o.ffn) * (real(o.experts) + real(o.shared_experts))
+                       : real(o.ffn));
     return real(o.layers) * (attention + mamba + ffn) + 2 * real(o.vocab) * real(o.hidden);
 }
 constexpr double most_parameters = 0x1p42;
@@ -103,6 +106,10 @@ bool can_exchange_heads(O const& o) {
     if (!divides(o.tensor_divisors().heads, o.heads) || !refused_cp_heads(o).empty() || !refused_cp_inner(o).empty())
         return true;
     return o.context_split().refusal(o.extent("cp"), o.heads / head_ranks(o)).empty();
+}
+/// Whether a token finds --top-k experts in --top-groups groups.
+bool has_enough_in_groups(O const& o) {
+    return o.top_groups < 1 || o.expert_groups < 1 || o.top_k <= product({o.top_groups, o.experts}) / o.expert_groups;
 }
 constexpr std::array rules{
     Rule{&O::layers, [](O const& o) { return has_own_stages(o) || divides(o.stage_count(), o.layers); },
@@ -164,6 +171,22 @@ constexpr std::array rules{
          [](O const& o) {
              return given(&O::moe_every, o) + " is more than " + given(&O::layers, o) +
                     ", so that no layer has experts";
+         }},
+    Rule{&O::expert_ffn, [](O const& o) { return o.experts < 1 || divides(o.tensor_divisors().width, o.expert_ffn); },
+         [](O const& o) { return indivisible(&O::expert_ffn, o, tensor_divisor(o.tensor_divisors().width, o)); }},
+    Rule{&O::dense_layers,
+         [](O const& o) { return o.experts < 1 || o.dense_layers < std::max<std::int64_t>(o.layers, 1); },
+         [](O const& o) {
+             return given(&O::dense_layers, o) + " of " + given(&O::layers, o) + " leaves no layer with experts";
+         }},
+    Rule{&O::expert_groups, [](O const& o) { return o.experts < 1 || divides(o.expert_groups, o.experts); },
+         [](O const& o) { return given(&O::expert_groups, o) + " does not divide " + given(&O::experts, o); }},
+    Rule{&O::top_groups, [](O const& o) { return o.experts < 1 || o.top_groups <= o.expert_groups; },
+         [](O const& o) { return given(&O::top_groups, o) + " is more than " + given(&O::expert_groups, o); }},
+    Rule{&O::top_groups, [](O const& o) { return o.experts < 1 || o.described || has_enough_in_groups(o); },
+         [](O const& o) {
+             return given(&O::top_groups, o) + " of " + given(&O::expert_groups, o) + " have fewer experts than " +
+                    given(&O::top_k, o);
          }},
     Rule{&O::vocab, [](O const& o) { return !o.tokens.empty() || o.vocab >= 256; },
          [](O const& o) { return given(&O::vocab, o) + " is less than the 256 bytes of text"; }},
@@ -261,8 +284,10 @@ bool has_attention(O const& o) {
 }
 
 bool is_of_model(Integer flag) {
-    for (Integer const size : {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts,
-                               &O::top_k, &O::moe_every, &O::state, &O::groups, &O::expand, &O::conv, &O::chunk})
+    for (Integer const size :
+         {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts, &O::top_k, &O::moe_every,
+          &O::expert_ffn, &O::shared_experts, &O::dense_layers, &O::expert_groups, &O::top_groups, &O::state,
+          &O::groups, &O::expand, &O::conv, &O::chunk})
         if (flag == size) return true;
     return false;
 }

@@ -3,6 +3,7 @@
 #include "auto_context.hpp"
 #include "axis_order.hpp"
 #include "checkpoints.hpp"
+#include "flags.hpp"
 #include "memory_check.hpp"
 #include "offload_summary.hpp"
 #include "run_log.hpp"
@@ -123,6 +124,36 @@ double peak_memory() {
     return static_cast<double>(usage.ru_maxrss) * 1024;
 }
 
+/// How even the load of experts was, in the mean of the last steps and of all layers.
+class LoadSummary {
+  public:
+    void add(std::vector<pentad::train::BlockLoad> const& loads) {
+        for (auto const& load : loads) {
+            bool const is_new = count_ == 0;
+            count_ += 1;
+            double const part = 1 / std::min(count_, memory * static_cast<double>(loads.size()));
+            imbalance_ += (load.imbalance() - imbalance_) * part;
+            dropped_ += (load.dropped_part() - dropped_) * part;
+            if (!load.has_bias) continue;
+            least_bias_ = is_new ? load.least_bias : std::min(least_bias_, load.least_bias);
+            most_bias_ = is_new ? load.most_bias : std::max(most_bias_, load.most_bias);
+            has_bias_ = true;
+        }
+    }
+    void print() const {
+        if (count_ == 0) return;
+        std::printf("experts: largest load %.2f times the mean in the last steps", imbalance_);
+        if (dropped_ > 0) std::printf(", %.1f%% of the choices dropped", 100 * dropped_);
+        if (has_bias_) std::printf(", biases from %.3g to %.3g", least_bias_, most_bias_);
+        std::printf("\n");
+    }
+
+  private:
+    static constexpr double memory = 10; ///< steps
+    double count_ = 0, imbalance_ = 0, dropped_ = 0, least_bias_ = 0, most_bias_ = 0;
+    bool has_bias_ = false;
+};
+
 /// What the steps took, over all ranks.
 struct Steps {
     std::int64_t count = 0;
@@ -131,6 +162,7 @@ struct Steps {
     std::array<double, axes.size()> bytes{};
     std::array<double, axes.size()> waiting{}; ///< of this rank: seconds in collectives, waiting included
     double offload_wait = 0;                   ///< seconds, each step's on the rank that waited longest
+    LoadSummary loads;
 };
 
 /// Seconds that this rank has spent in collectives so far, by axis.
@@ -161,6 +193,7 @@ void print_summary(Options const& options, pentad::model::Model const& model, Me
                 report::count(rate).c_str(), report::flop_rate(flops).c_str(), 100 * flops / gemm_speed,
                 mesh.size() == 1 ? "one rank" : ("all " + std::to_string(mesh.size()) + " ranks").c_str(),
                 report::flop_rate(gemm_speed).c_str(), report::bytes(slowest.back()).c_str());
+    steps.loads.print();
     std::printf("axis  ranks  sent by all ranks  a step     time of the slowest rank, waiting included\n");
     for (std::size_t i = 0; i < axes.size(); ++i) {
         std::printf("%-4s  %5lld  %-17s  %-9s  %s\n", axes[i], static_cast<long long>(options.extent(axes[i])),
@@ -207,6 +240,9 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
         }
         std::chrono::duration<double> const seconds = Clock::now() - step_start;
         auto bytes = traffic.since_last();
+        auto const loads = options.experts > 0 ? training.take_loads() : std::vector<pentad::train::BlockLoad>();
+        (void)traffic.since_last(); // of this report
+        steps.loads.add(loads);
         auto const of_checkpoints = checkpoints.numbers();
         std::vector<double> sums(bytes.begin(), bytes.end());
         sums.insert(sums.end(), of_checkpoints.begin(), of_checkpoints.end());
@@ -231,7 +267,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
         }
         if (log)
             outcome.write([&] {
-                log->write(log_line(step, result, validation_loss, tokens / seconds.count(), bytes,
+                log->write(log_line(step, result, loads, validation_loss, tokens / seconds.count(), bytes,
                                     options.offload != "none"));
             });
         steps.are_stopped = checkpoints.after_step(training, step, std::span(sums).subspan(bytes.size()));
@@ -241,6 +277,26 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
     for (std::size_t i = 0; i < waited.size(); ++i) steps.waiting[i] += waited[i] - before[i];
     progress.finish();
     return ok && outcome.exchange() ? std::optional(steps) : std::nullopt;
+}
+
+/// What is allowed, and not what one may think.
+void warn(Options const& options, pentad::model::Model const& model) {
+    bool sees_later = false, has_constant_weights = false;
+    for (auto const& block : model.blocks)
+        for (auto const& branch : block.branches)
+            if (auto const* experts = branch.part.as<pentad::model::Experts>()) {
+                sees_later = sees_later || experts->router.choice == pentad::model::RouterChoice::expert_choice;
+                has_constant_weights =
+                    has_constant_weights || (experts->top_k == 1 && experts->router.renormalises &&
+                                             experts->router.choice == pentad::model::RouterChoice::top_k);
+            }
+    if (sees_later)
+        pentad::program::say("train_lm", "warning: with --router expert-choice the experts of a token depend on later "
+                                         "tokens: the loss is not that of a causal model");
+    if (has_constant_weights)
+        pentad::program::say("train_lm", "warning: " + given(&Options::top_k, options) +
+                                             " with renormalised weights: each weight is 1, and the loss teaches the "
+                                             "router nothing (--renormalise off, or --router switch)");
 }
 
 } // namespace
@@ -268,6 +324,7 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     std::optional<pentad::io::TokenData> held_out;
     if (!options.validation.empty()) held_out.emplace(validation_data(options));
     describe_neighbour(options, schedules.training(), mesh, ranks);
+    if (rank == 0 && !options.quiet) warn(options, settings.model);
     std::optional<pentad::io::Checkpoint> checkpoint;
     if (!options.weights.empty())
         ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });

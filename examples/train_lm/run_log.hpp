@@ -5,6 +5,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/observe/ledger.hpp>
+#include <pentad/train/block_load.hpp>
 #include <pentad/train/checkpoint_saver.hpp>
 #include <pentad/train/run_settings.hpp>
 
@@ -91,10 +92,26 @@ class Traffic {
     std::array<double, axes.size()> last_{};
 };
 
+/// Of each layer with experts: the largest load over the mean, of experts and of the ranks and nodes that hold them;
+/// the entropy of the load, 1 where it is even; the part of the choices that were dropped; the least and the largest
+/// bias.
+inline std::string load_text(std::vector<pentad::train::BlockLoad> const& loads) {
+    std::string list;
+    for (auto const& load : loads) {
+        list += (list.empty() ? "{" : ",{") + ("\"layer\":" + std::to_string(load.block)) +
+                ",\"load\":" + number(load.imbalance()) + ",\"rank_load\":" + number(load.imbalance(load.ranks)) +
+                ",\"node_load\":" + number(load.imbalance(load.nodes)) + ",\"entropy\":" + number(load.entropy()) +
+                ",\"dropped\":" + number(load.dropped_part());
+        if (load.has_bias) list += ",\"bias\":[" + number(load.least_bias) + "," + number(load.most_bias) + "]";
+        list += "}";
+    }
+    return ",\"experts\":[" + list + "]";
+}
 inline std::string log_line(std::int64_t step, pentad::train::StepResult const& r,
-                            std::optional<double> validation_loss, double tokens_per_second,
-                            std::array<double, axes.size()> const& bytes, bool offloads) {
+                            std::vector<pentad::train::BlockLoad> const& loads, std::optional<double> validation_loss,
+                            double tokens_per_second, std::array<double, axes.size()> const& bytes, bool offloads) {
     std::string more;
+    if (!loads.empty()) more += load_text(loads);
     if (offloads) more += ",\"offload_wait_s\":" + number(r.offload_wait);
     if (validation_loss) more += ",\"validation_loss\":" + number(*validation_loss);
     if (!r.not_finite.empty()) more += ",\"not_finite\":" + nlohmann::json(r.not_finite).dump();

@@ -8,6 +8,7 @@
 #include <pentad/io/token_data.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/tensor_kind.hpp>
+#include <pentad/train/block_load.hpp>
 #include <pentad/train/checkpoint_state.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/schedules.hpp>
@@ -18,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace train_lm {
 
@@ -25,6 +27,8 @@ class Training {
   public:
     virtual ~Training() = default;
     virtual pentad::train::StepResult step(std::int64_t number) = 0;
+    /// What the routers have done since this was called last. Collective.
+    virtual std::vector<pentad::train::BlockLoad> take_loads() = 0;
     /// Local steps: averages the groups' weights, whether or not it is time.
     virtual void average() = 0;
     virtual pentad::train::StepResult evaluate(std::int64_t number) = 0;

@@ -7,6 +7,7 @@
 #include <pentad/kernels/bias.hpp>
 #include <pentad/kernels/causal_convolution.hpp>
 #include <pentad/kernels/choices.hpp>
+#include <pentad/kernels/choose_experts.hpp>
 #include <pentad/kernels/chunk_scan.hpp>
 #include <pentad/kernels/column_sums.hpp>
 #include <pentad/kernels/cross_entropy.hpp>
@@ -18,6 +19,7 @@
 #include <pentad/kernels/head_groups.hpp>
 #include <pentad/kernels/layer_norm.hpp>
 #include <pentad/kernels/lion.hpp>
+#include <pentad/kernels/load_balance.hpp>
 #include <pentad/kernels/math.hpp>
 #include <pentad/kernels/muon.hpp>
 #include <pentad/kernels/norm.hpp>
@@ -25,6 +27,8 @@
 #include <pentad/kernels/rope.hpp>
 #include <pentad/kernels/router.hpp>
 #include <pentad/kernels/rows.hpp>
+#include <pentad/kernels/select_tokens.hpp>
 #include <pentad/kernels/sgd.hpp>
 #include <pentad/kernels/sharded_norm.hpp>
+#include <pentad/kernels/sinkhorn.hpp>
 #include <pentad/kernels/state_space.hpp>

@@ -22,6 +22,7 @@
 #include <pentad/layers/rms_norm.hpp>
 #include <pentad/layers/rotary.hpp>
 #include <pentad/layers/rounded.hpp>
+#include <pentad/layers/router_load.hpp>
 #include <pentad/layers/sequential.hpp>
 #include <pentad/layers/shared_rows.hpp>
 #include <pentad/layers/stack.hpp>

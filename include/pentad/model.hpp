@@ -17,5 +17,6 @@
 #include <pentad/model/presets.hpp>
 #include <pentad/model/recomputation.hpp>
 #include <pentad/model/rotary.hpp>
+#include <pentad/model/router.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/model/tensor_kind.hpp>

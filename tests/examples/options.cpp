@@ -93,6 +93,42 @@ TEST_CASE("without flags, everything has a value that works on any number of ran
     CHECK(!check_files(options_of("")));
 }
 
+TEST_CASE("flags of experts make the model's experts and its router") {
+    using namespace pentad::model;
+    auto const experts_of = [](std::string const& line, std::size_t layer = 3) {
+        auto const model = make_model(options_of(line));
+        auto const* experts = model.find<Experts>(layer);
+        REQUIRE(experts != nullptr);
+        return *experts;
+    };
+    CHECK(experts_of("--experts 4").router == Router{});
+    auto const deepseek =
+        "--experts 8 --top-k 3 --router sigmoid --route-scale 2.5 --expert-groups 4 --top-groups 2 "
+        "--balance bias+sequence-aux --bias-rate 0.01 --shared-experts 2 --expert-ffn 96 --dense-layers 1";
+    CHECK(experts_of(deepseek) == Experts{.count = 8,
+                                          .top_k = 3,
+                                          .width = 96,
+                                          .shared = 2,
+                                          .router = {.score = RouterScore::sigmoid,
+                                                     .scale = 2.5,
+                                                     .groups = 4,
+                                                     .top_groups = 2,
+                                                     .balance_loss = BalanceLoss::sequence,
+                                                     .has_bias = true,
+                                                     .bias_rate = 0.01}});
+    auto const model = make_model(options_of(deepseek));
+    CHECK(model.find<GatedMlp>(0)->width == 576);
+    CHECK(model.find<Experts>(1) != nullptr);
+    CHECK(experts_of("--experts 4 --router switch --top-k 1").router == Router{.renormalises = false, .jitter = 0.01});
+    CHECK(experts_of("--experts 4 --router expert-choice --capacity 2").router ==
+          Router{.choice = RouterChoice::expert_choice,
+                 .renormalises = false,
+                 .balance_loss = BalanceLoss::none,
+                 .capacity = 2});
+    CHECK(experts_of("--experts 4 --capacity 1.25 --drop score --renormalise off").router ==
+          Router{.renormalises = false, .capacity = 1.25, .drop = Drop::score});
+}
+
 TEST_CASE("every flag reaches its option") {
     auto const o = options_of(
         "--mesh tp=2,dp=3,cp=1 --data a --data b --vocab 300 --ignore-token 10 --steps 7 --batch 12 --micro-batches 2 "
@@ -331,6 +367,21 @@ TEST_CASE("sizes that the mesh does not divide are refused with the nearest that
     CHECK(options_of("--top-k 5").top_k == 5);
     CHECK(mended("--experts 4 --moe-every 5") ==
           "--moe-every 5 is more than --layers 4, so that no layer has experts: try --moe-every 4");
+    CHECK(mended("--experts 4 --dense-layers 4") ==
+          "--dense-layers 4 of --layers 4 leaves no layer with experts: try --dense-layers 3");
+    CHECK(mended("--experts 4 --expert-ffn 25 --mesh tp=2", 2) ==
+          "--expert-ffn 25 is not divisible by tp = 2: try --expert-ffn 26");
+    CHECK(mended("--experts 8 --expert-groups 3") ==
+          "--expert-groups 3 does not divide --experts 8: try --expert-groups 4");
+    CHECK(mended("--experts 8 --expert-groups 4 --top-groups 5") ==
+          "--top-groups 5 is more than --expert-groups 4: try --top-groups 4");
+    CHECK(mended("--experts 8 --expert-groups 4 --top-groups 1 --top-k 3") ==
+          "--top-groups 1 of --expert-groups 4 have fewer experts than --top-k 3: try --top-groups 2");
+    CHECK(error_of("--router sigmoid") == "--router is of experts, and the model has none: leave it out");
+    CHECK(error_of("--experts 4 --drop score") == "--drop says nothing without --capacity: leave it out");
+    CHECK(error_of("--experts 4 --bias-rate 0.1") == "--bias-rate says nothing without --balance bias: leave it out");
+    CHECK(error_of("--experts 4 --router hash --balance aux") ==
+          "--balance aux is for tokens that choose their experts, not for --router hash: leave it out");
     CHECK(mended("--batch 10 --micro-batches 4 --mesh dp=2", 2) ==
           "--batch 10 is not divisible by dp x ep x micro-batches = 2 x 1 x 4 = 8: try --batch 8");
     CHECK(mended("--batch 5 --mesh dp=2,ep=3", 6) ==

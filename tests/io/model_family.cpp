@@ -107,12 +107,12 @@ TEST_CASE("what families differ in") {
     CHECK(read("qwen2").find<model::Attention>(0)->has_bias);
     CHECK(read("qwen3").find<model::Attention>(0)->norms_queries_and_keys);
     CHECK(read("qwen3").find<model::Attention>(0)->head_dim == 128);
-    CHECK(read("mixtral").find<model::Experts>(0)->renormalises);
+    CHECK(read("mixtral").find<model::Experts>(0)->router.renormalises);
     CHECK(read("mixtral").find<model::Attention>(0)->rotary.theta == 1e6);
     auto const moe = read("qwen3_moe", {{"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}});
     CHECK(moe.find<model::GatedMlp>(0)->width == 96);
     CHECK(moe.find<model::Experts>(1)->width == 24);
-    CHECK_FALSE(moe.find<model::Experts>(1)->renormalises);
+    CHECK_FALSE(moe.find<model::Experts>(1)->router.renormalises);
     CHECK(moe.find<model::Experts>(3) == nullptr);
     auto const renamed = read("qwen3_moe", {{"num_experts", nullptr}, {"num_local_experts", 6}});
     CHECK(renamed.find<model::Experts>(0)->count == 6);

@@ -94,6 +94,18 @@ def tensor_difference(values, reference):
     return 0.0 if difference == 0 else difference / largest if largest else math.inf
 
 
+def compare_experts(where, experts, wanted):
+    """The loads of layers: every token has chosen the same. How even those of ranks are depends on the mesh."""
+    def of_mesh(layers):
+        return None if layers is None else [{k: v for k, v in layer.items() if k not in ("rank_load", "node_load", "bias")} for layer in layers]
+
+    if of_mesh(experts) != of_mesh(wanted):
+        raise Difference(f"{where}: experts are {experts!r}, should be {wanted!r}")
+    for layer, other in zip(experts or [], wanted or []):
+        if any(abs(a - b) > 1e-9 for a, b in zip(layer.get("bias", []), other.get("bias", []))):
+            raise Difference(f"{where}: biases are from {layer['bias']}, should be from {other['bias']}")
+
+
 def compare_logs(reference, log, tolerances):
     """The largest relative difference of each number."""
     (steps_of_reference, end_of_reference), (steps, end) = read_log(reference), read_log(log)
@@ -101,6 +113,8 @@ def compare_logs(reference, log, tolerances):
         raise Difference(f"{log} has {len(steps)} steps, {reference} {len(steps_of_reference)}")
     pairs = [(f"step {a['step']}", key, a[key], b[key]) for a, b in zip(steps, steps_of_reference) for key in STEP_NUMBERS]
     pairs.append(("end", "final_loss", end["final_loss"], end_of_reference["final_loss"]))
+    for a, b in zip(steps, steps_of_reference):
+        compare_experts(f"step {a['step']}", a.get("experts"), b.get("experts"))
     largest = {}
     for where, key, value, wanted in pairs:
         difference = relative(value, wanted)

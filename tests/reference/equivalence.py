@@ -27,6 +27,16 @@ MODEL = {"layers": 2, "hidden": 32, "heads": 4, "kv-heads": 2, "ffn": 48, "vocab
          "micro-batches": 2, "steps": 5, "lr": 0.003, "warmup": 2, "clip": 0.5, "seed": 7, "dtype": "f64"}
 MAMBA = {"state": 8, "chunk": 5}
 MOE = {"experts": 4, "top-k": 2, "aux-coef": 0.02, "z-coef": 0.002}
+# Routers. With an expert-ffn of its own an expert is finer than the MLP of a dense layer.
+DEEPSEEK = {**MOE, "experts": 8, "top-k": 3, "router": "sigmoid", "expert-groups": 4, "top-groups": 2, "route-scale": 2.5, "balance": "bias",
+            "bias-rate": 0.01, "shared-experts": 1, "expert-ffn": 24, "dense-layers": 1}
+SEQUENCE_BALANCE = {**MOE, "experts": 8, "top-k": 3, "router": "sigmoid", "balance": "sequence-aux"}
+SWITCH = {**MOE, "top-k": 1, "router": "switch"}
+BY_POSITION = {**MOE, "capacity": 0.8}
+BY_SCORE = {**MOE, "experts": 8, "capacity": 0.6, "drop": "score", "renormalise": "off"}
+EXPERT_CHOICE = {**MOE, "experts": 8, "router": "expert-choice"}
+HASH = {**MOE, "experts": 8, "router": "hash"}
+SINKHORN = {**MOE, "experts": 8, "top-k": 1, "router": "sinkhorn"}
 
 # The synchronous schedules, and numbers of chunks that they are defined for.
 SCHEDULES = {"gpipe": (1,), "1f1b": (1,), "eager-1f1b": (1,), "zb-h1": (1,), "zb-h2": (1,), "terapipe": (1,),
@@ -102,6 +112,22 @@ FIXED = [
     Case("ep=2,tp=2", "--expert-sharding whole --zero 3", MOE), Case("dp=2,ep=2,tp=2", "--expert-sharding whole --sequence-parallel on --zero 1", {**MOE, "moe-every": 2}),
     Case("cp=2,tp=2,pp=2", "--expert-sharding whole --attention-output all-to-all --zigzag --recompute selective --recompute-parts activations,rows", MOE),
     Case("pp=2,tp=2,cp=2", "--expert-sharding whole --schedule terapipe --slices 2 --cp allgather --sequence-parallel on", {**MOE, "seq": 32}),
+    # routers
+    Case("ep=2", "", {**DEEPSEEK, "steps": 20}), Case("ep=8", "--zero 1", {**DEEPSEEK, "batch": 16}), Case("ep=4,tp=2", "--sequence-parallel on --zero 3", DEEPSEEK),
+    Case("pp=2,ep=2,dp=2", "--schedule dualpipe --zero 1", {**DEEPSEEK, "layers": 4, "micro-batches": 4, "batch": 16, "steps": 20}),
+    Case("cp=3,ep=2", "--recompute full", {**DEEPSEEK, "seq": 37}), Case("tp=2,ep=2,cp=2", "--expert-sharding whole --zigzag --zero 3 --recompute selective --recompute-parts activations,rows", DEEPSEEK),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 2", {**DEEPSEEK, "layers": 4, "seq": 32}), Case("dp=4", "--zero 2 --gradient-release", {**DEEPSEEK, "clip": 0}),
+    Case("ep=2,cp=2", "--zigzag", {**DEEPSEEK, "pack": 32, "seq": 40}), Case("dp=2,ep=2", "--zero 1", {**DEEPSEEK, "dtype": "f32", "optimizer": "muon"}),
+    Case("ep=3", "--zero 1", {**SEQUENCE_BALANCE, "experts": 9, "batch": 12}), Case("cp=2,tp=2", "--sequence-parallel on --zigzag", SEQUENCE_BALANCE),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 4 --recompute full", {**SEQUENCE_BALANCE, "seq": 32}), Case("pp=2,dp=2,ep=2", "--schedule zb-v", {**SEQUENCE_BALANCE, "layers": 4, "micro-batches": 4, "batch": 16, "seq": 19}),
+    Case("ep=4", "", SWITCH), Case("cp=2,tp=2", "--sequence-parallel on --recompute full", {**SWITCH, "seq": 21}), Case("pp=2,cp=2", "--schedule terapipe --slices 2 --zero 1", {**SWITCH, "seq": 32}),
+    Case("ep=2", "", BY_POSITION), Case("cp=4", "--zigzag --recompute full", {**BY_POSITION, "seq": 37}), Case("ep=4,tp=2", "--sequence-parallel on", BY_POSITION),
+    Case("dp=2,ep=2,pp=2", "--zero 3", {**BY_POSITION, "top-k": 3}), Case("ep=8", "", {**BY_SCORE, "batch": 16}), Case("cp=2,tp=2,pp=2", "--expert-sharding whole", BY_SCORE),
+    Case("cp=3,dp=2", "--recompute full", {**BY_SCORE, "pack": 32, "seq": 24}), Case("ep=2,dp=2", "--zero 1", {**BY_SCORE, "dtype": "f32"}),
+    Case("ep=4", "", EXPERT_CHOICE), Case("cp=2,tp=2", "--sequence-parallel on --zigzag", {**EXPERT_CHOICE, "seq": 37}), Case("pp=2,ep=2,dp=2", "--zero 1 --recompute full", {**EXPERT_CHOICE, "capacity": 0.5}),
+    Case("ep=2,tp=2", "--expert-sharding whole", EXPERT_CHOICE), Case("ep=4", "", HASH), Case("cp=2,tp=2,pp=2", "--sequence-parallel on --zigzag", {**HASH, "top-k": 1}),
+    Case("dp=2,ep=2", "--zero 1", {**HASH, "capacity": 1}), Case("ep=8", "", {**SINKHORN, "batch": 16}), Case("cp=2,tp=2", "--sequence-parallel on --recompute full", {**SINKHORN, "seq": 37}),
+    Case("dp=2,pp=2", "--schedule zb-h1", {**SINKHORN, "router": "sinkhorn", "top-k": 2}),
     # tensor parallelism on a grid
     Case("tp=4", "--tp-kind 2d"), Case("tp=4", "--tp-kind 2d --recompute full", {"tie-embeddings": True, "seq": 37}), Case("tp=6", "--tp-kind 2d", {"heads": 6, "hidden": 48, "batch": 6}),
     Case("tp=8", "--tp-kind 2.5d", {"tie-embeddings": True}), Case("tp=8", "--tp-kind 3d"), Case("tp=8", "--tp-kind 3d --recompute selective", {"tie-embeddings": True, "attention-sinks": True}),
@@ -237,6 +263,12 @@ def random_case(draw, max_ranks):
     if draw.random() < 0.6 and not is_grid:
         experts = extent["ep"] * (tp if whole_experts else 1) * draw.randint(1, 3)
         model |= {**MOE, "experts": experts, "top-k": draw.randint(1, min(3, experts)), "moe-every": draw.choice((1, 1, min(2, model["layers"])))}
+        model |= draw.choice(({}, {}, {"router": "sigmoid", "balance": "bias", "bias-rate": 0.01}, {"router": "sigmoid", "balance": "sequence-aux"}, {"router": "switch", "top-k": 1},
+                              {"router": "hash"}, {"router": "expert-choice"}, {"router": "sinkhorn", "top-k": 1}, {"balance": "sequence-aux", "renormalise": "off"}))
+        if draw.random() < 0.3 and model.get("router") != "expert-choice":
+            model |= {"capacity": draw.choice((0.5, 0.8, 1.25)), "drop": draw.choice(("position", "score"))}
+        if draw.random() < 0.3:
+            model |= {"shared-experts": draw.randint(1, 2)}
     if draw.random() < 0.4:
         model["tie-embeddings"] = True
     if draw.random() < 0.3:
@@ -263,7 +295,8 @@ def random_case(draw, max_ranks):
     name, chunks = draw.choice([(name, chunks) for name, numbers in SCHEDULES.items() for chunks in numbers
                                 if extent["pp"] % 2 == 0 or name not in ("dualpipe", "chimera")])
     stages = extent["pp"] * chunks
-    slices = draw.choice((1, 2, 4)) if name == "terapipe" else 1
+    sees_all = "capacity" in model or model.get("router") in ("expert-choice", "sinkhorn")
+    slices = draw.choice((1, 2, 4)) if name == "terapipe" and not sees_all else 1
     if chunks > 1 and model["layers"] % stages or draw.random() < 0.2:
         cuts = sorted(draw.randint(0, model["layers"]) for _ in range(stages - 1))
         dealt = "--stages " + ",".join(str(b - a) for a, b in zip([0, *cuts], [*cuts, model["layers"]]))

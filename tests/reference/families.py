@@ -17,12 +17,15 @@ import tempfile
 import torch
 import torch.nn.functional as F
 
+import deepseek
 import text_windows
 
 SEQ, BATCH, STEPS, SEED, RATE = 24, 8, 10, 3, 3e-3
 SIZES = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
          "max_position_embeddings": 64}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 5e5}
+DEEPSEEK = {"num_key_value_heads": 4, "moe_intermediate_size": 24, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "n_shared_experts": 1,
+            "first_k_dense_replace": 1, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12}
 FAMILIES = {
     "llama": ("LlamaConfig", {"rope_parameters": LLAMA3, "head_dim": 16, "tie_word_embeddings": True}, "pp=2,cp=2,tp=2"),
     "mistral": ("MistralConfig", {"sliding_window": None}, "dp=2,pp=2,tp=2"),
@@ -31,6 +34,10 @@ FAMILIES = {
     "qwen3": ("Qwen3Config", {"head_dim": 16}, "pp=2,dp=2,tp=2"),
     "qwen3_moe": ("Qwen3MoeConfig", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": False, "head_dim": 16,
                                      "mlp_only_layers": [1], "decoder_sparse_step": 1}, "pp=2,ep=2,tp=2"),
+    "qwen3_moe_aux": ("Qwen3MoeConfig", {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "norm_topk_prob": True, "head_dim": 16,
+                                         "mlp_only_layers": [0, 1, 3], "decoder_sparse_step": 1}, "pp=2,cp=2,ep=2"),
+    "deepseek_v3": ("DeepseekV3Config", DEEPSEEK, "pp=2,ep=2,tp=2"),
+    "deepseek_v3_balanced": ("DeepseekV3Config", {**DEEPSEEK, "q_lora_rank": None}, "dp=2,ep=2,cp=2"),
     "mamba2": ("Mamba2Config", {"num_heads": 8, "head_dim": 8, "state_size": 12, "n_groups": 2, "chunk_size": 8, "hidden_act": "silu", "use_bias": False,
                                 "residual_in_fp32": False}, "pp=2,cp=2,tp=2"),
     "mamba2_groups": ("Mamba2Config", {"num_heads": 8, "head_dim": 8, "state_size": 12, "n_groups": 1, "chunk_size": 16, "use_bias": False,
@@ -38,6 +45,10 @@ FAMILIES = {
     "bamba": ("BambaConfig", {"attn_layer_indices": [1, 2], "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 12,
                               "mamba_chunk_size": 8}, "pp=2,cp=2,tp=2"),
 }
+# Losses of routers, and biases that balance, which transformers does not move. It adds up the tokens of all layers before it makes the loss, Pentad a loss of
+# each layer: the same where one layer has experts.
+AUX = {"qwen3_moe_aux": 0.05}
+BIAS_RATE = {"deepseek_v3_balanced": 0.02}
 EXACT = {torch.float64: 1e-9, torch.float32: 1e-5}  # of losses
 
 
@@ -49,39 +60,51 @@ def everything_in_f64(on=True):
     torch.Tensor.float = torch.Tensor.double if on else USUAL[1]
 
 
-def loss_of(model, windows):
-    logits = model(windows[:, :-1]).logits
-    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), windows[:, 1:].reshape(-1))
+def loss_of(model, windows, aux=0):
+    """The loss of the logits and, times `aux`, that of the routers."""
+    output = model(windows[:, :-1], **({"output_router_logits": True} if aux else {}))
+    loss = F.cross_entropy(output.logits.reshape(-1, output.logits.shape[-1]), windows[:, 1:].reshape(-1))
+    return loss, aux * output.aux_loss if aux else 0.0
+
+
+def routers(model):
+    return [module for module in model.modules() if hasattr(module, "e_score_correction_bias")]
 
 
 def batch(text, step):
     return torch.tensor([list(row) for row in text_windows.batch([text], SEQ, SEED, BATCH, step)])
 
 
-def train(model, text):
+def train(model, text, aux, bias_rate):
     """The losses before each of the steps and after them."""
+    chosen = {}
+    for router in routers(model):
+        router.register_forward_hook(lambda module, _, output: chosen.update({module: output[2]}))
     decayed, others = [], []
     for parameter in model.parameters():
         (decayed if parameter.ndim > 1 else others).append(parameter)
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=RATE, betas=(0.9, 0.95), eps=1e-8)
     losses = []
     for step in range(STEPS):
-        loss = loss_of(model, batch(text, step))
+        loss, of_routers = loss_of(model, batch(text, step), aux)
         losses.append(loss.item())
         optimizer.zero_grad()
-        loss.backward()
+        (loss + of_routers).backward()
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in model.parameters()))
         for parameter in model.parameters():
             parameter.grad *= min(1.0, 1 / (norm.item() + 1e-6))
         optimizer.step()
+        for router in routers(model):
+            excess = deepseek.excess_load(chosen[router], router.num_experts)
+            router.e_score_correction_bias.copy_(deepseek.moved(router.e_score_correction_bias, excess, bias_rate))
     with torch.no_grad():
-        losses.append(loss_of(model, batch(text, STEPS)).item())
+        losses.append(loss_of(model, batch(text, STEPS))[0].item())
     return losses
 
 
 def run(arguments, ranks, mesh, dtype, folder, data, log, *more):
     command = [arguments.mpiexec, "-n", str(ranks), arguments.train_lm, "--model", folder, "--weights", folder, "--data", data, "--seq", SEQ, "--batch", BATCH,
-               "--seed", SEED, "--steps", STEPS, "--lr", RATE, "--min-lr", RATE, "--warmup", 0, "--aux-coef", 0, "--z-coef", 0, "--dtype", dtype, "--log", log,
+               "--seed", SEED, "--steps", STEPS, "--lr", RATE, "--min-lr", RATE, "--warmup", 0, "--z-coef", 0, "--dtype", dtype, "--log", log,
                "--quiet", *(["--mesh", mesh] if ranks > 1 else []), *more]
     done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=300)
     if done.returncode:
@@ -103,17 +126,21 @@ def check(name, arguments, folder, element):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
+        for router in routers(model):
+            router.e_score_correction_bias += 0.1 * torch.randn_like(router.e_score_correction_bias)
     model.save_pretrained(folder / "model", max_shard_size="60KB")
     shards = len(list((folder / "model").glob("*.safetensors")))
     text = bytes(random.Random(5).randrange(256) for _ in range(4000))
     (folder / "data").write_bytes(text)
-    expected = train(model, text)
+    aux, bias_rate = AUX.get(name, 0), BIAS_RATE.get(name, 0)
+    expected = train(model, text, aux, bias_rate)
+    balance = ["--aux-coef", aux, *(["--bias-rate", bias_rate] if routers(model) else [])]
     dtype = "f64" if element == torch.float64 else "f32"
     worst_first = worst_last = 0.0
     for ranks in (1, 8):
         dump = folder / f"dump{ranks}"
         dump.mkdir()
-        found = run(arguments, ranks, mesh, dtype, folder / "model", folder / "data", folder / "log", "--dump-weights", dump)
+        found = run(arguments, ranks, mesh, dtype, folder / "model", folder / "data", folder / "log", "--dump-weights", dump, *balance)
         worst_first = max(worst_first, abs(found[0] - expected[0]))
         worst_last = max(worst_last, abs(found[-1] - expected[-1]))
         everything_in_f64(False)  # files are read as they say
@@ -122,7 +149,7 @@ def check(name, arguments, folder, element):
         if hasattr(again, "set_experts_implementation"):
             again.set_experts_implementation("eager")
         with torch.no_grad():
-            loaded = abs(loss_of(again, batch(text, STEPS)).item() - found[-1])
+            loaded = abs(loss_of(again, batch(text, STEPS))[0].item() - found[-1])
         weights = max((a - b).abs().max().item() for a, b in zip(model.state_dict().values(), again.state_dict().values()))
         print(f"{name} {dtype} on {ranks}: {shards} shards, first loss {found[0]:.12f} ({found[0] - expected[0]:+.1e}), after {STEPS} steps "
               f"{found[-1] - expected[-1]:+.1e}, weights {weights:.1e}, loaded back {loaded:.1e}", flush=True)

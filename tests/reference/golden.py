@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
+import deepseek
 import llama_mixtral as model
 import text_windows
 
@@ -224,6 +225,24 @@ def moe():
     return golden
 
 
+def deepseek_moe():
+    """DeepSeek-V3's experts: dx, dgate, ... of sum(y * dy); dx_sequence, dgate_sequence of the loss of each sequence; `load`, the choices of experts
+    less their mean, and `bias_after` a step at `rate`"""
+    experts, hidden, ffn, top_k, groups, top_groups, scale, rate = 12, 6, 12, 3, 4, 2, 2.5, 0.01
+    golden = Golden("deepseek_moe", top_k=top_k, groups=groups, top_groups=top_groups, scale=scale, rate=rate)
+    x, gate = golden.input("x", 12, 4, hidden), golden.input("gate", experts, hidden)
+    bias = golden.input("bias", experts, scale=0.2)
+    w1, w3 = golden.input("w1", experts, ffn, hidden, scale=0.4), golden.input("w3", experts, ffn, hidden, scale=0.4)
+    w2 = golden.input("w2", experts, hidden, ffn, scale=0.4)
+    shared = [golden.input("shared_" + name, *shape, scale=0.4) for name, shape in (("w1", (ffn, hidden)), ("w3", (ffn, hidden)), ("w2", (hidden, ffn)))]
+    y, logits, chosen = deepseek.moe(x, gate, bias, [(w1[e], w3[e], w2[e]) for e in range(experts)], shared, top_k, groups, top_groups, scale)
+    golden.backward("y", y, ["x", "gate", "w1", "w3", "w2", "shared_w1", "shared_w3", "shared_w2"])
+    golden.gradients(golden.add("sequence_loss", deepseek.sequence_balance_loss(logits, chosen, 12)), ["x", "gate"], "_sequence")
+    load = golden.add("load", deepseek.excess_load(chosen, experts))
+    golden.add("bias_after", deepseek.moved(bias, load, rate))
+    return golden
+
+
 def language_model(name, experts, tied):
     """A whole model: parameters under their published names, tokens [batch, seq + 1] (the last one targets only), and the
     gradient of cross-entropy + aux_coef * aux_loss + z_coef * z_loss; aux_loss and z_loss are sums over layers"""
@@ -370,7 +389,7 @@ def main():
                    mamba2("mamba2", 1), mamba2("mamba2_groups", 3, norm_groups=3), mamba2("mamba2_limits", 2, norm_groups=6, limits=(0.3, 0.9)),
                    mamba2("mamba2_packed", 2, packs=True),
                    *(linear_attention(f"linear_attention_{fading}", fading, 0.6) for fading in ("none", "slopes", "retention")),
-                   moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
+                   moe(), deepseek_moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
                    language_model("mixtral", 4, False), optimizers()):
         golden.save(folder)
 

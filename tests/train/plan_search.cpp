@@ -61,7 +61,7 @@ Model small_deepseek() {
         model::deepseek(
             9, 7168, 129280,
             {.heads = 128, .head_dim = 128, .rope_dim = 64, .value_dim = 128, .query_rank = 1536, .kv_rank = 512}, 1,
-            18432, {.count = 16, .top_k = 8, .width = 2048, .shared = 1, .has_balance_bias = true}),
+            18432, {.count = 16, .top_k = 8, .width = 2048, .shared = 1, .router = model::deepseek_v3_router}),
         "small");
 }
 

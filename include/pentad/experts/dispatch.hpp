@@ -49,13 +49,15 @@ struct OfRows<Layout<T, D, States...>, Expert, AxisSet<Axes...>> {
     using type = Layout<T, Dims<Dim<token, dynamic, Axes...>, Dim<hidden>>, States...>;
     using by_expert = Layout<T, Dims<Expert, Dim<token, dynamic, Axes...>, Dim<hidden>>, States...>;
 };
-/// How many of the nodes hold one of the `top_k` different experts of a token, of which each has as many: the mean over
-/// all choices. What a dry run takes tokens to do.
-inline double expected_nodes(std::size_t experts, std::size_t nodes, std::size_t top_k) {
+/// How many of the nodes hold one of a token's different experts, of which each has as many: the mean over all choices.
+/// What a dry run takes tokens to do. @param choices of a token; between whole numbers of them it is interpolated
+inline double expected_nodes(std::size_t experts, std::size_t nodes, double choices) {
     double none_here = 1;
-    for (std::size_t i = 0; i < top_k; ++i)
-        none_here *= std::max(0.0, static_cast<double>(experts - experts / nodes) - static_cast<double>(i)) /
-                     static_cast<double>(experts - i);
+    for (double i = 0; i < choices; ++i) {
+        double const one =
+            std::max(0.0, static_cast<double>(experts - experts / nodes) - i) / (static_cast<double>(experts) - i);
+        none_here *= choices - i >= 1 ? one : 1 - (choices - i) * (1 - one);
+    }
     return static_cast<double>(nodes) * (1 - none_here);
 }
 template <class Tokens, class Experts>
@@ -69,6 +71,13 @@ using dispatched_t = typename detail::RowLayouts<Tokens, Experts>::by_expert;
 /// The rows of one expert.
 template <class Tokens, class Experts>
 using expert_rows_t = typename detail::RowLayouts<Tokens, Experts>::type;
+
+/// How many choices tokens have, in slots of which some may be empty.
+struct Routed {
+    double tokens = 1;     ///< the part of the tokens that choose at all
+    double choices = 1;    ///< of each of these, in the mean: what a dry run takes them to be
+    bool fills_all = true; ///< every slot of every token that chooses names an expert
+};
 
 /// For the tokens of one micro-batch in one layer: y = D' w E(D x), where D copies rows, E are the experts and w weighs
 /// what they give. Filled by `route`; kept until the backward pass.
@@ -92,19 +101,20 @@ class Dispatch {
         (void)communicators.along(AxisNames(outer<ep>::name));
         return communicators.along(on_a_node()).nodes().count() == 1;
     }
-    /// @param choice [tokens, top_k] experts, of which each rank along the axes holds as many; -1 of tokens that go to
-    /// none
+    /// @param choice [tokens, slots] experts, of which each rank along the axes holds as many; slots from the first on
+    /// that is negative name none
     /// @param weight the same shape
-    /// @param routed_part of the tokens that go to experts
     void route(Context<Exec> const& context, View<i32 const, 2, Exec> choice, View<A const, 2, Exec> weight,
-               std::size_t experts, double routed_part = 1) {
+               std::size_t experts, Routed const& routed) {
         using enum kernels::Chosen;
         auto& communicators = context.communicators();
         goes_by_node_ = goes_by_node(context, choice.extent(1));
         if (!goes_by_node_) {
             auto const& ranks = communicators.along(Axes::names);
-            if (routed_part < 1)
-                inside_.template route<sometimes>(context, ranks, choice, experts, 1, routed_part);
+            if (routed.tokens < 1 || !routed.fills_all)
+                inside_.template route<sometimes>(context, ranks, choice, experts,
+                                                  routed.choices / static_cast<double>(choice.extent(1)),
+                                                  routed.tokens);
             else
                 inside_.template route<always>(context, ranks, choice, experts);
             return;
@@ -115,9 +125,9 @@ class Dispatch {
         std::size_t const tokens = choice.extent(0), top_k = choice.extent(1), experts_of_node = experts / nodes;
         RowBuffer<i32, Exec> const node(context, tokens, std::min(top_k, nodes));
         kernels::nodes_of_choices(exec, choice, static_cast<int>(experts_of_node), node.view());
-        double const visited = detail::expected_nodes(experts, nodes, top_k);
+        double const visited = detail::expected_nodes(experts, nodes, routed.choices);
         across_.template route<sometimes>(context, across, node.view(), nodes,
-                                          visited / static_cast<double>(node.columns), routed_part);
+                                          visited / static_cast<double>(node.columns), routed.tokens);
 
         RowBuffer<A, Exec> packed(context, across_.leaving(), 2 * top_k);
         place_ = RowBuffer<i32, Exec>(context, tokens, top_k);
@@ -128,7 +138,7 @@ class Dispatch {
         weight_ = RowBuffer<A, Exec>(context, unpacked.count, top_k);
         kernels::unpack_choices<A>(exec, unpacked.view(), chosen_here.view(), weight_.view());
         inside_.template route<sometimes>(context, communicators.along(on_a_node()), chosen_here.view(),
-                                          experts_of_node, 1 / visited);
+                                          experts_of_node, routed.choices / static_cast<double>(top_k) / visited);
     }
 
     /// Offsets of the local experts' rows: local experts + 1 numbers.

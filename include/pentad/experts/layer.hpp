@@ -21,7 +21,8 @@ namespace pentad::experts {
 using namespace ml;
 
 /// y[t] = sum over the k choices e of token t of weight[t, e] W2_e (silu(W1_e x[t]) * (W3_e x[t])), as Mixtral (Jiang
-/// et al. 2024, section 2.1), without capacity: no token is dropped.
+/// et al. 2024, section 2.1). Choices for which an expert has no room are left out: without any a token passes by the
+/// residual stream alone.
 /// @tparam Placement of the experts: ShardedExperts or WholeExperts
 template <class Placement = ShardedExperts>
 struct Layer {
@@ -59,7 +60,7 @@ struct Layer {
               up_(setup.context, name + ".experts.{}.w3.weight", {part.count, part.width, setup.hidden}),
               down_(setup.context, name + ".experts.{}.w2.weight", {part.count, setup.hidden, part.width}) {
             for_each_expert_weight([](auto& weight) { weight.set_matrix_dimensions({.stacked = 1, .rows = 1}); });
-            (void)DispatchType::goes_by_node(setup.context, part.top_k); // makes communicators
+            (void)DispatchType::goes_by_node(setup.context, router_.slots()); // makes communicators
             if (part.shared > 0)
                 shared_.emplace(setup, model::GatedMlp{part.shared * part.width}, name + ".shared_experts");
         }
@@ -73,7 +74,7 @@ struct Layer {
             saved.weight = redistribute<Gathered<A>>(saved.router.weight);
             auto const tokens = redistribute<Tokens>(std::move(x));
             saved.dispatch.route(context, choice.rows(), saved.weight.rows(), gate_.value().extents()[0],
-                                 router_.template routed_part<Tokens>(pass, tokens.local()[1]));
+                                 router_.template routed<Tokens>(pass, tokens.local()[1]));
             saved.x = saved.dispatch.forward(context, tokens.rows());
 
             std::size_t const rows = saved.x.count, width = gate_.value().local()[1];
@@ -162,6 +163,13 @@ struct Layer {
             saved = {};
         }
 
+        [[nodiscard]] RouterLoad take_router_load() const {
+            auto load = router_.take_load();
+            auto const& ranks = gate_.context().communicators().along(Placement::Axes::names);
+            load.ranks = static_cast<std::size_t>(ranks.size());
+            load.nodes = static_cast<std::size_t>(ranks.nodes().count());
+            return load;
+        }
         template <class F>
         void for_each_parameter(F&& f) {
             router_.for_each_parameter(f);

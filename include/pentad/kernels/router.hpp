@@ -1,6 +1,6 @@
-// The softmax router of a mixture of experts: probabilities, the top k, with weights that are renormalised (as
-// Mixtral) or not, their gradient, and the sums over tokens that the balance loss is made of (the z loss needs
-// sum_of_squares of lse, in elementwise.hpp).
+// The router of a mixture of experts, but for who chooses (choose_experts.hpp, select_tokens.hpp): scores of experts,
+// the weights of those that were chosen, their gradient, and the sums over tokens that the losses of the router are
+// made of.
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
@@ -8,10 +8,15 @@
 #include <pentad/kernels/rows.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
 namespace pentad::kernels {
+
+// Throughout, logits, scores and their gradients are [tokens, experts]; index, weight and dweight are [tokens, slots].
+// A slot of index names an expert e; -2 - e where the expert has no room for the token; -1 where nothing was chosen.
+// Negative slots are behind the others.
 
 /// Rows that are tokens: the first `tokens` of each `length`, a sequence. The others are padding.
 struct TokenRows {
@@ -20,119 +25,170 @@ struct TokenRows {
     [[nodiscard]] KOKKOS_FUNCTION bool contains(i64 row) const { return row % length < tokens; }
 };
 
-/// probabilities = softmax(logits), lse = log-sum-exp(logits); index[r, :] = the top k experts in descending order of
-/// probability, the lower index first among equals; weight = their probabilities, `renormalised` to sum to 1. Padding
-/// chooses no expert, index = -1, and all else of it is zero.
+/// How scores are made of logits, and weights of scores.
+struct RouterForm {
+    bool is_sigmoid = false;  ///< of each logit; else the softmax over a token's
+    bool renormalises = true; ///< a token's weights sum to `scale`; else they are scores times `scale`
+    double scale = 1;
+};
+
+/// The expert of a slot that names one, with room or without; else -1.
+KOKKOS_FUNCTION inline i32 chosen_expert(i32 slot) { return slot < -1 ? -2 - slot : slot; }
+
+/// scores = softmax(logits) or sigmoid(logits); lse = log-sum-exp(logits); total = the sum of a token's scores. Of
+/// padding all are zero. scores may be logits.
 template <class A, class Exec>
-void router_forward(Exec const& exec, In<A, 2, Exec> logits, Out<A, 2, Exec> probabilities, Out<A, 1, Exec> lse,
-                    Out<i32, 2, Exec> index, Out<A, 2, Exec> weight, bool renormalised = true,
-                    TokenRows const& rows = {}) {
-    detail::require_same_shape("router_forward", "probabilities", probabilities, "logits", logits);
-    detail::require_same_shape("router_forward", "weight", weight, "index", index);
-    detail::require_extent("router_forward", "lse", lse.extent(0), logits.extent(0), "rows of logits");
-    detail::require_extent("router_forward", "index, dimension 0,", index.extent(0), logits.extent(0),
-                           "rows of logits");
+void router_scores(Exec const& exec, In<A, 2, Exec> logits, Out<A, 2, Exec> scores, Out<A, 1, Exec> lse,
+                   Out<A, 1, Exec> total, RouterForm const& form = {}, TokenRows const& rows = {}) {
+    detail::require_same_shape("router_scores", "scores", scores, "logits", logits);
+    detail::require_extent("router_scores", "lse", lse.extent(0), logits.extent(0), "rows of logits");
+    detail::require_extent("router_scores", "total", total.extent(0), logits.extent(0), "rows of logits");
     int const experts = static_cast<int>(logits.extent(1));
-    int const top_k = static_cast<int>(index.extent(1));
-    if (top_k > experts)
-        throw std::invalid_argument("router_forward: top_k is " + std::to_string(top_k) + ", it must be at most " +
-                                    std::to_string(experts) + ", the number of experts");
-    if (dry("router_forward", logits, probabilities, lse, index, weight)) return;
+    bool const is_sigmoid = form.is_sigmoid;
+    if (dry("router_scores", logits, scores, lse, total)) return;
     for_each_row(
-        "pentad::router_forward", exec, logits.extent(0), experts, KOKKOS_LAMBDA(Row<Exec> const& row) {
+        "pentad::router_scores", exec, logits.extent(0), experts, KOKKOS_LAMBDA(Row<Exec> const& row) {
             A const* const in = row.of(logits);
-            A* const p = row.of(probabilities);
-            i32* const chosen = row.of(index);
-            A* const w = row.of(weight);
+            A* const p = row.of(scores);
             if (!rows.contains(row.index())) {
                 row.each(experts, [&](int e) { p[e] = 0; });
-                row.each(top_k, [&](int k) {
-                    chosen[k] = -1;
-                    w[k] = 0;
+                row.once([&] {
+                    lse(row.index()) = 0;
+                    total(row.index()) = 0;
                 });
-                row.once([&] { lse(row.index()) = 0; });
                 return;
             }
             A const largest = row.template max<A>(experts, [&](int e) { return in[e]; });
-            A const total = row.template sum<A>(experts, [&](int e) { return math::exp(in[e] - largest); });
-            A const inverse = A(1) / total;
-            row.each(experts, [&](int e) { p[e] = math::exp(in[e] - largest) * inverse; });
-            row.sync();
-            // The choices are strictly ordered by (probability falling, index rising): the next one is the first of
-            // those after the last one. (No && and ||: they are jumps, and loops with jumps are not vectorised.)
-            A last = Kokkos::Experimental::infinity_v<A>;
-            int last_index = -1;
-            A sum = 0;
-            for (int k = 0; k < top_k; ++k) {
-                auto const left = [&](int e) { return (p[e] < last) | ((p[e] == last) & (e > last_index)); };
-                A const best = row.template max<A>(experts, [&](int e) { return left(e) ? p[e] : A(-1); });
-                int const next = row.first(experts, [&](int e) { return left(e) & (p[e] == best); });
-                last_index = next < experts ? next : k; // with NaN nothing is left: stay in range
-                last = p[last_index];
-                sum += last;
-                row.once([&] { chosen[k] = last_index; });
+            A const sum = row.template sum<A>(experts, [&](int e) { return math::exp(in[e] - largest); });
+            A of_scores = 1;
+            if (is_sigmoid) {
+                row.each(experts, [&](int e) { p[e] = A(1) / (A(1) + math::exp(-in[e])); });
+                row.sync();
+                of_scores = row.template sum<A>(experts, [&](int e) { return p[e]; });
+            } else {
+                A const inverse = A(1) / sum;
+                row.each(experts, [&](int e) { p[e] = math::exp(in[e] - largest) * inverse; });
             }
-            row.sync();
-            A const whole = renormalised ? sum : A(1);
-            row.each(top_k, [&](int k) { w[k] = p[chosen[k]] / whole; });
-            row.once([&] { lse(row.index()) = largest + Kokkos::log(total); });
+            row.once([&] {
+                lse(row.index()) = largest + Kokkos::log(sum);
+                total(row.index()) = of_scores;
+            });
         });
 }
 
-/// dlogits from dweight (the gradient of the weights, `renormalised` or not), dprobability (of the balance loss: the
-/// same for every row; extent 0 for none) and z_scale (of the z loss: the factor of sum of lse^2). Of padding it is
-/// zero.
+/// weight[t, k] = scale times the score of the expert that slot k names, over the sum of those of all slots where they
+/// are renormalised; 0 where a slot names none. Experts without room count in the sum.
 template <class A, class Exec>
-void router_backward(Exec const& exec, In<A, 2, Exec> probabilities, In<A, 1, Exec> lse, In<i32, 2, Exec> index,
-                     In<A, 2, Exec> weight, In<A, 2, Exec> dweight, In<A, 1, Exec> dprobability, A z_scale,
-                     Out<A, 2, Exec> dlogits, bool renormalised = true) {
-    detail::require_same_shape("router_backward", "dlogits", dlogits, "probabilities", probabilities);
+void router_weights(Exec const& exec, In<A, 2, Exec> scores, In<i32, 2, Exec> index, Out<A, 2, Exec> weight,
+                    RouterForm const& form = {}) {
+    detail::require_same_shape("router_weights", "weight", weight, "index", index);
+    detail::require_extent("router_weights", "index", index.extent(0), scores.extent(0), "rows of scores");
+    int const slots = static_cast<int>(index.extent(1));
+    A const scale = static_cast<A>(form.scale);
+    bool const renormalises = form.renormalises;
+    if (dry("router_weights", scores, index, weight)) return;
+    for_each_row(
+        "pentad::router_weights", exec, scores.extent(0), slots, KOKKOS_LAMBDA(Row<Exec> const& row) {
+            A const* const p = row.of(scores);
+            i32 const* const chosen = row.of(index);
+            A* const w = row.of(weight);
+            auto const score = [&](int k) {
+                i32 const e = chosen_expert(chosen[k]);
+                return e < 0 ? A(0) : p[e];
+            };
+            A const sum = renormalises ? row.template sum<A>(slots, score) : A(1);
+            // Where no expert was chosen, or all scores are 0, there is nothing to divide by.
+            A const factor = sum > A(0) ? scale / sum : A(0);
+            row.each(slots, [&](int k) { w[k] = score(k) * factor; });
+        });
+}
+
+/// dlogits from dweight, from the losses of balance and from the z loss. Of padding it is zero.
+/// @param logits of sigmoid scores where z_scale is not 0; else of extent 0
+/// @param total of router_scores
+/// @param dshare the gradient of each expert's share of a token, score / total: a row for every `rows_of_share` tokens,
+/// none for no loss
+/// @param z_scale the factor of the sum of lse^2
+template <class A, class Exec>
+void router_backward(Exec const& exec, In<A, 2, Exec> logits, In<A, 2, Exec> scores, In<A, 1, Exec> lse,
+                     In<A, 1, Exec> total, In<i32, 2, Exec> index, In<A, 2, Exec> weight, In<A, 2, Exec> dweight,
+                     In<A, 2, Exec> dshare, i64 rows_of_share, A z_scale, Out<A, 2, Exec> dlogits,
+                     RouterForm const& form = {}, TokenRows const& rows = {}) {
+    detail::require_same_shape("router_backward", "dlogits", dlogits, "scores", scores);
     detail::require_same_shape("router_backward", "weight", weight, "index", index);
     detail::require_same_shape("router_backward", "dweight", dweight, "index", index);
-    detail::require_extent("router_backward", "lse", lse.extent(0), probabilities.extent(0), "rows of probabilities");
-    detail::require_extent("router_backward", "index, dimension 0,", index.extent(0), probabilities.extent(0),
-                           "rows of probabilities");
-    bool const balanced = dprobability.extent(0) != 0;
+    detail::require_extent("router_backward", "lse", lse.extent(0), scores.extent(0), "rows of scores");
+    bool const balanced = dshare.extent(0) != 0, is_sigmoid = form.is_sigmoid, renormalises = form.renormalises;
     if (balanced)
-        detail::require_extent("router_backward", "dprobability", dprobability.extent(0), probabilities.extent(1),
-                               "experts, or 0 for none");
-    int const experts = static_cast<int>(probabilities.extent(1));
-    int const top_k = static_cast<int>(index.extent(1));
-    if (dry("router_backward", probabilities, lse, index, weight, dweight, dprobability, dlogits)) return;
+        detail::require_extent("router_backward", "dshare, dimension 1,", dshare.extent(1), scores.extent(1),
+                               "experts, or no rows for none");
+    bool const has_z = is_sigmoid && z_scale != A(0);
+    if (has_z) detail::require_same_shape("router_backward", "logits", logits, "scores", scores);
+    int const experts = static_cast<int>(scores.extent(1));
+    int const slots = static_cast<int>(index.extent(1));
+    A const scale = static_cast<A>(form.scale);
+    if (dry("router_backward", scores, lse, total, index, weight, dweight, dshare, dlogits)) return;
     for_each_row(
-        "pentad::router_backward", exec, probabilities.extent(0), experts, KOKKOS_LAMBDA(Row<Exec> const& row) {
-            A const* const p = row.of(probabilities);
+        "pentad::router_backward", exec, scores.extent(0), experts, KOKKOS_LAMBDA(Row<Exec> const& row) {
+            A const* const p = row.of(scores);
             A const* const w = row.of(weight);
             A const* const dw = row.of(dweight);
-            A const* const dp = dprobability.data();
+            A const* const dp = balanced ? row_of(dshare, row.index() / rows_of_share) : nullptr;
             i32 const* const chosen = row.of(index);
             A* const out = row.of(dlogits);
+            if (!rows.contains(row.index())) {
+                row.each(experts, [&](int e) { out[e] = 0; });
+                return;
+            }
+            A const z = A(2) * z_scale * lse(row.index());
+            A const centre = row.template sum<A>(slots, [&](int k) { return w[k] * dw[k]; });
+            if (is_sigmoid) {
+                A const inverse = A(1) / total(row.index());
+                int const terms = balanced ? experts : 0;
+                A const mean = row.template sum<A>(terms, [&](int e) { return p[e] * inverse * dp[e]; });
+                if (balanced)
+                    row.each(experts, [&](int e) { out[e] = (A(1) - p[e]) * p[e] * inverse * (dp[e] - mean); });
+                else
+                    row.each(experts, [&](int e) { out[e] = 0; });
+                if (has_z) {
+                    A const* const in = row.of(logits);
+                    row.each(experts, [&](int e) { out[e] += z * math::exp(in[e] - lse(row.index())); });
+                }
+                row.sync();
+                A const pull = renormalises ? centre / scale : A(0);
+                row.each(slots, [&](int k) {
+                    i32 const e = chosen_expert(chosen[k]);
+                    if (e >= 0) out[e] += (A(1) - p[e]) * w[k] * (dw[k] - pull);
+                });
+                return;
+            }
             int const terms = balanced ? experts : 0;
             A const mean = row.template sum<A>(terms, [&](int e) { return p[e] * dp[e]; });
-            // w is p of the choices: a softmax over the chosen logits alone where it is renormalised, else over all.
-            A const centre = row.template sum<A>(top_k, [&](int k) { return w[k] * dw[k]; });
-            A const constant = A(2) * z_scale * lse(row.index()) - mean - (renormalised ? A(0) : centre);
+            // Renormalised, the weights are a softmax over the logits of what was chosen; else one over all.
+            A const constant = z - mean - (renormalises ? A(0) : centre);
             if (balanced)
                 row.each(experts, [&](int e) { out[e] = p[e] * (dp[e] + constant); });
             else
                 row.each(experts, [&](int e) { out[e] = p[e] * constant; });
             row.sync();
-            A const pull = renormalised ? centre : A(0);
-            row.each(top_k, [&](int k) {
-                if (chosen[k] >= 0) out[chosen[k]] += w[k] * (dw[k] - pull);
+            A const pull = renormalises ? centre / scale : A(0);
+            row.each(slots, [&](int k) {
+                i32 const e = chosen_expert(chosen[k]);
+                if (e >= 0) out[e] += w[k] * (dw[k] - pull);
             });
         });
 }
 
-/// sums[e] = sum over rows of probabilities[r, e].
+/// sums[e] = sum over rows of an expert's share of a token, scores[r, e] / total[r]; of padding 0.
 template <class A, class Exec>
-void router_probability_sums(Exec const& exec, In<A, 2, Exec> probabilities, Out<A, 1, Exec> sums) {
-    detail::require_extent("router_probability_sums", "sums", sums.extent(0), probabilities.extent(1), "experts");
-    if (dry("router_probability_sums", probabilities, sums)) return;
+void router_share_sums(Exec const& exec, In<A, 2, Exec> scores, In<A, 1, Exec> total, Out<A, 1, Exec> sums) {
+    detail::require_extent("router_share_sums", "sums", sums.extent(0), scores.extent(1), "experts");
+    detail::require_extent("router_share_sums", "total", total.extent(0), scores.extent(0), "rows of scores");
+    if (dry("router_share_sums", scores, total, sums)) return;
     sum_over_rows<A>(
-        "pentad::router_probability_sums", exec, probabilities.extent(0), probabilities.extent(1),
-        KOKKOS_LAMBDA(i64 r, int e) { return probabilities(r, e); },
-        KOKKOS_LAMBDA(int e, A total) { sums(e) = total; });
+        "pentad::router_share_sums", exec, scores.extent(0), scores.extent(1),
+        KOKKOS_LAMBDA(i64 r, int e) { return total(r) > A(0) ? scores(r, e) / total(r) : A(0); },
+        KOKKOS_LAMBDA(int e, A sum) { sums(e) = sum; });
 }
 
 namespace detail {
@@ -150,18 +206,18 @@ struct CountChoices {
             for (i64 e = begin; e < end; ++e) counts(e) = 0;
             for (i64 r = 0; r < static_cast<i64>(index.extent(0)); ++r)
                 for (int k = 0; k < top_k; ++k) {
-                    i64 const e = index(r, k);
+                    i64 const e = chosen_expert(index(r, k));
                     if (e >= begin && e < end) ++counts(e);
                 }
         } else { // integers add up to the same in any order
-            if (i32 const e = index(at / top_k, at % top_k); e >= 0) Kokkos::atomic_inc(&counts(e));
+            if (i32 const e = chosen_expert(index(at / top_k, at % top_k)); e >= 0) Kokkos::atomic_inc(&counts(e));
         }
     }
 };
 
 } // namespace detail
 
-/// counts[e] = how many slots of index chose expert e; one that is negative chose none.
+/// counts[e] = how many slots of index name expert e, with room for the token or without.
 template <class Exec>
 void router_counts(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> counts) {
     if (counts.extent(0) == 0 || dry("router_counts", index, counts)) return;
@@ -172,6 +228,37 @@ void router_counts(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> c
         "pentad::router_counts",
         Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, runs_on_host<Exec> ? shares : slots),
         detail::CountChoices<Exec>{index, counts, shares});
+}
+
+/// Adds to load[0:experts] how many slots name each expert, and to load[experts] how many of them have no room.
+template <class Exec>
+void note_choices(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> load) {
+    i64 const slots = static_cast<i64>(index.extent(1)), last = static_cast<i64>(load.extent(0)) - 1;
+    if (index.size() == 0 || dry("note_choices", index, load)) return;
+    Kokkos::parallel_for(
+        "pentad::note_choices",
+        Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, static_cast<i64>(index.extent(0))),
+        KOKKOS_LAMBDA(i64 t) {
+            for (i64 k = 0; k < slots; ++k) {
+                i32 const slot = index(t, k);
+                if (i32 const e = chosen_expert(slot); e >= 0) Kokkos::atomic_inc(&load(e));
+                if (slot < -1) Kokkos::atomic_inc(&load(last));
+            }
+        });
+}
+
+/// excess[e] += counts[e] - the mean of counts.
+template <class A, class Exec>
+void add_excess_load(Exec const& exec, In<i64, 1, Exec> counts, Out<A, 1, Exec> excess) {
+    detail::require_extent("add_excess_load", "excess", excess.extent(0), counts.extent(0), "experts");
+    i64 const experts = static_cast<i64>(counts.extent(0));
+    if (dry("add_excess_load", counts, excess, excess)) return;
+    for_each_element(
+        "pentad::add_excess_load", exec, counts.extent(0), KOKKOS_LAMBDA(i64 e) {
+            i64 sum = 0;
+            for (i64 i = 0; i < experts; ++i) sum += counts(i);
+            excess(e) += static_cast<A>(counts(e)) - static_cast<A>(sum) / static_cast<A>(experts);
+        });
 }
 
 } // namespace pentad::kernels

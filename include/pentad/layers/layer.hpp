@@ -111,6 +111,22 @@ struct LayerSetup {
         }
         return result;
     }
+    /// The numbers of the tokens of each slice that this rank holds in a layout L [batch, seq, ...] of extents `local`,
+    /// in all whole sequences of the micro-batch: the same on every mesh.
+    template <class L>
+    [[nodiscard]] std::vector<i32> token_numbers(DealtSequence const& dealt, std::size_t local_batch,
+                                                 std::size_t length) const {
+        auto const& dimensions = L::value.dimensions;
+        auto const in_sequence = positions(dealt, dimensions[1].axes, length);
+        std::size_t const first = context.communicators().shard_index(dimensions[0].axes) * local_batch;
+        std::vector<i32> result(slices * local_batch * length);
+        for (std::size_t i = 0; i < result.size(); ++i) {
+            std::size_t const row = i % (local_batch * length), slice = i / (local_batch * length);
+            result[i] =
+                static_cast<i32>((first + row / length) * slices * seq) + in_sequence[slice * length + row % length];
+        }
+        return result;
+    }
     /// Of the `length` tokens of each sequence that this rank has in a pass, in a layout L [batch, seq, ...], those
     /// that are no padding: the first, since a rank's tokens are in ascending order.
     template <class L>
@@ -187,6 +203,7 @@ struct Pass {
     bool saves = true;                  ///< whether a backward pass uses what this forward pass saves
     bool is_replay = false;             ///< a forward pass done again: it adds nothing to the sums below
     bool completes_gradients = false;   ///< the last backward pass of this stage before an update
+    std::uint64_t draw = 0;             ///< what layers draw random numbers by: other ones in each micro-batch
     std::size_t slice = 0;              ///< of the sequences, where they are cut
     SequenceMemory* memory = nullptr;   ///< of these sequences, where they are cut
     SequenceMap<Exec> const* map = nullptr; ///< null: sequences of one document, dealt as the setup says

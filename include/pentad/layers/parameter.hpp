@@ -5,6 +5,7 @@
 
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layout/algebra.hpp>
+#include <pentad/model/optimizer.hpp>
 #include <pentad/random/philox.hpp>
 #include <pentad/tensor/tensor.hpp>
 
@@ -120,6 +121,16 @@ class AnyParameter {
     [[nodiscard]] MatrixDimensions const& matrix_dimensions() const { return matrix_; }
     void set_matrix_dimensions(MatrixDimensions const& matrix) { matrix_ = matrix; }
 
+    /// Where it has an optimizer of its own, whatever the run's is: what it calls its gradient is what that works with,
+    /// and is in no norm. Else nothing.
+    [[nodiscard]] std::optional<model::Optimizer> const& own_optimizer() const { return own_optimizer_; }
+    void set_own_optimizer(model::Optimizer const& optimizer) { own_optimizer_ = optimizer; }
+    /// The value in accumulators, of a parameter with an optimizer of its own.
+    [[nodiscard]] View<accumulator const, 1, Exec> exact_value() const {
+        return View<accumulator const, 1, Exec>(exact_data_, size_);
+    }
+    void place_exact_value(accumulator const* value) { exact_data_ = value; }
+
     /// Where it is part of a published tensor; else nothing. Parameters of one tensor follow each other in the order of
     /// their rows.
     [[nodiscard]] std::optional<PublishedRows> const& published_rows() const { return published_rows_; }
@@ -164,10 +175,12 @@ class AnyParameter {
     bool decays_ = false;
     MatrixDimensions matrix_;
     std::optional<PublishedRows> published_rows_;
+    std::optional<model::Optimizer> own_optimizer_;
 
   private:
     T* value_data_ = nullptr;
     accumulator* gradient_data_ = nullptr;
+    accumulator const* exact_data_ = nullptr;
 };
 
 /// A parameter of a layer. `Stored` is how it lies on the mesh, invariant over every axis that does not shard it;

@@ -50,7 +50,7 @@ class Stack {
     /// @param recompute of each block of the model: of one that recomputes everything only the input is saved
     Stack(LayerSetup<Exec> const& setup, model::Model const& model, LayerRegistry<Stream, Exec> const& registry,
           std::size_t first, std::size_t count, model::Recomputation const& recompute)
-        : blocks_(count) {
+        : first_(first), blocks_(count) {
         for (std::size_t i = 0; i < count; ++i) {
             auto const recomputed = recompute.of(first + i);
             auto& block = blocks_[i];
@@ -115,6 +115,13 @@ class Stack {
         for (auto const& block : blocks_)
             for (auto const& branch : block.branches) sum += branch.part->decoding_state();
         return sum;
+    }
+    /// f(number of the block, load) for what routers have done since this was called last.
+    template <class F>
+    void take_router_loads(F&& f) const {
+        for (std::size_t i = 0; i < blocks_.size(); ++i)
+            for (auto const& branch : blocks_[i].branches)
+                if (auto const load = branch.part->take_router_load()) f(first_ + i, *load);
     }
     void for_each_parameter(ParameterVisitor<T, Exec> const& visit) {
         for (auto const& unit : units_)
@@ -216,6 +223,7 @@ class Stack {
         });
     }
 
+    std::size_t first_; ///< of the model's blocks
     std::vector<Block> blocks_;
     std::vector<Unit<T, Exec>> units_;
 };

@@ -5,11 +5,13 @@
 
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layers/router_load.hpp>
 #include <pentad/model/recomputation.hpp>
 #include <pentad/observe/dry_run.hpp>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -48,6 +50,8 @@ class StreamLayer {
     virtual void for_each_parameter(ParameterVisitor<T, Exec> const& visit) = 0;
     /// What it would keep of each sequence that is being written: a layer that says nothing keeps nothing.
     [[nodiscard]] virtual observe::DecodingState decoding_state() const { return {}; }
+    /// What its router has done since this was called last, where it has one. Waits.
+    [[nodiscard]] virtual std::optional<RouterLoad> take_router_load() const { return {}; }
 
     /// The pieces of what it saves that it can recompute.
     [[nodiscard]] virtual model::PieceSet pieces() const { return {}; }
@@ -87,6 +91,10 @@ class AsStreamLayer final : public StreamLayer<Stream, Exec> {
     }
     [[nodiscard]] observe::DecodingState decoding_state() const override {
         if constexpr (requires { layer_.decoding_state(); }) return layer_.decoding_state();
+        return {};
+    }
+    [[nodiscard]] std::optional<RouterLoad> take_router_load() const override {
+        if constexpr (requires { layer_.take_router_load(); }) return layer_.take_router_load();
         return {};
     }
     [[nodiscard]] model::PieceSet pieces() const override {

@@ -310,9 +310,11 @@ using invariant_t = typename detail::WithoutStates<L>::type;
 /// L held whole and invariant by every rank.
 template <class L>
 using whole_t = typename detail::WholeLayout<L>::type;
-/// What a sum over a rank's shard of L is: partial over every axis that shards L.
+/// What a sum over a rank's shard of L is: partial over every axis that shards L, but for those of dimensions that it
+/// is not a sum over, which `Dimensions` has.
 template <class T, class Dimensions, class L>
-using summed_t = typename detail::SummedOver<T, Dimensions, sharded_axes_t<L>>::type;
+using summed_t =
+    typename detail::SummedOver<T, Dimensions, minus_t<sharded_axes_t<L>, sharded_axes_t<Layout<T, Dimensions>>>>::type;
 
 /// How a weight stored as `Stored` is used by an operation whose activations have the layouts `Activations...`: it is
 /// replicated over every axis along which the operation varies and which does not shard the weight itself. The dual of

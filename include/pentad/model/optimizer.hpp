@@ -17,17 +17,20 @@ namespace pentad::model {
 struct AdamW {
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
     double weight_decay = 0.1; ///< decoupled: of the weights themselves, times the learning rate
+    friend bool operator==(AdamW const&, AdamW const&) = default;
 };
 /// Stochastic gradient descent, as torch.optim.SGD without dampening.
 struct Sgd {
     double momentum = 0.9;   ///< 0: none, and no state
     bool nesterov = false;   ///< the step looks ahead along the momentum (Sutskever et al. 2013)
     double weight_decay = 0; ///< L2: added to the gradient, times the weights
+    friend bool operator==(Sgd const&, Sgd const&) = default;
 };
 /// Chen et al. 2023, algorithm 2: a step by the sign of an average of gradient and momentum.
 struct Lion {
     double beta1 = 0.9, beta2 = 0.99;
     double weight_decay = 0.1; ///< decoupled
+    friend bool operator==(Lion const&, Lion const&) = default;
 };
 
 /// What Muon's learning rate is multiplied with for a matrix of rows x columns.
@@ -46,9 +49,19 @@ struct Muon {
     int iterations = 5;
     MuonRate rate = MuonRate::original;
     AdamW others{};
+    friend bool operator==(Muon const&, Muon const&) = default;
 };
 
-using Optimizer = std::variant<AdamW, Sgd, Lion, Muon>;
+/// Wang et al. 2024 (arXiv 2408.15664; DeepSeek-V3, section 2.1.2): a bias falls by `rate` where its expert's load,
+/// less the mean, is positive, and rises where it is negative. Of biases of experts alone, whatever updates the
+/// weights.
+struct LoadBalance {
+    double rate = 1e-3;
+    double tolerance = 0; ///< loads that differ from the mean by less are equal to it
+    friend bool operator==(LoadBalance const&, LoadBalance const&) = default;
+};
+
+using Optimizer = std::variant<AdamW, Sgd, Lion, Muon, LoadBalance>;
 
 /// The optimizer of parameters that are matrices of linear maps, or of all others.
 inline Optimizer optimizer_for(Optimizer const& optimizer, bool are_matrices) {
@@ -65,7 +78,7 @@ inline std::span<std::string_view const> state_names(Optimizer const& optimizer)
     static constexpr std::array<std::string_view, 1> momentum{"momentum"};
     if (std::holds_alternative<AdamW>(optimizer)) return moments;
     auto const* const sgd = std::get_if<Sgd>(&optimizer);
-    if (sgd != nullptr && sgd->momentum == 0) return {};
+    if ((sgd != nullptr && sgd->momentum == 0) || std::holds_alternative<LoadBalance>(optimizer)) return {};
     return momentum;
 }
 

@@ -3,6 +3,7 @@
 
 #include <pentad/layout/documents.hpp>
 #include <pentad/model/rotary.hpp>
+#include <pentad/model/router.hpp>
 
 #include <cstddef>
 #include <limits>
@@ -128,19 +129,20 @@ struct LinearAttention {
     [[nodiscard]] std::string text() const;
 };
 
-/// Gated MLPs as experts behind a softmax router (Jiang et al. 2024, section 2.1).
+/// Gated MLPs as experts behind a router (Jiang et al. 2024, section 2.1; DeepSeek-V3, section 2.1.2).
 struct Experts {
     static constexpr std::string_view kind = "experts";
     std::size_t count = 8;
     std::size_t top_k = 2;
     std::size_t width = 384;
-    bool renormalises = true;      ///< the weights of the top k sum to 1
-    std::size_t shared = 0;        ///< experts that every token meets, as one MLP of their widths together
-    bool has_balance_bias = false; ///< of each expert, for its choice alone (DeepSeek-V3, section 2.1.2)
+    std::size_t shared = 0; ///< experts that every token meets, as one MLP of their widths together
+    Router router{};
 
     friend bool operator==(Experts const&, Experts const&) = default;
     [[nodiscard]] std::string text() const {
-        return std::to_string(count) + ", " + std::to_string(top_k) + " for a token, of width " + std::to_string(width);
+        return std::to_string(count) + ", " + std::to_string(top_k) + " for a token, of width " +
+               std::to_string(width) + (shared > 0 ? ", " + std::to_string(shared) + " shared" : "") +
+               (router == Router{} ? "" : ", " + router.text());
     }
 };
 

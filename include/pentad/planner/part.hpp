@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct ParameterAccount {
     int unit = 0;                ///< of the part: parameters that are needed together
     int acquired = 0;            ///< times that a micro-batch needs its values
     MatrixAccount matrices{};
+    std::optional<model::Optimizer> own_optimizer{}; ///< whatever the run's is
 };
 
 /// One pass of a micro-batch.

@@ -92,6 +92,12 @@ class LanguageModel {
         return sum;
     }
 
+    /// f(number of the block, load) for what routers here have done since this was called last.
+    template <class F>
+    void take_router_loads(F&& f) const {
+        for (auto const& part : parts_) part->blocks.take_router_loads(f);
+    }
+
     template <class F>
     void for_each_parameter(F&& f) {
         for (int const stage : numbers_)

@@ -78,7 +78,8 @@ planner::PartAccount account_of(LayerSetup<Exec> const& setup, model::Model cons
                                           .elements = static_cast<double>(parameter->size()),
                                           .sharded = {},
                                           .gradient = parameter->synchronised_axes(),
-                                          .unit = static_cast<int>(units.size()) - 1};
+                                          .unit = static_cast<int>(units.size()) - 1,
+                                          .own_optimizer = parameter->own_optimizer()};
             // Trainer's stages may be held twice, by ranks along inner(pp).
             if (!one.gradient.contains(inner<pp>::name)) one.gradient.push(inner<pp>::name);
             for (std::size_t d = 0; d < stored.rank; ++d)

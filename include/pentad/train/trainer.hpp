@@ -10,6 +10,7 @@
 #include <pentad/model/tensor_kind.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
+#include <pentad/train/block_load.hpp>
 #include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/detail/compiled_streams.hpp>
 #include <pentad/train/detail/totals.hpp>
@@ -73,6 +74,10 @@ class Trainer final : private StageOwner {
     /// The mean losses of the first batches of other data, such as data held out, with the weights as they are.
     /// Collective over all ranks. @throws std::invalid_argument where there is no batch, or tokens that the model lacks
     StepResult validate(io::TokenData const& data, std::int64_t batches);
+    /// What the routers have done in the steps since this was called last. Collective over all ranks.
+    std::vector<BlockLoad> take_loads() {
+        return block_loads(*context_, settings_.model, [&](auto const& f) { model_.take_router_loads(f); });
+    }
     /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
     /// elsewhere. Collective over all ranks.
     std::vector<Logits> logits(std::vector<Pass<Exec>>& passes);
@@ -426,6 +431,8 @@ StepResult Trainer<Stream, Exec>::run(pipeline::Schedule const& schedule, io::To
                  // A router's sums are over the tokens of all groups.
                  .balance_scale = settings_.balance_coefficient * rounds * groups() / count,
                  .z_scale = settings_.z_coefficient * rounds * groups() / count,
+                 .draw = random::stream("micro-batch") ^
+                         (settings_.seed + static_cast<std::uint64_t>(number) * settings_.micro_batches + i),
                  .map = batch_.map(i, k),
                  .saved = schedule.purpose == pipeline::Purpose::training ? activations_.get() : nullptr});
         }

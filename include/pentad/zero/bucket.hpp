@@ -35,10 +35,12 @@ class Bucket {
 
     /// Collective over the ranks of its plans.
     /// @param optimizer of its parameters; where it works on whole matrices, all of them are such
+    /// @param is_own whether its parameters have this optimizer of their own
     Bucket(Context<Exec> const& context, BucketLayouts const& layouts, ZeroSharding const& sharding,
-           model::Optimizer const& optimizer, LocalSteps const& local = {}, model::Precision const& precision = {})
-        : context_(&context), layouts_(layouts), sharding_(sharding), optimizer_settings_(optimizer),
-          precision_(precision) {
+           model::Optimizer const& optimizer, LocalSteps const& local = {}, model::Precision const& precision = {},
+           bool is_own = false)
+        : context_(&context), layouts_(layouts), sharding_(sharding), is_own_(is_own), optimizer_settings_(optimizer),
+          precision_(is_own ? model::Precision{} : precision) {
         if (local.is_on()) {
             int const groups = context.communicators().extent(outer<dp>::name);
             if (groups > 1) average_.emplace(local, layouts_.averaging, groups);
@@ -90,6 +92,10 @@ class Bucket {
             matrices_.emplace(*context_, layouts_, *muon);
             for (auto const& piece : pieces_) matrices_->add(*piece.parameter, piece.offset);
             matrices_->deal();
+        }
+        if (is_own_ && !std::is_same_v<T, A>) {
+            exact_ = Tensor<Whole<A>, Exec>(*context_, {extent_}, observe::Memory::parameters);
+            place_exact_values(exact_.data());
         }
         use_version(0);
     }
@@ -185,7 +191,7 @@ class Bucket {
     }
     /// Adds this rank's summand of the squared norm of the reduced gradient; each element counts once.
     void add_squares(Tensor<NormSquare, Exec> const& total) const {
-        if (!layouts_.counts_squares_here) return;
+        if (is_own_ || !layouts_.counts_squares_here) return;
         Tensor<NormSquare, Exec> const own(*context_, {});
         kernels::sum_of_squares<A>(context_->exec(), reduced_.flat(), own.array());
         kernels::add<f64>(context_->exec(), own.flat(), total.flat());
@@ -230,10 +236,11 @@ class Bucket {
     }
     /// Brings the updated weights to the layout in which they are stored, if that has not been done.
     void store() {
-        if (!is_stored_)
-            pentad::detail::carry_out_into(*context_, layouts_.storing, pentad::detail::shard_of(state_part()),
-                                           newest().flat());
-        is_stored_ = true;
+        if (std::exchange(is_stored_, true)) return;
+        pentad::detail::carry_out_into(*context_, layouts_.storing, pentad::detail::shard_of(state_part()),
+                                       newest().flat());
+        if constexpr (!std::is_same_v<T, A>)
+            if (is_own_) gather_masters(exact_);
     }
     void clear_gradients() {
         if (accumulation_) finish_accumulation(); // it owns the memory; nobody wants what comes of it
@@ -289,18 +296,12 @@ class Bucket {
                              state_.extent * sizeof(A));
             });
         if (average_) average_->forget();
+        if (!exact_.empty()) memory::copy(context_->exec(), exact_.data(), gradient_.data(), extent_ * sizeof(A));
         drop_values();
         clear_gradients();
     }
     /// The whole weights are gathered there. Collective.
-    void export_to_gradients() {
-        auto const own = gradient_.data() + state_.first;
-        optimizer_.with_master(state_part(), false, [&](auto const& master) {
-            memory::copy(context_->exec(), own, master.data(), state_.extent * sizeof(A));
-        });
-        pentad::detail::Shard<A, Exec> const shard{{{state_.extent}, 1}, gradient_.block(), own};
-        pentad::detail::carry_out_into(*context_, layouts_.exporting, shard, gradient_.flat());
-    }
+    void export_to_gradients() { gather_masters(gradient_); }
     void drop_gradients() {
         gradient_ = {};
         place_gradients(nullptr);
@@ -320,6 +321,20 @@ class Bucket {
     void place_values(T* whole) {
         for (auto const& piece : pieces_)
             piece.parameter->place_value(whole == nullptr ? nullptr : whole + piece.offset);
+        if constexpr (std::is_same_v<T, A>) place_exact_values(whole);
+    }
+    void place_exact_values(A const* whole) {
+        for (auto const& piece : pieces_)
+            piece.parameter->place_exact_value(whole == nullptr ? nullptr : whole + piece.offset);
+    }
+    /// The whole weights in accumulators.
+    void gather_masters(Tensor<Whole<A>, Exec> const& whole) {
+        auto* const own = whole.data() + state_.first;
+        optimizer_.with_master(state_part(), false, [&](auto const& master) {
+            memory::copy(context_->exec(), own, master.data(), state_.extent * sizeof(A));
+        });
+        pentad::detail::Shard<A, Exec> const shard{{{state_.extent}, 1}, whole.block(), own};
+        pentad::detail::carry_out_into(*context_, layouts_.exporting, shard, whole.flat());
     }
     void place_gradients(A* whole) {
         for (auto const& piece : pieces_)
@@ -388,6 +403,7 @@ class Bucket {
     Context<Exec> const* context_;
     BucketLayouts layouts_;
     ZeroSharding sharding_;
+    bool is_own_ = false;                              ///< its optimizer is that of its parameters alone
     std::vector<Piece> pieces_;                        ///< those subject to weight decay first
     std::size_t size_ = 0, extent_ = 0, decaying_ = 0; ///< of the elements; with padding; with decay
     Range state_, stored_, sum_range_;                 ///< this rank's
@@ -399,6 +415,7 @@ class Bucket {
     std::vector<Tensor<Whole<T>, Exec>> versions_; ///< after i updates of the weights, number i mod their count
     bool is_stored_ = true;
     Tensor<Whole<T>, Exec> whole_; ///< gathered
+    Tensor<Whole<A>, Exec> exact_; ///< the newest weights in accumulators, for parameters that are read so
     std::size_t uses_ = 0;         ///< of it
     std::optional<pentad::detail::StartedPlanInto<T, Exec>> gather_;
 

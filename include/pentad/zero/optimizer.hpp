@@ -6,6 +6,7 @@
 #include <pentad/kernels/adamw.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/lion.hpp>
+#include <pentad/kernels/load_balance.hpp>
 #include <pentad/kernels/sgd.hpp>
 #include <pentad/model/optimizer.hpp>
 #include <pentad/model/precision.hpp>
@@ -167,7 +168,7 @@ class Optimizer {
                         auto const split = std::clamp(decaying, chunk.begin, chunk.end);
                         update_range(settings, chunk.cut(chunk.begin, split), weights, gradient, step, how);
                         auto without = settings;
-                        without.weight_decay = 0;
+                        if constexpr (requires { without.weight_decay; }) without.weight_decay = 0;
                         update_range(without, chunk.cut(split, chunk.end), weights, gradient, step, how);
                     });
                 },
@@ -344,6 +345,8 @@ class Optimizer {
                               .beta2 = settings.beta2,
                               .weight_decay = settings.weight_decay,
                               .gradient_scale = how.gradient_scale});
+        else if constexpr (std::is_same_v<Settings, model::LoadBalance>)
+            kernels::load_balance<T>(exec, used, masters, gradients, settings.rate, settings.tolerance);
         else
             kernels::muon_step<T>(exec, used, masters, gradients, how.learning_rate, settings.weight_decay);
     }

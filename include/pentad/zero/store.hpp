@@ -255,6 +255,7 @@ class ParameterStore {
         LayoutValue stored; ///< of its parameters, of which the axes count
         AxisNames synchronised;
         std::optional<AxisNames> matrix_axes; ///< that shard rows or columns, where the optimizer works on matrices
+        std::optional<model::Optimizer> own_optimizer;
         bool is_open;
     };
     struct StoredUnit final : UnitMemory {
@@ -301,20 +302,22 @@ class ParameterStore {
     Bucket<T, Exec>& bucket_for(int stage, AnyParameter<T, Exec> const& parameter, std::size_t bucket_elements) {
         auto const& stored = parameter.stored_layout();
         std::optional<AxisNames> matrix_axes;
-        if (model::needs_matrices(optimizer_))
+        auto const& own = parameter.own_optimizer();
+        if (!own && model::needs_matrices(optimizer_))
             if (auto const matrices = matrices_of(parameter); matrices.count > 0) matrix_axes = matrices.axes;
         for (auto& entry : buckets_)
             if (entry.is_open && entry.stage == stage && entry.synchronised == parameter.synchronised_axes() &&
-                entry.matrix_axes == matrix_axes && is_sharded_alike(entry.stored, stored)) {
+                entry.matrix_axes == matrix_axes && entry.own_optimizer == parameter.own_optimizer() &&
+                is_sharded_alike(entry.stored, stored)) {
                 if (sharding_.has_temporary_gradients() || entry.bucket->size() < bucket_elements) return *entry.bucket;
                 entry.is_open = false;
             }
         auto const layouts =
             bucket_layouts<A>(context_->communicators(), stored, parameter.synchronised_axes(), holders_, sharding_);
-        auto const optimizer = model::optimizer_for(optimizer_, matrix_axes.has_value());
-        buckets_.push_back(
-            {std::make_unique<Bucket<T, Exec>>(*context_, layouts, sharding_, optimizer, holders_.local, precision_),
-             stage, stored, parameter.synchronised_axes(), matrix_axes, true});
+        auto const optimizer = own ? *own : model::optimizer_for(optimizer_, matrix_axes.has_value());
+        buckets_.push_back({std::make_unique<Bucket<T, Exec>>(*context_, layouts, sharding_, optimizer, holders_.local,
+                                                              precision_, own.has_value()),
+                            stage, stored, parameter.synchronised_axes(), matrix_axes, own, true});
         return *buckets_.back().bucket;
     }
     /// Whether the same axes shard both, in the same order.

@@ -137,7 +137,7 @@ inline model::Model read_decoder(ConfigFields& fields, model::Family family) {
         experts.count = fields.size(is_mixtral || !fields.has("num_experts") ? "num_local_experts" : "num_experts");
         experts.top_k = fields.size("num_experts_per_tok", static_cast<std::int64_t>(experts.count));
         experts.width = is_mixtral ? sizes.ffn : fields.size("moe_intermediate_size");
-        experts.renormalises = is_mixtral || fields.flag_or("norm_topk_prob", false);
+        experts.router.renormalises = is_mixtral || fields.flag_or("norm_topk_prob", false);
         if (!is_mixtral) {
             every = fields.size_or("decoder_sparse_step", 1);
             if (fields.has("mlp_only_layers"))

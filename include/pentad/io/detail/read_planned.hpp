@@ -53,7 +53,7 @@ inline model::Model read_deepseek_v3(ConfigFields& fields) {
                            .top_k = fields.size("num_experts_per_tok", static_cast<std::int64_t>(count)),
                            .width = fields.size("moe_intermediate_size")};
     experts.shared = fields.size_or("n_shared_experts", 0);
-    experts.has_balance_bias = true;
+    experts.router = model::deepseek_v3_router;
     std::size_t const dense = fields.whole("first_k_dense_replace", 0, static_cast<std::int64_t>(layers));
     auto model = model::deepseek(layers, fields.size("hidden_size"), fields.size("vocab_size"), attention, dense,
                                  fields.size("intermediate_size"), experts);

@@ -254,7 +254,7 @@ PENTAD_INLINE nlohmann::ordered_json family_config(model::Model const& model, st
         config["router_aux_loss_coef"] = balance_coefficient;
         if (!is_mixtral) {
             config["moe_intermediate_size"] = experts->width;
-            config["norm_topk_prob"] = experts->renormalises;
+            config["norm_topk_prob"] = experts->router.renormalises;
             config["decoder_sparse_step"] = 1;
             config["mlp_only_layers"] = dense_layers;
         }

@@ -35,6 +35,16 @@ PENTAD_INLINE std::optional<Family> recurrent_family(Model const& model) {
     return Family::bamba;
 }
 
+/// Whether a checkpoint says all of its router: what only training uses aside.
+PENTAD_INLINE bool has_usual_router(Experts const& experts) {
+    Router usual = experts.router;
+    usual.score = RouterScore::softmax;
+    usual.choice = RouterChoice::top_k;
+    usual.scale = 1;
+    usual.groups = usual.top_groups = 1;
+    return usual == experts.router && !usual.has_bias && experts.shared == 0;
+}
+
 } // namespace pentad::model::detail
 
 namespace pentad::model {
@@ -67,7 +77,8 @@ PENTAD_INLINE std::optional<Family> family_of(Model const& model) {
         if (!(other == Branch{*seen, is_dense ? "mlp" : "block_sparse_moe", "post_attention_layernorm"}))
             return std::nullopt;
     }
-    bool const renormalises = !experts || experts->as<Experts>()->renormalises;
+    if (experts && !detail::has_usual_router(*experts->as<Experts>())) return std::nullopt;
+    bool const renormalises = !experts || experts->as<Experts>()->router.renormalises;
     if (first->has_bias) return first->norms_queries_and_keys || experts ? std::nullopt : std::optional(Family::qwen2);
     if (first->norms_queries_and_keys) return experts ? Family::qwen3_moe : Family::qwen3;
     bool const is_mixed = windows > 0 && windows < model.blocks.size();

@@ -108,7 +108,7 @@ PENTAD_INLINE std::vector<Preset> const& presets() {
         {"deepseek-v3",
          deepseek(61, 7168, 129280,
                   {.heads = 128, .head_dim = 128, .rope_dim = 64, .value_dim = 128, .query_rank = 1536, .kv_rank = 512},
-                  3, 18432, {.count = 256, .top_k = 8, .width = 2048, .shared = 1, .has_balance_bias = true})},
+                  3, 18432, {.count = 256, .top_k = 8, .width = 2048, .shared = 1, .router = deepseek_v3_router})},
         // Brown et al. 2020, "Language Models are Few-Shot Learners", table 2.1. Its sparse attention layers, which
         // have the same parameters, count as dense ones.
         {"gpt-3-175b", gpt2(96, 12288, 96, 4 * 12288, 50257, 2048)},

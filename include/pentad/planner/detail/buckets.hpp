@@ -29,10 +29,15 @@ struct Bucket {
 
 /// Whether the same optimizer updates both, and their matrices are sharded over the same axes where that counts.
 inline bool are_updated_alike(ParameterAccount const& a, ParameterAccount const& b, model::Optimizer const& optimizer) {
+    if (a.own_optimizer != b.own_optimizer) return false;
     return !model::needs_matrices(optimizer) ||
            ((a.matrices.count > 0) == (b.matrices.count > 0) && a.matrices.axes == b.matrices.axes);
 }
 
+/// The format in which a bucket's gradients travel.
+[[nodiscard]] inline Compact travels_as(Bucket const& bucket, Configuration const& c) {
+    return bucket.like->own_optimizer ? Compact::none : c.precision.reduce;
+}
 /// A bucket with one parameter.
 inline Bucket bucket_of(ParameterAccount const& parameter, Configuration const& c,
                         std::span<MeshAxisValue const> mesh) {

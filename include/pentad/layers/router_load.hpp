@@ -1,0 +1,21 @@
+// What the routers of a layer have done, in numbers for people.
+#pragma once
+
+#include <pentad/layout/layout.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace pentad {
+
+/// Of one layer, since it was asked last.
+struct RouterLoad {
+    std::vector<double> choices; ///< of each expert, by this rank's tokens: summands over `axes`
+    double dropped = 0;          ///< those of them for which an expert had no room: likewise
+    AxisNames axes;
+    double least_bias = 0, most_bias = 0; ///< where experts have biases
+    bool has_bias = false;
+    std::size_t ranks = 1, nodes = 1; ///< to which experts are dealt, as many to each in order
+};
+
+} // namespace pentad
