@@ -4,3 +4,4 @@
 #include <pentad/model/impl/parts.hpp>
 #include <pentad/model/impl/presets.hpp>
 #include <pentad/model/impl/recomputation.hpp>
+#include <pentad/model/impl/rotary.hpp>
