@@ -163,8 +163,10 @@ void check_layer(OnMesh const& mesh, LayerSetup<Exec> const& setup, Make&& make,
 }
 
 /// What the layer makes of x, dy and its parameters on one rank: y, dx and the parameters' gradients are added.
+/// @param map of all sequences on one rank
 template <class Make>
-Arrays on_one_rank(LayerSetup<Exec> const& setup, Make&& make, Arrays const& arrays) {
+Arrays on_one_rank(LayerSetup<Exec> const& setup, Make&& make, Arrays const& arrays,
+                   SequenceMap<Exec> const* map = nullptr) {
     using Layer = std::remove_cvref_t<decltype(make(setup))>;
     Alone const alone;
     LayerSetup<Exec> const own{alone.context, setup.hidden, setup.norm_epsilon,    setup.batch,
@@ -173,7 +175,7 @@ Arrays on_one_rank(LayerSetup<Exec> const& setup, Make&& make, Arrays const& arr
                        .order = Order::contiguous,
                        .layer = make(own),
                        .arrays = arrays,
-                       .pass = {.context = alone.context}};
+                       .pass = {.context = alone.context, .map = map}};
     auto const y = trial.forward(shard<typename Layer::input_layout>(alone, arrays.at("x"), trial.order));
     auto const dy = shard<dual_t<typename Layer::output_layout>>(alone, arrays.at("dy"), trial.order);
     auto const dx = trial.layer.backward_data(trial.pass, dy, trial.saved);
