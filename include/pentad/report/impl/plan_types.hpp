@@ -25,7 +25,6 @@ namespace pentad::report {
 
 PENTAD_INLINE std::vector<std::string> not_in_trainer(planner::Model const& model) {
     std::vector<std::string> list;
-    if (model.description().first<model::LatentAttention>() != nullptr) list.emplace_back("latent attention");
     if (auto const* experts = model.experts(); experts != nullptr && experts->has_balance_bias)
         list.emplace_back("routers with a bias for balance");
     return list;
