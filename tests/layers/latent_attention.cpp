@@ -43,7 +43,7 @@ std::vector<double> normalised(std::vector<double> x, Whole const& weight) {
         double squares = 0;
         for (std::size_t i = 0; i < n; ++i) squares += x[r + i] * x[r + i];
         for (std::size_t i = 0; i < n; ++i)
-            x[r + i] *= weight.values[i] / std::sqrt(squares / static_cast<double>(n) + 1e-5);
+            x[r + i] *= weight.values[i] / std::sqrt(squares / static_cast<double>(n) + 1e-6);
     }
     return x;
 }
@@ -139,6 +139,8 @@ Arrays drawn_for(model::LatentAttention const& part) {
 constexpr std::array strategies{ContextStrategy::ring, ContextStrategy::double_ring, ContextStrategy::heads_ring,
                                 ContextStrategy::ring_heads};
 
+bool fits(MeshShape const& m) { return m.pp == 1 && sequences % (m.dp * m.ep) == 0 && 6 % m.tp == 0; }
+
 /// On one rank it is the reference and the limit of finite differences; on every mesh what it is on one rank.
 template <class L = Layer>
 void check_latent(model::LatentAttention const& part, bool is_packed = false, model::PieceSet recomputed = {}) {
@@ -170,9 +172,7 @@ void check_latent(model::LatentAttention const& part, bool is_packed = false, mo
             apart = std::max(apart, std::abs(expected.values[i] - arrays.at("y").values[i]));
         CHECK(apart <= 1e-12 * expected.scale());
     }
-    auto const on =
-        meshes([](MeshShape const& m) { return m.pp == 1 && sequences % (m.dp * m.ep) == 0 && 6 % m.tp == 0; });
-    for (auto const& m : on)
+    for (auto const& m : meshes(fits))
         for (auto const order : {Order::contiguous, Order::zigzag})
             for (auto const strategy : strategies) {
                 if (m.cp == 1 && (order == Order::zigzag || strategy != ContextStrategy::ring)) continue;
@@ -204,6 +204,31 @@ TEST_CASE("latent attention is what the paper says, on any mesh, with compressed
     CHECK(layout_text<Layer::Down::parameter_type::gradient_layout>.view() ==
           "f64[latent:?, hidden:?]{dp.ep.cp.tp: partial}");
 }
+TEST_CASE("latent attention, also with YaRN, is PyTorch's on any mesh") {
+    auto const check = [](std::string const& file, model::LatentAttention const& part) {
+        Arrays const arrays = golden(file);
+        for (auto const& m : meshes(fits))
+            for (auto const order : {Order::contiguous, Order::zigzag}) {
+                if (m.cp == 1 && order == Order::zigzag) continue;
+                OnMesh const mesh(m);
+                LayerSetup<Exec> const setup{.context = mesh.context,
+                                             .hidden = width,
+                                             .batch = sequences,
+                                             .seq = length,
+                                             .order = order,
+                                             .context_strategy = ContextStrategy::all_gather};
+                check_layer(mesh, setup, [&](auto const& s) { return Layer(s, part, "self_attn"); }, arrays);
+            }
+    };
+    model::LatentAttention part{
+        .heads = 6, .head_dim = 5, .rope_dim = 8, .value_dim = 3, .query_rank = 7, .kv_rank = 8};
+    check("latent_attention", part);
+    part.rotary.yarn = {.factor = 4, .original_positions = 64, .fast = 8, .turned_scale = 0.7, .score_scale = 0.9};
+    check("latent_attention_yarn", part);
+    part.query_rank = 0;
+    part.rotary = {.is_interleaved = false};
+    check("latent_attention_direct", part);
+}
 TEST_CASE("under sequence parallelism, and with heads exchanged for sequence, latent attention is the same") {
     check_latent<LayerOn<SequenceStream<f64>>>(usual);
     check_latent<LayerOn<SequenceStream<f64>, ExchangedHeads>>(usual);
@@ -217,6 +242,29 @@ TEST_CASE("latent attention within a window, to all tokens, and within packed do
     check_latent(usual, true);
     check_latent(usual, true, {model::Piece::attention}); // which is computed again
     check_latent<LayerOn<SequenceStream<f64>>>(windowed, true);
+}
+
+TEST_CASE("over cp the latent vector and the rotary key travel, and in the backward pass their gradients") {
+    int const n = world_size();
+    if (n == 1 || length % n != 0) return;
+    OnMesh const mesh({.cp = n});
+    LayerSetup<Exec> const setup{.context = mesh.context, .hidden = width, .batch = sequences, .seq = length};
+    Layer layer(setup, usual, "self_attn");
+    Arrays const arrays = drawn_for(usual);
+    Parameters<f64> const parameters(layer, [&](std::string const& name) { return arrays.at(name); });
+    Pass<Exec> pass{.context = mesh.context};
+    Layer::Saved saved;
+    Dealing const dealing{Order::contiguous, ContextStrategy::ring};
+    auto const x = shard<Layer::input_layout>(mesh, arrays.at("x"), dealing);
+    auto const dy = shard<dual_t<Layer::output_layout>>(mesh, arrays.at("dy"), dealing);
+    double const once = sequences * length * (8 + 4) * sizeof(f64) * (n - 1.0) / n;
+    observe::ledger().clear();
+    (void)layer.forward(pass, x, saved);
+    CHECK(observe::ledger().bytes("cp") == once);
+    observe::ledger().clear();
+    (void)layer.backward_data(pass, dy, saved);
+    CHECK(observe::ledger().bytes("cp") == 2 * once); // gathered again, and the gradients scattered
+    layer.backward_weight(pass, saved);
 }
 
 TEST_CASE("latent attention is of DeepSeek's parameters, and refuses widths of 0 and odd rotary ones") {

@@ -82,7 +82,7 @@ struct LatentAttention {
             : part_(checked(part, name)), slices_(setup.slices),
               tp_(static_cast<double>(setup.context.communicators().extent(ml::tp::name))),
               gathers_(setup.context.communicators().extent(ml::cp::name) > 1),
-              key_norm_(setup, name + ".kv_a_layernorm", part.kv_rank),
+              key_norm_(setup, name + ".kv_a_layernorm", part.kv_rank, part.norm_epsilon),
               key_up_(setup.context, name + ".kv_b_proj", {part.heads, part.head_dim + part.value_dim, part.kv_rank}),
               rotary_(setup, part.rotary, part.rope_dim), strategy_(setup, part.sight, part.score_scale()),
               output_(typename Output::map_type(setup.context, name + ".o_proj",
@@ -95,7 +95,7 @@ struct LatentAttention {
             } else {
                 from_latent_.emplace(Down(setup.context, name + ".q_a_proj", {part.query_rank, setup.hidden}),
                                      std::move(key_down));
-                query_norm_.emplace(setup, name + ".q_a_layernorm", part.query_rank);
+                query_norm_.emplace(setup, name + ".q_a_layernorm", part.query_rank, part.norm_epsilon);
                 query_up_.emplace(
                     setup.context, name + ".q_b_proj",
                     typename QueryUp::parameter_type::extents_type{part.heads, part.width(), part.query_rank});

@@ -75,6 +75,7 @@ struct LatentAttention {
     std::size_t head_dim = 32, rope_dim = 16, value_dim = 32;
     std::size_t query_rank = 0; ///< 0: queries are made from the stream
     std::size_t kv_rank = 64;
+    double norm_epsilon = 1e-6;            ///< of these two norms, whatever the model's other norms have
     Rotary rotary{.is_interleaved = true}; ///< as in DeepSeek's checkpoints
     Sight sight{};                         ///< causal, and within a window
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/io/detail/config_fields.hpp>
+#include <pentad/io/detail/read_latent_attention.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/presets.hpp>
 
@@ -16,38 +17,12 @@ namespace pentad::io::detail {
 
 /// The main model: modules that predict further tokens (num_nextn_predict_layers) are left out.
 inline model::Model read_deepseek_v3(ConfigFields& fields) {
-    fields.neutral({"attention_dropout",
-                    "aux_loss_alpha",
-                    "ep_size",
-                    "hidden_act",
-                    "n_group",
-                    "norm_topk_prob",
-                    "num_nextn_predict_layers",
-                    "pretraining_tp",
-                    "quantization_config",
-                    "rms_norm_eps",
-                    "rope_interleave",
-                    "rope_parameters",
-                    "rope_scaling",
-                    "rope_theta",
-                    "routed_scaling_factor",
-                    "scoring_func",
-                    "seq_aux",
-                    "topk_group",
-                    "topk_method",
-                    "head_dim",
-                    "qk_head_dim"});
-    fields.require("attention_bias", false);
+    fields.neutral({"aux_loss_alpha", "ep_size", "hidden_act", "n_group", "norm_topk_prob", "num_nextn_predict_layers",
+                    "pretraining_tp", "quantization_config", "routed_scaling_factor", "scoring_func", "seq_aux",
+                    "topk_group", "topk_method"});
     fields.require("moe_layer_freq", 1); // of DeepSeek's own files
-    std::size_t const layers = fields.size("num_hidden_layers", 10000), heads = fields.size("num_attention_heads");
-    fields.require_divisor("num_key_value_heads", fields.size_or("num_key_value_heads", heads), "num_attention_heads",
-                           heads);
-    model::LatentAttention const attention{.heads = heads,
-                                           .head_dim = fields.size("qk_nope_head_dim"),
-                                           .rope_dim = fields.size("qk_rope_head_dim"),
-                                           .value_dim = fields.size("v_head_dim"),
-                                           .query_rank = fields.size_or("q_lora_rank", 0),
-                                           .kv_rank = fields.size("kv_lora_rank")};
+    std::size_t const layers = fields.size("num_hidden_layers", 10000);
+    auto const attention = read_latent_attention(fields);
     std::size_t const count = fields.size("n_routed_experts");
     model::Experts experts{.count = count,
                            .top_k = fields.size("num_experts_per_tok", static_cast<std::int64_t>(count)),
@@ -58,6 +33,7 @@ inline model::Model read_deepseek_v3(ConfigFields& fields) {
     auto model = model::deepseek(layers, fields.size("hidden_size"), fields.size("vocab_size"), attention, dense,
                                  fields.size("intermediate_size"), experts);
     model.ties_embeddings = fields.flag_or("tie_word_embeddings", false);
+    model.norm_epsilon = fields.number_or("rms_norm_eps", 1e-6, 0, 1);
     return model;
 }
 inline model::Model read_gpt2(ConfigFields& fields) {

@@ -53,7 +53,8 @@ PENTAD_INLINE std::optional<Family> family_of(Model const& model) {
         auto const& [mixer, other] = std::pair(block.branches[0], block.branches[1]);
         bool const is_dense = other.part.as<GatedMlp>() != nullptr;
         auto expected = *first; // but for the window, which some blocks may not have
-        if (expected.rotary.share != 1) return std::nullopt;
+        if (expected.rotary.share != 1 || expected.rotary.is_interleaved || expected.rotary.yarn.factor != 1)
+            return std::nullopt;
         expected.sight = {.causal = true, .window = attention->sight.window};
         if (!(mixer == Branch{expected, "self_attn", "input_layernorm"})) return std::nullopt;
         if (attention->sight.window > 0) {
