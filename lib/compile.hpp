@@ -3,13 +3,11 @@
 
 #include <pentad/train/dry_parts.hpp>
 #include <pentad/train/language_model.hpp>
-#include <pentad/train/planned_layers.hpp>
 #include <pentad/train/trainer.hpp>
 
 #define PENTAD_COMPILE_DECODER_LAYERS(Stream)                                                                          \
     namespace pentad {                                                                                                 \
     template LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> train::decoder_layers();                             \
-    template LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> train::planned_layers();                             \
     template class train::LanguageModel<Stream, Kokkos::DefaultExecutionSpace>;                                        \
     template class train::Trainer<Stream, Kokkos::DefaultExecutionSpace>;                                              \
     template planner::PartAccounts train::dry_parts(model::Model const&,                                               \

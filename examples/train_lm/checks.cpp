@@ -99,6 +99,7 @@ void repair_mixers(Options& o, Complaint& complaint) {
         complaint.add(std::string(flag) + " is of " + kind + ", and no layer has any: leave it out", flag);
         complaint.must_leave_out = true;
     };
+    refuse_without("a", "--latent-attention", !o.latent_attention.empty());
     refuse_without("a", "--window", o.window > 0);
     refuse_without("a", "--soft-cap", o.soft_cap > 0);
     refuse_without("a", "--positions", o.positions != defaults.positions);
@@ -141,6 +142,24 @@ void repair_router(Options& o, Complaint& complaint) {
         leave_out("--drop", "is for tokens that choose their experts");
 }
 
+/// Checks --latent-attention, and refuses what is of other attention alone.
+void repair_latent_attention(Options& o, Complaint& complaint) {
+    if (o.latent_attention.empty()) return;
+    if (auto const choice = latent_of(o); !choice.refusal.empty()) {
+        complaint.add(choice.refusal, "--latent-attention");
+        o.latent_attention = choice.instead;
+    }
+    Options const defaults;
+    for (auto const& [is_given, flag] :
+         {std::pair(o.kv_heads_given, "--kv-heads"), std::pair(o.positions != defaults.positions, "--positions"),
+          std::pair(o.soft_cap > 0, "--soft-cap"), std::pair(o.attention_sinks, "--attention-sinks"),
+          std::pair(o.tp_kind != defaults.tp_kind, "--tp-kind")}) {
+        if (!is_given) continue;
+        complaint.add(std::string(flag) + " is of attention that is not latent: leave it out", flag);
+        complaint.must_leave_out = true;
+    }
+}
+
 /// Refuses a tp that does not factor into the grid, and flags that a grid does not support.
 void repair_tensor_kind(O& o, Complaint& complaint) {
     if (o.tp_kind == "1d") return;
@@ -180,6 +199,7 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
         options = nearest_mesh(options, ranks);
     }
     repair_mixers(options, complaint);
+    repair_latent_attention(options, complaint);
     repair_tensor_kind(options, complaint);
     repair_router(options, complaint);
     repair_schedule(options, complaint);

@@ -190,6 +190,12 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--attention-sinks", "",
            "each head learns a score more for its softmax, of a key without a value, as in gpt-oss",
            Switch{&O::attention_sinks}},
+          {"--latent-attention", "q=N,kv=N,rope=N,nope=N,v=N",
+           "attention as in DeepSeek-V2 and V3: keys and values are made from a vector of kv elements, queries from "
+           "one "
+           "of q (0: from the stream); of each head, queries and keys have nope elements without a position and rope "
+           "with one, values have v",
+           TextValue{&O::latent_attention}},
           {"--mixers", "a|m|l,...",
            "of the layers, again and again: attention, Mamba-2 or linear attention, such as m,m,a; heads are of "
            "hidden / heads elements everywhere",

@@ -26,6 +26,8 @@ std::string read_model(Options& options) {
             options.heads = number(attention->heads);
             options.kv_heads = number(attention->kv_heads);
         }
+        if (auto const* latent = described.first<model::LatentAttention>())
+            options.heads = options.kv_heads = number(latent->heads);
         options.kv_heads_given = true;
         options.vocab = number(described.vocab);
         options.tie_embeddings = described.ties_embeddings;

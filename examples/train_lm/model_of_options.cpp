@@ -6,8 +6,14 @@
 #include <pentad/model/parts.hpp>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
 
 namespace train_lm {
 
@@ -22,6 +28,10 @@ model::Model with_attention(model::Model described, Options const& o) {
     for (auto& block : described.blocks)
         for (auto& branch : block.branches)
             if (auto const* found = branch.part.as<model::Attention>()) {
+                if (!o.latent_attention.empty()) {
+                    branch.part = latent_of(o).part;
+                    continue;
+                }
                 auto attention = *found;
                 if (o.window > 0) attention.sight.window = size(o.window);
                 if (o.soft_cap > 0) attention.scores.soft_cap = o.soft_cap;
@@ -96,6 +106,61 @@ model::Mamba2 mamba_of(Options const& o) {
             .norm_groups = size(o.groups),
             .convolution = size(o.conv),
             .chunk = size(o.chunk)};
+}
+
+LatentChoice latent_of(Options const& o) {
+    struct Size {
+        std::string_view name;
+        std::int64_t value, least;
+        bool is_given = false;
+    };
+    constexpr std::int64_t most = 1 << 20;
+    std::array<Size, 5> sizes{{{"q", 0, 0}, {"kv", 64, 1}, {"rope", 16, 2}, {"nope", 32, 1}, {"v", 32, 1}}};
+    std::string refusal;
+    auto const complain = [&](std::string const& why) {
+        if (refusal.empty()) refusal = "--latent-attention " + o.latent_attention + why;
+    };
+    bool is_list = true;
+    std::istringstream items(o.latent_attention + ",");
+    for (std::string item; std::getline(items, item, ',');) {
+        auto const equals = std::min(item.find('='), item.size());
+        auto* const size =
+            std::find_if(sizes.begin(), sizes.end(), [&](Size const& s) { return s.name == item.substr(0, equals); });
+        char const* const end = item.data() + item.size();
+        std::int64_t value = 0;
+        bool const is_number = equals < item.size() && std::from_chars(item.data() + equals + 1, end, value) ==
+                                                           std::from_chars_result{end, std::errc()};
+        if (size == sizes.end() || size->is_given || !is_number) {
+            is_list = false;
+            continue;
+        }
+        size->is_given = true;
+        size->value = value;
+    }
+    for (auto const& size : sizes) is_list = is_list && size.is_given;
+    if (!is_list) complain(" is not q=N,kv=N,rope=N,nope=N,v=N, each once");
+    for (auto& size : sizes) {
+        if (size.value >= size.least && size.value <= most) continue;
+        complain(": " + std::string(size.name) + " = " + std::to_string(size.value) + " is not between " +
+                 std::to_string(size.least) + " and " + std::to_string(most));
+        size.value = std::clamp(size.value, size.least, most);
+    }
+    if (auto& rope = sizes[2].value; rope % 2 != 0) {
+        complain(": rope = " + std::to_string(rope) + " is odd, and rotary embedding turns pairs");
+        ++rope;
+    }
+    LatentChoice choice{.part = {.heads = size(o.heads),
+                                 .head_dim = size(sizes[3].value),
+                                 .rope_dim = size(sizes[2].value),
+                                 .value_dim = size(sizes[4].value),
+                                 .query_rank = size(sizes[0].value),
+                                 .kv_rank = size(sizes[1].value),
+                                 .sight = {.window = size(std::max<std::int64_t>(o.window, 0))}},
+                        .refusal = std::move(refusal)};
+    for (auto const& size : sizes)
+        choice.instead +=
+            (choice.instead.empty() ? "" : ",") + std::string(size.name) + "=" + std::to_string(size.value);
+    return choice;
 }
 
 model::Model make_model(Options const& o) {

@@ -91,12 +91,31 @@ class Parser {
   private:
     /// Takes the model from its file. Why that cannot be, or nothing.
     std::string use_model(CLI::App const& app) {
-        for (auto const* const name :
-             {"--layers",         "--hidden",       "--heads",          "--kv-heads",    "--ffn",
-              "--vocab",          "--experts",      "--top-k",          "--moe-every",   "--expert-ffn",
-              "--shared-experts", "--dense-layers", "--router",         "--renormalise", "--route-scale",
-              "--expert-groups",  "--top-groups",   "--tie-embeddings", "--mixers",      "--state",
-              "--groups",         "--expand",       "--conv",           "--chunk"})
+        for (auto const* const name : {"--layers",
+                                       "--hidden",
+                                       "--heads",
+                                       "--kv-heads",
+                                       "--ffn",
+                                       "--vocab",
+                                       "--experts",
+                                       "--top-k",
+                                       "--moe-every",
+                                       "--expert-ffn",
+                                       "--shared-experts",
+                                       "--dense-layers",
+                                       "--router",
+                                       "--renormalise",
+                                       "--route-scale",
+                                       "--expert-groups",
+                                       "--top-groups",
+                                       "--tie-embeddings",
+                                       "--latent-attention",
+                                       "--mixers",
+                                       "--state",
+                                       "--groups",
+                                       "--expand",
+                                       "--conv",
+                                       "--chunk"})
             if (app.count(name) > 0)
                 return std::string(name) + " and --model: the file says all of the model; leave out " + name;
         return read_model(options_);

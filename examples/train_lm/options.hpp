@@ -71,6 +71,8 @@ struct Options {
     std::string positions = "rope"; ///< rope, alibi, none
     double soft_cap = 0;            ///< of the scores of attention; 0: none
     bool attention_sinks = false;
+    std::string
+        latent_attention;     ///< the sizes of all attention, "q=0,kv=64,rope=16,nope=32,v=32"; empty: none is latent
     std::string mixers = "a"; ///< of the layers, again and again: attention, Mamba-2, linear attention
     std::int64_t state = 128; ///< rows of a state of Mamba-2
     std::int64_t groups = 1;  ///< of heads of Mamba-2 that share B and C
@@ -178,6 +180,12 @@ struct SaveInterval {
 [[nodiscard]] pentad::model::Mamba2 mamba_of(Options const& options);
 /// The router of the flags, of which --model has all but balance and capacity.
 [[nodiscard]] pentad::model::Router router_of(Options const& options);
+/// --latent-attention with --heads; or why it makes none, and a value like it that does.
+struct LatentChoice {
+    pentad::model::LatentAttention part;
+    std::string refusal{}, instead{};
+};
+[[nodiscard]] LatentChoice latent_of(Options const& options);
 /// The model of the sizes, or that of --model.
 [[nodiscard]] pentad::model::Model make_model(Options const& options);
 /// "3,5,4,4" as numbers; none where it is anything else.

@@ -102,7 +102,7 @@ std::string refused_cp_inner(O const& o) { return o.context().refused_inner(o.ex
 std::int64_t head_ranks(O const& o) { return pentad::model::ranks_of_heads(o.tensor_kind(), o.extent("tp")); }
 /// Whether the heads of a rank of tp can be exchanged as --cp says.
 bool can_exchange_heads(O const& o) {
-    if (!has_attention(o)) return true;
+    if (!has_grouped_attention(o)) return true;
     if (!divides(o.tensor_divisors().heads, o.heads) || !refused_cp_heads(o).empty() || !refused_cp_inner(o).empty())
         return true;
     return o.context_split().refusal(o.extent("cp"), o.heads / head_ranks(o)).empty();
@@ -135,7 +135,8 @@ constexpr std::array rules{
     Rule{&O::kv_heads,
          [](O const& o) {
              if (o.tp_kind != "1d") return divides(o.tensor_divisors().kv_heads, o.kv_heads);
-             return !has_attention(o) || divides(o.extent("tp"), o.kv_heads) || divides(o.kv_heads, o.extent("tp"));
+             return !has_grouped_attention(o) || divides(o.extent("tp"), o.kv_heads) ||
+                    divides(o.kv_heads, o.extent("tp"));
          },
          [](O const& o) {
              if (o.tp_kind != "1d")
@@ -149,7 +150,7 @@ constexpr std::array rules{
          [](O const& o) { return indivisible(&O::hidden, o, tensor_divisor(o.tensor_divisors().hidden, o)); }},
     Rule{&O::hidden,
          [](O const& o) {
-             return o.described || !has_attention(o) || o.positions != "rope" || o.heads < 1 ||
+             return o.described || !has_grouped_attention(o) || o.positions != "rope" || o.heads < 1 ||
                     !divides(o.heads, o.hidden) || o.hidden / o.heads % 2 == 0;
          },
          [](O const& o) {
@@ -279,8 +280,13 @@ void set(O& o, Integer member, std::int64_t value) {
 } // namespace
 
 bool has_attention(O const& o) {
-    return o.described ? o.described->first<pentad::model::Attention>() != nullptr
+    return o.described ? o.described->first<pentad::model::Attention>() != nullptr ||
+                             o.described->first<pentad::model::LatentAttention>() != nullptr
                        : o.mixers.find('a') != o.mixers.npos;
+}
+bool has_grouped_attention(O const& o) {
+    return o.described ? o.described->first<pentad::model::Attention>() != nullptr
+                       : o.latent_attention.empty() && has_attention(o);
 }
 
 bool is_of_model(Integer flag) {

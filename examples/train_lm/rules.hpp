@@ -23,8 +23,9 @@ struct Fault {
 std::optional<Fault> first_fault(Options const& options);
 /// Whether all constraints hold.
 bool obeys_rules(Options const& options);
-/// Whether any layer has attention.
+/// Whether any layer has attention, latent or not; and whether any has other than latent.
 bool has_attention(Options const& options);
+bool has_grouped_attention(Options const& options);
 /// Whether the flag is a model size, which --model reads from config.json instead.
 bool is_of_model(Integer flag);
 

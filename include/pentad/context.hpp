@@ -9,3 +9,4 @@
 #include <pentad/context/recurrence.hpp>
 #include <pentad/context/ring.hpp>
 #include <pentad/context/selected.hpp>
+#include <pentad/context/whole_keys.hpp>

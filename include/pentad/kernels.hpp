@@ -17,6 +17,7 @@
 #include <pentad/kernels/gated_norm.hpp>
 #include <pentad/kernels/gemm.hpp>
 #include <pentad/kernels/head_groups.hpp>
+#include <pentad/kernels/latent_heads.hpp>
 #include <pentad/kernels/layer_norm.hpp>
 #include <pentad/kernels/lion.hpp>
 #include <pentad/kernels/load_balance.hpp>

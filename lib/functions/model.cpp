@@ -5,3 +5,4 @@
 #include <pentad/model/impl/presets.hpp>
 #include <pentad/model/impl/recomputation.hpp>
 #include <pentad/model/impl/router.hpp>
+#include <pentad/model/impl/rotary.hpp>

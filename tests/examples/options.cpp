@@ -129,6 +129,45 @@ TEST_CASE("flags of experts make the model's experts and its router") {
           Router{.renormalises = false, .capacity = 1.25, .drop = Drop::score});
 }
 
+TEST_CASE("latent attention is five sizes, with the heads, in place of all other attention") {
+    auto const o =
+        options_of("--heads 6 --window 9 --mixers a,m --latent-attention v=3,q=7,kv=8,nope=5,rope=4 --layers 2");
+    auto const model = make_model(o);
+    auto const* const part = model.find<pentad::model::LatentAttention>(0);
+    REQUIRE(part != nullptr);
+    CHECK(*part == pentad::model::LatentAttention{.heads = 6,
+                                                  .head_dim = 5,
+                                                  .rope_dim = 4,
+                                                  .value_dim = 3,
+                                                  .query_rank = 7,
+                                                  .kv_rank = 8,
+                                                  .sight = {.window = 9}});
+    CHECK(model.first<pentad::model::Attention>() == nullptr);
+    // Heads of hidden / heads = 3 elements, 5 ranks of cp that exchange none, kv heads that tp does not divide.
+    (void)options_of(
+        "--mesh cp=5 --cp ulysses --hidden 12 --heads 4 --seq 25 --latent-attention q=0,kv=8,rope=4,nope=5,v=3", 5);
+
+    std::string const sizes = "--latent-attention ";
+    for (std::string const text :
+         {"q=0", "q=0,kv=8,rope=4,nope=5,v=3,q=0", "q=0,kv=8,rope=4,nope=5,v=x", "a,b", "q=0,kv=8,rope=4,nope=5,w=3"})
+        CHECK(mended(sizes + text)
+                  .starts_with("--latent-attention " + text +
+                               " is not q=N,kv=N,rope=N,nope=N,v=N, each once: try --latent-attention q="));
+    CHECK(mended(sizes + "q=0,kv=8,rope=3,nope=5,v=3") ==
+          "--latent-attention q=0,kv=8,rope=3,nope=5,v=3: rope = 3 is odd, and rotary embedding turns pairs: try "
+          "--latent-attention q=0,kv=8,rope=4,nope=5,v=3");
+    CHECK(mended(sizes + "q=-1,kv=0,rope=4,nope=5,v=3") ==
+          "--latent-attention q=-1,kv=0,rope=4,nope=5,v=3: q = -1 is not between 0 and 1048576: try "
+          "--latent-attention q=0,kv=1,rope=4,nope=5,v=3");
+    for (std::string const flag : {"--kv-heads 4", "--positions alibi", "--soft-cap 2", "--attention-sinks"})
+        CHECK(mended(flag + " --latent-attention q=0,kv=8,rope=4,nope=5,v=3") ==
+              flag.substr(0, flag.find(' ')) + " is of attention that is not latent: leave it out");
+    CHECK(error_of("--mesh tp=4 --tp-kind 2d --latent-attention q=0,kv=8,rope=4,nope=5,v=3", 4) ==
+          "--tp-kind is of attention that is not latent: leave it out");
+    CHECK(error_of("--mixers m --latent-attention q=0,kv=8,rope=4,nope=5,v=3") ==
+          "--latent-attention is of attention, and no layer has any: leave it out");
+}
+
 TEST_CASE("every flag reaches its option") {
     auto const o = options_of(
         "--mesh tp=2,dp=3,cp=1 --data a --data b --vocab 300 --ignore-token 10 --steps 7 --batch 12 --micro-batches 2 "

@@ -99,7 +99,7 @@ void check_all(std::vector<MeshShape> const& on) {
             INFO(std::string(name), " on ", m.text());
             OnMesh const mesh(m);
             auto const setup = setup_on(mesh);
-            check_layer(mesh, setup, make, on_one_rank(setup, make, arrays, balance, z), 1e-11, balance, z);
+            check_layer(mesh, setup, make, on_one_rank(setup, make, arrays, nullptr, balance, z), 1e-11, balance, z);
         }
     }
 }

@@ -2,11 +2,13 @@
 
 #include <pentad/io/file.hpp>
 #include <pentad/io/model_config.hpp>
+#include <pentad/model/parts.hpp>
 #include <pentad/model/presets.hpp>
 
 #include "scratch.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -82,6 +84,28 @@ TEST_CASE("a published config.json is the preset of that model") {
     CHECK(small.norm == model::NormKind::layer);
     CHECK(small.first<model::Attention>()->has_bias);
     CHECK(small.first<model::PlainMlp>()->width == 4 * 768);
+}
+
+TEST_CASE("how DeepSeek-V3's latent attention turns queries and keys, and scales scores, is read") {
+    auto const attention = [](std::string const& text) {
+        return *io::model_from_config(text).model.first<model::LatentAttention>();
+    };
+    auto const read = attention(deepseek_v3);
+    CHECK(
+        read.rotary ==
+        model::Rotary{
+            .theta = 1e4,
+            .is_interleaved = true,
+            .yarn = {
+                .factor = 40, .original_positions = 4096, .fast = 32, .slow = 1, .turned_scale = 1, .score_scale = 1}});
+    // (128 + 64)^-1/2 times mscale^2 (DeepSeek's modeling_deepseek.py)
+    CHECK(read.score_scale() == doctest::Approx(std::pow(0.1 * std::log(40.0) + 1, 2) / std::sqrt(192.0)));
+    CHECK(io::model_from_config(with(deepseek_v3, "eps\": 1e-06", "eps\": 1e-05")).model.norm_epsilon == 1e-5);
+    CHECK(!attention(with(deepseek_v3, "\"kv_lora", "\"rope_interleave\": false, \"kv_lora")).rotary.is_interleaved);
+    auto const scaling = deepseek_v3.substr(deepseek_v3.find("{\"beta_fast"), 145);
+    auto const plain = attention(with(with(deepseek_v3, scaling, "null"), "theta\": 10000", "theta\": 50000"));
+    CHECK(plain.rotary == model::Rotary{.theta = 5e4, .is_interleaved = true});
+    CHECK(plain.score_scale() == doctest::Approx(1 / std::sqrt(192.0)));
 }
 
 TEST_CASE("fields that are left out have the values that transformers gives them") {
@@ -198,6 +222,13 @@ TEST_CASE("a config.json that is wrong is refused with its name, the field and w
              {with(deepseek_v3, "freq\": 1", "freq\": 2"),
               "moe_layer_freq: expected 1, the only value that is supported, not 2"},
              {with(deepseek_v3, "\"v_head_dim\": 128", "\"v_head_dim\": 1.5"), "v_head_dim" + size + "1.5"},
+             {with(deepseek_v3, "\"type\": \"yarn\"", "\"type\": \"linear\""),
+              "rope_scaling.type: expected default, llama3 or yarn, which are supported, not \"linear\""},
+             {with(deepseek_v3, "beta_fast\": 32", "beta_fast\": 1"),
+              "rope_scaling.beta_fast: expected more than beta_slow"},
+             {with(deepseek_v3, "\"factor\": 40, ", ""), "rope_scaling.factor" + none},
+             {with(deepseek_v3, "rope_head_dim\": 64", "rope_head_dim\": 63"),
+              "qk_rope_head_dim: expected an even number, which rotary embedding needs"},
              {with(mamba2_7b, "heads\": 128", "heads\": 100"),
               "n_groups: expected a divisor of num_heads = 100, not 8"},
              {with(mamba2_7b, "heads\": 128", "heads\": 64"),

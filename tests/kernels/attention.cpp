@@ -26,7 +26,9 @@ struct Shape {
     std::vector<std::vector<i64>> documents = {}; ///< of each sequence, the positions at which they begin, after 0
     kernels::AttentionScores scores = {};         ///< but for the scale, 1 / sqrt(head_dim)
     bool has_sinks = false;
+    i64 value_dim = 0; ///< 0: head_dim
 
+    i64 values() const { return value_dim > 0 ? value_dim : head_dim; }
     /// By the definition.
     bool sees(i64 batch_entry, i64 i, i64 j) const {
         i64 const query = mask.query_start + i, key = mask.key_start + j;
@@ -96,11 +98,11 @@ Reference reference(Shape const& s, kernels::AttentionScores const& scores, Slic
     r.d_sinks.assign(s.heads, 0);
     auto const slopes = published_slopes(std::max<i64>(scores.alibi_heads, 1));
     std::vector<double> slope_of(s.seq_k); // of the scores by the scaled products
-    r.o.assign(s.batch * s.seq_q * s.heads * s.head_dim, 0);
-    r.dq = r.o;
+    r.o.assign(s.batch * s.seq_q * s.heads * s.values(), 0);
+    r.dq.assign(s.batch * s.seq_q * s.heads * s.head_dim, 0);
     r.lse.assign(s.batch * s.heads * s.seq_q, -infinity);
     r.dk.assign(s.batch * s.seq_k * s.kv_heads * s.head_dim, 0);
-    r.dv = r.dk;
+    r.dv.assign(s.batch * s.seq_k * s.kv_heads * s.values(), 0);
     std::vector<double> p(s.seq_k), dp(s.seq_k);
     for (i64 b = 0; b < s.batch; ++b)
         for (i64 h = 0; h < s.heads; ++h)
@@ -129,13 +131,14 @@ Reference reference(Shape const& s, kernels::AttentionScores const& scores, Slic
                 sum += of_sink;
                 r.lse[(b * s.heads + h) * s.seq_q + i] = largest + std::log(sum);
                 auto const query = ((b * s.seq_q + i) * s.heads + h) * s.head_dim;
+                auto const output = ((b * s.seq_q + i) * s.heads + h) * s.values();
                 for (i64 j = 0; j < s.seq_k; ++j) {
                     p[j] /= sum;
                     dp[j] = 0;
-                    auto const key = ((b * s.seq_k + j) * s.kv_heads + g) * s.head_dim;
-                    for (i64 d = 0; d < s.head_dim; ++d) {
-                        r.o[query + d] += p[j] * v(b, j, g, d);
-                        r.dv[key + d] += p[j] * d_o(b, i, h, d);
+                    auto const value = ((b * s.seq_k + j) * s.kv_heads + g) * s.values();
+                    for (i64 d = 0; d < s.values(); ++d) {
+                        r.o[output + d] += p[j] * v(b, j, g, d);
+                        r.dv[value + d] += p[j] * d_o(b, i, h, d);
                         dp[j] += d_o(b, i, h, d) * v(b, j, g, d);
                     }
                     delta += p[j] * dp[j];
@@ -181,10 +184,10 @@ struct Attention {
     explicit Attention(Shape const& shape)
         : s(shape), scores(s.scores), sinks("sinks", s.has_sinks ? s.heads : 0), d_sinks("d_sinks", s.heads),
           q(s.batch, s.seq_q, s.heads, s.head_dim, 1, 3.0), k(s.batch, s.seq_k, s.kv_heads, s.head_dim, 2, 3.0),
-          v(s.batch, s.seq_k, s.kv_heads, s.head_dim, 3), d_o(s.batch, s.seq_q, s.heads, s.head_dim, 4),
-          o(s.batch, s.seq_q, s.heads, s.head_dim, 5), dq(s.batch, s.seq_q, s.heads, s.head_dim, 6),
-          dk(s.batch, s.seq_k, s.kv_heads, s.head_dim, 7), dv(s.batch, s.seq_k, s.kv_heads, s.head_dim, 8),
-          output("output", s.batch, s.seq_q, s.heads, s.head_dim), lse("lse", s.batch, s.heads, s.seq_q),
+          v(s.batch, s.seq_k, s.kv_heads, s.values(), 3), d_o(s.batch, s.seq_q, s.heads, s.values(), 4),
+          o(s.batch, s.seq_q, s.heads, s.values(), 5), dq(s.batch, s.seq_q, s.heads, s.head_dim, 6),
+          dk(s.batch, s.seq_k, s.kv_heads, s.head_dim, 7), dv(s.batch, s.seq_k, s.kv_heads, s.values(), 8),
+          output("output", s.batch, s.seq_q, s.heads, s.values()), lse("lse", s.batch, s.heads, s.seq_q),
           delta("delta", s.batch, s.heads, s.seq_q), max("max", s.batch, s.heads, s.seq_q),
           sum("sum", s.batch, s.heads, s.seq_q) {
         scores.scale = 1.0 / std::sqrt(static_cast<double>(s.head_dim));
@@ -303,6 +306,7 @@ void check(Shape const& s, std::vector<std::pair<i64, i64>> blocks = {}, Path pa
     CAPTURE(s.heads);
     CAPTURE(s.kv_heads);
     CAPTURE(s.head_dim);
+    CAPTURE(s.values());
     CAPTURE(s.mask.causal);
     CAPTURE(s.mask.query_start);
     CAPTURE(s.mask.key_start);
@@ -421,6 +425,28 @@ void check_scores(Path path) {
     }
 }
 
+/// Values that are narrower or wider than queries and keys, as those of latent attention (192 and 128).
+template <class T>
+void check_value_widths(Path path) {
+    auto const with = [](Shape shape, i64 width) {
+        shape.value_dim = width;
+        return shape;
+    };
+    for (bool causal : {false, true}) {
+        check<T>(with({1, 70, 70, 2, 1, 192, {causal, 0, 0}}, 128), {}, path);
+        for (auto const& [head_dim, value_dim] : {std::pair<i64, i64>{24, 16}, {8, 40}, {19, 7}, {1, 65}}) {
+            check<T>(with({1, 130, 130, 2, 1, head_dim, {causal, 0, 0}}, value_dim), {}, path);
+            Shape const part{2, 40, 75, 2, 2, head_dim, {causal, 35, 0}};
+            check<T>(with(part, value_dim), {{50, 75}, {0, 3}, {3, 50}}, path);
+        }
+        Shape packed{2, 170, 170, 2, 1, 12, {.causal = causal, .window = 70}, {{65, 72, 140}, {1, 64, 129}}};
+        Bounds const bounds(packed, 170);
+        packed.scores = {.soft_cap = 1.5, .alibi_heads = 12, .first_head = 7};
+        packed.has_sinks = true;
+        check<T>(with(packed, 9), {{100, 120}, {0, 100}, {120, 170}}, path);
+    }
+}
+
 } // namespace
 
 TEST_CASE_TEMPLATE("attention is the softmax of the scores, and its gradient", T, f64, f32, bf16) {
@@ -478,8 +504,13 @@ TEST_CASE_TEMPLATE("attention over blocks of keys, in any order, is attention ov
     check_blocks<T>(Path::automatic);
 }
 
+TEST_CASE_TEMPLATE("attention to values of another width than that of queries and keys", T, f64, f32, bf16) {
+    check_value_widths<T>(Path::automatic);
+}
+
 TEST_CASE_TEMPLATE("the device kernels compute the same", T, f64, f32, bf16) {
     check_shapes<T>(Path::device);
+    check_value_widths<T>(Path::device);
     check_offsets<T>(Path::device);
     check_masks<T>(Path::device);
     check_blocks<T>(Path::device);
@@ -490,6 +521,7 @@ TEST_CASE_TEMPLATE("the device kernels compute the same", T, f64, f32, bf16) {
 TEST_CASE_TEMPLATE("the host's two divisions of the backward pass among threads compute the same", T, f64, f32, bf16) {
     for (auto path : {Path::by_head, Path::by_tile}) {
         check_shapes<T>(path);
+        check_value_widths<T>(path);
         check_offsets<T>(path);
         check_masks<T>(path);
         check_blocks<T>(path);
@@ -499,6 +531,7 @@ TEST_CASE_TEMPLATE("the host's two divisions of the backward pass among threads 
 
 TEST_CASE("bf16 as numbers, where the CPU multiplies no pairs, computes the same") {
     check_shapes<bf16>(Path::numbers);
+    check_value_widths<bf16>(Path::numbers);
     check_offsets<bf16>(Path::numbers);
     check_masks<bf16>(Path::numbers);
     check_blocks<bf16>(Path::numbers);
@@ -555,6 +588,7 @@ TEST_CASE("the gradient of attention is the limit of finite differences") {
         if (!is_plain) {
             s.scores = {.soft_cap = 1.5, .alibi_heads = 3, .first_head = 1};
             s.has_sinks = true;
+            s.value_dim = 3;
         }
         Attention<f64> a(s);
         a.forward();
@@ -565,14 +599,14 @@ TEST_CASE("the gradient of attention is the limit of finite differences") {
             double sum = 0;
             for (i64 i = 0; i < s.seq_q; ++i)
                 for (i64 h = 0; h < s.heads; ++h)
-                    for (i64 d = 0; d < s.head_dim; ++d) sum += a.o(0, i, h, d) * a.d_o(0, i, h, d);
+                    for (i64 d = 0; d < s.values(); ++d) sum += a.o(0, i, h, d) * a.d_o(0, i, h, d);
             return sum;
         };
         auto const check_input = [&](Slice<f64>& input, Slice<f64> const& gradient) {
             double const step = 1e-5;
             for (i64 i = 0; i < input.extent(1); i += 2)
                 for (i64 h = 0; h < input.extent(2); ++h)
-                    for (i64 d = 0; d < s.head_dim; ++d) {
+                    for (i64 d = 0; d < input.extent(3); ++d) {
                         double const value = input(0, i, h, d);
                         input.set(0, i, h, d, value + step);
                         double const above = loss();

@@ -65,7 +65,7 @@ TEST_CASE("rope of a share of a head leaves the rest as it is") {
     Turned<f64> const turned(positions, 4, 4, 3);
     auto const x = Matrix<f64>::random(3, 12, 2); // two heads of six, of which four are turned
     auto const before = x.get();
-    kernels::rope_forward<f64>(Exec(), x.view(), turned.positions.view(), turned.tables(), 6);
+    kernels::rope_forward<f64>(Exec(), x.view(), turned.positions.view(), turned.tables(), {.width = 6});
     auto const after = x.get();
     for (std::size_t row = 0; row < 3; ++row)
         for (std::size_t head = 0; head < 2; ++head) {
@@ -75,6 +75,31 @@ TEST_CASE("rope of a share of a head leaves the rest as it is") {
                 CHECK(after[row * 12 + head * 6 + i] ==
                       doctest::Approx(i < 4 ? expected[i] : *(first + static_cast<std::ptrdiff_t>(i))));
         }
+}
+
+TEST_CASE_TEMPLATE("interleaved pairs (2 i, 2 i + 1), behind elements without a position", T, f64, f32, bf16) {
+    // As the half that comes first and the half that comes second, dealt alternately.
+    constexpr int turned_width = 6, before = 5, heads = 3, width = before + turned_width;
+    std::vector<double> const positions{0, 1, 13, 100};
+    Turned<T> const turned(positions, turned_width, 16, 8);
+    auto const x = Matrix<T>::random(8, heads * width, 4, 2);
+    auto const given = x.get();
+    kernels::RotaryHeads const where{.width = width, .first = before, .is_interleaved = true};
+    kernels::rope_forward<T>(Exec(), x.view(), turned.positions.view(), turned.tables(), where);
+    auto expected = given;
+    for (std::size_t row = 0; row < 8; ++row)
+        for (std::size_t head = 0; head < heads; ++head) {
+            std::size_t const first = (row * heads + head) * width + before;
+            std::vector<double> halves(turned_width);
+            for (std::size_t i = 0; i < turned_width; ++i)
+                halves[i % 2 * (turned_width / 2) + i / 2] = given[first + i];
+            auto const y = reference(halves, {positions[row % positions.size()]}, 1, turned_width);
+            for (std::size_t i = 0; i < turned_width; ++i) expected[first + i] = y[i % 2 * (turned_width / 2) + i / 2];
+        }
+    CHECK(difference(x.get(), expected) <= tolerance<T>);
+    CHECK(x.gap_untouched());
+    kernels::rope_backward<T>(Exec(), x.view(), turned.positions.view(), turned.tables(), where);
+    CHECK(difference(x.get(), given) <= 2 * tolerance<T>);
 }
 
 TEST_CASE_TEMPLATE("rope's backward pass is its adjoint and its inverse", T, f64, f32) {

@@ -26,6 +26,8 @@ IGNORED = 10  # the byte of --ignore-token
 MODEL = {"layers": 2, "hidden": 32, "heads": 4, "kv-heads": 2, "ffn": 48, "vocab": 260, "seq": 16, "batch": 8,
          "micro-batches": 2, "steps": 5, "lr": 0.003, "warmup": 2, "clip": 0.5, "seed": 7, "dtype": "f64"}
 MAMBA = {"state": 8, "chunk": 5}
+LATENT = {"latent-attention": "q=12,kv=16,rope=4,nope=6,v=5", "kv-heads": None}  # queries and keys of 10, values of 5
+DIRECT = {"latent-attention": "q=0,kv=9,rope=2,nope=3,v=8", "kv-heads": None}
 MOE = {"experts": 4, "top-k": 2, "aux-coef": 0.02, "z-coef": 0.002}
 # Routers. With an expert-ffn of its own an expert is finer than the MLP of a dense layer.
 DEEPSEEK = {**MOE, "experts": 8, "top-k": 3, "router": "sigmoid", "expert-groups": 4, "top-groups": 2, "route-scale": 2.5, "balance": "bias",
@@ -46,7 +48,7 @@ SCHEDULES = {"gpipe": (1,), "1f1b": (1,), "eager-1f1b": (1,), "zb-h1": (1,), "zb
 
 @dataclasses.dataclass
 class Case:
-    """A mesh and a way to train over it (ways: flags), and a model with its data (model: flag -> value or True)."""
+    """A mesh and a way to train over it (ways: flags), and a model with its data (model: flag -> value, True, or None: left out)."""
     mesh: str
     ways: str = ""
     model: dict = dataclasses.field(default_factory=dict)
@@ -57,7 +59,7 @@ class Case:
         return math.prod(int(axis.split("=")[1]) for axis in self.mesh.split(","))
 
     def __str__(self):
-        model = " ".join(f"--{key}" if value is True else f"--{key} {value}" for key, value in self.model.items())
+        model = " ".join(f"--{key}" if value is True else f"--{key} {value}" for key, value in self.model.items() if value is not None)
         data = "" if self.data == "text" else f"[{self.data}]"
         return " ".join(part for part in (self.mesh, self.ways, model, data) if part)
 
@@ -143,6 +145,18 @@ FIXED = [
     Case("cp=4,ep=2", "--cp two-level --cp-heads 2", {**MOE, "pack": 32, "seq": 64}), Case("cp=4", "--cp double-ring --cp-inner 2", {"pack": 101, "seq": 64, "window": 9}),
     Case("pp=2,cp=2", "--zigzag", {"pack": 101, "kv-heads": 1, "tie-embeddings": True}), Case("pp=2,cp=2", "--schedule terapipe --slices 2 --cp allgather", {**MOE, "pack": 101, "seq": 32}),
     Case("pp=2,dp=2,cp=2", "--zero 2 --recompute full", {"pack": 32, "seq": 40, "micro-batches": 4}),
+    # latent attention
+    Case("dp=2", "", LATENT), Case("tp=2", "", LATENT), Case("tp=4", "--sequence-parallel on --recompute full", DIRECT), Case("cp=2", "--zigzag", LATENT), Case("cp=4", "", {**DIRECT, "seq": 37}),
+    Case("cp=2,tp=2", "--zigzag --sequence-parallel on --zero 3", LATENT), Case("cp=2,dp=2", "--cp ulysses --zero 1 --recompute selective --recompute-parts attention", DIRECT),
+    Case("pp=2", "--recompute selective --recompute-parts norms", LATENT), Case("pp=2,cp=2,tp=2", "--zigzag --recompute selective --recompute-parts inputs,norms,attention", {**LATENT, "tie-embeddings": True}),
+    Case("tp=2,cp=3", "--sequence-parallel on --zigzag --recompute full", {**LATENT, "seq": 50}), Case("tp=2,dp=2", "--attention-output all-to-all --sequence-parallel on --zero 2", {**LATENT, "seq": 37}),
+    Case("cp=4", "--cp two-level --cp-heads 2 --zigzag", {**LATENT, "window": 9, "seq": 32}), Case("cp=4,tp=2", "--cp double-ring --cp-inner 2", {**LATENT, "pack": 32, "seq": 64}),
+    Case("cp=3,dp=2", "--recompute selective --recompute-parts attention", {**DIRECT, "pack": 101, "seq": 48}), Case("cp=4", "--cp ulysses", {**LATENT, "pack": 101, "seq": 37}),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 2 --zigzag", LATENT), Case("pp=2,cp=2,tp=2", "--schedule terapipe --slices 4 --recompute full --sequence-parallel on", {**DIRECT, "seq": 32, "window": 6}),
+    Case("pp=2,cp=2", "--schedule terapipe --slices 2 --recompute selective --recompute-parts norms,attention", {**LATENT, "pack": 32, "seq": 37}),
+    Case("pp=2,dp=2,tp=2", "--schedule zb-v --zero 3", {**LATENT, "layers": 4, "micro-batches": 4}), Case("ep=2,tp=2,cp=2", "--sequence-parallel on --zigzag --zero 1", {**MOE, **LATENT}),
+    Case("dp=2,pp=2,ep=2,cp=2,tp=2", "--zero 1 --zigzag --sequence-parallel on", {**MOE, **LATENT}), Case("dp=2,cp=2", "--zero 3 --gradient-release", {**LATENT, "clip": 0}),
+    Case("cp=2,tp=2", "--zigzag", {**LATENT, "mixers": "m,a", **MAMBA}), Case("dp=2,tp=2", "--zero 1 --sequence-parallel on", {**LATENT, "dtype": "f32"}),
     # Mamba-2 and linear attention, alone and among attention
     Case("tp=2", "", {**MAMBA, "mixers": "m"}), Case("tp=4,dp=2", "--sequence-parallel on --recompute full", {**MAMBA, "mixers": "m", "groups": 2, "expand": 3}),
     Case("cp=2", "", {**MAMBA, "mixers": "m"}), Case("cp=4", "--cp allgather", {**MAMBA, "mixers": "m", "groups": 4}), Case("cp=3,tp=2", "--zigzag", {**MAMBA, "mixers": "m,a", "seq": 24}),
@@ -359,7 +373,7 @@ class Bench:
             model["seed"] = seed_for_one_sequence(self.data[case.data], model["batch"], model["steps"])
         flags = [word for file in self.data[case.data] for word in ("--data", str(file))]
         for key, value in model.items():
-            flags += [f"--{key}"] if value is True else [f"--{key}", str(value)]
+            flags += [] if value is None else [f"--{key}"] if value is True else [f"--{key}", str(value)]
         key = tuple(flags)
         if key not in self.references:
             self.references[key] = self.train(1, [*flags, "--mesh", "dp=1"])

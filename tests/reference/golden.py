@@ -120,6 +120,64 @@ def packed_documents(golden):
     return same, torch.arange(24) - same.int().argmax(2)  # from the first token of the document
 
 
+def yarn_frequencies(width, theta, factor, original, fast, slow):
+    """YaRN (Peng et al. 2023, section 3.2) with whole ends of the ramp, as its authors' code and transformers have it"""
+    pairs = torch.arange(width // 2)
+    plain = theta ** (-2.0 * pairs / width)
+    low, high = (width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta)) for turns in (fast, slow))
+    low, high = max(math.floor(low), 0), min(math.ceil(high), width - 1)
+    slowed = ((pairs - low) / (high - low)).clamp(0, 1)
+    return plain * (1 - slowed) + plain / factor * slowed
+
+
+def latent_attention(name, query_rank=None, interleaved=True, yarn=None):
+    """Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1), as DeepseekV3Attention of transformers:
+    6 heads of 5 elements without a position and 8 turned ones, values of 3, a latent vector of 8. Of YaRN, mscale is 0.7
+    and mscale_all_dim 0.9, which scale turned elements and scores"""
+    heads, plain, turned, value, rank, width = 6, 5, 8, 3, 8, 20
+    golden = Golden(name)
+    x = golden.input("x", 2, 24, width)
+
+    def weight(of, *shape, scale=0.4, shift=0.0):
+        return golden.input(f"self_attn.{of}.weight", *shape, scale=scale, shift=shift)
+
+    def norm(vector, by):
+        return vector * torch.rsqrt(vector.pow(2).mean(-1, keepdim=True) + 1e-6) * by
+
+    if query_rank:
+        q = F.linear(norm(F.linear(x, weight("q_a_proj", query_rank, width)), weight("q_a_layernorm", query_rank, scale=0.3, shift=1)),
+                     weight("q_b_proj", heads * (plain + turned), query_rank))
+    else:
+        q = F.linear(x, weight("q_proj", heads * (plain + turned), width))
+    q = q.view(2, 24, heads, plain + turned)
+    latent, key = F.linear(x, weight("kv_a_proj_with_mqa", rank + turned, width)).split((rank, turned), -1)
+    made = F.linear(norm(latent, weight("kv_a_layernorm", rank, scale=0.3, shift=1)), weight("kv_b_proj", heads * (plain + value), rank))
+    k, v = made.view(2, 24, heads, plain + value).split((plain, value), -1)
+    frequencies, amplitude, factor = 1e4 ** (-2.0 * torch.arange(turned // 2) / turned), 1.0, 1.0
+    if yarn:
+        frequencies = yarn_frequencies(turned, 1e4, **yarn)
+        mscale, all_dim = (0.1 * m * math.log(yarn["factor"]) + 1 for m in (0.7, 0.9))
+        amplitude, factor = mscale / all_dim, all_dim**2
+    angles = torch.arange(24)[:, None, None] * frequencies
+
+    def turn(part):
+        a, b = (part[..., 0::2], part[..., 1::2]) if interleaved else part.chunk(2, -1)
+        cos, sin = amplitude * torch.cos(angles), amplitude * torch.sin(angles)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+    q = torch.cat((q[..., :plain], turn(q[..., plain:])), -1).transpose(1, 2)
+    k = torch.cat((k, turn(key[:, :, None]).expand(2, 24, heads, turned)), -1).transpose(1, 2)
+    scores = q @ k.transpose(-1, -2) * factor / math.sqrt(plain + turned)
+    sees = torch.arange(24)[:, None] >= torch.arange(24)
+    y = torch.softmax(scores.masked_fill(~sees, -torch.inf), -1) @ v.transpose(1, 2)
+    y = F.linear(y.transpose(1, 2).reshape(2, 24, heads * value), weight("o_proj", width, heads * value))
+    golden.backward("y", y, [name for name in golden.tensors if name == "x" or name.startswith("self_attn.")])
+    return golden
+
+
+LATENT_YARN = {"factor": 4.0, "original": 64, "fast": 8.0, "slow": 1.0}
+
+
 def mamba2(name, groups, norm_groups=1, limits=(0.0, float("inf")), packs=False):
     """The layer of Dao and Gu (2024) token by token: in-projection, causal convolution over 4 tokens with SiLU, the recurrence
     h = exp(dt A) h + dt B x^T, y = C^T h + D x, the gated norm over `norm_groups` parts of the channels, out-projection. Steps of
@@ -386,6 +444,8 @@ def main():
                    attention("attention_soft_cap", 2, soft_cap=1.5), attention("attention_alibi", 2, alibi=True),
                    attention("attention_sinks", 2, sinks=True),
                    attention("attention_packed_alibi_sinks", 3, window=9, packs=True, soft_cap=2.5, alibi=True, sinks=True), swiglu(), gelu(), vocabulary(),
+                   latent_attention("latent_attention", query_rank=7), latent_attention("latent_attention_direct", interleaved=False),
+                   latent_attention("latent_attention_yarn", query_rank=7, yarn=LATENT_YARN),
                    mamba2("mamba2", 1), mamba2("mamba2_groups", 3, norm_groups=3), mamba2("mamba2_limits", 2, norm_groups=6, limits=(0.3, 0.9)),
                    mamba2("mamba2_packed", 2, packs=True),
                    *(linear_attention(f"linear_attention_{fading}", fading, 0.6) for fading in ("none", "slopes", "retention")),

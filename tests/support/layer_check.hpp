@@ -164,18 +164,20 @@ void check_layer(OnMesh const& mesh, LayerSetup<Exec> const& setup, Make&& make,
 }
 
 /// What the layer makes of x, dy and its parameters on one rank: y, dx and the parameters' gradients are added.
+/// @param map of all sequences on one rank
 template <class Make>
-Arrays on_one_rank(LayerSetup<Exec> const& setup, Make&& make, Arrays const& arrays, double balance_scale = 0,
-                   double z_scale = 0) {
+Arrays on_one_rank(LayerSetup<Exec> const& setup, Make&& make, Arrays const& arrays,
+                   SequenceMap<Exec> const* map = nullptr, double balance_scale = 0, double z_scale = 0) {
     using Layer = std::remove_cvref_t<decltype(make(setup))>;
     Alone const alone;
     LayerSetup<Exec> const own{alone.context, setup.hidden, setup.norm_epsilon,    setup.batch,
                                setup.seq,     setup.order,  setup.context_strategy};
-    Trial<Layer> trial{.mesh = alone,
-                       .order = Order::contiguous,
-                       .layer = make(own),
-                       .arrays = arrays,
-                       .pass = {.context = alone.context, .balance_scale = balance_scale, .z_scale = z_scale}};
+    Trial<Layer> trial{
+        .mesh = alone,
+        .order = Order::contiguous,
+        .layer = make(own),
+        .arrays = arrays,
+        .pass = {.context = alone.context, .balance_scale = balance_scale, .z_scale = z_scale, .map = map}};
     auto const y = trial.forward(shard<typename Layer::input_layout>(alone, arrays.at("x"), trial.order));
     auto const dy = shard<dual_t<typename Layer::output_layout>>(alone, arrays.at("dy"), trial.order);
     auto const dx = trial.layer.backward_data(trial.pass, dy, trial.saved);

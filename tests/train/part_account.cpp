@@ -227,11 +227,3 @@ TEST_CASE("with whole experts on its ranks tp sends each row once, and sums no o
             if (parameter.sharded.contains("ep")) CHECK(parameter.elements == 64.0 * 128 * 16 / (2 * 4));
     }
 }
-
-TEST_CASE("layers that can only be planned say so when they are to run") {
-    Alone const alone;
-    LayerSetup<Exec> const setup{alone.context, 64};
-    auto const registry = train::planned_layers<InvariantStream<f32>, Exec>();
-    CHECK_THROWS_WITH_AS((void)registry.make(setup, model::LatentAttention{}, "x"),
-                         "latent attention can be planned, and not run yet", std::invalid_argument);
-}

@@ -56,23 +56,10 @@ TEST_CASE("a pasted plan is what is written now, and says the same") {
     CHECK(settings.sharding.stage == 1);
 }
 
-TEST_CASE("what the trainer does not do is said, and not made a type") {
-    auto c = pasted();
-    c.recompute = {.kind = model::Recomputation::Kind::selective};
-    auto const text = report::plan_types(train::planned_preset("deepseek-v3"), c);
-    for (auto const* const what : {"latent attention", "routers with a bias"})
-        CHECK(text.find(std::string("// The trainer does not do this yet: ") + what) != std::string::npos);
-    CHECK(report::not_in_trainer(train::planned_preset("llama-3-8b")).empty());
-    CHECK(report::not_in_trainer(train::planned_preset("mixtral-8x7b")).empty());
-    CHECK(report::not_in_trainer(train::planned_preset("gpt-3-175b")).empty());
-    CHECK(report::not_in_trainer(train::planned_preset("mamba2-7b")).empty());
-}
-
 TEST_CASE("what ZeRO shards, and for how long, is in the settings and the flags of a plan") {
     auto c = pasted();
     c.sharding = {.stage = 3, .ranks = 2, .keeps_parameters = true, .accumulates_gradients = true};
     auto const text = report::plan_types(train::planned_preset("llama-1b"), c);
-    CHECK(text.find("does not do this") == std::string::npos);
     for (auto const* const part :
          {"split<dp>(2)", " --zero 3 --zero-ranks 2 --zero-keep on --zero-accumulate on --schedule zb-v",
           ".sharding = {.stage = 3, .ranks = 2, .keeps_parameters = true, .accumulates_gradients = true}};\n"})

@@ -28,11 +28,12 @@
 
 namespace pentad::kernels {
 
-// Shapes, throughout: q, o, d_o, dq are [batch, seq_q, heads, head_dim]; k, v, dk, dv are [batch, seq_k, kv_heads,
-// head_dim]; lse and delta are [batch, heads, seq_q]. They may be any Views whose last dimension is contiguous: slices
-// of one fused [batch, seq, heads + 2 kv_heads, head_dim] buffer, say, or parts of a sequence. Query head h uses kv
-// head h / (heads / kv_heads). lse, delta, the running state, dq, dk and dv are in accumulator_t<T> (f32 for bf16 and
-// f32). Nothing is allocated, nothing fenced; every sum has a fixed order.
+// Shapes, throughout: q and dq are [batch, seq_q, heads, head_dim]; k and dk [batch, seq_k, kv_heads, head_dim]; v and
+// dv [batch, seq_k, kv_heads, value_dim]; o and d_o [batch, seq_q, heads, value_dim]; lse and delta [batch, heads,
+// seq_q]. value_dim may be any width (in most models head_dim). They may be any Views whose last dimension is
+// contiguous: slices of one fused [batch, seq, heads + 2 kv_heads, head_dim] buffer, say, or parts of a sequence. Query
+// head h uses kv head h / (heads / kv_heads). lse, delta, the running state, dq, dk and dv are in accumulator_t<T> (f32
+// for bf16 and f32). Nothing is allocated, nothing fenced; every sum has a fixed order.
 
 /// The result over the blocks of keys seen so far: per query the largest score, the sum of exp(score - max), and
 /// sum exp(score - max) v.
@@ -40,7 +41,7 @@ template <class Rows, class Output>
 struct AttentionState {
     Rows max;      ///< [batch, heads, seq_q]
     Rows sum;      ///< [batch, heads, seq_q]
-    Output output; ///< [batch, seq_q, heads, head_dim]
+    Output output; ///< [batch, seq_q, heads, value_dim]
 };
 
 namespace detail {
@@ -76,9 +77,10 @@ auto attention_problem(Q const& q, K const& k, V const& v, AttentionScores const
                       std::is_same_v<T, typename V::non_const_value_type>,
                   "attention needs q, k and v of the same element type");
     auto const extent = [](auto const& view, int d) { return static_cast<i64>(view.extent(d)); };
-    AttentionSizes const sizes{extent(q, 0), extent(q, 1), extent(k, 1), extent(q, 2), extent(k, 2), extent(q, 3)};
+    AttentionSizes const sizes{extent(q, 0), extent(q, 1), extent(k, 1), extent(q, 2),
+                               extent(k, 2), extent(q, 3), extent(v, 3)};
     check_extents("k", k, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.head_dim});
-    check_extents("v", v, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.head_dim});
+    check_extents("v", v, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.value_dim});
     if (sizes.kv_heads == 0 || sizes.heads % sizes.kv_heads != 0)
         throw std::invalid_argument("attention: " + std::to_string(sizes.heads) +
                                     " query heads are not a multiple of " + std::to_string(sizes.kv_heads) +
@@ -96,7 +98,7 @@ MergeState<T> merge_state(AttentionState<Rows, Output> const& state, AttentionSi
     static_assert(std::is_same_v<typename Rows::value_type, accumulator_t<T>> &&
                       std::is_same_v<typename Output::value_type, accumulator_t<T>>,
                   "the state of attention is in accumulator_t of the elements of q and o");
-    check_extents("the state's output", state.output, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    check_extents("the state's output", state.output, {sizes.batch, sizes.seq_q, sizes.heads, sizes.value_dim});
     return {query_rows("the state's max", state.max, sizes), query_rows("the state's sum", state.sum, sizes),
             heads_of("the state's output", state.output)};
 }
@@ -107,11 +109,11 @@ typename View::const_value_type* sinks_of(View const& sinks, AttentionSizes cons
     check_extents("the sinks", sinks, {sizes.heads});
     return sinks.data();
 }
-/// The sizes that a [batch, seq_q, heads, head_dim] View alone tells.
+/// The sizes that an output, [batch, seq_q, heads, value_dim], alone tells.
 template <class View>
-AttentionSizes query_sizes(View const& view) {
-    return {static_cast<i64>(view.extent(0)), static_cast<i64>(view.extent(1)), 0, static_cast<i64>(view.extent(2)), 1,
-            static_cast<i64>(view.extent(3))};
+AttentionSizes output_sizes(View const& view) {
+    auto const extent = [&](int d) { return static_cast<i64>(view.extent(d)); };
+    return {extent(0), extent(1), 0, extent(2), 1, 0, extent(3)};
 }
 
 /// Pairs of a query and a key that it sees, of one head of a sequence of one document.
@@ -130,17 +132,19 @@ inline double visible_pairs(AttentionMask const& mask, AttentionSizes const& siz
     if (mask.causal) return up_to(0) - before;
     return (mask.window > 0 ? up_to(mask.window - 1) : queries * keys) - before;
 }
-/// True in a dry run, which records attention of so many products a pair, over memory that holds these views.
+/// True in a dry run, which records attention of so many products of queries' or keys' width and of values' width a
+/// pair, over memory that holds these views.
 template <class... Views>
-bool dry_attention(char const* name, AttentionMask const& mask, AttentionSizes const& sizes, double products,
-                   Views const&... views) {
+bool dry_attention(char const* name, AttentionMask const& mask, AttentionSizes const& sizes, double of_heads,
+                   double of_values, Views const&... views) {
     auto* const run = observe::dry_run();
     if (run == nullptr) return false;
     double const bytes = (0.0 + ... + static_cast<double>(views.size() * sizeof(typename Views::value_type)));
-    run->attention(name,
-                   2 * products * visible_pairs(mask, sizes) *
-                       static_cast<double>(sizes.batch * sizes.heads * sizes.head_dim),
-                   bytes);
+    run->attention(
+        name,
+        2 * visible_pairs(mask, sizes) * static_cast<double>(sizes.batch * sizes.heads) *
+            (of_heads * static_cast<double>(sizes.head_dim) + of_values * static_cast<double>(sizes.value_dim)),
+        bytes);
     return true;
 }
 
@@ -168,8 +172,8 @@ void attention_forward(Exec const& exec, Q const& q, K const& k, V const& v, Att
     auto const problem = detail::attention_problem(q, k, v, scores, mask);
     auto const& sizes = problem.sizes;
     using T = typename O::value_type;
-    detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
-    if (detail::dry_attention("attention_forward", mask, sizes, 2, q, k, v, o, lse)) return;
+    detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.value_dim});
+    if (detail::dry_attention("attention_forward", mask, sizes, 1, 1, q, k, v, o, lse)) return;
     detail::attention_forward_end(exec, problem,
                                   detail::WriteResult<T>{detail::heads_of("o", o),
                                                          detail::query_rows("lse", lse, sizes),
@@ -179,7 +183,7 @@ void attention_forward(Exec const& exec, Q const& q, K const& k, V const& v, Att
 /// The state before any key: max = -infinity, sum = 0, output = 0.
 template <class Exec, class Rows, class Output>
 void attention_start(Exec const& exec, AttentionState<Rows, Output> const& state) {
-    auto const sizes = detail::query_sizes(state.output);
+    auto const sizes = detail::output_sizes(state.output);
     if (dry("attention_start", state.max, state.sum, state.output)) return;
     detail::start_queries(exec, sizes, detail::merge_state<typename Output::value_type>(state, sizes));
 }
@@ -191,7 +195,7 @@ void attention_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, 
                           AttentionMask const& mask, AttentionState<Rows, Output> const& state) {
     auto const problem = detail::attention_problem(q, k, v, scores, mask);
     using T = typename Q::non_const_value_type;
-    if (detail::dry_attention("attention_accumulate", mask, problem.sizes, 2, q, k, v, state.output, state.output))
+    if (detail::dry_attention("attention_accumulate", mask, problem.sizes, 1, 1, q, k, v, state.output, state.output))
         return;
     detail::attention_forward_end(exec, problem, detail::merge_state<T>(state, problem.sizes));
 }
@@ -202,21 +206,21 @@ template <class Exec, class Rows, class Output, class O, class Lse>
 void attention_finish(Exec const& exec, AttentionState<Rows, Output> const& state, O const& o, Lse const& lse,
                       In<typename O::value_type, 1, Exec> const& sinks = {}) {
     using T = typename O::value_type;
-    auto const sizes = detail::query_sizes(state.output);
-    detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    auto const sizes = detail::output_sizes(state.output);
+    detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.value_dim});
     if (dry("attention_finish", state.max, state.sum, state.output, o, lse)) return;
     detail::finish_queries(exec, sizes, detail::merge_state<T>(state, sizes),
                            detail::WriteResult<T>{detail::heads_of("o", o), detail::query_rows("lse", lse, sizes),
                                                   detail::sinks_of(sinks, sizes)});
 }
 
-/// delta = sum over head_dim of o * d_o: what every block of the backward pass needs of the forward result.
+/// delta = sum over value_dim of o * d_o: what every block of the backward pass needs of the forward result.
 template <class Exec, class O, class DO, class Delta>
 void attention_backward_start(Exec const& exec, O const& o, DO const& d_o, Delta const& delta) {
     using T = typename O::non_const_value_type;
     static_assert(std::is_same_v<T, typename DO::non_const_value_type>, "o and d_o differ in their element type");
-    auto const sizes = detail::query_sizes(o);
-    detail::check_extents("d_o", d_o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    auto const sizes = detail::output_sizes(o);
+    detail::check_extents("d_o", d_o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.value_dim});
     if (dry("attention_backward_start", o, d_o, delta)) return;
     detail::sum_queries(exec, sizes, detail::constant<T>(detail::heads_of("o", o)),
                         detail::constant<T>(detail::heads_of("d_o", d_o)), detail::query_rows("delta", delta, sizes));
@@ -229,7 +233,7 @@ void attention_sinks_backward(Exec const& exec, In<T, 1, Exec> const& sinks, Lse
                               Out<accumulator_t<T>, 1, Exec> const& d_sinks) {
     using Acc = accumulator_t<T>;
     auto const extent = [&](int d) { return static_cast<i64>(lse.extent(d)); };
-    detail::AttentionSizes const sizes{extent(0), extent(2), 0, extent(1), 1, 0};
+    detail::AttentionSizes const sizes{extent(0), extent(2), 0, extent(1), 1, 0, 0};
     detail::check_extents("d_sinks", d_sinks, {sizes.heads});
     if (dry("attention_sinks_backward", sinks, lse, delta, d_sinks)) return;
     detail::sum_sinks<Exec, T>(exec, sizes, detail::sinks_of(sinks, sizes),
@@ -251,10 +255,10 @@ void attention_backward_accumulate(Exec const& exec, Q const& q, K const& k, V c
                   "attention adds to dq, dk and dv in accumulator_t of q's elements");
     auto const problem = detail::attention_problem(q, k, v, scores, mask);
     auto const& sizes = problem.sizes;
-    detail::check_extents("d_o", d_o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
+    detail::check_extents("d_o", d_o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.value_dim});
     detail::check_extents("dq", dq, {sizes.batch, sizes.seq_q, sizes.heads, sizes.head_dim});
     detail::check_extents("dk", dk, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.head_dim});
-    detail::check_extents("dv", dv, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.head_dim});
+    detail::check_extents("dv", dv, {sizes.batch, sizes.seq_k, sizes.kv_heads, sizes.value_dim});
     detail::AttentionGradient<T> const gradient{detail::constant<T>(detail::heads_of("d_o", d_o)),
                                                 detail::constant<Acc>(detail::query_rows("lse", lse, sizes)),
                                                 detail::constant<Acc>(detail::query_rows("delta", delta, sizes)),
@@ -262,8 +266,9 @@ void attention_backward_accumulate(Exec const& exec, Q const& q, K const& k, V c
                                                 detail::heads_of("dk", dk),
                                                 detail::heads_of("dv", dv)};
     if (sizes.batch * sizes.heads * sizes.seq_q * sizes.seq_k == 0) return;
-    // 5 products: the scores again, and those of dv, dp, dq and dk.
-    if (detail::dry_attention("attention_backward", mask, sizes, 5, q, k, v, d_o, lse, delta, dq, dq, dk, dk, dv, dv))
+    // 5 products: the scores again, those of dq and dk; and those of dp and dv.
+    if (detail::dry_attention("attention_backward", mask, sizes, 3, 2, q, k, v, d_o, lse, delta, dq, dq, dk, dk, dv,
+                              dv))
         return;
     if constexpr (runs_on_host<Exec>) {
         observe::HostWork const work("attention");

@@ -1,73 +1,104 @@
-// Multi-head latent attention as far as a plan needs it: its products, parameters, redistributions and what it keeps.
-// Its core has no kernel yet, so that it runs dry only.
+// Multi-head latent attention: keys and values of all heads are made from one narrow vector for each token, so that
+// over cp this vector travels, and not the heads. Heads are sharded over tp; the projections down, which are small, are
+// done by every rank of tp.
 #pragma once
 
-#include <pentad/kernels/dry.hpp>
+#include <pentad/kernels/latent_heads.hpp>
+#include <pentad/layers/attention.hpp>
 #include <pentad/layers/linear.hpp>
 #include <pentad/layers/rms_norm.hpp>
+#include <pentad/layers/rotary.hpp>
+#include <pentad/layers/rounded.hpp>
+#include <pentad/layers/tensor_parallel.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/parts.hpp>
+#include <pentad/model/recomputation.hpp>
 
-#include <array>
 #include <cstddef>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace pentad {
 
-/// DeepSeek-AI 2024, "DeepSeek-V2", section 2.1. The projections to the latent vectors are small: every rank of tp does
-/// them, and heads are sharded over tp. Over cp keys and values are gathered, and their gradients scattered.
+/// DeepSeek-AI 2024, "DeepSeek-V2", section 2.1, as DeepseekV3Attention of transformers, whose names its parameters
+/// have. Of a token x [hidden] and a head:
+///
+///     query [head_dim | rope_dim] = q_b norm(q_a x), or q x; its second part is turned
+///     latent [kv_rank], rotary key [rope_dim] = kv_a x; the first is normalised, the second turned
+///     key [head_dim], value [value_dim] = kv_b latent; behind the key comes the rotary key, of all heads
+///
+/// Over cp the latent vectors and the rotary keys are gathered, and each rank makes keys and values of the whole
+/// sequence from them for its own queries: kv_b is used as replicated over cp, so that its gradient is partial over it.
+/// With more than one rank of cp only this rank's latent vectors are kept for the backward pass, which gathers them and
+/// makes keys and values again.
+/// @tparam Strategy how queries meet keys: context::WholeKeys
+/// @tparam Projection what makes the residual stream of the heads: SummedHeads or ExchangedHeads
+template <class Strategy, class Communication = Blocking, class Projection = SummedHeads>
 struct LatentAttention {
     template <class Stream, class Exec>
     class on {
+        using OfHeads = Dim<ml::heads, dynamic, ml::tp>;
+
       public:
         using T = typename Stream::element;
-        using A = accumulator_t<T>;
-        using input_layout = gathered_stream_t<Stream>;
-        using output_layout = partial_stream_t<Stream>;
-        using Latent = with_last_dim_t<input_layout, Dim<ml::latent>>;
-        using Down = Linear<input_layout, Layout<T, Dims<Dim<ml::latent>, Dim<ml::hidden>>>, 1, Exec>;
-        using HeadWeight = Layout<T, Dims<Dim<ml::heads, dynamic, ml::tp>, Dim<ml::head_dim>, Dim<ml::latent>>>;
-        using Up = Linear<Latent, HeadWeight, 2, Exec>;
-        using FromStream =
-            Linear<input_layout, Layout<T, Dims<Dim<ml::heads, dynamic, ml::tp>, Dim<ml::head_dim>, Dim<ml::hidden>>>,
-                   2, Exec>;
-        using Heads = typename Up::output_layout;
-        using Output =
-            Linear<Heads, Layout<T, Dims<Dim<ml::hidden>, Dim<ml::heads, dynamic, ml::tp>, Dim<ml::head_dim>>>, 1,
-                   Exec>;
+        using Parallel = TensorParallel<Stream, Communication, Exec>;
+        using input_layout = typename Parallel::input_layout;
+        using Down = typename Parallel::template InputMap<Dim<ml::latent>>;
+        using QueryMap = typename Parallel::template InputMap<OfHeads, Dim<ml::head_dim>>;
+        using Latent = typename Down::output_layout; ///< of this rank's tokens, the same on all ranks of tp
         using Norm = RmsNorm::on<Latent, Exec>;
-        using Gathered = unsharded_t<Heads, ml::cp>;
-        using Gradients = with_element_t<dual_t<Gathered>, A>;
-        using OwnGradients = with_element_t<dual_t<Heads>, A>;
+        using HeadWeight = Layout<T, Dims<OfHeads, Dim<ml::head_dim>, Dim<ml::latent>>>;
+        using QueryUp = Linear<Latent, HeadWeight, 2, Exec>;
+        using Query = typename QueryUp::output_layout;
+        using WholeLatent = unsharded_t<Latent, ml::cp>;
+        using KeyUp = Linear<WholeLatent, HeadWeight, 2, Exec>;
+        using Key = typename KeyUp::output_layout;
+        using RotaryKey = with_last_dim_t<Latent, Dim<ml::head_dim>>;
+        using WholeRotaryKey = unsharded_t<RotaryKey, ml::cp>;
+        using FromStream = typename Parallel::template Input<QueryMap, Down>; ///< queries straight from the stream
+        using FromLatent = typename Parallel::template Input<Down, Down>;
+        using Output = typename Projection::template on<Stream, Query, Communication, Exec>;
+        using output_layout = typename Output::output_layout;
+        using StrategyOn = typename Strategy::template on<Query, Key, Exec>;
+        using Slices = typename StrategyOn::Slices; ///< of the sequences of a micro-batch
 
         struct Saved {
-            typename Down::Saved query_down, key_down;
+            typename FromStream::Saved from_stream;
+            typename FromLatent::Saved from_latent;
             typename Norm::Saved query_norm, key_norm;
-            typename Up::Saved query_up, key_up;
-            typename FromStream::Saved query;
+            typename QueryUp::Saved query_up;
+            typename KeyUp::Saved key_up;
+            Tensor<Latent, Exec> latent;    ///< normalised } of this rank's tokens, where keys
+            Tensor<RotaryKey, Exec> rotary; ///< turned     } and values are made again
+            typename StrategyOn::Saved attention;
             typename Output::Saved output;
-            Tensor<Heads, Exec> q, k, v, o;
-            memory::Buffer<typename Exec::memory_space> log_sum_exp;
         };
 
+        /// @throws std::invalid_argument where a width or rank is 0, or rope_dim is odd
         on(LayerSetup<Exec> const& setup, model::LatentAttention const& part, std::string const& name)
-            : part_(part), batch_(setup.batch), seq_(setup.seq), tokens_(setup.template local_tokens<input_layout>()),
-              partition_(setup.partition()), is_zigzag_(setup.order == Order::zigzag),
-              ranks_(static_cast<double>(setup.context.communicators().extent("tp"))),
-              key_down_(setup.context, name + ".kv_a_proj_with_mqa", {part.kv_rank + part.rope_dim, setup.hidden}),
-              key_norm_(setup, name + ".kv_a_layernorm", part.kv_rank),
+            : part_(checked(part, name)), slices_(setup.slices),
+              tp_(static_cast<double>(setup.context.communicators().extent(ml::tp::name))),
+              gathers_(setup.context.communicators().extent(ml::cp::name) > 1),
+              key_norm_(setup, name + ".kv_a_layernorm", part.kv_rank, part.norm_epsilon),
               key_up_(setup.context, name + ".kv_b_proj", {part.heads, part.head_dim + part.value_dim, part.kv_rank}),
-              output_(setup.context, name + ".o_proj", {setup.hidden, part.heads, part.value_dim}) {
-            observe::require_dry("latent attention");
-            std::size_t const width = part.head_dim + part.rope_dim;
-            if (part.query_rank > 0) {
-                query_down_.emplace(setup.context, name + ".q_a_proj", std::array{part.query_rank, setup.hidden});
-                query_norm_.emplace(setup, name + ".q_a_layernorm", part.query_rank);
-                query_up_.emplace(setup.context, name + ".q_b_proj", std::array{part.heads, width, part.query_rank});
+              rotary_(setup, part.rotary, part.rope_dim), strategy_(setup, part.sight, part.score_scale()),
+              output_(typename Output::map_type(setup.context, name + ".o_proj",
+                                                {setup.hidden, part.heads, part.value_dim})) {
+            Down key_down(setup.context, name + ".kv_a_proj_with_mqa", {part.kv_rank + part.rope_dim, setup.hidden});
+            if (part.query_rank == 0) {
+                from_stream_.emplace(
+                    QueryMap(setup.context, name + ".q_proj", {part.heads, part.width(), setup.hidden}),
+                    std::move(key_down));
             } else {
-                query_.emplace(setup.context, name + ".q_proj", std::array{part.heads, width, setup.hidden});
+                from_latent_.emplace(Down(setup.context, name + ".q_a_proj", {part.query_rank, setup.hidden}),
+                                     std::move(key_down));
+                query_norm_.emplace(setup, name + ".q_a_layernorm", part.query_rank, part.norm_epsilon);
+                query_up_.emplace(
+                    setup.context, name + ".q_b_proj",
+                    typename QueryUp::parameter_type::extents_type{part.heads, part.width(), part.query_rank});
             }
         }
 
@@ -76,125 +107,201 @@ struct LatentAttention {
         [[nodiscard]] observe::DecodingState decoding_state() const {
             auto const number = [](std::size_t n) { return static_cast<double>(n); };
             return {.token = number((part_.kv_rank + part_.rope_dim) * sizeof(T)),
-                    .flops = 2 * number(part_.heads * (2 * part_.kv_rank + part_.rope_dim)) / ranks_};
+                    .flops = 2 * number(part_.heads * (2 * part_.kv_rank + part_.rope_dim)) / tp_};
         }
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("attention forward", "compute");
-            auto const& context = pass.context;
-            if (query_) {
-                saved.q = query_->forward(x, saved.query);
-            } else {
-                auto low = query_norm_->forward(pass, query_down_->forward(x, saved.query_down), saved.query_norm);
-                saved.q = query_up_->forward(low, saved.query_up);
-            }
-            auto const both = key_down_.forward(x, saved.key_down);
-            Tensor<Latent, Exec> low(context, {batch_, seq_, part_.kv_rank});
-            kernels::dry("split", low.flat(), low.flat());
-            low = key_norm_.forward(pass, std::move(low), saved.key_norm);
-            auto const heads = key_up_.forward(low, saved.key_up);
-            saved.k = tensor(context, part_.head_dim + part_.rope_dim);
-            saved.v = tensor(context, part_.value_dim);
-            kernels::dry("split", heads.flat(), both.flat(), saved.k.flat(), saved.v.flat());
-            kernels::dry("rope", saved.q.flat(), saved.k.flat());
-            auto const key = redistribute<Gathered>(saved.k), value = redistribute<Gathered>(saved.v);
-            saved.o = tensor(context, part_.value_dim);
-            saved.log_sum_exp = context.take(saved.o.size() / part_.value_dim * sizeof(A));
-            attend("attention_forward", 1, bytes_of(saved.q, key, value, saved.o));
-            return output_.forward(saved.o, saved.output);
+            auto [query, down] = projected(pass, std::move(x), saved);
+            rotary_.forward(pass, query.template rows<2>(), part_.head_dim);
+            auto const [batch, seq, width] = down.extents();
+            saved.latent = {pass.context, {batch, seq, part_.kv_rank}};
+            saved.rotary = {pass.context, {batch, seq, part_.rope_dim}};
+            kernels::split_columns<T>(pass.context.exec(), down.rows(), saved.latent.rows(), saved.rotary.rows());
+            down = {};
+            rotary_.forward(pass, saved.rotary.rows());
+            saved.latent = key_norm_.forward(pass, std::move(saved.latent), saved.key_norm);
+            auto [key, value] = keys_and_values(pass, saved);
+            auto y = output_.forward(
+                strategy_.forward(std::move(query), std::move(key), std::move(value), saved.attention, part_of(pass)),
+                saved.output);
+            drop(saved);
+            return y;
         }
+
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
                                                          Saved& saved) const {
             observe::Scope const scope("attention backward", "compute");
-            auto const& context = pass.context;
-            auto const d = output_.backward_data(std::move(dy), saved.output);
-            auto const key = redistribute<Gathered>(saved.k), value = redistribute<Gathered>(saved.v);
-            auto dq = tensor(context, part_.head_dim + part_.rope_dim).template as<dual_t<Heads>>();
-            Tensor<Gradients, Exec> dkey(context, key.extents()), dvalue(context, value.extents());
-            attend("attention_backward", 2.5, bytes_of(saved.q, key, value, saved.o, d, dq, dkey, dvalue));
-            saved.q = saved.k = saved.v = saved.o = {};
-            saved.log_sum_exp = {};
-            auto const dk = redistribute<OwnGradients>(std::move(dkey));
-            auto const dv = redistribute<OwnGradients>(std::move(dvalue));
-            auto dheads = tensor(context, part_.head_dim + part_.value_dim).template as<dual_t<Heads>>();
-            kernels::dry("rope", dq.flat(), dk.flat());
-            kernels::dry("split", dk.flat(), dv.flat(), dheads.flat());
-            auto dlow =
-                key_norm_.backward_data(pass, key_up_.backward_data(std::move(dheads), saved.key_up), saved.key_norm);
-            Tensor<dual_t<typename Down::output_layout>, Exec> dboth(context,
-                                                                     {batch_, seq_, part_.kv_rank + part_.rope_dim});
-            kernels::dry("split", dlow.flat(), dboth.flat());
-            auto dx = key_down_.backward_data(std::move(dboth), saved.key_down);
-            auto const dx_of_query = [&] {
-                if (query_) return query_->backward_data(std::move(dq), saved.query);
-                return query_down_->backward_data(
-                    query_norm_->backward_data(pass, query_up_->backward_data(std::move(dq), saved.query_up),
-                                               saved.query_norm),
-                    saved.query_down);
-            }();
-            kernels::dry("add", dx_of_query.flat(), dx.flat(), dx.flat());
+            restore(pass, saved);
+            auto const d_output = output_.backward_data(std::move(dy), saved.output);
+            Tensor<dual_t<input_layout>, Exec> dx;
+            auto const receive = [&](auto d_query, auto d_key, auto d_value) {
+                auto dq = rounded<dual_t<Query>>(std::move(d_query));
+                rotary_.backward(pass, dq.template rows<2>(), part_.head_dim);
+                auto d_down = down_gradient(pass, std::move(d_key), std::move(d_value), saved);
+                if (from_stream_) {
+                    dx = from_stream_->backward_data(std::move(dq), std::move(d_down), saved.from_stream);
+                } else {
+                    auto d_latent = query_norm_->backward_data(
+                        pass, query_up_->backward_data(std::move(dq), saved.query_up), saved.query_norm);
+                    dx = from_latent_->backward_data(std::move(d_latent), std::move(d_down), saved.from_latent);
+                }
+            };
+            (void)strategy_.backward(saved.attention, Output::input(saved.output), d_output, receive, part_of(pass));
             return dx;
         }
+
         void backward_weight(Pass<Exec>& pass, Saved& saved) const {
             observe::Scope const scope("attention weights", "compute");
             output_.backward_weight(saved.output);
             key_up_.backward_weight(saved.key_up);
             key_norm_.backward_weight(pass, saved.key_norm);
-            key_down_.backward_weight(saved.key_down);
-            if (query_) query_->backward_weight(saved.query);
-            if (query_) return;
+            if (from_stream_) return from_stream_->backward_weight(saved.from_stream);
             query_up_->backward_weight(saved.query_up);
             query_norm_->backward_weight(pass, saved.query_norm);
-            query_down_->backward_weight(saved.query_down);
+            from_latent_->backward_weight(saved.from_latent);
         }
         template <class F>
         void for_each_parameter(F&& f) {
-            if (query_) query_->for_each_parameter(f);
-            if (query_down_) {
-                query_down_->for_each_parameter(f);
+            if (from_stream_) {
+                from_stream_->for_each_parameter(f);
+            } else {
+                from_latent_->for_each_parameter(f);
                 query_norm_->for_each_parameter(f);
                 query_up_->for_each_parameter(f);
             }
-            key_down_.for_each_parameter(f);
             key_norm_.for_each_parameter(f);
             key_up_.for_each_parameter(f);
             output_.for_each_parameter(f);
         }
+        /// Piece::norms drops the outputs of its own norms too, Piece::attention keys and values as well, which are
+        /// made again from the latent vectors (DeepSeek-V3, section 3.2.3).
+        [[nodiscard]] static model::PieceSet pieces() {
+            return {model::Piece::inputs, model::Piece::norms, model::Piece::attention};
+        }
+        void recompute(model::PieceSet pieces) { recomputed_ = pieces; }
+        void restore_input(Tensor<input_layout, Exec> x, Saved& saved) const {
+            if (from_stream_)
+                FromStream::restore_input(std::move(x), saved.from_stream);
+            else
+                FromLatent::restore_input(std::move(x), saved.from_latent);
+        }
 
       private:
-        [[nodiscard]] Tensor<Heads, Exec> tensor(Context<Exec> const& context, std::size_t width) const {
-            return {context, {batch_, seq_, part_.heads, width}};
+        static model::LatentAttention const& checked(model::LatentAttention const& part, std::string const& name) {
+            if (part.heads * part.head_dim * part.value_dim * part.kv_rank == 0)
+                throw std::invalid_argument(name + ": latent attention needs heads, widths of keys and values, and a "
+                                                   "rank of keys and values, of at least 1");
+            if (part.rope_dim == 0 || part.rope_dim % 2 != 0)
+                throw std::invalid_argument(name + ": " + std::to_string(part.rope_dim) +
+                                            " elements of queries and keys cannot be turned in pairs: give an even "
+                                            "number, at least 2");
+            return part;
         }
-        template <class... Tensors>
-        static double bytes_of(Tensors const&... tensors) {
-            return (0.0 + ... + static_cast<double>(tensors.size() * sizeof(typename Tensors::element)));
+        [[nodiscard]] bool recomputes(model::Piece piece) const { return recomputed_.contains(piece); }
+        /// Slices that follow need the keys of those before.
+        [[nodiscard]] bool drops_keys() const {
+            return slices_ == 1 && (gathers_ || recomputes(model::Piece::attention));
         }
-        /// Causal: of all pairs of a query and a key about half, dealt over cp. Where a rank has one piece of the
-        /// sequence the last one sees the most.
-        void attend(char const* name, double times, double bytes) const {
-            double const n = static_cast<double>(partition_.ranks()), sequence = static_cast<double>(seq_);
-            double const share = n == 1 || is_zigzag_ ? (sequence + 1) / (2 * sequence * n) : (2 * n - 1) / (2 * n * n);
-            double const own = static_cast<double>(tokens_) / static_cast<double>(partition_.local_extent());
-            double const widths = static_cast<double>(part_.head_dim + part_.rope_dim + part_.value_dim);
-            observe::dry_run()->attention(name,
-                                          times * 2 * own * sequence * sequence * share *
-                                              static_cast<double>(part_.heads) / ranks_ * widths,
-                                          bytes);
+
+        typename StrategyOn::Part part_of(Pass<Exec> const& pass) const {
+            return {.slices = slices_ > 1 ? &pass.memory->template of<Slices>(this) : nullptr,
+                    .index = pass.slice,
+                    .map = pass.map};
+        }
+        /// Queries, not turned yet, and what latent vector and rotary key are cut from.
+        std::pair<Tensor<Query, Exec>, Tensor<Latent, Exec>> projected(Pass<Exec>& pass, Tensor<input_layout, Exec> x,
+                                                                       Saved& saved) const {
+            if (from_stream_) {
+                auto [query, down] = from_stream_->forward(std::move(x), saved.from_stream);
+                return {std::move(query), std::move(down)};
+            }
+            auto [latent, down] = from_latent_->forward(std::move(x), saved.from_latent);
+            return {query_up_->forward(query_norm_->forward(pass, std::move(latent), saved.query_norm), saved.query_up),
+                    std::move(down)};
+        }
+        /// Of the whole sequence, for this rank's heads.
+        std::pair<Tensor<Key, Exec>, Tensor<Key, Exec>> keys_and_values(Pass<Exec> const& pass, Saved& saved) const {
+            auto const& context = pass.context;
+            auto const rotary = redistribute<WholeRotaryKey>(saved.rotary);
+            auto const products = key_up_.forward(redistribute<WholeLatent>(saved.latent), saved.key_up);
+            auto const [batch, seq, heads, width] = products.extents();
+            Tensor<Key, Exec> key(context, {batch, seq, heads, part_.width()}),
+                value(context, {batch, seq, heads, part_.value_dim});
+            kernels::latent_heads<T>(context.exec(), products.local()[2], products.template rows<2>(), rotary.rows(),
+                                     key.template rows<2>(), value.template rows<2>());
+            return {std::move(key), std::move(value)};
+        }
+        /// Of gradients of keys and values that of what latent vector and rotary key were cut from.
+        template <class G>
+        Tensor<dual_t<Latent>, Exec> down_gradient(Pass<Exec>& pass, Tensor<G, Exec> d_key, Tensor<G, Exec> d_value,
+                                                   Saved& saved) const {
+            auto const& context = pass.context;
+            auto const [batch, seq, heads, width] = d_key.extents();
+            Tensor<dual_t<Key>, Exec> d_products(context, {batch, seq, heads, part_.head_dim + part_.value_dim});
+            Tensor<dual_t<WholeRotaryKey>, Exec> d_whole_rotary(context, {batch, seq, part_.rope_dim});
+            kernels::latent_heads_backward<T>(context.exec(), d_products.local()[2], d_key.template rows<2>(),
+                                              d_value.template rows<2>(), d_products.template rows<2>(),
+                                              d_whole_rotary.rows());
+            d_key = d_value = {};
+            auto const d_rotary = redistribute<dual_t<RotaryKey>>(std::move(d_whole_rotary));
+            rotary_.backward(pass, d_rotary.rows());
+            auto const d_latent = key_norm_.backward_data(
+                pass, redistribute<dual_t<Latent>>(key_up_.backward_data(std::move(d_products), saved.key_up)),
+                saved.key_norm);
+            Tensor<dual_t<Latent>, Exec> d_down(context, {batch, seq, part_.kv_rank + part_.rope_dim});
+            kernels::join_columns<T>(context.exec(), d_latent.rows(), d_rotary.rows(), d_down.rows());
+            return d_down;
+        }
+
+        /// Frees what restore() makes again.
+        void drop(Saved& saved) const {
+            if (recomputes(model::Piece::attention)) {
+                Output::drop_input(saved.output);
+                StrategyOn::drop_output(saved.attention);
+            }
+            if (drops_keys())
+                saved.attention.key = saved.attention.value = {};
+            else
+                saved.rotary = {};
+            if (drops_keys() || gathers_ || recomputes(model::Piece::norms)) saved.key_up.x = {};
+            if (recomputes(model::Piece::norms)) saved.latent = saved.query_up.x = {};
+            if (drops_input(recomputed_)) {
+                if (from_stream_)
+                    FromStream::drop_input(saved.from_stream);
+                else
+                    FromLatent::drop_input(saved.from_latent);
+            }
+        }
+        void restore(Pass<Exec>& pass, Saved& saved) const {
+            if (recomputes(model::Piece::norms)) {
+                saved.latent = key_norm_.output_again(pass, saved.key_norm);
+                if (query_norm_) saved.query_up.x = query_norm_->output_again(pass, saved.query_norm);
+            }
+            if (drops_keys())
+                std::tie(saved.attention.key, saved.attention.value) = keys_and_values(pass, saved);
+            else if (saved.key_up.x.empty())
+                saved.key_up.x = redistribute<WholeLatent>(saved.latent);
+            saved.latent = {};
+            saved.rotary = {};
+            if (recomputes(model::Piece::attention))
+                Output::restore_input(strategy_.output_again(saved.attention, part_of(pass)), saved.output);
         }
 
         model::LatentAttention part_;
-        std::size_t batch_, seq_, tokens_;
-        DealtSequence partition_;
-        bool is_zigzag_;
-        double ranks_;
-        std::optional<Down> query_down_;
+        std::size_t slices_;
+        double tp_;    ///< ranks
+        bool gathers_; ///< over more than one rank of cp
+        std::optional<FromStream> from_stream_;
+        std::optional<FromLatent> from_latent_;
         std::optional<Norm> query_norm_;
-        std::optional<Up> query_up_;
-        std::optional<FromStream> query_;
-        Down key_down_;
+        std::optional<QueryUp> query_up_;
         Norm key_norm_;
-        Up key_up_;
+        KeyUp key_up_;
+        RotaryEmbedding<T, Exec> rotary_;
+        StrategyOn strategy_;
         Output output_;
+        model::PieceSet recomputed_;
     };
 };
 

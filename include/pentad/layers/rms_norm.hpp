@@ -34,8 +34,9 @@ struct RmsNorm {
         on(LayerSetup<Exec> const& setup, std::string const& name) : on(setup, name, setup.hidden) {}
         /// @param width of what is normalised: the stream's last dimension
         on(LayerSetup<Exec> const& setup, std::string const& name, std::size_t width)
-            : weight_(setup.context, name + ".weight", {width}, {.values = InitialValues::ones}),
-              epsilon_(setup.norm_epsilon) {}
+            : on(setup, name, width, setup.norm_epsilon) {}
+        on(LayerSetup<Exec> const& setup, std::string const& name, std::size_t width, double epsilon)
+            : weight_(setup.context, name + ".weight", {width}, {.values = InitialValues::ones}), epsilon_(epsilon) {}
 
         Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
             Tensor<Stream, Exec> y(pass.context, x.extents());

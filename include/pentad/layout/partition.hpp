@@ -2,6 +2,7 @@
 // (shard r of n holds the pieces r and 2n-1-r of 2n), and pieces dealt by a list.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -154,9 +155,18 @@ class DealtSequence {
     }
     /// The global index of element `local` of a rank.
     [[nodiscard]] constexpr std::size_t global_index(std::size_t rank, std::size_t local) const {
-        std::size_t const shard = parts_are_major_ ? rank % shards_.shards() : rank / parts_;
-        std::size_t const part = parts_are_major_ ? rank / shards_.shards() : rank % parts_;
-        return shards_.global_index(shard, part * length_ + local);
+        return shards_.global_index(shard_of_rank(rank), first_of_rank(rank) + local);
+    }
+    /// The elements of a rank as runs of consecutive ones.
+    [[nodiscard]] std::vector<Segment> segments(std::size_t rank) const {
+        std::vector<Segment> runs;
+        std::size_t const first = first_of_rank(rank);
+        for (auto const& run : shards_.segments(shard_of_rank(rank))) {
+            std::size_t const begin = std::max(run.local, first),
+                              end = std::min(run.local + run.length, first + length_);
+            if (begin < end) runs.push_back({run.global + (begin - run.local), begin - first, end - begin});
+        }
+        return runs;
     }
     /// The rank that holds a global index.
     [[nodiscard]] constexpr std::size_t rank_of(std::size_t global) const {
@@ -169,6 +179,14 @@ class DealtSequence {
     }
 
   private:
+    [[nodiscard]] constexpr std::size_t shard_of_rank(std::size_t rank) const {
+        return parts_are_major_ ? rank % shards_.shards() : rank / parts_;
+    }
+    /// The first element of a rank, of its shard.
+    [[nodiscard]] constexpr std::size_t first_of_rank(std::size_t rank) const {
+        return (parts_are_major_ ? rank / shards_.shards() : rank % parts_) * length_;
+    }
+
     Partition shards_;
     std::size_t parts_;
     bool parts_are_major_;

@@ -13,12 +13,12 @@ namespace pentad::model {
 
 /// As Hugging Face's transformers names them. Mistral is LLaMA with a sliding window, or without one LLaMA by another
 /// name.
-enum class Family { llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, mamba2, bamba };
-inline constexpr std::array<std::string_view, 8> family_names{"llama", "mistral",   "mixtral", "qwen2",
-                                                              "qwen3", "qwen3_moe", "mamba2",  "bamba"};
-inline constexpr std::array<std::string_view, 8> architecture_names{
-    "LlamaForCausalLM", "MistralForCausalLM",  "MixtralForCausalLM", "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "Mamba2ForCausalLM",  "BambaForCausalLM"};
+enum class Family { llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, mamba2, bamba, deepseek_v3 };
+inline constexpr std::array<std::string_view, 9> family_names{"llama",     "mistral", "mixtral", "qwen2",      "qwen3",
+                                                              "qwen3_moe", "mamba2",  "bamba",   "deepseek_v3"};
+inline constexpr std::array<std::string_view, 9> architecture_names{
+    "LlamaForCausalLM",    "MistralForCausalLM", "MixtralForCausalLM", "Qwen2ForCausalLM",     "Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM", "Mamba2ForCausalLM",  "BambaForCausalLM",   "DeepseekV3ForCausalLM"};
 constexpr std::string_view name(Family family) { return family_names[static_cast<std::size_t>(family)]; }
 constexpr std::string_view architecture(Family family) { return architecture_names[static_cast<std::size_t>(family)]; }
 constexpr bool has_experts(Family family) { return family == Family::mixtral || family == Family::qwen3_moe; }

@@ -69,20 +69,23 @@ struct PlainMlp {
 
 /// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1): keys and values are made from a vector
 /// of kv_rank elements, queries from one of query_rank, both normalised. Of each head's queries and keys, head_dim
-/// elements have no position and rope_dim are turned; those of the key are shared by all heads.
+/// elements have no position and the rope_dim behind them are turned; those of the key are shared by all heads.
 struct LatentAttention {
     static constexpr std::string_view kind = "latent attention";
     std::size_t heads = 4;
     std::size_t head_dim = 32, rope_dim = 16, value_dim = 32;
     std::size_t query_rank = 0; ///< 0: queries are made from the stream
     std::size_t kv_rank = 64;
+    double norm_epsilon = 1e-6;            ///< of these two norms, whatever the model's other norms have
+    Rotary rotary{.is_interleaved = true}; ///< as in DeepSeek's checkpoints
+    Sight sight{};                         ///< causal, and within a window
 
+    /// Of a query or key.
+    [[nodiscard]] std::size_t width() const { return head_dim + rope_dim; }
+    /// What products of queries and keys are multiplied with.
+    [[nodiscard]] double score_scale() const;
     friend bool operator==(LatentAttention const&, LatentAttention const&) = default;
-    [[nodiscard]] std::string text() const {
-        return std::to_string(heads) + " heads of " + std::to_string(head_dim) + " + " + std::to_string(rope_dim) +
-               ", values of " + std::to_string(value_dim) + ", ranks " + std::to_string(query_rank) + " and " +
-               std::to_string(kv_rank);
-    }
+    [[nodiscard]] std::string text() const;
 };
 
 /// Mamba-2 (Dao and Gu 2024, section 7): heads of head_dim elements with a state of state x head_dim each; groups of

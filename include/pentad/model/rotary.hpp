@@ -1,9 +1,7 @@
 // Rotary position embedding: how fast the pairs of a head turn.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
-#include <numbers>
 #include <vector>
 
 namespace pentad::model {
@@ -18,11 +16,32 @@ struct RotaryScaling {
     friend bool operator==(RotaryScaling const&, RotaryScaling const&) = default;
 };
 
+/// YaRN (Peng et al. 2023, arXiv 2309.00071, section 3), which serves the same purpose: pairs that turn fewer than
+/// `slow` times over the original positions turn `factor` times as slowly, those that turn more than `fast` times as
+/// before, and those between in between. Scores are larger, either through the turned elements or as a whole.
+struct Yarn {
+    double factor = 1; ///< 1: none
+    double original_positions = 4096;
+    double fast = 32, slow = 1;
+    /// DeepSeek's mscale and mscale_all_dim: how much larger turned elements and whole scores are. 0: not given.
+    double turned_scale = 0, score_scale = 0;
+
+    friend bool operator==(Yarn const&, Yarn const&) = default;
+
+    /// What turned elements of queries and of keys are multiplied with.
+    [[nodiscard]] double amplitude() const;
+    /// What whole scores are multiplied with, beside 1 / sqrt(width), where attention takes score_scale to its scores
+    /// (DeepSeek's does).
+    [[nodiscard]] double score_factor() const;
+};
+
 /// Su et al. 2021, eq. 15.
 struct Rotary {
     double theta = 1e4;
     RotaryScaling scaling{};
-    double share = 1; ///< of a head's elements, the first ones, that are turned
+    double share = 1;            ///< of a head's elements, the first ones, that are turned
+    bool is_interleaved = false; ///< elements 2 i and 2 i + 1 make a pair; otherwise i and i + half of them
+    Yarn yarn{};
 
     /// Elements of a head that are turned.
     [[nodiscard]] std::size_t turned(std::size_t head_dim) const {
@@ -31,19 +50,11 @@ struct Rotary {
     friend bool operator==(Rotary const&, Rotary const&) = default;
 
     /// The angle from one position to the next, of each of the turned / 2 pairs.
-    [[nodiscard]] std::vector<double> frequencies(std::size_t turned) const {
-        std::vector<double> result(turned / 2);
-        auto const& s = scaling;
-        for (std::size_t i = 0; i < result.size(); ++i) {
-            double const frequency = std::pow(theta, -static_cast<double>(i) / static_cast<double>(result.size()));
-            // Turns over the original length; from low to high the scaling fades.
-            double const turns = s.original_positions * frequency / (2 * std::numbers::pi);
-            double const place = (turns - s.low_frequency_factor) / (s.high_frequency_factor - s.low_frequency_factor);
-            double const kept = s.factor == 1 || place >= 1 ? 1 : place <= 0 ? 0 : place;
-            result[i] = kept * frequency + (1 - kept) * frequency / s.factor;
-        }
-        return result;
-    }
+    [[nodiscard]] std::vector<double> frequencies(std::size_t turned) const;
 };
 
 } // namespace pentad::model
+
+#if !PENTAD_COMPILED_FUNCTIONS
+#include <pentad/model/impl/rotary.hpp>
+#endif

@@ -5,12 +5,8 @@
 #include <pentad/planner/model.hpp>
 
 #include <string>
-#include <vector>
 
 namespace pentad::report {
-
-/// What of a model the trainer does not do; nothing where it does all.
-std::vector<std::string> not_in_trainer(planner::Model const& model);
 
 namespace detail {
 

@@ -3,9 +3,11 @@
 
 #include <pentad/context/recurrence.hpp>
 #include <pentad/context/selected.hpp>
+#include <pentad/context/whole_keys.hpp>
 #include <pentad/experts/layer.hpp>
 #include <pentad/layers/attention.hpp>
 #include <pentad/layers/feed_forward.hpp>
+#include <pentad/layers/latent_attention.hpp>
 #include <pentad/layers/linear_attention.hpp>
 #include <pentad/layers/mamba2.hpp>
 #include <pentad/layers/registry.hpp>
@@ -14,8 +16,13 @@
 
 namespace pentad::train {
 
-/// Attention, Mamba-2, linear attention, gated and plain MLPs and experts, with their collectives overlapped where that
-/// helps. On a grid of tensor parallelism: attention and MLPs.
+namespace detail {
+template <class Projection>
+using Latent = LatentAttention<context::WholeKeys, Overlap<4>, Projection>;
+} // namespace detail
+
+/// Attention, latent attention, Mamba-2, linear attention, gated and plain MLPs and experts, with their collectives
+/// overlapped where that helps. On a grid of tensor parallelism: attention and MLPs.
 template <class Stream, class Exec>
 LayerRegistry<Stream, Exec> decoder_layers() {
     LayerRegistry<Stream, Exec> registry;
@@ -33,6 +40,13 @@ LayerRegistry<Stream, Exec> decoder_layers() {
                        ? Registry::template make_layer<Exchanged, model::Attention>(setup, part, name)
                        : Registry::template make_layer<Summed, model::Attention>(setup, part, name);
         };
+        auto const latent = [](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
+            using model::AttentionOutput, model::LatentAttention;
+            return setup.attention_output == AttentionOutput::all_to_all
+                       ? Registry::template make_layer<detail::Latent<ExchangedHeads>, LatentAttention>(setup, part,
+                                                                                                        name)
+                       : Registry::template make_layer<detail::Latent<SummedHeads>, LatentAttention>(setup, part, name);
+        };
         auto const experts = [](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
             return setup.expert_sharding == model::ExpertSharding::whole
                        ? Registry::template make_layer<experts::Layer<experts::WholeExperts>, model::Experts>(
@@ -40,6 +54,7 @@ LayerRegistry<Stream, Exec> decoder_layers() {
                        : Registry::template make_layer<experts::Layer<>, model::Experts>(setup, part, name);
         };
         registry.template add<model::Attention>(attention)
+            .template add<model::LatentAttention>(latent)
             .template add<model::Mamba2, Mamba2<context::Recurrence, Overlap<4>>>()
             .template add<model::LinearAttention, LinearAttention<context::Recurrence, Overlap<4>>>()
             .template add<model::Experts>(experts);

@@ -10,8 +10,8 @@
 #include <pentad/planner/model.hpp>
 #include <pentad/planner/names.hpp>
 #include <pentad/planner/pipelines.hpp>
+#include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/dry_parts.hpp>
-#include <pentad/train/planned_layers.hpp>
 #include <pentad/train/run_settings.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -27,12 +27,12 @@
 
 namespace pentad::train {
 
-/// The layers that planned_model() runs dry, for a stream: decoder_layers(), and what can be planned only.
+/// The layers that planned_model() runs dry, for a stream: decoder_layers().
 struct PlannedLayers {
     static constexpr bool has_grids = true; ///< of<GridStream<T>, Exec>() and of<CubeStream<T>, Exec>() too
     template <class Stream, class Exec>
     static LayerRegistry<Stream, Exec> const& of() {
-        static auto const registry = planned_layers<Stream, Exec>();
+        static auto const registry = decoder_layers<Stream, Exec>();
         return registry;
     }
 };

@@ -145,9 +145,12 @@ class Trainer final : private StageOwner {
     /// Whether some attention sees later tokens, and padding with them unless it is told where that begins.
     [[nodiscard]] static bool shows_padding(model::Model const& model) {
         for (auto const& block : model.blocks)
-            for (auto const& branch : block.branches)
+            for (auto const& branch : block.branches) {
                 if (auto const* part = branch.part.template as<model::Attention>(); part && !part->sight.causal)
                     return true;
+                if (auto const* part = branch.part.template as<model::LatentAttention>(); part && !part->sight.causal)
+                    return true;
+            }
         return false;
     }
     [[nodiscard]] std::size_t padded_seq() const { return static_cast<std::size_t>(batch_shape().padded_seq()); }

@@ -42,7 +42,8 @@ struct Scratch {
 
 } // namespace detail
 
-/// What the forward pass leaves for the backward pass, beside the output, which the layer keeps.
+/// What the forward pass leaves for the backward pass, beside the output, which the layer keeps. Values, and with them
+/// the output, may be of another width than queries and keys.
 template <class Query, class Key, class Exec>
 struct Saved {
     using A = accumulator_t<typename Query::element>;
@@ -53,6 +54,12 @@ struct Saved {
     [[nodiscard]] View<A, 3, Exec> lse_view() const {
         auto const& q = query.local();
         return View<A, 3, Exec>(static_cast<A*>(lse.data()), q[0], q[2], q[1]);
+    }
+    /// An output, uninitialised.
+    [[nodiscard]] Tensor<Query, Exec> output() const {
+        auto extents = query.extents();
+        extents[3] = value.extents()[3];
+        return {query.context(), extents};
     }
 };
 
@@ -70,7 +77,7 @@ class BlockForward {
         saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
         max_ = {context, q.extent(0), q.extent(2), q.extent(1)};
         sum_ = {context, q.extent(0), q.extent(2), q.extent(1)};
-        output_ = {context, q.extent(0), q.extent(1), q.extent(2), q.extent(3)};
+        output_ = {context, q.extent(0), q.extent(1), q.extent(2), saved.value.local()[3]};
         kernels::attention_start(context.exec(), kernels::AttentionState{max_.view, sum_.view, output_.view});
     }
     /// Keys and values of shard `theirs` of a slice of the sequences: views [batch, seq of a shard, kv_heads,
@@ -89,7 +96,7 @@ class BlockForward {
     /// The attention's output. @param sinks may be empty
     Tensor<Query, Exec> finish(Tensor<sinks_t<Query>, Exec> const& sinks) {
         auto const& context = saved_->query.context();
-        Tensor<Query, Exec> output(context, saved_->query.extents());
+        Tensor<Query, Exec> output = saved_->output();
         kernels::attention_finish(context.exec(), kernels::AttentionState{max_.view, sum_.view, output_.view},
                                   output.array(), saved_->lse_view(), sinks.flat());
         return output;
@@ -101,7 +108,7 @@ class BlockForward {
         auto const& context = saved.query.context();
         auto const q = saved.query.array();
         saved.lse = context.take(q.extent(0) * q.extent(1) * q.extent(2) * sizeof(A));
-        Tensor<Query, Exec> output(context, saved.query.extents());
+        Tensor<Query, Exec> output = saved.output();
         Segment const all{0, 0, q.extent(1)};
         kernels::attention_forward(context.exec(), q, saved.key.array(), saved.value.array(),
                                    blocks.scores(saved.query), blocks.mask(all, all, 0), output.array(),
@@ -153,7 +160,7 @@ class BlockBackward {
     BlockBackward(PassBlocks<Exec> const& blocks, Saved<Query, Key, Exec> const& saved, Delta<Query, Exec> delta,
                   Tensor<dual_t<Query>, Exec> const& dy)
         : blocks_(&blocks), saved_(&saved), scores_(blocks.scores(saved.query)), delta_(std::move(delta)), dy_(dy),
-          dquery_(dy.context(), dy.extents()) {
+          dquery_(dy.context(), saved.query.extents()) {
         dquery_.clear();
     }
     /// Adds to the gradients of keys and values of shard `theirs`, in accumulators of the same shape.

@@ -16,18 +16,18 @@ struct Pair {
     /// Of the same shape, zeros.
     template <class To>
     [[nodiscard]] Pair<To, Exec> zeros() const {
-        Pair<To, Exec> const pair{{key.context(), key.extents()}, {key.context(), key.extents()}};
+        Pair<To, Exec> const pair{{key.context(), key.extents()}, {value.context(), value.extents()}};
         pair.key.clear();
         pair.value.clear();
         return pair;
     }
-    /// Of the same shape, uninitialised.
     void add_to(Pair const& other) const {
         using A = typename L::element;
         kernels::add<A>(key.context().exec(), key.flat(), other.key.flat());
         kernels::add<A>(key.context().exec(), value.flat(), other.value.flat());
     }
-    [[nodiscard]] Pair like() const { return {{key.context(), key.extents()}, {key.context(), key.extents()}}; }
+    /// Of the same shape, uninitialised.
+    [[nodiscard]] Pair like() const { return {{key.context(), key.extents()}, {value.context(), value.extents()}}; }
 };
 
 /// Of keys and values of layout Key, in accumulators.

@@ -5,6 +5,7 @@
 #include <pentad/kernels/attention.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layout/documents.hpp>
+#include <pentad/layout/ml.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/model/parts.hpp>
 
@@ -21,11 +22,22 @@ struct KeyRange {
     std::size_t begin = 0, end = dynamic, first = 0;
 };
 
+/// What a shard is: what a rank of cp has, or what the ranks have together among which a strategy exchanges heads.
+enum class ShardOf { rank, head_group };
+
+/// The runs of consecutive elements of each rank of cp.
+inline std::vector<std::vector<Segment>> runs_of_ranks(DealtSequence const& dealt) {
+    std::vector<std::vector<Segment>> runs;
+    for (std::size_t rank = 0; rank < dealt.ranks(); ++rank) runs.push_back(dealt.segments(rank));
+    return runs;
+}
+
 /// How a sequence, or each slice of it, lies over cp, this rank's place, and what attention sees: fixed for a model.
 struct BlockPositions {
     std::vector<std::vector<Segment>> shards; ///< the runs of each
-    std::size_t mine;                         ///< this rank's shard
-    std::size_t length, slices;               ///< of a slice; of a sequence
+    ShardOf shard_of;
+    std::size_t mine;           ///< this rank's shard
+    std::size_t length, slices; ///< of a slice; of a sequence
     Sight sight;
     model::Scores scores;
     double scale; ///< of the scores (Vaswani et al. 2017, eq. 1)
@@ -33,11 +45,18 @@ struct BlockPositions {
     /// @param axis along which the ranks hold different blocks: cp or a factor of it
     template <class Exec>
     BlockPositions(LayerSetup<Exec> const& setup, model::Attention const& part, std::string_view axis)
-        : mine(setup.context.communicators().shard_index(AxisNames(axis))), length(setup.seq), slices(setup.slices),
-          sight(part.sight), scores(part.scores), scale(1.0 / std::sqrt(static_cast<double>(part.head_dim))) {
+        : shard_of(ShardOf::head_group), mine(setup.context.communicators().shard_index(AxisNames(axis))),
+          length(setup.seq), slices(setup.slices), sight(part.sight), scores(part.scores),
+          scale(1.0 / std::sqrt(static_cast<double>(part.head_dim))) {
         auto const partition = setup.block_partition(axis);
         for (std::size_t shard = 0; shard < partition.shards(); ++shard) shards.push_back(partition.segments(shard));
     }
+    /// Of attention whose shards are those of the ranks of cp, however the setup deals sequences.
+    template <class Exec>
+    BlockPositions(LayerSetup<Exec> const& setup, Sight const& seen, double scale_of_scores)
+        : shards(runs_of_ranks(setup.partition())), shard_of(ShardOf::rank),
+          mine(setup.context.communicators().shard_index(AxisNames(ml::cp::name))), length(setup.seq),
+          slices(setup.slices), sight(seen), scale(scale_of_scores) {}
 };
 
 /// The same for a pass, with its map where it has one.
@@ -46,7 +65,10 @@ class PassBlocks {
   public:
     /// @param slice of the sequences, to which the queries belong
     PassBlocks(BlockPositions const& fixed, SequenceMap<Exec> const* map, std::size_t slice)
-        : fixed_(&fixed), map_(map), slice_(slice), seen_(shards().size()) {
+        : fixed_(&fixed), map_(map), slice_(slice) {
+        if (map != nullptr && fixed.shard_of == ShardOf::rank && map->dealt != nullptr)
+            dealt_ = runs_of_ranks(*map->dealt);
+        seen_.resize(shards().size());
         auto const* const documents = map != nullptr ? map->documents : nullptr;
         for (std::size_t shard = 0; shard < shards().size(); ++shard)
             for (auto const& segment : shards()[shard])
@@ -108,7 +130,9 @@ class PassBlocks {
 
   private:
     [[nodiscard]] std::vector<std::vector<Segment>> const& shards() const {
-        return map_ != nullptr && map_->shards != nullptr ? *map_->shards : fixed_->shards;
+        if (!dealt_.empty()) return dealt_;
+        bool const is_mapped = fixed_->shard_of == ShardOf::head_group && map_ != nullptr && map_->shards != nullptr;
+        return is_mapped ? *map_->shards : fixed_->shards;
     }
     [[nodiscard]] std::size_t global(Segment const& segment, std::size_t slice) const {
         return slice * fixed_->length + segment.global;
@@ -126,6 +150,7 @@ class PassBlocks {
     BlockPositions const* fixed_;
     SequenceMap<Exec> const* map_;
     std::size_t slice_;
+    std::vector<std::vector<Segment>> dealt_;      ///< of ranks, where the map deals sequences
     std::vector<std::vector<PositionRange>> seen_; ///< by each run of each shard's queries
 };
 

@@ -16,8 +16,8 @@
 namespace pentad::io::detail {
 
 /// The rotary embedding: rope_theta and rope_scaling, or both in rope_parameters (transformers 5).
-/// @param share of a head that this family turns
-inline model::Rotary read_rotary(ConfigFields& fields, double default_theta, double share = 1) {
+/// @param share of a head that this family turns @param has_yarn whether the layers of this family have that scaling
+inline model::Rotary read_rotary(ConfigFields& fields, double default_theta, double share = 1, bool has_yarn = false) {
     model::Rotary rotary{.theta = fields.number_or("rope_theta", default_theta, 1, 1e12), .share = share};
     fields.require("partial_rotary_factor", share);
     for (std::string const key : {"rope_scaling", "rope_parameters"}) {
@@ -48,8 +48,21 @@ inline model::Rotary read_rotary(ConfigFields& fields, double default_theta, dou
             s.original_positions = number("original_max_position_embeddings", s.original_positions, 1);
             if (s.high_frequency_factor <= s.low_frequency_factor)
                 refuse_json(key + ".high_freq_factor", "more than low_freq_factor");
+        } else if (type == "yarn" && has_yarn) {
+            auto& y = rotary.yarn;
+            for (auto const* const needed : {"factor", "original_max_position_embeddings"})
+                (void)member(json, needed, key + "." + needed);
+            y.factor = number("factor", y.factor, 1);
+            y.original_positions = number("original_max_position_embeddings", y.original_positions, 1);
+            y.fast = number("beta_fast", y.fast, 1e-6);
+            y.slow = number("beta_slow", y.slow, 1e-6);
+            y.turned_scale = number("mscale", y.turned_scale, 0);
+            y.score_scale = number("mscale_all_dim", y.score_scale, 0);
+            if (y.fast <= y.slow) refuse_json(key + ".beta_fast", "more than beta_slow");
+            if (rotary.theta <= 1) refuse_json("rope_theta", "more than 1, which YaRN needs");
         } else if (type != "default") {
-            refuse_json(key + "." + type_key, "default or llama3, which are supported, not \"" + one_line(type) + "\"");
+            refuse_json(key + "." + type_key, std::string(has_yarn ? "default, llama3 or yarn" : "default or llama3") +
+                                                  ", which are supported, not \"" + one_line(type) + "\"");
         }
         for (auto const& [name, value] : json.items())
             if (!known.contains(name))

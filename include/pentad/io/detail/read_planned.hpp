@@ -2,7 +2,6 @@
 #pragma once
 
 #include <pentad/io/detail/config_fields.hpp>
-#include <pentad/model/parts.hpp>
 #include <pentad/model/presets.hpp>
 
 #include <cstddef>
@@ -14,52 +13,6 @@ namespace pentad::io::detail {
 // change no size (rotary embedding, dropout, how scores are scaled) are not looked at; those that are not known are
 // refused.
 
-/// The main model: modules that predict further tokens (num_nextn_predict_layers) are left out.
-inline model::Model read_deepseek_v3(ConfigFields& fields) {
-    fields.neutral({"attention_dropout",
-                    "aux_loss_alpha",
-                    "ep_size",
-                    "hidden_act",
-                    "n_group",
-                    "norm_topk_prob",
-                    "num_nextn_predict_layers",
-                    "pretraining_tp",
-                    "quantization_config",
-                    "rms_norm_eps",
-                    "rope_interleave",
-                    "rope_parameters",
-                    "rope_scaling",
-                    "rope_theta",
-                    "routed_scaling_factor",
-                    "scoring_func",
-                    "seq_aux",
-                    "topk_group",
-                    "topk_method",
-                    "head_dim",
-                    "qk_head_dim"});
-    fields.require("attention_bias", false);
-    fields.require("moe_layer_freq", 1); // of DeepSeek's own files
-    std::size_t const layers = fields.size("num_hidden_layers", 10000), heads = fields.size("num_attention_heads");
-    fields.require_divisor("num_key_value_heads", fields.size_or("num_key_value_heads", heads), "num_attention_heads",
-                           heads);
-    model::LatentAttention const attention{.heads = heads,
-                                           .head_dim = fields.size("qk_nope_head_dim"),
-                                           .rope_dim = fields.size("qk_rope_head_dim"),
-                                           .value_dim = fields.size("v_head_dim"),
-                                           .query_rank = fields.size_or("q_lora_rank", 0),
-                                           .kv_rank = fields.size("kv_lora_rank")};
-    std::size_t const count = fields.size("n_routed_experts");
-    model::Experts experts{.count = count,
-                           .top_k = fields.size("num_experts_per_tok", static_cast<std::int64_t>(count)),
-                           .width = fields.size("moe_intermediate_size")};
-    experts.shared = fields.size_or("n_shared_experts", 0);
-    experts.router = model::deepseek_v3_router;
-    std::size_t const dense = fields.whole("first_k_dense_replace", 0, static_cast<std::int64_t>(layers));
-    auto model = model::deepseek(layers, fields.size("hidden_size"), fields.size("vocab_size"), attention, dense,
-                                 fields.size("intermediate_size"), experts);
-    model.ties_embeddings = fields.flag_or("tie_word_embeddings", false);
-    return model;
-}
 inline model::Model read_gpt2(ConfigFields& fields) {
     fields.neutral({"activation_function",
                     "_num_labels",

@@ -5,6 +5,7 @@
 
 #include <pentad/io/detail/config_fields.hpp>
 #include <pentad/io/detail/read_decoder.hpp>
+#include <pentad/io/detail/read_deepseek.hpp>
 #include <pentad/io/detail/read_planned.hpp>
 #include <pentad/io/detail/read_recurrent.hpp>
 #include <pentad/io/file.hpp>
@@ -94,6 +95,61 @@ PENTAD_INLINE nlohmann::ordered_json bamba_config(model::Model const& model, std
     return config;
 }
 
+/// The config.json of a DeepseekV3ForCausalLM.
+PENTAD_INLINE nlohmann::ordered_json deepseek_v3_config(model::Model const& model, std::size_t positions,
+                                                        std::string const& element) {
+    auto const& attention = *model.find<model::LatentAttention>(0);
+    auto const& experts = *model.first<model::Experts>();
+    std::size_t dense = 0;
+    while (model.find<model::GatedMlp>(dense) != nullptr) ++dense;
+    auto const& rotary = attention.rotary;
+    nlohmann::ordered_json config{
+        {"architectures", {model::architecture(model::Family::deepseek_v3)}},
+        {"model_type", model::name(model::Family::deepseek_v3)},
+        {"vocab_size", model.vocab},
+        {"hidden_size", model.hidden},
+        {"intermediate_size", model.first<model::GatedMlp>()->width},
+        {"num_hidden_layers", model.blocks.size()},
+        {"first_k_dense_replace", dense},
+        {"num_attention_heads", attention.heads},
+        {"num_key_value_heads", attention.heads},
+        {"q_lora_rank", attention.query_rank > 0 ? nlohmann::ordered_json(attention.query_rank) : nullptr},
+        {"kv_lora_rank", attention.kv_rank},
+        {"qk_nope_head_dim", attention.head_dim},
+        {"qk_rope_head_dim", attention.rope_dim},
+        {"v_head_dim", attention.value_dim},
+        {"rope_theta", rotary.theta},
+        {"rope_interleave", rotary.is_interleaved},
+        {"n_routed_experts", experts.count},
+        {"num_experts_per_tok", experts.top_k},
+        {"moe_intermediate_size", experts.width},
+        {"n_shared_experts", experts.shared},
+        {"n_group", experts.router.groups},
+        {"topk_group", experts.router.top_groups},
+        {"norm_topk_prob", experts.router.renormalises},
+        {"routed_scaling_factor", experts.router.scale},
+        {"hidden_act", "silu"},
+        {"max_position_embeddings", positions},
+        {"rms_norm_eps", model.norm_epsilon},
+        {"tie_word_embeddings", model.ties_embeddings},
+        {"bos_token_id", nullptr},
+        {"eos_token_id", nullptr},
+        {"pad_token_id", nullptr},
+        {"torch_dtype", element},
+    };
+    if (auto const& yarn = rotary.yarn; yarn.factor != 1) {
+        auto& scaling = config["rope_scaling"];
+        scaling = {{"rope_type", "yarn"},
+                   {"factor", yarn.factor},
+                   {"original_max_position_embeddings", std::llround(yarn.original_positions)},
+                   {"beta_fast", yarn.fast},
+                   {"beta_slow", yarn.slow}};
+        if (yarn.turned_scale > 0) scaling["mscale"] = yarn.turned_scale;
+        if (yarn.score_scale > 0) scaling["mscale_all_dim"] = yarn.score_scale;
+    }
+    return config;
+}
+
 PENTAD_INLINE double about_parameters(model::Model const& model) {
     auto const number = [](std::size_t n) { return static_cast<double>(n); };
     double const hidden = number(model.hidden);
@@ -124,12 +180,10 @@ PENTAD_INLINE model::Preset model_from_config(std::string_view text) {
     using Reader = model::Model (*)(detail::ConfigFields&);
     auto const read_family = [](detail::ConfigFields& from, model::Family family) {
         if (family == model::Family::mamba2) return detail::read_mamba2(from);
+        if (family == model::Family::deepseek_v3) return detail::read_deepseek_v3(from);
         return family == model::Family::bamba ? detail::read_bamba(from) : detail::read_decoder(from, family);
     };
-    static constexpr std::array<std::pair<std::string_view, Reader>, 2> further{{
-        {"deepseek_v3", detail::read_deepseek_v3},
-        {"gpt2", detail::read_gpt2},
-    }};
+    static constexpr std::array<std::pair<std::string_view, Reader>, 1> further{{{"gpt2", detail::read_gpt2}}};
     auto const json = detail::parse_object(detail::with_quoted_infinities(text));
     detail::ConfigFields fields(json);
     fields.neutral({"architectures",
@@ -193,6 +247,7 @@ PENTAD_INLINE nlohmann::ordered_json family_config(model::Model const& model, st
     auto const family = model::family_of(model);
     if (family == Family::mamba2) return detail::mamba2_config(model, element);
     if (family == Family::bamba) return detail::bamba_config(model, positions, element);
+    if (family == Family::deepseek_v3) return detail::deepseek_v3_config(model, positions, element);
     std::size_t dense_width = 0; // of MLPs
     model::Attention attention;
     model::Experts const* experts = nullptr;

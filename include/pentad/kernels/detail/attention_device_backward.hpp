@@ -23,10 +23,10 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
     using Acc = accumulator_t<T>;
     using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
     auto const sizes = problem.sizes;
-    DeviceTiles<Exec, Acc> const shape(sizes.head_dim, 5, 1, 0);
+    int const row = device_row(sizes.head_dim), v_row = device_row(sizes.value_dim);
+    DeviceTiles<Exec, Acc> const shape(3 * row + 2 * v_row, 1, 0);
     int const tile = shape.tile;
-    int const row = shape.row;
-    i64 const head_dim = sizes.head_dim;
+    i64 const head_dim = sizes.head_dim, value_dim = sizes.value_dim;
     i64 const tiles = (sizes.seq_q + tile - 1) / tile;
     auto const bytes = static_cast<std::ptrdiff_t>(shape.bytes);
     auto const scale = static_cast<Acc>(problem.scores.scale);
@@ -36,10 +36,10 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
         KOKKOS_LAMBDA(Member const& team) {
             Acc* const q = static_cast<Acc*>(team.team_scratch(0).get_shmem(bytes));
             Acc* const d_o = q + tile * row;
-            Acc* const dq = d_o + tile * row;
+            Acc* const dq = d_o + tile * v_row;
             Acc* const k = dq + tile * row;
             Acc* const v = k + tile * row;
-            Acc* const d_scores = v + tile * row;
+            Acc* const d_scores = v + tile * v_row;
             i64 const first = (tiles - 1 - team.league_rank() % tiles) * tile; // most keys first
             i64 const head = team.league_rank() / tiles % sizes.heads;
             i64 const batch = team.league_rank() / tiles / sizes.heads;
@@ -52,16 +52,16 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
 
             load_device_tile(team, problem.q.row(batch, first, head), problem.q.seq_stride, queries, head_dim, q, row,
                              Acc(1));
-            load_device_tile(team, gradient.d_o.row(batch, first, head), gradient.d_o.seq_stride, queries, head_dim,
-                             d_o, row, Acc(1));
+            load_device_tile(team, gradient.d_o.row(batch, first, head), gradient.d_o.seq_stride, queries, value_dim,
+                             d_o, v_row, Acc(1));
             clear_device_tile(team, queries, head_dim, dq, row);
             for (i64 key = seen.begin; key < seen.end; key += tile) {
                 int const keys = static_cast<int>(seen.end - key < tile ? seen.end - key : tile);
                 team.team_barrier();
                 load_device_tile(team, problem.k.row(batch, key, kv_head), problem.k.seq_stride, keys, head_dim, k, row,
                                  Acc(1));
-                load_device_tile(team, problem.v.row(batch, key, kv_head), problem.v.seq_stride, keys, head_dim, v, row,
-                                 Acc(1));
+                load_device_tile(team, problem.v.row(batch, key, kv_head), problem.v.seq_stride, keys, value_dim, v,
+                                 v_row, Acc(1));
                 team.team_barrier();
                 Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
                     auto const visible = visible_keys(problem.mask, sizes.seq_k, batch, first + i);
@@ -70,7 +70,7 @@ void attention_backward_dq_device(Exec const& exec, AttentionProblem<T> const& p
                     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from, until), [&](int j) {
                         auto const score = head_scores.at(device_dot(q + i * row, k + j * row, head_dim) * scale,
                                                           distance(problem.mask, first + i, key + j));
-                        Acc const slope = device_dot(d_o + i * row, v + j * row, head_dim) - delta[i];
+                        Acc const slope = device_dot(d_o + i * v_row, v + j * v_row, value_dim) - delta[i];
                         d_scores[i * tile + j] = device_probability(score.value, lse[i]) * slope * score.slope * scale;
                     });
                     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
@@ -94,10 +94,11 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
     using Acc = accumulator_t<T>;
     using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
     auto const sizes = problem.sizes;
-    DeviceTiles<Exec, Acc> const shape(sizes.head_dim, 6, 2, 0);
+    int const row = device_row(sizes.head_dim), v_row = device_row(sizes.value_dim);
+    DeviceTiles<Exec, Acc> const shape(3 * row + 3 * v_row, 2, 0);
     int const tile = shape.tile;
-    int const row = shape.row;
-    i64 const head_dim = sizes.head_dim;
+    i64 const head_dim = sizes.head_dim, value_dim = sizes.value_dim;
+    i64 const shared = head_dim < value_dim ? head_dim : value_dim;
     i64 const tiles = (sizes.seq_k + tile - 1) / tile;
     auto const bytes = static_cast<std::ptrdiff_t>(shape.bytes);
     auto const scale = static_cast<Acc>(problem.scores.scale);
@@ -107,11 +108,11 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
         KOKKOS_LAMBDA(Member const& team) {
             Acc* const q = static_cast<Acc*>(team.team_scratch(0).get_shmem(bytes));
             Acc* const d_o = q + tile * row;
-            Acc* const k = d_o + tile * row;
+            Acc* const k = d_o + tile * v_row;
             Acc* const v = k + tile * row;
-            Acc* const dk = v + tile * row;
+            Acc* const dk = v + tile * v_row;
             Acc* const dv = dk + tile * row;
-            Acc* const scores = dv + tile * row;
+            Acc* const scores = dv + tile * v_row;
             Acc* const d_scores = scores + tile * tile;
             i64 const first = team.league_rank() % tiles * tile;
             i64 const kv_head = team.league_rank() / tiles % sizes.kv_heads;
@@ -120,10 +121,10 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
 
             load_device_tile(team, problem.k.row(batch, first, kv_head), problem.k.seq_stride, keys, head_dim, k, row,
                              Acc(1));
-            load_device_tile(team, problem.v.row(batch, first, kv_head), problem.v.seq_stride, keys, head_dim, v, row,
-                             Acc(1));
+            load_device_tile(team, problem.v.row(batch, first, kv_head), problem.v.seq_stride, keys, value_dim, v,
+                             v_row, Acc(1));
             clear_device_tile(team, keys, head_dim, dk, row);
-            clear_device_tile(team, keys, head_dim, dv, row);
+            clear_device_tile(team, keys, value_dim, dv, v_row);
             for (i64 head = kv_head * sizes.heads_per_kv(); head < (kv_head + 1) * sizes.heads_per_kv(); ++head) {
                 auto const head_scores = scores_of.of_head(head);
                 for (i64 query = 0; query < sizes.seq_q; query += tile) {
@@ -136,7 +137,7 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
                     load_device_tile(team, problem.q.row(batch, query, head), problem.q.seq_stride, queries, head_dim,
                                      q, row, Acc(1));
                     load_device_tile(team, gradient.d_o.row(batch, query, head), gradient.d_o.seq_stride, queries,
-                                     head_dim, d_o, row, Acc(1));
+                                     value_dim, d_o, v_row, Acc(1));
                     team.team_barrier();
                     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
                         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, queries), [&](int i) {
@@ -144,20 +145,31 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
                             bool const sees = visible.begin <= first + j && first + j < visible.end;
                             auto const score = head_scores.at(device_dot(q + i * row, k + j * row, head_dim) * scale,
                                                               distance(problem.mask, query + i, first + j));
-                            Acc const slope = device_dot(d_o + i * row, v + j * row, head_dim) - delta[i];
+                            Acc const slope = device_dot(d_o + i * v_row, v + j * v_row, value_dim) - delta[i];
                             Acc const probability = sees ? device_probability(score.value, lse[i]) : Acc(0);
                             scores[j * tile + i] = probability;
                             d_scores[j * tile + i] = probability * slope * score.slope * scale;
                         });
-                        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
+                        // Two sums at once, which do not wait for each other, as far as both go.
+                        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, shared), [&](i64 d) {
                             Acc sum_k = dk[j * row + d];
-                            Acc sum_v = dv[j * row + d];
+                            Acc sum_v = dv[j * v_row + d];
                             for (int i = 0; i < queries; ++i) {
                                 sum_k += d_scores[j * tile + i] * q[i * row + d];
-                                sum_v += scores[j * tile + i] * d_o[i * row + d];
+                                sum_v += scores[j * tile + i] * d_o[i * v_row + d];
                             }
                             dk[j * row + d] = sum_k;
-                            dv[j * row + d] = sum_v;
+                            dv[j * v_row + d] = sum_v;
+                        });
+                        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, shared, head_dim), [&](i64 d) {
+                            Acc sum = dk[j * row + d];
+                            for (int i = 0; i < queries; ++i) sum += d_scores[j * tile + i] * q[i * row + d];
+                            dk[j * row + d] = sum;
+                        });
+                        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, shared, value_dim), [&](i64 d) {
+                            Acc sum = dv[j * v_row + d];
+                            for (int i = 0; i < queries; ++i) sum += scores[j * tile + i] * d_o[i * v_row + d];
+                            dv[j * v_row + d] = sum;
                         });
                     });
                 }
@@ -165,10 +177,10 @@ void attention_backward_dk_dv_device(Exec const& exec, AttentionProblem<T> const
             Kokkos::parallel_for(Kokkos::TeamThreadRange(team, keys), [&](int j) {
                 Acc* const to_k = gradient.dk.row(batch, first + j, kv_head);
                 Acc* const to_v = gradient.dv.row(batch, first + j, kv_head);
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
-                    to_k[d] += dk[j * row + d];
-                    to_v[d] += dv[j * row + d];
-                });
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
+                                     [&](i64 d) { to_k[d] += dk[j * row + d]; });
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, value_dim),
+                                     [&](i64 d) { to_v[d] += dv[j * v_row + d]; });
             });
         });
 }

@@ -1,5 +1,5 @@
 // The forward pass of attention on a device: a team for each tile of queries, one pass over the tiles
-// of keys with an online softmax. A warp has a row of the tile, its lanes along keys or along head_dim.
+// of keys with an online softmax. A warp has a row of the tile, its lanes along keys or along the elements of a head.
 #pragma once
 
 #include <pentad/kernels/detail/attention_problem.hpp>
@@ -62,10 +62,10 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
     using Acc = accumulator_t<T>;
     using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
     auto const sizes = problem.sizes;
-    DeviceTiles<Exec, Acc> const shape(sizes.head_dim, 4, 1, 2);
+    int const row = device_row(sizes.head_dim), v_row = device_row(sizes.value_dim);
+    DeviceTiles<Exec, Acc> const shape(2 * row + 2 * v_row, 1, 2);
     int const tile = shape.tile;
-    int const row = shape.row;
-    i64 const head_dim = sizes.head_dim;
+    i64 const head_dim = sizes.head_dim, value_dim = sizes.value_dim;
     i64 const tiles = (sizes.seq_q + tile - 1) / tile;
     auto const bytes = static_cast<std::ptrdiff_t>(shape.bytes);
 
@@ -75,8 +75,8 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
             Acc* const q = static_cast<Acc*>(team.team_scratch(0).get_shmem(bytes));
             Acc* const k = q + tile * row;
             Acc* const v = k + tile * row;
-            Acc* const output = v + tile * row;
-            Acc* const scores = output + tile * row;
+            Acc* const output = v + tile * v_row;
+            Acc* const scores = output + tile * v_row;
             Acc* const max = scores + tile * tile;
             Acc* const sum = max + tile;
             i64 const first = (tiles - 1 - team.league_rank() % tiles) * tile; // most keys first
@@ -91,8 +91,8 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
             load_device_tile(team, problem.q.row(batch, first, head), problem.q.seq_stride, queries, head_dim, q, row,
                              Acc(problem.scores.scale));
             Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim),
-                                     [&](i64 d) { output[i * row + d] = Acc(0); });
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, value_dim),
+                                     [&](i64 d) { output[i * v_row + d] = Acc(0); });
                 max[i] = -infinity;
                 sum[i] = Acc(0);
             });
@@ -102,8 +102,8 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
                 team.team_barrier();
                 load_device_tile(team, problem.k.row(batch, key, kv_head), problem.k.seq_stride, keys, head_dim, k, row,
                                  Acc(1));
-                load_device_tile(team, problem.v.row(batch, key, kv_head), problem.v.seq_stride, keys, head_dim, v, row,
-                                 Acc(1));
+                load_device_tile(team, problem.v.row(batch, key, kv_head), problem.v.seq_stride, keys, value_dim, v,
+                                 v_row, Acc(1));
                 team.team_barrier();
                 Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
                     Acc* const score = scores + i * tile;
@@ -129,10 +129,10 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
                         Kokkos::ThreadVectorRange(team, from, until), [&](int j, Acc& part) { part += score[j]; },
                         added);
                     Acc const total = sum[i] * factor + added;
-                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
-                        Acc value = output[i * row + d] * factor;
-                        for (int j = from; j < until; ++j) value += score[j] * v[j * row + d];
-                        output[i * row + d] = value;
+                    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, value_dim), [&](i64 d) {
+                        Acc value = output[i * v_row + d] * factor;
+                        for (int j = from; j < until; ++j) value += score[j] * v[j * v_row + d];
+                        output[i * v_row + d] = value;
                     });
                     max[i] = now; // every lane writes the same
                     sum[i] = total;
@@ -141,8 +141,8 @@ void attention_forward_device(Exec const& exec, AttentionProblem<T> const& probl
 
             Kokkos::parallel_for(Kokkos::TeamThreadRange(team, queries), [&](int i) {
                 auto const factors = end_factors(end, batch, first + i, head, max[i], sum[i]);
-                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, head_dim), [&](i64 d) {
-                    end_element(end, batch, first + i, head, d, factors, output[i * row + d]);
+                Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, value_dim), [&](i64 d) {
+                    end_element(end, batch, first + i, head, d, factors, output[i * v_row + d]);
                 });
                 Kokkos::single(Kokkos::PerThread(team), [&] { end_row(end, batch, first + i, head, max[i], sum[i]); });
             });

@@ -78,43 +78,48 @@ void softmax_backward(int keys, BackwardPairs<In> const& pairs, Acc const* from,
 /// One tile of queries while the keys pass by.
 template <class In, class Acc = sum_of<In>>
 struct BackwardTile {
-    In *q, *d_o;                       // across, [tile_queries, padded]
-    In *q_transposed, *d_o_transposed; // across, [padded, tile_queries]
-    Acc* dq;                           // [tile_queries, padded]
+    In *q, *d_o;                       // across, [tile_queries, padded head_dim], [tile_queries, padded value_dim]
+    In *q_transposed, *d_o_transposed; // across, [padded head_dim, tile_queries], [padded value_dim, tile_queries]
+    Acc* dq;                           // [tile_queries, padded head_dim]
     Acc *lse, *delta;                  // [tile_queries]
     i64 first;                         // query
     int queries;
     TileVisibility visibility;
 
-    static i64 bytes(int padded) {
-        return tile_queries * padded * static_cast<i64>(4 * sizeof(In) / depth_of<In> + sizeof(Acc));
+    static i64 bytes(PaddedWidths const& padded) {
+        constexpr i64 operands = 2 * sizeof(In) / depth_of<In>;
+        return tile_queries *
+               (operands * (padded.heads + padded.values) + static_cast<i64>(sizeof(Acc)) * padded.heads);
     }
 };
 
 template <class In, class Acc = sum_of<In>>
 struct BackwardScratch {
-    BackwardScratch(void* memory, int padded, int at_once) {
+    BackwardScratch(void* memory, PaddedWidths const& padded, int at_once) {
         constexpr int depth = depth_of<In>;
         TileScratch pieces(memory);
-        pieces.take(tile_keys * padded / depth, k, v);
-        pieces.take(tile_keys * padded, dk, dv);
+        pieces.take(tile_keys * padded.heads / depth, k);
+        pieces.take(tile_keys * padded.values / depth, v);
+        pieces.take(tile_keys * padded.heads, dk);
+        pieces.take(tile_keys * padded.values, dv);
         pieces.take(tile_keys * tile_queries, pairs.scores, pairs.d_probabilities);
         pieces.take(tile_queries, from, until);
-        k_across = pieces.across(tile_keys * padded, k);
-        along = pieces.across<In>(tile_queries * padded, nullptr);
+        k_across = pieces.across(tile_keys * padded.heads, k);
+        along = pieces.across<In>(tile_queries * padded.larger(), nullptr);
         pairs.d_scores_across = pieces.across(tile_keys * tile_queries, pairs.d_scores_along());
         for (int t = 0; t < at_once; ++t) {
             auto& tile = tiles[t];
-            pieces.take(tile_queries * padded / depth, tile.q, tile.d_o, tile.q_transposed, tile.d_o_transposed);
-            pieces.take(tile_queries * padded, tile.dq);
+            pieces.take(tile_queries * padded.heads / depth, tile.q, tile.q_transposed);
+            pieces.take(tile_queries * padded.values / depth, tile.d_o, tile.d_o_transposed);
+            pieces.take(tile_queries * padded.heads, tile.dq);
             pieces.take(tile_queries, tile.lse, tile.delta);
         }
         bytes = pieces.bytes();
     }
-    In *k, *v;         // along, [tile_keys, padded]
-    In* k_across;      // [tile_keys, padded]
+    In *k, *v;         // along, [tile_keys, padded head_dim], [tile_keys, padded value_dim]
+    In* k_across;      // [tile_keys, padded head_dim]
     In* along;         // [tile_queries, padded]: rows before their depth is turned, where that makes a difference
-    Acc *dk, *dv;      // [tile_keys, padded]
+    Acc *dk, *dv;      // [tile_keys, padded head_dim], [tile_keys, padded value_dim]
     Acc *from, *until; // [tile_queries]
     BackwardPairs<In> pairs;
     BackwardTile<In> tiles[most_tiles_at_once];
@@ -123,7 +128,7 @@ struct BackwardScratch {
 
 /// Tiles of queries that a thread takes at once in the backward pass.
 template <class In>
-int backward_tiles_at_once(int padded, i64 tiles, i64 others, i64 threads) {
+int backward_tiles_at_once(PaddedWidths const& padded, i64 tiles, i64 others, i64 threads) {
     return tiles_at_once(BackwardTile<In>::bytes(padded), tiles, others, threads);
 }
 
@@ -135,8 +140,9 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
     constexpr int depth = depth_of<In>, stride = tile_queries;
     auto const& [sizes, q_heads, k_heads, v_heads, scores_of, mask] = problem;
     auto const scale = static_cast<Acc>(scores_of.scale);
-    int const head_dim = static_cast<int>(sizes.head_dim);
-    int const padded = padded_dim<In>(head_dim), row = padded / depth;
+    int const head_dim = static_cast<int>(sizes.head_dim), value_dim = static_cast<int>(sizes.value_dim);
+    auto const padded = padded_widths<In>(sizes);
+    int const q_columns = padded.heads, v_columns = padded.values;
 
     BackwardScratch<In> scratch(memory, padded, at_once);
     auto& [k, v, k_across, along, dk, dv, from, until, of_pairs, tiles, bytes] = scratch;
@@ -146,16 +152,16 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
         tile.queries = static_cast<int>(std::min<i64>(tile_queries, work.last_query - first));
         tile.visibility.set(mask, sizes.seq_k, work.batch, first, tile.queries);
     };
-    auto const load_rows = [&](BackwardTile<In> const& tile, Heads<T const> const& heads, i64 head, In* across,
-                               In* transposed) {
-        In* const rows = load_across(heads.row(work.batch, tile.first, head), heads.seq_stride, tile.queries, head_dim,
-                                     across, tile_queries, padded, along);
-        transpose_tile(rows, tile_queries, row, transposed);
+    auto const load_rows = [&](BackwardTile<In> const& tile, Heads<T const> const& heads, i64 head, i64 width,
+                               int columns, In* across, In* transposed) {
+        In* const rows = load_across(heads.row(work.batch, tile.first, head), heads.seq_stride, tile.queries, width,
+                                     across, tile_queries, columns, along);
+        transpose_tile(rows, tile_queries, columns / depth, transposed);
     };
     auto const load_queries = [&](BackwardTile<In>& tile, i64 head) {
-        load_rows(tile, q_heads, head, tile.q, tile.q_transposed);
-        load_rows(tile, gradient.d_o, head, tile.d_o, tile.d_o_transposed);
-        std::fill(tile.dq, tile.dq + tile_queries * padded, Acc(0));
+        load_rows(tile, q_heads, head, head_dim, q_columns, tile.q, tile.q_transposed);
+        load_rows(tile, gradient.d_o, head, value_dim, v_columns, tile.d_o, tile.d_o_transposed);
+        std::fill(tile.dq, tile.dq + tile_queries * q_columns, Acc(0));
         Acc const* const lse_of = gradient.lse.row(work.batch, head) + tile.first;
         Acc const* const delta_of = gradient.delta.row(work.batch, head) + tile.first;
         for (int i = 0; i < tile_queries; ++i) {
@@ -171,10 +177,10 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
         for_each_row_block(keys, [&](int begin, int end) {
             int const lane = pairs.first_lane<Acc>(begin), columns = pairs.last_lane<Acc>(end) - lane;
             if (columns <= 0) return;
-            int const at = begin * stride + lane, deep = operands<In>(head_dim);
-            tile_product<Into::empty, In>(end - begin, columns, deep, {k + begin * row, row, 1},
+            int const at = begin * stride + lane, k_row = q_columns / depth, v_row = v_columns / depth;
+            tile_product<Into::empty, In>(end - begin, columns, operands<In>(head_dim), {k + begin * k_row, k_row, 1},
                                           {tile.q_transposed + lane, tile_queries}, {of_pairs.scores + at, stride});
-            tile_product<Into::empty, In>(end - begin, columns, deep, {v + begin * row, row, 1},
+            tile_product<Into::empty, In>(end - begin, columns, operands<In>(value_dim), {v + begin * v_row, v_row, 1},
                                           {tile.d_o_transposed + lane, tile_queries},
                                           {of_pairs.d_probabilities + at, stride});
         });
@@ -199,11 +205,12 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
                 int const queries = operands<In>(std::min(pairs.last_query(end), tile.queries)) - query;
                 if (queries <= 0) return;
                 int const at = begin * stride + query;
-                tile_product<Into::sum, In>(end - begin, padded, queries,
-                                            {of_pairs.probabilities_along() + at, stride, 1},
-                                            {tile.d_o + query * padded, padded}, {dv + begin * padded, padded});
-                tile_product<Into::sum, In>(end - begin, padded, queries, {of_pairs.d_scores_along() + at, stride, 1},
-                                            {tile.q + query * padded, padded}, {dk + begin * padded, padded});
+                tile_product<Into::sum, In>(
+                    end - begin, v_columns, queries, {of_pairs.probabilities_along() + at, stride, 1},
+                    {tile.d_o + query * v_columns, v_columns}, {dv + begin * v_columns, v_columns});
+                tile_product<Into::sum, In>(
+                    end - begin, q_columns, queries, {of_pairs.d_scores_along() + at, stride, 1},
+                    {tile.q + query * q_columns, q_columns}, {dk + begin * q_columns, q_columns});
             });
         if (work.adds_dq)
             for_each_row_block(tile.queries, [&](int begin, int end) {
@@ -211,8 +218,8 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
                 int const seen = operands<In>(pairs.last_key(end)) - first_key;
                 if (seen <= 0) return;
                 tile_product<Into::sum, In>(
-                    end - begin, padded, seen, {of_pairs.d_scores_across + first_key * stride + begin, 1, stride},
-                    {k_across + first_key * padded, padded}, {tile.dq + begin * padded, padded});
+                    end - begin, q_columns, seen, {of_pairs.d_scores_across + first_key * stride + begin, 1, stride},
+                    {k_across + first_key * q_columns, q_columns}, {tile.dq + begin * q_columns, q_columns});
             });
     };
 
@@ -232,26 +239,26 @@ void attention_backward_work(AttentionProblem<T> const& problem, AttentionGradie
                 int const loaded = static_cast<int>(std::min<i64>(tile_keys, last_key - key));
                 int const rows = whole_operands<In>(loaded);
                 load_tile(k_heads.row(work.batch, key, work.kv_head), k_heads.seq_stride, loaded, head_dim, k, rows,
-                          padded);
-                load_tile(v_heads.row(work.batch, key, work.kv_head), v_heads.seq_stride, loaded, head_dim, v, rows,
-                          padded);
-                turn_depth(k, rows, padded, k_across);
-                std::fill(dk, dk + rows * padded, Acc(0));
-                std::fill(dv, dv + rows * padded, Acc(0));
+                          q_columns);
+                load_tile(v_heads.row(work.batch, key, work.kv_head), v_heads.seq_stride, loaded, value_dim, v, rows,
+                          v_columns);
+                turn_depth(k, rows, q_columns, k_across);
+                std::fill(dk, dk + rows * q_columns, Acc(0));
+                std::fill(dv, dv + rows * v_columns, Acc(0));
                 for (int t = 0; t < count; ++t) {
                     int const keys = tiles[t].visibility.template keys_of_tile<In>(key, loaded);
                     if (keys > 0) add_pair(tiles[t], key, keys, head_scores);
                 }
                 if (!work.adds_dk_dv) continue;
-                add_tile(dk, padded, loaded, head_dim, gradient.dk.row(work.batch, key, work.kv_head),
+                add_tile(dk, q_columns, loaded, head_dim, gradient.dk.row(work.batch, key, work.kv_head),
                          gradient.dk.seq_stride);
-                add_tile(dv, padded, loaded, head_dim, gradient.dv.row(work.batch, key, work.kv_head),
+                add_tile(dv, v_columns, loaded, value_dim, gradient.dv.row(work.batch, key, work.kv_head),
                          gradient.dv.seq_stride);
             }
 
             if (!work.adds_dq) continue;
             for (int t = 0; t < count; ++t)
-                add_tile(tiles[t].dq, padded, tiles[t].queries, head_dim,
+                add_tile(tiles[t].dq, q_columns, tiles[t].queries, head_dim,
                          gradient.dq.row(work.batch, tiles[t].first, head), gradient.dq.seq_stride);
         }
     }
@@ -262,7 +269,7 @@ template <class In, class Exec, class T>
 void attention_backward_by_head(Exec const& exec, AttentionProblem<T> const& problem,
                                 AttentionGradient<T> const& gradient) {
     auto const sizes = problem.sizes;
-    int const padded = padded_dim<In>(sizes.head_dim);
+    auto const padded = padded_widths<In>(sizes);
     i64 const tiles = (sizes.seq_q + tile_queries - 1) / tile_queries;
     int const at_once = backward_tiles_at_once<In>(padded, tiles, 1, 1);
     for_each_item("pentad::attention_backward", exec, sizes.batch * sizes.kv_heads,
@@ -281,7 +288,7 @@ template <class In, class Exec, class T>
 void attention_backward_by_tile(Exec const& exec, AttentionProblem<T> const& problem,
                                 AttentionGradient<T> const& gradient) {
     auto const sizes = problem.sizes;
-    int const padded = padded_dim<In>(sizes.head_dim);
+    auto const padded = padded_widths<In>(sizes);
     i64 const key_tiles = (sizes.seq_k + tile_keys - 1) / tile_keys;
     for_each_item(
         "pentad::attention_backward_dk_dv", exec, sizes.batch * sizes.kv_heads * key_tiles,

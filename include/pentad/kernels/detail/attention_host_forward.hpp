@@ -87,15 +87,15 @@ void softmax_step(VisiblePairs const& pairs, Acc* scores, Acc factor, Acc const*
 
 /// Query i of one head: its unnormalised output `values`, maximum (log 2) and sum.
 template <class T, class Acc = accumulator_t<T>>
-void end_query(WriteResult<T> const& end, i64 batch, i64 head, i64 i, T* o, Acc const* values, i64 head_dim, Acc max,
+void end_query(WriteResult<T> const& end, i64 batch, i64 head, i64 i, T* o, Acc const* values, i64 value_dim, Acc max,
                Acc sum) {
     auto const softmax = softmax_end(end, head, max * ln_2<Acc>, sum);
-    for (i64 d = 0; d < head_dim; ++d) o[d] = T(values[d] * softmax.factor);
+    for (i64 d = 0; d < value_dim; ++d) o[d] = T(values[d] * softmax.factor);
     end.lse.row(batch, head)[i] = softmax.lse;
 }
 
 template <class T, class Acc = accumulator_t<T>>
-void end_query(MergeState<T> const& end, i64 batch, i64 head, i64 i, Acc* output, Acc const* values, i64 head_dim,
+void end_query(MergeState<T> const& end, i64 batch, i64 head, i64 i, Acc* output, Acc const* values, i64 value_dim,
                Acc max, Acc sum) {
     if (sum == Acc(0)) return;
     Acc& largest = end.max.row(batch, head)[i];
@@ -104,7 +104,7 @@ void end_query(MergeState<T> const& end, i64 batch, i64 head, i64 i, Acc* output
     Acc const together = std::max(largest, here);
     Acc const keep = std::exp(largest - together);
     Acc const add = std::exp(here - together);
-    for (i64 d = 0; d < head_dim; ++d) output[d] = output[d] * keep + values[d] * add;
+    for (i64 d = 0; d < value_dim; ++d) output[d] = output[d] * keep + values[d] * add;
     largest = together;
     total = total * keep + sum * add;
 }
@@ -121,8 +121,8 @@ Heads<accumulator_t<T>> const& destination(MergeState<T> const& end) {
 /// One tile of queries while the keys pass by.
 template <class In, class Acc = sum_of<In>>
 struct ForwardTile {
-    In* q_transposed;  // across, [padded, tile_queries]
-    Acc* o_transposed; // [padded, tile_queries]
+    In* q_transposed;  // across, [padded head_dim, tile_queries]
+    Acc* o_transposed; // [padded value_dim, tile_queries]
     Acc *max, *sum;    // [tile_queries]
     i64 first;         // query
     int queries;
@@ -131,23 +131,24 @@ struct ForwardTile {
 
 template <class In, class Acc = sum_of<In>>
 struct ForwardScratch {
-    ForwardScratch(void* memory, int padded, int at_once) {
+    ForwardScratch(void* memory, PaddedWidths const& padded, int at_once) {
         TileScratch pieces(memory);
-        pieces.take(tile_keys * padded / depth_of<In>, k, v);
+        pieces.take(tile_keys * padded.larger() / depth_of<In>, k);
+        pieces.take(tile_keys * padded.values / depth_of<In>, v);
         pieces.take(tile_keys * tile_queries, scores);
-        pieces.take(tile_queries * padded, rows);
+        pieces.take(tile_queries * padded.values, rows);
         pieces.take(tile_queries, rescale, from, until);
         for (int t = 0; t < at_once; ++t) {
-            pieces.take(tile_queries * padded / depth_of<In>, tiles[t].q_transposed);
-            pieces.take(tile_queries * padded, tiles[t].o_transposed);
+            pieces.take(tile_queries * padded.heads / depth_of<In>, tiles[t].q_transposed);
+            pieces.take(tile_queries * padded.values, tiles[t].o_transposed);
             pieces.take(tile_queries, tiles[t].max, tiles[t].sum);
         }
         bytes = pieces.bytes();
     }
-    In* k;                       // along, [tile_keys, padded]; first queries, and values on their way to v
-    In* v;                       // across, [tile_keys, padded]
+    In* k;                       // along, [tile_keys, padded head_dim]; first queries, and values on their way to v
+    In* v;                       // across, [tile_keys, padded value_dim]
     Acc* scores;                 // [tile_keys, tile_queries]
-    Acc* rows;                   // [tile_queries, padded]
+    Acc* rows;                   // [tile_queries, padded value_dim]
     Acc *rescale, *from, *until; // [tile_queries]
     ForwardTile<In> tiles[most_tiles_at_once];
     std::size_t bytes;
@@ -162,9 +163,10 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
     auto const& [sizes, q_heads, k_heads, v_heads, scores_of, mask] = problem;
     HostScores<Acc> const head_scores(scores_of, head);
     Acc const factor = head_scores.change() ? Acc(1) : head_scores.factor();
-    i64 const head_dim = sizes.head_dim;
+    i64 const head_dim = sizes.head_dim, value_dim = sizes.value_dim;
     i64 const kv_head = head / sizes.heads_per_kv();
-    int const padded = padded_dim<In>(head_dim), row = padded / depth;
+    auto const padded = padded_widths<In>(sizes);
+    int const row = padded.heads / depth, v_columns = padded.values;
 
     ForwardScratch<In> scratch(memory, padded, count);
     auto& [k, v, scores, rows, rescale, from, until, tiles, bytes] = scratch;
@@ -176,9 +178,9 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
         tile.queries = static_cast<int>(std::min<i64>(tile_queries, sizes.seq_q - tile.first));
         tile.visibility.set(mask, sizes.seq_k, batch, tile.first, tile.queries);
         load_tile(q_heads.row(batch, tile.first, head), q_heads.seq_stride, tile.queries, head_dim, k, tile_queries,
-                  padded);
+                  padded.heads);
         transpose_tile(k, tile_queries, row, tile.q_transposed);
-        std::fill(tile.o_transposed, tile.o_transposed + tile_queries * padded, Acc(0));
+        std::fill(tile.o_transposed, tile.o_transposed + tile_queries * v_columns, Acc(0));
         std::fill(tile.max, tile.max + tile_queries, -std::numeric_limits<Acc>::infinity());
         std::fill(tile.sum, tile.sum + tile_queries, Acc(0));
     }
@@ -192,12 +194,13 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
             blocks += row_blocks(tiles[t].visibility.template keys_of_tile<In>(key, loaded));
         if (blocks == 0) continue; // keys that only queries of other tiles see
         int const capacity = whole_operands<In>(loaded);
-        load_across(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, head_dim, v, capacity, padded, k);
-        load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, capacity, padded);
+        load_across(v_heads.row(batch, key, kv_head), v_heads.seq_stride, loaded, value_dim, v, capacity, v_columns, k);
+        load_tile(k_heads.row(batch, key, kv_head), k_heads.seq_stride, loaded, head_dim, k, capacity, padded.heads);
         ahead.start(blocks);
-        if (int const next = static_cast<int>(std::min<i64>(tile_keys, last_key - key - tile_keys)); next > 0)
-            for (auto const* heads : {&v_heads, &k_heads})
-                ahead.add(heads->row(batch, key + tile_keys, kv_head), heads->seq_stride, next, head_dim);
+        if (int const next = static_cast<int>(std::min<i64>(tile_keys, last_key - key - tile_keys)); next > 0) {
+            ahead.add(v_heads.row(batch, key + tile_keys, kv_head), v_heads.seq_stride, next, value_dim);
+            ahead.add(k_heads.row(batch, key + tile_keys, kv_head), k_heads.seq_stride, next, head_dim);
+        }
         for (int t = 0; t < count; ++t) {
             auto const& tile = tiles[t];
             int const keys = tile.visibility.template keys_of_tile<In>(key, loaded);
@@ -223,8 +226,8 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
             for (int q = 0; q < tile_queries; q += columns) {
                 int const first_key = pairs.first_key(q) / depth, last = operands<In>(pairs.last_key(q + columns));
                 if (first_key < last)
-                    tile_product<Into::scaled, In>(padded, columns, last - first_key,
-                                                   {v + first_key * padded, 1, padded},
+                    tile_product<Into::scaled, In>(v_columns, columns, last - first_key,
+                                                   {v + first_key * v_columns, 1, v_columns},
                                                    {probabilities + first_key * tile_queries + q, tile_queries},
                                                    {tile.o_transposed + q, tile_queries}, rescale + q);
             }
@@ -234,10 +237,10 @@ void attention_forward_tiles(AttentionProblem<T> const& problem, End const& end,
     auto const& to = destination(end);
     for (int t = 0; t < count; ++t) {
         auto const& tile = tiles[t];
-        transpose_tile(tile.o_transposed, padded, tile_queries, rows);
+        transpose_tile(tile.o_transposed, v_columns, tile_queries, rows);
         for (int i = 0; i < tile.queries; ++i)
-            end_query(end, batch, head, tile.first + i, to.row(batch, tile.first + i, head), rows + i * padded,
-                      head_dim, tile.max[i], tile.sum[i]);
+            end_query(end, batch, head, tile.first + i, to.row(batch, tile.first + i, head), rows + i * v_columns,
+                      value_dim, tile.max[i], tile.sum[i]);
     }
 }
 
@@ -246,9 +249,10 @@ template <class In, class Exec, class T, class End>
 void attention_forward_host(Exec const& exec, AttentionProblem<T> const& problem, End const& end) {
     static_assert(std::is_same_v<sum_of<In>, accumulator_t<T>>);
     auto const& sizes = problem.sizes;
-    int const padded = padded_dim<In>(sizes.head_dim);
+    auto const padded = padded_widths<In>(sizes);
     i64 const tiles = (sizes.seq_q + tile_queries - 1) / tile_queries;
-    i64 const per_tile = tile_queries * padded * static_cast<i64>(sizeof(In) / depth_of<In> + sizeof(sum_of<In>));
+    i64 const per_tile = tile_queries * (padded.heads * static_cast<i64>(sizeof(In) / depth_of<In>) +
+                                         padded.values * static_cast<i64>(sizeof(sum_of<In>)));
     int const at_once = tiles_at_once(per_tile, tiles, sizes.batch * sizes.heads, exec.concurrency());
     i64 const turns = (tiles + at_once - 1) / at_once;
     auto const scratch = ForwardScratch<In>(nullptr, padded, at_once).bytes;

@@ -27,6 +27,17 @@ inline int tiles_at_once(i64 bytes_per_tile, i64 tiles, i64 others, i64 threads)
     return static_cast<int>(std::clamp<i64>(std::min({cache / bytes_per_tile, fair, tiles}), 1, most_tiles_at_once));
 }
 
+/// The elements of a head in tiles: of queries and keys, and of values and outputs.
+struct PaddedWidths {
+    int heads, values;
+
+    [[nodiscard]] int larger() const { return std::max(heads, values); }
+};
+template <class In>
+PaddedWidths padded_widths(AttentionSizes const& sizes) {
+    return {padded_dim<In>(sizes.head_dim), padded_dim<In>(sizes.value_dim)};
+}
+
 /// The keys of a block that each query of a tile sees; lanes without a query repeat the last one.
 struct TileVisibility {
     i64 begin[tile_queries] = {}, end[tile_queries] = {}; // neither ever decreases

@@ -27,7 +27,9 @@ struct AttentionMask {
 namespace detail {
 
 struct AttentionSizes {
-    i64 batch, seq_q, seq_k, heads, kv_heads, head_dim;
+    i64 batch, seq_q, seq_k, heads, kv_heads;
+    i64 head_dim;  ///< elements of a query or a key
+    i64 value_dim; ///< elements of a value or an output
 
     KOKKOS_FUNCTION i64 heads_per_kv() const { return heads / kv_heads; }
 };

@@ -24,18 +24,18 @@ template <class Exec, class F>
 void for_each_query(char const* label, Exec const& exec, AttentionSizes const& sizes, F const& f) {
     for_each_row(
         label, exec, static_cast<std::size_t>(sizes.batch * sizes.seq_q * sizes.heads),
-        static_cast<std::size_t>(sizes.head_dim),
+        static_cast<std::size_t>(sizes.value_dim),
         KOKKOS_LAMBDA(Row<Exec> const& row) { f(row, query_place(sizes, row.index())); });
 }
 
 template <class Exec, class T>
 void start_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T> const& state) {
     using Acc = accumulator_t<T>;
-    int const head_dim = static_cast<int>(sizes.head_dim);
+    int const value_dim = static_cast<int>(sizes.value_dim);
     for_each_query(
         "pentad::attention_start", exec, sizes, KOKKOS_LAMBDA(Row<Exec> const& row, QueryPlace const& at) {
             Acc* const output = state.output.row(at.batch, at.query, at.head);
-            row.each(head_dim, [&](int d) { output[d] = Acc(0); });
+            row.each(value_dim, [&](int d) { output[d] = Acc(0); });
             row.once([&] {
                 state.max.row(at.batch, at.head)[at.query] = -Kokkos::Experimental::infinity_v<Acc>;
                 state.sum.row(at.batch, at.head)[at.query] = Acc(0);
@@ -47,14 +47,14 @@ template <class Exec, class T>
 void finish_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T> const& state,
                     WriteResult<T> const& result) {
     using Acc = accumulator_t<T>;
-    int const head_dim = static_cast<int>(sizes.head_dim);
+    int const value_dim = static_cast<int>(sizes.value_dim);
     for_each_query(
         "pentad::attention_finish", exec, sizes, KOKKOS_LAMBDA(Row<Exec> const& row, QueryPlace const& at) {
             auto const softmax = softmax_end(result, at.head, state.max.row(at.batch, at.head)[at.query],
                                              state.sum.row(at.batch, at.head)[at.query]);
             Acc const* const output = state.output.row(at.batch, at.query, at.head);
             T* const o = result.o.row(at.batch, at.query, at.head);
-            row.each(head_dim, [&](int d) { o[d] = T(output[d] * softmax.factor); });
+            row.each(value_dim, [&](int d) { o[d] = T(output[d] * softmax.factor); });
             row.once([&] { result.lse.row(at.batch, at.head)[at.query] = softmax.lse; });
         });
 }
@@ -63,12 +63,12 @@ template <class Exec, class T>
 void sum_queries(Exec const& exec, AttentionSizes const& sizes, Heads<T const> const& o, Heads<T const> const& d_o,
                  QueryRows<accumulator_t<T>> const& delta) {
     using Acc = accumulator_t<T>;
-    int const head_dim = static_cast<int>(sizes.head_dim);
+    int const value_dim = static_cast<int>(sizes.value_dim);
     for_each_query(
         "pentad::attention_backward_start", exec, sizes, KOKKOS_LAMBDA(Row<Exec> const& row, QueryPlace const& at) {
             T const* const a = o.row(at.batch, at.query, at.head);
             T const* const b = d_o.row(at.batch, at.query, at.head);
-            Acc const sum = row.template sum<Acc>(head_dim, [&](int d) { return Acc(a[d]) * Acc(b[d]); });
+            Acc const sum = row.template sum<Acc>(value_dim, [&](int d) { return Acc(a[d]) * Acc(b[d]); });
             row.once([&] { delta.row(at.batch, at.head)[at.query] = sum; });
         });
 }

@@ -13,19 +13,26 @@
 
 namespace pentad::kernels::detail {
 
-/// The largest tile (rows, a power of two) whose scratch fits what a team can count on; `tiles` of them, with
-/// `squares` tile x tile arrays and `rows` arrays of one number a row.
+/// The elements between rows of a tile: odd, so that a column lies on different banks.
+inline int device_row(i64 width) { return static_cast<int>(width) | 1; }
+
+/// The largest tile (rows, a power of two) whose scratch fits what a team can count on: tiles of `columns` numbers a
+/// row together, with `squares` tile x tile arrays and `rows` arrays of one number a row.
 template <class Exec, class Acc>
 struct DeviceTiles {
     int tile;
-    int row; // elements between rows: odd, so that a column lies on different banks
+    int row = 0; // device_row() of head_dim, where all tiles are of that width
     std::size_t bytes;
 
-    DeviceTiles(i64 head_dim, int tiles, int squares, int rows) : row(static_cast<int>(head_dim) | 1) {
+    DeviceTiles(i64 head_dim, int tiles, int squares, int rows)
+        : DeviceTiles(tiles * device_row(head_dim), squares, rows) {
+        row = device_row(head_dim);
+    }
+    DeviceTiles(int columns, int squares, int rows) {
         // More than 40 KiB would leave a multiprocessor with few teams.
         auto const limit = static_cast<std::size_t>(std::min(Kokkos::TeamPolicy<Exec>::scratch_size_max(0), 40 * 1024));
         for (tile = 32;; tile /= 2) {
-            auto const elements = static_cast<std::size_t>(tile) * (tiles * row + squares * tile + rows);
+            auto const elements = static_cast<std::size_t>(tile) * (columns + squares * tile + rows);
             bytes = elements * sizeof(Acc);
             if (bytes <= limit || tile == 1) return;
         }

@@ -35,6 +35,26 @@ PENTAD_INLINE std::optional<Family> recurrent_family(Model const& model) {
     return Family::bamba;
 }
 
+/// Of a model with latent attention: DeepSeek-V3 where the first blocks have MLPs and all others its experts.
+PENTAD_INLINE std::optional<Family> latent_family(Model const& model) {
+    auto const& mixer = *model.find<LatentAttention>(0);
+    if (!(mixer.sight == Sight{})) return std::nullopt;
+    Branch const attention{mixer, "self_attn", "input_layernorm"};
+    auto const* const experts = model.first<Experts>();
+    auto const* const mlp = model.first<GatedMlp>();
+    if (experts == nullptr || mlp == nullptr) return std::nullopt;
+    auto const& router = experts->router;
+    if (router.score != RouterScore::sigmoid || router.choice != RouterChoice::top_k || !router.has_bias ||
+        experts->shared == 0)
+        return std::nullopt;
+    Block const dense{{attention, {*mlp, "mlp", "post_attention_layernorm"}}};
+    Block const sparse{{attention, {*experts, "block_sparse_moe", "post_attention_layernorm"}}};
+    auto const& blocks = model.blocks;
+    auto const last_dense = std::find_if(blocks.begin(), blocks.end(), [&](Block const& b) { return !(b == dense); });
+    if (!std::all_of(last_dense, blocks.end(), [&](Block const& b) { return b == sparse; })) return std::nullopt;
+    return Family::deepseek_v3;
+}
+
 /// Whether a checkpoint says all of its router: what only training uses aside.
 PENTAD_INLINE bool has_usual_router(Experts const& experts) {
     Router usual = experts.router;
@@ -52,6 +72,7 @@ namespace pentad::model {
 PENTAD_INLINE std::optional<Family> family_of(Model const& model) {
     if (model.blocks.empty()) return std::nullopt;
     if (model.first<Mamba2>() != nullptr) return detail::recurrent_family(model);
+    if (model.find<LatentAttention>(0) != nullptr) return detail::latent_family(model);
     auto const* first = model.find<Attention>(0);
     std::optional<Part> mlp, experts; // of all blocks that have them
     std::size_t window = 0, windows = 0;
@@ -63,7 +84,8 @@ PENTAD_INLINE std::optional<Family> family_of(Model const& model) {
         auto const& [mixer, other] = std::pair(block.branches[0], block.branches[1]);
         bool const is_dense = other.part.as<GatedMlp>() != nullptr;
         auto expected = *first; // but for the window, which some blocks may not have
-        if (expected.rotary.share != 1) return std::nullopt;
+        if (expected.rotary.share != 1 || expected.rotary.is_interleaved || expected.rotary.yarn.factor != 1)
+            return std::nullopt;
         expected.sight = {.causal = true, .window = attention->sight.window};
         if (!(mixer == Branch{expected, "self_attn", "input_layernorm"})) return std::nullopt;
         if (attention->sight.window > 0) {
@@ -96,7 +118,7 @@ PENTAD_INLINE std::string published_name(std::optional<Family> family, std::stri
             if (name.starts_with(own)) return std::string(published) + name.substr(own.size());
     }
     if (family == Family::bamba && name == "model.norm.weight") return "model.final_layernorm.weight";
-    if (family != Family::qwen3_moe) return name;
+    if (family != Family::qwen3_moe && family != Family::deepseek_v3) return name;
     static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> parts{
         {{".block_sparse_moe.", ".mlp."}, {".w1.", ".gate_proj."}, {".w2.", ".down_proj."}, {".w3.", ".up_proj."}}};
     if (name.find(parts[0].first) == std::string::npos) return name;

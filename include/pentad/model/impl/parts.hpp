@@ -7,6 +7,7 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 
 namespace pentad::model {
 
@@ -23,6 +24,17 @@ PENTAD_INLINE std::string Attention::text() const {
            (norms_queries_and_keys ? ", norms of queries and keys" : "") + (sight.causal ? "" : ", not causal") +
            (sight.window > 0 ? ", window of " + std::to_string(sight.window) : "") +
            (rotates || scores.alibi ? "" : ", not turned") + scores.text();
+}
+
+PENTAD_INLINE double LatentAttention::score_scale() const {
+    return rotary.yarn.score_factor() / std::sqrt(static_cast<double>(width()));
+}
+
+PENTAD_INLINE std::string LatentAttention::text() const {
+    return std::to_string(heads) + " heads of " + std::to_string(head_dim) + " + " + std::to_string(rope_dim) +
+           ", values of " + std::to_string(value_dim) + ", ranks " + std::to_string(query_rank) + " and " +
+           std::to_string(kv_rank) + (sight.causal ? "" : ", not causal") +
+           (sight.window > 0 ? ", window of " + std::to_string(sight.window) : "");
 }
 
 PENTAD_INLINE std::string Mamba2::refusal(std::size_t tp) const {

@@ -21,18 +21,6 @@ PENTAD_INLINE std::string stream_type(planner::Configuration const& c) {
 
 } // namespace pentad::report::detail
 
-namespace pentad::report {
-
-PENTAD_INLINE std::vector<std::string> not_in_trainer(planner::Model const& model) {
-    std::vector<std::string> list;
-    if (model.description().first<model::LatentAttention>() != nullptr) list.emplace_back("latent attention");
-    if (auto const* experts = model.experts(); experts != nullptr && experts->router.has_bias)
-        list.emplace_back("routers with a bias for balance");
-    return list;
-}
-
-} // namespace pentad::report
-
 namespace pentad::report::detail {
 
 /// As an initialiser of a model::Recomputation.
@@ -91,11 +79,9 @@ PENTAD_INLINE std::string plan_types(planner::Model const& model, planner::Confi
     std::string axes, text;
     for (auto const axis : c.order)
         axes += (axes.empty() ? "" : ", ") + ("Axis<" + std::string(axis) + ", " + number(c.extent(axis)) + ">");
-    auto const lacking = not_in_trainer(model);
     if (c.recompute.kind == model::Recomputation::Kind::automatic)
         text +=
             "// Before training, train::planned_recomputation() makes its recomputation a plan for a memory limit.\n";
-    for (auto const& what : lacking) text += "// The trainer does not do this yet: " + what + ".\n";
     text +=
         "// " + model.name + " on " + number(c.devices()) + " ranks: " + mesh_text(c) + " " + settings_text(c) + "\n" +
         "namespace plan {\nusing namespace pentad;\nusing namespace pentad::ml;\n\n" + "using Mesh = pentad::Mesh<" +
