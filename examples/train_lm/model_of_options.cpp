@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace train_lm {
@@ -78,8 +79,8 @@ LatentChoice latent_of(Options const& o) {
             std::find_if(sizes.begin(), sizes.end(), [&](Size const& s) { return s.name == item.substr(0, equals); });
         char const* const end = item.data() + item.size();
         std::int64_t value = 0;
-        bool const is_number = equals < item.size() &&
-                               std::from_chars(item.data() + equals + 1, end, value) == std::from_chars_result{end};
+        bool const is_number = equals < item.size() && std::from_chars(item.data() + equals + 1, end, value) ==
+                                                           std::from_chars_result{end, std::errc()};
         if (size == sizes.end() || size->is_given || !is_number) {
             is_list = false;
             continue;
