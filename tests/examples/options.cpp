@@ -160,7 +160,7 @@ TEST_CASE("latent attention is five sizes, with the heads, in place of all other
           "--latent-attention q=-1,kv=0,rope=4,nope=5,v=3: q = -1 is not between 0 and 1048576: try "
           "--latent-attention q=0,kv=1,rope=4,nope=5,v=3");
     for (std::string const flag : {"--kv-heads 4", "--positions alibi", "--soft-cap 2", "--attention-sinks"})
-        CHECK(mended(flag + " --latent-attention q=0,kv=8,rope=4,nope=5,v=3") ==
+        CHECK(error_of(flag + " --latent-attention q=0,kv=8,rope=4,nope=5,v=3") ==
               flag.substr(0, flag.find(' ')) + " is of attention that is not latent: leave it out");
     CHECK(error_of("--mesh tp=4 --tp-kind 2d --latent-attention q=0,kv=8,rope=4,nope=5,v=3", 4) ==
           "--tp-kind is of attention that is not latent: leave it out");
