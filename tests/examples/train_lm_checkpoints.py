@@ -74,9 +74,13 @@ def ranks_of(process):
     return [rank for proxy in children(process.pid) for rank in children(proxy)]
 
 
+# Biases of experts are in checkpoints, too.
+BALANCED = ["--experts", "4", "--router", "sigmoid", "--balance", "bias", "--bias-rate", "0.01"]
+
+
 def continued(folder):
     """A run that is stopped and goes on, with the same numbers as one that is not, and what is said of it."""
-    f64 = ["--dtype", "f64", "--experts", "4"]
+    f64 = ["--dtype", "f64", *BALANCED]
     run(1, *f64, "--steps", 20, "--log", folder / "whole", "--quiet")
     def save(every, keep):
         return ["--save", folder / "saved", "--save-every", every, "--keep", keep, "--log", folder / "log"]
@@ -96,6 +100,8 @@ def continued(folder):
     whole, resumed = steps_of(folder / "whole"), steps_of(folder / "log")
     expect(sorted(resumed) == list(range(1, 21)), sorted(resumed))
     for step, line in whole.items():
+        for layer, other in zip(line["experts"], resumed[step]["experts"], strict=True):
+            expect(max(abs(a - b) for a, b in zip(layer["bias"], other["bias"])) < 1e-12 and layer["load"] == other["load"], f"step {step}: {layer}, {other}")
         for key in ("loss", "grad_norm", "lr"):
             expect(abs(line[key] - resumed[step][key]) < 1e-10, f"step {step}: {line}, {resumed[step]}")
     expect(abs(final_loss(folder / "whole") - final_loss(folder / "log")) < 1e-10, "final losses differ")
@@ -279,7 +285,7 @@ def interrupted(folder):
     """A run that is killed five times and goes on each time on another mesh ends at the loss of the run that is not."""
     draw = random.Random(options.seed)
     count = options.interrupted
-    f64 = ["--dtype", "f64", "--steps", count, "--experts", "4", "--micro-batches", 2]
+    f64 = ["--dtype", "f64", "--steps", count, *BALANCED, "--micro-batches", 2]
     run(2, *f64, "--mesh", "dp=2", "--log", folder / "whole", "--quiet")
     place, log = folder / "saved", folder / "log"
     meshes = [("dp=2,tp=2", 1), ("pp=2,dp=2", 1), ("ep=4", 0), ("cp=2,ep=2", 1), ("tp=4", 0), ("dp=2,cp=2", 1)]

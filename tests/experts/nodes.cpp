@@ -23,8 +23,8 @@ constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 4, tokens
 LayerSetup<Exec> setup_on(OnMesh const& mesh) {
     return {.context = mesh.context, .hidden = size, .batch = 12, .seq = 4, .order = Order::contiguous};
 }
-LayerHere make(LayerSetup<Exec> const& setup, std::size_t choices = top_k) {
-    return LayerHere(setup, {.count = expert_count, .top_k = choices, .width = width}, "moe");
+LayerHere make(LayerSetup<Exec> const& setup, std::size_t choices = top_k, model::Router const& router = {}) {
+    return LayerHere(setup, {.count = expert_count, .top_k = choices, .width = width, .router = router}, "moe");
 }
 
 Arrays drawn_arrays() {
@@ -132,6 +132,63 @@ TEST_CASE("a token's row crosses the network once for each node") {
         // dy goes as x did, dx as y, and the gradients of a token's weights come back from each node.
         CHECK(both - forward == doctest::Approx(sent * row + received * (row + top_k * 8)).epsilon(1e-14));
     }
+}
+
+TEST_CASE("a token that chooses within two groups of experts, a group on each node, sends rows to two nodes at most") {
+    Arrays const arrays = drawn_arrays();
+    Simulated const simulated("1");
+    OnMesh const mesh({.ep = 4});
+    auto const sent_with = [&](model::Router const& router) {
+        Trial<LayerHere> trial{.mesh = mesh,
+                               .order = Order::contiguous,
+                               .layer = make(setup_on(mesh), top_k, router),
+                               .arrays = arrays,
+                               .pass = {.context = mesh.context}};
+        observe::ledger().clear();
+        (void)trial.forward(shard<Stream>(mesh, arrays.at("x"), trial.order));
+        auto const choice = gather(trial.saved.router.choice, trial.order).values;
+        double rows = 0;
+        std::size_t most = 0;
+        for (std::size_t t = 0; t < tokens; ++t) {
+            std::set<int> nodes;
+            for (std::size_t k = 0; k < top_k; ++k) nodes.insert(static_cast<int>(choice[t * top_k + k]) / 3);
+            most = std::max(most, nodes.size());
+            rows += static_cast<double>(nodes.size() - nodes.count(static_cast<int>(t) / 12));
+        }
+        double bytes = sent_over_network();
+        MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        double const row = size * 8, words = 2 * top_k * 8, counts = 4 * 8.0 * 3;
+        CHECK(bytes == doctest::Approx(counts + rows * (2 * row + words)).epsilon(1e-14));
+        return std::pair(most, rows);
+    };
+    auto const bounded = sent_with({.groups = 4, .top_groups = 2}), free = sent_with({});
+    CHECK(bounded.first == 2);
+    CHECK(free.first > 2);
+    CHECK(bounded.second < 0.8 * free.second);
+}
+
+TEST_CASE("the nodes of a token that a dry run expects are the mean over all choices") {
+    using experts::detail::expected_nodes;
+    CHECK(expected_nodes(256, 8, 8) == doctest::Approx(5.29).epsilon(1e-3)); // docs/formulas.md, 11
+    CHECK(expected_nodes(256, 8, 8, 8, 4) == doctest::Approx(3.63).epsilon(1e-3));
+    // All choices of 2 of 8 experts in 1 or 2 of 4 groups, counted.
+    auto const counted = [](int nodes, int top_groups) {
+        double sum = 0, count = 0;
+        for (int groups = 0; groups < 16; ++groups) {
+            if (__builtin_popcount(static_cast<unsigned>(groups)) != top_groups) continue;
+            for (int a = 0; a < 8; ++a)
+                for (int b = 0; b < 8; ++b)
+                    if (a != b && (groups >> a / 2 & 1) != 0 && (groups >> b / 2 & 1) != 0) {
+                        sum += a * nodes / 8 == b * nodes / 8 ? 1 : 2;
+                        ++count;
+                    }
+        }
+        return sum / count;
+    };
+    for (int const nodes : {2, 4, 8})
+        for (int const top_groups : {1, 2, 3, 4})
+            CHECK(expected_nodes(8, static_cast<std::size_t>(nodes), 2, 4, static_cast<std::size_t>(top_groups)) ==
+                  doctest::Approx(counted(nodes, top_groups)).epsilon(1e-12));
 }
 
 TEST_CASE("nodes of different sizes and tokens of one choice go the straight way") {

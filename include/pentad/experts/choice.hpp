@@ -50,8 +50,7 @@ class Choice {
             throw std::invalid_argument(name +
                                         ": capacity, expert choice and Sinkhorn see all tokens of a micro-batch: "
                                         "they need a schedule without slices of sequences");
-        if (selects())
-            selection_ = Selection<Stream, Exec>(setup.context, experts_, setup.batch * setup.slices * setup.seq);
+        if (selects()) selection_ = Selection<Stream, Exec>(setup.context, experts_, setup.batch * setup.real_length());
         if (is(model::RouterChoice::sinkhorn)) prepare_redistribution<Sums, invariant_t<Sums>>(setup.context);
         if (selects() || router_.jitter > 0) {
             Tensor<Stream, Exec> const like(setup.context, {setup.batch, setup.seq, setup.hidden}, {}, nullptr);
@@ -71,7 +70,9 @@ class Choice {
         double const room = router_.capacity > 0 ? router_.capacity : 1;
         return {.choices =
                     static_cast<double>(top_k_) * (is(model::RouterChoice::expert_choice) ? room : std::min(room, 1.0)),
-                .fills_all = !selects()};
+                .fills_all = !selects(),
+                .groups = router_.groups,
+                .top_groups = router_.top_groups};
     }
     /// index from the scores [tokens, experts] of a pass. Collective where it depends on other tokens.
     /// @param bias of each expert, for the choice alone, or of extent 0

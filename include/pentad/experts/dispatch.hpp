@@ -3,6 +3,7 @@
 // token goes once to each node.
 #pragma once
 
+#include <pentad/experts/detail/expected_nodes.hpp>
 #include <pentad/experts/detail/row_exchange.hpp>
 #include <pentad/kernels/choices.hpp>
 #include <pentad/layout/ml.hpp>
@@ -49,17 +50,6 @@ struct OfRows<Layout<T, D, States...>, Expert, AxisSet<Axes...>> {
     using type = Layout<T, Dims<Dim<token, dynamic, Axes...>, Dim<hidden>>, States...>;
     using by_expert = Layout<T, Dims<Expert, Dim<token, dynamic, Axes...>, Dim<hidden>>, States...>;
 };
-/// How many of the nodes hold one of a token's different experts, of which each has as many: the mean over all choices.
-/// What a dry run takes tokens to do. @param choices of a token; between whole numbers of them it is interpolated
-inline double expected_nodes(std::size_t experts, std::size_t nodes, double choices) {
-    double none_here = 1;
-    for (double i = 0; i < choices; ++i) {
-        double const one =
-            std::max(0.0, static_cast<double>(experts - experts / nodes) - i) / (static_cast<double>(experts) - i);
-        none_here *= choices - i >= 1 ? one : 1 - (choices - i) * (1 - one);
-    }
-    return static_cast<double>(nodes) * (1 - none_here);
-}
 template <class Tokens, class Experts>
 using RowLayouts = OfRows<Tokens, typename Experts::Expert, minus_t<sharded_axes_t<Tokens>, typename Experts::Axes>>;
 } // namespace detail
@@ -74,9 +64,10 @@ using expert_rows_t = typename detail::RowLayouts<Tokens, Experts>::type;
 
 /// How many choices tokens have, in slots of which some may be empty.
 struct Routed {
-    double tokens = 1;     ///< the part of the tokens that choose at all
-    double choices = 1;    ///< of each of these, in the mean: what a dry run takes them to be
-    bool fills_all = true; ///< every slot of every token that chooses names an expert
+    double tokens = 1;                      ///< the part of the tokens that choose at all
+    double choices = 1;                     ///< of each of these, in the mean: what a dry run takes them to be
+    bool fills_all = true;                  ///< every slot of every token that chooses names an expert
+    std::size_t groups = 1, top_groups = 1; ///< of experts: a token chooses within the best
 };
 
 /// For the tokens of one micro-batch in one layer: y = D' w E(D x), where D copies rows, E are the experts and w weighs
@@ -125,7 +116,7 @@ class Dispatch {
         std::size_t const tokens = choice.extent(0), top_k = choice.extent(1), experts_of_node = experts / nodes;
         RowBuffer<i32, Exec> const node(context, tokens, std::min(top_k, nodes));
         kernels::nodes_of_choices(exec, choice, static_cast<int>(experts_of_node), node.view());
-        double const visited = detail::expected_nodes(experts, nodes, routed.choices);
+        double const visited = detail::expected_nodes(experts, nodes, routed.choices, routed.groups, routed.top_groups);
         across_.template route<sometimes>(context, across, node.view(), nodes,
                                           visited / static_cast<double>(node.columns), routed.tokens);
 

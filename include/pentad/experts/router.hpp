@@ -61,6 +61,8 @@ class Router {
         memory::clear(setup.context.exec(), load_.data(), (part.count + 1) * sizeof(i64));
         if (part.router.has_bias) {
             bias_ = {setup.context, name + ".e_score_correction_bias", {part.count}, {.deviation = 0}};
+            seen_bias_ = setup.context.take(part.count * sizeof(A));
+            memory::clear(setup.context.exec(), seen_bias_.data(), part.count * sizeof(A));
             bias_.set_own_optimizer(
                 model::LoadBalance{.rate = part.router.bias_rate, .tolerance = 0.5 / static_cast<double>(part.count)});
         }
@@ -89,7 +91,7 @@ class Router {
         kernels::router_scores<A>(exec, logits, scores, lse(saved), total(saved), form_, rows);
         choice_.choose(pass, scores, bias(), rows, saved.choice.rows());
         kernels::router_weights<A>(exec, scores, saved.choice.rows(), saved.weight.rows(), form_);
-        if (pass.saves && !pass.is_replay) kernels::note_choices(exec, saved.choice.rows(), load());
+        if (pass.saves && !pass.is_replay) note_load(exec, saved.choice.rows());
         losses_.forward(pass, scores, total(saved), lse(saved), saved.choice.rows(), saved.balance);
         saved.x = x;
     }
@@ -147,7 +149,7 @@ class Router {
         }
         saved = {};
     }
-    /// Since it was called last. Waits.
+    /// Since it was called last, with the biases that the last training pass chose by. Waits.
     [[nodiscard]] RouterLoad take_load() const {
         auto const& exec = setup_.context.exec();
         memory::HostArray<i64> const counts(experts_ + 1);
@@ -159,7 +161,7 @@ class Router {
                          .has_bias = bias_.exists()};
         if (!taken.has_bias) return taken;
         memory::HostArray<A> const biases(experts_);
-        memory::copy_to_host(exec, biases.data(), bias().data(), experts_ * sizeof(A));
+        memory::copy_to_host(exec, biases.data(), seen_bias_.data(), experts_ * sizeof(A));
         auto const [least, most] = std::minmax_element(biases.data(), biases.data() + experts_);
         taken.least_bias = static_cast<double>(*least);
         taken.most_bias = static_cast<double>(*most);
@@ -172,8 +174,9 @@ class Router {
     }
 
   private:
-    [[nodiscard]] View<i64, 1, Exec> load() const {
-        return View<i64, 1, Exec>(static_cast<i64*>(load_.data()), experts_ + 1);
+    void note_load(Exec const& exec, View<i32 const, 2, Exec> choice) const {
+        kernels::note_choices(exec, choice, View<i64, 1, Exec>(static_cast<i64*>(load_.data()), experts_ + 1));
+        if (bias_.exists()) memory::copy(exec, seen_bias_.data(), bias().data(), experts_ * sizeof(A));
     }
     static View<A, 1, Exec> lse(Saved const& saved) {
         return View<A, 1, Exec>(static_cast<A*>(saved.lse.data()), saved.scores.rows().extent(0));
@@ -223,7 +226,8 @@ class Router {
     std::uint64_t stream_;
     std::size_t experts_;
     kernels::RouterForm form_;
-    memory::Buffer<typename Exec::memory_space> load_; ///< RouterLoad: choices of each expert, those without room
+    memory::Buffer<typename Exec::memory_space> load_;      ///< RouterLoad: choices of each expert, those without room
+    memory::Buffer<typename Exec::memory_space> seen_bias_; ///< as it was then; its values need not be in memory
 };
 
 } // namespace pentad::experts

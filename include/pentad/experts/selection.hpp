@@ -1,5 +1,5 @@
-// Experts select tokens among those of all ranks, exactly: each takes the candidates with the largest keys, ties going
-// to the token of the lowest number, so that every mesh selects the same.
+// Experts select tokens among those of all ranks, exactly: each takes the candidates with the largest scores, ties
+// going to the token of the lowest number, so that every mesh selects the same.
 #pragma once
 
 #include <pentad/kernels/select_tokens.hpp>
@@ -44,7 +44,7 @@ class Selection {
                     memory::HostArray<i64>(experts_, static_cast<i64>(most)), memory::HostArray<bool>(experts_, false),
                     context.take(experts_ * sizeof(Limit))};
         bool const has_keys = candidates.scores.extent(1) != 0;
-        constexpr int key_end = 64 - 8 * static_cast<int>(sizeof(A)); // an f32 fills the upper half of a key
+        constexpr int key_end = 64 - kernels::key_digits<A> * kernels::digit_bits;
         // All digits, also where the limits are known before: so what is sent does not depend on the data.
         for (int shift = 64 - kernels::digit_bits; has_keys && shift >= key_end; shift -= kernels::digit_bits)
             find_digit(context, candidates, {true, shift}, state);

@@ -16,14 +16,23 @@ namespace pentad::kernels {
 
 inline constexpr int digit_bits = 8, digits = 1 << digit_bits;
 
-/// An unsigned number that is ordered as x. Of f32 the lower 32 bits are zero.
-KOKKOS_FUNCTION inline std::uint64_t ordered_bits(f64 x) {
-    auto const bits = Kokkos::bit_cast<std::uint64_t>(x);
-    return bits >> 63 != 0 ? ~bits : bits | std::uint64_t{1} << 63;
-}
-KOKKOS_FUNCTION inline std::uint64_t ordered_bits(f32 x) {
-    auto const bits = Kokkos::bit_cast<std::uint32_t>(x);
-    return std::uint64_t{bits >> 31 != 0 ? ~bits : bits | std::uint32_t{1} << 31} << 32;
+/// The digits of a key, from its highest bits on. The rest of a score is rounding: tokens with the same past have the
+/// same scores but for that, which depends on the mesh.
+template <class A>
+inline constexpr int key_digits = sizeof(A) == 8 ? 6 : 3;
+
+/// An unsigned number that is ordered as x, of which the highest key_digits<A> digits count: 36 bits of an f64's
+/// mantissa, or 15 of an f32's.
+template <class A>
+KOKKOS_FUNCTION std::uint64_t key_of(A x) {
+    std::uint64_t bits = 0;
+    if constexpr (sizeof(A) == 8)
+        bits = Kokkos::bit_cast<std::uint64_t>(x);
+    else
+        bits = std::uint64_t{Kokkos::bit_cast<std::uint32_t>(x)} << 32;
+    bits = bits >> 63 != 0 ? ~bits : bits | std::uint64_t{1} << 63;
+    constexpr int dropped = 64 - key_digits<A> * digit_bits;
+    return bits >> dropped << dropped;
 }
 
 /// Up to where an expert selects: the candidates with larger keys, and those with the same key up to a number.
@@ -52,7 +61,7 @@ struct SelectionCandidates {
         return expert.extent(0) == 0 ? k : expert(t, k);
     }
     [[nodiscard]] KOKKOS_FUNCTION std::uint64_t key(i64 t, i32 e) const {
-        return scores.extent(1) == 0 ? 0 : ordered_bits(scores(t, e));
+        return scores.extent(1) == 0 ? 0 : key_of(scores(t, e));
     }
 };
 
@@ -104,7 +113,7 @@ void drop_choices(Exec const& exec, In<A, 2, Exec> scores, In<i32, 1, Exec> numb
             for (int k = 0; k < slots; ++k) {
                 i32 const e = index(t, k);
                 if (e < 0) continue;
-                auto const key = has_scores ? ordered_bits(scores(t, e)) : std::uint64_t{0};
+                auto const key = has_scores ? key_of(scores(t, e)) : std::uint64_t{0};
                 if (limit(e).contains(key, number(t))) {
                     for (int j = k; j > kept; --j) index(t, j) = index(t, j - 1);
                     index(t, kept++) = e;

@@ -111,8 +111,9 @@ struct LayerSetup {
         }
         return result;
     }
-    /// The numbers of the tokens of each slice that this rank holds in a layout L [batch, seq, ...] of extents `local`,
-    /// in all whole sequences of the micro-batch: the same on every mesh.
+    /// The numbers of the tokens of each slice that this rank holds in a layout L [batch, seq, ...], with `local_batch`
+    /// sequences of `length` tokens: in all whole sequences of the micro-batch without padding, the same on every mesh.
+    /// Of padding they mean nothing.
     template <class L>
     [[nodiscard]] std::vector<i32> token_numbers(DealtSequence const& dealt, std::size_t local_batch,
                                                  std::size_t length) const {
@@ -123,7 +124,7 @@ struct LayerSetup {
         for (std::size_t i = 0; i < result.size(); ++i) {
             std::size_t const row = i % (local_batch * length), slice = i / (local_batch * length);
             result[i] =
-                static_cast<i32>((first + row / length) * slices * seq) + in_sequence[slice * length + row % length];
+                static_cast<i32>((first + row / length) * real_length()) + in_sequence[slice * length + row % length];
         }
         return result;
     }

@@ -13,7 +13,7 @@ struct RouterLoad {
     std::vector<double> choices; ///< of each expert, by this rank's tokens: summands over `axes`
     double dropped = 0;          ///< those of them for which an expert had no room: likewise
     AxisNames axes;
-    double least_bias = 0, most_bias = 0; ///< where experts have biases
+    double least_bias = 0, most_bias = 0; ///< that were chosen by
     bool has_bias = false;
     std::size_t ranks = 1, nodes = 1; ///< to which experts are dealt, as many to each in order
 };
