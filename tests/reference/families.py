@@ -119,7 +119,7 @@ def check(name, arguments, folder, element):
     torch.manual_seed(7)
     of_attention = {"intermediate_size", "num_attention_heads", "num_key_value_heads", "max_position_embeddings"}
     sizes = {key: value for key, value in SIZES.items() if config_class != "Mamba2Config" or key not in of_attention}
-    config = getattr(transformers, config_class)(**sizes, **more, attn_implementation="eager")
+    config = getattr(transformers, config_class)(**(sizes | more), attn_implementation="eager")
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(element)
     if hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation("eager")

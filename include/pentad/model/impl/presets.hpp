@@ -43,9 +43,12 @@ PENTAD_INLINE Model mamba2(std::size_t layers, std::size_t hidden, std::size_t v
 PENTAD_INLINE Model deepseek(std::size_t layers, std::size_t hidden, std::size_t vocab,
                              LatentAttention const& attention, std::size_t dense, std::size_t ffn,
                              Experts const& experts) {
-    std::vector<Part> others(dense, GatedMlp{ffn});
-    others.push_back(experts);
-    return with_blocks({.hidden = hidden, .vocab = vocab}, layers, attention, others);
+    Branch const mixer{attention, "self_attn", "input_layernorm"};
+    Model model{.hidden = hidden, .vocab = vocab};
+    for (std::size_t i = 0; i < layers; ++i)
+        model.blocks.push_back({{mixer, i < dense ? Branch{GatedMlp{ffn}, "mlp", "post_attention_layernorm"}
+                                                  : Branch{experts, "block_sparse_moe", "post_attention_layernorm"}}});
+    return model;
 }
 
 PENTAD_INLINE std::vector<Preset> const& presets() {
