@@ -130,7 +130,8 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--micro-batches", "N", "micro-batches in a step", IntegerValue{&O::micro_batches, 1, 1 << 16}}}},
         {"the model",
          {{"--model", "FILE",
-           "a config.json (or its folder) of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, mamba2 or bamba: all of "
+           "a config.json (or its folder) of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, mamba2, bamba or "
+           "deepseek_v3: all of "
            "the model",
            TextValue{&O::model}},
           {"--weights", "FILE", "a checkpoint to begin with: a safetensors file, an index of several, or their folder",

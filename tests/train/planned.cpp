@@ -528,6 +528,35 @@ TEST_CASE("experts, with the rows that were exchanged") {
     compare({.ep = 2, .cp = n / 2}, run);
 }
 
+TEST_CASE("DeepSeek-V3's blocks, and what routers send to choose") {
+    int const n = world_size();
+    if (n > 4) return;
+    auto run = dense();
+    model::Experts experts{.count = 8, .top_k = 2, .width = 96, .shared = 1, .router = model::deepseek_v3_router};
+    experts.router.groups = 4;
+    experts.router.top_groups = 2;
+    auto const with = [&](model::Router const& router) {
+        experts.router = router;
+        run.model = model::deepseek(
+            4, 128, 512, {.heads = 8, .head_dim = 16, .rope_dim = 8, .value_dim = 12, .query_rank = 48, .kv_rank = 32},
+            1, 352, experts);
+    };
+    with(experts.router);
+    compare({.ep = n}, run);
+    run.sharding.stage = 1;
+    compare({.cp = n}, run);
+    compare({.tp = n}, run, {.sequence_parallel = true});
+    run.sharding.stage = 3;
+    run.recompute = {.kind = model::Recomputation::Kind::selective};
+    if (n == 4) compare({.dp = 2, .ep = 2}, run);
+    with({.choice = model::RouterChoice::expert_choice, .balance_loss = model::BalanceLoss::none, .capacity = 0.5});
+    compare({.ep = n}, run);
+    with({.choice = model::RouterChoice::sinkhorn, .balance_loss = model::BalanceLoss::none});
+    compare({.cp = n}, run);
+    with({.capacity = 1.25, .drop = model::Drop::score});
+    if (n == 4) compare({.ep = 2, .tp = 2}, run, {.sequence_parallel = true});
+}
+
 TEST_CASE("experts on several nodes") {
     if (world_size() < 4) return;
     int const n = world_size();
