@@ -56,6 +56,21 @@ void change(train::RunSettings& run, Change const& f) {
     run.model = model::decoder(changed);
 }
 
+/// The same run of a model whose attention is latent, of the same heads and width.
+inline void make_latent(train::RunSettings& run, std::size_t query_rank) {
+    for (auto& block : run.model.blocks)
+        for (auto& branch : block.branches)
+            if (auto const* found = branch.part.as<model::Attention>()) {
+                std::size_t const dim = found->head_dim;
+                branch.part = model::LatentAttention{.heads = found->heads,
+                                                     .head_dim = dim,
+                                                     .rope_dim = dim / 2,
+                                                     .value_dim = dim,
+                                                     .query_rank = query_rank,
+                                                     .kv_rank = 2 * dim};
+            }
+}
+
 /// Two steps of a dense model of four blocks.
 inline train::RunSettings small_dense() {
     return {.model = model::decoder({.layers = 4, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 32, .vocab = 50}),

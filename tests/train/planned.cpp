@@ -377,6 +377,27 @@ TEST_CASE("sinks are parameters, and are planned as they run; caps and ALiBi tak
     }
 }
 
+TEST_CASE("latent attention, whose latent vectors travel over cp") {
+    int const n = world_size();
+    if (n > 4) return;
+    for (std::size_t const query_rank : {0, 48}) {
+        auto run = dense();
+        make_latent(run, query_rank);
+        compare({.dp = n}, run);
+        compare({.cp = n}, run);
+        compare({.tp = n}, run);
+        compare({.tp = n}, run, {.sequence_parallel = true});
+        run.recompute = {.kind = model::Recomputation::Kind::selective,
+                         .pieces = {model::Piece::inputs, model::Piece::norms, model::Piece::attention}};
+        compare({.tp = n}, run, {.sequence_parallel = true});
+        run.sharding.stage = 3;
+        run.order = Order::zigzag;
+        compare({.cp = n}, run);
+        if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true});
+        if (n > 1) compare({.pp = 2, .cp = n / 2}, run);
+    }
+}
+
 TEST_CASE("gradients and parameters that are sharded, or released") {
     int const n = world_size();
     if (n > 4) return;

@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -107,12 +108,14 @@ planner::Configuration configuration(MeshShape const& m, train::RunSettings cons
 
 /// Bytes that this rank keeps of a micro-batch after the forward pass of all blocks, one after the other, as the run
 /// counts them and as the planner does.
+/// @param query_rank of latent attention; none: attention is not latent
 template <class Stream>
-void check_saved(MeshShape const& m) {
+void check_saved(MeshShape const& m, std::optional<std::size_t> query_rank = {}) {
     auto settings = larger();
     settings.batch = 4 * static_cast<std::size_t>(m.dp);
     settings.micro_batches = 1;
     change(settings, [](auto& sizes) { sizes.layers = 4; });
+    if (query_rank) make_latent(settings, *query_rank);
     OnMesh const on(m, static_cast<int>(sizes(settings.model).kv_heads));
     LayerSetup<Exec> const setup{
         .context = on.context, .hidden = settings.model.hidden, .batch = settings.batch, .seq = settings.seq};
@@ -180,6 +183,20 @@ TEST_CASE("whatever is recomputed, the same bits") {
     check<Sequence>({.dp = n / 2, .tp = 2}, small_with_experts());
 }
 
+TEST_CASE("latent attention gives the same bits whatever is recomputed") {
+    int const n = world_size();
+    if (n > 4) return;
+    for (std::size_t const query_rank : {0, 6}) {
+        auto settings = small_dense();
+        make_latent(settings, query_rank);
+        check<Invariant>({.dp = n}, settings);
+        check<Invariant>({.cp = n}, settings);
+        check<Sequence>({.tp = n}, settings);
+        if (n > 1) check<Invariant>({.dp = n / 2, .pp = 2}, settings, {.schedule = "zb-h1"});
+        if (n > 1) check<Invariant>({.pp = 2, .cp = n / 2}, settings, {.schedule = "terapipe", .slices = 2});
+    }
+}
+
 TEST_CASE("with schedules that split backward passes, hold two copies of a stage, or cut sequences") {
     int const n = world_size();
     if (n == 1 || n > 4) return;
@@ -215,6 +232,11 @@ TEST_CASE("blocks keep what the planner says, to the byte") {
     check_saved<InvariantStream<f32>>({.tp = n});
     check_saved<SequenceStream<f32>>({.tp = n});
     check_saved<InvariantStream<f32>>({.cp = n});
+    for (std::size_t const query_rank : {0, 48}) {
+        check_saved<InvariantStream<f32>>({.dp = n}, query_rank);
+        check_saved<SequenceStream<f32>>({.tp = n}, query_rank);
+        check_saved<InvariantStream<f32>>({.cp = n}, query_rank);
+    }
 }
 
 TEST_CASE("automatic recomputation keeps within its limit, each stage by itself") {
