@@ -221,6 +221,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
                            std::optional<pentad::io::LineFile>& log) {
     using pentad::report::Progress;
     double const tokens = static_cast<double>(options.batch * options.seq);
+    bool const reports_loads = options.experts > 0 && (!options.log.empty() || !options.quiet);
     Progress progress(options.steps, tokens,
                       rank != 0 || options.quiet ? Progress::Style::quiet : Progress::style_for(stdout));
     Traffic traffic;
@@ -240,7 +241,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
         }
         std::chrono::duration<double> const seconds = Clock::now() - step_start;
         auto bytes = traffic.since_last();
-        auto const loads = options.experts > 0 ? training.take_loads() : std::vector<pentad::train::BlockLoad>();
+        auto const loads = reports_loads ? training.take_loads() : std::vector<pentad::train::BlockLoad>();
         (void)traffic.since_last(); // of this report
         steps.loads.add(loads);
         auto const of_checkpoints = checkpoints.numbers();
