@@ -4,6 +4,7 @@
 #include <pentad/experts/layer.hpp>
 #include <pentad/model/router.hpp>
 
+#include <formulas/experts.hpp>
 #include <support/layer_check.hpp>
 
 #include <algorithm>
@@ -30,11 +31,11 @@ bool fits(MeshShape const& m) { return m.pp == 1 && 12 % (m.dp * m.ep) == 0 && 4
 bool fits_sequence_parallel(MeshShape const& m) { return fits(m) && 4 % (m.cp * m.tp) == 0; }
 bool fits_whole_experts(MeshShape const& m) { return fits_sequence_parallel(m) && expert_count % (m.ep * m.tp) == 0; }
 
-LayerSetup<Exec> setup_on(OnMesh const& mesh) {
+LayerSetup<Exec> setup_on(OnMesh const& mesh, std::size_t batch = sequences, std::size_t seq = length) {
     return {.context = mesh.context,
             .hidden = size,
-            .batch = sequences,
-            .seq = length,
+            .batch = batch,
+            .seq = seq,
             .order = 2 % mesh.shape.cp == 0 ? Order::zigzag : Order::contiguous};
 }
 
@@ -104,16 +105,16 @@ void check_all(std::vector<MeshShape> const& on) {
     }
 }
 
-/// What Choice chooses on a mesh for whole scores [sequences, length, experts], on every rank.
+/// What Choice chooses on a mesh for whole scores [batch, seq, experts], on every rank.
 template <class Stream>
-Whole choices_on(OnMesh const& mesh, model::Experts const& experts, Whole const& scores, std::size_t padding) {
-    auto setup = setup_on(mesh);
+Whole choices_on(OnMesh const& mesh, model::Experts const& experts, Whole const& scores, std::size_t padding = 0) {
+    auto setup = setup_on(mesh, scores.extents[0], scores.extents[1]);
     setup.padding = padding;
     experts::Choice<Stream, Exec> const choice(setup, experts, "gate");
     using Scores = with_last_dim_t<Stream, Dim<expert>>;
     auto const own = shard<Scores>(mesh, scores, setup.order);
     Tensor<with_element_t<with_last_dim_t<Stream, Dim<slot>>, i32>, Exec> const index(
-        mesh.context, {sequences, length, choice.slots()});
+        mesh.context, {scores.extents[0], scores.extents[1], choice.slots()});
     Pass<Exec> pass{.context = mesh.context};
     std::size_t const tokens = own.local()[1];
     choice.choose(pass, own.rows(), {},
@@ -166,8 +167,8 @@ void check_selection(std::vector<MeshShape> const& on) {
                 .choice = expert_choice, .balance_loss = model::BalanceLoss::none, .capacity = capacity};
             std::size_t const most = choosing.most_choices(expert_count, 2, static_cast<double>(tokens));
             CHECK(most == std::clamp<std::size_t>(
-                              static_cast<std::size_t>(std::ceil(capacity * 2.0 * static_cast<double>(tokens) / 12)), 1,
-                              tokens));
+                              static_cast<std::size_t>(std::floor(capacity * 2.0 * static_cast<double>(tokens) / 12)),
+                              1, tokens));
             std::vector<std::set<int>> chosen(sequences * length);
             for (auto const& of_expert : selected(candidates, most))
                 for (auto const& one : of_expert) chosen[static_cast<std::size_t>(one.token)].insert(one.slot);
@@ -276,6 +277,49 @@ TEST_CASE("and where the ranks of tp hold whole experts") {
 TEST_CASE("experts select the best tokens of all ranks, the first of equal ones, and drop the others") {
     check_selection<Invariant>(meshes(fits));
     check_selection<Sharded>(meshes(fits_sequence_parallel));
+}
+
+TEST_CASE("a selection sends what its formula says, whatever the scores") {
+    auto const scores = coarse_scores();
+    int const n = world_size();
+    if (sequences % static_cast<std::size_t>(n) != 0) return;
+    OnMesh const mesh({.dp = n});
+    for (auto const& [router, score_digits] :
+         {std::pair(model::Router{.choice = expert_choice, .balance_loss = model::BalanceLoss::none}, 6),
+          std::pair(model::Router{.capacity = 1, .drop = model::Drop::score}, 6),
+          std::pair(model::Router{.capacity = 1}, 0)}) {
+        observe::ledger().clear();
+        (void)choices_on<Invariant>(mesh, {.count = expert_count, .top_k = 2, .router = router}, scores);
+        double const sent = observe::ledger().entry("dp", observe::Operation::all_reduce).bytes;
+        CHECK(sent == doctest::Approx(planner::selection_bytes(expert_count, n, score_digits, sequences * length)));
+    }
+}
+
+TEST_CASE("exercise: of 1000 tokens experts 0 and 2 drop 144 and 94 at capacity 1.25, and none at 2.4") {
+    constexpr std::array shares{300, 50, 250, 100, 50, 100, 100, 50}; // of 8 experts, of 1000 tokens
+    Whole scores{{10, 100, shares.size()}, std::vector<double>(8000, 0.1)};
+    for (std::size_t token = 0; token < 1000; ++token) {
+        int place = static_cast<int>(token * 7 % 1000), e = 0; // tokens of an expert lie all over the batch
+        while (place >= shares[static_cast<std::size_t>(e)]) place -= shares[static_cast<std::size_t>(e++)];
+        scores.values[token * 8 + static_cast<std::size_t>(e)] = 0.2 + 0.0005 * static_cast<double>(token);
+    }
+    for (auto const& m : meshes([](MeshShape const& m) {
+             return m.pp == 1 && m.tp == 1 && 10 % (m.dp * m.ep) == 0 && 100 % (2 * m.cp) == 0;
+         }))
+        for (auto const drop : {model::Drop::position, model::Drop::score}) {
+            INFO(m.text());
+            OnMesh const mesh(m);
+            auto const dropped = [&](double capacity) {
+                std::vector<int> counts(8);
+                auto const found = choices_on<Invariant>(
+                    mesh, {.count = 8, .top_k = 1, .router = {.capacity = capacity, .drop = drop}}, scores);
+                for (double const slot : found.values)
+                    if (slot < -1) ++counts[static_cast<std::size_t>(-2 - slot)];
+                return counts;
+            };
+            CHECK(dropped(1.25) == std::vector<int>{144, 0, 94, 0, 0, 0, 0, 0});
+            CHECK(dropped(2.4) == std::vector<int>(8));
+        }
 }
 
 TEST_CASE("a router that cannot be is refused in a sentence") {

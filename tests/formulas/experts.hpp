@@ -31,6 +31,15 @@ constexpr double dispatched_rows(DispatchSizes const& of) {
     return all_to_all_bytes(own, of.ranks);
 }
 
+/// What a rank sends where experts select tokens among those of n ranks: sums of 256 counts of 8 bytes for each expert
+/// and digit, of the score where that decides (6 digits of f64, 3 of f32) and of the token's number.
+constexpr double selection_bytes(std::int64_t experts, std::int64_t ranks, int score_digits, std::int64_t tokens) {
+    int digits = score_digits;
+    for (; tokens > 0; tokens >>= 8) ++digits;
+    auto const n = static_cast<double>(ranks);
+    return 2 * (n - 1) / n * 8 * 256 * static_cast<double>(experts * digits);
+}
+
 /// What a rank sends for these rows: forward a dispatch and a combine, backward their adjoints, which are the same two.
 constexpr SentBytes dispatch_and_combine_bytes(DispatchSizes const& of, double element_bytes) {
     double const sent = 2 * dispatched_rows(of) * static_cast<double>(of.hidden) * element_bytes;

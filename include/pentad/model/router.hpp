@@ -54,7 +54,7 @@ struct Router {
     /// the excess of its load (Wang et al. 2024, arXiv 2408.15664).
     bool has_bias = false;
     double bias_rate = 1e-3;
-    /// An expert takes up to `capacity` times the mean number of choices; 0: all. With expert_choice it takes as many.
+    /// An expert takes floor(`capacity` x mean choices), and one at least; with expert_choice always as many. 0: any.
     double capacity = 0;
     Drop drop = Drop::position;
 

@@ -12,7 +12,7 @@ namespace pentad::model {
 
 PENTAD_INLINE std::size_t Router::most_choices(std::size_t experts, std::size_t top_k, double tokens) const {
     double const factor = capacity > 0 ? capacity : 1;
-    double const most = std::ceil(factor * static_cast<double>(top_k) * tokens / static_cast<double>(experts));
+    double const most = std::floor(factor * static_cast<double>(top_k) * tokens / static_cast<double>(experts));
     return static_cast<std::size_t>(std::clamp(most, 1.0, std::max(1.0, tokens)));
 }
 
