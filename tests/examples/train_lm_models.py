@@ -83,6 +83,25 @@ def own_attention(folder):
     refuses("--model .*own: .*model_type", 1, "--model", dump)
 
 
+def latent_attention(folder):
+    """Its dump has the names of DeepSeek's checkpoints, and is read again with the same flags, on any mesh."""
+    dump, log = folder / "latent", folder / "log"
+    dump.mkdir()
+    sizes = "--layers 2 --hidden 32 --heads 4 --ffn 48".split()
+    flags = [*sizes, "--latent-attention", "q=12,kv=16,rope=4,nope=6,v=5"]
+    drawn = losses(1, log, *flags, "--steps", 3, "--dump-weights", dump, "--seed", 3)
+    weights = (dump / "model.safetensors").read_bytes()
+    header = json.loads(weights[8:8 + struct.unpack("<Q", weights[:8])[0]])
+    for name, shape in {"q_a_proj": [12, 32], "q_a_layernorm": [12], "q_b_proj": [40, 12], "kv_a_proj_with_mqa": [20, 32], "kv_a_layernorm": [16],
+                        "kv_b_proj": [44, 16], "o_proj": [32, 20]}.items():
+        expect(header[f"model.layers.1.self_attn.{name}.weight"]["shape"] == shape, f"{name}: {header}")
+    go_on = [*flags, "--weights", dump, "--steps", 3, "--seed", 4]
+    alone, spread = losses(1, log, *go_on), losses(8, log, *go_on, "--mesh", "pp=2,cp=2,tp=2", "--zero", 1, "--zigzag")
+    expect(abs(alone[0] - drawn[0]) > 1e-3, f"the weights were not read: {alone[0]}, {drawn[0]}")
+    expect(max(abs(a - b) for a, b in zip(alone, spread)) < 1e-10, f"{spread}, alone {alone}")
+    refuses(r"latent does not fit the model: .*self_attn.q_", 2, *sizes, "--latent-attention", "q=0,kv=16,rope=4,nope=6,v=5", "--weights", dump)
+
+
 def tokens(config, folder):
     """Tokens of any vocabulary, in the three forms: the same numbers."""
     numbers = [(i * i + 3 * i) % 1000 for i in range(2000)]
@@ -130,6 +149,8 @@ with tempfile.TemporaryDirectory() as name:
         print(f"{one}: ok", flush=True)
     own_attention(pathlib.Path(name))
     print("own_attention: ok", flush=True)
+    latent_attention(pathlib.Path(name))
+    print("latent_attention: ok", flush=True)
     tokens(made["llama"][0], pathlib.Path(name))
     print("tokens: ok", flush=True)
     bad_input(*made["qwen2"])

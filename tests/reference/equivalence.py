@@ -304,6 +304,9 @@ def random_case(draw, max_ranks):
         model |= {"mixers": draw.choice(("m,a", "a,m,l") if attention_alone else ("m", "l", "m,a", "l,m", "a,m,l")), "chunk": draw.randint(2, 9)}
         if "m" in model["mixers"]:
             model |= {"state": 12, "expand": expand, "groups": groups, "conv": draw.choice((1, 2, 4))}
+    if draw.random() < 0.25 and not is_grid and "a" in model.get("mixers", "a") and not {"positions", "soft-cap", "attention-sinks"} & set(model):
+        sizes = {"q": draw.choice((0, draw.randint(1, 20))), "kv": draw.randint(1, 20), "rope": 2 * draw.randint(1, 4), "nope": draw.randint(1, 9), "v": draw.randint(1, 9)}
+        model |= {"kv-heads": None, "latent-attention": ",".join(f"{key}={size}" for key, size in sizes.items())}
     axes = [f"{axis}={size}" for axis, size in extent.items() if size > 1 or draw.random() < 0.3]
     draw.shuffle(axes)
     name, chunks = draw.choice([(name, chunks) for name, numbers in SCHEDULES.items() for chunks in numbers

@@ -110,7 +110,7 @@ class Equivalence(unittest.TestCase):
         self.assertEqual(len(lines), len(set(lines)))
         self.assertGreaterEqual(sum(case.ranks() == 32 for case in equivalence.FIXED), 3)
         for wanted in ("dp=3", "cp=3", "tp=3", "pp=3", "tp=4", "--zigzag", "--sequence-parallel on", "--schedule gpipe", "--zero 1",
-                       "--experts 4", "--tie-embeddings", "--recompute", "--cp allgather", "one cp rank", "one sequence", "none", "f32"):
+                       "--experts 4", "--tie-embeddings", "--recompute", "--cp allgather", "--latent-attention q=0", "one cp rank", "one sequence", "none", "f32"):
             self.assertTrue(any(wanted in line for line in lines), wanted)
 
     def test_random_cases_divide(self):
@@ -119,6 +119,8 @@ class Equivalence(unittest.TestCase):
             case = equivalence.random_case(draw, 32)
             extent = {"dp": 1, "pp": 1, "ep": 1, "cp": 1, "tp": 1} | {a: int(n) for a, n in (axis.split("=") for axis in case.mesh.split(","))}
             m = {**equivalence.MODEL, **case.model}
+            self.assertEqual(m["kv-heads"] is None, "latent-attention" in m)
+            m["kv-heads"] = m["kv-heads"] or m["heads"]
             self.assertLessEqual(case.ranks(), 32)
             kind = next((kind for kind in equivalence.GRIDS if f"--tp-kind {kind} " in f"{case.ways} "), "1d")
             sequences, widths, columns = next((divisors for ranks, *divisors in equivalence.GRIDS.get(kind, ()) if ranks == extent["tp"]),

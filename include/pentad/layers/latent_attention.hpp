@@ -71,8 +71,8 @@ struct LatentAttention {
             typename Norm::Saved query_norm, key_norm;
             typename QueryUp::Saved query_up;
             typename KeyUp::Saved key_up;
-            Tensor<Latent, Exec> latent;    ///< normalised } of this rank's tokens, where keys
-            Tensor<RotaryKey, Exec> rotary; ///< turned     } and values are made again
+            Tensor<Latent, Exec> latent;    ///< of this rank's tokens, normalised
+            Tensor<RotaryKey, Exec> rotary; ///< of this rank's tokens, turned, where keys are made again
             typename StrategyOn::Saved attention;
             typename Output::Saved output;
         };

@@ -259,6 +259,11 @@ PENTAD_INLINE nlohmann::ordered_json family_config(model::Model const& model, st
             window = std::max(window, part->sight.window);
             layer_types.push_back(part->sight.window > 0 ? "sliding_attention" : "full_attention");
         }
+        if (auto const* part = model.find<model::LatentAttention>(i)) {
+            attention.heads = attention.kv_heads = part->heads;
+            attention.head_dim = part->width();
+            attention.rotary = part->rotary;
+        }
         if (auto const* mlp = model.find<model::GatedMlp>(i)) {
             dense_width = mlp->width;
             dense_layers.push_back(i);
