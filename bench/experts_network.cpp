@@ -73,7 +73,7 @@ void measure(Sizes const& s) {
         kernels::combine_forward<f32>(context.exec(), out.view(), exchange.position(), weight.view(), y.view());
     };
     auto const by_node = [&] {
-        dispatch.route(context, choice.view(), weight.view(), s.experts, {.choices = static_cast<double>(s.top_k)});
+        dispatch.route(context, choice.view(), weight.view(), s.experts, {.choices = static_cast<double>(s.choices)});
         dispatch.combine(context, dispatch.forward(context, x.view()), weight.view(), sums.view());
     };
     std::vector<Variant<lab::Sample>> variants{{"choice", by_choice}, {"node", by_node}, {"choice_again", by_choice}};
