@@ -129,10 +129,24 @@ void repair_router(Options& o, Complaint& complaint) {
           std::pair("--balance", !o.balance.empty()), std::pair("--capacity", o.capacity != defaults.capacity),
           std::pair("--bias-rate", o.bias_rate != defaults.bias_rate), std::pair("--drop", o.drop != defaults.drop)})
         if (is_given && o.experts < 1) leave_out(flag, "is of experts, and the model has none");
-    if (o.experts < 1 || o.described) return;
+    if (o.experts < 1) return;
+    bool has_bias = o.balance.starts_with("bias");
+    if (o.described) { // whose parameters a choice of balance must not change
+        bool const is_described = o.described->first<pentad::model::Experts>()->router.has_bias;
+        if (!o.balance.empty() && has_bias != is_described)
+            leave_out("--balance", o.balance + (has_bias ? " gives experts biases, which the model of --model lacks"
+                                                         : " takes away the biases of the experts of --model"));
+        has_bias = is_described;
+    }
     if (o.drop != defaults.drop && o.capacity == 0) leave_out("--drop", "says nothing without --capacity");
-    if (o.bias_rate != defaults.bias_rate && !o.balance.starts_with("bias"))
-        leave_out("--bias-rate", "says nothing without --balance bias");
+    if (o.bias_rate != defaults.bias_rate && !has_bias) leave_out("--bias-rate", "says nothing without --balance bias");
+    if (o.slices > 1 && router_of(o).needs_whole_sequences()) {
+        complaint.add("--slices " + text(o.slices) +
+                          ": a capacity, --router expert-choice and sinkhorn see whole sequences",
+                      "--slices");
+        o.slices = 1;
+    }
+    if (o.described) return;
     bool const tokens_choose = o.router == "softmax" || o.router == "sigmoid" || o.router == "switch";
     if (tokens_choose) return;
     if (!o.balance.empty() && o.balance != "none")

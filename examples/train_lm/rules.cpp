@@ -176,7 +176,10 @@ constexpr std::array rules{
     Rule{&O::expert_ffn, [](O const& o) { return o.experts < 1 || divides(o.tensor_divisors().width, o.expert_ffn); },
          [](O const& o) { return indivisible(&O::expert_ffn, o, tensor_divisor(o.tensor_divisors().width, o)); }},
     Rule{&O::dense_layers,
-         [](O const& o) { return o.experts < 1 || o.dense_layers < std::max<std::int64_t>(o.layers, 1); },
+         [](O const& o) {
+             return o.experts < 1 || o.described || o.moe_every < 1 ||
+                    o.dense_layers < std::max<std::int64_t>(o.layers / o.moe_every * o.moe_every, 1);
+         },
          [](O const& o) {
              return given(&O::dense_layers, o) + " of " + given(&O::layers, o) + " leaves no layer with experts";
          }},

@@ -124,19 +124,19 @@ double peak_memory() {
     return static_cast<double>(usage.ru_maxrss) * 1024;
 }
 
-/// How even the load of experts was, in the mean of the last steps and of all layers.
+/// How even the load of experts was, in the mean of the last steps and of all layers; the biases of the last step.
 class LoadSummary {
   public:
     void add(std::vector<pentad::train::BlockLoad> const& loads) {
         for (auto const& load : loads) {
-            bool const is_new = count_ == 0;
             count_ += 1;
             double const part = 1 / std::min(count_, memory * static_cast<double>(loads.size()));
             imbalance_ += (load.imbalance() - imbalance_) * part;
             dropped_ += (load.dropped_part() - dropped_) * part;
             if (!load.has_bias) continue;
-            least_bias_ = is_new ? load.least_bias : std::min(least_bias_, load.least_bias);
-            most_bias_ = is_new ? load.most_bias : std::max(most_bias_, load.most_bias);
+            bool const is_first = &load == &loads.front() || !std::exchange(has_bias_, true);
+            least_bias_ = is_first ? load.least_bias : std::min(least_bias_, load.least_bias);
+            most_bias_ = is_first ? load.most_bias : std::max(most_bias_, load.most_bias);
             has_bias_ = true;
         }
     }
@@ -283,17 +283,22 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
 /// What is allowed, and not what one may think.
 void warn(Options const& options, pentad::model::Model const& model) {
     bool sees_later = false, has_constant_weights = false;
+    using pentad::model::RouterChoice;
     for (auto const& block : model.blocks)
         for (auto const& branch : block.branches)
             if (auto const* experts = branch.part.as<pentad::model::Experts>()) {
-                sees_later = sees_later || experts->router.choice == pentad::model::RouterChoice::expert_choice;
+                auto const& router = experts->router;
+                sees_later = sees_later || router.choice == RouterChoice::expert_choice ||
+                             router.choice == RouterChoice::sinkhorn ||
+                             (router.capacity > 0 && router.drop == pentad::model::Drop::score);
                 has_constant_weights =
                     has_constant_weights || (experts->top_k == 1 && experts->router.renormalises &&
                                              experts->router.choice == pentad::model::RouterChoice::top_k);
             }
     if (sees_later)
-        pentad::program::say("train_lm", "warning: with --router expert-choice the experts of a token depend on later "
-                                         "tokens: the loss is not that of a causal model");
+        pentad::program::say("train_lm",
+                             "warning: the experts of a token depend on later tokens (--router expert-choice "
+                             "or sinkhorn, --drop score): the loss is not that of a causal model");
     if (has_constant_weights)
         pentad::program::say("train_lm", "warning: " + given(&Options::top_k, options) +
                                              " with renormalised weights: each weight is 1, and the loss teaches the "

@@ -58,7 +58,6 @@ class Parameters {
             auto const& value = values_.emplace_back("value", parameter.size());
             auto const& gradient = gradients_.emplace_back("gradient", parameter.size());
             parameter.place_value(value.data());
-            if constexpr (std::is_same_v<T, accumulator_t<T>>) parameter.place_exact_value(value.data());
             parameter.place_gradient(gradient.data());
             fill(parameter, source(parameter.name()));
         });

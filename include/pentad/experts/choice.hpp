@@ -26,8 +26,8 @@ namespace pentad::experts {
 
 using namespace ml;
 
-/// The choices of the tokens of a Stream: the same on every mesh, as what depends on other tokens is found over the
-/// ranks that share them out.
+/// The choices of the tokens of a Stream. What depends on other tokens is found over the ranks that share them out, so
+/// that equal scores give the same choices on every mesh.
 template <class Stream, class Exec>
 class Choice {
   public:
@@ -50,7 +50,7 @@ class Choice {
             throw std::invalid_argument(name +
                                         ": capacity, expert choice and Sinkhorn see all tokens of a micro-batch: "
                                         "they need a schedule without slices of sequences");
-        if (selects()) selection_ = Selection<Stream, Exec>(setup.context, experts_, setup.batch * setup.real_length());
+        if (selects()) selection_.emplace(setup.context, experts_, setup.batch * setup.real_length());
         if (is(model::RouterChoice::sinkhorn)) prepare_redistribution<Sums, invariant_t<Sums>>(setup.context);
         if (selects() || router_.jitter > 0) {
             Tensor<Stream, Exec> const like(setup.context, {setup.batch, setup.seq, setup.hidden}, {}, nullptr);
@@ -83,7 +83,7 @@ class Choice {
         if (is(model::RouterChoice::hash)) {
             hashed_experts(exec, pass.tokens, first_token(pass, rows), rows, static_cast<int>(experts_), stream_,
                            index);
-        } else if (is(model::RouterChoice::sinkhorn) && pass.saves) {
+        } else if (is(model::RouterChoice::sinkhorn) && pass.trains) {
             choose_balanced(pass, scores, rows, index);
         } else {
             kernels::choose_experts<A>(exec, scores, bias, index, groups_, rows);

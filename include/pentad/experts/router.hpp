@@ -91,7 +91,7 @@ class Router {
         kernels::router_scores<A>(exec, logits, scores, lse(saved), total(saved), form_, rows);
         choice_.choose(pass, scores, bias(), rows, saved.choice.rows());
         kernels::router_weights<A>(exec, scores, saved.choice.rows(), saved.weight.rows(), form_);
-        if (pass.saves && !pass.is_replay) note_load(exec, saved.choice.rows());
+        if (pass.trains && !pass.is_replay) note_load(exec, saved.choice.rows());
         losses_.forward(pass, scores, total(saved), lse(saved), saved.choice.rows(), saved.balance);
         saved.x = x;
     }
@@ -192,7 +192,7 @@ class Router {
                 .tokens = static_cast<i64>(setup_.template real_tokens<Stream>(pass, length))};
     }
 
-    [[nodiscard]] bool has_jitter(Pass<Exec> const& pass) const { return jitter_ > 0 && pass.saves; }
+    [[nodiscard]] bool has_jitter(Pass<Exec> const& pass) const { return jitter_ > 0 && pass.trains; }
     void jitter(Pass<Exec> const& pass, View<T const, 2, Exec> x, View<T, 2, Exec> y) const {
         auto const numbers = choice_.token_numbers(pass);
         jittered<T>(pass.context.exec(), x, choice_.number_view(numbers), jitter_, pass.draw, stream_, y);

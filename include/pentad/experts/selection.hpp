@@ -1,5 +1,5 @@
-// Experts select tokens among those of all ranks, exactly: each takes the candidates with the largest scores, ties
-// going to the token of the lowest number, so that every mesh selects the same.
+// Experts select tokens among those of all ranks: each takes the candidates with the largest keys, the leading bits of
+// their scores (kernels::key_of), ties going to the token of the lowest number.
 #pragma once
 
 #include <pentad/kernels/select_tokens.hpp>
@@ -28,7 +28,6 @@ class Selection {
     /// Candidates of each expert with each value of a digit.
     using Counts = summed_t<i64, Dims<Dim<expert>, Dim<slot>>, Stream>;
 
-    Selection() = default;
     /// @param tokens numbers of tokens are below it
     Selection(Context<Exec> const& context, std::size_t experts, std::size_t tokens)
         : experts_(experts), number_bits_(static_cast<int>(std::bit_width(tokens))) {

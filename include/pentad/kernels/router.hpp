@@ -143,7 +143,7 @@ void router_backward(Exec const& exec, In<A, 2, Exec> logits, In<A, 2, Exec> sco
             A const z = A(2) * z_scale * lse(row.index());
             A const centre = row.template sum<A>(slots, [&](int k) { return w[k] * dw[k]; });
             if (is_sigmoid) {
-                A const inverse = A(1) / total(row.index());
+                A const inverse = total(row.index()) > A(0) ? A(1) / total(row.index()) : A(0);
                 int const terms = balanced ? experts : 0;
                 A const mean = row.template sum<A>(terms, [&](int e) { return p[e] * inverse * dp[e]; });
                 if (balanced)

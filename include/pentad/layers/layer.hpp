@@ -201,6 +201,7 @@ struct Pass {
     double loss_scale = 0;              ///< 1 / valid targets of all that an update sees: the seed of the backward pass
     double balance_scale = 0;           ///< gradient of the objective with respect to a layer's load-balancing loss
     double z_scale = 0;                 ///< and with respect to its z loss
+    bool trains = true;                 ///< whether a backward pass follows, perhaps after another forward pass
     bool saves = true;                  ///< whether a backward pass uses what this forward pass saves
     bool is_replay = false;             ///< a forward pass done again: it adds nothing to the sums below
     bool completes_gradients = false;   ///< the last backward pass of this stage before an update

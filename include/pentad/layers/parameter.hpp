@@ -13,7 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace pentad {
@@ -127,8 +129,14 @@ class AnyParameter {
     void set_own_optimizer(model::Optimizer const& optimizer) { own_optimizer_ = optimizer; }
     /// The value in accumulators, of a parameter with an optimizer of its own.
     [[nodiscard]] View<accumulator const, 1, Exec> exact_value() const {
-        return View<accumulator const, 1, Exec>(exact_data_, size_);
+        if constexpr (std::is_same_v<T, accumulator>)
+            return View<accumulator const, 1, Exec>(value_data_, size_);
+        else {
+            if (exact_data_ == nullptr) throw std::logic_error(name_ + " has no value in accumulators");
+            return View<accumulator const, 1, Exec>(exact_data_, size_);
+        }
     }
+    /// Where that is, if it is not the value itself.
     void place_exact_value(accumulator const* value) { exact_data_ = value; }
 
     /// Where it is part of a published tensor; else nothing. Parameters of one tensor follow each other in the order of

@@ -21,7 +21,9 @@ inline constexpr std::array<std::string_view, 9> architecture_names{
     "Qwen3MoeForCausalLM", "Mamba2ForCausalLM",  "BambaForCausalLM",   "DeepseekV3ForCausalLM"};
 constexpr std::string_view name(Family family) { return family_names[static_cast<std::size_t>(family)]; }
 constexpr std::string_view architecture(Family family) { return architecture_names[static_cast<std::size_t>(family)]; }
-constexpr bool has_experts(Family family) { return family == Family::mixtral || family == Family::qwen3_moe; }
+constexpr bool has_experts(Family family) {
+    return family == Family::mixtral || family == Family::qwen3_moe || family == Family::deepseek_v3;
+}
 
 /// The family whose checkpoints a model can be written as; none where published ones have no such model. Which parts a
 /// block has decides, not their sizes.

@@ -14,6 +14,8 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace pentad::train {
@@ -67,6 +69,10 @@ std::vector<BlockLoad> block_loads(Context<Exec> const& context, model::Model co
     if (loads.empty()) return loads;
     std::vector<double> sums(size), largest(model.blocks.size() * 4, -std::numeric_limits<double>::infinity());
     take([&](std::size_t block, RouterLoad const& load) {
+        auto const* const experts = model.find<model::Experts>(block);
+        if (experts == nullptr || load.choices.size() != experts->count)
+            throw std::logic_error("block " + std::to_string(block) + " has a router of " +
+                                   std::to_string(load.choices.size()) + " experts that the model does not describe");
         double* const most = largest.data() + 4 * block;
         most[0] = static_cast<double>(load.ranks);
         most[1] = static_cast<double>(load.nodes);

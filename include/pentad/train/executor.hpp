@@ -163,7 +163,8 @@ class Executor {
         }
     }
     void forward(Instruction const& x, Slot& slot, Pass<Exec>& pass) {
-        pass.saves = schedule_->purpose == pipeline::Purpose::training && !schedule_->recomputes;
+        pass.trains = schedule_->purpose == pipeline::Purpose::training;
+        pass.saves = pass.trains && !schedule_->recomputes;
         if (logits_ && x.stage + 1 == schedule_->stages()) {
             (*logits_)[static_cast<std::size_t>(x.slice)] =
                 model_->logits(x.stage, pass, std::move(slot.activation), slot.saved);

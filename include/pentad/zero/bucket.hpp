@@ -43,7 +43,9 @@ class Bucket {
           precision_(is_own ? model::Precision{} : precision) {
         if (local.is_on()) {
             int const groups = context.communicators().extent(outer<dp>::name);
-            if (groups > 1) average_.emplace(local, layouts_.averaging, groups);
+            auto how = local;
+            if (is_own) how.outer_learning_rate = 1, how.outer_momentum = 0; // the mean
+            if (groups > 1) average_.emplace(how, layouts_.averaging, groups);
         }
         for (auto const& plan : {layouts_.accumulation, layouts_.reduction, layouts_.storing, layouts_.gathering,
                                  layouts_.exporting, layouts_.averaging})
@@ -93,10 +95,8 @@ class Bucket {
             for (auto const& piece : pieces_) matrices_->add(*piece.parameter, piece.offset);
             matrices_->deal();
         }
-        if (is_own_ && !std::is_same_v<T, A>) {
-            exact_ = Tensor<Whole<A>, Exec>(*context_, {extent_}, observe::Memory::parameters);
-            place_exact_values(exact_.data());
-        }
+        for (std::size_t i = 0; is_own_ && !std::is_same_v<T, A> && i < versions; ++i)
+            exact_.emplace_back(*context_, std::array{extent_}, observe::Memory::parameters);
         use_version(0);
     }
 
@@ -104,6 +104,9 @@ class Bucket {
 
     /// What computes next sees the weights as they were after a number of updates: one of the versions that are kept.
     void use_version(std::size_t updates) {
+        if (!exact_.empty())
+            for (auto const& piece : pieces_)
+                piece.parameter->place_exact_value(exact_[updates % exact_.size()].data() + piece.offset);
         if (!gathers_values())
             place_values(versions_[updates % versions_.size()].data());
         else if (updates != seen_)
@@ -239,8 +242,7 @@ class Bucket {
         if (std::exchange(is_stored_, true)) return;
         pentad::detail::carry_out_into(*context_, layouts_.storing, pentad::detail::shard_of(state_part()),
                                        newest().flat());
-        if constexpr (!std::is_same_v<T, A>)
-            if (is_own_) gather_masters(exact_);
+        if (!exact_.empty()) gather_masters(exact_[updates_ % exact_.size()]);
     }
     void clear_gradients() {
         if (accumulation_) finish_accumulation(); // it owns the memory; nobody wants what comes of it
@@ -296,7 +298,9 @@ class Bucket {
                              state_.extent * sizeof(A));
             });
         if (average_) average_->forget();
-        if (!exact_.empty()) memory::copy(context_->exec(), exact_.data(), gradient_.data(), extent_ * sizeof(A));
+        if (!exact_.empty())
+            memory::copy(context_->exec(), exact_[updates_ % exact_.size()].data(), gradient_.data(),
+                         extent_ * sizeof(A));
         drop_values();
         clear_gradients();
     }
@@ -321,11 +325,6 @@ class Bucket {
     void place_values(T* whole) {
         for (auto const& piece : pieces_)
             piece.parameter->place_value(whole == nullptr ? nullptr : whole + piece.offset);
-        if constexpr (std::is_same_v<T, A>) place_exact_values(whole);
-    }
-    void place_exact_values(A const* whole) {
-        for (auto const& piece : pieces_)
-            piece.parameter->place_exact_value(whole == nullptr ? nullptr : whole + piece.offset);
     }
     /// The whole weights in accumulators.
     void gather_masters(Tensor<Whole<A>, Exec> const& whole) {
@@ -414,9 +413,9 @@ class Bucket {
     std::size_t updates_ = 0, seen_ = 0;           ///< of the weights; of those that are computed with
     std::vector<Tensor<Whole<T>, Exec>> versions_; ///< after i updates of the weights, number i mod their count
     bool is_stored_ = true;
-    Tensor<Whole<T>, Exec> whole_; ///< gathered
-    Tensor<Whole<A>, Exec> exact_; ///< the newest weights in accumulators, for parameters that are read so
-    std::size_t uses_ = 0;         ///< of it
+    Tensor<Whole<T>, Exec> whole_;              ///< gathered
+    std::vector<Tensor<Whole<A>, Exec>> exact_; ///< the versions in accumulators, of parameters that are read so
+    std::size_t uses_ = 0;                      ///< of it
     std::optional<pentad::detail::StartedPlanInto<T, Exec>> gather_;
 
     Tensor<Whole<A>, Exec> gradient_; ///< of which the ranks hold summands

@@ -38,7 +38,8 @@ PENTAD_INLINE std::optional<Family> recurrent_family(Model const& model) {
 /// Of a model with latent attention: DeepSeek-V3 where the first blocks have MLPs and all others its experts.
 PENTAD_INLINE std::optional<Family> latent_family(Model const& model) {
     auto const& mixer = *model.find<LatentAttention>(0);
-    if (!(mixer.sight == Sight{})) return std::nullopt;
+    if (!(mixer.sight == Sight{}) || !(mixer.rotary.scaling == RotaryScaling{}) || mixer.rotary.share != 1)
+        return std::nullopt;
     Branch const attention{mixer, "self_attn", "input_layernorm"};
     auto const* const experts = model.first<Experts>();
     auto const* const mlp = model.first<GatedMlp>();
@@ -55,7 +56,7 @@ PENTAD_INLINE std::optional<Family> latent_family(Model const& model) {
     return Family::deepseek_v3;
 }
 
-/// Whether a checkpoint says all of its router: what only training uses aside.
+/// Whether a checkpoint says all of its router, but for what is a matter of training: losses, jitter, capacity.
 PENTAD_INLINE bool has_usual_router(Experts const& experts) {
     Router usual = experts.router;
     usual.score = RouterScore::softmax;

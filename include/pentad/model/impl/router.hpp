@@ -36,6 +36,9 @@ PENTAD_INLINE std::string Router::refusal(std::size_t experts, std::size_t top_k
     if (top_k > top_groups * (experts / groups))
         return "a token cannot choose " + number(top_k) + " experts in " + number(top_groups) + " groups of " +
                number(experts / groups);
+    if (!(scale > 0)) return "the weights of experts are scaled by a positive number";
+    if (!(jitter >= 0 && jitter < 1)) return "jitter is from 0 to below 1";
+    if (!(capacity >= 0) || !(bias_rate >= 0)) return "a capacity and the rate of biases are not negative";
     if (choice == RouterChoice::top_k) return {};
     if (groups > 1) return "groups of experts are for tokens that choose their experts";
     if (balance_loss != BalanceLoss::none || has_bias)

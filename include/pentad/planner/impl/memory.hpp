@@ -35,7 +35,7 @@ PENTAD_INLINE void add_bucket(Memory& memory, Bucket const& bucket, Configuratio
     memory.weights +=
         size_of(c.element) * (versions * (c.sharding.shards_parameters() ? shard : all) + (keeps_gathered ? all : 0));
     if (bucket.like->own_optimizer && c.element == Element::bf16) // computed with in accumulators
-        memory.weights += accumulator_size(c.element) * all;
+        memory.weights += versions * accumulator_size(c.element) * all;
     memory.gradients += accumulator_size(c.element) * (c.sharding.reduces_each_micro_batch() ? shard
                                                        : c.keeps_no_gradients()              ? 0
                                                                                              : all);
@@ -45,7 +45,8 @@ PENTAD_INLINE void add_bucket(Memory& memory, Bucket const& bucket, Configuratio
     if (travels_as(bucket, c) == Compact::fp8)
         memory.gradients += accumulator_size(c.element) * rounding_errors(bucket);
     (c.offload.optimizer ? memory.offloaded : memory.optimizer) += state;
-    if (c.averages_groups() && c.local.has_outer_optimizer()) // where the groups began, and a momentum
+    if (c.averages_groups() && c.local.has_outer_optimizer() &&
+        !bucket.like->own_optimizer) // where the groups began, and a momentum
         memory.optimizer += (c.local.outer_momentum != 0 ? 2 : 1) * accumulator_size(c.element) * all / bucket.shards;
 }
 
