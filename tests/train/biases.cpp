@@ -91,3 +91,34 @@ TEST_CASE("biases of experts are whole steps, in f32 and in accumulators behind 
     check<f32>();
     check<bf16>();
 }
+
+TEST_CASE(
+    "a schedule that recomputes stages trains as one that does not: with jitter, Sinkhorn, and loads that count once") {
+    int const n = world_size();
+    using Stream = InvariantStream<f64>;
+    for (model::Router const& router :
+         {model::Router{.renormalises = false, .jitter = 0.05},
+          model::Router{.choice = model::RouterChoice::sinkhorn, .balance_loss = model::BalanceLoss::none},
+          model::Router{.score = model::RouterScore::sigmoid, .has_bias = true, .bias_rate = rate}}) {
+        auto run = settings();
+        auto experts = *run.model.first<model::Experts>();
+        experts.router = router;
+        for (auto& block : run.model.blocks)
+            for (auto& branch : block.branches)
+                if (branch.part.as<model::Experts>() != nullptr) branch.part = experts;
+        auto const numbers = [&](bool recomputes) {
+            auto const schedule = pipeline::generate(
+                "1f1b", {.ranks = n, .micro_batches = static_cast<int>(run.micro_batches), .recompute = recomputes});
+            MeshShape const shape{.pp = n};
+            OnMesh const mesh(shape, mesh_of(shape, run, schedule));
+            Training<Stream> training(mesh, run, schedule);
+            auto found = support::steps(training, 1, 3);
+            for (auto const& load : training.trainer.take_loads()) {
+                CHECK(load.total() == static_cast<double>(3 * run.batch * run.seq * experts.top_k));
+                found.insert(found.end(), load.choices.begin(), load.choices.end());
+            }
+            return found;
+        };
+        CHECK(worst(numbers(true), numbers(false)) <= 1e-12);
+    }
+}
