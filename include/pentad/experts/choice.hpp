@@ -5,11 +5,11 @@
 #include <pentad/experts/dispatch.hpp>
 #include <pentad/experts/selection.hpp>
 #include <pentad/kernels/choose_experts.hpp>
+#include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/select_tokens.hpp>
 #include <pentad/kernels/sinkhorn.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layout/ml.hpp>
-#include <pentad/memory/host_array.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/tensor/redistribute.hpp>
 
