@@ -41,6 +41,31 @@ std::string config(std::string const& type, nlohmann::json const& changes = nloh
                 {"layer_norm_epsilon", 1e-6},
                 {"time_step_limit", {0.1, 0.9}}};
     }
+    if (type == "deepseek_v3") {
+        json.update({{"num_key_value_heads", 4},
+                     {"q_lora_rank", 24},
+                     {"kv_lora_rank", 16},
+                     {"qk_nope_head_dim", 12},
+                     {"qk_rope_head_dim", 8},
+                     {"v_head_dim", 10},
+                     {"n_routed_experts", 16},
+                     {"num_experts_per_tok", 4},
+                     {"moe_intermediate_size", 24},
+                     {"first_k_dense_replace", 1},
+                     {"n_shared_experts", 2},
+                     {"n_group", 4},
+                     {"topk_group", 2},
+                     {"routed_scaling_factor", 1.5},
+                     {"rope_scaling",
+                      {{"type", "yarn"},
+                       {"factor", 4.0},
+                       {"original_max_position_embeddings", 128},
+                       {"beta_fast", 16},
+                       {"beta_slow", 2},
+                       {"mscale", 0.7},
+                       {"mscale_all_dim", 0.9}}}});
+        json.erase("sliding_window");
+    }
     if (type == "bamba")
         json.update(
             {{"attn_layer_indices", {1, 3}},
@@ -72,6 +97,37 @@ TEST_CASE("each family is read, and written so that it is read again as the same
         CHECK(again.norm_epsilon == read_once.norm_epsilon);
         CHECK(again.ties_embeddings);
     }
+}
+
+TEST_CASE("DeepSeek-V3's router and experts; of biases or grouped choices no other family knows") {
+    auto const deepseek = read("deepseek_v3");
+    CHECK(deepseek.find<model::GatedMlp>(0)->width == 96);
+    auto experts = *deepseek.find<model::Experts>(1);
+    auto router = model::deepseek_v3_router;
+    router.groups = 4;
+    router.top_groups = 2;
+    router.scale = 1.5;
+    CHECK(experts == model::Experts{.count = 16, .top_k = 4, .width = 24, .shared = 2, .router = router});
+    CHECK_FALSE(read("deepseek_v3", {{"norm_topk_prob", false}}).find<model::Experts>(1)->router.renormalises);
+    auto without = deepseek;
+    experts.router.has_bias = false;
+    for (auto& block : without.blocks)
+        for (auto& branch : block.branches)
+            if (branch.part.as<model::Experts>() != nullptr) branch.part = experts;
+    CHECK_FALSE(model::family_of(without));
+    auto mixtral = read("mixtral");
+    for (auto& block : mixtral.blocks) {
+        auto changed = *block.branches[1].part.as<model::Experts>();
+        changed.router.capacity = 1.25; // a matter of training
+        block.branches[1].part = changed;
+    }
+    CHECK(model::family_of(mixtral) == Family::mixtral);
+    for (auto& block : mixtral.blocks) {
+        auto changed = *block.branches[1].part.as<model::Experts>();
+        changed.router.score = model::RouterScore::sigmoid;
+        block.branches[1].part = changed;
+    }
+    CHECK_FALSE(model::family_of(mixtral));
 }
 
 TEST_CASE("Mamba-2, and stacks of it and attention") {

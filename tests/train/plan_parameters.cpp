@@ -59,8 +59,8 @@ TEST_CASE("the kinds of a layer are those of the published tensors") {
     auto const deepseek = train::planned_preset("deepseek-v3");
     CHECK(deepseek.kinds() == 2);
     double const norms = 1536 + 512;
-    CHECK(named(deepseek, 2, ".mixer.") == 187'105'280. + norms); // q_a, q_b, kv_a, kv_b and o of self_attn
-    CHECK(named(deepseek, 3, ".mixer.") == 187'105'280. + norms);
+    CHECK(named(deepseek, 2, ".self_attn.") == 187'105'280. + norms); // q_a, q_b, kv_a, kv_b and o of self_attn
+    CHECK(named(deepseek, 3, ".self_attn.") == 187'105'280. + norms);
     CHECK(named(deepseek, 2, ".mlp.") == 3. * 7168 * 18432);
     CHECK(named(deepseek, 3, ".experts.") == 256 * 3. * 7168 * 2048);
     CHECK(named(deepseek, 3, ".shared_experts.") == 3. * 7168 * 2048);

@@ -132,7 +132,8 @@ class AnyParameter {
         if constexpr (std::is_same_v<T, accumulator>)
             return View<accumulator const, 1, Exec>(value_data_, size_);
         else {
-            if (exact_data_ == nullptr) throw std::logic_error(name_ + " has no value in accumulators");
+            if (exact_data_ == nullptr && observe::dry_run() == nullptr)
+                throw std::logic_error(name_ + " has no value in accumulators");
             return View<accumulator const, 1, Exec>(exact_data_, size_);
         }
     }
