@@ -80,7 +80,7 @@ BALANCED = ["--experts", "4", "--router", "sigmoid", "--balance", "bias", "--bia
 
 def continued(folder):
     """A run that is stopped and goes on, with the same numbers as one that is not, and what is said of it."""
-    f64 = ["--dtype", "f64", *BALANCED]
+    f64 = ["--dtype", "f64", "--experts", "4"]
     run(1, *f64, "--steps", 20, "--log", folder / "whole", "--quiet")
     def save(every, keep):
         return ["--save", folder / "saved", "--save-every", every, "--keep", keep, "--log", folder / "log"]
@@ -100,8 +100,6 @@ def continued(folder):
     whole, resumed = steps_of(folder / "whole"), steps_of(folder / "log")
     expect(sorted(resumed) == list(range(1, 21)), sorted(resumed))
     for step, line in whole.items():
-        for layer, other in zip(line["experts"], resumed[step]["experts"], strict=True):
-            expect(max(abs(a - b) for a, b in zip(layer["bias"], other["bias"])) < 1e-12 and layer["load"] == other["load"], f"step {step}: {layer}, {other}")
         for key in ("loss", "grad_norm", "lr"):
             expect(abs(line[key] - resumed[step][key]) < 1e-10, f"step {step}: {line}, {resumed[step]}")
     expect(abs(final_loss(folder / "whole") - final_loss(folder / "log")) < 1e-10, "final losses differ")
@@ -301,7 +299,10 @@ def interrupted(folder):
         expect((process.returncode == 0) == (stop is None), f"status {process.returncode} at {stop}")
     difference = abs(final_loss(folder / "whole") - final_loss(log))
     expect(difference < 1e-9, f"the final losses differ by {difference}")
-    expect(sorted(steps_of(log)) == list(range(1, count + 1)), "steps are missing")
+    whole, resumed = steps_of(folder / "whole"), steps_of(log)
+    expect(sorted(resumed) == list(range(1, count + 1)), "steps are missing")
+    for layer, other in zip(whole[count]["experts"], resumed[count]["experts"], strict=True):
+        expect(max(abs(a - b) for a, b in zip(layer["bias"], other["bias"])) < 1e-12 and layer["load"] == other["load"], f"{layer}, {other}")
     print(f"{count} steps, killed after {stops[:-1]}: the final losses differ by {difference:.1e}")
 
 
