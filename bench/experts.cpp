@@ -1,7 +1,8 @@
-// A layer of experts, forward and backward, on the ranks of ep: experts.py times it beside transformers. A line of
-// JSON: seconds of a forward pass and of both passes on the slowest rank, and of dense products with as many FLOPs of
-// the same inner sizes, measured in turn; the medians of REPEATS.
+// A layer of experts, forward and backward, on the ranks of ep: experts.py times it beside transformers. Prints a line
+// of JSON, with the median seconds of REPEATS on the slowest rank: a forward pass, both passes, and the same matrix
+// products without routing, as a dense MLP does them.
 //   bench_experts [REPEATS] [TOKENS] [HIDDEN] [EXPERTS] [WIDTH] [TOP_K] [f32|bf16]: TOKENS of each rank
+#include "drawn_parameters.hpp"
 #include "median.hpp"
 
 #include <pentad/comm/environment.hpp>
@@ -16,7 +17,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -37,7 +37,7 @@ double slowest(double seconds) {
     return seconds;
 }
 
-/// The nine products of a gated MLP's forward and backward passes, for as many rows as the experts get in the mean.
+/// The nine matrix products of a gated MLP's forward and backward passes, on TOKENS x TOP_K rows: the mean of a rank.
 template <class T>
 class DenseProducts {
   public:
@@ -75,16 +75,7 @@ void measure(Sizes const& sizes) {
     auto const batch = static_cast<std::size_t>(ranks);
     LayerSetup<Exec> const setup{.context = context, .hidden = sizes.hidden, .batch = batch, .seq = sizes.tokens};
     Layer layer(setup, {.count = sizes.experts, .top_k = sizes.top_k, .width = sizes.width}, "layer");
-    std::deque<Kokkos::View<T*, Exec>> values;
-    std::deque<Kokkos::View<accumulator_t<T>*, Exec>> gradients;
-    layer.for_each_parameter([&](auto& parameter) {
-        auto const& gradient = gradients.emplace_back("gradient", parameter.size());
-        auto const& value = values.emplace_back("value", parameter.size());
-        parameter.place_gradient(gradient.data());
-        parameter.draw(1, gradient.data());
-        kernels::convert<accumulator_t<T>, T>(context.exec(), gradient, value);
-        parameter.place_value(value.data());
-    });
+    DrawnParameters<T, Exec> const parameters(context.exec(), layer);
     Tensor<typename Layer::input_layout, Exec> const x(context, {batch, sizes.tokens, sizes.hidden});
     Tensor<dual_t<typename Layer::output_layout>, Exec> const dy(context, {batch, sizes.tokens, sizes.hidden});
     auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), x.flat());

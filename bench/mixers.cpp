@@ -1,6 +1,7 @@
 // A layer of Mamba-2 or of linear attention, forward and backward, on one rank: mixers.py times it beside PyTorch. A
 // line of JSON: seconds of a forward pass and of both passes, the medians of REPEATS.
 //   bench_mixers mamba2|linear [REPEATS] [SEQ] [HIDDEN] [HEAD_DIM] [STATE] [CHUNK] [f32|bf16]
+#include "drawn_parameters.hpp"
 #include "median.hpp"
 
 #include <pentad/comm/environment.hpp>
@@ -17,7 +18,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -40,16 +40,7 @@ void measure(Sizes const& sizes, Part const& part) {
     Context<Exec> const context(communicators);
     LayerSetup<Exec> const setup{.context = context, .hidden = sizes.hidden, .batch = 1, .seq = sizes.seq};
     Layer layer(setup, part, "layer");
-    std::deque<Kokkos::View<T*, Exec>> values;
-    std::deque<Kokkos::View<accumulator_t<T>*, Exec>> gradients;
-    layer.for_each_parameter([&](auto& parameter) {
-        auto const& gradient = gradients.emplace_back("gradient", parameter.size());
-        auto const& value = values.emplace_back("value", parameter.size());
-        parameter.place_gradient(gradient.data());
-        parameter.draw(1, gradient.data());
-        kernels::convert<accumulator_t<T>, T>(context.exec(), gradient, value);
-        parameter.place_value(value.data());
-    });
+    DrawnParameters<T, Exec> const parameters(context.exec(), layer);
     Tensor<typename Layer::input_layout, Exec> const x(context, {1, sizes.seq, sizes.hidden});
     Tensor<dual_t<typename Layer::output_layout>, Exec> const dy(context, {1, sizes.seq, sizes.hidden});
     kernels::fill<T, Exec>(context.exec(), x.flat(), T(0.1F));

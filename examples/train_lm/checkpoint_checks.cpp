@@ -28,24 +28,21 @@ void repair_checkpoints(Options& o, Complaint& complaint) {
                       "--save-every");
         o.save_every = defaults.save_every;
     }
-    auto const leave_out = [&](std::string const& why, std::string_view flag) {
-        complaint.add(why, flag);
-        complaint.must_leave_out = true;
-    };
     if (o.save.empty()) {
         if (o.save_every != defaults.save_every)
-            leave_out("--save-every " + o.save_every + " needs a folder: --save FOLDER", "--save-every");
-        if (o.keep) leave_out("--keep " + std::to_string(*o.keep) + " needs a folder: --save FOLDER", "--keep");
+            complaint.leave_out("--save-every " + o.save_every + " needs a folder: --save FOLDER", "--save-every");
+        if (o.keep)
+            complaint.leave_out("--keep " + std::to_string(*o.keep) + " needs a folder: --save FOLDER", "--keep");
         if (o.resume == "auto")
-            leave_out("--resume auto needs the folder of the checkpoints: --save FOLDER", "--resume");
+            complaint.leave_out("--resume auto needs the folder of the checkpoints: --save FOLDER", "--resume");
     }
     if (o.local_steps > 0 && !(o.save.empty() && o.resume.empty()))
-        leave_out(
+        complaint.leave_out(
             "--local-steps: each group of ranks has an optimizer state of its own, which --save does not save and "
             "--resume does not read",
             "--local-steps");
     if (!o.resume.empty() && !o.weights.empty())
-        leave_out("--resume and --weights: a checkpoint has the weights", "--weights");
+        complaint.leave_out("--resume and --weights: a checkpoint has the weights", "--weights");
 }
 
 } // namespace train_lm

@@ -96,8 +96,7 @@ void repair_mixers(Options& o, Complaint& complaint) {
         std::string const kind = letters == "a"   ? "attention"
                                  : letters == "m" ? "Mamba-2"
                                                   : "Mamba-2 or linear attention";
-        complaint.add(std::string(flag) + " is of " + kind + ", and no layer has any: leave it out", flag);
-        complaint.must_leave_out = true;
+        complaint.leave_out(std::string(flag) + " is of " + kind + ", and no layer has any: leave it out", flag);
     };
     refuse_without("a", "--latent-attention", !o.latent_attention.empty());
     refuse_without("a", "--window", o.window > 0);
@@ -111,12 +110,11 @@ void repair_mixers(Options& o, Complaint& complaint) {
     refuse_without("ml", "--chunk", o.chunk != defaults.chunk);
 }
 
-/// Refuses flags of experts where there are none, and choices that do not go together.
+/// Refuses flags of experts in a model without experts, and flags of routers that exclude each other.
 void repair_router(Options& o, Complaint& complaint) {
     Options const defaults;
     auto const leave_out = [&](std::string_view flag, std::string const& why) {
-        complaint.add(std::string(flag) + " " + why + ": leave it out", flag);
-        complaint.must_leave_out = true;
+        complaint.leave_out(std::string(flag) + " " + why + ": leave it out", flag);
     };
     for (auto const& [flag, is_given] :
          {std::pair("--router", o.router != defaults.router), std::pair("--renormalise", !o.renormalise.empty()),
@@ -156,7 +154,7 @@ void repair_router(Options& o, Complaint& complaint) {
         leave_out("--drop", "is for tokens that choose their experts");
 }
 
-/// Checks --latent-attention, and refuses what is of other attention alone.
+/// Checks --latent-attention, and refuses flags that only other kinds of attention have.
 void repair_latent_attention(Options& o, Complaint& complaint) {
     if (o.latent_attention.empty()) return;
     if (auto const choice = latent_of(o); !choice.refusal.empty()) {
@@ -167,11 +165,9 @@ void repair_latent_attention(Options& o, Complaint& complaint) {
     for (auto const& [is_given, flag] :
          {std::pair(o.kv_heads_given, "--kv-heads"), std::pair(o.positions != defaults.positions, "--positions"),
           std::pair(o.soft_cap > 0, "--soft-cap"), std::pair(o.attention_sinks, "--attention-sinks"),
-          std::pair(o.tp_kind != defaults.tp_kind, "--tp-kind")}) {
-        if (!is_given) continue;
-        complaint.add(std::string(flag) + " is of attention that is not latent: leave it out", flag);
-        complaint.must_leave_out = true;
-    }
+          std::pair(o.tp_kind != defaults.tp_kind, "--tp-kind")})
+        if (is_given)
+            complaint.leave_out(std::string(flag) + " is of attention that is not latent: leave it out", flag);
 }
 
 /// Refuses a tp that does not factor into the grid, and flags that a grid does not support.
@@ -192,10 +188,9 @@ void repair_tensor_kind(O& o, Complaint& complaint) {
         return refuse(only + "--mixers " + o.mixers + " has others");
     }
     if (o.experts > 0) return refuse(only + "--experts " + text(o.experts) + " has others");
-    if (o.pack) {
-        complaint.add("--pack and --tp-kind " + o.tp_kind + ": documents are packed with --tp-kind 1d alone", "--pack");
-        complaint.must_leave_out = true;
-    }
+    if (o.pack)
+        complaint.leave_out("--pack and --tp-kind " + o.tp_kind + ": documents are packed with --tp-kind 1d alone",
+                            "--pack");
     for (auto const [is_given, flag] : {std::pair(o.sequence_parallel, "--sequence-parallel"),
                                         std::pair(o.attention_output != "reduce-scatter", "--attention-output"),
                                         std::pair(o.expert_sharding != "width", "--expert-sharding")})

@@ -117,6 +117,11 @@ struct Complaint {
         if (reason.empty()) reason = why;
         if (std::find(changed.begin(), changed.end(), flag) == changed.end()) changed.push_back(flag);
     }
+    /// Of a flag that must be removed.
+    void leave_out(std::string const& why, std::string_view flag) {
+        add(why, flag);
+        must_leave_out = true;
+    }
 };
 /// The first error in the options, and flags that would repair all errors. Both are empty for valid options.
 struct Conclusion {

@@ -135,16 +135,14 @@ class Parser {
             bool const is_used =
                 std::find(optimizers.begin(), optimizers.end(), options_.optimizer) != optimizers.end();
             if (is_used || app.count(flag) == 0) continue;
-            complaint_.add(std::string(flag) + " is a number of --optimizer " + joined(optimizers) + ", not of " +
-                               options_.optimizer + ": leave out " + flag,
-                           flag);
-            complaint_.must_leave_out = true;
+            complaint_.leave_out(std::string(flag) + " is a number of --optimizer " + joined(optimizers) + ", not of " +
+                                     options_.optimizer + ": leave out " + flag,
+                                 flag);
         }
-        if (options_.optimizer == "sgd" && options_.nesterov == "on" && options_.momentum == 0) {
-            complaint_.add("--nesterov on looks ahead along the momentum, and --momentum is 0: leave out --nesterov",
-                           "--nesterov");
-            complaint_.must_leave_out = true;
-        }
+        if (options_.optimizer == "sgd" && options_.nesterov == "on" && options_.momentum == 0)
+            complaint_.leave_out(
+                "--nesterov on looks ahead along the momentum, and --momentum is 0: leave out --nesterov",
+                "--nesterov");
     }
 
     static std::string help(Flag const& flag) {

@@ -280,7 +280,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
     return ok && outcome.exchange() ? std::optional(steps) : std::nullopt;
 }
 
-/// What is allowed, and not what one may think.
+/// Warns of settings that are valid but easily misunderstood.
 void warn(Options const& options, pentad::model::Model const& model) {
     bool sees_later = false, has_constant_weights = false;
     using pentad::model::RouterChoice;

@@ -36,19 +36,18 @@ void repair_precision(Options& o, Complaint& complaint) {
 }
 
 void repair_offload(Options& o, Complaint& complaint) {
-    auto const leave_out = [&](std::string const& why, std::string_view flag) {
-        complaint.add(why, flag);
-        complaint.must_leave_out = true;
-    };
     if (o.offload == "none") {
         if (!o.offload_folder.empty())
-            leave_out("--offload-folder " + o.offload_folder + " needs --offload optimizer, activations or both",
-                      "--offload-folder");
+            complaint.leave_out("--offload-folder " + o.offload_folder +
+                                    " needs --offload optimizer, activations or both",
+                                "--offload-folder");
         if (!o.offload_window.empty())
-            leave_out("--offload-window " + o.offload_window + " needs --offload optimizer, activations or both",
-                      "--offload-window");
+            complaint.leave_out("--offload-window " + o.offload_window +
+                                    " needs --offload optimizer, activations or both",
+                                "--offload-window");
     } else if (o.offload_folder.empty() && pentad::memory::runs_on_host<Kokkos::DefaultExecutionSpace>)
-        leave_out("--offload " + o.offload + " needs a folder for its files: --offload-folder DIR", "--offload");
+        complaint.leave_out("--offload " + o.offload + " needs a folder for its files: --offload-folder DIR",
+                            "--offload");
     if (!o.offload_window.empty() && !pentad::report::bytes_in(o.offload_window)) {
         complaint.add("--offload-window " + o.offload_window + " is not a size such as 1GiB, 64MiB or 100000000",
                       "--offload-window");

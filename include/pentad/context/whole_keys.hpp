@@ -1,5 +1,5 @@
 // Attention of a rank's queries to keys and values of the whole sequence, which every rank of cp has already: latent
-// attention gathers what they are made from, which is less.
+// attention gathers the latent vectors that they are made from, which are smaller.
 #pragma once
 
 #include <pentad/context/detail/block_strategy.hpp>

@@ -10,7 +10,9 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <array>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -44,9 +46,8 @@ struct SequenceSums<Layout<T, Dims<Batch, D...>, States...>> {
 
 /// Over the T tokens of a micro-batch on all ranks and in all slices, without padding, with f_e the choices of expert e
 /// and P_e the sum of its shares (score / sum of the token's scores):
-///   micro_batch  E / T^2 sum_e f_e P_e (Fedus et al. 2021, eq. 4, where the k choices of a token count each,
-///   as
-///                in Hugging Face's Mixtral)
+///   micro_batch  E / T^2 sum_e f_e P_e (Fedus et al. 2021, eq. 4; all k choices of a token count, as in Hugging
+///                Face's Mixtral)
 ///   sequence     the mean over sequences of E / (k T^2) sum_e f_e P_e of each (DeepSeek-V3, eq. 17 to 20)
 ///   z            mean of logsumexp(logits)^2 (Zoph et al. 2022, eq. 5)
 /// Choices that an expert has no room for count.
@@ -72,15 +73,14 @@ class BalanceLoss {
     BalanceLoss(LayerSetup<Exec> const& setup, model::Experts const& part)
         : loss_(part.router.balance_loss), experts_(part.count), top_k_(part.top_k), slices_(setup.slices),
           batch_(setup.batch), tokens_(static_cast<double>(setup.batch * setup.real_length())) {
-        Tensor<SequenceSums, Exec> const like(setup.context, {setup.batch, columns()}, {}, nullptr);
-        sequences_ = of_sequences() ? like.local()[0] : 1;
-        sums_.resize(sequences_ * columns());
-        gradient_.resize(sequences_ * experts_);
         if (of_sequences()) {
+            sequences_ = Tensor<SequenceSums, Exec>(setup.context, {setup.batch, columns()}, {}, nullptr).local()[0];
             prepare_redistribution<SequenceSums, invariant_t<SequenceSums>>(setup.context);
             prepare_redistribution<OfBatch, invariant_t<OfBatch>>(setup.context);
         } else
             prepare_redistribution<Sums, invariant_t<Sums>>(setup.context);
+        sums_.resize(sequences_ * columns());
+        gradient_.resize(sequences_ * experts_);
     }
 
     /// Of all sequences of a micro-batch.
@@ -150,10 +150,11 @@ class BalanceLoss {
     }
     void note_losses(Pass<Exec>& pass) const {
         std::array<double, 2> losses{};
+        double const weight = factor();
         for (std::size_t i = 0; i < sequences_; ++i) {
             double const* const of_part = sums_.data() + i * columns();
             for (std::size_t e = 0; has_loss() && e < experts_; ++e)
-                losses[0] += factor() * of_part[e] * of_part[experts_ + e];
+                losses[0] += weight * of_part[e] * of_part[experts_ + e];
             losses[1] += of_part[2 * experts_] / tokens_;
         }
         if (of_sequences()) {
@@ -168,9 +169,10 @@ class BalanceLoss {
     /// With respect to shares, from the sums of whole sequences.
     void note_gradient(Pass<Exec> const& pass, std::vector<double> const& sums, Gradient& gradient) const {
         if (!has_loss()) return;
+        double const weight = pass.balance_scale * factor();
         for (std::size_t i = 0; i < sequences_; ++i)
             for (std::size_t e = 0; e < experts_; ++e)
-                gradient_[i * experts_ + e] = static_cast<A>(pass.balance_scale * factor() * sums[i * columns() + e]);
+                gradient_[i * experts_ + e] = static_cast<A>(weight * sums[i * columns() + e]);
         gradient.rows = sequences_;
         gradient.block = pass.context.take(gradient_.size() * sizeof(A));
         memory::copy_from_host(pass.context.exec(), gradient.block.data(), gradient_.data(),

@@ -143,7 +143,7 @@ class Choice {
         auto const by = router_.drop == model::Drop::score ? scores : Scores(scores.data(), scores.extent(0), 0);
         Candidates const candidates{by, index, number_view(numbers), static_cast<int>(slots()), rows};
         auto const limits = selection_->limits(pass.context, candidates, most_choices());
-        kernels::drop_choices<A>(pass.context.exec(), by, candidates.number, selection_->view(limits, experts_), index);
+        kernels::drop_choices<A>(pass.context.exec(), candidates, selection_->view(limits, experts_), index);
     }
     void choose_balanced(Pass<Exec> const& pass, Scores const& scores, kernels::TokenRows const& rows,
                          Index const& index) const {

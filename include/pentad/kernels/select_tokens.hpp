@@ -1,7 +1,7 @@
-// Each expert selects tokens among those of all ranks: the candidates with the largest keys, and of equal keys those of
-// the lowest number. Ranks count candidates by digits of what they compare, from the highest digit on, and add up the
-// counts; so the selection is exact, and sends 256 counts for each expert and digit. These are the kernels of it; the
-// sums over ranks are experts/selection.hpp.
+// Each expert selects tokens among those of all ranks: the candidates with the largest keys, which are rounded scores,
+// and of equal keys those with the lowest number. Ranks count candidates by the digits of keys and numbers, from the
+// highest digit on, and add up the counts; the selection is exact in keys, and sends 256 counts for each expert and
+// digit. These are its kernels; the sums over ranks are in experts/selection.hpp.
 #pragma once
 
 #include <pentad/kernels/router.hpp>
@@ -16,8 +16,8 @@ namespace pentad::kernels {
 
 inline constexpr int digit_bits = 8, digits = 1 << digit_bits;
 
-/// The digits of a key, from its highest bits on. The rest of a score is rounding: tokens with the same past have the
-/// same scores but for that, which depends on the mesh.
+/// The digits of a key, from its highest bits on. The other bits of a score are lost in rounding errors, which depend
+/// on the mesh: tokens with the same past must get equal keys on all of them.
 template <class A>
 inline constexpr int key_digits = sizeof(A) == 8 ? 6 : 3;
 
@@ -98,14 +98,13 @@ void count_digits(Exec const& exec, SelectionCandidates<A, Exec> const& candidat
 }
 
 /// Tells the tokens which of their choices are taken: those stay in front, in their order, and slots of the others
-/// become -2 - expert behind them. `scores` are those that the limits are of: of no columns where these are of numbers.
+/// become -2 - expert behind them. The candidates are these choices.
 template <class A, class Exec>
-void drop_choices(Exec const& exec, In<A, 2, Exec> scores, In<i32, 1, Exec> number, In<SelectionLimit, 1, Exec> limit,
+void drop_choices(Exec const& exec, SelectionCandidates<A, Exec> const& candidates, In<SelectionLimit, 1, Exec> limit,
                   Out<i32, 2, Exec> index) {
-    detail::require_extent("drop_choices", "number", number.extent(0), index.extent(0), "rows of index");
+    detail::require_extent("drop_choices", "number", candidates.number.extent(0), index.extent(0), "rows of index");
     int const slots = static_cast<int>(index.extent(1));
-    if (dry("drop_choices", index, number, index)) return;
-    bool const has_scores = scores.extent(1) != 0;
+    if (dry("drop_choices", index, candidates.number, index)) return;
     Kokkos::parallel_for(
         "pentad::drop_choices", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, index.extent(0)),
         KOKKOS_LAMBDA(i64 t) {
@@ -113,8 +112,7 @@ void drop_choices(Exec const& exec, In<A, 2, Exec> scores, In<i32, 1, Exec> numb
             for (int k = 0; k < slots; ++k) {
                 i32 const e = index(t, k);
                 if (e < 0) continue;
-                auto const key = has_scores ? key_of(scores(t, e)) : std::uint64_t{0};
-                if (limit(e).contains(key, number(t))) {
+                if (limit(e).contains(candidates.key(t, e), candidates.number(t))) {
                     for (int j = k; j > kept; --j) index(t, j) = index(t, j - 1);
                     index(t, kept++) = e;
                 } else

@@ -20,9 +20,9 @@ struct Memory {
 /// What the optimizer keeps of a bucket. bf16 with f32 masters and AdamW: 12 bytes for each element (Rajbhandari et al.
 /// 2020, section 3.1).
 [[nodiscard]] inline std::vector<model::StateTensor> state_tensors(Bucket const& bucket, Configuration const& c) {
-    bool const has_masters = c.element == Element::bf16;
-    if (auto const& own = bucket.like->own_optimizer) return model::state_tensors(*own, {}, has_masters);
-    return model::state_tensors(model::optimizer_for(c.optimizer, !bucket.matrices.empty()), c.precision, has_masters);
+    auto const& own = bucket.like->own_optimizer;
+    return model::state_tensors(own ? *own : model::optimizer_for(c.optimizer, !bucket.matrices.empty()),
+                                precision_of(bucket, c), c.element == Element::bf16);
 }
 /// The memory of a rank's optimizer state where it is offloaded. @param stages the buckets of each stage of the rank
 [[nodiscard]] double offload_window(std::vector<std::vector<Bucket>> const& stages, Configuration const& c);

@@ -21,10 +21,10 @@
 
 namespace pentad::io::detail {
 
-/// What the config.json of every model with Mamba-2 has.
-PENTAD_INLINE nlohmann::ordered_json recurrent_config(model::Model const& model, model::Family family,
-                                                      std::string const& element) {
-    nlohmann::ordered_json config{
+/// What the config.json of every model below has.
+PENTAD_INLINE nlohmann::ordered_json common_config(model::Model const& model, model::Family family,
+                                                   std::string const& element) {
+    return {
         {"architectures", {model::architecture(family)}},
         {"model_type", model::name(family)},
         {"vocab_size", model.vocab},
@@ -37,6 +37,12 @@ PENTAD_INLINE nlohmann::ordered_json recurrent_config(model::Model const& model,
         {"pad_token_id", nullptr},
         {"torch_dtype", element},
     };
+}
+
+/// What the config.json of every model with Mamba-2 has.
+PENTAD_INLINE nlohmann::ordered_json recurrent_config(model::Model const& model, model::Family family,
+                                                      std::string const& element) {
+    auto config = common_config(model, family, element);
     auto const& mixer = *model.first<model::Mamba2>();
     if (model::Mamba2 const usual; mixer.least_step > usual.least_step || mixer.most_step < usual.most_step)
         config["time_step_limit"] = {mixer.least_step, std::min(mixer.most_step, longest_step)};
@@ -103,13 +109,9 @@ PENTAD_INLINE nlohmann::ordered_json deepseek_v3_config(model::Model const& mode
     std::size_t dense = 0;
     while (model.find<model::GatedMlp>(dense) != nullptr) ++dense;
     auto const& rotary = attention.rotary;
-    nlohmann::ordered_json config{
-        {"architectures", {model::architecture(model::Family::deepseek_v3)}},
-        {"model_type", model::name(model::Family::deepseek_v3)},
-        {"vocab_size", model.vocab},
-        {"hidden_size", model.hidden},
+    auto config = common_config(model, model::Family::deepseek_v3, element);
+    config.update({
         {"intermediate_size", model.first<model::GatedMlp>()->width},
-        {"num_hidden_layers", model.blocks.size()},
         {"first_k_dense_replace", dense},
         {"num_attention_heads", attention.heads},
         {"num_key_value_heads", attention.heads},
@@ -128,15 +130,9 @@ PENTAD_INLINE nlohmann::ordered_json deepseek_v3_config(model::Model const& mode
         {"topk_group", experts.router.top_groups},
         {"norm_topk_prob", experts.router.renormalises},
         {"routed_scaling_factor", experts.router.scale},
-        {"hidden_act", "silu"},
         {"max_position_embeddings", positions},
         {"rms_norm_eps", model.norm_epsilon},
-        {"tie_word_embeddings", model.ties_embeddings},
-        {"bos_token_id", nullptr},
-        {"eos_token_id", nullptr},
-        {"pad_token_id", nullptr},
-        {"torch_dtype", element},
-    };
+    });
     if (auto const& yarn = rotary.yarn; yarn.factor != 1) {
         auto& scaling = config["rope_scaling"];
         scaling = {{"rope_type", "yarn"},

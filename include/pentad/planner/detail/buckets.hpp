@@ -34,9 +34,13 @@ inline bool are_updated_alike(ParameterAccount const& a, ParameterAccount const&
            ((a.matrices.count > 0) == (b.matrices.count > 0) && a.matrices.axes == b.matrices.axes);
 }
 
-/// The format in which a bucket's gradients travel.
-[[nodiscard]] inline Compact travels_as(Bucket const& bucket, Configuration const& c) {
-    return bucket.like->own_optimizer ? Compact::none : c.precision.reduce;
+/// The formats of a bucket's gradients and optimizer state: full precision for parameters with their own optimizer.
+[[nodiscard]] inline model::Precision precision_of(Bucket const& bucket, Configuration const& c) {
+    return bucket.like->own_optimizer ? model::Precision{} : c.precision;
+}
+/// Whether its values are kept in accumulators too, since layers compute with those.
+[[nodiscard]] inline bool has_exact_values(Bucket const& bucket, Configuration const& c) {
+    return bucket.like->own_optimizer && c.element == Element::bf16;
 }
 /// A bucket with one parameter.
 inline Bucket bucket_of(ParameterAccount const& parameter, Configuration const& c,

@@ -94,7 +94,7 @@ PENTAD_INLINE void add_matrix_cost(Cost& gather, Cost& reduce, Bucket const& buc
 
 PENTAD_INLINE void add_synchronisation(Synchronisation& sum, Bucket const& bucket, Configuration const& c,
                                        std::span<MeshAxisValue const> mesh, double passes) {
-    double const gradient = compact_size(travels_as(bucket, c), c.element) * bucket.elements;
+    double const gradient = compact_size(precision_of(bucket, c).reduce, c.element) * bucket.elements;
     double const parameters = accumulator_size(c.element) * bucket.elements;
     double const values = size_of(c.element) * bucket.elements;
     auto const& axes = bucket.axes;
@@ -115,8 +115,7 @@ PENTAD_INLINE void add_synchronisation(Synchronisation& sum, Bucket const& bucke
     } else {
         add_scatter_cost(gather, mesh, axes.shards, values);
     }
-    if (bucket.like->own_optimizer && c.element == Element::bf16) // computed with in accumulators
-        add_scatter_cost(gather, mesh, axes.shards, parameters);
+    if (has_exact_values(bucket, c)) add_scatter_cost(gather, mesh, axes.shards, parameters);
     add_matrix_cost(gather, reduce, bucket, c, mesh);
     auto const split = [](Cost const& cost, PerAxis& far, double& near) {
         for (std::size_t i = 0; i < cost.axes.size(); ++i)

@@ -34,15 +34,14 @@ PENTAD_INLINE void add_bucket(Memory& memory, Bucket const& bucket, Configuratio
     bool const keeps_gathered = c.sharding.keeps_parameters && bucket.shards_in_step > 1;
     memory.weights +=
         size_of(c.element) * (versions * (c.sharding.shards_parameters() ? shard : all) + (keeps_gathered ? all : 0));
-    if (bucket.like->own_optimizer && c.element == Element::bf16) // computed with in accumulators
-        memory.weights += versions * accumulator_size(c.element) * all;
+    if (has_exact_values(bucket, c)) memory.weights += versions * accumulator_size(c.element) * all;
     memory.gradients += accumulator_size(c.element) * (c.sharding.reduces_each_micro_batch() ? shard
                                                        : c.keeps_no_gradients()              ? 0
                                                                                              : all);
     double state = 0;
     for (auto const& tensor : state_tensors(bucket, c))
         state += compact_size(tensor.element, c.element) * all / bucket.shards;
-    if (travels_as(bucket, c) == Compact::fp8)
+    if (precision_of(bucket, c).reduce == Compact::fp8)
         memory.gradients += accumulator_size(c.element) * rounding_errors(bucket);
     (c.offload.optimizer ? memory.offloaded : memory.optimizer) += state;
     if (c.averages_groups() && c.local.has_outer_optimizer() &&
