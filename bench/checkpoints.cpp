@@ -7,6 +7,7 @@
 #include <pentad/checkpoint/reader.hpp>
 #include <pentad/comm/threads.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/model/mesh.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/train/checkpoint_restore.hpp>
 #include <pentad/train/checkpoint_saver.hpp>
@@ -35,8 +36,7 @@ void bench(std::filesystem::path const& folder, std::size_t hidden, std::size_t 
     int rank = 0, ranks = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    comm::Communicators communicators(MPI_COMM_WORLD,
-                                      Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(ranks, 1, 1, 1, 1));
+    comm::Communicators communicators(MPI_COMM_WORLD, model::DenseMesh(ranks, 1, 1, 1));
     Context<Kokkos::DefaultExecutionSpace> const context(communicators);
     train::RunSettings const settings{
         .model = model::decoder(

@@ -8,6 +8,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/context/selected.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/model/mesh.hpp>
 #include <pentad/observe/ledger.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -49,8 +50,7 @@ double sent_by_a_host(comm::Communicator const& world) {
 void measure(int inner, std::size_t repeats, std::size_t length, std::size_t count) {
     int ranks = 1;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    auto const mesh =
-        Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(1, 1, 1, ranks, 1).template split<cp>(inner);
+    auto const mesh = model::DenseMesh(1, 1, ranks, 1).split<cp>(inner);
     comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     Context<Exec> const context(communicators);
     auto const query = filled<Query>(context, {1, length, count, dim});

@@ -9,6 +9,7 @@
 #include <pentad/experts/layer.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/layout/streams.hpp>
+#include <pentad/model/mesh.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
@@ -66,11 +67,11 @@ class DenseProducts {
 
 template <class T>
 void measure(Sizes const& sizes) {
-    using Layer = experts::Layer<>::on<InvariantStream<T>, Exec>;
+    using Layer = experts::Layer::on<InvariantStream<T>, Exec>;
     int ranks = 1;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     comm::Communicators communicators(MPI_COMM_WORLD,
-                                      Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(1, 1, ranks, 1, 1));
+                                      model::with_experts(model::DenseMesh(ranks, 1, 1, 1), {.ep = ranks}));
     Context<Exec> const context(communicators);
     auto const batch = static_cast<std::size_t>(ranks);
     LayerSetup<Exec> const setup{.context = context, .hidden = sizes.hidden, .batch = batch, .seq = sizes.tokens};
@@ -81,7 +82,7 @@ void measure(Sizes const& sizes) {
     auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), x.flat());
     for (std::size_t i = 0; i < host.size(); ++i)
         host(i) = T(static_cast<accumulator_t<T>>(
-            random::normal(3, static_cast<std::uint64_t>(communicators.coordinate("ep")), i)));
+            random::normal(3, static_cast<std::uint64_t>(communicators.coordinate("dp")), i)));
     Kokkos::deep_copy(x.flat(), host);
     kernels::fill<T, Exec>(context.exec(), dy.flat(), T(0.1F));
     DenseProducts<T> const products(sizes);
@@ -109,7 +110,7 @@ void measure(Sizes const& sizes) {
         both.push_back(slowest(all));
         dense.push_back(slowest(of_products));
     }
-    if (communicators.coordinate("ep") == 0)
+    if (communicators.coordinate("dp") == 0)
         std::printf("{\"ranks\": %d, \"forward\": %.6f, \"both\": %.6f, \"dense\": %.6f, \"of_gemm_speed\": %.3f}\n",
                     ranks, median(forward), median(both), median(dense), median(dense) / median(both));
 }

@@ -10,6 +10,7 @@
 #include <pentad/layers/mamba2.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/layout/streams.hpp>
+#include <pentad/model/mesh.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
@@ -35,8 +36,7 @@ struct Sizes {
 template <class Layer, class Part>
 void measure(Sizes const& sizes, Part const& part) {
     using T = typename Layer::input_layout::element;
-    comm::Communicators communicators(MPI_COMM_WORLD,
-                                      Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(1, 1, 1, 1, 1));
+    comm::Communicators communicators(MPI_COMM_WORLD, model::DenseMesh(1, 1, 1, 1));
     Context<Exec> const context(communicators);
     LayerSetup<Exec> const setup{.context = context, .hidden = sizes.hidden, .batch = 1, .seq = sizes.seq};
     Layer layer(setup, part, "layer");

@@ -9,6 +9,7 @@
 #include <pentad/context/ring.hpp>
 #include <pentad/layers/projection.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/model/mesh.hpp>
 #include <pentad/zero/store.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -150,15 +151,13 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (argc > 1) repeats = std::strtoull(argv[1], nullptr, 10);
     {
-        comm::Communicators communicators(MPI_COMM_WORLD,
-                                          Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(1, 1, 1, 1, ranks));
+        comm::Communicators communicators(MPI_COMM_WORLD, model::DenseMesh(1, 1, 1, ranks));
         Context<Exec> const context(communicators);
         measure_projection<ColumnProduct<Blocking>, ColumnProduct<Overlap<2>>, Column>("all-gather and product",
                                                                                        context);
         measure_projection<RowProduct<Blocking>, RowProduct<Overlap<2>>, Row>("product and reduce-scatter", context);
     }
-    comm::Communicators communicators(MPI_COMM_WORLD,
-                                      Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(1, 1, 1, ranks, 1));
+    comm::Communicators communicators(MPI_COMM_WORLD, model::DenseMesh(1, 1, ranks, 1));
     Context<Exec> const context(communicators);
     measure_ring_attention(context);
 }

@@ -6,6 +6,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/comm/rooted.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/model/mesh.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/simulator.hpp>
 #include <pentad/train/trainer.hpp>
@@ -33,7 +34,6 @@ namespace {
 
 using Exec = Kokkos::DefaultExecutionSpace;
 using Stream = InvariantStream<f32>;
-using FiveAxes = Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>;
 using pipeline::Operation;
 using pipeline::Schedule;
 
@@ -150,7 +150,7 @@ Candidate sleeping(Named const& what, int micro_batches, double milliseconds) {
         train::Executor<SleepingModel, Stream, Exec> executor;
 
         Run(Schedule const& schedule, std::vector<int> const& stages, double time)
-            : communicators(MPI_COMM_WORLD, train::for_schedule(FiveAxes(1, ranks, 1, 1, 1), schedule)),
+            : communicators(MPI_COMM_WORLD, train::for_schedule(model::DenseMesh(1, ranks, 1, 1), schedule)),
               model(context, stages, schedule.stages(), time), executor(context, model, {1, 64, 64}) {}
     };
     Candidate candidate;
@@ -177,7 +177,7 @@ Candidate training(Named const& what, int micro_batches, io::TokenData const& da
         train::Trainer<Stream, Exec> trainer;
 
         Run(train::RunSettings const& settings, pipeline::Schedule const& schedule, io::TokenData const& text)
-            : communicators(MPI_COMM_WORLD, train::for_schedule(FiveAxes(1, ranks, 1, 1, 1), schedule)),
+            : communicators(MPI_COMM_WORLD, train::for_schedule(model::DenseMesh(1, ranks, 1, 1), schedule)),
               trainer(context, settings, train::ProvenSchedules(schedule), text) {}
     };
     Candidate candidate;

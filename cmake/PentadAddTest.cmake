@@ -57,7 +57,7 @@ function(pentad_add_test NAME)
         target_link_libraries(${TARGET} PRIVATE pentad_test_${TEST_KIND} pentad_own_flags)
         if(NOT TEST_KIND STREQUAL "plain")
             set(LEVEL -Og) # a third less to compile than -O1
-            if(NAME MATCHES "^(kernels|comm\\.node|train\\.(planned|memory_forms))") # which compute a lot
+            if(PENTAD_NVCC OR NAME MATCHES "^(kernels|comm\\.node|train\\.(planned|memory_forms))") # which compute a lot
                 set(LEVEL -O1)
             endif()
             target_compile_options(${TARGET} PRIVATE $<$<CONFIG:Release>:${LEVEL}>)

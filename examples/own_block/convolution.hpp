@@ -44,7 +44,7 @@ struct GatedConvolution {
         using Up = ColumnParallel<ffn, hidden, input_layout, Exec>;
         using Inner = typename Up::output_layout;
         using Taps = Layout<T, Dims<Dim<ffn, dynamic, tp>, Dim<slot>>>;
-        using Tails = Layout<T, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<ffn, dynamic, tp>>>;
+        using Tails = Layout<T, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>, Dim<ffn, dynamic, tp>>>;
         using AllTails = unsharded_t<Tails, cp>;
         using Input = InputProjection<Blocking, input_layout, Up, Up>;
         using Output = OutputProjection<Blocking, RowParallel<hidden, ffn, Inner, Exec>, output_layout>;

@@ -26,7 +26,7 @@ using namespace pentad::ml;
 using HostExec = Kokkos::DefaultHostExecutionSpace;
 using Stream = SequenceStream<f64>;
 using Trainer = train::Trainer<Stream, HostExec>;
-using FiveAxes = Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>;
+constexpr auto sent_axes = planner::view_axes;
 
 train::RunSettings settings() {
     model::Model model{.hidden = 32, .vocab = 256};
@@ -73,23 +73,22 @@ struct Run {
 };
 
 /// What the third step sends along each axis, computes and holds.
-std::array<double, 7> account(Trainer& trainer) {
+std::array<double, sent_axes.size() + 2> account(Trainer& trainer) {
     for (int step = 1; step <= 2; ++step) trainer.step(step);
     auto& counters = observe::counters();
     for (auto& count : counters.memory) count.peak = count.bytes;
     observe::ledger().clear();
     double const flops = counters.gemm_flops;
     trainer.step(3);
-    std::array<double, 7> numbers{};
-    for (std::size_t i = 0; auto const axis : {"dp", "pp", "ep", "cp", "tp"})
-        numbers[i++] = observe::ledger().bytes(axis);
-    numbers[5] = counters.gemm_flops - flops;
-    for (auto const& count : counters.memory) numbers[6] += static_cast<double>(count.peak);
+    std::array<double, sent_axes.size() + 2> numbers{};
+    for (std::size_t i = 0; auto const axis : sent_axes) numbers[i++] = observe::ledger().bytes(axis);
+    numbers[sent_axes.size()] = counters.gemm_flops - flops;
+    for (auto const& count : counters.memory) numbers.back() += static_cast<double>(count.peak);
     return numbers;
 }
 
 /// The same as the planner estimates it: of all ranks together, and of the fullest.
-std::array<double, 7> estimate(FiveAxes const& mesh) {
+std::array<double, sent_axes.size() + 2> estimate(model::RankMesh const& mesh) {
     planner::Configuration c{.dp = mesh.extent<dp>(),
                              .pp = mesh.extent<pp>(),
                              .ep = mesh.extent<ep>(),
@@ -104,18 +103,19 @@ std::array<double, 7> estimate(FiveAxes const& mesh) {
                                 .peak_bf16 = 1e12,
                                 .memory_bandwidth = 1e12};
     auto const found = planner::estimate(train::planned_model<Layers, HostExec>(settings().model), any, c);
-    std::array<double, 7> numbers{};
-    for (std::size_t i = 0; auto const axis : {"dp", "pp", "ep", "cp", "tp"}) numbers[i++] = found.bytes[axis];
-    numbers[5] = found.flops;
-    numbers[6] = found.memory_peak;
+    std::array<double, sent_axes.size() + 2> numbers{};
+    for (std::size_t i = 0; auto const axis : sent_axes) numbers[i++] = found.bytes[axis];
+    numbers[sent_axes.size()] = found.flops;
+    numbers.back() = found.memory_peak;
     return numbers;
 }
 
-int run(program::Ranks const& ranks, FiveAxes const& mesh, std::filesystem::path const& folder) {
+int run(program::Ranks const& ranks, model::RankMesh const& mesh, std::filesystem::path const& folder) {
     bool same = true; // on this rank
-    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    auto const views = model::with_experts(mesh);
+    comm::Communicators communicators(MPI_COMM_WORLD, views);
     {
-        comm::Communicators one(MPI_COMM_SELF, FiveAxes(1, 1, 1, 1, 1));
+        comm::Communicators one(MPI_COMM_SELF, model::with_experts(model::RankMesh(1, 1, 1, 1, 1)));
         std::optional<Run> alone, together;
         ranks.on_all([&] { // where the model does not fit the mesh, all ranks find so
             alone.emplace(one);
@@ -131,7 +131,7 @@ int run(program::Ranks const& ranks, FiveAxes const& mesh, std::filesystem::path
     }
     auto const planned = [&] {
         observe::DryRun const dry;
-        comm::Communicators dry_communicators(mesh, ranks.rank(), mesh.size());
+        comm::Communicators dry_communicators(views, ranks.rank(), mesh.size());
         Run run(dry_communicators);
         return account(run.trainer);
     }();
@@ -139,15 +139,22 @@ int run(program::Ranks const& ranks, FiveAxes const& mesh, std::filesystem::path
     Run run(communicators);
     auto const done = account(run.trainer);
     auto all = done; // of all ranks; the bytes held by the fullest
-    MPI_Allreduce(done.data(), all.data(), 6, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    MPI_Allreduce(&done[6], &all[6], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    std::array const names{"sent along dp", "pp", "ep", "cp", "tp", "FLOPs of products", "bytes held"};
+    auto const sums = static_cast<int>(sent_axes.size()) + 1;
+    MPI_Allreduce(done.data(), all.data(), sums, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(&done.back(), &all.back(), 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    std::array<std::string, sent_axes.size() + 2> names{};
+    for (std::size_t i = 0; i < sent_axes.size(); ++i)
+        names[i] = (i == 0 ? "sent along " : "") + std::string(sent_axes[i]);
+    names[sent_axes.size()] = "FLOPs of products";
+    names.back() = "bytes held";
     if (ranks.is_first()) std::printf("%-18s %14s %14s %14s %14s\n", "", "dry run", "done", "estimate", "all ranks");
     for (std::size_t i = 0; i < names.size(); ++i) {
         same = same && planned[i] == done[i];
-        same = same && (i < 6 ? std::round(estimated[i]) == all[i] : std::abs(estimated[i] / all[i] - 1) < 0.1);
+        same = same &&
+               (i + 1 < names.size() ? std::round(estimated[i]) == all[i] : std::abs(estimated[i] / all[i] - 1) < 0.1);
         if (ranks.is_first())
-            std::printf("%-18s %14.0f %14.0f %14.0f %14.0f\n", names[i], planned[i], done[i], estimated[i], all[i]);
+            std::printf("%-18s %14.0f %14.0f %14.0f %14.0f\n", names[i].c_str(), planned[i], done[i], estimated[i],
+                        all[i]);
     }
     train::CheckpointSink<f64> sink(folder, "{\"architectures\": [\"OwnBlockForCausalLM\"]}\n");
     train::export_weights<f64>(run.context, run.trainer.model(), run.trainer.store(), std::nullopt, sink);
@@ -164,7 +171,7 @@ int main(int argc, char** argv) {
         Kokkos::ScopeGuard const kokkos(argc, argv);
         if (argc != 7) throw program::BadInput("it takes DP PP EP CP TP FOLDER, such as 1 2 2 1 2 /tmp");
         auto const extent = [&](int i) { return std::atoi(argv[i]); };
-        FiveAxes const mesh(extent(1), extent(2), extent(3), extent(4), extent(5));
+        model::RankMesh const mesh(extent(1), extent(2), extent(3), extent(4), extent(5));
         if (mesh.size() != ranks.size())
             throw program::BadInput("a mesh of " + std::to_string(mesh.size()) + " ranks on " +
                                     std::to_string(ranks.size()));

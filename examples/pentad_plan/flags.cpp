@@ -54,7 +54,9 @@ std::vector<FlagGroup> const& flag_groups() {
            "without it the ranks of cp on a node)"},
           {"--attention-output", "reduce-scatter|all-to-all",
            "how heads of tp become the residual stream, as train_lm has it (reduce-scatter)"},
-          {"--expert-sharding", "width|whole", "how tp shards experts, as train_lm has it (width)"}}},
+          {"--expert-mesh", "AXES",
+           "experts see the devices of a stage as edp x ep x etp, as train_lm has it (the ranks of ep, and the width "
+           "of each over tp)"}}},
         {"what else one plan has (with --evaluate and --explain)",
          {{"--chunks", "N", "stages on each rank (as few as the schedule is defined for)"},
           {"--order", "AXIS,AXIS,...", "axes of more than one rank, outermost first (dp,pp,ep,cp,tp)"}}},

@@ -52,15 +52,16 @@ std::size_t choice(std::string const& flag, std::string const& text, std::span<s
         refuse(flag + " " + text + " is unknown: did you mean " + std::string(nearest_word(text, words)) + "?");
     return static_cast<std::size_t>(found - words.begin());
 }
-/// "dp=4,tp=2": the axes that it names, in any order.
-Extents extents(std::string const& flag, std::string const& text) {
+/// "dp=4,tp=2": the axes that it names, of these, in any order.
+Extents extents(std::string const& flag, std::string const& text,
+                std::span<std::string_view const> axes = planner::axis_order) {
     Extents given;
     std::istringstream items(text + ",");
     for (std::string item; std::getline(items, item, ',');) {
         auto const equals = item.find('=');
         if (equals == item.npos) refuse(flag + " " + text + " is not a list of AXIS=EXTENT, as in dp=4,pp=2");
         auto const axis = item.substr(0, equals);
-        choice(flag + " " + text + ": axis", axis, planner::axis_order);
+        choice(flag + " " + text + ": axis", axis, axes);
         if (given.contains(axis)) refuse(flag + " " + text + " names " + axis + " twice");
         given[axis] = whole(flag + " " + axis + " =", item.substr(equals + 1), 1, many);
     }
@@ -348,9 +349,7 @@ class Parser {
         if (has("--attention-output"))
             o.attention_output = static_cast<model::AttentionOutput>(
                 choice("--attention-output", text("--attention-output"), model::attention_output_names));
-        if (has("--expert-sharding"))
-            o.expert_sharding = static_cast<model::ExpertSharding>(
-                choice("--expert-sharding", text("--expert-sharding"), model::expert_sharding_names));
+        if (has("--expert-mesh")) read_expert_mesh(o);
         o.zero_keep = on_or_off("--zero-keep");
         o.zero_accumulate = on_or_off("--zero-accumulate");
         o.gradient_release = has("--gradient-release");
@@ -390,6 +389,24 @@ class Parser {
         if (o.context) o.context = given;
     }
 
+    void read_expert_mesh(Options& o) const {
+        static constexpr std::array<std::string_view, 3> axes{"edp", "ep", "etp"};
+        std::string const flag = "--expert-mesh";
+        auto const given = extents(flag, text(flag), axes);
+        auto const extent = [&](std::string const& axis) {
+            auto const found = given.find(axis);
+            return found == given.end() ? 1 : static_cast<int>(std::min<std::int64_t>(found->second, 1 << 20));
+        };
+        o.experts = model::ExpertMesh{extent("ep"), extent("etp")};
+        if (o.extent("ep").value_or(1) > 1)
+            refuse(flag + " " + text(flag) + " and ep of the mesh both say where experts are: leave one of them out");
+        if (!given.contains("edp")) return;
+        std::int64_t const ranks = o.hardware.devices / o.extent("pp").value_or(1),
+                           of_experts = std::int64_t{extent("edp")} * extent("ep") * extent("etp");
+        if (of_experts != ranks)
+            refuse(flag + " " + text(flag) + " is of " + std::to_string(of_experts) + " devices, and a stage has " +
+                   std::to_string(ranks));
+    }
     void read_order(Options& o) const {
         std::istringstream items(text("--order") + ",");
         for (std::string axis; std::getline(items, axis, ',');) {

@@ -39,7 +39,7 @@ struct Options {
     std::optional<pentad::model::ContextChoice> context;
     pentad::model::TensorKind tensor_kind = pentad::model::TensorKind::one_d;
     pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
-    pentad::model::ExpertSharding expert_sharding = pentad::model::ExpertSharding::width;
+    std::optional<pentad::model::ExpertMesh> experts{}; ///< as of a planner::Configuration
     std::optional<bool> sequence_parallel, zero_keep, zero_accumulate;
     bool gradient_release = false;
     planner::Element element = planner::Element::bf16;

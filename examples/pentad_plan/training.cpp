@@ -63,16 +63,17 @@ Configuration configuration_of(Options const& o) {
     c.tensor_kind = o.tensor_kind;
     c.sequence_parallel = o.sequence_parallel.value_or(false);
     c.attention_output = o.attention_output;
-    c.expert_sharding = o.expert_sharding;
+    c.experts = o.experts;
     c.element = o.element;
     choose_context(o, c);
     return c;
 }
 
-/// Bytes are whole numbers.
+/// Bytes are whole numbers. Those of the experts' own axes are there where any are sent.
 Json bytes_json(planner::PerAxis const& bytes) {
     Json json = Json::object();
-    for (auto const axis : planner::axis_order) json[std::string(axis)] = std::llround(bytes[axis]);
+    for (auto const axis : planner::view_axes)
+        if ((axis != "edp" && axis != "etp") || bytes[axis] > 0) json[std::string(axis)] = std::llround(bytes[axis]);
     return json;
 }
 /// The contract's keys first.
@@ -108,7 +109,7 @@ Json plan_json(Candidate const& plan) {
     json["tp_kind"] = model::name(c.tensor_kind);
     json["sequence_parallel"] = c.sequence_parallel;
     json["attention_output"] = model::name(c.attention_output);
-    json["expert_sharding"] = model::name(c.expert_sharding);
+    if (c.experts) json["expert_mesh"] = {{"ep", c.experts->ep}, {"etp", c.experts->etp}};
     if (c.cp > 1) {
         auto const choice = report::context_choice(c);
         json["cp"] = model::name(choice.kind);
@@ -144,7 +145,7 @@ planner::Request request_of(Options const& o) {
     request.tensor_kind = o.tensor_kind;
     request.sequence_parallel = o.sequence_parallel;
     request.attention_output = o.attention_output;
-    request.expert_sharding = o.expert_sharding;
+    request.experts = o.experts;
     if (o.context) request.context = *o.context;
     return request;
 }

@@ -56,13 +56,13 @@ struct Scale {
 // Where every rank of tp does the same work the gradient is not summed over tp; where tp shards the sequence it is.
 template <class Stream>
 constexpr std::string_view gradient = layout_text<typename Scale::on<Stream, Exec>::Scales::gradient_layout>.view();
-static_assert(gradient<InvariantStream<f64>> == "f64[hidden:?]{dp.ep.cp: partial}");
-static_assert(gradient<SequenceStream<f64>> == "f64[hidden:?]{dp.ep.cp.tp: partial}");
+static_assert(gradient<InvariantStream<f64>> == "f64[hidden:?]{dp.cp: partial}");
+static_assert(gradient<SequenceStream<f64>> == "f64[hidden:?]{dp.cp.tp: partial}");
 
 int main(int argc, char** argv) {
     comm::Environment const mpi(argc, argv);
     Kokkos::ScopeGuard const kokkos(argc, argv);
-    comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>, Axis<ep>, Axis<cp>, Axis<tp>>(2, 1, 1, 2));
+    comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>, Axis<cp>, Axis<tp>>(2, 1, 2));
     Context<Exec> const context(communicators);
     using Stream = SequenceStream<f64>;
     Scale::on<Stream, Exec> layer({.context = context, .hidden = 3});

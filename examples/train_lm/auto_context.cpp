@@ -40,9 +40,7 @@ void say(Options const& options, std::string const& text) {
 
 Options split_by_nodes(Options options) {
     using pentad::program::BadInput;
-    auto const extent = [&](char const* axis) { return static_cast<int>(options.extent(axis)); };
-    pentad::comm::Communicators const communicators(
-        MPI_COMM_WORLD, Mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp")));
+    pentad::comm::Communicators const communicators(MPI_COMM_WORLD, configuration_of(options).views());
     auto const& world = communicators.world();
     std::vector<int> node_of;
     for (int rank = 0; rank < world.size(); ++rank) node_of.push_back(world.nodes().of(rank));

@@ -16,7 +16,7 @@
 
 namespace train_lm {
 
-std::string planned_mesh(Options const& options) {
+PlannedMesh planned_mesh(Options const& options) {
     namespace planner = pentad::planner;
     int ranks = 1;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -48,7 +48,7 @@ std::string planned_mesh(Options const& options) {
     request.tensor_kind = options.tensor_kind();
     request.sequence_parallel = options.sequence_parallel;
     request.attention_output = attention_output_of(options);
-    request.expert_sharding = expert_sharding_of(options);
+    request.experts = options.folded_experts();
     request.context = options.context();
     request.wants_front = false;
     // Whether there is a mesh at all is known before the machine is measured, which takes seconds.
@@ -67,13 +67,16 @@ std::string planned_mesh(Options const& options) {
                                     " on a rank, which has " + pentad::report::bytes(request.hardware.memory_bytes));
     }
     auto const& [plan, estimate] = findings.best.front();
-    auto const mesh = pentad::report::mesh_text(plan);
+    PlannedMesh planned{pentad::report::mesh_text(plan), options.expert_mesh};
+    if (plan.experts)
+        planned.expert_mesh = "ep=" + std::to_string(plan.experts->ep) + ",etp=" + std::to_string(plan.experts->etp);
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0 && !options.quiet)
-        std::printf("--mesh %s is planned to be the fastest: %s a step\n", mesh.c_str(),
+        std::printf("--mesh %s%s is planned to be the fastest: %s a step\n", planned.mesh.c_str(),
+                    planned.expert_mesh.empty() ? "" : (" --expert-mesh " + planned.expert_mesh).c_str(),
                     pentad::report::duration(estimate.step_s).c_str());
-    return mesh;
+    return planned;
 }
 
 } // namespace train_lm

@@ -3,13 +3,11 @@
 
 #include "options.hpp"
 
-#include <string>
-
 namespace train_lm {
 
 /// Measures the machine, and plans: the mesh of all ranks that is expected to be the fastest with these options. Kokkos
 /// is up. Collective; rank 0 says what it found unless the options are quiet.
 /// @throws std::invalid_argument when none can run, the same on all ranks
-[[nodiscard]] std::string planned_mesh(Options const& options);
+[[nodiscard]] PlannedMesh planned_mesh(Options const& options);
 
 } // namespace train_lm

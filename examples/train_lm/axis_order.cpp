@@ -36,12 +36,13 @@ std::vector<MeshAxis> ordered_axes(Options const& options, pentad::pipeline::Sch
             std::printf("mesh %s on one node: nothing crosses a network\n", report::mesh_text(given).c_str());
         return options.mesh;
     }
-    auto const orders = planner::least_traffic(given, nodes.each(), [&](planner::Configuration const& order) {
-        auto ordered = options;
-        ordered.mesh = axes_of(order);
-        return pentad::train::node_traffic(communicators, make_mesh(ordered, schedule), make,
-                                           static_cast<int>(options.local_steps));
-    });
+    auto const orders =
+        planner::least_traffic(given, nodes.each(), options.experts > 0, [&](planner::Configuration const& order) {
+            auto ordered = options;
+            ordered.mesh = axes_of(order);
+            return pentad::train::node_traffic(communicators, make_mesh(ordered, schedule), make,
+                                               static_cast<int>(options.local_steps));
+        });
     auto const& taken = chooses ? orders.best : orders.given;
     if (says) {
         std::vector<int> node_of;

@@ -162,12 +162,17 @@ void Checkpoints::restore(Training& training, std::filesystem::path const& path)
     auto const number = [&](char const* key) { return run.contains(key) ? run.at(key).get<std::int64_t>() : 0; };
     if (run.contains("config")) {
         auto const theirs = without_run(run.at("config").dump()), ours = without_run(config_);
-        for (auto const& [key, value] : ours.items())
-            if (!theirs.contains(key) || theirs.at(key) != value)
+        auto const text = [](auto const& config, std::string const& key) {
+            return config.contains(key) ? config.at(key).dump() : "not given";
+        };
+        auto const require_same = [&](std::string const& key) {
+            if (auto const his = text(theirs, key), own = text(ours, key); his != own)
                 throw pentad::program::BadInput("--resume " + options_->resume + ": the checkpoint " + path.string() +
-                                                " is of another model: its " + key + " is " +
-                                                (theirs.contains(key) ? theirs.at(key).dump() : "not given") +
-                                                ", and the run has " + value.dump());
+                                                " is of another model: its " + key + " is " + his +
+                                                ", and the run has " + own);
+        };
+        for (auto const& [key, value] : ours.items()) require_same(key);
+        require_same("num_nextn_predict_layers"); // only a model with such modules has the key
     }
     if (manifest.step > options_->steps)
         throw pentad::program::BadInput("--resume " + options_->resume + ": the checkpoint " + path.string() +

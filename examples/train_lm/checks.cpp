@@ -125,7 +125,8 @@ void repair_router(Options& o, Complaint& complaint) {
           std::pair("--shared-experts", o.shared_experts != defaults.shared_experts),
           std::pair("--dense-layers", o.dense_layers != defaults.dense_layers),
           std::pair("--balance", !o.balance.empty()), std::pair("--capacity", o.capacity != defaults.capacity),
-          std::pair("--bias-rate", o.bias_rate != defaults.bias_rate), std::pair("--drop", o.drop != defaults.drop)})
+          std::pair("--bias-rate", o.bias_rate != defaults.bias_rate),
+          std::pair("--bias-step", o.bias_step != defaults.bias_step), std::pair("--drop", o.drop != defaults.drop)})
         if (is_given && o.experts < 1) leave_out(flag, "is of experts, and the model has none");
     if (o.experts < 1) return;
     bool has_bias = o.balance.starts_with("bias");
@@ -137,6 +138,7 @@ void repair_router(Options& o, Complaint& complaint) {
         has_bias = is_described;
     }
     if (o.drop != defaults.drop && o.capacity == 0) leave_out("--drop", "says nothing without --capacity");
+    if (o.bias_step != defaults.bias_step && !has_bias) leave_out("--bias-step", "says nothing without --balance bias");
     if (o.bias_rate != defaults.bias_rate && !has_bias) leave_out("--bias-rate", "says nothing without --balance bias");
     if (o.slices > 1 && router_of(o).needs_whole_sequences()) {
         complaint.add("--slices " + text(o.slices) +
@@ -188,16 +190,15 @@ void repair_tensor_kind(O& o, Complaint& complaint) {
         return refuse(only + "--mixers " + o.mixers + " has others");
     }
     if (o.experts > 0) return refuse(only + "--experts " + text(o.experts) + " has others");
+    if (o.mtp > 0) return refuse("--mtp " + text(o.mtp) + " works with --tp-kind 1d alone");
     if (o.pack)
         complaint.leave_out("--pack and --tp-kind " + o.tp_kind + ": documents are packed with --tp-kind 1d alone",
                             "--pack");
     for (auto const [is_given, flag] : {std::pair(o.sequence_parallel, "--sequence-parallel"),
-                                        std::pair(o.attention_output != "reduce-scatter", "--attention-output"),
-                                        std::pair(o.expert_sharding != "width", "--expert-sharding")})
+                                        std::pair(o.attention_output != "reduce-scatter", "--attention-output")})
         if (is_given) complaint.add(std::string(flag) + " is a choice of --tp-kind 1d: leave it out", flag);
     o.sequence_parallel = false;
     o.attention_output = "reduce-scatter";
-    o.expert_sharding = "width";
 }
 
 } // namespace
@@ -211,9 +212,14 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
     repair_latent_attention(options, complaint);
     repair_tensor_kind(options, complaint);
     repair_router(options, complaint);
+    repair_expert_mesh(options, complaint);
     repair_schedule(options, complaint);
     repair_checkpoints(options, complaint);
     repair_recomputation(options, complaint);
+    if (O const defaults; options.mtp == 0 && options.mtp_coef != defaults.mtp_coef) {
+        complaint.add("--mtp-coef " + number_text(options.mtp_coef) + " says nothing without --mtp", "--mtp-coef");
+        options.mtp_coef = defaults.mtp_coef;
+    }
     for (auto const [value, none, name] :
          {std::tuple(&O::outer_lr, 1.0, "--outer-lr"), std::tuple(&O::outer_momentum, 0.0, "--outer-momentum")})
         if (options.local_steps == 0 && options.*value != none) {

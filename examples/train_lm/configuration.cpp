@@ -46,7 +46,6 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
     s.context_strategy = o.context_split().strategy;
     s.attention_output = attention_output_of(o);
-    s.expert_sharding = expert_sharding_of(o);
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
     s.recompute = recomputation_of(o);
@@ -73,21 +72,19 @@ pentad::train::RunSettings make_settings(Options const& o) {
                .outer_momentum = o.outer_momentum};
     s.balance_coefficient = o.aux_coef;
     s.z_coefficient = o.z_coef;
+    s.prediction_coefficient = o.mtp_coef;
     s.seed = static_cast<std::uint64_t>(o.seed);
     return s;
 }
 
 Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule) {
-    auto const extent = [&](char const* axis) { return static_cast<int>(options.extent(axis)); };
-    Mesh const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
-    std::array<std::string_view, 5> order;
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = options.mesh[i].name;
-    auto const split = pentad::model::split_tensor_axis(mesh.ordered(order), pentad::ml::tp(), make_model(options),
-                                                        options.tensor_kind());
+    auto const views = configuration_of(options).views();
+    auto const split =
+        pentad::model::split_tensor_axis(views, pentad::ml::tp(), make_model(options), options.tensor_kind());
     // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
     auto const neighbours =
         options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);
-    return pentad::train::for_schedule(split.split<pentad::ml::dp>(static_cast<int>(neighbours))
+    return pentad::train::for_schedule(pentad::model::split_data(split, static_cast<int>(neighbours))
                                            .split<pentad::ml::cp>(static_cast<int>(options.context_split().inner)),
                                        schedule);
 }
@@ -95,11 +92,6 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
 pentad::model::AttentionOutput attention_output_of(Options const& options) {
     return options.attention_output == "all-to-all" ? pentad::model::AttentionOutput::all_to_all
                                                     : pentad::model::AttentionOutput::reduce_scatter;
-}
-
-pentad::model::ExpertSharding expert_sharding_of(Options const& options) {
-    return options.expert_sharding == "whole" ? pentad::model::ExpertSharding::whole
-                                              : pentad::model::ExpertSharding::width;
 }
 
 pentad::planner::Element element_of(Options const& options) {
@@ -114,6 +106,7 @@ pentad::planner::Configuration configuration_of(Options const& options) {
         .dp = extent("dp"), .pp = extent("pp"), .ep = extent("ep"), .cp = extent("cp"), .tp = extent("tp")};
     for (std::size_t i = 0; i < c.order.size(); ++i)
         c.order[i] = *std::find(planner::axis_order.begin(), planner::axis_order.end(), options.mesh[i].name);
+    c.experts = options.folded_experts();
     c.inner_cp = options.context_split().inner;
     c.tensor_kind = options.tensor_kind();
     c.sequence_parallel = options.sequence_parallel;

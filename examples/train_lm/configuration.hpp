@@ -4,9 +4,8 @@
 #include "options.hpp"
 
 #include <pentad/layout/ml.hpp>
-#include <pentad/mesh/mesh.hpp>
 #include <pentad/model/attention_output.hpp>
-#include <pentad/model/expert_sharding.hpp>
+#include <pentad/model/mesh.hpp>
 #include <pentad/model/optimizer.hpp>
 #include <pentad/pipeline/schedule.hpp>
 #include <pentad/planner/configuration.hpp>
@@ -14,15 +13,13 @@
 
 namespace train_lm {
 
-using Mesh = pentad::Mesh<pentad::Axis<pentad::ml::dp>, pentad::Axis<pentad::ml::pp>, pentad::Axis<pentad::ml::ep>,
-                          pentad::Axis<pentad::ml::cp>, pentad::Axis<pentad::ml::tp>>;
+using Mesh = pentad::model::ModelMesh;
 
 [[nodiscard]] pentad::model::Optimizer make_optimizer(Options const& options);
 /// The mesh of the options, as the schedule needs it.
 [[nodiscard]] Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule);
 [[nodiscard]] pentad::train::RunSettings make_settings(Options const& options);
 [[nodiscard]] pentad::model::AttentionOutput attention_output_of(Options const& options);
-[[nodiscard]] pentad::model::ExpertSharding expert_sharding_of(Options const& options);
 [[nodiscard]] pentad::planner::Element element_of(Options const& options);
 [[nodiscard]] pentad::planner::Configuration configuration_of(Options const& options);
 

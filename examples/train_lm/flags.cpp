@@ -3,7 +3,6 @@
 #include "options.hpp"
 
 #include <pentad/model/attention_output.hpp>
-#include <pentad/model/expert_sharding.hpp>
 #include <pentad/model/router.hpp>
 #include <pentad/model/tensor_kind.hpp>
 
@@ -73,12 +72,11 @@ std::vector<FlagGroup> make_flag_groups() {
            "wide",
            ChoiceValue{&O::attention_output,
                        {pentad::model::attention_output_names.begin(), pentad::model::attention_output_names.end()}}},
-          {"--expert-sharding", "width|whole",
-           "how tp shards experts: the width of each; or as ep does, so that each rank of ep and tp holds whole "
-           "experts "
-           "and sends them its part of the tokens only",
-           ChoiceValue{&O::expert_sharding,
-                       {pentad::model::expert_sharding_names.begin(), pentad::model::expert_sharding_names.end()}}},
+          {"--expert-mesh", "AXES",
+           "experts see the ranks of dp x cp x tp as edp x ep x etp, edp=1,ep=4,etp=2: copies, ranks with different "
+           "experts, and ranks that share the width of each (default: the ranks of ep in --mesh, whose width tp "
+           "shards; edp, left out, is what the ranks allow, the others 1)",
+           TextValue{&O::expert_mesh, true}},
           {"--zigzag", "",
            "give each cp rank an early and a late piece of the sequence, so that causal attention is even",
            Switch{&O::zigzag}},
@@ -87,7 +85,7 @@ std::vector<FlagGroup> make_flag_groups() {
            "parameters too",
            IntegerValue{&O::zero, 0, 3}},
           {"--zero-ranks", "N",
-           "hybrid sharding: neighbours along dp that share one copy; it divides dp (default: all of dp)",
+           "hybrid sharding: neighbours along dp (and ep) that share one copy; it divides dp x ep (default: all)",
            IntegerValue{&O::zero_ranks, 0, 1 << 16}},
           {"--zero-keep", "on|off",
            "--zero 3: gather parameters once a step and keep them, instead of gathering them for each pass",
@@ -142,6 +140,10 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--kv-heads", "N", "heads of keys and values (default: as many as heads)",
            IntegerValue{&O::kv_heads, 1, 1 << 14}},
           {"--ffn", "N", "width of the feed-forward network, or of each expert", IntegerValue{&O::ffn, 1, 1 << 22}},
+          {"--mtp", "N",
+           "multi-token prediction: N modules behind the last layer, each with a block like the last layer's; the "
+           "k-th predicts the token k further ahead",
+           IntegerValue{&O::mtp, 0, 16}},
           {"--experts", "N", "experts in an MoE layer; 0: a dense model", IntegerValue{&O::experts, 0, 1 << 14}},
           {"--top-k", "N", "experts that a token goes to", IntegerValue{&O::top_k, 1, 1 << 14}},
           {"--moe-every", "N", "every N-th layer is an MoE layer", IntegerValue{&O::moe_every, 1, 1 << 16}},
@@ -171,6 +173,11 @@ std::vector<FlagGroup> make_flag_groups() {
            ChoiceValue{&O::balance, {pentad::model::balance_names.begin(), pentad::model::balance_names.end()}}},
           {"--bias-rate", "X", "with --balance bias: by how much a step moves a bias",
            RealValue{&O::bias_rate, 0, 1e3}},
+          {"--bias-step", "sign|proportional",
+           "with --balance bias: a step moves a bias against the excess of its expert's load over the mean; sign: by "
+           "the "
+           "rate; proportional: by the rate times excess / mean, at most the rate",
+           ChoiceValue{&O::bias_step, {pentad::model::bias_step_names.begin(), pentad::model::bias_step_names.end()}}},
           {"--capacity", "X",
            "an expert takes up to X times the mean number of tokens, of all in a micro-batch; 0: all that choose it. "
            "Of --router expert-choice: it takes as many (default: 1)",
@@ -251,6 +258,7 @@ std::vector<FlagGroup> make_flag_groups() {
            OptionalIntegerValue{&O::validation_batches, 1, 1 << 16}},
           {"--aux-coef", "X", "weight of the load-balancing loss", RealValue{&O::aux_coef, 0, 1e6}},
           {"--z-coef", "X", "weight of the router's z-loss", RealValue{&O::z_coef, 0, 1e6}},
+          {"--mtp-coef", "X", "with --mtp: weight of the mean loss of its modules", RealValue{&O::mtp_coef, 0, 1e6}},
           {"--seed", "N", "of parameters, data and samples", IntegerValue{&O::seed, 0, any - 1}},
           {"--dtype", "f64|f32|bf16", "number format of weights and activations",
            ChoiceValue{&O::dtype, {"f64", "f32", "bf16"}}},

@@ -140,6 +140,8 @@ void repair_recomputation(Options& options, Complaint& complaint);
 void repair_precision(Options& options, Complaint& complaint);
 /// Validates --offload and what belongs to it. Repairs the window by the default.
 void repair_offload(Options& options, Complaint& complaint);
+/// --expert-mesh: that it is one of the ranks of --mesh.
+void repair_expert_mesh(Options& options, Complaint& complaint);
 /// Validates --stages for `count` stages. Repairs it by an even split of the layers.
 void repair_stages(Options& options, std::int64_t count, Complaint& complaint);
 /// Validates --save-every, and that the flags of checkpoints go together. Repairs the interval by the default.

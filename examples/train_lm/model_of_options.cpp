@@ -58,6 +58,7 @@ model::Model with_experts(model::Model described, Options const& o) {
                     experts.router = found->router;
                     if (!o.balance.empty()) experts.router.set_balance(o.balance);
                     experts.router.bias_rate = o.bias_rate;
+                    experts.router.bias_step = router_of(o).bias_step;
                     experts.router.capacity = o.capacity;
                     experts.router.drop = router_of(o).drop;
                     branch.part = experts;
@@ -90,6 +91,7 @@ model::Router router_of(Options const& o) {
                          .top_groups = size(o.top_groups == 0 ? o.expert_groups : o.top_groups),
                          .jitter = o.router == "switch" ? 0.01 : 0,
                          .bias_rate = o.bias_rate,
+                         .bias_step = o.bias_step == "sign" ? model::BiasStep::sign : model::BiasStep::proportional,
                          .capacity = o.capacity,
                          .drop = o.drop == "score" ? model::Drop::score : model::Drop::position};
     bool const weighs_by_score = router.choice == expert_choice || router.choice == sinkhorn || o.router == "switch";
@@ -164,8 +166,16 @@ LatentChoice latent_of(Options const& o) {
     return choice;
 }
 
+namespace {
+/// Each predictor has a block as the last one.
+model::Model with_predictors(model::Model described, Options const& o) {
+    if (o.mtp > 0) described.predictors.assign(size(o.mtp), described.blocks.back());
+    return described;
+}
+} // namespace
+
 model::Model make_model(Options const& o) {
-    if (o.described) return with_experts(with_attention(*o.described, o), o);
+    if (o.described) return with_predictors(with_experts(with_attention(*o.described, o), o), o);
     auto const decoder = model::decoder({.layers = size(o.layers),
                                          .hidden = size(o.hidden),
                                          .heads = size(o.heads),
@@ -178,8 +188,8 @@ model::Model make_model(Options const& o) {
                                          .ties_embeddings = o.tie_embeddings});
     model::LinearAttention const linear{
         .heads = size(o.heads), .head_dim = size(o.hidden / o.heads), .chunk = size(o.chunk)};
-    return with_experts(
-        with_attention(model::with_mixers(decoder, model::mixers_of(o.mixers).value(), mamba_of(o), linear), o), o);
+    auto const mixed = model::with_mixers(decoder, model::mixers_of(o.mixers).value(), mamba_of(o), linear);
+    return with_predictors(with_experts(with_attention(mixed, o), o), o);
 }
 
 } // namespace train_lm

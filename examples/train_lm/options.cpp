@@ -249,7 +249,9 @@ class Parser {
         }
         follow(options_);
         try {
-            mesh_ = planner_(options_);
+            auto planned = planner_(options_);
+            mesh_ = std::move(planned.mesh);
+            options_.expert_mesh = std::move(planned.expert_mesh);
         } catch (std::invalid_argument const& error) {
             complaint_.add(std::string("--mesh auto: ") + error.what(), "--mesh");
         }

@@ -6,6 +6,7 @@
 #include <pentad/comm/agreement.hpp>
 #include <pentad/io/token_data.hpp>
 #include <pentad/model/context_choice.hpp>
+#include <pentad/model/mesh.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/parts.hpp>
@@ -64,8 +65,9 @@ struct Options {
     std::int64_t expert_groups = 1, top_groups = 0; ///< 0: all
     std::string balance; ///< aux, sequence-aux, bias, bias+sequence-aux, none; empty: aux, where tokens choose
     double bias_rate = 1e-3;
-    double capacity = 0;           ///< in mean loads; 0: any load
-    std::string drop = "position"; ///< position, score
+    std::string bias_step = "sign"; ///< sign, proportional
+    double capacity = 0;            ///< in mean loads; 0: any load
+    std::string drop = "position";  ///< position, score
     bool tie_embeddings = false;
     std::int64_t window = 0;        ///< of attention; 0: none
     std::string positions = "rope"; ///< rope, alibi, none
@@ -98,6 +100,8 @@ struct Options {
     std::int64_t local_steps = 0; ///< between averages of parameters over groups of dp; 0: all of dp shares every step
     std::int64_t local_ranks = 1; ///< neighbours along dp that share every step
     double outer_lr = 1, outer_momentum = 0; ///< of averages; 1 and 0: the parameters become their mean
+    std::int64_t mtp = 0;                    ///< modules that predict further tokens
+    double mtp_coef = 0.3;
     double aux_coef = 0.01;
     double z_coef = 0.001;
     std::int64_t seed = 1;
@@ -112,7 +116,7 @@ struct Options {
     std::string cp = "ring";                         ///< ring, allgather, ulysses, two-level, double-ring, auto
     std::int64_t cp_heads = 0, cp_inner = 0;         ///< parts of cp of two-level and double-ring; 0: not given
     std::string attention_output = "reduce-scatter"; ///< reduce-scatter, all-to-all
-    std::string expert_sharding = "width";           ///< width, whole
+    std::string expert_mesh;                         ///< "ep=4,etp=1"; empty: the ranks of ep, and tp shards the width
     bool zigzag = false;
     std::int64_t zero = 0;        ///< stage of ZeRO: 0, 1, 2, 3
     std::int64_t zero_ranks = 0;  ///< neighbours along dp that share one copy; 0: all
@@ -151,6 +155,13 @@ struct Options {
 
     /// Of an axis of the mesh; 1 where it is not named.
     [[nodiscard]] std::int64_t extent(std::string_view axis) const;
+    /// What --expert-mesh says, as far as it can be read; none: it is not given.
+    [[nodiscard]] std::optional<pentad::model::ExpertMesh> folded_experts() const;
+    /// How experts lie on the ranks of a stage.
+    [[nodiscard]] pentad::model::ExpertMesh experts_on() const {
+        return folded_experts().value_or(
+            pentad::model::ExpertMesh{static_cast<int>(extent("ep")), static_cast<int>(extent("tp"))});
+    }
     /// --cp with what belongs to it, and what that makes of the mesh.
     [[nodiscard]] pentad::model::ContextChoice context() const;
     [[nodiscard]] pentad::model::ContextSplit context_split() const { return context().on(extent("cp")); }
@@ -210,8 +221,13 @@ struct ParseResult {
     [[nodiscard]] std::string sentence() const;
 };
 
-/// Finds the mesh of `--mesh auto` for what else is asked: "dp=2,tp=2". @throws std::invalid_argument
-using MeshPlanner = std::function<std::string(Options const&)>;
+/// What stands for `--mesh auto`.
+struct PlannedMesh {
+    std::string mesh;        ///< "dp=2,tp=2"
+    std::string expert_mesh; ///< of --expert-mesh; empty: none
+};
+/// Finds the mesh of `--mesh auto` for what else is asked. @throws std::invalid_argument
+using MeshPlanner = std::function<PlannedMesh(Options const&)>;
 
 /// Reads the command line, and checks it with check(). Call it on all ranks; one of them prints.
 [[nodiscard]] ParseResult parse(int argc, char const* const* argv, int ranks, MeshPlanner const& planner = {});

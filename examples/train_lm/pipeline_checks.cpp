@@ -106,8 +106,10 @@ void repair_schedule(O& o, Complaint& complaint) {
         o.local_steps = 0;
         o.local_ranks = 1;
     }
-    if (updates_often && o.tie_embeddings) {
-        complaint.add(own + ": its two ends cannot share --tie-embeddings", "--schedule");
+    if (updates_often && (o.tie_embeddings || o.mtp > 0)) {
+        complaint.add(own + ": its two ends cannot share an embedding, which " +
+                          (o.mtp > 0 ? "--mtp " + text(o.mtp) : "--tie-embeddings") + " needs",
+                      "--schedule");
         o.schedule = "1f1b";
     }
     repair_release(o, complaint);
@@ -141,7 +143,7 @@ std::optional<std::string> check_schedule_file(O const& o) {
         if (auto const verdict = pentad::pipeline::validate(schedule); verdict.refusal)
             return flag + ": " + verdict.refusal->message();
         pentad::train::RunSettings settings;
-        settings.model.ties_embeddings = o.tie_embeddings;
+        settings.model.ties_embeddings = o.tie_embeddings || o.mtp > 0; // whether the ends share it
         settings.micro_batches = static_cast<std::size_t>(o.micro_batches);
         settings.seq = static_cast<std::size_t>(o.seq);
         settings.clip = o.clip;

@@ -47,6 +47,16 @@ pentad::model::BatchShape batch_shape(O const& o) {
             .batch_axes = pentad::model::batch_axes(
                 NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep")), o.tensor_divisors())};
 }
+/// "dp = 4": the ranks that share out the batch.
+std::string data_ranks(O const& o) {
+    if (o.extent("ep") == 1) return axis("dp", o);
+    return pentad::model::NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep")).text();
+}
+/// Whether these can be cut into groups of n neighbours; 0: they are not.
+bool cuts_data(O const& o, std::int64_t n) {
+    auto const ep = o.extent("ep");
+    return n == 0 || (divides(n, product({o.extent("dp"), ep})) && (divides(n, ep) || divides(ep, n)));
+}
 /// "tp = 4", and on a grid "6 of --tp-kind 2d".
 std::string tensor_divisor(std::int64_t divisor, O const& o) {
     return o.tp_kind == "1d" ? axis("tp", o) : text(divisor) + " of --tp-kind " + o.tp_kind;
@@ -164,8 +174,8 @@ constexpr std::array rules{
              return "intermediate_size " + text(other_width(o)) + " is not divisible by " +
                     tensor_divisor(o.tensor_divisors().width, o);
          }},
-    Rule{&O::experts, [](O const& o) { return o.experts < 1 || divides(o.extent("ep"), o.experts); },
-         [](O const& o) { return indivisible(&O::experts, o, axis("ep", o)); }},
+    Rule{&O::experts, [](O const& o) { return o.experts < 1 || divides(o.experts_on().ep, o.experts); },
+         [](O const& o) { return indivisible(&O::experts, o, "ep = " + text(o.experts_on().ep)); }},
     Rule{&O::top_k, [](O const& o) { return o.experts < 1 || o.top_k <= o.experts; },
          [](O const& o) { return given(&O::top_k, o) + " is more than " + given(&O::experts, o); }},
     Rule{&O::moe_every, [](O const& o) { return o.experts < 1 || o.moe_every <= o.layers; },
@@ -173,8 +183,19 @@ constexpr std::array rules{
              return given(&O::moe_every, o) + " is more than " + given(&O::layers, o) +
                     ", so that no layer has experts";
          }},
-    Rule{&O::expert_ffn, [](O const& o) { return o.experts < 1 || divides(o.tensor_divisors().width, o.expert_ffn); },
-         [](O const& o) { return indivisible(&O::expert_ffn, o, tensor_divisor(o.tensor_divisors().width, o)); }},
+    Rule{&O::expert_ffn, [](O const& o) { return o.experts < 1 || divides(o.experts_on().etp, o.expert_ffn); },
+         [](O const& o) {
+             return indivisible(&O::expert_ffn, o,
+                                (o.expert_mesh.empty() ? "tp = " : "etp = ") + text(o.experts_on().etp));
+         }},
+    Rule{&O::expert_ffn,
+         [](O const& o) {
+             return o.experts < 1 || divides(o.tensor_divisors().width, product({o.shared_experts, o.expert_ffn}));
+         },
+         [](O const& o) {
+             return given(&O::shared_experts, o) + " of " + given(&O::expert_ffn, o) + " are not divisible by " +
+                    tensor_divisor(o.tensor_divisors().width, o);
+         }},
     Rule{&O::dense_layers,
          [](O const& o) {
              return o.experts < 1 || o.described || o.moe_every < 1 ||
@@ -207,8 +228,8 @@ constexpr std::array rules{
              return "--zero-accumulate on is a choice of --zero 2 and 3: with " + given(&O::zero, o) +
                     " whole gradients are accumulated anyway";
          }},
-    Rule{&O::zero_ranks, [](O const& o) { return divides(o.zero_ranks, o.extent("dp")); },
-         [](O const& o) { return given(&O::zero_ranks, o) + " does not divide " + axis("dp", o); }},
+    Rule{&O::zero_ranks, [](O const& o) { return cuts_data(o, o.zero_ranks); },
+         [](O const& o) { return given(&O::zero_ranks, o) + " does not divide " + data_ranks(o); }},
     Rule{&O::zero_ranks, [](O const& o) { return o.zero_ranks == 0 || o.local_steps == 0; },
          [](O const& o) {
              return given(&O::zero_ranks, o) + " and " + given(&O::local_steps, o) +
@@ -216,11 +237,18 @@ constexpr std::array rules{
          }},
     Rule{&O::local_ranks, [](O const& o) { return o.local_steps > 0 || o.local_ranks == 1; },
          [](O const& o) { return given(&O::local_ranks, o) + " says nothing without --local-steps"; }},
-    Rule{&O::local_ranks, [](O const& o) { return divides(o.local_ranks, o.extent("dp")); },
-         [](O const& o) { return given(&O::local_ranks, o) + " does not divide " + axis("dp", o); }},
-    Rule{&O::local_steps, [](O const& o) { return o.local_steps == 0 || o.extent("dp") > o.local_ranks; },
+    Rule{&O::local_ranks, [](O const& o) { return cuts_data(o, o.local_ranks); },
+         [](O const& o) { return given(&O::local_ranks, o) + " does not divide " + data_ranks(o); }},
+    Rule{&O::local_ranks, [](O const& o) { return o.experts < 1 || o.local_steps == 0 || groups_hold_experts(o); },
          [](O const& o) {
-             return given(&O::local_steps, o) + " with " + given(&O::local_ranks, o) + " and " + axis("dp", o) +
+             auto const on = o.experts_on();
+             return "groups of " + given(&O::local_ranks, o) +
+                    " hold no whole copies of the experts, which are on ep = " + text(on.ep) + " ranks";
+         }},
+    Rule{&O::local_steps,
+         [](O const& o) { return o.local_steps == 0 || product({o.extent("dp"), o.extent("ep")}) > o.local_ranks; },
+         [](O const& o) {
+             return given(&O::local_steps, o) + " with " + given(&O::local_ranks, o) + " and " + data_ranks(o) +
                     ": there is one group, with none to average with";
          }},
     Rule{&O::validate_every, [](O const& o) { return divides(o.local_steps, o.validate_every); },

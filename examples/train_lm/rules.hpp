@@ -23,6 +23,8 @@ struct Fault {
 std::optional<Fault> first_fault(Options const& options);
 /// Whether all constraints hold.
 bool obeys_rules(Options const& options);
+/// Whether groups of --local-ranks hold whole copies of the experts.
+bool groups_hold_experts(Options const& options);
 /// Whether any layer has attention, latent or not; and whether any has other than latent.
 bool has_attention(Options const& options);
 bool has_grouped_attention(Options const& options);

@@ -55,13 +55,13 @@ void describe_neighbour(Options const& options, pentad::pipeline::Schedule const
         place += (place.size() > 2 ? ", " : "") + what + " " + std::to_string(number);
     };
     auto const add_axis = [&]<class Axis>(Axis) {
-        if (options.extent(Axis::name) > 1) add(std::string(Axis::name), mesh.coordinate<Axis>(watched));
+        if (mesh.extent<Axis>() > 1) add(std::string(Axis::name), mesh.coordinate<Axis>(watched));
     };
     add_axis(pentad::ml::dp());
     add_axis(pentad::ml::pp());
-    add_axis(pentad::ml::ep());
     add_axis(pentad::ml::cp());
     add_axis(pentad::ml::tp());
+    if (options.experts > 0) add_axis(pentad::ml::ep());
     int const at = pentad::train::pipeline_rank(schedule, mesh.coordinate<pentad::ml::pp>(watched));
     for (int stage = 0; schedule.ranks() > 1 && stage < schedule.stages(); ++stage)
         if (schedule.has_stage(at, stage)) add("stage", stage);
@@ -195,9 +195,9 @@ void print_summary(Options const& options, pentad::model::Model const& model, Me
                 report::flop_rate(gemm_speed).c_str(), report::bytes(slowest.back()).c_str());
     steps.loads.print();
     std::printf("axis  ranks  sent by all ranks  a step     time of the slowest rank, waiting included\n");
-    for (std::size_t i = 0; i < axes.size(); ++i) {
-        std::printf("%-4s  %5lld  %-17s  %-9s  %s\n", axes[i], static_cast<long long>(options.extent(axes[i])),
-                    report::bytes(steps.bytes[i]).c_str(),
+    for (std::size_t i = 0; i < axes_shown(options.experts > 0); ++i) {
+        std::printf("%-4s  %5d  %-17s  %-9s  %s\n", std::string(axes[i]).c_str(),
+                    pentad::find_axis(mesh.axes(), axes[i]).extent, report::bytes(steps.bytes[i]).c_str(),
                     report::bytes(steps.bytes[i] / static_cast<double>(steps.count)).c_str(),
                     report::duration(slowest[i]).c_str());
     }
@@ -269,7 +269,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
         if (log)
             outcome.write([&] {
                 log->write(log_line(step, result, loads, validation_loss, tokens / seconds.count(), bytes,
-                                    options.offload != "none"));
+                                    options.offload != "none", options.mtp > 0));
             });
         steps.are_stopped = checkpoints.after_step(training, step, std::span(sums).subspan(bytes.size()));
     }

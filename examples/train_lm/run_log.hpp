@@ -5,6 +5,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/observe/ledger.hpp>
+#include <pentad/planner/configuration.hpp>
 #include <pentad/train/block_load.hpp>
 #include <pentad/train/checkpoint_saver.hpp>
 #include <pentad/train/run_settings.hpp>
@@ -28,7 +29,9 @@
 
 namespace train_lm {
 
-inline constexpr std::array<char const*, 5> axes{"dp", "pp", "ep", "cp", "tp"};
+/// Those that ranks send along; the last two are of models with experts.
+inline constexpr auto axes = pentad::planner::view_axes;
+inline std::size_t axes_shown(bool has_experts) { return has_experts ? axes.size() : axes.size() - 2; }
 
 /// As JSON, which has neither NaN nor infinity.
 inline std::string number(double value) {
@@ -109,8 +112,10 @@ inline std::string load_text(std::vector<pentad::train::BlockLoad> const& loads)
 }
 inline std::string log_line(std::int64_t step, pentad::train::StepResult const& r,
                             std::vector<pentad::train::BlockLoad> const& loads, std::optional<double> validation_loss,
-                            double tokens_per_second, std::array<double, axes.size()> const& bytes, bool offloads) {
+                            double tokens_per_second, std::array<double, axes.size()> const& bytes, bool offloads,
+                            bool predicts) {
     std::string more;
+    if (predicts) more += ",\"mtp_loss\":" + number(r.prediction_loss);
     if (!loads.empty()) more += load_text(loads);
     if (offloads) more += ",\"offload_wait_s\":" + number(r.offload_wait);
     if (validation_loss) more += ",\"validation_loss\":" + number(*validation_loss);
@@ -119,7 +124,7 @@ inline std::string log_line(std::int64_t step, pentad::train::StepResult const& 
                        ",\"aux_loss\":" + number(r.balance_loss) + ",\"z_loss\":" + number(r.z_loss) +
                        ",\"grad_norm\":" + number(r.gradient_norm) + ",\"lr\":" + number(r.learning_rate) +
                        ",\"tokens_per_s\":" + number(tokens_per_second) + ",\"bytes\":{";
-    for (std::size_t i = 0; i < axes.size(); ++i)
+    for (std::size_t i = 0; i < axes_shown(!loads.empty()); ++i)
         line += (i == 0 ? "\"" : ",\"") + std::string(axes[i]) + "\":" + std::to_string(std::llround(bytes[i]));
     return line + "}" + more + "}";
 }

@@ -7,3 +7,4 @@
 #include <pentad/experts/layer.hpp>
 #include <pentad/experts/router.hpp>
 #include <pentad/experts/selection.hpp>
+#include <pentad/experts/tokens.hpp>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/mesh/axis.hpp>
+#include <pentad/mesh/fold.hpp>
 #include <pentad/mesh/hash.hpp>
 #include <pentad/mesh/inline.hpp>
 #include <pentad/mesh/mesh.hpp>

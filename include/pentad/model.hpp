@@ -5,8 +5,8 @@
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/decoder.hpp>
-#include <pentad/model/expert_sharding.hpp>
 #include <pentad/model/family.hpp>
+#include <pentad/model/mesh.hpp>
 #include <pentad/model/mixers.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/offload.hpp>

@@ -20,6 +20,7 @@
 #include <pentad/train/packing.hpp>
 #include <pentad/train/part_account.hpp>
 #include <pentad/train/planned.hpp>
+#include <pentad/train/predictor.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/sampler.hpp>
 #include <pentad/train/schedules.hpp>

@@ -26,11 +26,11 @@ constexpr std::size_t sequences = 2, length = 24, all_heads = 4, groups = 2, sta
 constexpr i64 chunk = 3; // tokens: six ranks have one and a third each
 
 template <class... More>
-using Tokens = Layout<f64, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, More...>>;
+using Tokens = Layout<f64, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>, More...>>;
 using OfGroups = Tokens<Dim<kv_heads, dynamic, tp>, Dim<state_dim>>;
 using OfHeads = Tokens<Dim<heads, dynamic, tp>, Dim<head_dim>>;
 using Decays = Tokens<Dim<heads, dynamic, tp>>;
-using Positions = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
+using Positions = Layout<i32, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>>>;
 using States = context::HeadStates<f64>;
 using Carry = context::Carry<States, Exec>;
 
@@ -292,7 +292,7 @@ TEST_CASE("carrying states can be run dry, and sends the same") {
 }
 
 TEST_CASE("a state that does not outlive its rank's tokens is the rank before's, as a short convolution's tail is") {
-    using Tail = Layout<f32, Dims<Dim<batch, dynamic, dp, ep>, Dim<stretch, dynamic, cp>, Dim<ffn, dynamic, tp>>>;
+    using Tail = Layout<f32, Dims<Dim<batch, dynamic, dp>, Dim<stretch, dynamic, cp>, Dim<ffn, dynamic, tp>>>;
     using Rows = context::Carry<Tail, Exec>;
     static_assert(std::is_same_v<Rows::Decay, Tail>);
     auto const n = static_cast<std::size_t>(world_size());

@@ -102,6 +102,9 @@ TEST_CASE("flags of experts make the model's experts and its router") {
         return *experts;
     };
     CHECK(experts_of("--experts 4").router == Router{});
+    CHECK(experts_of("--experts 4 --balance bias --bias-step proportional").router.bias_step == BiasStep::proportional);
+    auto const predicting = make_model(options_of("--mtp 2 --experts 4"));
+    CHECK(predicting.predictors == std::vector(2, predicting.blocks.back()));
     auto const deepseek =
         "--experts 8 --top-k 3 --router sigmoid --route-scale 2.5 --expert-groups 4 --top-groups 2 "
         "--balance bias+sequence-aux --bias-rate 0.01 --shared-experts 2 --expert-ffn 96 --dense-layers 1";
@@ -410,12 +413,43 @@ TEST_CASE("sizes that the mesh does not divide are refused with the nearest that
           "--dense-layers 4 of --layers 4 leaves no layer with experts: try --dense-layers 3");
     CHECK(mended("--experts 4 --expert-ffn 25 --mesh tp=2", 2) ==
           "--expert-ffn 25 is not divisible by tp = 2: try --expert-ffn 26");
+    CHECK(mended("--experts 4 --expert-ffn 27 --shared-experts 1 --mesh tp=2,dp=2 --expert-mesh ep=4", 4) ==
+          "--shared-experts 1 of --expert-ffn 27 are not divisible by tp = 2: try --expert-ffn 28");
+    CHECK(mended("--experts 4 --mesh tp=2,dp=2 --expert-mesh ep=8", 4) ==
+          "--expert-mesh ep=8 is a mesh of 8 ranks, and dp x cp x tp of --mesh tp=2,dp=2 has 4: try --expert-mesh "
+          "ep=4,etp=1");
+    CHECK(mended("--experts 4 --mesh tp=2,dp=2 --expert-mesh edp=2,ep=4", 4) ==
+          "--expert-mesh edp=2,ep=4 is a mesh of 8 ranks, and dp x cp x tp of --mesh tp=2,dp=2 has 4: try "
+          "--expert-mesh ep=4,etp=1");
+    CHECK(mended("--experts 4 --mesh tp=4 --expert-mesh etp=4,eq=1", 4) ==
+          "--expert-mesh etp=4,eq=1 is not a list of AXIS=EXTENT, of the axes edp, ep and etp: try --expert-mesh "
+          "ep=1,etp=4");
+    CHECK(mended("--experts 4 --mesh tp=4 --expert-mesh ep=2,ep=2", 4) ==
+          "--expert-mesh ep=2,ep=2 names the axis ep twice: try --expert-mesh ep=2,etp=1");
+    CHECK(mended("--experts 6 --mesh tp=4 --expert-mesh ep=4", 4) ==
+          "--experts 6 is not divisible by ep = 4: try --experts 8");
+    CHECK(mended("--experts 4 --expert-ffn 26 --mesh dp=4 --expert-mesh etp=4", 4) ==
+          "--expert-ffn 26 is not divisible by etp = 4: try --expert-ffn 28");
+    CHECK(mended("--experts 6 --mesh dp=2,pp=2,cp=3 --layers 4 --expert-mesh ep=2", 12) ==
+          "--expert-mesh ep=2 does not fit --mesh dp=2,pp=2,cp=3: ep = 2 does not divide the ranks that follow each "
+          "other, of which there are dp x cp x tp = 2 x 3 x 1 = 6: make the axes that both views have the outermost "
+          "ones: try --expert-mesh ep=3,etp=1");
+    CHECK(options_of("--experts 6 --mesh pp=2,dp=2,cp=3 --layers 4 --expert-mesh ep=2", 12).experts_on().ep == 2);
+    CHECK(error_of("--mesh tp=2 --expert-mesh ep=2", 2) ==
+          "--expert-mesh ep=2 is of experts, and the model has none: leave it out");
+    CHECK(error_of("--experts 4 --mesh ep=2,tp=2 --expert-mesh ep=4", 4) ==
+          "--expert-mesh ep=4 and ep = 2 of --mesh both say where experts are: leave one of them out");
     CHECK(mended("--experts 8 --expert-groups 3") ==
           "--expert-groups 3 does not divide --experts 8: try --expert-groups 4");
     CHECK(mended("--experts 8 --expert-groups 4 --top-groups 5") ==
           "--top-groups 5 is more than --expert-groups 4: try --top-groups 4");
     CHECK(mended("--experts 8 --expert-groups 4 --top-groups 1 --top-k 3") ==
           "--top-groups 1 of --expert-groups 4 have fewer experts than --top-k 3: try --top-groups 2");
+    CHECK(error_of("--experts 4 --bias-step proportional") ==
+          "--bias-step says nothing without --balance bias: leave it out");
+    CHECK(mended("--mtp-coef 0.1") == "--mtp-coef 0.1 says nothing without --mtp: try --mtp-coef 0.3");
+    CHECK(error_of("--mtp 1 --mesh tp=4 --tp-kind 2d --layers 2 --hidden 48 --heads 4", 4) ==
+          "--mtp 1 works with --tp-kind 1d alone: try --tp-kind 1d");
     CHECK(error_of("--router sigmoid") == "--router is of experts, and the model has none: leave it out");
     CHECK(error_of("--experts 4 --drop score") == "--drop says nothing without --capacity: leave it out");
     CHECK(error_of("--experts 4 --bias-rate 0.1") == "--bias-rate says nothing without --balance bias: leave it out");
@@ -479,8 +513,8 @@ TEST_CASE("a schedule that is not defined for the mesh is refused with what is")
           "--schedule pipedream updates each stage on its own, so that the norm of all gradients, which --clip limits, "
           "is not known: try --clip 0");
     CHECK(mended("--schedule pipedream-2bw --micro-batches 4 --clip 0 --tie-embeddings --mesh pp=2", 2) ==
-          "--schedule pipedream-2bw updates each stage on its own: its two ends cannot share --tie-embeddings: try "
-          "--schedule 1f1b");
+          "--schedule pipedream-2bw updates each stage on its own: its two ends cannot share an embedding, which "
+          "--tie-embeddings needs: try --schedule 1f1b");
     CHECK(options_of("--schedule zb-v --mesh pp=2", 2).stage_count() == 4);
     CHECK(options_of("--schedule interleaved-1f1b --chunks 2 --mesh pp=2", 2).stage_count() == 4);
 }

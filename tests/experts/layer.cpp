@@ -9,15 +9,14 @@ using namespace support;
 
 namespace {
 
-template <class Stream, class Placement = experts::ShardedExperts>
-using LayerOn = typename experts::Layer<Placement>::template on<Stream, Exec>;
+template <class Stream>
+using LayerOn = experts::Layer::on<Stream, Exec>;
 
 constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 2;
 
-/// 12 sequences of 4 tokens over dp x ep and cp; 12 experts over ep, 12 wide over tp.
-bool fits(MeshShape const& m) { return m.pp == 1 && 12 % (m.dp * m.ep) == 0 && 4 % m.cp == 0 && 12 % m.tp == 0; }
-bool fits_sequence_parallel(MeshShape const& m) { return fits(m) && 4 % (m.cp * m.tp) == 0; }
-bool fits_whole_experts(MeshShape const& m) { return fits_sequence_parallel(m) && expert_count % (m.ep * m.tp) == 0; }
+/// 12 sequences of 4 tokens over dp and ep, and over cp and tp; 12 experts over ep, 12 wide over tp.
+bool fits(MeshShape const& m) { return m.pp == 1 && 12 % (m.dp * m.ep) == 0 && 4 % (m.cp * m.tp) == 0; }
+bool fits_experts(model::ExpertMesh const& m) { return expert_count % m.ep == 0 && width % m.etp == 0; }
 
 LayerSetup<Exec> setup_on(OnMesh const& mesh) {
     return {.context = mesh.context,
@@ -26,10 +25,10 @@ LayerSetup<Exec> setup_on(OnMesh const& mesh) {
             .seq = 4,
             .order = 2 % mesh.shape.cp == 0 ? Order::zigzag : Order::contiguous};
 }
-template <class Stream, class Placement = experts::ShardedExperts>
+template <class Stream>
 auto make(std::size_t choices = top_k) {
     return [choices](LayerSetup<Exec> const& s) {
-        return LayerOn<Stream, Placement>(s, {.count = expert_count, .top_k = choices, .width = width}, "moe");
+        return LayerOn<Stream>(s, {.count = expert_count, .top_k = choices, .width = width}, "moe");
     };
 }
 
@@ -51,18 +50,18 @@ Arrays published() {
     return arrays;
 }
 
-template <class Stream, class Placement = experts::ShardedExperts>
+template <class Stream>
 void check_published(std::vector<MeshShape> const& on) {
     Arrays const arrays = published();
     for (auto const& m : on) {
         INFO(m.text());
         OnMesh const mesh(m);
-        check_layer(mesh, setup_on(mesh), make<Stream, Placement>(), arrays, 1e-12, balance, z);
+        check_layer(mesh, setup_on(mesh), make<Stream>(), arrays, 1e-12, balance, z);
         // The losses of the micro-batch are over the tokens of all ranks, and every rank knows them.
-        using Layer = LayerOn<Stream, Placement>;
+        using Layer = LayerOn<Stream>;
         Trial<Layer> trial{.mesh = mesh,
                            .order = setup_on(mesh).order,
-                           .layer = make<Stream, Placement>()(setup_on(mesh)),
+                           .layer = make<Stream>()(setup_on(mesh)),
                            .arrays = arrays,
                            .pass = {.context = mesh.context}};
         (void)trial.forward(shard<typename Layer::input_layout>(mesh, arrays.at("x"), trial.order));
@@ -95,32 +94,27 @@ bool is_zero(Whole const& whole, std::size_t e) {
 
 using Invariant = InvariantStream<f64>;
 using Sharded = SequenceStream<f64>;
+using Tokens = Sharded; ///< as experts take them
 
 } // namespace
 
 TEST_CASE("the experts are Mixtral's on any mesh, and so are the router's losses") {
     check_published<Invariant>(meshes(fits));
-    using Gate = experts::Router<Invariant, Exec>::Weight;
-    CHECK(layout_text<dual_t<used_t<Gate, Invariant>>>.view() == "f64[expert:?, hidden:?]{dp.ep.cp: partial}");
-    using Layer = LayerOn<Invariant>;
-    CHECK(layout_text<dual_t<used_t<Layer::Up, Layer::Row>>>.view() ==
-          "f64[expert@ep:?, ffn@tp:?, hidden:?]{dp.cp: partial}");
-    CHECK(layout_text<dual_t<used_t<Layer::Down, Layer::Row>>>.view() ==
-          "f64[expert@ep:?, hidden:?, ffn@tp:?]{dp.cp: partial}");
-}
-TEST_CASE("where tp shards the sequence each rank routes its own tokens: the same losses, the same gradients") {
-    check_published<Sharded>(meshes(fits_sequence_parallel));
     using Gate = experts::Router<Sharded, Exec>::Weight;
-    CHECK(layout_text<dual_t<used_t<Gate, Sharded>>>.view() == "f64[expert:?, hidden:?]{dp.ep.cp.tp: partial}");
-}
-
-TEST_CASE("whole experts on the ranks of ep and tp are Mixtral's, too, and no gradient is summed over tp") {
-    check_published<Invariant, experts::WholeExperts>(meshes(fits_whole_experts));
-    check_published<Sharded, experts::WholeExperts>(meshes(fits_whole_experts));
-    using Layer = LayerOn<Invariant, experts::WholeExperts>;
+    using Layer = LayerOn<Invariant>;
     static_assert(std::is_same_v<Layer::input_layout, Sharded> && std::is_same_v<Layer::output_layout, Sharded>);
+    CHECK(layout_text<dual_t<used_t<Gate, Layer::input_layout>>>.view() ==
+          "f64[expert:?, hidden:?]{dp.cp.tp: partial}");
     CHECK(layout_text<dual_t<used_t<Layer::Up, Layer::Row>>>.view() ==
-          "f64[expert@ep.tp:?, ffn:?, hidden:?]{dp.cp: partial}");
+          "f64[expert@ep:?, ffn@etp:?, hidden:?]{edp: partial}");
+    CHECK(layout_text<dual_t<used_t<Layer::Down, Layer::Row>>>.view() ==
+          "f64[expert@ep:?, hidden:?, ffn@etp:?]{edp: partial}");
+}
+TEST_CASE("where tp shards the sequence they are the same") { check_published<Sharded>(meshes(fits)); }
+
+TEST_CASE("so they are however the experts' ranks are folded over those of dp, cp and tp") {
+    check_published<Invariant>(foldings(fits, fits_experts));
+    check_published<Sharded>(foldings(fits, fits_experts));
 }
 
 TEST_CASE("all tokens to one expert: it computes them all, the others get gradients of zero, and nothing hangs") {
@@ -136,7 +130,7 @@ TEST_CASE("all tokens to one expert: it computes them all, the others get gradie
                                             .layer = make<Invariant>(1)(setup),
                                             .arrays = arrays,
                                             .pass = {.context = mesh.context}};
-            (void)trial.forward(shard<Invariant>(mesh, arrays.at("x"), setup.order));
+            (void)trial.forward(shard<Tokens>(mesh, arrays.at("x"), setup.order));
             (void)trial.layer.backward_data(
                 trial.pass, shard<dual_t<LayerOn<Invariant>::output_layout>>(mesh, arrays.at("dy"), setup.order),
                 trial.saved);
@@ -165,7 +159,7 @@ TEST_CASE("a tie goes to the experts of the lowest numbers, wherever they live")
                                         .layer = make<Invariant>()(setup),
                                         .arrays = arrays,
                                         .pass = {.context = mesh.context}};
-        (void)trial.forward(shard<Invariant>(mesh, arrays.at("x"), setup.order));
+        (void)trial.forward(shard<Tokens>(mesh, arrays.at("x"), setup.order));
         auto const choice = on_host(trial.saved.router.choice);
         for (std::size_t i = 0; i < choice.size(); ++i) CHECK(choice(i) == static_cast<i32>(i % top_k));
         CHECK(trial.pass.balance_sum == doctest::Approx(top_k).epsilon(1e-13)); // E sum_e f_e / E

@@ -19,17 +19,17 @@ using namespace support;
 
 namespace {
 
-template <class Stream, class Placement = experts::ShardedExperts>
-using LayerOn = typename experts::Layer<Placement>::template on<Stream, Exec>;
+template <class Stream>
+using LayerOn = experts::Layer::on<Stream, Exec>;
 using Invariant = InvariantStream<f64>;
 using Sharded = SequenceStream<f64>;
+using Tokens = Sharded; ///< as experts take them
 
 constexpr std::size_t expert_count = 12, width = 12, size = 6, sequences = 12, length = 4;
 
-/// 12 sequences of 4 tokens over dp x ep and cp; 12 experts over ep, 12 wide over tp.
-bool fits(MeshShape const& m) { return m.pp == 1 && 12 % (m.dp * m.ep) == 0 && 4 % m.cp == 0 && 12 % m.tp == 0; }
-bool fits_sequence_parallel(MeshShape const& m) { return fits(m) && 4 % (m.cp * m.tp) == 0; }
-bool fits_whole_experts(MeshShape const& m) { return fits_sequence_parallel(m) && expert_count % (m.ep * m.tp) == 0; }
+/// 12 sequences of 4 tokens over dp and ep, and over cp and tp; 12 experts over ep, 12 wide over tp.
+bool fits(MeshShape const& m) { return m.pp == 1 && 12 % (m.dp * m.ep) == 0 && 4 % (m.cp * m.tp) == 0; }
+bool fits_experts(model::ExpertMesh const& m) { return expert_count % m.ep == 0 && width % m.etp == 0; }
 
 LayerSetup<Exec> setup_on(OnMesh const& mesh, std::size_t batch = sequences, std::size_t seq = length) {
     return {.context = mesh.context,
@@ -86,16 +86,14 @@ Arrays drawn_arrays() {
             {"moe.experts.{}.w3.weight", drawn({expert_count, width, size}, "w3")}};
 }
 
-template <class Stream, class Placement>
+template <class Stream>
 void check_all(std::vector<MeshShape> const& on) {
     Arrays const arrays = drawn_arrays();
     for (auto const& [name, described] : all) {
         model::Experts experts = described;
         experts.count = expert_count;
         experts.width = width;
-        auto const make = [&](LayerSetup<Exec> const& setup) {
-            return LayerOn<Stream, Placement>(setup, experts, "moe");
-        };
+        auto const make = [&](LayerSetup<Exec> const& setup) { return LayerOn<Stream>(setup, experts, "moe"); };
         for (auto const& m : on) {
             INFO(std::string(name), " on ", m.text());
             OnMesh const mesh(m);
@@ -259,24 +257,22 @@ TEST_CASE("DeepSeek-V3's experts, the loss of each sequence and the load are PyT
                                         .arrays = arrays,
                                         .pass = {.context = mesh.context, .balance_scale = balance}};
         trial.check(1e-12);
-        (void)trial.forward(shard<Invariant>(mesh, arrays.at("x"), setup.order));
+        (void)trial.forward(shard<Tokens>(mesh, arrays.at("x"), setup.order));
         CHECK(trial.pass.balance_sum == doctest::Approx(arrays.at("sequence_loss").values[0]).epsilon(1e-12));
     }
 }
 
 TEST_CASE("every router is on any mesh what it is on one rank, and its gradients are those of its losses") {
-    check_all<Invariant, experts::ShardedExperts>(meshes(fits));
+    check_all<Invariant>(meshes(fits));
 }
-TEST_CASE("so is it where tp shards the sequence") {
-    check_all<Sharded, experts::ShardedExperts>(meshes(fits_sequence_parallel));
-}
-TEST_CASE("and where the ranks of tp hold whole experts") {
-    check_all<Invariant, experts::WholeExperts>(meshes(fits_whole_experts));
+TEST_CASE("so is it where tp shards the sequence") { check_all<Sharded>(meshes(fits)); }
+TEST_CASE("and where the experts' ranks are folded over those of dp, cp and tp") {
+    check_all<Invariant>(foldings(fits, [](model::ExpertMesh const& m) { return fits_experts(m) && m.ep % 2 == 0; }));
 }
 
 TEST_CASE("experts select the best tokens of all ranks, the first of equal ones, and drop the others") {
     check_selection<Invariant>(meshes(fits));
-    check_selection<Sharded>(meshes(fits_sequence_parallel));
+    check_selection<Sharded>(meshes(fits));
 }
 
 TEST_CASE("a selection sends what its formula says, whatever the scores") {

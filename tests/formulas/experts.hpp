@@ -24,8 +24,8 @@ struct DispatchSizes {
     std::int64_t nodes = 1;   ///< of as many ranks, where a token goes once to each; 1: in one exchange
 };
 
-/// Rows that a rank sends in one dispatch, or one combine, when a row goes for each choice of a token and choices fall
-/// on all ranks alike: its tokens x top_k x (n-1)/n.
+/// Rows that a rank would send in one dispatch, or one combine, if a row went for each choice of a token and choices
+/// fell on all ranks alike: its tokens x top_k x (n-1)/n.
 constexpr double dispatched_rows(DispatchSizes const& of) {
     auto const own = static_cast<double>(per_rank("tokens", of.tokens, "ep", of.ranks) * of.top_k);
     return all_to_all_bytes(own, of.ranks);
@@ -77,17 +77,17 @@ struct SentRows {
     double inside = 0; ///< to other ranks of its node; in one exchange, of all of ep
 };
 
-/// In two row exchanges: first over the ranks of the same number on all nodes, a row for each node that a token chose;
-/// then within the node, a row for each choice. In the mean a rank has as many choices to pass on as its own tokens
-/// have.
+/// A row for each rank that a token chose; on several nodes in two row exchanges: first over the ranks of the same
+/// number on all nodes, a row for each node that a token chose, then within the node. In the mean a rank has as many
+/// rows to pass on as its own tokens have.
 constexpr SentRows sent_rows(DispatchSizes const& of) {
-    if (of.nodes == 1) return {.inside = dispatched_rows(of)};
     auto const own = static_cast<double>(per_rank("tokens", of.tokens, "ep", of.ranks));
-    double const nodes_of_a_token =
-        mean_groups_of_a_token({.experts = of.experts, .groups = of.nodes, .top_k = of.top_k});
-    return {.across = all_to_all_bytes(own * nodes_of_a_token, of.nodes),
-            .inside =
-                all_to_all_bytes(own * static_cast<double>(of.top_k), per_rank("ep", of.ranks, "nodes", of.nodes))};
+    auto const of_a_token = [&](std::int64_t places) {
+        return own * mean_groups_of_a_token({.experts = of.experts, .groups = places, .top_k = of.top_k});
+    };
+    if (of.nodes == 1) return {.inside = all_to_all_bytes(of_a_token(of.ranks), of.ranks)};
+    return {.across = all_to_all_bytes(of_a_token(of.nodes), of.nodes),
+            .inside = all_to_all_bytes(of_a_token(of.ranks), per_rank("ep", of.ranks, "nodes", of.nodes))};
 }
 
 /// Bytes that a rank sends by exchange.
@@ -95,9 +95,9 @@ struct DispatchBytes {
     SentBytes across, inside;
 };
 
-/// All that a rank sends for a layer: before rows go their numbers do, 8 bytes for each expert (across nodes: for each
-/// node). Each row goes there and back, forward and backward. A row for another node has with it, in accumulators, the
-/// top_k choices and their weights; the gradients of the weights come back.
+/// All that a rank sends for a layer: before rows go their numbers do, 8 bytes for each rank (across nodes: for each
+/// node). Each row goes there and back, forward and backward. With it go, in accumulators, the top_k choices and their
+/// weights; the gradients of the weights come back.
 constexpr DispatchBytes dispatch_bytes(DispatchSizes const& of, double element_bytes, double accumulator_bytes) {
     auto const rows = sent_rows(of);
     double const there_and_back = 2 * static_cast<double>(of.hidden) * element_bytes;
@@ -106,8 +106,9 @@ constexpr DispatchBytes dispatch_bytes(DispatchSizes const& of, double element_b
     return {
         .across = {all_to_all_bytes(8 * static_cast<double>(of.nodes), of.nodes) + across + rows.across * 2 * weights,
                    across + rows.across * weights},
-        .inside = {all_to_all_bytes(8 * static_cast<double>(of.experts / of.nodes), of.ranks / of.nodes) + inside,
-                   inside}};
+        .inside = {all_to_all_bytes(8 * static_cast<double>(of.ranks / of.nodes), of.ranks / of.nodes) + inside +
+                       rows.inside * 2 * weights,
+                   inside + rows.inside * weights}};
 }
 
 /// Rows that an expert takes: factor x the mean, rounded down. `rows` counts each choice of a token: tokens x top_k.

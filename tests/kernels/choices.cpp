@@ -12,7 +12,7 @@ TEST_CASE("choices are told apart by node, and found again") {
     Matrix<f64> weight(3, 3), packed(4, 6), unpacked_weight(4, 3);
     choice.set({5, 1, 7, 0, 3, 2, 4, 6, 7});
     weight.set({.1, .2, .3, .4, .5, .6, .7, .8, .9});
-    kernels::nodes_of_choices(Exec(), choice.view(), 4, node.view());
+    kernels::places_of_choices(Exec(), choice.view(), 4, node.view());
     CHECK(node.get() == std::vector<double>{1, 0, 0, -1, 1, -1});
 
     position.set({2, 0, 1, -1, 3, -1}); // sorted by node
@@ -31,9 +31,9 @@ TEST_CASE("choices are told apart by node, and found again") {
     Matrix<f64> back(3, 3);
     View<f64, 2, Exec> const from = unpacked_weight.view(), to = back.view();
     View<i32, 2, Exec> const places = place.view();
-    kernels::take_places<f64>(Exec(), View<f64, 1, Exec>(from.data(), from.size()),
-                              View<i32, 1, Exec>(places.data(), places.size()),
-                              View<f64, 1, Exec>(to.data(), to.size()));
+    kernels::take_entries<f64>(Exec(), View<f64, 1, Exec>(from.data(), from.size()),
+                               View<i32, 1, Exec>(places.data(), places.size()),
+                               View<f64, 1, Exec>(to.data(), to.size()));
     CHECK(back.get() == weight.get());
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("a token that chose no expert goes to no node, and its weights come ba
     Matrix<f64> weight(2, 2), packed(1, 4);
     choice.set({-1, -1, 2, 5});
     weight.set({0, 0, .2, .8});
-    kernels::nodes_of_choices(Exec(), choice.view(), 8, node.view());
+    kernels::places_of_choices(Exec(), choice.view(), 8, node.view());
     CHECK(node.get() == std::vector<double>{-1, -1, 0, -1});
     position.set({-1, -1, 0, -1});
     kernels::pack_choices<f64>(Exec(), choice.view(), weight.view(), 8, node.view(), position.view(), packed.view(),
@@ -51,6 +51,6 @@ TEST_CASE("a token that chose no expert goes to no node, and its weights come ba
     CHECK(place.get() == std::vector<double>{-1, -1, 0, 1});
     Vector<f64> const sent(std::vector<double>{.3, .7}), back(4);
     Vector<i32> const places(std::vector<double>{-1, -1, 0, 1});
-    kernels::take_places<f64>(Exec(), sent.view(), places.view(), back.view());
+    kernels::take_entries<f64>(Exec(), sent.view(), places.view(), back.view());
     CHECK(back.get() == std::vector<double>{0, 0, .3, .7});
 }

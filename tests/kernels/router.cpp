@@ -295,4 +295,9 @@ TEST_CASE_TEMPLATE("biases move by their rate, against the excess of load, and n
     CHECK(excess.get() == std::vector<double>{2, -2, 0, 0});
     kernels::load_balance<A>(Exec(), bias.view(), bias.view(), excess.view(), 0.01, 0.125);
     CHECK(difference(bias.get(), {0.09, 0.21, 0.3, -0.1}) <= tolerance<A>);
+    // In proportion to an excess below the mean load; above it, by the rate.
+    kernels::load_balance<A>(Exec(), bias.view(), bias.view(), excess.view(), 0.01, 0.125, 4.0);
+    CHECK(difference(bias.get(), {0.085, 0.215, 0.3, -0.1}) <= tolerance<A>);
+    kernels::load_balance<A>(Exec(), bias.view(), bias.view(), excess.view(), 0.01, 0.125, 1.0);
+    CHECK(difference(bias.get(), {0.075, 0.225, 0.3, -0.1}) <= tolerance<A>);
 }

@@ -74,9 +74,9 @@ void check_attention(std::string const& file, std::size_t kv_heads, Sight const&
 TEST_CASE("attention with grouped heads is PyTorch's on any mesh") {
     check_attention("attention", 2);
     CHECK(layout_text<Layer::KeyMap::parameter_type::gradient_layout>.view() ==
-          "f64[kv_heads@outer(tp):?, head_dim:?, hidden:?]{dp.ep.cp.inner(tp): partial}");
+          "f64[kv_heads@outer(tp):?, head_dim:?, hidden:?]{dp.cp.inner(tp): partial}");
     CHECK(layout_text<Layer::QueryMap::parameter_type::gradient_layout>.view() ==
-          "f64[heads@tp:?, head_dim:?, hidden:?]{dp.ep.cp: partial}");
+          "f64[heads@tp:?, head_dim:?, hidden:?]{dp.cp: partial}");
 }
 TEST_CASE("one kv head, replicated over all of tp: its weights' gradients are summed over tp") {
     check_attention("attention_one_kv_head", 1);
@@ -94,7 +94,7 @@ TEST_CASE("attention with capped scores, ALiBi and sinks is PyTorch's with a den
     check_attention("attention_alibi", 2, {}, {.alibi = true});
     check_attention("attention_sinks", 2, {}, {.sinks = true});
     check_attention("attention_packed_alibi_sinks", 3, {.window = 9}, {.soft_cap = 2.5, .alibi = true, .sinks = true});
-    CHECK(layout_text<Layer::Sinks::gradient_layout>.view() == "f64[heads@tp:?]{dp.ep.cp: partial}");
+    CHECK(layout_text<Layer::Sinks::gradient_layout>.view() == "f64[heads@tp:?]{dp.cp: partial}");
 }
 TEST_CASE("heads that are exchanged for sequence, and projected by the whole projection on every rank, are the same") {
     check_attention<Exchanged<InvariantStream<f64>>>("attention", 2);
@@ -104,7 +104,7 @@ TEST_CASE("heads that are exchanged for sequence, and projected by the whole pro
     using L = Exchanged<SequenceStream<f64>>;
     CHECK(layout_text<L::output_layout>.view() == layout_text<SequenceStream<f64>>.view());
     CHECK(layout_text<L::Output::map_type::parameter_type::gradient_layout>.view() ==
-          "f64[hidden:?, heads:?, head_dim:?]{dp.ep.cp.tp: partial}");
+          "f64[hidden:?, heads:?, head_dim:?]{dp.cp.tp: partial}");
 }
 TEST_CASE("exchanging heads sends less than summing products from d t / (t - 1) tokens of all ranks of tp on") {
     int const n = world_size();
@@ -121,7 +121,7 @@ TEST_CASE("exchanging heads sends less than summing products from d t / (t - 1) 
         Tensor<dual_t<Stream>, Exec> const dy(mesh.context, {sequences, tokens / sequences, width});
         x.clear();
         dy.clear();
-        Parameters<f64> const parameters(output, [](std::string const&) { return drawn({width, 6, 4}, "o"); });
+        Parameters<f64> const parameters(output, [&](std::string const&) { return drawn({width, 6, 4}, "o"); });
         observe::ledger().clear();
         typename Output::Saved saved;
         (void)redistribute<Stream>(output.forward(x, saved));

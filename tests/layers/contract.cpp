@@ -12,10 +12,10 @@ namespace {
 template <class X, class W, std::size_t Out = 1>
 constexpr std::string_view product = layout_text<product_t<X, W, Out>>.view();
 
-using Invariant = Layout<f32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>>;
-using Sequence = Layout<f32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp, tp>, Dim<hidden>>>;
-using Gathered = Layout<f32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>, Replicated<tp>>;
-using Wide = Layout<f32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>, Dim<ffn, dynamic, tp>>>;
+using Invariant = Layout<f32, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>, Dim<hidden>>>;
+using Sequence = Layout<f32, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp, tp>, Dim<hidden>>>;
+using Gathered = Layout<f32, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>, Dim<hidden>>, Replicated<tp>>;
+using Wide = Layout<f32, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>, Dim<ffn, dynamic, tp>>>;
 using Heads = Layout<f32, Dims<Dim<batch, dynamic, dp>, Dim<heads, dynamic, tp>, Dim<head_dim>>>;
 
 using Plain = Layout<f32, Dims<Dim<expert>, Dim<hidden>>>;
@@ -26,19 +26,19 @@ using Key = Layout<f32, Dims<Dim<kv_heads, dynamic, outer<tp>>, Dim<head_dim>, D
 using Output = Layout<f32, Dims<Dim<hidden>, Dim<heads, dynamic, tp>, Dim<head_dim>>>;
 
 // Column-parallel: the output keeps the weight's sharding, and what was replicated for it is used up.
-static_assert(product<Gathered, Column> == "f32[batch@dp.ep:?, seq@cp:?, ffn@tp:?]");
+static_assert(product<Gathered, Column> == "f32[batch@dp:?, seq@cp:?, ffn@tp:?]");
 // Row-parallel: a summed dimension that is sharded leaves partial sums.
-static_assert(product<Wide, Row> == "f32[batch@dp.ep:?, seq@cp:?, hidden:?]{tp: partial}");
+static_assert(product<Wide, Row> == "f32[batch@dp:?, seq@cp:?, hidden:?]{tp: partial}");
 // Weights that nothing shards work on any input, and leave its axes as they are.
-static_assert(product<Invariant, Plain> == "f32[batch@dp.ep:?, seq@cp:?, expert:?]");
-static_assert(product<Sequence, Plain> == "f32[batch@dp.ep:?, seq@cp.tp:?, expert:?]");
-static_assert(product<Gathered, Plain> == "f32[batch@dp.ep:?, seq@cp:?, expert:?]{tp: replicated}");
+static_assert(product<Invariant, Plain> == "f32[batch@dp:?, seq@cp:?, expert:?]");
+static_assert(product<Sequence, Plain> == "f32[batch@dp:?, seq@cp.tp:?, expert:?]");
+static_assert(product<Gathered, Plain> == "f32[batch@dp:?, seq@cp:?, expert:?]{tp: replicated}");
 // Two output dimensions, and two summed ones.
-static_assert(product<Gathered, Query, 2> == "f32[batch@dp.ep:?, seq@cp:?, heads@tp:?, head_dim:?]");
+static_assert(product<Gathered, Query, 2> == "f32[batch@dp:?, seq@cp:?, heads@tp:?, head_dim:?]");
 static_assert(product<Heads, Output> == "f32[batch@dp:?, hidden:?]{tp: partial}");
 // kv heads over a factor of tp: the other factor stays replicated.
 static_assert(product<Gathered, Key, 2> ==
-              "f32[batch@dp.ep:?, seq@cp:?, kv_heads@outer(tp):?, head_dim:?]{inner(tp): replicated}");
+              "f32[batch@dp:?, seq@cp:?, kv_heads@outer(tp):?, head_dim:?]{inner(tp): replicated}");
 // Sharded and summed over different axes at once.
 static_assert(product<Layout<f64, Dims<Dim<token>, Dim<hidden, 8, cp>>, Replicated<tp>>,
                       Layout<f64, Dims<Dim<ffn, 4, tp>, Dim<hidden, 8, cp>>>> == "f64[token:?, ffn@tp:4]{cp: partial}");

@@ -198,11 +198,11 @@ TEST_CASE("latent attention is what the paper says, on any mesh, with compressed
     direct.rotary.is_interleaved = false;
     check_latent(direct);
     CHECK(layout_text<Layer::KeyUp::parameter_type::gradient_layout>.view() ==
-          "f64[heads@tp:?, head_dim:?, latent:?]{dp.ep.cp: partial}");
+          "f64[heads@tp:?, head_dim:?, latent:?]{dp.cp: partial}");
     CHECK(layout_text<Layer::QueryUp::parameter_type::gradient_layout>.view() ==
-          "f64[heads@tp:?, head_dim:?, latent:?]{dp.ep.cp: partial}");
+          "f64[heads@tp:?, head_dim:?, latent:?]{dp.cp: partial}");
     CHECK(layout_text<Layer::Down::parameter_type::gradient_layout>.view() ==
-          "f64[latent:?, hidden:?]{dp.ep.cp.tp: partial}");
+          "f64[latent:?, hidden:?]{dp.cp.tp: partial}");
 }
 TEST_CASE("latent attention, also with YaRN, is PyTorch's on any mesh") {
     auto const check = [](std::string const& file, model::LatentAttention const& part) {

@@ -106,23 +106,23 @@ std::string text() {
 TEST_CASE("a column-parallel product, behind a stream that is invariant over tp, or that tp shards") {
     check_linear<Between<Invariant, Column, Column::output_layout>>(meshes(fits), product(8, 12));
     check_linear<Between<Sharded, Column, Column::output_layout>>(meshes(fits_sequence_parallel), product(8, 12));
-    CHECK(text<Column::output_layout>() == "f64[batch@dp.ep:?, seq@cp:?, ffn@tp:?]");
-    CHECK(text<Column::parameter_type::gradient_layout>() == "f64[ffn@tp:?, hidden:?]{dp.ep.cp: partial}");
+    CHECK(text<Column::output_layout>() == "f64[batch@dp:?, seq@cp:?, ffn@tp:?]");
+    CHECK(text<Column::parameter_type::gradient_layout>() == "f64[ffn@tp:?, hidden:?]{dp.cp: partial}");
 }
 
 TEST_CASE("a row-parallel product gives partial sums, reduced to the stream or scattered into it") {
     check_linear<Between<Column::output_layout, Row, Invariant>>(meshes(fits), product(12, 8));
     check_linear<Between<Column::output_layout, Row, Sharded>>(meshes(fits_sequence_parallel), product(12, 8));
-    CHECK(text<Row::output_layout>() == "f64[batch@dp.ep:?, seq@cp:?, hidden:?]{tp: partial}");
-    CHECK(text<Row::parameter_type::gradient_layout>() == "f64[hidden:?, ffn@tp:?]{dp.ep.cp: partial}");
+    CHECK(text<Row::output_layout>() == "f64[batch@dp:?, seq@cp:?, hidden:?]{tp: partial}");
+    CHECK(text<Row::parameter_type::gradient_layout>() == "f64[hidden:?, ffn@tp:?]{dp.cp: partial}");
 }
 
 TEST_CASE("a bias lies as the outputs do, and its gradient is summed over the same axes as theirs") {
     check_bias<Between<Invariant, Column, Column::output_layout>>(meshes(fits), 8, 12);
     using OnSharded = Linear<Sharded, Unsharded, 1, Exec>;
     check_bias<Between<Sharded, OnSharded, OnSharded::output_layout>>(meshes(fits_sequence_parallel), 8, 12);
-    CHECK(text<Column::bias_type::gradient_layout>() == "f64[ffn@tp:?]{dp.ep.cp: partial}");
-    CHECK(text<OnSharded::bias_type::gradient_layout>() == "f64[ffn:?]{dp.ep.cp.tp: partial}");
+    CHECK(text<Column::bias_type::gradient_layout>() == "f64[ffn@tp:?]{dp.cp: partial}");
+    CHECK(text<OnSharded::bias_type::gradient_layout>() == "f64[ffn:?]{dp.cp.tp: partial}");
 }
 
 TEST_CASE("a map that gives summands has no bias") {
@@ -138,8 +138,8 @@ TEST_CASE(
     using OnSharded = Linear<Sharded, Unsharded, 1, Exec>;
     check_linear<Between<Invariant, OnInvariant, OnInvariant::output_layout>>(meshes(fits), product(8, 12));
     check_linear<Between<Sharded, OnSharded, OnSharded::output_layout>>(meshes(fits_sequence_parallel), product(8, 12));
-    CHECK(text<OnInvariant::parameter_type::gradient_layout>() == "f64[ffn:?, hidden:?]{dp.ep.cp: partial}");
-    CHECK(text<OnSharded::parameter_type::gradient_layout>() == "f64[ffn:?, hidden:?]{dp.ep.cp.tp: partial}");
+    CHECK(text<OnInvariant::parameter_type::gradient_layout>() == "f64[ffn:?, hidden:?]{dp.cp: partial}");
+    CHECK(text<OnSharded::parameter_type::gradient_layout>() == "f64[ffn:?, hidden:?]{dp.cp.tp: partial}");
 }
 
 namespace {

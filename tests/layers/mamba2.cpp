@@ -75,6 +75,6 @@ TEST_CASE("in packed documents Mamba-2 is its recurrence in each, on any mesh") 
 }
 TEST_CASE("the gradients of what a rank uses alone are summed over the ranks that share out tokens") {
     using L = Layer<InvariantStream<f64>>;
-    CHECK(layout_text<used_t<L::OfHeads, L::Steps>>.view() == "f64[heads@tp:?]{dp.ep.cp: replicated}");
-    CHECK(layout_text<L::Norm::PartialSums>.view() == "f64[batch@dp.ep:?, seq@cp:?, group:?]{tp: partial}");
+    CHECK(layout_text<used_t<L::OfHeads, L::Steps>>.view() == "f64[heads@tp:?]{dp.cp: replicated}");
+    CHECK(layout_text<L::Norm::PartialSums>.view() == "f64[batch@dp:?, seq@cp:?, group:?]{tp: partial}");
 }

@@ -14,7 +14,7 @@ using Stream = InvariantStream<f64>;
 using Table = VocabTable<Stream, Exec>;
 using Head = VocabHead<>::on<Stream, Exec>;
 using Embedding = VocabEmbedding::on<Stream, Exec>;
-using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
+using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>>>;
 
 bool fits(MeshShape const& m) { return m.pp == 1 && 4 % (m.dp * m.ep) == 0; }
 Order order_on(MeshShape const& m) { return 6 % m.cp == 0 ? Order::zigzag : Order::contiguous; }
@@ -25,7 +25,7 @@ LayerSetup<Exec> setup_on(OnMesh const& mesh) {
 
 /// A value that is partial over the axes that share out the tokens, as all ranks together have it. Collective.
 double total(OnMesh const& mesh, double mine) {
-    using Sum = Layout<f64, Dims<>, Partial<dp, ep, cp>>;
+    using Sum = Layout<f64, Dims<>, Partial<dp, cp>>;
     Tensor<Sum, Exec> const sum(mesh.context, {});
     Kokkos::deep_copy(sum.array(), mine);
     return on_host(redistribute<invariant_t<Sum>>(sum))(0);

@@ -16,7 +16,7 @@ constexpr std::string_view text = layout_text<L>.view();
 template <class Stored, class... Activations>
 constexpr std::string_view gradient = text<dual_t<used_t<Stored, Activations...>>>;
 
-using Batch = Dim<batch, dynamic, dp, ep>;
+using Batch = Dim<batch, dynamic, dp>;
 using Invariant = Layout<f32, Dims<Batch, Dim<seq, dynamic, cp>, Dim<hidden>>>;
 using Sequence = Layout<f32, Dims<Batch, Dim<seq, dynamic, cp, tp>, Dim<hidden>>>;
 using Gathered = Layout<f32, Dims<Batch, Dim<seq, dynamic, cp>, Dim<hidden>>, Replicated<tp>>;
@@ -24,24 +24,24 @@ using Wide = Layout<f32, Dims<Batch, Dim<seq, dynamic, cp>, Dim<ffn, dynamic, tp
 
 // Dense weights, column- and row-parallel.
 static_assert(gradient<Layout<f32, Dims<Dim<ffn, dynamic, tp>, Dim<hidden>>>, Gathered, Wide> ==
-              "f32[ffn@tp:?, hidden:?]{dp.ep.cp: partial}");
+              "f32[ffn@tp:?, hidden:?]{dp.cp: partial}");
 static_assert(gradient<Layout<f32, Dims<Dim<hidden>, Dim<ffn, dynamic, tp>>>, Wide> ==
-              "f32[hidden:?, ffn@tp:?]{dp.ep.cp: partial}");
+              "f32[hidden:?, ffn@tp:?]{dp.cp: partial}");
 // Norm weights: under sequence parallelism the ranks of tp see different tokens.
 using NormWeight = Layout<f32, Dims<Dim<hidden>>>;
-static_assert(gradient<NormWeight, Invariant> == "f32[hidden:?]{dp.ep.cp: partial}");
-static_assert(gradient<NormWeight, Sequence> == "f32[hidden:?]{dp.ep.cp.tp: partial}");
-// Expert weights are sharded over ep; their rows are shared out over dp and cp.
-using Rows = Layout<f32, Dims<Dim<expert, dynamic, ep>, Dim<token, dynamic, dp, cp>, Dim<hidden>>, Replicated<tp>>;
-static_assert(gradient<Layout<f32, Dims<Dim<expert, dynamic, ep>, Dim<ffn, dynamic, tp>, Dim<hidden>>>, Rows> ==
-              "f32[expert@ep:?, ffn@tp:?, hidden:?]{dp.cp: partial}");
+static_assert(gradient<NormWeight, Invariant> == "f32[hidden:?]{dp.cp: partial}");
+static_assert(gradient<NormWeight, Sequence> == "f32[hidden:?]{dp.cp.tp: partial}");
+// Expert weights are sharded over ep and etp; their rows are shared out over edp.
+using Rows = Layout<f32, Dims<Dim<expert, dynamic, ep>, Dim<token, dynamic, edp>, Dim<hidden>>, Replicated<etp>>;
+static_assert(gradient<Layout<f32, Dims<Dim<expert, dynamic, ep>, Dim<ffn, dynamic, etp>, Dim<hidden>>>, Rows> ==
+              "f32[expert@ep:?, ffn@etp:?, hidden:?]{edp: partial}");
 // kv heads that several ranks of tp share.
 static_assert(gradient<Layout<f32, Dims<Dim<kv_heads, dynamic, outer<tp>>, Dim<head_dim>, Dim<hidden>>>, Gathered> ==
-              "f32[kv_heads@outer(tp):?, head_dim:?, hidden:?]{dp.ep.cp.inner(tp): partial}");
+              "f32[kv_heads@outer(tp):?, head_dim:?, hidden:?]{dp.cp.inner(tp): partial}");
 // An embedding tied between the first and the last stage.
 static_assert(gradient<Layout<f32, Dims<Dim<vocab, dynamic, tp>, Dim<hidden>>>, Gathered,
                        Layout<f32, Dims<>, Replicated<ends<pp>>>> ==
-              "f32[vocab@tp:?, hidden:?]{dp.ep.cp.ends(pp): partial}");
+              "f32[vocab@tp:?, hidden:?]{dp.cp.ends(pp): partial}");
 // A weight that the ranks do the same work with has a whole gradient.
 static_assert(gradient<NormWeight, NormWeight> == "f32[hidden:?]");
 
@@ -56,14 +56,14 @@ static_assert(std::is_same_v<minus_t<AxisSet<inner<tp>>, AxisSet<outer<inner<tp>
 static_assert(std::is_same_v<minus_t<AxisSet<tp>, AxisSet<outer<tp>, outer<inner<tp>>, inner<inner<tp>>>>, AxisSet<>>);
 
 // What layouts are made from layouts.
-static_assert(std::is_same_v<sharded_axes_t<Sequence>, AxisSet<dp, ep, cp, tp>>);
+static_assert(std::is_same_v<sharded_axes_t<Sequence>, AxisSet<dp, cp, tp>>);
 static_assert(std::is_same_v<replicated_axes_t<Gathered>, AxisSet<tp>> &&
               std::is_same_v<replicated_axes_t<Sequence>, AxisSet<>>);
-static_assert(text<invariant_t<Gathered>> == "f32[batch@dp.ep:?, seq@cp:?, hidden:?]");
+static_assert(text<invariant_t<Gathered>> == "f32[batch@dp:?, seq@cp:?, hidden:?]");
 static_assert(text<whole_t<Sequence>> == "f32[batch:?, seq:?, hidden:?]");
-static_assert(text<unsharded_t<Wide, cp>> == "f32[batch@dp.ep:?, seq:?, ffn@tp:?]{cp: replicated}");
-static_assert(text<with_last_dim_t<Gathered, Dim<expert>>> == "f32[batch@dp.ep:?, seq@cp:?, expert:?]{tp: replicated}");
-static_assert(text<with_element_t<Gathered, f64>> == "f64[batch@dp.ep:?, seq@cp:?, hidden:?]{tp: replicated}");
-static_assert(text<summed_t<f64, Dims<>, Sequence>> == "f64[]{dp.ep.cp.tp: partial}");
+static_assert(text<unsharded_t<Wide, cp>> == "f32[batch@dp:?, seq:?, ffn@tp:?]{cp: replicated}");
+static_assert(text<with_last_dim_t<Gathered, Dim<expert>>> == "f32[batch@dp:?, seq@cp:?, expert:?]{tp: replicated}");
+static_assert(text<with_element_t<Gathered, f64>> == "f64[batch@dp:?, seq@cp:?, hidden:?]{tp: replicated}");
+static_assert(text<summed_t<f64, Dims<>, Sequence>> == "f64[]{dp.cp.tp: partial}");
 
 } // namespace

@@ -57,13 +57,13 @@ static_assert(adjoint<Shard, Other> == "all_to_all(tp) from seq to batch");
 static_assert(adjoint<Copy, Shard> == "zero_pad(tp) of batch"); // nothing is sent: zeros elsewhere
 
 // Several axes: one collective where it can be one; what shrinks the tensor first, what makes it grow last.
-static_assert(plan<L<Dims<Dim<batch, 8, dp, ep>>>, L<Dims<Dim<batch, 8>>>> == "all_gather(dp.ep) of batch");
-static_assert(plan<L<Dims<Dim<batch, 8>>, Partial<dp, ep, cp>>, L<Dims<Dim<batch, 8>>>> == "all_reduce(dp.ep.cp)");
-static_assert(plan<L<Dims<Dim<flat>>, Partial<ep, dp>>, L<Dims<Dim<flat, dynamic, dp, ep>>>> ==
-              "reduce_scatter(dp.ep) of flat");
-static_assert(plan<L<Dims<Dim<flat>>, Partial<dp, ends<pp>, ep>>, L<Dims<Dim<flat, dynamic, dp, ep>>>> ==
-              "reduce_scatter(dp.ep) of flat; all_reduce(ends(pp))");
-static_assert(plan<L<Dims<Dim<batch, 8, dp, ep>>>, L<Dims<Dim<batch, 8, dp>>>> == "all_gather(ep) of batch");
+static_assert(plan<L<Dims<Dim<batch, 8, dp, cp>>>, L<Dims<Dim<batch, 8>>>> == "all_gather(dp.cp) of batch");
+static_assert(plan<L<Dims<Dim<batch, 8>>, Partial<dp, cp, tp>>, L<Dims<Dim<batch, 8>>>> == "all_reduce(dp.cp.tp)");
+static_assert(plan<L<Dims<Dim<flat>>, Partial<cp, dp>>, L<Dims<Dim<flat, dynamic, dp, cp>>>> ==
+              "reduce_scatter(dp.cp) of flat");
+static_assert(plan<L<Dims<Dim<flat>>, Partial<dp, ends<pp>, cp>>, L<Dims<Dim<flat, dynamic, dp, cp>>>> ==
+              "reduce_scatter(dp.cp) of flat; all_reduce(ends(pp))");
+static_assert(plan<L<Dims<Dim<batch, 8, dp, cp>>>, L<Dims<Dim<batch, 8, dp>>>> == "all_gather(cp) of batch");
 static_assert(plan<L<Dims<Dim<seq, 8, cp, tp>>>, L<Dims<Dim<seq, 8, cp>>, Replicated<tp>>> == "all_gather(tp) of seq");
 static_assert(adjoint<L<Dims<Dim<seq, 8, cp, tp>>>, L<Dims<Dim<seq, 8, cp>>, Replicated<tp>>> ==
               "reduce_scatter(tp) of seq");
@@ -117,7 +117,7 @@ static_assert(error<Max, Max> == PlanError::none && plan<Log, Log> == "nothing")
 static_assert(error<Flat<outer<tp>>, Flat<tp>> == PlanError::part_of_axis);
 static_assert(error<Flat<ends<pp>>, L<Dims<Dim<flat, 8>>, Partial<pp>>> == PlanError::part_of_axis);
 static_assert(plan<Max, Log> == plan_error_texts[static_cast<std::size_t>(PlanError::partial_reduction)]);
-static_assert(!Redistributable<Max, Log> && Redistributable<Flat<dp, ep>, Flat<ep>>);
+static_assert(!Redistributable<Max, Log> && Redistributable<Flat<dp, cp>, Flat<cp>>);
 
 // Every layout of two dimensions over two axes.
 template <class... States>

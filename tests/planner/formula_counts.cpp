@@ -549,7 +549,7 @@ TEST_CASE("the ranks or nodes of a token's experts: the mean over all sets of ex
         CHECK(mean_groups_of_a_token(of) == doctest::Approx(mean(of)));
 }
 
-TEST_CASE("rows of a dispatch by node: each rank's, over all sets of experts") {
+TEST_CASE("rows of a dispatch, by node and at once: each rank's, over all sets of experts") {
     std::int64_t const ranks = 8, experts = 16, top_k = 3, hidden = 5, element = 2, accumulator = 4;
     for (std::int64_t const nodes : {1, 2, 4, 8}) {
         std::int64_t const each = ranks / nodes;
@@ -559,13 +559,13 @@ TEST_CASE("rows of a dispatch by node: each rank's, over all sets of experts") {
             if (std::popcount(chosen) != top_k) continue;
             ++sets;
             for (std::int64_t from = 0; from < ranks; ++from) { // a token of each rank
-                std::set<std::int64_t> asked;                   // nodes
+                std::set<std::int64_t> asked, reached;          // nodes, ranks
                 for (std::int64_t e = 0; e < experts; ++e) {
                     if ((chosen >> e & 1u) == 0) continue;
                     std::int64_t const to = e / (experts / ranks), node = to / each;
                     std::int64_t const holder = node * each + from % each; // of the row on that node
                     if (node != from / each && asked.insert(node).second) across[size(from)] += 1;
-                    if (holder != to) inside[size(holder)] += 1;
+                    if (reached.insert(to).second && holder != to) inside[size(holder)] += 1;
                 }
             }
         }
@@ -582,9 +582,9 @@ TEST_CASE("rows of a dispatch by node: each rank's, over all sets of experts") {
             CHECK(bytes.across.forward ==
                   doctest::Approx(8.0 * static_cast<double>(nodes - 1) + there * (told + row + row)));
             CHECK(bytes.across.backward == doctest::Approx(there * (row + dweight + row)));
-            double const counts = 8.0 * static_cast<double>((each - 1) * experts / ranks);
-            CHECK(bytes.inside.forward == doctest::Approx(counts + 2 * here * row));
-            CHECK(bytes.inside.backward == doctest::Approx(2 * here * row));
+            CHECK(bytes.inside.forward ==
+                  doctest::Approx(8.0 * static_cast<double>(each - 1) + here * (told + row + row)));
+            CHECK(bytes.inside.backward == doctest::Approx(here * (row + dweight + row)));
         }
     }
 }

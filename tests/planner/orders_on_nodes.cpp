@@ -28,7 +28,7 @@ std::set<std::array<std::int64_t, 5>> first_node(Configuration const& c, std::in
     for (std::int64_t rank = 0; rank < per_node; ++rank) {
         std::array<std::int64_t, 5> at{};
         for (std::size_t i = 0; i < axis_order.size(); ++i) {
-            auto const groups = groups_along(c, axis_order[i]);
+            auto const groups = groups_of_ranks(c, axis_order[i]);
             at[i] = rank / groups.stride % groups.extent;
         }
         found.insert(at);
@@ -44,7 +44,7 @@ TEST_CASE("groups on nodes that are listed are those on nodes of as many neighbo
     do
         for (std::int64_t const per_node : {1, 2, 3, 4, 6, 8, 12, 48}) {
             auto const node_of = nodes_in_turn(c.devices(), per_node);
-            for (auto const axis : axis_order) {
+            for (auto const axis : view_axes) {
                 auto const listed = nodes_of(c, axis, node_of), counted = nodes_of(c, axis, per_node);
                 CHECK(listed.most == counted.most);
                 CHECK(listed.each == counted.each);
@@ -77,13 +77,14 @@ TEST_CASE("the orders on nodes are all that leave nodes whole, each way once") {
         for (std::int64_t const per_node : {1, 2, 3, 4, 6, 8}) {
             if (c.devices() % per_node != 0) continue;
             std::set<std::set<std::array<std::int64_t, 5>>> found, whole;
-            for (auto const& order : orders_on_nodes(c, per_node))
+            for (auto const& order : orders_on_nodes(c, per_node, false))
                 CHECK(found.insert(first_node(order, per_node)).second);
             auto any = c;
             std::sort(any.order.begin(), any.order.end());
             do {
                 bool is_whole = true;
-                for (auto const axis : axis_order) is_whole = is_whole && nodes_of(any, axis, per_node).each > 0;
+                for (auto const axis : axis_order)
+                    is_whole = is_whole && nodes_of(groups_of_ranks(any, axis), per_node).each > 0;
                 if (is_whole) whole.insert(first_node(any, per_node));
             } while (std::next_permutation(any.order.begin(), any.order.end()));
             whole.insert(first_node(c, per_node)); // the given one, whole or not
@@ -96,7 +97,7 @@ TEST_CASE("another order is taken where the node that sends most then sends clea
     Configuration const given{.dp = 2, .pp = 2, .tp = 2};
     // What the nodes send, by the axis that joins neighbours.
     auto const least = [&](double dp, double pp, double tp, std::int64_t per_node) {
-        return least_traffic(given, per_node, [&](Configuration const& c) {
+        return least_traffic(given, per_node, false, [&](Configuration const& c) {
             NodeTraffic traffic{.bytes = std::vector<PerAxis>(2)};
             auto const inside = c.order.back();
             double const most = inside == "dp" ? dp : inside == "pp" ? pp : tp;

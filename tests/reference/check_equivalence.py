@@ -17,8 +17,8 @@ import sys
 # error means nothing under Adam near zero. In f32, Adam turns rounding near a zero gradient into steps of its full size,
 # so there the weights are only kept from being something else altogether.
 TOLERANCES = {
-    "f64": {"loss": 1e-10, "aux_loss": 1e-10, "z_loss": 1e-10, "grad_norm": 1e-10, "lr": 1e-14, "final_loss": 1e-10, "weights": 1e-9},
-    "f32": {"loss": 1e-4, "aux_loss": 1e-3, "z_loss": 1e-3, "grad_norm": 1e-3, "lr": 1e-6, "final_loss": 1e-4, "weights": 0.5},
+    "f64": {"loss": 1e-10, "aux_loss": 1e-10, "z_loss": 1e-10, "mtp_loss": 1e-10, "grad_norm": 1e-10, "lr": 1e-14, "final_loss": 1e-10, "weights": 1e-9},
+    "f32": {"loss": 1e-4, "aux_loss": 1e-3, "z_loss": 1e-3, "mtp_loss": 1e-3, "grad_norm": 1e-3, "lr": 1e-6, "final_loss": 1e-4, "weights": 0.5},
 }
 STEP_NUMBERS = ("loss", "aux_loss", "z_loss", "grad_norm", "lr")
 
@@ -49,8 +49,9 @@ def read_log(path):
             wanted = STEP_NUMBERS + ("tokens_per_s",)
             if entry.get("step") != len(steps):
                 refuse(number, f"is step {entry.get('step')}, should be {len(steps)}")
-            if set(entry.get("bytes", {})) != {"dp", "pp", "ep", "cp", "tp"}:
-                refuse(number, "bytes are not those of the five axes")
+            axes = {"dp", "pp", "ep", "cp", "tp"} | ({"edp", "etp"} if "experts" in entry else set())
+            if set(entry.get("bytes", {})) != axes:
+                refuse(number, f"bytes are not those of {', '.join(sorted(axes))}")
         for key in wanted:
             if not isinstance(entry.get(key), (int, float)) or not math.isfinite(entry[key]):
                 refuse(number, f"{key} is {entry.get(key)}")
@@ -111,7 +112,8 @@ def compare_logs(reference, log, tolerances):
     (steps_of_reference, end_of_reference), (steps, end) = read_log(reference), read_log(log)
     if len(steps) != len(steps_of_reference):
         raise Difference(f"{log} has {len(steps)} steps, {reference} {len(steps_of_reference)}")
-    pairs = [(f"step {a['step']}", key, a[key], b[key]) for a, b in zip(steps, steps_of_reference) for key in STEP_NUMBERS]
+    pairs = [(f"step {a['step']}", key, a[key], b[key]) for a, b in zip(steps, steps_of_reference)
+             for key in (*STEP_NUMBERS, *(["mtp_loss"] if "mtp_loss" in b else []))]
     pairs.append(("end", "final_loss", end["final_loss"], end_of_reference["final_loss"]))
     for a, b in zip(steps, steps_of_reference):
         compare_experts(f"step {a['step']}", a.get("experts"), b.get("experts"))

@@ -109,25 +109,41 @@ FIXED = [
     Case("tp=2", "--attention-output all-to-all"), Case("tp=4,dp=2", "--attention-output all-to-all --sequence-parallel on --zero 3", {"seq": 37}),
     Case("cp=2,tp=2,pp=2", "--attention-output all-to-all --sequence-parallel on --zigzag --recompute selective --recompute-parts attention", MOE),
     Case("cp=3,tp=2", "--attention-output all-to-all --cp ulysses --recompute full", {"heads": 6, "kv-heads": 2, "hidden": 48, "seq": 24}),
-    # whole experts on the ranks of ep and tp
-    Case("tp=2", "--expert-sharding whole", MOE), Case("tp=4", "--expert-sharding whole --sequence-parallel on --recompute full", {**MOE, "seq": 37}),
-    Case("ep=2,tp=2", "--expert-sharding whole --zero 3", MOE), Case("dp=2,ep=2,tp=2", "--expert-sharding whole --sequence-parallel on --zero 1", {**MOE, "moe-every": 2}),
-    Case("cp=2,tp=2,pp=2", "--expert-sharding whole --attention-output all-to-all --zigzag --recompute selective --recompute-parts activations,rows", MOE),
-    Case("pp=2,tp=2,cp=2", "--expert-sharding whole --schedule terapipe --slices 2 --cp allgather --sequence-parallel on", {**MOE, "seq": 32}),
+    # the experts' ranks folded over dp, cp and tp
+    Case("tp=2", "--expert-mesh ep=2", MOE), Case("tp=4", "--expert-mesh ep=4 --sequence-parallel on --recompute full", {**MOE, "seq": 37}),
+    Case("dp=2,tp=2", "--expert-mesh ep=4 --zero 3", MOE), Case("dp=4,tp=2", "--expert-mesh edp=2,ep=4,etp=1 --sequence-parallel on --zero 1", {**MOE, "moe-every": 2}),
+    Case("pp=2,cp=2,tp=2", "--expert-mesh ep=2,edp=2 --attention-output all-to-all --zigzag --recompute selective --recompute-parts activations,rows", MOE),
+    Case("pp=2,tp=2,cp=2", "--expert-mesh ep=4 --schedule terapipe --slices 2 --cp allgather --sequence-parallel on", {**MOE, "seq": 32}),
+    Case("tp=2,cp=2", "--expert-mesh ep=4", MOE), Case("tp=4", "--expert-mesh ep=2,etp=2", MOE), Case("cp=4", "--expert-mesh ep=4 --zigzag --zero 1", MOE),
+    Case("dp=2,cp=2", "--expert-mesh ep=4 --zero 2", MOE), Case("dp=4", "--expert-mesh ep=2,etp=2 --zero 3", MOE), Case("cp=3,dp=2", "--expert-mesh edp=3,ep=2 --zero 1", {**MOE, "seq": 37}),
+    Case("dp=2,cp=2,tp=2", "--expert-mesh ep=8 --zero 3 --sequence-parallel on", {**MOE, "experts": 8, "tie-embeddings": True}),
+    Case("dp=2,tp=3", "--expert-mesh ep=3,etp=2", {**MOE, "experts": 6, "heads": 6, "kv-heads": 3, "hidden": 48}),
+    Case("dp=4,tp=2", "--expert-mesh ep=2,etp=4 --zero 1 --zero-ranks 2", MOE), Case("dp=2,pp=2,tp=2", "--expert-mesh ep=2,etp=2", MOE),
+    Case("pp=2,dp=2,cp=2,tp=2", "--expert-mesh ep=4,etp=2 --schedule dualpipe --zero 1", {**MOE, "layers": 4, "micro-batches": 4, "batch": 16}),
+    Case("pp=2,dp=4,tp=2", "--expert-mesh ep=4,etp=1 --schedule zb-v --zero 3 --recompute full", {**MOE, "layers": 4, "seq": 50}),
+    Case("pp=2,dp=2,cp=2,tp=2", "--expert-mesh edp=2,ep=4 --zero 1 --sequence-parallel on --zigzag", {**DEEPSEEK, "layers": 4, "steps": 20}),
+    Case("dp=2,tp=2", "--expert-mesh ep=2,etp=2 --zero 1", {**DEEPSEEK, "dtype": "f32"}), Case("cp=2,tp=4", "--expert-mesh ep=8", {**BY_SCORE, "seq": 40}),
+    # multi-token prediction
+    Case("dp=2", "--zero 1", {"mtp": 1}), Case("tp=2", "", {"mtp": 2}), Case("tp=2,cp=2", "--sequence-parallel on --zigzag --recompute full", {"mtp": 1, "seq": 37}),
+    Case("pp=2", "", {"mtp": 1}), Case("pp=2", "--schedule zb-v", {"mtp": 2, "tie-embeddings": True, "layers": 4}), Case("pp=4,dp=2", "--schedule zb-h1 --zero 3", {"mtp": 1, "layers": 4}),
+    Case("pp=2,dp=2", "--schedule dualpipe --zero 1", {"mtp": 1, "layers": 4, "micro-batches": 4}), Case("pp=2,cp=2", "--schedule terapipe --slices 4 --zero 2", {"mtp": 2, "seq": 50}),
+    Case("pp=2,ep=2,dp=2", "--schedule dualpipe --zero 1", {**DEEPSEEK, "layers": 4, "micro-batches": 4, "batch": 16, "mtp": 1}),
+    Case("pp=2,dp=2,tp=2", "--expert-mesh ep=4 --zero 3 --sequence-parallel on", {**DEEPSEEK, **LATENT, "mtp": 2}), Case("cp=2,dp=2", "--zero 1", {"mtp": 2, "pack": 32, "seq": 40}),
+    Case("dp=4", "--zero 0 --gradient-release", {"mtp": 1, "clip": 0, "ignore-token": IGNORED}),
     # routers
     Case("ep=2", "", {**DEEPSEEK, "steps": 20}), Case("ep=8", "--zero 1", {**DEEPSEEK, "batch": 16}), Case("ep=4,tp=2", "--sequence-parallel on --zero 3", DEEPSEEK),
     Case("pp=2,ep=2,dp=2", "--schedule dualpipe --zero 1", {**DEEPSEEK, "layers": 4, "micro-batches": 4, "batch": 16, "steps": 20}),
-    Case("cp=3,ep=2", "--recompute full", {**DEEPSEEK, "seq": 37}), Case("tp=2,ep=2,cp=2", "--expert-sharding whole --zigzag --zero 3 --recompute selective --recompute-parts activations,rows", DEEPSEEK),
+    Case("cp=3,ep=2", "--recompute full", {**DEEPSEEK, "seq": 37}), Case("tp=2,dp=2,cp=2", "--expert-mesh ep=4 --zigzag --zero 3 --recompute selective --recompute-parts activations,rows", DEEPSEEK),
     Case("pp=2,cp=2", "--schedule terapipe --slices 2", {**DEEPSEEK, "layers": 4, "seq": 32}), Case("dp=4", "--zero 2 --gradient-release", {**DEEPSEEK, "clip": 0}),
     Case("ep=2,cp=2", "--zigzag", {**DEEPSEEK, "pack": 32, "seq": 40}), Case("dp=2,ep=2", "--zero 1", {**DEEPSEEK, "dtype": "f32", "optimizer": "muon"}),
     Case("ep=3", "--zero 1", {**SEQUENCE_BALANCE, "experts": 9, "batch": 12}), Case("cp=2,tp=2", "--sequence-parallel on --zigzag", SEQUENCE_BALANCE),
     Case("pp=2,cp=2", "--schedule terapipe --slices 4 --recompute full", {**SEQUENCE_BALANCE, "seq": 32}), Case("pp=2,dp=2,ep=2", "--schedule zb-v", {**SEQUENCE_BALANCE, "layers": 4, "micro-batches": 4, "batch": 16, "seq": 19}),
     Case("ep=4", "", SWITCH), Case("cp=2,tp=2", "--sequence-parallel on --recompute full", {**SWITCH, "seq": 21}), Case("pp=2,cp=2", "--schedule terapipe --slices 2 --zero 1", {**SWITCH, "seq": 32}),
     Case("ep=2", "", BY_POSITION), Case("cp=4", "--zigzag --recompute full", {**BY_POSITION, "seq": 37}), Case("ep=4,tp=2", "--sequence-parallel on", BY_POSITION),
-    Case("dp=2,ep=2,pp=2", "--zero 3", {**BY_POSITION, "top-k": 3}), Case("ep=8", "", {**BY_SCORE, "batch": 16}), Case("cp=2,tp=2,pp=2", "--expert-sharding whole", BY_SCORE),
+    Case("dp=2,ep=2,pp=2", "--zero 3", {**BY_POSITION, "top-k": 3}), Case("ep=8", "", {**BY_SCORE, "batch": 16}), Case("pp=2,cp=2,tp=2", "--expert-mesh ep=2", BY_SCORE),
     Case("cp=3,dp=2", "--recompute full", {**BY_SCORE, "pack": 32, "seq": 24}), Case("ep=2,dp=2", "--zero 1", {**BY_SCORE, "dtype": "f32"}),
     Case("ep=4", "", EXPERT_CHOICE), Case("cp=2,tp=2", "--sequence-parallel on --zigzag", {**EXPERT_CHOICE, "seq": 37}), Case("pp=2,ep=2,dp=2", "--zero 1 --recompute full", {**EXPERT_CHOICE, "capacity": 0.5}),
-    Case("ep=2,tp=2", "--expert-sharding whole", EXPERT_CHOICE), Case("ep=4", "", HASH), Case("cp=2,tp=2,pp=2", "--sequence-parallel on --zigzag", {**HASH, "top-k": 1}),
+    Case("dp=2,tp=2", "--expert-mesh ep=4", EXPERT_CHOICE), Case("ep=4", "", HASH), Case("cp=2,tp=2,pp=2", "--sequence-parallel on --zigzag", {**HASH, "top-k": 1}),
     Case("dp=2,ep=2", "--zero 1", {**HASH, "capacity": 1}), Case("ep=8", "", {**SINKHORN, "batch": 16}), Case("cp=2,tp=2", "--sequence-parallel on --recompute full", {**SINKHORN, "seq": 37}),
     Case("dp=2,pp=2", "--schedule zb-h1", {**SINKHORN, "router": "sinkhorn", "top-k": 2}),
     # tensor parallelism on a grid
@@ -273,11 +289,19 @@ def random_case(draw, max_ranks):
              "layers": extent["pp"] * draw.choice((1, 2) if extent["pp"] < 3 else (1,)), "micro-batches": micro_batches,
              "batch": extent["dp"] * extent["ep"] * sequences * micro_batches * draw.choice((1, 2)), "vocab": draw.randint(256, 280),
              "seq": draw.randint(1, 45), "seed": draw.randint(1, 10**9)}
-    whole_experts = "--expert-sharding whole" if draw.random() < 0.4 and not is_grid else ""
+    folding = ""
     if draw.random() < 0.6 and not is_grid:
-        experts = extent["ep"] * (tp if whole_experts else 1) * draw.randint(1, 3)
+        experts_on = extent["ep"]
+        if draw.random() < 0.5:  # the experts' ranks folded over those of a stage
+            extent["dp"], extent["ep"] = extent["dp"] * extent["ep"], 1
+            ranks = extent["dp"] * cp * tp
+            width = draw.choice([n for n in range(1, ranks + 1) if ranks % n == 0 and model["ffn"] % n == 0])
+            experts_on = draw.choice([n for n in range(1, ranks // width + 1) if ranks // width % n == 0])
+            folding = f"--expert-mesh ep={experts_on},etp={width}"
+        experts = experts_on * draw.randint(1, 3)
         model |= {**MOE, "experts": experts, "top-k": draw.randint(1, min(3, experts)), "moe-every": draw.choice((1, 1, min(2, model["layers"])))}
-        model |= draw.choice(({}, {}, {"router": "sigmoid", "balance": "bias", "bias-rate": 0.01}, {"router": "sigmoid", "balance": "sequence-aux"}, {"router": "switch", "top-k": 1},
+        model |= draw.choice(({}, {}, {"router": "sigmoid", "balance": "bias", "bias-rate": 0.01}, {"router": "sigmoid", "balance": "bias", "bias-rate": 0.05, "bias-step": "proportional"},
+                              {"router": "sigmoid", "balance": "sequence-aux"}, {"router": "switch", "top-k": 1},
                               {"router": "hash"}, {"router": "expert-choice"}, {"router": "sinkhorn", "top-k": 1}, {"balance": "sequence-aux", "renormalise": "off"}))
         if draw.random() < 0.3 and model.get("router") != "expert-choice":
             model |= {"capacity": draw.choice((0.5, 0.8, 1.25)), "drop": draw.choice(("position", "score"))}
@@ -285,6 +309,8 @@ def random_case(draw, max_ranks):
             model |= {"shared-experts": draw.randint(1, 2)}
     if draw.random() < 0.4:
         model["tie-embeddings"] = True
+    if draw.random() < 0.25 and not is_grid:
+        model |= {"mtp": draw.randint(1, 2), "mtp-coef": draw.choice((0.1, 0.3, 2))}
     if draw.random() < 0.3:
         model["ignore-token"] = draw.choice(b" et")
     if draw.random() < 0.3 and not is_grid:
@@ -309,6 +335,8 @@ def random_case(draw, max_ranks):
         model |= {"kv-heads": None, "latent-attention": ",".join(f"{key}={size}" for key, size in sizes.items())}
     axes = [f"{axis}={size}" for axis, size in extent.items() if size > 1 or draw.random() < 0.3]
     draw.shuffle(axes)
+    if folding:  # the ranks of a stage follow each other
+        axes.sort(key=lambda axis: not axis.startswith("pp"))
     name, chunks = draw.choice([(name, chunks) for name, numbers in SCHEDULES.items() for chunks in numbers
                                 if extent["pp"] % 2 == 0 or name not in ("dualpipe", "chimera")])
     stages = extent["pp"] * chunks
@@ -326,7 +354,8 @@ def random_case(draw, max_ranks):
     zero = draw.randint(0, 3)
     sharding = [f"--zero {zero}"]
     if zero > 0 and draw.random() < 0.5:
-        sharding.append(f"--zero-ranks {draw.choice([n for n in range(1, extent['dp'] + 1) if extent['dp'] % n == 0])}")
+        data, ep = extent["dp"] * extent["ep"], extent["ep"]
+        sharding.append(f"--zero-ranks {draw.choice([n for n in range(1, data + 1) if data % n == 0 and (ep % n == 0 or n % ep == 0)])}")
     if zero == 3:
         sharding.append(f"--zero-keep {draw.choice(('on', 'off'))}")
     if zero >= 2:
@@ -335,7 +364,7 @@ def random_case(draw, max_ranks):
         sharding.append("--gradient-release")
         model["clip"] = 0
     ways = [f"--schedule {name}", f"--chunks {chunks}", f"--slices {slices}", dealt, context, *sharding,
-            "--zigzag" if zigzag else "", f"--tp-kind {kind}" if is_grid else draw.choice(("", "", "--attention-output all-to-all")), whole_experts, "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute full", "--recompute full --recompute-every 2", "--recompute selective",
+            "--zigzag" if zigzag else "", f"--tp-kind {kind}" if is_grid else draw.choice(("", "", "--attention-output all-to-all")), folding, "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute full", "--recompute full --recompute-every 2", "--recompute selective",
              "--recompute selective --recompute-parts inputs,attention", "--recompute selective --recompute-parts norms,activations,rows", ""))]
     return Case(",".join(axes), " ".join(way for way in ways if way), model)
 

@@ -38,6 +38,8 @@ FAMILIES = {
                                          "mlp_only_layers": [0, 1, 3], "decoder_sparse_step": 1}, "pp=2,cp=2,ep=2"),
     "deepseek_v3": ("DeepseekV3Config", DEEPSEEK, "pp=2,ep=2,tp=2"),
     "deepseek_v3_balanced": ("DeepseekV3Config", {**DEEPSEEK, "q_lora_rank": None}, "dp=2,ep=2,cp=2"),
+    "deepseek_v3_mtp": ("DeepseekV3Config", DEEPSEEK, "pp=2,ep=2,tp=2"),
+    "llama_mtp": ("LlamaConfig", {"head_dim": 16}, "pp=2,cp=2,dp=2"),
     "mamba2": ("Mamba2Config", {"num_heads": 8, "head_dim": 8, "state_size": 12, "n_groups": 2, "chunk_size": 8, "hidden_act": "silu", "use_bias": False,
                                 "residual_in_fp32": False}, "pp=2,cp=2,tp=2"),
     "mamba2_groups": ("Mamba2Config", {"num_heads": 8, "head_dim": 8, "state_size": 12, "n_groups": 1, "chunk_size": 16, "use_bias": False,
@@ -49,6 +51,7 @@ FAMILIES = {
 # each layer: the same where one layer has experts.
 AUX = {"qwen3_moe_aux": 0.05}
 BIAS_RATE = {"deepseek_v3_balanced": 0.02}
+MTP = {"deepseek_v3_mtp": 2, "llama_mtp": 1}  # modules of multi-token prediction, which transformers leaves out
 EXACT = {torch.float64: 1e-9, torch.float32: 1e-5}  # of losses
 
 
@@ -60,8 +63,59 @@ def everything_in_f64(on=True):
     torch.Tensor.float = torch.Tensor.double if on else USUAL[1]
 
 
+class Predictor(torch.nn.Module):
+    """A module of multi-token prediction (DeepSeek-V3, section 2.2) behind the last layer: its names are those of the published weights."""
+
+    def __init__(self, model, number):
+        super().__init__()
+        config, norm = model.config, type(model.model.norm)
+        self.number = number
+        self.enorm, self.hnorm = (norm(config.hidden_size, eps=config.rms_norm_eps) for _ in range(2))
+        self.eh_proj = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+        self.shared_head = torch.nn.ModuleDict({"norm": norm(config.hidden_size, eps=config.rms_norm_eps)})
+        self.layer = type(model.model.layers[-1])(config, config.num_hidden_layers + number)
+
+    def forward(self, model, h, windows):
+        """h of the next module, and the sum of the losses of the tokens `number` + 1 further ahead."""
+        ahead = self.number + 1
+        tokens = F.pad(windows[:, ahead:-1], (0, ahead))
+        x = self.eh_proj(torch.cat([self.enorm(model.model.embed_tokens(tokens)), self.hnorm(h)], dim=-1))
+        positions = torch.arange(x.shape[1])[None]
+        mask = torch.full((x.shape[1], x.shape[1]), float("-inf"), dtype=x.dtype).triu(1)[None, None]
+        x = self.layer(x, attention_mask=mask, position_ids=positions, position_embeddings=model.model.rotary_emb(x, positions))
+        logits = model.lm_head(self.shared_head["norm"](x))[:, :-ahead]
+        return x, F.cross_entropy(logits.reshape(-1, logits.shape[-1]), windows[:, ahead + 1:].reshape(-1), reduction="sum")
+
+
+def save_with_predictors(model, folder):
+    import safetensors.torch
+    weights = model.state_dict()
+    for name in [name for name in weights if name.startswith("predictors.")]:
+        number, rest = name.removeprefix("predictors.").split(".", 1)
+        weights[f"model.layers.{model.config.num_hidden_layers + int(number)}.{rest.removeprefix('layer.')}"] = weights.pop(name)
+    for name in [name for name in weights if ".mlp.experts." in name and name.endswith("_proj") and weights[name].ndim == 3]:  # all experts in one tensor
+        stacked = weights.pop(name)
+        prefix = name.rsplit(".", 1)[0]
+        for expert, weight in enumerate(stacked):
+            if name.endswith("gate_up_proj"):
+                weights[f"{prefix}.{expert}.gate_proj.weight"], weights[f"{prefix}.{expert}.up_proj.weight"] = (half.clone() for half in weight.chunk(2))
+            else:
+                weights[f"{prefix}.{expert}.down_proj.weight"] = weight.clone()
+    folder.mkdir()
+    model.config.save_pretrained(folder)
+    safetensors.torch.save_file({name: weight.contiguous() for name, weight in weights.items()}, folder / "model.safetensors")
+
+
 def loss_of(model, windows, aux=0):
-    """The loss of the logits and, times `aux`, that of the routers."""
+    """The loss of the logits and, times its weight, that of the routers, or of the tokens further ahead."""
+    if hasattr(model, "predictors"):
+        h = model.model(windows[:, :-1]).last_hidden_state
+        loss = F.cross_entropy(model.lm_head(h).reshape(-1, model.config.vocab_size), windows[:, 1:].reshape(-1))
+        more = 0.0
+        for predictor in model.predictors:
+            h, one = predictor(model, h, windows)
+            more = more + one / windows[:, 1:].numel()
+        return loss, 0.3 * more / len(model.predictors)
     output = model(windows[:, :-1], **({"output_router_logits": True} if aux else {}))
     loss = F.cross_entropy(output.logits.reshape(-1, output.logits.shape[-1]), windows[:, 1:].reshape(-1))
     return loss, aux * output.aux_loss if aux else 0.0
@@ -123,18 +177,23 @@ def check(name, arguments, folder, element):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(element)
     if hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation("eager")
+    if name in MTP:
+        model.predictors = torch.nn.ModuleList(Predictor(model, number) for number in range(MTP[name])).to(element)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
         for router in routers(model):
             router.e_score_correction_bias += 0.1 * torch.randn_like(router.e_score_correction_bias)
-    model.save_pretrained(folder / "model", max_shard_size="60KB")
+    if name in MTP:
+        save_with_predictors(model, folder / "model")
+    else:
+        model.save_pretrained(folder / "model", max_shard_size="60KB")
     shards = len(list((folder / "model").glob("*.safetensors")))
     text = bytes(random.Random(5).randrange(256) for _ in range(4000))
     (folder / "data").write_bytes(text)
     aux, bias_rate = AUX.get(name, 0), BIAS_RATE.get(name, 0)
     expected = train(model, text, aux, bias_rate)
-    balance = ["--aux-coef", aux, *(["--bias-rate", bias_rate] if routers(model) else [])]
+    balance = ["--aux-coef", aux, *(["--bias-rate", bias_rate] if routers(model) else []), *(["--mtp", MTP[name]] if name in MTP else [])]
     dtype = "f64" if element == torch.float64 else "f32"
     worst_first = worst_last = 0.0
     for ranks in (1, 8):
@@ -150,7 +209,8 @@ def check(name, arguments, folder, element):
             again.set_experts_implementation("eager")
         with torch.no_grad():
             loaded = abs(loss_of(again, batch(text, STEPS))[0].item() - found[-1])
-        weights = max((a - b).abs().max().item() for a, b in zip(model.state_dict().values(), again.state_dict().values()))
+        own = model.state_dict()
+        weights = max((own[key] - b).abs().max().item() for key, b in again.state_dict().items())
         print(f"{name} {dtype} on {ranks}: {shards} shards, first loss {found[0]:.12f} ({found[0] - expected[0]:+.1e}), after {STEPS} steps "
               f"{found[-1] - expected[-1]:+.1e}, weights {weights:.1e}, loaded back {loaded:.1e}", flush=True)
         if loaded > 10 * EXACT[element]:

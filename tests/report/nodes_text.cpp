@@ -38,6 +38,7 @@ TEST_CASE("a mesh on nodes: what stays within one, and what each sends") {
     modelled.traffic.is_modelled = true;
     CHECK(report::nodes_text(modelled, std::vector<int>{0, 1}, true) ==
           "mesh ep=2 on 2 nodes of 1 rank: each node sends 0 B across the network in a step\n"
+          "  dp=2 crosses the network: 0 B\n"
           "  ep=2 crosses the network: 0 B\n"
           "  part of this is modelled: what MPICH's algorithms send in MPI's collectives\n"
           "  tokens are taken to choose experts evenly\n");

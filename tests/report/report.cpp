@@ -50,7 +50,7 @@ TEST_CASE("durations are in the units that people use") {
 TEST_CASE("a timeline is JSON in which each rank is a process") {
     std::vector<observe::Span> const spans{
         {"forward", "pipeline", {.micro_batch = 2}, 1000, 9500, false},
-        {"all-reduce \"x\"\n", "communication", {.axis = "dp.ep", .bytes = 64}, 1500, 3001, true},
+        {"all-reduce \"x\"\n", "communication", {.axis = "dp.cp", .bytes = 64}, 1500, 3001, true},
     };
     test::Scratch const scratch;
     std::vector<std::string> const parts{report::timeline_part(spans, 0, "rank 0 (dp 0)"),
@@ -72,7 +72,7 @@ TEST_CASE("a timeline is JSON in which each rank is a process") {
     CHECK(end.at("ph") == "e");
     CHECK(begin.at("id") == end.at("id"));
     CHECK(begin.at("name") == "all-reduce \"x\"\n");
-    CHECK(begin.at("args") == nlohmann::json{{"axis", "dp.ep"}, {"bytes", 64}});
+    CHECK(begin.at("args") == nlohmann::json{{"axis", "dp.cp"}, {"bytes", 64}});
     CHECK(end.at("ts") == 3.001);
     CHECK(events[5].at("args").at("name") == "rank 1 (dp 1), 7 spans lost: the buffer was full");
     CHECK(events[5].at("pid") == 1);

@@ -3,6 +3,7 @@
 
 #include <pentad/layout/ml.hpp>
 #include <pentad/layout/partition.hpp>
+#include <pentad/model/mesh.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
 
@@ -29,7 +30,8 @@ using Exec = Kokkos::DefaultExecutionSpace;
 
 struct MeshShape {
     int dp = 1, pp = 1, ep = 1, cp = 1, tp = 1;
-    bool inside_out = false; ///< dp innermost in rank space, instead of tp
+    bool inside_out = false;                       ///< dp innermost in rank space, instead of tp
+    std::optional<model::ExpertMesh> experts = {}; ///< instead of ep
 
     [[nodiscard]] int ranks() const { return dp * pp * ep * cp * tp; }
     [[nodiscard]] std::string text() const {
@@ -38,6 +40,7 @@ struct MeshShape {
             if (extent > 1) result += axis + ("=" + std::to_string(extent)) + " ";
         };
         add("dp", dp), add("pp", pp), add("ep", ep), add("cp", cp), add("tp", tp);
+        if (experts) add("experts on ep", experts->ep), add("etp", experts->etp);
         return result.empty() ? "one rank" : result + (inside_out ? "(inside out)" : "");
     }
 };
@@ -60,23 +63,37 @@ std::vector<MeshShape> meshes(Fits&& fits) {
     return found;
 }
 
+/// The same meshes with every way to fold the experts' axes over them that `fits_experts` says yes to.
+template <class Fits, class FitsExperts>
+std::vector<MeshShape> foldings(Fits&& fits, FitsExperts&& fits_experts) {
+    std::vector<MeshShape> found;
+    for (auto m : meshes([&](MeshShape const& mesh) { return mesh.ep == 1 && mesh.pp == 1 && fits(mesh); }))
+        for (int ep = 1; ep <= m.ranks(); ++ep)
+            for (int etp = 1; etp <= m.ranks() / ep; ++etp) {
+                m.experts = {ep, etp};
+                if (m.ranks() % (ep * etp) == 0 && fits_experts(*m.experts)) found.push_back(m);
+            }
+    return found;
+}
+
 /// A mesh over ranks, with what tensors on it need. Where tp exceeds `kv_heads` it is split.
 struct OnMesh {
-    using FiveAxes = Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>;
-
     MeshShape shape;
     comm::Communicators communicators;
     Context<Exec> context{communicators};
 
     explicit OnMesh(MeshShape m, std::size_t kv_heads = 0, MPI_Comm ranks = MPI_COMM_WORLD)
         : OnMesh(m, mesh(m, static_cast<int>(kv_heads)), ranks) {}
-    OnMesh(MeshShape m, FiveAxes const& mesh, MPI_Comm ranks = MPI_COMM_WORLD) : shape(m), communicators(ranks, mesh) {}
+    OnMesh(MeshShape m, model::ModelMesh const& mesh, MPI_Comm ranks = MPI_COMM_WORLD)
+        : shape(m), communicators(ranks, mesh) {}
 
     /// @param inner_cp the extent of inner(cp)
-    static FiveAxes mesh(MeshShape const& m, int kv_heads, int inner_cp = 1) {
-        FiveAxes const usual(m.dp, m.pp, m.ep, m.cp, m.tp);
+    static model::ModelMesh mesh(MeshShape const& m, int kv_heads, int inner_cp = 1) {
+        model::RankMesh const usual(m.dp, m.pp, m.ep, m.cp, m.tp);
         auto const ordered = m.inside_out ? usual.ordered<tp, cp, ep, pp, dp>() : usual;
-        return ordered.split<tp>(kv_heads == 0 ? 1 : std::max(1, m.tp / kv_heads)).split<cp>(inner_cp);
+        auto const views =
+            m.experts ? model::with_experts(ordered.merged<dp, ep>(), *m.experts) : model::with_experts(ordered);
+        return views.split<tp>(kv_heads == 0 ? 1 : std::max(1, m.tp / kv_heads)).split<cp>(inner_cp);
     }
 };
 

@@ -20,11 +20,10 @@ class PackedTokens {
         auto const tokens = arrays.find("tokens");
         if (tokens == arrays.end()) return;
         auto const& communicators = setup.context.communicators();
-        AxisNames const axes(dp::name, ep::name);
-        auto const ranks = static_cast<std::size_t>(communicators.extent(dp::name) * communicators.extent(ep::name));
-        std::size_t const rows = setup.batch / ranks;
+        std::size_t const rows = setup.batch / static_cast<std::size_t>(communicators.extent(dp::name));
         std::vector<i32> windows;
-        for (std::size_t row = rows * communicators.shard_index(axes), end = row + rows; row < end; ++row) {
+        for (std::size_t row = rows * communicators.shard_index(AxisNames(dp::name)), end = row + rows; row < end;
+             ++row) {
             for (std::size_t t = 0; t < setup.seq; ++t)
                 windows.push_back(static_cast<i32>(tokens->second.values[row * setup.seq + t]));
             windows.push_back(1); // the one behind the sequence, which nobody sees

@@ -28,7 +28,7 @@ struct TensorGridMesh {
         m.tp = tp();
         return m;
     }
-    [[nodiscard]] OnMesh::FiveAxes mesh() const {
+    [[nodiscard]] model::ModelMesh mesh() const {
         return OnMesh::mesh(shape(), 0).split<ml::tp>(second * columns).split<inner<ml::tp>>(columns);
     }
 };

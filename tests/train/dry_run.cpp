@@ -201,7 +201,7 @@ TEST_CASE("several nodes") {
 TEST_CASE("a rank of a mesh of 4,096 ranks runs dry") {
     if (world_size() > 1) return;
     observe::DryRun run;
-    OnMesh::FiveAxes const mesh(16, 8, 1, 4, 8);
+    model::DenseMesh const mesh(16, 8, 4, 8);
     comm::Communicators communicators(mesh, 1234, 8);
     Context<Exec> const context(communicators);
     train::RunSettings settings{

@@ -1,7 +1,8 @@
 // ranks: 1 2 3 4
 //
-// A model of GPT-2's parts (LayerNorm, biases, learned positions, GELU), and one with shared experts: the loss and
-// every gradient are those of one rank on any mesh, and on one rank the gradients are slopes of the loss.
+// A model of GPT-2's parts (LayerNorm, biases, learned positions, GELU), one with shared experts, and one that predicts
+// several tokens: the loss and every gradient are those of one rank on any mesh, and on one rank the gradients are
+// slopes of the loss.
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/layout/ml.hpp>
@@ -19,8 +20,8 @@ using namespace support;
 
 namespace {
 
-using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
-using Sums = Layout<f64, Dims<Dim<flat>>, Partial<dp, pp, ep, cp>>;
+using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>>>;
+using Sums = Layout<f64, Dims<Dim<flat>>, Partial<dp, pp, cp>>;
 
 constexpr std::size_t sequences = 4, length = 12, vocabulary = 21;
 
@@ -39,6 +40,14 @@ Whole token_ids(std::size_t shift) {
         whole.values.push_back(static_cast<double>(((i + shift) * (i + shift) * 5 + 3 * i) % vocabulary));
     return whole;
 }
+/// Those so far ahead, as targets: the last of each sequence have none.
+Whole targets_ahead(std::size_t ahead) {
+    auto whole = token_ids(ahead + 1);
+    for (std::size_t i = 0; i < sequences; ++i)
+        for (std::size_t k = 0; k < ahead; ++k) whole.values[(i + 1) * length - 1 - k] = -1;
+    return whole;
+}
+constexpr double predicted_scale = 0.35;
 
 /// The loss and the gradients of a model on a mesh.
 template <class Stream>
@@ -49,12 +58,14 @@ struct ModelRun {
     Order order;
     pipeline::Schedule schedule;
     LayerSetup<Exec> setup;
+    std::size_t predictors;
     Model model;
     std::deque<Kokkos::View<f64*, typename Exec::memory_space>> values{}, gradients{};
 
     ModelRun(OnMesh const& on, model::Model const& described, Order dealt, model::Recomputation const& recompute)
         : mesh(on), order(dealt), schedule(pipeline::generate("1f1b", {.ranks = on.shape.pp, .micro_batches = 1})),
           setup{.context = on.context, .hidden = described.hidden, .batch = sequences, .seq = length, .order = dealt},
+          predictors(described.predictors.size()),
           model(setup, described, train::decoder_layers<Stream, Exec>(),
                 train::stages_of(schedule, on.communicators.coordinate("pp"), train::even_layers(2, on.shape.pp), 2),
                 recompute) {
@@ -70,16 +81,26 @@ struct ModelRun {
     double loss() {
         auto const tokens = shard<Tokens>(mesh, token_ids(0), order),
                    targets = shard<Tokens>(mesh, token_ids(1), order);
+        std::vector<Tensor<Tokens, Exec>> further;
+        std::vector<TokensAhead<Exec>> ahead;
+        for (std::size_t k = 1; k <= predictors; ++k) {
+            further.push_back(shard<Tokens>(mesh, token_ids(k), order));
+            further.push_back(shard<Tokens>(mesh, targets_ahead(k), order));
+        }
+        for (std::size_t k = 0; k < predictors; ++k)
+            ahead.push_back({further[2 * k].view(), further[2 * k + 1].view()});
         std::vector<Pass<Exec>> passes;
         passes.push_back({.context = mesh.context,
                           .tokens = tokens.view(),
                           .targets = targets.view(),
+                          .ahead = ahead,
+                          .predicted_scale = predicted_scale,
                           .loss_scale = 1.0 / (sequences * length)});
         train::Executor<Model, Stream, Exec> executor(mesh.context, model, {sequences, length, setup.hidden});
         executor.run(schedule, passes);
         Tensor<Sums, Exec> const sum(mesh.context, {1});
         auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), sum.flat());
-        host(0) = passes[0].loss_sum / (sequences * length);
+        host(0) = (passes[0].loss_sum + predicted_scale * passes[0].predicted_sum) / (sequences * length);
         Kokkos::deep_copy(sum.flat(), host);
         return on_host(redistribute<invariant_t<Sums>>(sum))(0);
     }
@@ -156,6 +177,18 @@ model::Model with_shared_experts() {
     return model;
 }
 
+model::Model that_predicts(std::size_t predictors, bool is_tied) {
+    auto model = model::decoder({.layers = 2,
+                                 .hidden = 16,
+                                 .heads = 4,
+                                 .kv_heads = 2,
+                                 .ffn = 12,
+                                 .vocab = vocabulary,
+                                 .ties_embeddings = is_tied});
+    model.predictors.assign(predictors, model.blocks.back());
+    return model;
+}
+
 } // namespace
 
 TEST_CASE("GPT-2's parts give the numbers of one rank on any mesh") { check_meshes(small_gpt2()); }
@@ -164,8 +197,15 @@ TEST_CASE("shared experts beside routed ones give the numbers of one rank on any
     check_meshes(with_shared_experts());
 }
 
+TEST_CASE("multi-token prediction gives the numbers of one rank on any mesh") {
+    check_meshes(that_predicts(1, false));
+    check_meshes(that_predicts(2, true));
+}
+
 TEST_CASE("their gradients are slopes of the loss") {
     if (world_size() > 1) return;
+    check_slopes(that_predicts(2, false), {});
+    check_slopes(that_predicts(1, true), recomputed(0));
     check_slopes(small_gpt2(), {});
     for (int const variant : {1, 2}) check_slopes(small_gpt2(), recomputed(variant));
 }

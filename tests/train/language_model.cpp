@@ -14,8 +14,8 @@ using namespace support;
 
 namespace {
 
-using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
-using Sums = Layout<f64, Dims<Dim<flat>>, Partial<dp, pp, ep, cp>>;
+using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>>>;
+using Sums = Layout<f64, Dims<Dim<flat>>, Partial<dp, pp, cp>>;
 
 constexpr std::size_t sequences = 2, length = 12;
 
@@ -93,7 +93,7 @@ void check_model(Arrays const& arrays, MeshShape const& m, Variant const& how) {
     executor.run(schedule, passes);
 
     // The auxiliary losses are the same on the ranks of a stage: one of them says what the stage has.
-    bool const speaks = mesh.communicators.shard_index(AxisNames(dp::name, ep::name, cp::name)) == 0;
+    bool const speaks = mesh.communicators.shard_index(AxisNames(dp::name, cp::name)) == 0;
     Tensor<Sums, Exec> const sums(mesh.context, {3});
     auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), sums.flat());
     host(0) = passes[0].loss_sum / (sequences * length);

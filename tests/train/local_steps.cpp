@@ -133,8 +133,8 @@ Weights by_hand(train::RunSettings const& settings, int groups) {
     return anchor;
 }
 
-OnMesh::FiveAxes mesh_of(MeshShape const& m, train::RunSettings const& settings) {
-    return OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)).split<dp>(settings.local.ranks);
+model::ModelMesh mesh_of(MeshShape const& m, train::RunSettings const& settings) {
+    return model::split_data(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), settings.local.ranks);
 }
 
 void check(MeshShape const& m, train::RunSettings const& settings) {
@@ -196,7 +196,7 @@ TEST_CASE("an average after each step of SGD is the synchronous run") {
             OnMesh const plain(m, mesh_of(m, settings));
             Training<InvariantStream<f64>> synchronous(plain, settings);
             auto const expected = outcome_of(synchronous, total_steps);
-            settings.local = {.steps = 1};
+            settings.local = {.steps = 1, .ranks = m.ep}; // whole copies of the experts
             OnMesh const split(m, mesh_of(m, settings));
             Training<InvariantStream<f64>> training(split, settings);
             auto const found = outcome_of(training, total_steps);
@@ -229,4 +229,13 @@ TEST_CASE("what local steps cannot be") {
     CHECK(refused({.steps = -1}) == "-1 local steps: 1 or more, or 0 for none");
     CHECK(refused({.steps = 1, .outer_momentum = 1}).starts_with("an outer learning rate of 1"));
     CHECK(refused({.steps = 2}).empty());
+    auto routed = dense();
+    change(routed, [](auto& sizes) { sizes.experts = 4; });
+    routed.local = {.steps = 2};
+    MeshShape const m{.dp = world_size() / 2, .ep = 2};
+    OnMesh const on(m, mesh_of(m, routed));
+    CHECK_THROWS_WITH_AS(Training<InvariantStream<f64>>(on, routed),
+                         "groups of 1 ranks along dp that train apart do not hold whole copies of the experts: make ep "
+                         "smaller or the groups larger, and the mesh with model::split_data()",
+                         std::invalid_argument);
 }

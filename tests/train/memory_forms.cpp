@@ -77,25 +77,20 @@ class Watch {
     std::array<std::int64_t, observe::memory_names.size()> before_{};
 };
 
-/// The ranks along dp and ep, which both share out a dense model's sequences, and the neighbours along dp that share a
+/// The ranks along dp and ep, which all share out a dense model's sequences, and the neighbours among them that share a
 /// copy of it; 0: all do.
 struct Ranks {
     int dp = 1, ep = 1, shared = 0;
 
-    [[nodiscard]] double shards() const { return (shared > 0 ? shared : dp) * ep; }
-    [[nodiscard]] double copies() const { return shared > 0 ? dp / shared : 1; }
+    [[nodiscard]] double shards() const { return shared > 0 ? shared : dp * ep; }
+    [[nodiscard]] double copies() const { return dp * ep / shards(); }
 };
 
-/// What a reduce-scatter, or the all-gather back, of `whole` bytes sends from a rank, on each axis.
+/// What a reduce-scatter, or the all-gather back, of `whole` bytes sends from a rank.
 struct Sent {
-    double dp = 0, ep = 0;
-    /// Neighbours first.
-    void scatter(double whole, Ranks const& ranks) {
-        double const n = ranks.shared > 0 ? ranks.shared : ranks.dp;
-        ep += whole * (ranks.ep - 1) / ranks.ep;
-        dp += whole / ranks.ep * (n - 1) / n;
-    }
-    void reduce_copies(double shard, Ranks const& ranks) { dp += 2 * shard * (ranks.copies() - 1) / ranks.copies(); }
+    double bytes = 0;
+    void scatter(double whole, Ranks const& ranks) { bytes += whole * (ranks.shards() - 1) / ranks.shards(); }
+    void reduce_copies(double shard, Ranks const& ranks) { bytes += 2 * shard * (ranks.copies() - 1) / ranks.copies(); }
 };
 
 /// @param recomputes all of each block, which is a unit then
@@ -103,13 +98,13 @@ template <class T>
 void check(Ranks const& ranks, ZeroSharding sharding, bool recomputes = true) {
     using Stream = InvariantStream<T>;
     using Model = train::LanguageModel<Stream, Exec>;
-    using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, dynamic, cp>>>;
+    using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>>>;
     sharding.ranks = ranks.shared;
     INFO("dp ", ranks.dp, " ep ", ranks.ep, " shared by ", ranks.shared, " stage ", sharding.stage, " keeps ",
          sharding.keeps_parameters, " accumulates ", sharding.accumulates_gradients, " bytes ", sizeof(T),
          recomputes ? " recomputes" : "");
     MeshShape const shape{.dp = ranks.dp, .ep = ranks.ep};
-    OnMesh const mesh(shape, OnMesh::mesh(shape, 1).split<dp>(std::max(1, ranks.shared)));
+    OnMesh const mesh(shape, model::split_data(OnMesh::mesh(shape, 1), std::max(1, ranks.shared)));
 
     // Bytes of an element of parameters, gradients and optimizer state: two moments, and where T is not what they are
     // in, a master (K = 12 of mixed precision).
@@ -216,9 +211,8 @@ void check(Ranks const& ranks, ZeroSharding sharding, bool recomputes = true) {
     }
     Ranks const flat{ranks.dp, ranks.ep};
     sent.scatter(2 * 8, flat); // the norm
-    CHECK(observe::ledger().bytes("dp") == sent.dp);
-    CHECK(observe::ledger().bytes("ep") == sent.ep);
-    CHECK(pmpi::count().bytes == sent.dp + sent.ep);
+    CHECK(observe::ledger().bytes("dp") == sent.bytes);
+    CHECK(pmpi::count().bytes == sent.bytes);
 }
 
 std::vector<ZeroSharding> const shardings{{.stage = 0},

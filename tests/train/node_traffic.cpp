@@ -32,13 +32,14 @@ struct How {
     bool sequence_parallel = false;
 };
 
-OnMesh::FiveAxes mesh_of(planner::Configuration const& c, train::RunSettings const& settings,
+model::ModelMesh mesh_of(planner::Configuration const& c, train::RunSettings const& settings,
                          pipeline::Schedule const& schedule) {
     auto const extent = [&](std::string_view axis) { return static_cast<int>(c.extent(axis)); };
-    OnMesh::FiveAxes const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
+    model::RankMesh const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
     auto const copies = std::max(1, extent("tp") / static_cast<int>(sizes(settings.model).kv_heads));
     auto const inner_dp = std::max(1, settings.sharding.ranks);
-    return train::for_schedule(mesh.ordered(c.order).split<tp>(copies).split<dp>(inner_dp), schedule);
+    auto const views = model::with_experts(mesh.ordered(c.order)).split<tp>(copies);
+    return train::for_schedule(model::split_data(views, inner_dp), schedule);
 }
 
 /// Compares one order, and gives what was planned for it.
@@ -105,7 +106,7 @@ void compare_orders(planner::Configuration given, train::RunSettings const& sett
         if (is_whole) all.push_back(traffic.most());
     } while (std::next_permutation(c.order.begin(), c.order.end()));
     if (world_size() % per_node != 0) return;
-    auto const found = planner::least_traffic(given, per_node, one);
+    auto const found = planner::least_traffic(given, per_node, settings.model.first<model::Experts>() != nullptr, one);
     double const least = std::min(found.given.traffic.most(), *std::min_element(all.begin(), all.end()));
     CHECK(found.best.traffic.most() <= least / 0.99);
     CHECK(found.best.traffic.most() >= least);

@@ -20,8 +20,8 @@ namespace {
 struct replica {
     static constexpr std::string_view name = "replica";
 };
-using OwnStream = Layout<f64, Dims<Dim<batch, dynamic, replica, dp, ep>, Dim<seq, dynamic, cp>, Dim<hidden>>>;
-using OwnMesh = Mesh<Axis<replica>, Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>;
+using OwnStream = Layout<f64, Dims<Dim<batch, dynamic, replica, dp>, Dim<seq, dynamic, cp>, Dim<hidden>>>;
+using OwnMesh = Mesh<Axis<replica>, Axis<dp>, Axis<pp>, Axis<cp>, Axis<tp>>;
 
 struct Run {
     std::vector<train::StepResult> steps;
@@ -72,8 +72,9 @@ TEST_CASE("replica x dp trains as one dp of as many ranks, with and without ZeRO
                                               .warmup = 0};
             // Beside them: tensor parallelism for the dense model, pipeline stages for the experts.
             int const pp_ranks = has_experts ? rest : 1, tp_ranks = has_experts ? 1 : rest;
-            auto const own = run<OwnStream>(OwnMesh(2, 2, pp_ranks, 1, 1, tp_ranks), settings);
-            auto const usual = run<InvariantStream<f64>>(OnMesh::FiveAxes(4, pp_ranks, 1, 1, tp_ranks), settings);
+            auto const own = run<OwnStream>(model::with_experts(OwnMesh(2, 2, pp_ranks, 1, tp_ranks), {}), settings);
+            auto const usual =
+                run<InvariantStream<f64>>(model::with_experts(model::RankMesh(4, pp_ranks, 1, 1, tp_ranks)), settings);
             for (std::size_t i = 0; i < own.steps.size(); ++i) {
                 auto const close = [](double value) { return doctest::Approx(value).epsilon(1e-12); };
                 CHECK(own.steps[i].loss == close(usual.steps[i].loss));

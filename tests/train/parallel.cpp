@@ -5,6 +5,7 @@
 // and, apart from it, behind the MPI profiling interface.
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/planner/configuration.hpp>
 #include <pentad/train/trainer.hpp>
 
 #include <support/on_mesh.hpp>
@@ -48,10 +49,11 @@ double bucket(double elements, double shards = 1) { return block(4 * elements / 
 /// What one rank counted.
 struct Counted {
     double parameters, optimizer, saved, flops;
-    std::array<double, 5> bytes;                ///< in a step: dp pp ep cp tp
-    std::array<double, 5> bytes_through_memory; ///< the same, with the shared memory of the node
+    std::array<double, 7> bytes;                ///< in a step, along planner::view_axes
+    std::array<double, 7> bytes_through_memory; ///< the same, with the shared memory of the node
     double pmpi;                                ///< of all axes, behind the profiling interface
-    double rows_exchanged = 0; ///< with experts, in a step: rows of tokens sent to other ranks and received from them
+    /// With experts, in a step: rows of tokens sent to other ranks, and received from them.
+    double rows_sent = 0, rows_received = 0;
 };
 
 template <class Stream>
@@ -71,9 +73,8 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
     auto const bytes_of_step = [&](std::int64_t number) {
         observe::ledger().clear();
         trainer.step(number);
-        std::array<double, 5> bytes{};
-        std::array const names{"dp", "pp", "ep", "cp", "tp"};
-        for (std::size_t i = 0; i < 5; ++i) bytes[i] = observe::ledger().bytes(names[i]);
+        std::array<double, 7> bytes{};
+        for (std::size_t i = 0; i < 7; ++i) bytes[i] = observe::ledger().bytes(planner::view_axes[i]);
         return bytes;
     };
     observe::counters().gemm_flops = 0;
@@ -89,9 +90,10 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
         PMPI_Alltoall(sent.data(), each, MPI_INT64_T, received.data(), each, MPI_INT64_T, MPI_COMM_WORLD);
         for (int r = 0; r < world_size(); ++r)
             for (int e = 0; e < each; ++e)
-                if (r != world_rank())
-                    result.rows_exchanged += static_cast<double>(sent[static_cast<std::size_t>(r * each + e)] +
-                                                                 received[static_cast<std::size_t>(r * each + e)]);
+                if (auto const at = static_cast<std::size_t>(r * each + e); r != world_rank()) {
+                    result.rows_sent += static_cast<double>(sent[at]);
+                    result.rows_received += static_cast<double>(received[at]);
+                }
     }
 
     result.bytes_through_memory = sizes(settings.model).experts == 0 ? bytes_of_step(3) : result.bytes;
@@ -115,9 +117,9 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
 }
 
 /// The bytes of a step on each axis; the same on the wire.
-void sent(Counted const& counted, std::array<double, 5> const& expected) {
+void sent(Counted const& counted, std::array<double, 7> const& expected) {
     double total = 0;
-    for (std::size_t i = 0; i < 5; ++i) {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
         CHECK(counted.bytes[i] == expected[i]);
         CHECK(counted.bytes_through_memory[i] == expected[i]);
         total += expected[i];
@@ -130,7 +132,7 @@ double literal(double two, double four) { return world_size() == 1 ? 0 : world_s
 // Where nothing else is said, in the comments: n ranks; f = 2 (n-1)/n, what an all-reduce sends of a byte; m = 2
 // micro-batches; X = 256 tokens x 32 x 4 bytes = 32768; P = 41248 parameters, of which 288 are norm weights; KV = 256
 // tokens x 16 x 4 bytes = 16384. Every step sends f 8 bytes for the norm of the gradient along all axes, f 8 for the
-// loss along all but tp, and f 8 for the number of valid targets along dp, ep and cp.
+// loss along all but tp, and f 8 for the number of valid targets along dp and cp.
 
 /// Elements of the activations that a dense model saves, in f32: `here` tokens, of which the stream has `streamed`.
 double saved_by_layers(double count, double here, double streamed, double tp) {
@@ -175,9 +177,9 @@ TEST_CASE("dp shares out the tokens; ZeRO-1 the optimizer state too, for the sam
     shared_tokens(sharded);
 }
 
-TEST_CASE("ep is a batch axis of a dense model") {
+TEST_CASE("ep is part of dp for a dense model") {
     auto const counted = count<Invariant>({.ep = world_size()}, dense());
-    sent(counted, {0, 0, literal(165016, 247524), 0, 0}); // f (4 P + 24)
+    sent(counted, {literal(165016, 247524), 0, 0, 0, 0}); // f (4 P + 24)
     same_weights(counted);
     shared_tokens(counted);
 }
@@ -270,15 +272,16 @@ TEST_CASE("ep shares out the experts; what it sends are the tokens that chose th
     // The rows of a rank are as many as chose its experts: all of them together are 2 for each token.
     double const same_for_all = flops(others - V * H) / n;
     CHECK(over_ranks(counted.flops) == n * same_for_all + flops(L * K * ffn_weights));
-    double const f = 2 * (n - 1) / n, passes = M * L;
-    sent(counted, {0, 0,
-                   f * (4 * (others + all_vectors) + 24)     // gradients that all ranks add to, numbers
-                       + passes * f * 8 * (2 * E + 1)        // the sums of the auxiliary losses
-                       + passes * (n - 1) / n * 8 * E        // how many rows will come
-                       + 2 * counted.rows_exchanged * H * 4, // rows and their results; the gradients of both
-                   0, 0});
-    CHECK(over_ranks(counted.rows_exchanged) <= 2 * passes * T * K);
-    CHECK((n == 1 || over_ranks(counted.rows_exchanged) > 0));
+    double const f = 2 * (n - 1) / n, passes = M * L, rows = counted.rows_sent + counted.rows_received;
+    sent(counted, {f * (4 * (others + all_vectors) + 24) // gradients that all ranks add to, numbers
+                       + passes * f * 8 * (2 * E + 1),   // the sums of the auxiliary losses
+                   0,
+                   passes * (n - 1) * 8                   // how many rows will come
+                       + 2 * rows * H * 4                 // rows and their results; the gradients of both
+                       + counted.rows_sent * 2 * K * 4    // the choices and weights of a row
+                       + counted.rows_received * K * 4}); // the gradients of the weights
+    CHECK(over_ranks(rows) <= 2 * passes * T * K);
+    CHECK((n == 1 || over_ranks(rows) > 0));
 }
 
 TEST_CASE("gradients are reduced while the backward pass goes on; the numbers do not depend on the buckets") {
@@ -341,11 +344,11 @@ TEST_CASE("a trainer refuses a batch and a model that the mesh does not divide, 
     if (world_size() == 1) {
         CHECK(refusal({}, nothing) == "");
         CHECK(refusal({}, [](auto& s) { s.batch = 9; }) ==
-              "batch = 9 is not divisible by dp x ep x micro-batches = 1 x 1 x 2 = 2");
+              "batch = 9 is not divisible by dp x micro-batches = 1 x 2 = 2");
     }
     if (world_size() == 2) {
         CHECK(refusal({.dp = 2}, [](auto& s) { s.batch = 6; }) ==
-              "batch = 6 is not divisible by dp x ep x micro-batches = 2 x 1 x 2 = 4");
+              "batch = 6 is not divisible by dp x micro-batches = 2 x 2 = 4");
         CHECK(refusal({.tp = 2}, [](auto& s) { change(s, [](auto& x) { x.heads = x.kv_heads = 1; }); }) ==
               "heads = 1 is not divisible by tp = 2");
         CHECK(refusal({.tp = 2}, [](auto& s) { change(s, [](auto& x) { x.ffn = 63; }); }) ==

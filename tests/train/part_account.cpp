@@ -62,7 +62,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, bool sequen
         // Of several pieces of a sequence in one order the last rank sees the most, and the planner's rank the least.
         if (m.cp == 1 || settings.order == Order::zigzag)
             CHECK(attention == doctest::Approx(planned_attention).epsilon(1e-12));
-        for (auto const axis : planner::axis_order)
+        for (auto const axis : planner::view_axes)
             CHECK_MESSAGE(expected.sent[axis] == doctest::Approx(sent[axis]).epsilon(1e-12), axis);
         double elements = 0, planned_elements = 0;
         for (auto const& parameter : account.parameters) elements += parameter.elements;
@@ -194,36 +194,45 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("with whole experts on its ranks tp sends each row once, and sums no output") {
+TEST_CASE("ranks of tp send each token once to ep, gather what arrived over etp, and sum no output over tp") {
     auto const model = model::decoder({.layers = 1, .hidden = 64, .heads = 8, .ffn = 128, .experts = 16, .top_k = 2});
-    MeshShape const m{.ep = 2, .tp = 4};
     using Stream = SequenceStream<f32>;
     auto const registry = train::decoder_layers<Stream, Exec>();
-    for (auto const sharding : {model::ExpertSharding::width, model::ExpertSharding::whole}) {
+    // Of 2 ranks of dp and 4 of tp: the width over tp, and whole experts on all.
+    for (auto const on : {model::ExpertMesh{2, 4}, model::ExpertMesh{8, 1}}) {
+        CAPTURE(on.ep);
         observe::DryRun run;
-        auto const mesh = OnMesh::mesh(m, 0);
+        auto const mesh = OnMesh::mesh({.dp = 2, .tp = 4, .experts = on}, 0);
         comm::Communicators communicators(mesh, 0, mesh.size());
         Context<Exec> const context(communicators);
-        LayerSetup<Exec> const setup{
-            .context = context, .hidden = model.hidden, .batch = 4, .seq = 64, .expert_sharding = sharding};
+        LayerSetup<Exec> const setup{.context = context, .hidden = model.hidden, .batch = 4, .seq = 64};
         auto const account =
             train::account_of<Stream, Exec>(setup, model, registry, train::StageLayers{0, 0, 1, false, false}, {});
-        bool const is_whole = sharding == model::ExpertSharding::whole;
-        planner::DispatchSizes const of{
-            .tokens = 4 * 64, .hidden = 64, .top_k = 2, .ranks = is_whole ? m.ep * m.tp : m.ep, .experts = 16};
-        double scattered = 0;
+        // 32 tokens on each rank.
+        double const own = 4 * 64 / 8.0, chosen = planner::mean_groups_of_a_token({16, on.ep, 2}),
+                     arrived = own * chosen, row = 64 * sizeof(f32), word = sizeof(f32);
         for (auto const* pass : {&account.forward, &account.backward_data}) {
-            double rows = 0, bytes = 0;
+            bool const is_forward = pass == &account.forward;
+            double rows = 0, to_ep = 0, to_etp = 0, summed = 0;
             for (auto const& work : pass->work) {
-                if (work.rows > 0) rows += work.rows, bytes += work.bytes;
                 bool const is_of_experts = work.scope == "experts forward" || work.scope == "experts backward";
-                if (is_of_experts && work.operation == observe::Operation::reduce_scatter) scattered += work.bytes;
+                if (!is_of_experts || work.kind != observe::WorkKind::exchange) continue;
+                if (work.cost.axes[0] == ep::name) rows += work.rows;
+                (work.cost.axes[0] == ep::name    ? to_ep
+                 : work.cost.axes[0] == etp::name ? to_etp
+                                                  : summed) += work.cost.total();
             }
-            CHECK(rows == 2 * planner::dispatched_rows(of));
-            CHECK(bytes == planner::dispatch_and_combine_bytes(of, sizeof(f32)).forward);
+            double const sent = rows / 3;
+            CHECK(std::abs(sent - arrived * (on.ep - 1) / on.ep) < 1);
+            // x goes with 2 choices and 2 weights, and y comes back; dy goes, and dx comes back with 2 gradients.
+            CHECK(to_ep == sent * (2 * row + (is_forward ? 4 : 2) * word) + (is_forward ? 8.0 * (on.ep - 1) : 0));
+            double const others = on.etp - 1.0,
+                         here = (to_etp - (is_forward ? 8 * others : 0)) / (2 * row + (is_forward ? 4 : 2) * word);
+            CHECK(std::abs(here - others * arrived) <= others);
+            CHECK(here == std::round(here));
+            CHECK(summed == doctest::Approx(is_forward ? 2 * 7.0 / 8 * 8 * (2 * 16 + 1) : 0).epsilon(1e-12));
         }
-        if (is_whole) CHECK(scattered == 0);
         for (auto const& parameter : account.parameters)
-            if (parameter.sharded.contains("ep")) CHECK(parameter.elements == 64.0 * 128 * 16 / (2 * 4));
+            if (parameter.sharded.contains("ep")) CHECK(parameter.elements == 64.0 * 128 * 16 / 8);
     }
 }

@@ -61,7 +61,7 @@ TEST_CASE("what ZeRO shards, and for how long, is in the settings and the flags 
     c.sharding = {.stage = 3, .ranks = 2, .keeps_parameters = true, .accumulates_gradients = true};
     auto const text = report::plan_types(train::planned_preset("llama-1b"), c);
     for (auto const* const part :
-         {"split<dp>(2)", " --zero 3 --zero-ranks 2 --zero-keep on --zero-accumulate on --schedule zb-v",
+         {"model::split_data(mesh, 2)", " --zero 3 --zero-ranks 2 --zero-keep on --zero-accumulate on --schedule zb-v",
           ".sharding = {.stage = 3, .ranks = 2, .keeps_parameters = true, .accumulates_gradients = true}};\n"})
         CHECK_MESSAGE(text.find(part) != std::string::npos, part, " in ", text);
     c.sharding = {.stage = 1, .releases_gradients = true};

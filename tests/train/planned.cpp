@@ -45,56 +45,51 @@ int ranks_per_node() {
 }
 
 /// The nodes to which training takes a token once each; 1: dispatch goes in one exchange.
-int dispatch_nodes(OnMesh const& mesh, std::size_t top_k, bool is_whole) {
-    auto& communicators = mesh.context.communicators();
-    auto const& nodes = communicators.along(AxisNames(ep::name)).nodes();
-    using OfWhole = experts::Dispatch<f32, Exec, experts::WholeExperts::Axes>;
-    bool const goes_by_node = is_whole ? OfWhole::goes_by_node(mesh.context, top_k)
-                                       : experts::Dispatch<f32, Exec>::goes_by_node(mesh.context, top_k);
-    return goes_by_node ? nodes.count() : 1;
+int dispatch_nodes(OnMesh const& mesh, std::size_t top_k) {
+    auto const& nodes = mesh.context.communicators().along(AxisNames(ep::name)).nodes();
+    return experts::Dispatch<f32, Exec>::goes_by_node(mesh.context, top_k) ? nodes.count() : 1;
 }
 
 /// Rows that a rank really sent for one of its tokens, counted behind the profiling interface: each exchange sends the
 /// numbers of its rows, and exchanges take turns.
 planner::SentRowsOfToken sent_rows(OnMesh const& mesh, train::RunSettings const& settings, bool goes_by_node) {
-    bool const is_whole = settings.expert_sharding == model::ExpertSharding::whole;
     auto& communicators = mesh.context.communicators();
     struct CountedExchange {
         comm::Communicator const* ranks;
-        double rows = 0, exchanges = 0;
+        double rows = 0, held = 0, exchanges = 0; // those that leave a rank, and with those that stay
     };
     std::vector<CountedExchange> row_exchanges;
     if (goes_by_node) row_exchanges.push_back({&communicators.along(AxisNames(outer<ep>::name))});
-    AxisNames axes(goes_by_node ? inner<ep>::name : ep::name);
-    if (is_whole) axes.push(tp::name);
-    auto const& inside = communicators.along(axes);
+    auto const& inside = communicators.along(AxisNames(goes_by_node ? inner<ep>::name : ep::name));
     if (inside.size() > 1) row_exchanges.push_back({&inside});
     auto const& exchanged = pmpi::exchanged_counts();
     for (std::size_t i = 0; i < exchanged.size(); ++i) {
         auto& one = row_exchanges[i % row_exchanges.size()];
-        auto const each = exchanged[i].size() / static_cast<std::size_t>(one.ranks->size());
-        for (std::size_t k = 0; k < exchanged[i].size(); ++k)
-            if (k / each != static_cast<std::size_t>(one.ranks->rank()))
-                one.rows += static_cast<double>(exchanged[i][k]);
+        for (std::size_t k = 0; k < exchanged[i].size(); ++k) {
+            one.held += static_cast<double>(exchanged[i][k]);
+            if (k != static_cast<std::size_t>(one.ranks->rank())) one.rows += static_cast<double>(exchanged[i][k]);
+        }
         ++one.exchanges;
     }
     auto const& m = mesh.shape;
     double const tokens = static_cast<double>(settings.batch * settings.seq) /
-                          static_cast<double>(settings.micro_batches *
-                                              static_cast<std::size_t>(m.dp * m.ep * m.cp * (is_whole ? m.tp : 1)));
-    for (auto& one : row_exchanges) one.rows = over_ranks(one.rows) / over_ranks(one.exchanges * tokens);
+                          static_cast<double>(settings.micro_batches * static_cast<std::size_t>(m.ranks() / m.pp));
+    for (auto& one : row_exchanges) {
+        double const tokens_of_all = over_ranks(one.exchanges * tokens);
+        one.rows = over_ranks(one.rows) / tokens_of_all;
+        one.held = over_ranks(one.held) / tokens_of_all;
+    }
     return {.across = goes_by_node ? row_exchanges.front().rows : 0,
-            .inside = inside.size() > 1 ? row_exchanges.back().rows : 0};
+            .inside = inside.size() > 1 ? row_exchanges.back().rows : 0,
+            .held = row_exchanges.back().held};
 }
 
 /// What all ranks send to other nodes in a step for dispatch, as planned.
 double planned_across(planner::Model const& model, planner::Configuration const& c, pipeline::Schedule const& schedule,
                       int nodes) {
     // Where each node has one rank, its part of ep is all of it.
-    auto const axis = nodes == c.ep ? std::string_view("ep") : std::string_view(outer<ep>::name);
-    bool const is_whole = c.expert_sharding == model::ExpertSharding::whole;
-    double const tokens =
-        static_cast<double>(c.micro_batch * c.seq) / static_cast<double>(c.cp * (is_whole ? c.tp : 1));
+    auto const axis = nodes == c.expert_mesh().ep ? std::string_view("ep") : std::string_view(outer<ep>::name);
+    double const tokens = static_cast<double>(c.micro_batch * c.seq) / static_cast<double>(c.cp * c.tp);
     auto const accounts = model.accounts(c, nodes, c.recompute.of(0));
     double sum = 0;
     for (auto const& shape : planner::stage_shapes(model, schedule.stages()))
@@ -114,11 +109,10 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
         how.schedule, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = how.chunks});
     auto const usual = OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads));
     bool const is_grid = how.tensor_kind != model::TensorKind::one_d;
-    OnMesh const mesh(m, train::for_schedule(
-                             (is_grid ? model::split_tensor_axis(usual, tp(), settings.model, how.tensor_kind) : usual)
-                                 .split<dp>(std::max(settings.local.ranks, settings.sharding.ranks))
-                                 .split<cp>(how.inner_cp),
-                             schedule));
+    auto const split = is_grid ? model::split_tensor_axis(usual, tp(), settings.model, how.tensor_kind) : usual;
+    int const neighbours = std::max(settings.local.ranks, settings.sharding.ranks);
+    OnMesh const mesh(
+        m, train::for_schedule(model::split_data(split, std::max(1, neighbours)).split<cp>(how.inner_cp), schedule));
     std::array<observe::MemoryCount, observe::memory_names.size()> before{};
     for (std::size_t i = 0; i < before.size(); ++i) before[i] = observe::counters().memory[i];
     Training<Stream> training(mesh, settings, schedule);
@@ -133,10 +127,11 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
 
     auto model = train::planned_model(settings.model);
     auto const& group = mesh.context.communicators().along(AxisNames(ep::name));
-    bool const is_whole = settings.expert_sharding == model::ExpertSharding::whole;
-    int const nodes = m.ep > 1 ? dispatch_nodes(mesh, sizes(settings.model).top_k, is_whole) : 1;
-    if (m.ep > 1 || (is_whole && m.tp > 1)) model.sent = sent_rows(mesh, settings, nodes > 1);
     planner::Configuration c{.dp = m.dp, .pp = m.pp, .ep = m.ep, .cp = m.cp, .tp = m.tp};
+    c.experts = m.experts;
+    bool const dispatches = c.expert_mesh().ep > 1;
+    int const nodes = dispatches ? dispatch_nodes(mesh, sizes(settings.model).top_k) : 1;
+    if (dispatches) model.sent = sent_rows(mesh, settings, nodes > 1);
     if (m.inside_out) std::reverse(c.order.begin(), c.order.end());
     c.schedule = how.schedule;
     c.chunks = how.chunks;
@@ -156,7 +151,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
          settings.sharding.ranks, " accumulates ", settings.sharding.accumulates_gradients, " keeps ",
          settings.sharding.keeps_parameters, " releases ", settings.sharding.releases_gradients, " recompute ",
          model::text(settings.recompute));
-    for (auto const axis : planner::axis_order) {
+    for (auto const axis : planner::view_axes) {
         double const planned = std::round(steps * estimate.bytes[axis]),
                      sent = over_ranks(observe::ledger().bytes(axis));
         if (settings.precision.reduce == Compact::fp8) // of which parts that are no whole blocks have a scale more
@@ -164,10 +159,10 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
         else
             CHECK_MESSAGE(std::round(sent) == planned, axis); // a group along two axes books thirds of a row on each
     }
-    if (m.ep > 1) {
+    if (dispatches) {
         CHECK(planner::dispatch_nodes(model, c, machine.devices_per_node) == nodes);
         // Rows are all that goes over ep from each rank to each other.
-        if (nodes > 1 || (group.nodes().count() == 1 && !is_whole))
+        if (nodes > 1 || group.nodes().count() == 1)
             CHECK(over_ranks(observe::ledger().entry(ep::name, observe::Operation::all_to_all).network_bytes) ==
                   std::round(planned_across(model, c, schedule, nodes)));
     }
@@ -523,7 +518,7 @@ TEST_CASE("local steps") {
         change(run, [](auto& sizes) { sizes.ties_embeddings = true; });
         if (n == 4 && local.ranks == 1) compare({.dp = 2, .pp = 2}, run);
         change(run, [](auto& sizes) { sizes.experts = 4; });
-        if (n == 4 && local.ranks == 1) compare({.dp = 2, .ep = 2}, run);
+        if (n == 4 && local.ranks == 2) compare({.dp = 2, .ep = 2}, run); // each group has all experts
     }
 }
 
@@ -537,14 +532,15 @@ TEST_CASE("experts, with the rows that were exchanged") {
     if (n == 1) return;
     compare({.dp = n / 2, .ep = 2}, run);
     compare({.ep = n / 2, .tp = 2}, run, {.sequence_parallel = true});
-    auto whole = run;
-    whole.expert_sharding = model::ExpertSharding::whole;
-    compare({.tp = n}, whole);
-    compare({.tp = n}, whole, {.sequence_parallel = true});
-    compare({.ep = n / 2, .tp = 2}, whole);
-    compare({.ep = n / 2, .tp = 2}, whole, {.sequence_parallel = true});
-    whole.sharding = {.stage = 3};
-    compare({.dp = n / 2, .tp = 2}, whole, {.sequence_parallel = true});
+    compare({.ep = n / 2, .tp = 2}, run);
+    compare({.tp = n, .experts = model::ExpertMesh{n, 1}}, run);
+    compare({.tp = n, .experts = model::ExpertMesh{n / 2, 2}}, run, {.sequence_parallel = true});
+    compare({.dp = n / 2, .tp = 2, .experts = model::ExpertMesh{n, 1}}, run, {.sequence_parallel = true});
+    compare({.dp = n / 2, .cp = 2, .experts = model::ExpertMesh{n, 1}}, run);
+    auto sharded = run;
+    sharded.sharding = {.stage = 3};
+    compare({.dp = n / 2, .tp = 2, .experts = model::ExpertMesh{2, 1}}, sharded, {.sequence_parallel = true});
+    compare({.dp = n, .experts = model::ExpertMesh{1, 2}}, sharded);
     run.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.ep = 2, .cp = n / 2}, run);
 }
@@ -592,11 +588,10 @@ TEST_CASE("experts on several nodes") {
     compare({.pp = 2, .ep = n / 2}, run);
     run.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.dp = 2, .ep = n / 2, .inside_out = true}, run);
-    run.expert_sharding = model::ExpertSharding::whole;
-    compare({.ep = n / 2, .tp = 2}, run);
-    compare({.ep = n / 2, .tp = 2, .inside_out = true}, run);
-    run.expert_sharding = model::ExpertSharding::width;
-    change(run, [&](auto& sizes) { sizes.top_k = 1; }); // the straight way
+    run.recompute = {};
+    compare({.dp = n / 2, .tp = 2, .experts = model::ExpertMesh{n, 1}}, run);
+    compare({.dp = n / 2, .tp = 2, .experts = model::ExpertMesh{n / 2, 2}}, run);
+    change(run, [&](auto& sizes) { sizes.top_k = 1; }); // at once
     compare({.ep = n}, run);
 }
 

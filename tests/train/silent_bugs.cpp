@@ -50,6 +50,7 @@ void same(Steps const& found, Steps const& expected) {
         CHECK(found[i].loss == close(expected[i].loss));
         CHECK(found[i].balance_loss == close(expected[i].balance_loss));
         CHECK(found[i].z_loss == close(expected[i].z_loss));
+        CHECK(found[i].prediction_loss == close(expected[i].prediction_loss));
         CHECK(found[i].gradient_norm == close(expected[i].gradient_norm));
     }
 }
@@ -59,7 +60,16 @@ void same(Steps const& found, Steps const& expected) {
 Steps same_on_every_mesh(train::RunSettings settings, std::string const& text) {
     Steps const alone = train_on<InvariantStream<f64>>(Alone(), settings, text);
     bool zigzag = false;
-    for (auto const& m : meshes([&](MeshShape const& m) { return fits(settings, m); })) {
+    auto all = meshes([&](MeshShape const& m) { return fits(settings, m); });
+    if (std::size_t const experts = sizes(settings.model).experts; experts > 0) {
+        auto const folded = foldings([&](MeshShape const& m) { return fits(settings, m); },
+                                     [&](model::ExpertMesh const& on) {
+                                         return experts % static_cast<std::size_t>(on.ep) == 0 &&
+                                                sizes(settings.model).ffn % static_cast<std::size_t>(on.etp) == 0;
+                                     });
+        for (std::size_t i = 0; i < folded.size(); i += 1 + folded.size() / 4) all.push_back(folded[i]);
+    }
+    for (auto const& m : all) {
         INFO(m.text());
         settings.order = (zigzag = !zigzag) ? Order::zigzag : Order::contiguous;
         if (zigzag) settings.recompute = {.kind = model::Recomputation::Kind::full};
@@ -79,7 +89,7 @@ TEST_CASE("all gradients, norm weights among them, are whole under sequence para
     same_on_every_mesh(small_run(), varied_text());
 }
 
-TEST_CASE("the norm of the gradient counts each element once, over ep x tp too") {
+TEST_CASE("the norm of the gradient counts each element once, over edp x ep x etp too") {
     auto run = small_run();
     change(run, [&](auto& sizes) { sizes.experts = 12; });
     same_on_every_mesh(run, varied_text());
@@ -119,6 +129,30 @@ TEST_CASE("valid tokens in unequal numbers on the ranks and in the micro-batches
 TEST_CASE("tied embeddings: both ends of the pipeline add to one gradient, which counts once") {
     auto run = small_run();
     change(run, [&](auto& sizes) { sizes.ties_embeddings = true; });
+    same_on_every_mesh(run, varied_text());
+}
+
+TEST_CASE("tokens further ahead are those of the sequence, on whatever rank they are, and none beyond its end") {
+    auto run = small_run();
+    run.ignored = 7;
+    auto const once = same_on_every_mesh(run, varied_text());
+    run.model.predictors.assign(2, run.model.blocks.back());
+    auto const alone = same_on_every_mesh(run, varied_text());
+    CHECK(alone[0].loss == once[0].loss); // of the next token: the predictors only add to the gradient
+    CHECK(alone[0].prediction_loss > 1);
+    CHECK(alone[0].gradient_norm > once[0].gradient_norm);
+}
+
+TEST_CASE("experts that every token meets have whole gradients, and their input has those of both kinds") {
+    auto run = small_run();
+    change(run, [&](auto& sizes) { sizes.experts = 12; });
+    for (auto& block : run.model.blocks)
+        for (auto& branch : block.branches)
+            if (auto const* const found = branch.part.as<model::Experts>()) {
+                auto experts = *found;
+                experts.shared = 1;
+                branch.part = experts;
+            }
     same_on_every_mesh(run, varied_text());
 }
 

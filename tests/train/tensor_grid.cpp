@@ -89,7 +89,7 @@ TEST_CASE("what a grid does not do is refused, not done wrong") {
               "tensor parallelism on a grid does not exchange heads for sequence behind attention: use one dimension");
         CHECK(refusal([](auto& run) { change(run, [](auto& sizes) { sizes.experts = 4; }); }) ==
               "tensor parallelism on a grid is for attention and MLPs, not for experts");
-        CHECK(refusal([](auto& run) { run.batch = 4; }).find("is not divisible by dp x ep x the grid of tp") !=
+        CHECK(refusal([](auto& run) { run.batch = 4; }).find("is not divisible by dp x the grid of tp") !=
               std::string::npos);
     }
 }

@@ -300,6 +300,14 @@ void all_gather(Exec const& exec, Communicator const& comm, In const& in, Out co
 
 /// Pieces of given sizes: `out` holds the `in` of all ranks, one after the other, counts[i] elements of rank i, and
 /// what lies behind them stays as it is. `in` lies elsewhere, and this rank's count of it is sent.
+/// @param sent memory for a count of each rank @param offsets for two of each
+template <class Exec, class In, class Out>
+void all_gather(Exec const& exec, Communicator const& comm, In const& in, Out const& out,
+                std::span<MPI_Count const> counts, std::span<MPI_Count> sent, std::span<MPI_Aint> offsets) {
+    std::fill(sent.begin(), sent.end(), counts[static_cast<std::size_t>(comm.rank())]);
+    (void)detail::all_to_all(detail::Form::block, exec, comm, in, sent, out, counts, offsets, true);
+}
+/// The same, which allocates that memory.
 template <class Exec, class In, class Out>
 void all_gather(Exec const& exec, Communicator const& comm, In const& in, Out const& out,
                 std::span<MPI_Count const> counts) {
@@ -307,9 +315,9 @@ void all_gather(Exec const& exec, Communicator const& comm, In const& in, Out co
     if (counts.size() != n)
         throw Error("all_gather " + comm.where() + ": " + std::to_string(counts.size()) + " counts for " +
                     std::to_string(n) + " ranks");
-    std::vector<MPI_Count> const sent(n, counts[static_cast<std::size_t>(comm.rank())]);
+    std::vector<MPI_Count> sent(n);
     std::vector<MPI_Aint> offsets(2 * n);
-    (void)detail::all_to_all(detail::Form::block, exec, comm, in, sent, out, counts, offsets, true);
+    all_gather(exec, comm, in, out, counts, std::span(sent), std::span(offsets));
 }
 
 /// `out` is this rank's piece of the sum over the group: in.size() == size x out.size().

@@ -86,11 +86,11 @@ class Communicator {
     [[nodiscard]] AxisNames const& axes() const { return axes_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
 
-    /// "dp.ep"; it outlives the communicator's use in a trace as long as the communicator lives.
+    /// "dp.cp"; it outlives the communicator's use in a trace as long as the communicator lives.
     [[nodiscard]] std::string const& label() const { return label_; }
     /// How what an exchange over this group costs is shared out among the axes.
     [[nodiscard]] Cost const& shares() const { return shares_; }
-    /// "over dp.ep (rank 1 of 4)", for messages.
+    /// "over dp.cp (rank 1 of 4)", for messages.
     [[nodiscard]] std::string const& where() const { return where_; }
 
   private:
@@ -125,8 +125,8 @@ class Communicator {
 class Communicators {
   public:
     /// Collective over `world`, whose size must be the number of ranks of the mesh.
-    template <class... Axes>
-    [[gnu::cold]] Communicators(MPI_Comm world, Mesh<Axes...> const& mesh)
+    template <MeshOfRanks M>
+    [[gnu::cold]] Communicators(MPI_Comm world, M const& mesh)
         : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(read_tuning(world)) {
         make_world(world, mesh.size());
     }
@@ -139,8 +139,8 @@ class Communicators {
                         mesh) {}
     /// Those of one rank of any mesh in a dry run, where `ranks_per_node` ranks of the mesh that follow each other
     /// share a node. MPI need not have been started.
-    template <class... Axes>
-    [[gnu::cold]] Communicators(Mesh<Axes...> const& mesh, int rank, int ranks_per_node)
+    template <MeshOfRanks M>
+    [[gnu::cold]] Communicators(M const& mesh, int rank, int ranks_per_node)
         : axes_(mesh.axes().begin(), mesh.axes().end()), is_dry_(true) {
         if (rank < 0 || rank >= mesh.size() || ranks_per_node < 1)
             throw std::invalid_argument("rank " + std::to_string(rank) + " of a mesh of " +
@@ -150,8 +150,8 @@ class Communicators {
         imagine_world(rank, mesh.size());
     }
     /// Those of this rank in a dry run on another mesh of the ranks of `real`, with their nodes and their tuning.
-    template <class... Axes>
-    [[gnu::cold]] Communicators(Mesh<Axes...> const& mesh, Communicators const& real)
+    template <MeshOfRanks M>
+    [[gnu::cold]] Communicators(M const& mesh, Communicators const& real)
         : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(real.tuning_), is_dry_(true) {
         auto const& world = real.world();
         if (mesh.size() != world.size())
@@ -201,11 +201,6 @@ class Communicators {
     [[gnu::cold]] Communicator const& make(AxisNames const& key);
     /// The world of a dry run.
     [[gnu::cold]] void imagine_world(int rank, int size);
-    [[nodiscard]] AxisNames all_axes() const {
-        AxisNames all;
-        for (auto const& axis : axes_) all.push(axis.name);
-        return all;
-    }
     /// The ranks of the world in the group of this rank along axes.
     [[nodiscard, gnu::cold]] std::vector<int> members_along(AxisNames const& axes) const {
         return pentad::members_along(axes_, axes, world_.rank());

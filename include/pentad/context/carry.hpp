@@ -30,7 +30,7 @@ enum class Carrying {
 
 /// States of heads, one for each stretch, and what they decay by.
 template <class A>
-using HeadStates = Layout<A, Dims<Dim<batch, dynamic, dp, ep>, Dim<stretch, dynamic, cp>, Dim<heads, dynamic, tp>,
+using HeadStates = Layout<A, Dims<Dim<batch, dynamic, dp>, Dim<stretch, dynamic, cp>, Dim<heads, dynamic, tp>,
                                   Dim<state_dim>, Dim<head_dim>>>;
 
 namespace detail {

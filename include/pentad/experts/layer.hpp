@@ -4,6 +4,7 @@
 
 #include <pentad/experts/dispatch.hpp>
 #include <pentad/experts/router.hpp>
+#include <pentad/experts/tokens.hpp>
 #include <pentad/kernels/activation.hpp>
 #include <pentad/kernels/gemm.hpp>
 #include <pentad/layers/contract.hpp>
@@ -13,6 +14,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -23,39 +25,31 @@ using namespace ml;
 /// y[t] = sum over the k choices e of token t of weight[t, e] W2_e (silu(W1_e x[t]) * (W3_e x[t])), as Mixtral (Jiang
 /// et al. 2024, section 2.1). Choices for which an expert has no room are left out: without any a token passes by the
 /// residual stream alone.
-/// @tparam Placement of the experts: ShardedExperts or WholeExperts
-template <class Placement = ShardedExperts>
 struct Layer {
     template <class Stream, class Exec>
     class on {
       public:
         using T = typename Stream::element;
         using A = accumulator_t<T>;
-        using input_layout = typename Placement::template routed<Stream>;
-        using output_layout = typename Placement::template returned<Stream>;
-        using Tokens = typename Placement::template sent<Stream>;
-        using Row = dispatched_t<Tokens, Placement>;
-        using Up = Layout<T, Dims<typename Placement::Expert, typename Placement::Width, Dim<hidden>>>;
-        using Down = Layout<T, Dims<typename Placement::Expert, Dim<hidden>, typename Placement::Width>>;
+        using input_layout = dealt_stream_t<Stream>;
+        using output_layout = input_layout;
+        using Row = dispatched_t<input_layout>;
+        using Up = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<ffn, dynamic, etp>, Dim<hidden>>>;
+        using Down = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<hidden>, Dim<ffn, dynamic, etp>>>;
         using RouterType = Router<input_layout, Exec>;
-        using DispatchType = Dispatch<T, Exec, typename Placement::Axes>;
+        using DispatchType = Dispatch<T, Exec>;
         using Shared = GatedMlp<Blocking>::template on<input_layout, Exec>; ///< the experts that every token meets
-        /// Where tp shards the experts' width, each of its ranks weighs its part of an expert's output: the weights are
-        /// replicated, their gradient partial.
-        template <class E>
-        using Gathered = with_element_t<with_last_dim_t<Tokens, Dim<slot>>, E>;
 
         struct Saved {
             typename RouterType::Saved router;
             DispatchType dispatch;
-            Tensor<Gathered<A>, Exec> weight;
             RowBuffer<T, Exec> x, gate, up, inner; ///< of the experts here
             RowBuffer<T, Exec> doutput;
             typename Shared::Saved shared;
         };
 
         on(LayerSetup<Exec> const& setup, model::Experts const& part, std::string const& name)
-            : router_(setup, part, name + ".gate"),
+            : router_(setup, part, (require_view(setup.context, name), name + ".gate")),
               gate_(setup.context, name + ".experts.{}.w1.weight", {part.count, part.width, setup.hidden}),
               up_(setup.context, name + ".experts.{}.w3.weight", {part.count, part.width, setup.hidden}),
               down_(setup.context, name + ".experts.{}.w2.weight", {part.count, setup.hidden, part.width}) {
@@ -70,12 +64,10 @@ struct Layer {
             auto const& context = pass.context;
             auto const& exec = context.exec();
             router_.forward(pass, x, saved.router);
-            auto const choice = redistribute<Gathered<i32>>(saved.router.choice);
-            saved.weight = redistribute<Gathered<A>>(saved.router.weight);
-            auto const tokens = redistribute<Tokens>(std::move(x));
-            saved.dispatch.route(context, choice.rows(), saved.weight.rows(), gate_.value().extents()[0],
-                                 router_.template routed<Tokens>(pass, tokens.local()[1]));
-            saved.x = saved.dispatch.forward(context, tokens.rows());
+            auto const weight = saved.router.weight.rows();
+            saved.dispatch.route(context, saved.router.choice.rows(), weight, gate_.value().extents()[0],
+                                 router_.routed(pass, x.local()[1]));
+            saved.x = saved.dispatch.forward(context, x.rows());
 
             std::size_t const rows = saved.x.count, width = gate_.value().local()[1];
             saved.gate = RowBuffer<T, Exec>(context, rows, width);
@@ -91,14 +83,14 @@ struct Layer {
             kernels::grouped_gemm(exec, transposed, 1.0, saved.inner.view(), down_.value().view(), offsets, 0.0,
                                   out.view());
 
-            Tensor<output_layout, Exec> y(context, tokens.extents());
-            saved.dispatch.combine(context, std::move(out), saved.weight.rows(), y.rows());
+            Tensor<output_layout, Exec> y(context, x.extents());
+            saved.dispatch.combine(context, std::move(out), weight, y.rows());
             if (recomputed_.contains(model::Piece::activations)) saved.inner = {};
             if (recomputed_.contains(model::Piece::rows)) saved.x = {};
             if (drops_input(recomputed_)) RouterType::drop_input(saved.router);
             if (shared_) {
                 auto const more = redistribute<output_layout>(
-                    shared_->forward(pass, redistribute<typename Shared::input_layout>(tokens), saved.shared));
+                    shared_->forward(pass, redistribute<typename Shared::input_layout>(std::move(x)), saved.shared));
                 kernels::add<T>(exec, more.flat(), y.flat());
             }
             return y;
@@ -111,15 +103,12 @@ struct Layer {
             auto const& exec = context.exec();
             bool const dispatches = recomputed_.contains(model::Piece::rows);
             bool const lacks_input = shared_ && drops_input(recomputed_);
-            if (dispatches || lacks_input) {
-                auto tokens = redistribute<Tokens>(saved.router.x);
-                if (dispatches) saved.x = saved.dispatch.forward(context, tokens.rows());
-                if (lacks_input)
-                    shared_->restore_input(redistribute<typename Shared::input_layout>(std::move(tokens)),
-                                           saved.shared);
-            }
-            Tensor<dual_t<Gathered<A>>, Exec> dweight(context, saved.weight.extents());
-            saved.doutput = saved.dispatch.combine_backward(context, dy.rows(), saved.weight.rows(), dweight.rows());
+            if (dispatches) saved.x = saved.dispatch.forward(context, saved.router.x.rows());
+            if (lacks_input)
+                shared_->restore_input(redistribute<typename Shared::input_layout>(saved.router.x), saved.shared);
+            auto const& weight = saved.router.weight;
+            Tensor<dual_t<typename RouterType::ChoiceWeight>, Exec> dweight(context, weight.extents());
+            saved.doutput = saved.dispatch.combine_backward(context, dy.rows(), weight.rows(), dweight.rows());
 
             if (recomputed_.contains(model::Piece::activations)) activate(context, saved);
             auto const offsets = saved.dispatch.offsets();
@@ -134,16 +123,14 @@ struct Layer {
                                   drows.view());
             kernels::grouped_gemm(exec, plain, 1.0, saved.up.view(), up_.value().view(), offsets, 1.0, drows.view());
 
-            Tensor<dual_t<Tokens>, Exec> dtokens(context, dy.extents());
-            saved.dispatch.backward(context, std::move(drows), dtokens.rows());
+            Tensor<dual_t<input_layout>, Exec> through_experts(context, dy.extents());
+            saved.dispatch.backward(context, std::move(drows), through_experts.rows());
             if (shared_) {
-                auto const more = redistribute<dual_t<Tokens>>(shared_->backward_data(
+                auto const more = redistribute<dual_t<input_layout>>(shared_->backward_data(
                     pass, redistribute<dual_t<typename Shared::output_layout>>(std::move(dy)), saved.shared));
-                kernels::add<T>(exec, more.flat(), dtokens.flat());
+                kernels::add<T>(exec, more.flat(), through_experts.flat());
             }
-            auto dx = router_.backward_data(
-                pass, redistribute<dual_t<typename RouterType::ChoiceWeight>>(std::move(dweight)), saved.router);
-            auto const through_experts = redistribute<dual_t<input_layout>>(std::move(dtokens));
+            auto dx = router_.backward_data(pass, dweight, saved.router);
             kernels::add<T>(exec, through_experts.flat(), dx.flat());
             return dx;
         }
@@ -165,7 +152,7 @@ struct Layer {
 
         [[nodiscard]] RouterLoad take_router_load() const {
             auto load = router_.take_load();
-            auto const& ranks = gate_.context().communicators().along(Placement::Axes::names);
+            auto const& ranks = gate_.context().communicators().along(AxisNames(ep::name));
             load.ranks = static_cast<std::size_t>(ranks.size());
             load.nodes = static_cast<std::size_t>(ranks.nodes().count());
             return load;
@@ -192,15 +179,22 @@ struct Layer {
             f(up_);
             f(down_);
         }
+        static void require_view(Context<Exec> const& context, std::string const& name) {
+            for (auto const& axis : context.communicators().mesh())
+                if (axis.name == ep::name) return;
+            throw std::invalid_argument(name +
+                                        " has experts, and the mesh no axis ep: make it with model::with_experts()");
+        }
         void activate(Context<Exec> const& context, Saved& saved) const {
             saved.inner = RowBuffer<T, Exec>(context, saved.gate.count, saved.gate.columns);
             kernels::swiglu_forward<T>(context.exec(), saved.gate.view(), saved.up.view(), saved.inner.view());
         }
 
         // One expert's products, as the algebra sees them: the layouts without the expert dimension must fit.
-        using OneRow = expert_rows_t<Tokens, Placement>;
-        using OneUp = Layout<T, Dims<typename Placement::Width, Dim<hidden>>>;
-        using OneDown = Layout<T, Dims<Dim<hidden>, typename Placement::Width>>;
+        using OneRow = expert_rows_t<input_layout>;
+        using OneUp = Layout<T, Dims<Dim<ffn, dynamic, etp>, Dim<hidden>>>;
+        using OneDown = Layout<T, Dims<Dim<hidden>, Dim<ffn, dynamic, etp>>>;
+        static_assert((detail::require_dealt<input_layout>(), true));
         static_assert((require_multipliable<OneRow, OneUp, 1>(), true));
         static_assert((require_multipliable<product_t<OneRow, OneUp, 1>, OneDown, 1>(), true));
 

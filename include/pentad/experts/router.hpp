@@ -1,6 +1,5 @@
 // The router: scores of experts from a linear map of the tokens, who chooses (choice.hpp), weights, the losses
-// (balance.hpp), and the bias that balances without one. It works on the residual stream as it lies: where tp shards
-// the sequence, each rank routes its own tokens, and the router's gradient is partial over tp.
+// (balance.hpp), and the bias that balances without one. Each rank routes tokens of its own.
 #pragma once
 
 #include <pentad/experts/balance.hpp>
@@ -63,8 +62,12 @@ class Router {
             bias_ = {setup.context, name + ".e_score_correction_bias", {part.count}, {.deviation = 0}};
             seen_bias_ = setup.context.take(part.count * sizeof(A));
             memory::clear(setup.context.exec(), seen_bias_.data(), part.count * sizeof(A));
+            auto const count = static_cast<double>(part.count);
+            double const mean = setup.micro_batches * losses_.tokens() * static_cast<double>(part.top_k) / count;
             bias_.set_own_optimizer(
-                model::LoadBalance{.rate = part.router.bias_rate, .tolerance = 0.5 / static_cast<double>(part.count)});
+                model::LoadBalance{.rate = part.router.bias_rate,
+                                   .tolerance = 0.5 / count,
+                                   .whole = part.router.bias_step == model::BiasStep::proportional ? mean : 0});
         }
     }
 
@@ -100,11 +103,10 @@ class Router {
     [[nodiscard]] std::size_t slots() const { return choice_.slots(); }
     /// What the tokens [batch, seq, ...] choose; padding goes to no expert. Of a dry run whose rank stands for all the
     /// mean.
-    template <class L>
     [[nodiscard]] Routed routed(Pass<Exec> const& pass, std::size_t length) const {
         auto routed = choice_.routed();
         bool const is_mean = observe::dry_run_for_all() != nullptr;
-        auto const real = is_mean ? setup_.real_length() : setup_.template real_tokens<L>(pass, length);
+        auto const real = is_mean ? setup_.real_length() : setup_.template real_tokens<Stream>(pass, length);
         routed.tokens = static_cast<double>(real) / static_cast<double>(is_mean ? setup_.slices * setup_.seq : length);
         return routed;
     }

@@ -47,7 +47,6 @@
 #include <pentad/layout/streams.hpp>
 #include <pentad/layout/stretches.hpp>
 #include <pentad/model/attention_output.hpp>
-#include <pentad/model/expert_sharding.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
@@ -57,6 +56,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,7 +79,7 @@ struct LayerSetup {
     std::size_t slices = 1;  ///< passes over the slices of a sequence, one after the other
     std::size_t padding = 0; ///< the last tokens of each sequence, in all its slices, that nobody is to see
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
-    model::ExpertSharding expert_sharding = model::ExpertSharding::width;
+    double micro_batches = 1; ///< that an update sees
 
     /// Tokens of a sequence that are no padding.
     [[nodiscard]] std::size_t real_length() const { return slices * seq - padding; }
@@ -174,7 +174,7 @@ template <class Exec>
 struct SequenceMap {
     Documents const* documents = nullptr;           ///< of this rank's sequences, with all slices; null: one each
     View<i32 const, 2, Exec> begins{}, ends{};      ///< the same for kernels
-    View<i32 const, 1, Exec> positions{};           ///< `[batch@dp.ep * seq@cp]`, of tokens in their documents
+    View<i32 const, 1, Exec> positions{};           ///< `[batch@dp * seq@cp]`, of tokens in their documents
     View<i32 const, 1, Exec> positions_in_stream{}; ///< the same, sharded as the stream
     /// The runs of sequences in the shards that attention's blocks are; null: as the setup says.
     std::vector<std::vector<Segment>> const* shards = nullptr;
@@ -192,28 +192,39 @@ struct AtSlice {
     [[nodiscard]] bool is_first() const { return memory == nullptr || index == 0; }
 };
 
+/// Tokens further ahead in a micro-batch, and the targets of these; negative: no loss. Both of the shape of
+/// Pass::tokens.
+template <class Exec>
+struct TokensAhead {
+    View<i32 const, 2, Exec> tokens{}, targets{};
+};
+
 /// What a forward or backward pass is told about its micro-batch, and what it adds up for the log.
 template <class Exec>
 struct Pass {
     Context<Exec> const& context;
-    View<i32 const, 2, Exec> tokens{};  ///< `[batch@dp.ep, seq@cp]`, this rank's, of a slice
+    View<i32 const, 2, Exec> tokens{};  ///< `[batch@dp, seq@cp]`, this rank's, of a slice
     View<i32 const, 2, Exec> targets{}; ///< the same shape; negative: no loss
-    double loss_scale = 0;              ///< 1 / valid targets of all that an update sees: the seed of the backward pass
-    double balance_scale = 0;           ///< gradient of the objective with respect to a layer's load-balancing loss
-    double z_scale = 0;                 ///< and with respect to its z loss
-    bool trains = true;                 ///< whether a backward pass follows, perhaps after another forward pass
-    bool saves = true;                  ///< whether a backward pass uses what this forward pass saves
-    bool is_replay = false;             ///< a forward pass done again: it adds nothing to the sums below
-    bool completes_gradients = false;   ///< the last backward pass of this stage before an update
-    std::uint64_t draw = 0;             ///< what layers draw random numbers by: other ones in each micro-batch
-    std::size_t slice = 0;              ///< of the sequences, where they are cut
-    SequenceMemory* memory = nullptr;   ///< of these sequences, where they are cut
+    /// Of multi-token prediction: the k-th is of the tokens k + 1 further ahead.
+    std::span<TokensAhead<Exec> const> ahead{};
+    double predicted_scale = 0;       ///< of their losses in the objective
+    double loss_scale = 0;            ///< 1 / valid targets of all that an update sees: the seed of the backward pass
+    double balance_scale = 0;         ///< gradient of the objective with respect to a layer's load-balancing loss
+    double z_scale = 0;               ///< and with respect to its z loss
+    bool trains = true;               ///< whether a backward pass follows, perhaps after another forward pass
+    bool saves = true;                ///< whether a backward pass uses what this forward pass saves
+    bool is_replay = false;           ///< a forward pass done again: it adds nothing to the sums below
+    bool completes_gradients = false; ///< the last backward pass of this stage before an update
+    std::uint64_t draw = 0;           ///< what layers draw random numbers by: other ones in each micro-batch
+    std::size_t slice = 0;            ///< of the sequences, where they are cut
+    SequenceMemory* memory = nullptr; ///< of these sequences, where they are cut
     SequenceMap<Exec> const* map = nullptr; ///< null: sequences of one document, dealt as the setup says
     ActivationMemory* saved = nullptr; ///< where what blocks save is until its backward pass; null: where it is made
 
-    double loss_sum = 0;    ///< of the token losses here: partial over the axes that share out the tokens
-    double balance_sum = 0; ///< of the load-balancing losses of the layers here: invariant over all but pp
-    double z_sum = 0;       ///< of the z losses of the layers here: likewise
+    double loss_sum = 0;      ///< of the token losses here: partial over the axes that share out the tokens
+    double predicted_sum = 0; ///< the same of the tokens ahead
+    double balance_sum = 0;   ///< of the load-balancing losses of the layers here: invariant over all but pp
+    double z_sum = 0;         ///< of the z losses of the layers here: likewise
 
     /// The stretches of its sequences. @param of_setup those that the setup says
     [[nodiscard]] Stretches const& stretches(Stretches const& of_setup) const {

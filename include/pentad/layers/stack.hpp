@@ -56,7 +56,7 @@ class Stack {
             auto& block = blocks_[i];
             block.is_recomputed = recomputed.whole;
             block.first_unit = units_.size();
-            for (auto const& branch : model.blocks.at(first + i).branches) {
+            for (auto const& branch : model.block(first + i).branches) {
                 std::string const prefix = model::Model::prefix(first + i);
                 auto& made = block.branches.emplace_back();
                 made.norm = registry.make_norm(setup, model.norm, prefix + branch.norm);

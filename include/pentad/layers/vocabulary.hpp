@@ -78,14 +78,14 @@ struct GridEmbedded;
 template <class T>
 struct GridEmbedded<GridStream<T>> {
     using type = Layout<T,
-                        Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep, TensorGrid::first>, Dim<ml::seq, dynamic, ml::cp>,
+                        Dims<Dim<ml::batch, dynamic, ml::dp, TensorGrid::first>, Dim<ml::seq, dynamic, ml::cp>,
                              Dim<ml::hidden, dynamic, TensorGrid::second>>,
                         Partial<TensorGrid::columns>>;
 };
 template <class T>
 struct GridEmbedded<CubeStream<T>> {
     using type = Layout<T,
-                        Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep>, Dim<ml::seq, dynamic, ml::cp>,
+                        Dims<Dim<ml::batch, dynamic, ml::dp>, Dim<ml::seq, dynamic, ml::cp>,
                              Dim<ml::hidden, dynamic, TensorGrid::second, TensorGrid::first>>,
                         Partial<TensorGrid::columns>>;
 };
@@ -129,7 +129,7 @@ struct VocabParallel<Stream, Communication, Exec> {
 };
 
 namespace detail {
-/// Of the tokens `[batch@dp.ep, seq@cp]` of a pass, those that this rank has in a layout L [batch, seq, ...]: tp may
+/// Of the tokens `[batch@dp, seq@cp]` of a pass, those that this rank has in a layout L [batch, seq, ...]: tp may
 /// share out the batch.
 template <class L, class Exec>
 View<i32 const, 1, Exec> tokens_in(Context<Exec> const& context, View<i32 const, 2, Exec> const& all) {
@@ -165,9 +165,6 @@ class VocabTable {
             untied_ = Untied(setup.context, name, {padded, setup.hidden}, {}, valid_);
     }
 
-    /// A layer that uses the table says so when it is made.
-    void add_user() { ++users_; }
-    [[nodiscard]] std::size_t users() const { return users_; }
     [[nodiscard]] Tensor<Stored, Exec> const& stored() const {
         return tied_.exists() ? tied_.value() : untied_.value();
     }
@@ -191,7 +188,7 @@ class VocabTable {
     }
 
   private:
-    std::size_t valid_, users_ = 0;
+    std::size_t valid_;
     Untied untied_;
     Tied tied_;
 };
@@ -210,9 +207,7 @@ struct VocabEmbedding {
         };
 
         on(LayerSetup<Exec> const& setup, Table& table)
-            : table_(&table), extents_{setup.batch, setup.seq, setup.hidden} {
-            table.add_user();
-        }
+            : table_(&table), extents_{setup.batch, setup.seq, setup.hidden} {}
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Saved&) const {
             Tensor<output_layout, Exec> y(pass.context, extents_);
@@ -263,7 +258,7 @@ struct VocabHead {
             Tensor<TokenValue<>, Exec> lse;
         };
 
-        on(LayerSetup<Exec> const&, Table& table) : table_(&table) { table.add_user(); }
+        on(LayerSetup<Exec> const&, Table& table) : table_(&table) {}
 
         /// x W^T, this rank's part of the vocabulary.
         Tensor<Logits, Exec> logits(Tensor<input_layout, Exec> x) const {

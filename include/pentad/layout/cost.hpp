@@ -56,6 +56,18 @@ constexpr void add_scatter_cost(Cost& cost, std::span<MeshAxisValue const> mesh,
     }
 }
 
+/// The axes of the view that `axes` are of, which tell all ranks apart: of the first where both views have them.
+constexpr AxisNames axes_of_view(std::span<MeshAxisValue const> mesh, AxisNames const& axes = {}) {
+    unsigned view = 1;
+    for (auto const name : axes)
+        for (auto const& axis : mesh)
+            if (axis.views == 2 && is_same_axis(axis.name, whole_axis_name(name))) view = 2;
+    AxisNames all;
+    for (auto const& axis : mesh)
+        if ((axis.views & view) != 0) all.push(axis.name);
+    return all;
+}
+
 /// The number of ranks along `axes`.
 constexpr std::size_t ranks_along(std::span<MeshAxisValue const> mesh, AxisNames const& axes) {
     std::size_t ranks = 1;
@@ -77,7 +89,7 @@ inline std::vector<int> members_along(std::span<MeshAxisValue const> mesh, AxisN
         auto const axis = find_axis(mesh, name);
         std::vector<int> more;
         for (int const member : members)
-            for (int i = 0; i < axis.extent; ++i) more.push_back(member + (i - axis.coordinate(member)) * axis.stride);
+            for (int i = 0; i < axis.extent; ++i) more.push_back(axis.moved(member, i));
         members = more;
     }
     return members;
@@ -177,8 +189,7 @@ constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, std::span
                          std::any_of(plan.begin(), plan.end(), [](PlanStep const& step) { return is_halo(step.kind); });
     if (rank >= 0 || !differs)
         return detail::cost_of(plan, from, shard_shape(from, global, mesh, std::max(rank, 0)), mesh, rank);
-    int ranks = 1;
-    for (auto const& axis : mesh) ranks *= axis.extent;
+    int const ranks = rank_count(mesh);
     Cost mean;
     for (int r = 0; r < ranks; ++r) {
         auto const cost = detail::cost_of(plan, from, shard_shape(from, global, mesh, r), mesh, r);
@@ -188,8 +199,8 @@ constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, std::span
 }
 
 /// The cost of redistributing from one layout type to another.
-template <class From, class To, class... Axes, std::size_t Rank>
-constexpr Cost cost_of(std::array<std::size_t, Rank> const& global, Mesh<Axes...> const& mesh) {
+template <class From, class To, MeshOfRanks M, std::size_t Rank>
+constexpr Cost cost_of(std::array<std::size_t, Rank> const& global, M const& mesh) {
     static_assert(Rank == From::rank, "pentad: one global extent for each dimension of the layout");
     return cost_of(Plan<From, To>::value, From::value, global, mesh.axes());
 }

@@ -39,8 +39,8 @@ template <class... Dimensions>
 struct Dims {};
 
 /// How a tensor of elements T lies on a mesh, e.g.
-/// `Layout<f32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq, 1024, cp>, Dim<hidden, 512>>, Partial<tp>>`,
-/// in the short form `f32[batch@dp.ep:?, seq@cp:1024, hidden:512]{tp: partial}`.
+/// `Layout<f32, Dims<Dim<batch, dynamic, dp>, Dim<seq, 1024, cp>, Dim<hidden, 512>>, Partial<tp>>`,
+/// in the short form `f32[batch@dp:?, seq@cp:1024, hidden:512]{tp: partial}`.
 template <class T, class Dimensions, class... States>
 struct Layout;
 
@@ -230,6 +230,15 @@ constexpr void add(LayoutValue& layout, Replicated<Axes...>) {
     add<Axes...>(layout.replicated);
 }
 
+template <class D>
+inline constexpr unsigned views_of_part = 3;
+template <class Name, std::size_t Extent, class... Axes>
+inline constexpr unsigned views_of_part<Dim<Name, Extent, Axes...>> = (views_of<Axes> & ... & 3U);
+template <class D, std::size_t Width, Boundary Ends, Ghosts State>
+inline constexpr unsigned views_of_part<Halo<D, Width, Ends, State>> = views_of_part<D>;
+template <template <class...> class State, class... Axes>
+inline constexpr unsigned views_of_part<State<Axes...>> = (views_of<Axes> & ... & 3U);
+
 constexpr bool names_an_axis_twice(LayoutValue const& layout) { return names_an_axis_twice(layout.axes()); }
 constexpr bool names_a_dimension_twice(LayoutValue const& layout) {
     for (std::size_t d = 0; d < layout.rank; ++d)
@@ -257,6 +266,8 @@ struct Layout<T, Dims<D...>, States...> {
     static_assert(
         !detail::names_an_axis_twice(value),
         "pentad: a layout names each axis once: an axis shards one dimension, or is partial, or is replicated");
+    static_assert((detail::views_of_part<D> & ... & 3U) & (detail::views_of_part<States> & ... & 3U),
+                  "pentad: a layout names axes of one view of the mesh: dp, cp and tp, or edp, ep and etp");
     static_assert(!detail::names_a_dimension_twice(value), "pentad: a layout names each dimension once");
     static_assert(value.partial.empty() || Summable<T>, "pentad: elements that cannot be added are not partial");
     static_assert((value.partial_max.empty() && value.partial_min.empty()) || Ordered<T>,

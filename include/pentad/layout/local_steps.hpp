@@ -26,13 +26,19 @@ struct LocalSteps {
     [[nodiscard]] bool averages_after(std::int64_t step, std::int64_t last) const {
         return is_on() && (step % steps == 0 || step == last);
     }
-    /// The axes along which ranks meet at averages only.
-    [[nodiscard]] AxisNames apart() const { return is_on() ? AxisNames(outer<ml::dp>::name) : AxisNames(); }
+    /// The axes along which ranks meet at averages only, as attention sees them or as experts do.
+    [[nodiscard]] AxisNames apart(bool of_experts = false) const {
+        if (!is_on()) return {};
+        return AxisNames(of_experts ? outer<ml::edp>::name : outer<ml::dp>::name);
+    }
     /// Axes without those along which ranks meet at averages only.
     [[nodiscard]] AxisNames together(AxisNames const& axes) const {
         AxisNames kept;
-        for (auto const axis : axes)
-            kept.push(is_on() && axis == ml::dp::name ? std::string_view(inner<ml::dp>::name) : axis);
+        for (auto axis : axes) {
+            if (is_on() && axis == ml::dp::name) axis = inner<ml::dp>::name;
+            if (is_on() && axis == ml::edp::name) axis = inner<ml::edp>::name;
+            kept.push(axis);
+        }
         return kept;
     }
     /// Why there are no such steps; empty where there are.

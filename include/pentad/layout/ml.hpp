@@ -11,16 +11,28 @@ struct dp {
 }; ///< data parallelism
 struct pp {
     static constexpr std::string_view name = "pp";
+    static constexpr unsigned views = 3;
 }; ///< pipeline parallelism
-struct ep {
-    static constexpr std::string_view name = "ep";
-}; ///< expert parallelism
 struct cp {
     static constexpr std::string_view name = "cp";
 }; ///< context parallelism
 struct tp {
     static constexpr std::string_view name = "tp";
 }; ///< tensor parallelism
+
+// The ranks along dp, cp and tp as experts see them: a second view of the mesh (mesh/fold.hpp).
+struct edp {
+    static constexpr std::string_view name = "edp";
+    static constexpr unsigned views = 2;
+}; ///< data parallelism of experts: their copies
+struct ep {
+    static constexpr std::string_view name = "ep";
+    static constexpr unsigned views = 2;
+}; ///< expert parallelism: different experts
+struct etp {
+    static constexpr std::string_view name = "etp";
+    static constexpr unsigned views = 2;
+}; ///< tensor parallelism of experts: the width of each is sharded
 
 struct batch {
     static constexpr std::string_view name = "batch";
@@ -34,6 +46,9 @@ struct token {
 struct hidden {
     static constexpr std::string_view name = "hidden";
 };
+struct joined {
+    static constexpr std::string_view name = "joined";
+}; ///< two vectors of the residual stream, one behind the other
 struct heads {
     static constexpr std::string_view name = "heads";
 };

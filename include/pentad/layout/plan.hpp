@@ -316,7 +316,7 @@ constexpr PlanValue make_plan(LayoutValue const& from, LayoutValue const& to) {
     return plan;
 }
 
-/// Writes a plan: `all_gather(tp) of seq; all_reduce(dp.ep)`; an empty plan is `nothing`.
+/// Writes a plan: `all_gather(tp) of seq; all_reduce(dp.cp)`; an empty plan is `nothing`.
 constexpr void write(Text& out, PlanValue const& plan, LayoutValue const& layout) {
     if (!plan.valid()) {
         out << plan_error_texts[static_cast<std::size_t>(plan.error)];

@@ -11,11 +11,11 @@ namespace pentad {
 /// The residual stream: every rank of tp holds the same activations and does the same work on them.
 template <class T>
 using InvariantStream =
-    Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep>, Dim<ml::seq, dynamic, ml::cp>, Dim<ml::hidden>>>;
+    Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp>, Dim<ml::seq, dynamic, ml::cp>, Dim<ml::hidden>>>;
 /// The residual stream under sequence parallelism: tp shards the sequence once more.
 template <class T>
 using SequenceStream =
-    Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep>, Dim<ml::seq, dynamic, ml::cp, ml::tp>, Dim<ml::hidden>>>;
+    Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp>, Dim<ml::seq, dynamic, ml::cp, ml::tp>, Dim<ml::hidden>>>;
 
 /// The axes of tensor parallelism on a grid, the factors of tp. Whether `first` and `second` are depth and rows or rows
 /// and depth depends on the stream.
@@ -28,12 +28,12 @@ struct TensorGrid {
 /// 2105.14500): `first` is the depth, whose ranks share the batch and hold the same weights, and `second` the rows. In
 /// 2D the depth is 1.
 template <class T>
-using GridStream = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep, TensorGrid::first, TensorGrid::second>,
+using GridStream = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, TensorGrid::first, TensorGrid::second>,
                                   Dim<ml::seq, dynamic, ml::cp>, Dim<ml::hidden, dynamic, TensorGrid::columns>>>;
 /// The residual stream of 3D tensor parallelism (Bian et al. 2021, arXiv 2105.14450): `first` are the rows and `second`
 /// the depth; inside a layer depth and columns change places.
 template <class T>
-using CubeStream = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep, TensorGrid::first, TensorGrid::columns>,
+using CubeStream = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, TensorGrid::first, TensorGrid::columns>,
                                   Dim<ml::seq, dynamic, ml::cp>, Dim<ml::hidden, dynamic, TensorGrid::second>>>;
 
 namespace detail {
@@ -63,7 +63,7 @@ template <class Stream>
 concept StreamOnGrid = detail::is_on_grid<Stream>;
 /// What layers on a grid compute inside: tokens, and dimensions that `columns` shard.
 template <class T, class... D>
-using InsideGrid = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, ml::ep, TensorGrid::first, TensorGrid::second>,
+using InsideGrid = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, TensorGrid::first, TensorGrid::second>,
                                   Dim<ml::seq, dynamic, ml::cp>, D...>>;
 
 /// A stream whose tokens and activations are the same on every rank of tp, which use them for different work: what

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/layout/layout.hpp>
+#include <pentad/mesh/fold.hpp>
 #include <pentad/mesh/mesh.hpp>
 
 #include <cstddef>
@@ -62,12 +63,18 @@ inline constexpr bool state_on<State<Axes...>, M> = (M::template has<Axes> && ..
 
 template <class L, class M>
 struct LayoutOn;
-template <class T, class... D, class... States, class M>
-struct LayoutOn<Layout<T, Dims<D...>, States...>, M> {
+template <class T, class... D, class... States, class... Axes>
+struct LayoutOn<Layout<T, Dims<D...>, States...>, Mesh<Axes...>> {
+    using M = Mesh<Axes...>;
     static constexpr bool has_axes = (DimensionOn<D, M>::has_axes && ...) && (state_on<States, M> && ...);
     static constexpr bool divides = (DimensionOn<D, M>::divides && ...);
     static consteval void require() { (DimensionOn<D, M>::require(), ...); }
 };
+
+/// Of two views of a mesh a layout is of one.
+template <class L, class First, class Second>
+struct LayoutOn<L, FoldedMesh<First, Second>>
+    : std::conditional_t<LayoutOn<L, First>::has_axes, LayoutOn<L, First>, LayoutOn<L, Second>> {};
 
 } // namespace detail
 

@@ -15,7 +15,7 @@ struct ZeroSharding {
     /// 0: nothing; 1: the optimizer state; 2: the gradients too; 3: the parameters too
     int stage = 0;
     /// Hybrid sharding: the ranks along dp that share one copy, inner(dp); there are copies along outer(dp) (MiCS,
-    /// Zhang et al. 2022; HSDP). 0: all share one
+    /// Zhang et al. 2022; HSDP). Of experts' parameters inner(edp) and outer(edp). 0: all share one
     int ranks = 0;
     /// Stage 3: parameters are gathered once a step and kept, instead of gathered for each pass.
     bool keeps_parameters = false;
@@ -45,7 +45,7 @@ struct ZeroSharding {
 
 /// The axes over which a gradient is partial, by what ZeRO does along them.
 struct ZeroAxes {
-    AxisNames partial; ///< all of them, with dp as inner(dp) and outer(dp) where sharding is hybrid
+    AxisNames partial; ///< all of them, with dp and edp in their factors where sharding is hybrid
     AxisNames copied;  ///< of them, those that shard nothing
     AxisNames shards;  ///< those that shard the optimizer state
     AxisNames in_step; ///< of these, those that shard gradients and parameters during a step
@@ -63,9 +63,10 @@ inline ZeroAxes zero_axes(AxisNames const& partial, ZeroSharding const& sharding
         to.push(axis);
     };
     for (auto axis : partial) {
-        if (sharding.stage > 0 && sharding.ranks > 0 && axis == ml::dp::name) {
-            add(axes.copied, outer<ml::dp>::name);
-            axis = inner<ml::dp>::name;
+        if (sharding.stage > 0 && sharding.ranks > 0 && (axis == ml::dp::name || axis == ml::edp::name)) {
+            bool const is_of_experts = axis == ml::edp::name;
+            add(axes.copied, is_of_experts ? outer<ml::edp>::name : outer<ml::dp>::name);
+            axis = is_of_experts ? inner<ml::edp>::name : inner<ml::dp>::name;
         }
         bool const is_copied = sharding.stage == 0 || axis.starts_with("ends(");
         add(is_copied ? axes.copied : axes.shards, axis);

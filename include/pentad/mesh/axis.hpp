@@ -126,6 +126,14 @@ struct WholeAxis<A> : WholeAxis<typename A::whole> {};
 template <class A>
 using whole_axis_t = typename detail::WholeAxis<A>::type;
 
+/// Which views of a mesh have an axis (mesh/fold.hpp), as bits: 1, the first, unless its tag says `views`: 2, the
+/// second, or 3, both.
+template <class A>
+inline constexpr unsigned views_of = 1;
+template <class A>
+    requires requires { whole_axis_t<A>::views; }
+inline constexpr unsigned views_of<A> = whole_axis_t<A>::views;
+
 /// One axis of a mesh: its tag and its extent, static or dynamic.
 template <AxisTag Tag, std::size_t Extent = dynamic>
 struct Axis {

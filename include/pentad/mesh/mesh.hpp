@@ -25,36 +25,133 @@ struct MeshAxisValue {
     int inner = 1;
     int innermost = 1;
     bool is_joined = false;
+    int major_extent = 1; ///< of an axis of two pieces: of the major one; `stride` is that of the other
+    int major_stride = 1;
+    unsigned views = 1; ///< that have the axis, as bits: the first, the second (mesh/fold.hpp)
 
     friend constexpr bool operator==(MeshAxisValue const&, MeshAxisValue const&) = default;
 };
 
 /// The ranks along an axis or a part of it: how many, how far apart, and where a rank stands among them.
 struct StridedAxis {
-    int extent = 1;  ///< number of ranks
-    int stride = 1;  ///< from one to the next, in rank space
-    int base = 1;    ///< stride of the whole axis
-    int modulus = 1; ///< what the coordinate along the whole axis is taken by
-    int step = 1;    ///< from one to the next, in coordinates along the whole axis
-    [[nodiscard]] constexpr int coordinate(int rank) const { return rank / base % modulus / step; }
+    int extent = 1;       ///< number of ranks
+    int stride = 1;       ///< from one to the next, in rank space
+    int base = 1;         ///< stride of the whole axis
+    int modulus = 1;      ///< what the coordinate along the whole axis is taken by
+    int step = 1;         ///< from one to the next, in coordinates along the whole axis
+    int major_extent = 1; ///< where they are of two pieces: of the major one
+    int major_stride = 1;
+
+    [[nodiscard]] constexpr int coordinate(int rank) const {
+        int const minor = rank / base % modulus / step;
+        return major_extent == 1 ? minor : rank / major_stride % major_extent * minor_extent() + minor;
+    }
+    /// The rank with another coordinate along the axis.
+    [[nodiscard]] constexpr int moved(int rank, int to) const {
+        int const n = minor_extent(), from = coordinate(rank);
+        return rank + (to % n - from % n) * stride + (to / n - from / n) * major_stride;
+    }
+
+  private:
+    [[nodiscard]] constexpr int minor_extent() const { return extent / major_extent; }
 };
+
+namespace detail {
+
+/// The ranks along a whole axis, and along the factors that it has when it is split by n.
+constexpr StridedAxis whole_axis(MeshAxisValue const& a) {
+    return {a.extent, a.stride, a.stride, a.extent / a.major_extent, 1, a.major_extent, a.major_stride};
+}
+constexpr StridedAxis inner_factor(MeshAxisValue const& a, int n) {
+    int const minor = a.extent / a.major_extent;
+    if (n <= minor) return {n, a.stride, a.stride, n, 1};
+    return {n, a.stride, a.stride, minor, 1, n / minor, a.major_stride};
+}
+constexpr StridedAxis outer_factor(MeshAxisValue const& a, int n) {
+    int const minor = a.extent / a.major_extent;
+    if (n < minor) return {a.extent / n, a.stride * n, a.stride, minor, n, a.major_extent, a.major_stride};
+    if (a.major_extent == 1) return {1, a.stride, a.stride, a.extent, a.extent};
+    return {a.extent / n, a.major_stride * (n / minor), a.major_stride, a.major_extent, n / minor};
+}
+/// Whether it can be split so that either factor has a piece of each piece of the axis, or none.
+constexpr bool can_split(MeshAxisValue const& a, int n) {
+    int const minor = a.extent / a.major_extent;
+    return n >= 1 && a.extent % n == 0 && (minor % n == 0 || n % minor == 0);
+}
+/// Splits an axis, or its inner factor, as `name` says.
+constexpr void split(MeshAxisValue& axis, std::string_view name, int n) {
+    bool const is_whole = name == axis.name;
+    int const extent = is_whole ? axis.extent : axis.inner;
+    bool const can = is_whole ? can_split(axis, n) : n >= 1 && extent % n == 0 && axis.major_extent == 1;
+    if (!can)
+        throw std::invalid_argument("mesh axis " + std::string(name) + " of extent " + std::to_string(extent) +
+                                    " cannot be split by " + std::to_string(n));
+    if (is_whole) axis.inner = n;
+    axis.innermost = is_whole ? 1 : n;
+}
+
+} // namespace detail
 
 /// Finds an axis, or a part of it, by the name of its tag. @throws std::invalid_argument when the mesh has none.
 constexpr StridedAxis find_axis(std::span<MeshAxisValue const> axes, std::string_view name) {
     auto const whole = whole_axis_name(name);
-    for (auto const& [axis, extent, stride, inner, innermost, is_joined] : axes) {
-        if (!is_same_axis(axis, whole)) continue;
-        if (name.size() == whole.size()) return {extent, stride, stride, extent, 1};
-        if (factors_of(name) == 2) return {inner / innermost, stride * innermost, stride, inner, innermost};
-        if (factors_of(name) == 4) return {innermost, stride, stride, innermost, 1};
-        if (name.starts_with("outer")) return {extent / inner, stride * inner, stride, extent, inner};
-        if (name.starts_with("inner")) return {inner, stride, stride, inner, 1};
-        int const last = extent / inner - 1; // ends
-        if (is_joined || last == 0) return {1, stride, stride, extent, extent};
-        return {2, stride * inner * last, stride, extent, inner * last};
+    for (auto const& axis : axes) {
+        if (!is_same_axis(axis.name, whole)) continue;
+        if (name.size() == whole.size()) return detail::whole_axis(axis);
+        auto const factors = factors_of(name);
+        if (factors == 4) return detail::inner_factor(axis, axis.innermost);
+        if (factors == 6 || (factors == 2 && axis.innermost == 1)) return detail::inner_factor(axis, axis.inner);
+        if (factors == 2)
+            return {axis.inner / axis.innermost, axis.stride * axis.innermost, axis.stride, axis.inner, axis.innermost};
+        if (name.starts_with("outer")) return detail::outer_factor(axis, axis.inner);
+        auto const outer = detail::outer_factor(axis, axis.inner); // ends
+        int const last = outer.extent - 1;
+        if (axis.is_joined || last == 0) return {1, axis.stride, axis.stride, axis.extent, axis.extent};
+        return {2, outer.stride * last, outer.base, outer.modulus, outer.step * last};
     }
     throw std::invalid_argument("the mesh has no axis named " + std::string(name));
 }
+
+/// The number of ranks of a mesh.
+constexpr int rank_count(std::span<MeshAxisValue const> axes) {
+    int ranks = 1;
+    for (auto const& axis : axes)
+        if ((axis.views & 1U) != 0) ranks *= axis.extent;
+    return ranks;
+}
+
+/// Whether each rank is at the same place along both axes: groups of ranks that these tell apart are the same then.
+constexpr bool are_aligned(std::span<MeshAxisValue const> axes, std::string_view a, std::string_view b) {
+    auto const first = find_axis(axes, a), second = find_axis(axes, b);
+    if (first.extent != second.extent) return false;
+    for (int rank = 0; rank < rank_count(axes); ++rank)
+        if (first.coordinate(rank) != second.coordinate(rank)) return false;
+    return true;
+}
+
+/// A mesh, or a mesh with a second view of its ranks (mesh/fold.hpp).
+template <class M>
+concept MeshOfRanks = requires(M const& mesh) {
+    { mesh.axes()[0] } -> std::convertible_to<MeshAxisValue>;
+    { mesh.size() } -> std::convertible_to<int>;
+};
+
+template <class... Axes>
+class Mesh;
+
+namespace detail {
+/// A mesh of the axes but for B, with which A grows.
+template <class Result, class A, class B, class... Axes>
+struct Without {
+    using type = Result;
+};
+template <class... Kept, class A, class B, class First, class... Rest>
+struct Without<Mesh<Kept...>, A, B, First, Rest...> : Without<Mesh<Kept..., First>, A, B, Rest...> {};
+template <class... Kept, class A, class B, std::size_t N, class... Rest>
+struct Without<Mesh<Kept...>, A, B, Axis<B, N>, Rest...> : Without<Mesh<Kept...>, A, B, Rest...> {};
+template <class... Kept, class A, class B, std::size_t N, class... Rest>
+struct Without<Mesh<Kept...>, A, B, Axis<A, N>, Rest...> : Without<Mesh<Kept..., Axis<A>>, A, B, Rest...> {};
+} // namespace detail
 
 /// A product of named axes. `Mesh<Axis<dp>, Axis<tp, 4>> mesh{2};` gives the dynamic extents in the order of the type.
 /// Rank order is row-major, the first axis outermost, unless `ordered` says otherwise.
@@ -116,15 +213,29 @@ class Mesh {
         static_assert(has<A>, "pentad: this mesh has no such axis");
         static_assert(detail::may_be_split<A>, "pentad: only an axis and its inner factor are split");
         Mesh mesh = *this;
-        auto& axis = mesh.axes_[index<A>];
-        if (inner_extent < 1 || extent<A>() % inner_extent != 0)
-            throw std::invalid_argument("mesh axis " + std::string(A::name) + " of extent " +
-                                        std::to_string(extent<A>()) + " cannot be split by " +
-                                        std::to_string(inner_extent));
-        constexpr bool is_whole = std::is_same_v<A, whole_axis_t<A>>;
-        if (is_whole) axis.inner = inner_extent;
-        axis.innermost = is_whole ? 1 : inner_extent;
+        detail::split(mesh.axes_[index<A>], A::name, inner_extent);
         return mesh;
+    }
+
+    /// The same ranks where axis B is part of A, as its minor factor: a mesh without B. Neither is split, and the order
+    /// in rank space is what it was, so that the ranks along A may lie in two pieces.
+    template <AxisTag A, AxisTag B>
+    [[nodiscard]] constexpr auto merged() const {
+        static_assert(has<A> && has<B> && !std::is_same_v<A, B>, "pentad: two axes of the mesh are merged");
+        using Result = typename detail::Without<Mesh<>, A, B, Axes...>::type;
+        auto const &major = axes_[index<A>], &minor = axes_[index<B>];
+        std::array<MeshAxisValue, rank - 1> axes{};
+        for (std::size_t i = 0, to = 0; i < rank; ++i)
+            if (i != index<B>) axes[to++] = axes_[i];
+        auto& axis = axes[index<A> - (index<B> < index<A> ? 1 : 0)];
+        axis.extent = major.extent * minor.extent;
+        bool const follows = major.stride == minor.stride * minor.extent;
+        if (minor.extent > 1) axis.stride = minor.stride;
+        if (minor.extent > 1 && major.extent > 1 && !follows) {
+            axis.major_extent = major.extent;
+            axis.major_stride = major.stride;
+        }
+        return Result(axes);
     }
 
     /// The same mesh where what the ends of axis A share lies on one rank: ends<A> has extent 1.
@@ -160,7 +271,7 @@ class Mesh {
         static_assert(sizeof...(Coordinates) == rank, "pentad: one coordinate for each axis of the mesh");
         int result = 0;
         std::size_t at = 0;
-        ((result += static_cast<int>(coordinates) * axes_[at++].stride), ...);
+        ((result = detail::whole_axis(axes_[at++]).moved(result, static_cast<int>(coordinates))), ...);
         return result;
     }
 
@@ -184,7 +295,7 @@ class Mesh {
     [[nodiscard]] constexpr int group_member(int rank_number, int member) const {
         auto const axes = along<A...>();
         for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-            rank_number += (member % axis->extent - axis->coordinate(rank_number)) * axis->stride;
+            rank_number = axis->moved(rank_number, member % axis->extent);
             member /= axis->extent;
         }
         return rank_number;
@@ -246,9 +357,14 @@ class Mesh {
             if (axes_[i].name == name) return i;
         throw std::invalid_argument("mesh has no axis named " + std::string(name));
     }
+    template <class...>
+    friend class Mesh;
+    constexpr explicit Mesh(std::array<MeshAxisValue, rank> const& axes) : axes_(axes) {}
+
     constexpr void lay_out(std::array<std::size_t, rank> const& outermost_first) {
         int stride = 1;
         for (std::size_t i = rank; i-- > 0;) {
+            axes_[outermost_first[i]].major_extent = axes_[outermost_first[i]].major_stride = 1;
             axes_[outermost_first[i]].stride = stride;
             stride *= axes_[outermost_first[i]].extent;
         }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <pentad/model/attention_output.hpp>
-#include <pentad/model/expert_sharding.hpp>
 
 #include <array>
 #include <cstddef>
@@ -19,8 +18,8 @@
 namespace pentad::model {
 
 /// Whether layers deal the tokens of a sequence to the ranks of tp, also where the residual stream does not.
-constexpr bool deals_to_tp(AttentionOutput output, ExpertSharding experts) {
-    return output == AttentionOutput::all_to_all || experts == ExpertSharding::whole;
+constexpr bool deals_to_tp(AttentionOutput output, bool has_experts) {
+    return output == AttentionOutput::all_to_all || has_experts;
 }
 
 /// A product of named numbers, such as the extents of axes. Does not allocate, since searches evaluate many of them.
@@ -73,7 +72,7 @@ struct Indivisible {
 };
 
 /// All numbers are positive. Which axes share out the sequences of a micro-batch, and the tokens of each, is determined
-/// by the residual stream: dp and ep, cp and with sequence parallelism tp, or others.
+/// by the residual stream: dp, cp and with sequence parallelism tp, or others.
 struct BatchShape {
     std::int64_t batch = 1,
                  micro_batches = 1;   ///< sequences in a step, in parts that pass through the model one at a time

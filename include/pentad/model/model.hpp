@@ -34,24 +34,34 @@ struct Model {
     std::size_t hidden = 128; ///< width of the residual stream
     std::size_t vocab = 256;
     std::vector<Block> blocks{};
+    /// Of multi-token prediction (DeepSeek-V3, section 2.2): the block of the k-th module, which predicts the
+    /// token k further ahead.
+    std::vector<Block> predictors{};
     bool ties_embeddings = false; ///< the head multiplies by the table of the embedding
     double norm_epsilon = 1e-5;
     NormKind norm = NormKind::rms;
     std::size_t positions = 0; ///< learned embeddings of so many positions; 0: none
 
+    /// Whether the last stage uses the table of the embedding too: for a tied head, or for predictors.
+    [[nodiscard]] bool shares_embedding() const { return ties_embeddings || !predictors.empty(); }
+    /// Blocks, and behind them those of the predictors.
+    [[nodiscard]] std::size_t block_count() const { return blocks.size() + predictors.size(); }
+    [[nodiscard]] Block const& block(std::size_t i) const {
+        return i < blocks.size() ? blocks[i] : predictors.at(i - blocks.size());
+    }
     /// What the names of a block's parameters begin with.
     [[nodiscard]] static std::string prefix(std::size_t block) { return "model.layers." + std::to_string(block) + "."; }
     /// The first branch of a block that is described by a P, or null.
     template <Describes P>
-    [[nodiscard]] P const* find(std::size_t block) const {
-        for (auto const& branch : blocks.at(block).branches)
+    [[nodiscard]] P const* find(std::size_t number) const {
+        for (auto const& branch : block(number).branches)
             if (auto const* part = branch.part.as<P>()) return part;
         return nullptr;
     }
     /// The same of any block.
     template <Describes P>
     [[nodiscard]] P const* first() const {
-        for (std::size_t i = 0; i < blocks.size(); ++i)
+        for (std::size_t i = 0; i < block_count(); ++i)
             if (auto const* part = find<P>(i)) return part;
         return nullptr;
     }
@@ -70,6 +80,8 @@ struct Model {
             text += "blocks " + std::to_string(first) + " to " + std::to_string(next - 1) + ": " +
                     line_of(blocks[first]) + "\n";
         }
+        for (std::size_t i = 0; i < predictors.size(); ++i)
+            text += "predicts " + std::to_string(i + 2) + " tokens ahead: " + line_of(predictors[i]) + "\n";
         return text;
     }
 };

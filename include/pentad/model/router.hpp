@@ -37,6 +37,13 @@ enum class Drop {
 };
 inline constexpr std::array<std::string_view, 2> drop_names{"position", "score"};
 
+/// How far a step moves the bias of an expert.
+enum class BiasStep {
+    sign,        ///< by bias_rate
+    proportional ///< by bias_rate times the excess of its load over the mean load, where that is less than 1
+};
+inline constexpr std::array<std::string_view, 2> bias_step_names{"sign", "proportional"};
+
 struct Router {
     RouterScore score = RouterScore::softmax;
     RouterChoice choice = RouterChoice::top_k;
@@ -54,6 +61,7 @@ struct Router {
     /// the excess of its load (Wang et al. 2024, arXiv 2408.15664).
     bool has_bias = false;
     double bias_rate = 1e-3;
+    BiasStep bias_step = BiasStep::sign;
     /// An expert takes floor(`capacity` x mean choices), and one at least; with expert_choice always as many. 0: any.
     double capacity = 0;
     Drop drop = Drop::position;

@@ -123,6 +123,8 @@ inline std::string grid_refusal(Model const& model, AttentionOutput output = Att
                 branch.part.as<PlainMlp>() == nullptr)
                 return "tensor parallelism on a grid is for attention and MLPs, not for " +
                        std::string(branch.part.kind());
+    if (!model.predictors.empty())
+        return "tensor parallelism on a grid does not predict more than one token: use one dimension";
     if (output != AttentionOutput::reduce_scatter)
         return "tensor parallelism on a grid does not exchange heads for sequence behind attention: use one dimension";
     return {};

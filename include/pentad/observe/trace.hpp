@@ -15,7 +15,7 @@ namespace pentad::observe {
 
 /// What a span says beside its name. Left at these values, an entry is not written.
 struct SpanDetail {
-    std::string_view axis{};       ///< the mesh axes that a collective runs over, "dp.ep"
+    std::string_view axis{};       ///< the mesh axes that a collective runs over, "dp.cp"
     std::int64_t bytes = -1;       ///< payload
     std::int64_t micro_batch = -1; ///< of a pipeline step
     std::int64_t stage = -1;       ///< of the model

@@ -18,13 +18,13 @@ namespace pentad::planner {
 
 using namespace ml;
 
-/// A number for each axis, as in the order above.
+/// A number for each axis that ranks send along, as in the order of view_axes.
 struct PerAxis {
-    std::array<double, axis_order.size()> of{};
+    std::array<double, view_axes.size()> of{};
 
     double& operator[](std::string_view axis) {
         std::size_t i = 0;
-        for (auto const whole = whole_axis_name(axis); !is_same_axis(axis_order.at(i), whole);) ++i;
+        for (auto const whole = whole_axis_name(axis); !is_same_axis(view_axes.at(i), whole);) ++i;
         return of[i];
     }
     [[nodiscard]] double operator[](std::string_view axis) const { return const_cast<PerAxis&>(*this)[axis]; }
@@ -42,9 +42,10 @@ struct PerAxis {
 };
 
 /// The mesh as the layouts see it: tp is split where it exceeds the kv heads or is a grid, cp where attention has two
-/// levels, pp where stages have copies, ep where dispatch goes by node, dp where ZeRO is hybrid.
-std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const& model, int copies = 1, std::int64_t nodes = 1,
-                                     bool ends_meet = false);
+/// levels, pp where stages have copies, ep where dispatch goes by node, dp and edp where ZeRO is hybrid.
+using MeshAxes = std::array<MeshAxisValue, view_axes.size()>;
+MeshAxes mesh_of(Configuration const& c, Model const& model, int copies = 1, std::int64_t nodes = 1,
+                 bool ends_meet = false);
 
 /// Blocks are alike where they are of one kind and recompute the same. With automatic recomputation: nothing yet.
 struct AlikeLayers {
@@ -77,7 +78,8 @@ std::vector<StageShape> stage_shapes(Model const& model, std::int64_t stages,
 /// over which they are partial, and shards are gathered.
 struct Synchronisation {
     PerAxis reduce, gather;
-    double near_reduce = 0, near_gather = 0; ///< of hybrid ZeRO or local steps, among the neighbours along dp
+    PerAxis near;       ///< of hybrid ZeRO or local steps, among the neighbours along dp and edp
+    PerAxis neighbours; ///< how many these are
 
     void add(Synchronisation const& other, double times = 1);
 };
@@ -98,15 +100,15 @@ struct Traffic {
     double message_bytes = 0, messages = 0; ///< from rank to rank
     double waits = 0;                       ///< how often the ranks wait for each other
 };
-/// The axes that a pass sends along: the five, the parts of ep where dispatch goes by node, those of cp where attention
-/// has two levels, and those of tp where it is a grid.
+/// The axes that a pass sends along: those of both views, the parts of ep where dispatch goes by node, those of cp
+/// where attention has two levels, and those of tp where it is a grid.
 inline constexpr std::array<std::string_view, 7> traffic_parts{
     outer<ep>::name, inner<ep>::name,        outer<cp>::name,       inner<cp>::name,
     outer<tp>::name, outer<inner<tp>>::name, inner<inner<tp>>::name};
-inline constexpr std::size_t traffic_axes = axis_order.size() + traffic_parts.size();
+inline constexpr std::size_t traffic_axes = view_axes.size() + traffic_parts.size();
 std::size_t traffic_index(std::string_view axis);
 inline std::string_view traffic_axis(std::size_t i) {
-    return i < axis_order.size() ? axis_order[i] : traffic_parts[i - axis_order.size()];
+    return i < view_axes.size() ? view_axes[i] : traffic_parts[i - view_axes.size()];
 }
 using PassTraffic = std::array<Traffic, traffic_axes>;
 
@@ -138,6 +140,7 @@ struct MeshPart {
 /// Rows that a rank sends to others in one dispatch, as they were counted in a run.
 struct CountedRows {
     double across = 0, inside = 0;  ///< of nodes
+    double held = 0;                ///< on ranks with experts of their tokens: gathered over etp
     std::string_view between_nodes; ///< the axis along which dispatch goes across nodes
 };
 
@@ -192,7 +195,7 @@ class Account {
     Model const* model_;
     Configuration c_;
     std::int64_t nodes_;
-    std::array<MeshAxisValue, 5> mesh_;
+    MeshAxes mesh_;
     Parts const* accounts_;
     AlikeLayers layers_;
     std::vector<MeshPart> parts_;

@@ -9,7 +9,7 @@
 #include <pentad/model/attention_output.hpp>
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/context_choice.hpp>
-#include <pentad/model/expert_sharding.hpp>
+#include <pentad/model/mesh.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/optimizer.hpp>
 #include <pentad/model/precision.hpp>
@@ -18,7 +18,10 @@
 #include <pentad/planner/hardware.hpp>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -26,13 +29,18 @@ namespace pentad::planner {
 
 using pentad::ContextStrategy;
 
-/// The axes as they are usually nested, outermost first.
+/// The axes of a mesh as they are usually nested, outermost first.
 inline constexpr std::array<std::string_view, 5> axis_order{"dp", "pp", "ep", "cp", "tp"};
+/// Those that ranks send along, in both views of the mesh (model/mesh.hpp).
+inline constexpr std::array<std::string_view, 7> view_axes{"dp", "pp", "ep", "cp", "tp", "edp", "etp"};
 
 struct Configuration {
+    /// Of the ranks. Those of ep share out the batch as those of dp do.
     std::int64_t dp = 1, pp = 1, ep = 1, cp = 1, tp = 1;
     /// Outermost first: the last axis joins neighbours.
     std::array<std::string_view, 5> order = axis_order;
+    /// How experts lie on the ranks of a stage; none: on those of ep, and tp shards the width of each.
+    std::optional<model::ExpertMesh> experts = {};
     std::int64_t seq = 0;          ///< tokens of a sequence, without the padding that the mesh wants
     std::int64_t global_batch = 0; ///< sequences in a step
     std::int64_t micro_batch = 1;  ///< sequences of a micro-batch on a rank
@@ -49,7 +57,6 @@ struct Configuration {
     bool sequence_parallel = false;
     ContextStrategy context = ContextStrategy::ring;
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
-    model::ExpertSharding expert_sharding = model::ExpertSharding::width;
     std::int64_t inner_cp = 1; ///< extent of inner(cp), for a strategy of two levels
     bool zigzag = true; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
     Element element = Element::bf16;
@@ -66,17 +73,43 @@ struct Configuration {
         auto const is = [axis](std::string_view name) { return is_same_axis(axis, name); };
         return is("dp") ? dp : is("pp") ? pp : is("ep") ? ep : is("cp") ? cp : tp;
     }
-    [[nodiscard]] std::int64_t micro_batches() const { return global_batch / (dp * ep * micro_batch); }
+    /// Ranks that share out the batch.
+    [[nodiscard]] std::int64_t data_ranks() const { return dp * ep; }
+    [[nodiscard]] model::ExpertMesh expert_mesh() const {
+        return experts.value_or(model::ExpertMesh{static_cast<int>(ep), static_cast<int>(tp)});
+    }
+    /// Both views of the mesh. @throws std::invalid_argument where the experts' does not fit the ranks
+    [[nodiscard]] model::ModelMesh views() const {
+        std::array<int, axis_order.size()> extents{};
+        for (std::size_t i = 0; i < extents.size(); ++i) extents[i] = static_cast<int>(extent(axis_order[i]));
+        auto const mesh = model::RankMesh(extents[0], extents[1], extents[2], extents[3], extents[4]).ordered(order);
+        return experts ? model::with_experts(mesh.merged<ml::dp, ml::ep>(), *experts) : model::with_experts(mesh);
+    }
+    /// Whether the experts' view fits the ranks.
+    [[nodiscard]] bool has_views() const {
+        if (!experts) return true;
+        try {
+            (void)views();
+        } catch (std::invalid_argument const&) {
+            return false;
+        }
+        return true;
+    }
+    /// Whether the groups that train apart, if there are any, hold whole copies of the experts.
+    [[nodiscard]] bool groups_hold_experts() const {
+        return !averages_groups() || model::groups_hold_experts(model::split_data(views(), local.ranks));
+    }
+    [[nodiscard]] std::int64_t micro_batches() const { return global_batch / (data_ranks() * micro_batch); }
     /// Whether no gradient is kept from one micro-batch to the next.
     [[nodiscard]] bool keeps_no_gradients() const {
         return sharding.has_temporary_gradients() && !sharding.reduces_each_micro_batch() && micro_batches() == 1;
     }
     /// Whether there are groups that train apart.
-    [[nodiscard]] bool averages_groups() const { return local.is_on() && dp > local.ranks; }
+    [[nodiscard]] bool averages_groups() const { return local.is_on() && data_ranks() > local.ranks; }
     /// Tokens of a sequence as ranks hold them, with padding.
-    [[nodiscard]] std::int64_t padded_seq() const {
+    [[nodiscard]] std::int64_t padded_seq(bool has_experts) const {
         auto stream_axes = model::NamedProduct().times("cp", cp);
-        if (sequence_parallel || model::deals_to_tp(attention_output, expert_sharding)) stream_axes.times("tp", tp);
+        if (sequence_parallel || model::deals_to_tp(attention_output, has_experts)) stream_axes.times("tp", tp);
         return model::BatchShape{.seq = seq,
                                  .seq_axes = stream_axes,
                                  .zigzag = zigzag,

@@ -23,7 +23,8 @@ namespace pentad::planner {
 
 /// All that the account of a part depends on.
 struct PartShape {
-    std::int64_t ep = 1, cp = 1, tp = 1;
+    std::int64_t cp = 1, tp = 1;
+    std::int64_t ep = 1, etp = 1;          ///< of experts
     std::int64_t nodes = 1;                ///< that the ranks of ep lie on, where dispatch goes by node
     std::int64_t micro_batch = 1, seq = 1; ///< sequences, and tokens of each
     std::int64_t padding = 0;              ///< of which so many are padding
@@ -33,7 +34,6 @@ struct PartShape {
     ContextStrategy context = ContextStrategy::ring;
     std::int64_t inner_cp = 1;
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
-    model::ExpertSharding expert_sharding = model::ExpertSharding::width;
     Element element = Element::bf16;
     double imbalance = 1; ///< of experts: rows of the fullest rank over the mean
 
@@ -51,6 +51,7 @@ struct Parts {
 struct SentRowsOfToken {
     double across = 0; ///< to other nodes, where a token goes once to each
     double inside = 0; ///< to other ranks of its node; in one exchange, of all of ep
+    double held = 0;   ///< on ranks with experts of its, this rank among them: these are gathered over etp
 };
 
 /// A model that train/planned.hpp makes. Copies share what they have found out.
@@ -110,8 +111,8 @@ class Model {
         DryRunner runner;
         std::map<PartShape, Entry> entries;
         /// They depend on little: the same lists serve many shapes.
-        std::map<std::tuple<std::int64_t, std::int64_t, model::TensorKind, bool, model::AttentionOutput,
-                            model::ExpertSharding, Element>,
+        std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, model::TensorKind, bool, model::AttentionOutput,
+                            Element>,
                  std::vector<ParameterList>>
             parameters;
     };

@@ -35,7 +35,7 @@ std::int64_t neighbours_on_nodes(Configuration const& c, std::string_view axis, 
 
 /// The given order of the axes, and others that leave nodes whole: in which every group along an axis has as many ranks
 /// on each of its nodes. Of orders that put as many ranks of each axis on a node, one: they send the same.
-std::vector<Configuration> orders_on_nodes(Configuration const& given, std::int64_t per_node);
+std::vector<Configuration> orders_on_nodes(Configuration const& given, std::int64_t per_node, bool has_experts);
 
 /// A mesh, and what it sends.
 struct OrderOnNodes {
@@ -50,14 +50,16 @@ struct OrdersOnNodes {
 /// The order in which the node that sends most sends least, where that is less than 0.99 of what it sends in the given
 /// one.
 /// @param per_node ranks of each node, which follow each other; 0: it is otherwise, and no other order is looked at
+/// @param has_experts whether the model has experts
 /// @param traffic_of traffic_of(configuration) is the NodeTraffic of an order
 template <class TrafficOf>
-OrdersOnNodes least_traffic(Configuration const& given, std::int64_t per_node, TrafficOf&& traffic_of) {
+OrdersOnNodes least_traffic(Configuration const& given, std::int64_t per_node, bool has_experts,
+                            TrafficOf&& traffic_of) {
     OrdersOnNodes result;
     result.given = result.best = {given, traffic_of(given)};
     double least = 0.99 * result.given.traffic.most();
     if (per_node == 0) return result;
-    for (auto const& order : orders_on_nodes(given, per_node)) {
+    for (auto const& order : orders_on_nodes(given, per_node, has_experts)) {
         if (order.order == given.order) continue;
         auto traffic = traffic_of(order);
         if (traffic.most() >= least) continue;

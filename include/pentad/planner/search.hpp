@@ -1,4 +1,4 @@
-// The search for the best configurations of a model on a machine: all meshes, orders of
+// The search for the best configurations of a model on a machine: all meshes, foldings of experts, orders of
 // their axes, micro-batches, schedules, shardings of ZeRO, recomputation, sequence parallelism and strategies of
 // attention over cp. Branch and bound: a configuration is timed only where bounds of its time and memory leave it a
 // chance, so that what is found is what timing all of them would find.
@@ -32,7 +32,7 @@ struct Request {
     std::optional<std::int64_t> dp{}, pp{}, ep{}, cp{}, tp{}, micro_batch{}, micro_batches{}, chunks{};
     bool zigzag = true; ///< where cp shares out the sequence
     pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
-    pentad::model::ExpertSharding expert_sharding = pentad::model::ExpertSharding::width;
+    std::optional<pentad::model::ExpertMesh> experts{}; ///< as of a Configuration, instead of ep
     std::optional<int> zero{};
     std::optional<std::int64_t> zero_ranks{}; ///< of hybrid ZeRO; 0: all
     std::optional<bool> zero_keep{}, zero_accumulate{};
@@ -66,23 +66,38 @@ namespace detail {
 inline auto rank_of(Candidate const& x) {
     auto const& c = x.configuration;
     return std::tuple(x.estimate.step_s, x.estimate.memory_peak, c.sharding.stage, static_cast<int>(c.recompute.kind),
-                      c.tp, c.cp, c.pp, c.ep, c.chunks, c.micro_batch, c.sharding.ranks, c.sharding.keeps_parameters,
-                      c.sharding.accumulates_gradients, c.sequence_parallel, c.context, c.inner_cp);
+                      c.tp, c.cp, c.pp, c.expert_mesh().ep, c.experts.has_value(), c.chunks, c.micro_batch,
+                      c.sharding.ranks, c.sharding.keeps_parameters, c.sharding.accumulates_gradients,
+                      c.sequence_parallel, c.context, c.inner_cp);
+}
+
+inline std::vector<std::int64_t> divisors(std::int64_t n) {
+    std::vector<std::int64_t> found;
+    for (std::int64_t d = 1; d * d <= n; ++d)
+        if (n % d == 0) {
+            found.push_back(d);
+            if (d * d != n) found.push_back(n / d);
+        }
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+/// Calls f(configuration) for the ways to fold whole experts over the ranks of a stage that those of ep are not.
+template <class F>
+void for_each_folding(Request const& request, Configuration c, F&& f) {
+    auto const* const experts = request.model.experts();
+    if (experts == nullptr || request.experts || request.ep || c.ep > 1 || c.cp * c.tp == 1) return;
+    c.order = {"pp", "dp", "ep", "cp", "tp"};
+    for (auto const ep : divisors(c.dp * c.cp * c.tp)) {
+        if (static_cast<std::int64_t>(experts->count) % ep != 0 || (c.tp == 1 && c.dp % ep == 0)) continue;
+        c.experts = model::ExpertMesh{static_cast<int>(ep), 1};
+        f(c);
+    }
 }
 
 /// Calls f(configuration) for every mesh of all devices, cut into micro-batches, that can run.
 template <class F>
 void for_each_mesh(Request const& request, F&& f) {
-    auto const divisors = [](std::int64_t n) {
-        std::vector<std::int64_t> found;
-        for (std::int64_t d = 1; d * d <= n; ++d)
-            if (n % d == 0) {
-                found.push_back(d);
-                if (d * d != n) found.push_back(n / d);
-            }
-        std::sort(found.begin(), found.end());
-        return found;
-    };
     auto const wanted = [](std::optional<std::int64_t> const& fixed, std::int64_t n) { return !fixed || *fixed == n; };
     Configuration c;
     c.seq = request.seq;
@@ -94,7 +109,8 @@ void for_each_mesh(Request const& request, F&& f) {
     c.zigzag = request.zigzag;
     c.tensor_kind = request.tensor_kind;
     c.attention_output = request.attention_output;
-    c.expert_sharding = request.expert_sharding;
+    c.experts = request.experts;
+    if (c.experts) c.order = {"pp", "dp", "ep", "cp", "tp"};
     auto const n = request.hardware.devices;
     for (auto const tp : divisors(n)) {
         for (auto const cp : divisors(n / tp)) {
@@ -108,8 +124,10 @@ void for_each_mesh(Request const& request, F&& f) {
                     auto const share = request.global_batch / (c.dp * ep);
                     for (c.micro_batch = 1; c.micro_batch <= std::min(share, request.most_micro_batch); ++c.micro_batch)
                         if (share % c.micro_batch == 0 && wanted(request.micro_batch, c.micro_batch) &&
-                            wanted(request.micro_batches, share / c.micro_batch))
+                            wanted(request.micro_batches, share / c.micro_batch)) {
                             f(c);
+                            for_each_folding(request, c, f);
+                        }
                 }
             }
         }
@@ -167,8 +185,8 @@ void for_each_on(ContextWay const& way, Request const& request, Pipelines& pipel
                 bounds.place(c);
                 // Hybrid: sharded where links are fast, copies beyond.
                 auto const near = request.zero_ranks.value_or(bounds.near_ranks());
-                bool const is_hybrid =
-                    request.zero_ranks ? near > 0 && c.dp % near == 0 : near > 1 && near < c.dp && c.dp % near == 0;
+                bool const can_cut = near > 0 && c.views().can_split<ml::dp>(static_cast<int>(near));
+                bool const is_hybrid = can_cut && (request.zero_ranks || (near > 1 && near < c.data_ranks()));
                 for (auto const& sharding : shardings) {
                     c.sharding = sharding;
                     if (request.zero_ranks.value_or(0) == 0) {

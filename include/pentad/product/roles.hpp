@@ -176,8 +176,7 @@ constexpr bool can_cut(DimensionValue const& dimension, std::size_t extent, std:
 /// count as equal ones: going through all ranks would take long there.
 constexpr double bytes_between(LayoutValue from, LayoutValue to, std::array<std::size_t, 2> extents,
                                std::span<MeshAxisValue const> mesh) {
-    std::size_t ranks = 1;
-    for (auto const& axis : mesh) ranks *= static_cast<std::size_t>(axis.extent);
+    auto const ranks = static_cast<std::size_t>(rank_count(mesh));
     double share = 1; // of the elements in equal blocks that are there
     if (ranks > 64 && from.is_uneven()) {
         for (std::size_t d = 0; d < 2; ++d) {
@@ -232,6 +231,8 @@ class RoleSearch {
         for (auto const axis : best_.axes)
             if (find_axis(mesh, axis).extent > 1) cutting_.push(axis);
     }
+
+    constexpr ~RoleSearch() = default; // nvcc takes the implicit one for not constexpr
 
     constexpr ProductPlan run() {
         std::size_t assignments = 1;

@@ -82,7 +82,8 @@ class MeshContext : public Context<Exec> {
     MeshContext(comm::Communicators& communicators, M const& mesh, Exec exec = Exec())
         : Context<Exec>(communicators, std::move(exec)) {
         auto const same = [](MeshAxisValue const& a, MeshAxisValue const& b) {
-            return a.name == b.name && a.extent == b.extent && a.stride == b.stride;
+            return a.name == b.name && a.extent == b.extent && a.stride == b.stride &&
+                   a.major_extent == b.major_extent && a.major_stride == b.major_stride;
         };
         auto const made = communicators.mesh();
         if (!std::equal(made.begin(), made.end(), mesh.axes().begin(), mesh.axes().end(), same))

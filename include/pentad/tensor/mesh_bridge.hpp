@@ -51,11 +51,11 @@ class MeshBridge {
         if (to.rank == 0) return to;
         auto const longest =
             static_cast<std::size_t>(std::max_element(extents.begin(), extents.end()) - extents.begin());
-        for (auto const& axis : target_.mesh) {
+        for (auto const axis : axes_of_view(target_.mesh, to.axes())) {
             bool is_free = true;
             for (auto const used : to.axes())
-                if (whole_axis_name(used) == axis.name && to.placement(used) == Placement::shard) is_free = false;
-            if (is_free) to.dimensions[longest].axes.push(axis.name);
+                if (whole_axis_name(used) == axis && to.placement(used) == Placement::shard) is_free = false;
+            if (is_free) to.dimensions[longest].axes.push(axis);
         }
         to.replicated = {};
         for (auto& dimension : to.dimensions) dimension.is_uneven = true;

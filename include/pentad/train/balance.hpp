@@ -67,6 +67,9 @@ std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::M
         kinds.blocks.push_back(model.blocks[i]);
         of_kinds.blocks.push_back(recompute.of(i));
     }
+    kinds.predictors = model.predictors; // part of the head
+    for (std::size_t i = 0; i < model.predictors.size(); ++i)
+        of_kinds.blocks.push_back(recompute.of(model.blocks.size() + i));
     std::size_t const parts = kinds.blocks.size() + 2;
     std::vector<StageLayers> timed{{.stage = 0, .first = 0, .count = 0, .is_first = true, .is_last = false}};
     for (std::size_t kind = 0; kind < kinds.blocks.size(); ++kind)
@@ -82,10 +85,16 @@ std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::M
     std::vector<i32> drawn(tokens.size()); // different ones, which go to different experts
     for (std::size_t i = 0; i < drawn.size(); ++i) drawn[i] = static_cast<i32>(i * 7919 % model.vocab);
     tokens.set(drawn.data());
+    std::vector<TokensAhead<Exec>> const ahead(model.predictors.size(), {tokens.view(), tokens.view()});
     std::vector<typename Model::Saved> saved(parts);
     std::vector<double> times(parts);
     for (int repeat = 0; repeat < 3; ++repeat) {
-        Pass<Exec> pass{.context = context, .tokens = tokens.view(), .targets = tokens.view(), .loss_scale = 1};
+        Pass<Exec> pass{.context = context,
+                        .tokens = tokens.view(),
+                        .targets = tokens.view(),
+                        .ahead = ahead,
+                        .predicted_scale = 1,
+                        .loss_scale = 1};
         std::vector<double> took(parts);
         auto const timed_part = [&](std::size_t part, auto&& work) {
             context.exec().fence("pentad: before a layer is timed");

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace pentad::train {
@@ -30,13 +31,17 @@ class Batch {
     /// @param ignored a target that carries no loss
     /// @param packing where documents end, none: sequences are one document each
     /// @param shows_padding whether some attention is not causal, so that it has to be told where padding begins
+    /// @param predictors of the model: the k-th is given the tokens k further ahead
     Batch(LayerSetup<Exec> const& setup, std::size_t micro_batches, std::optional<i32> ignored,
-          LocalSteps const& local = {}, std::optional<Packing> packing = {}, bool shows_padding = false)
-        : setup_(&setup), micro_batches_(micro_batches), ignored_(ignored), local_(local), packing_(packing) {
-        for (std::size_t i = 0; i < micro_batches * setup.slices; ++i) {
+          LocalSteps const& local = {}, std::optional<Packing> packing = {}, bool shows_padding = false,
+          std::size_t predictors = 0)
+        : setup_(&setup), micro_batches_(micro_batches), predictors_(predictors), ignored_(ignored), local_(local),
+          packing_(packing) {
+        for (std::size_t i = 0; i < micro_batches * setup.slices * (1 + predictors); ++i) {
             tokens_.emplace_back(setup.context, extents());
             targets_.emplace_back(setup.context, extents());
         }
+        for (std::size_t i = 0; i < tokens_.size(); ++i) ahead_.push_back({tokens_[i].view(), targets_[i].view()});
         host_tokens_.resize(tokens_[0].size());
         host_targets_.resize(tokens_[0].size());
         windows_.resize(tokens_[0].local()[0] * (setup.real_length() + 1));
@@ -64,25 +69,18 @@ class Batch {
             }
             if (!maps_.empty()) maps_[i]->set(packing_, windows_);
             auto const dealt = maps_.empty() ? setup_->partition() : maps_[i]->dealt();
-            for (std::size_t slice = 0; slice < setup_->slices; ++slice) {
-                for (std::size_t at = 0; at < rows * columns; ++at) {
-                    auto const tokens = window(at / columns);
-                    std::size_t const position = slice * setup_->seq + dealt.global_index(shard, at % columns);
-                    if (position >= setup_->real_length()) {
-                        host_tokens_[at] = 0;
-                        host_targets_[at] = -1;
-                        continue;
+            for (std::size_t slice = 0; slice < setup_->slices; ++slice)
+                for (std::size_t ahead = 0; ahead <= predictors_; ++ahead) {
+                    for (std::size_t at = 0; at < rows * columns; ++at) {
+                        std::size_t const position = slice * setup_->seq + dealt.global_index(shard, at % columns);
+                        auto const [token, target] = look_ahead(window(at / columns), position, ahead);
+                        host_tokens_[at] = token;
+                        host_targets_[at] = target;
+                        if (ahead == 0 && target >= 0) ++valid_[i * valid_.size() / micro_batches_];
                     }
-                    i32 const target = tokens[position + 1];
-                    bool const ends = packing_ && tokens[position] == packing_->last;
-                    bool const counts = !ends && (!ignored_ || target != *ignored_);
-                    host_tokens_[at] = tokens[position];
-                    host_targets_[at] = counts ? target : -1;
-                    if (counts) ++valid_[i * valid_.size() / micro_batches_];
+                    tokens_[index(i, slice) + ahead].set(host_tokens_.data());
+                    targets_[index(i, slice) + ahead].set(host_targets_.data());
                 }
-                tokens_[i * setup_->slices + slice].set(host_tokens_.data());
-                targets_[i * setup_->slices + slice].set(host_targets_.data());
-            }
         }
         if (local_.is_on()) {
             own_valid_ = valid_;
@@ -98,18 +96,36 @@ class Batch {
     [[nodiscard]] std::vector<double> const& own_valid() const { return local_.is_on() ? own_valid_ : valid_; }
 
     [[nodiscard]] View<i32 const, 2, Exec> tokens(std::size_t micro_batch, std::size_t slice) const {
-        return tokens_[micro_batch * setup_->slices + slice].view();
+        return tokens_[index(micro_batch, slice)].view();
+    }
+    /// Of the model's predictors.
+    [[nodiscard]] std::span<TokensAhead<Exec> const> ahead(std::size_t micro_batch, std::size_t slice) const {
+        return std::span(ahead_).subspan(index(micro_batch, slice) + 1, predictors_);
     }
     /// Null where the setup says where tokens are.
     [[nodiscard]] SequenceMap<Exec> const* map(std::size_t micro_batch, std::size_t slice) const {
         return maps_.empty() ? nullptr : &maps_[micro_batch]->of_slice(slice);
     }
     [[nodiscard]] View<i32 const, 2, Exec> targets(std::size_t micro_batch, std::size_t slice) const {
-        return targets_[micro_batch * setup_->slices + slice].view();
+        return targets_[index(micro_batch, slice)].view();
     }
 
   private:
     [[nodiscard]] std::array<std::size_t, 2> extents() const { return {setup_->batch, setup_->seq}; }
+    [[nodiscard]] std::size_t index(std::size_t micro_batch, std::size_t slice) const {
+        return (micro_batch * setup_->slices + slice) * (1 + predictors_);
+    }
+    /// The token so far ahead of a position of a sequence, and its target; negative: it carries no loss.
+    [[nodiscard]] std::pair<i32, i32> look_ahead(std::span<i32 const> sequence, std::size_t position,
+                                                 std::size_t ahead) const {
+        std::size_t const at = position + ahead;
+        if (at >= setup_->real_length()) return {0, -1};
+        i32 const target = sequence[at + 1];
+        bool counts = !ignored_ || target != *ignored_;
+        for (std::size_t i = position; i <= at; ++i) // documents end here
+            counts = counts && !(packing_ && sequence[i] == packing_->last);
+        return {sequence[at], counts ? target : -1};
+    }
     [[nodiscard]] std::span<i32> window(std::size_t row) {
         std::size_t const length = setup_->real_length() + 1;
         return std::span(windows_).subspan(row * length, length);
@@ -117,10 +133,11 @@ class Batch {
     [[nodiscard]] AxisNames own_axes() const { return local_.together(Counts::value.partial); }
 
     LayerSetup<Exec> const* setup_;
-    std::size_t micro_batches_;
+    std::size_t micro_batches_, predictors_;
     std::optional<i32> ignored_;
     LocalSteps local_;
-    std::vector<Tensor<Tokens, Exec>> tokens_, targets_;
+    std::vector<Tensor<Tokens, Exec>> tokens_, targets_; ///< of each slice, and behind them those ahead
+    std::vector<TokensAhead<Exec>> ahead_;               ///< both of each
     std::vector<i32> host_tokens_, host_targets_;
     std::vector<i32> windows_; ///< of a micro-batch: sequences, in all their slices, and the token after each
     std::optional<Packing> packing_;

@@ -59,7 +59,7 @@ std::vector<BlockLoad> block_loads(Context<Exec> const& context, model::Model co
     std::vector<BlockLoad> loads;
     std::vector<std::size_t> first; // of each block's numbers
     std::size_t size = 0;
-    for (std::size_t i = 0; i < model.blocks.size(); ++i) {
+    for (std::size_t i = 0; i < model.block_count(); ++i) {
         first.push_back(size);
         if (auto const* experts = model.find<model::Experts>(i)) {
             loads.push_back({.block = i, .choices = std::vector<double>(experts->count)});
@@ -67,7 +67,7 @@ std::vector<BlockLoad> block_loads(Context<Exec> const& context, model::Model co
         }
     }
     if (loads.empty()) return loads;
-    std::vector<double> sums(size), largest(model.blocks.size() * 4, -std::numeric_limits<double>::infinity());
+    std::vector<double> sums(size), largest(model.block_count() * 4, -std::numeric_limits<double>::infinity());
     take([&](std::size_t block, RouterLoad const& load) {
         auto const* const experts = model.find<model::Experts>(block);
         if (experts == nullptr || load.choices.size() != experts->count)
@@ -76,14 +76,14 @@ std::vector<BlockLoad> block_loads(Context<Exec> const& context, model::Model co
         double* const most = largest.data() + 4 * block;
         most[0] = static_cast<double>(load.ranks);
         most[1] = static_cast<double>(load.nodes);
-        if (load.has_bias) {
+        double const seen = std::accumulate(load.choices.begin(), load.choices.end(), load.dropped);
+        if (load.has_bias && seen > 0) { // a copy of a stage without a micro-batch has not looked at its biases
             most[2] = load.most_bias;
             most[3] = -load.least_bias;
         }
         // Ranks along other axes have the same choices: the first of them speaks. Stages have different ones.
-        for (auto const& axis : context.communicators().mesh())
-            if (axis.name != ml::pp::name && !load.axes.contains(axis.name) &&
-                context.communicators().coordinate(axis.name) != 0)
+        for (auto const axis : axes_of_view(context.communicators().mesh(), load.axes))
+            if (axis != ml::pp::name && !load.axes.contains(axis) && context.communicators().coordinate(axis) != 0)
                 return;
         for (std::size_t e = 0; e < load.choices.size(); ++e) sums[first[block] + e] += load.choices[e];
         sums[first[block] + load.choices.size()] += load.dropped;

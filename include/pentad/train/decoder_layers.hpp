@@ -47,17 +47,11 @@ LayerRegistry<Stream, Exec> decoder_layers() {
                                                                                                         name)
                        : Registry::template make_layer<detail::Latent<SummedHeads>, LatentAttention>(setup, part, name);
         };
-        auto const experts = [](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
-            return setup.expert_sharding == model::ExpertSharding::whole
-                       ? Registry::template make_layer<experts::Layer<experts::WholeExperts>, model::Experts>(
-                             setup, part, name)
-                       : Registry::template make_layer<experts::Layer<>, model::Experts>(setup, part, name);
-        };
         registry.template add<model::Attention>(attention)
             .template add<model::LatentAttention>(latent)
             .template add<model::Mamba2, Mamba2<context::Recurrence, Overlap<4>>>()
             .template add<model::LinearAttention, LinearAttention<context::Recurrence, Overlap<4>>>()
-            .template add<model::Experts>(experts);
+            .template add<model::Experts, experts::Layer>();
         return registry;
     }
 }

@@ -4,6 +4,7 @@
 #include <pentad/comm/communicator.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/mesh/mesh.hpp>
+#include <pentad/model/mesh.hpp>
 #include <pentad/model/tensor_kind.hpp>
 #include <pentad/observe/dry_run.hpp>
 #include <pentad/planner/model.hpp>
@@ -12,6 +13,7 @@
 #include <pentad/train/part_account.hpp>
 
 #include <cstddef>
+#include <numeric>
 #include <vector>
 
 namespace pentad::train {
@@ -25,27 +27,28 @@ template <class Stream, class Exec>
 planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream, Exec> const& registry,
                                 std::vector<std::size_t> const& kinds, planner::PartShape const& shape,
                                 bool has_matrices) {
-    // Two ranks along dp stand for any number: what is reduced over dp is seen, and the planner scales it.
-    int const copies = 2, ep_extent = static_cast<int>(shape.ep), cp_extent = static_cast<int>(shape.cp),
-              tp_extent = static_cast<int>(shape.tp);
-    Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>> const whole(copies, 1, ep_extent, cp_extent, tp_extent);
+    // Two ranks or more along dp and edp stand for any number: what is reduced over them is seen, and the planner
+    // scales it.
+    int const of_sequence = static_cast<int>(shape.cp * shape.tp), of_experts = static_cast<int>(shape.ep * shape.etp),
+              copies = 2 * std::lcm(of_sequence, of_experts) / of_sequence;
+    auto const whole =
+        model::with_experts(model::DenseMesh(copies, 1, static_cast<int>(shape.cp), static_cast<int>(shape.tp)),
+                            {.ep = static_cast<int>(shape.ep), .etp = static_cast<int>(shape.etp)});
     auto const mesh = model::split_tensor_axis(whole, tp(), model, shape.tensor_kind)
                           .template split<cp>(static_cast<int>(shape.inner_cp));
     observe::DryRun run;
     run.stand_for_all();
     run.routing().imbalance = shape.imbalance;
-    int const on_a_node =
-        shape.nodes > 1 ? static_cast<int>(shape.ep / shape.nodes) * cp_extent * tp_extent : mesh.size();
+    int const on_a_node = shape.nodes > 1 ? static_cast<int>(shape.ep / shape.nodes * shape.etp) : mesh.size();
     comm::Communicators communicators(mesh, 0, on_a_node);
     Context<Exec> const context(communicators);
     LayerSetup<Exec> setup{context, model.hidden, model.norm_epsilon};
-    setup.batch = static_cast<std::size_t>(shape.micro_batch * copies * shape.ep);
+    setup.batch = static_cast<std::size_t>(shape.micro_batch * copies);
     setup.seq = static_cast<std::size_t>(shape.seq);
     setup.padding = static_cast<std::size_t>(shape.padding);
     setup.order = shape.zigzag ? Order::zigzag : Order::contiguous;
     setup.context_strategy = shape.context;
     setup.attention_output = shape.attention_output;
-    setup.expert_sharding = shape.expert_sharding;
     planner::PartAccounts parts;
     for (auto const first : kinds)
         parts.blocks.push_back(

@@ -75,8 +75,8 @@ std::vector<io::NamedShape> published(AnyParameter<T, Exec> const& parameter, st
 /// Whether this rank is the first along every axis but that of the stages.
 template <class Exec>
 bool is_first_along_all_but_stages(Context<Exec> const& context) {
-    for (auto const& axis : context.communicators().mesh())
-        if (axis.name != pp::name && context.communicators().coordinate(axis.name) != 0) return false;
+    for (auto const axis : axes_of_view(context.communicators().mesh()))
+        if (axis != pp::name && context.communicators().coordinate(axis) != 0) return false;
     return true;
 }
 

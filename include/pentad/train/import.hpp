@@ -76,10 +76,13 @@ void import_weights(Context<Exec> const& context, Model& model, Store& store, st
         for (auto const& entries : stages)
             for (auto const& entry : entries)
                 if (names.insert(entry.name).second) expected.push_back(entry); // a tied table is on two stages
-        // Older files have the rotary frequencies too, which are computed.
-        refusal =
-            checkpoint.refusal(expected, [](std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); })
-                .value_or("");
+        // Older files have the rotary frequencies too, which are computed, and modules of multi-token prediction
+        // copies of the tables that they share with the model.
+        auto const is_known = [](std::string_view name) {
+            return name.ends_with("rotary_emb.inv_freq") || name.ends_with("shared_head.head.weight") ||
+                   (name.starts_with("model.layers.") && name.ends_with(".embed_tokens.weight"));
+        };
+        refusal = checkpoint.refusal(expected, is_known).value_or("");
     }
     refusal = comm::broadcast_text(communicators.world().handle(), std::move(refusal), 0);
     if (!refusal.empty()) throw std::invalid_argument(refusal);

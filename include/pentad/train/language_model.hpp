@@ -11,6 +11,7 @@
 #include <pentad/model/model.hpp>
 #include <pentad/model/recomputation.hpp>
 #include <pentad/train/detail/compiled_streams.hpp>
+#include <pentad/train/predictor.hpp>
 #include <pentad/train/stages.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -19,6 +20,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +40,7 @@ class LanguageModel {
     using Positions = LearnedPositions<Stream, Exec>;
     using Head = VocabHead<Overlap<4>>::on<Stream, Exec>;
     using Table = VocabTable<Stream, Exec>;
+    using Ahead = Predictor<Stream, Exec>;
     using Activation = Tensor<Stream, Exec>;
     using Gradient = Tensor<dual_t<Stream>, Exec>;
     using Logits = Tensor<typename Head::Logits, Exec>;
@@ -48,6 +51,7 @@ class LanguageModel {
         typename Positions::Saved positions;
         std::unique_ptr<SavedState> norm; ///< made at the first forward pass and used again
         typename Head::Saved head;
+        std::vector<typename Ahead::Saved> predictors;
     };
 
     /// Collective over all ranks.
@@ -83,6 +87,7 @@ class LanguageModel {
         saved.positions = {};
         if (saved.norm) saved.norm->clear();
         saved.head = {};
+        for (auto& predictor : saved.predictors) predictor.clear();
     }
 
     /// What the blocks here keep of a sequence that is being written.
@@ -95,7 +100,10 @@ class LanguageModel {
     /// f(number of the block, load) for what routers here have done since this was called last.
     template <class F>
     void take_router_loads(F&& f) const {
-        for (auto const& part : parts_) part->blocks.take_router_loads(f);
+        for (auto const& part : parts_) {
+            part->blocks.take_router_loads(f);
+            for (auto const& predictor : part->predictors) predictor->take_router_loads(f);
+        }
     }
 
     template <class F>
@@ -109,11 +117,12 @@ class LanguageModel {
     template <class F>
     void for_each_unit_of(int stage, F&& f) {
         auto& part = part_of(stage);
-        bool const shares = part.head && !head_table_;
-        if (part.embedding || (shares && !parts_.front()->embedding)) f(embedding_unit_);
+        if (part.embedding || (part.shares_table && !parts_.front()->embedding)) f(embedding_unit_);
         if (part.positions) f(part.positions_unit);
         for (auto& unit : part.blocks.units()) f(unit);
         if (part.head) f(part.head_unit);
+        for (auto const& predictor : part.predictors)
+            for (auto& unit : predictor->units()) f(unit);
     }
 
   private:
@@ -124,7 +133,10 @@ class LanguageModel {
         std::unique_ptr<Norm> norm{};
         std::optional<Head> head{};
         Unit<T, Exec> positions_unit{};
-        Unit<T, Exec> head_unit{}; ///< the last norm, and the head's table where it is its own
+        /// The last norm, the predictors but their blocks, and the head's table where it is its own.
+        Unit<T, Exec> head_unit{};
+        std::vector<std::unique_ptr<Ahead>> predictors{};
+        bool shares_table = false; ///< its head or its predictors use the embedding's
 
         explicit Part(Blocks made) : blocks(std::move(made)) {}
     };
@@ -151,34 +163,58 @@ class LanguageModel {
             });
         return part.blocks.forward(pass, std::move(x), saved.blocks, after);
     }
-    /// f() with the values of what computes at the end: the norm's and the head's.
+    /// f() with the values of what computes at the end: the norm's and the head's, and the predictors' where they do.
     template <class F>
-    void with_head(Part const& part, F&& f) const {
+    void with_head(Part const& part, bool with_predictors, F&& f) const {
         part.head_unit.with_values([&] {
-            if (head_table_)
-                f();
-            else
+            if (!head_table_ || with_predictors)
                 embedding_unit_.with_values(f);
+            else
+                f();
         });
     }
+    /// Whether a pass goes through the predictors.
+    static bool predicts(Part const& part, Pass<Exec> const& pass) { return pass.trains && !part.predictors.empty(); }
     static Activation through_norm(Part const& part, Pass<Exec>& pass, Activation x, Saved& saved) {
         if (!saved.norm) saved.norm = part.norm->make_saved();
         return part.norm->forward(pass, std::move(x), *saved.norm);
     }
     [[nodiscard]] Gradient backward_data_of_head(Part const& part, Pass<Exec>& pass, Saved& saved) const {
         Gradient dx;
-        with_head(part, [&] {
+        with_head(part, predicts(part, pass), [&] {
+            auto const ahead = backward_data_of_predictors(part, pass, saved);
             if (!part.blocks.units().empty()) part.blocks.units().back().prefetch();
             auto dh = redistribute<dual_t<Stream>>(part.head->backward_data(pass, saved.head));
+            if (!ahead.empty()) kernels::add<T>(pass.context.exec(), ahead.flat(), dh.flat());
             dx = part.norm->backward_data(pass, std::move(dh), *saved.norm);
         });
         return dx;
     }
+    /// From the last module to the first: the gradient of what the head takes, empty where there are none.
+    [[nodiscard]] Gradient backward_data_of_predictors(Part const& part, Pass<Exec>& pass, Saved& saved) const {
+        Gradient dh;
+        for (std::size_t k = saved.predictors.size(); k-- > 0;)
+            dh = part.predictors[k]->backward_data(pass, std::move(dh), saved.predictors[k]);
+        return dh;
+    }
     void backward_weight_of_head(Part& part, Pass<Exec>& pass, Saved& saved) const {
-        auto const of_table = [&] { part.head->backward_weight(pass, saved.head); };
-        if (!head_table_) embedding_unit_.add_gradients(pass, of_table);
+        auto const for_each_predictor = [&](auto const& f) {
+            for (std::size_t k = 0; k < saved.predictors.size(); ++k) f(*part.predictors[k], saved.predictors[k]);
+        };
+        auto const of_table = [&] {
+            part.head->backward_weight(pass, saved.head);
+            for_each_predictor([&](auto& predictor, auto& its) { predictor.backward_weight_of_head(pass, its); });
+        };
+        for_each_predictor([&](auto& predictor, auto& its) { predictor.backward_weight_of_block(pass, its); });
+        if (part.shares_table)
+            embedding_unit_.add_gradients(pass, [&] {
+                if (!head_table_) of_table();
+                for_each_predictor(
+                    [&](auto& predictor, auto& its) { predictor.backward_weight_of_embedding(pass, its); });
+            });
         part.head_unit.add_gradients(pass, [&] {
             if (head_table_) of_table();
+            for_each_predictor([&](auto& predictor, auto& its) { predictor.backward_weight(pass, its); });
             part.norm->backward_weight(pass, *saved.norm);
         });
     }
@@ -205,11 +241,11 @@ template <class Stream, class Exec>
 LanguageModel<Stream, Exec>::LanguageModel(LayerSetup<Exec> const& setup, model::Model const& model,
                                            Registry const& registry, std::vector<StageLayers> const& stages,
                                            model::Recomputation const& recompute) {
-    bool const tied = model.ties_embeddings;
+    bool const tied = model.ties_embeddings, shared = model.shares_embedding();
     for (auto const& stage : stages) {
         numbers_.push_back(stage.stage);
-        if (stage.is_first || (stage.is_last && tied && !embedding_table_))
-            embedding_table_.emplace(setup, model.vocab, "model.embed_tokens.weight", tied);
+        if (stage.is_first || (stage.is_last && shared && !embedding_table_))
+            embedding_table_.emplace(setup, model.vocab, "model.embed_tokens.weight", shared);
         if (stage.is_last && !tied) head_table_.emplace(setup, model.vocab, "lm_head.weight", false);
     }
     for (auto const& stage : stages) {
@@ -220,16 +256,25 @@ LanguageModel<Stream, Exec>::LanguageModel(LayerSetup<Exec> const& setup, model:
             part.positions.emplace(setup, model.positions, "model.embed_positions.weight");
         if (!stage.is_last) continue;
         part.norm = registry.make_norm(setup, model.norm, "model.norm");
-        part.head.emplace(setup, tied ? *embedding_table_ : *head_table_);
+        auto& table = tied ? *embedding_table_ : *head_table_;
+        part.head.emplace(setup, table);
+        part.shares_table = shared;
+        if constexpr (!StreamOnGrid<Stream>)
+            for (std::size_t k = 0; k < model.predictors.size(); ++k)
+                part.predictors.push_back(
+                    std::make_unique<Ahead>(setup, model, registry, k, recompute, *embedding_table_, table));
     }
     if (embedding_table_) {
         embedding_unit_.add_parameters_of(*embedding_table_);
-        embedding_unit_.set_users(embedding_table_->users());
+        std::size_t users = 0;
+        for (auto const& part : parts_) users += (part->embedding ? 1 : 0) + (part->shares_table ? 1 : 0);
+        embedding_unit_.set_users(users);
     }
     for (auto const& part : parts_) {
         if (part->positions) part->positions_unit.add_parameters_of(*part->positions);
         if (part->head) part->head_unit.add_parameters_of(*part->norm);
         if (part->head && head_table_) part->head_unit.add_parameters_of(*head_table_);
+        for (auto const& predictor : part->predictors) part->head_unit.add_parameters_of(*predictor);
     }
 }
 
@@ -238,9 +283,16 @@ auto LanguageModel<Stream, Exec>::forward(int stage, Pass<Exec>& pass, Activatio
     auto const& part = part_of(stage);
     x = through_blocks(part, pass, std::move(x), saved);
     if (!part.head) return x;
-    with_head(part, [&] {
+    with_head(part, predicts(part, pass), [&] {
         auto h = through_norm(part, pass, std::move(x), saved);
-        part.head->forward(pass, redistribute<typename Head::input_layout>(std::move(h)), saved.head);
+        part.head->forward(pass, redistribute<typename Head::input_layout>(h), saved.head);
+        if (!predicts(part, pass)) return saved.predictors.clear();
+        if (pass.ahead.size() != part.predictors.size())
+            throw std::logic_error("the pass has the tokens ahead for " + std::to_string(pass.ahead.size()) + " of " +
+                                   std::to_string(part.predictors.size()) + " predictors");
+        saved.predictors.resize(part.predictors.size());
+        for (std::size_t k = 0; k < part.predictors.size(); ++k)
+            h = part.predictors[k]->forward(pass, std::move(h), saved.predictors[k]);
     });
     return {};
 }
@@ -250,7 +302,7 @@ auto LanguageModel<Stream, Exec>::logits(int stage, Pass<Exec>& pass, Activation
     auto const& part = part_of(stage);
     x = through_blocks(part, pass, std::move(x), saved);
     Logits logits;
-    with_head(part, [&] {
+    with_head(part, false, [&] {
         auto h = through_norm(part, pass, std::move(x), saved);
         logits = part.head->logits(redistribute<typename Head::input_layout>(std::move(h)));
     });

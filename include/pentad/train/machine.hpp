@@ -137,8 +137,7 @@ planner::Hardware measured_machine(Exec const& exec) {
                        100;
     if (ranks == 1) return machine;
 
-    comm::Communicators communicators(MPI_COMM_WORLD,
-                                      Mesh<Axis<dp>, Axis<pp>, Axis<ep>, Axis<cp>, Axis<tp>>(ranks, 1, 1, 1, 1));
+    comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>>(ranks));
     Context<Exec> const context(communicators);
     using Sum = Layout<f32, Dims<Dim<flat>>, Partial<dp>>;
     auto const all_reduce = [&](std::size_t n) {

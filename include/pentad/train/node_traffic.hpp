@@ -22,11 +22,10 @@ namespace pentad::train {
 /// @param make make(communicators) is a trainer on `mesh`, whose step(number) carries out a step
 /// @param local_steps from one average to the next, of which a step takes its share: the trainer's steps have none, and
 /// average() is one; 0: there are none
-template <class... Axes, class Make>
-planner::NodeTraffic node_traffic(comm::Communicators const& real, Mesh<Axes...> const& mesh, Make&& make,
-                                  int local_steps = 0) {
+template <MeshOfRanks M, class Make>
+planner::NodeTraffic node_traffic(comm::Communicators const& real, M const& mesh, Make&& make, int local_steps = 0) {
     auto const& nodes = real.world().nodes();
-    constexpr std::size_t axes = planner::axis_order.size(), stride = axes + 1;
+    constexpr std::size_t axes = planner::view_axes.size(), stride = axes + 1;
     std::vector<double> all(stride * static_cast<std::size_t>(nodes.count()), 0.0); // by node: each axis, is_modelled
     double* const own = all.data() + stride * static_cast<std::size_t>(nodes.mine());
     {
@@ -38,10 +37,10 @@ planner::NodeTraffic node_traffic(comm::Communicators const& real, Mesh<Axes...>
         trainer->step(2);
         auto const add = [&](double part) {
             for (std::size_t i = 0; i < axes; ++i) {
-                own[i] += part * observe::ledger().network_bytes(planner::axis_order[i]);
+                own[i] += part * observe::ledger().network_bytes(planner::view_axes[i]);
                 for (std::size_t k = 0; k < observe::operation_names.size(); ++k)
                     if (observe::ledger()
-                            .entry(planner::axis_order[i], static_cast<observe::Operation>(k))
+                            .entry(planner::view_axes[i], static_cast<observe::Operation>(k))
                             .network_modelled)
                         own[axes] = 1;
             }

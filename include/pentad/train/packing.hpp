@@ -64,7 +64,7 @@ class PackedMap {
     [[nodiscard]] DealtSequence const& dealt() const { return dealt_; }
 
   private:
-    using Bounds = Layout<i32, Dims<Dim<batch, dynamic, dp, ep>, Dim<seq>>>;
+    using Bounds = Layout<i32, Dims<Dim<batch, dynamic, dp>, Dim<seq>>>;
     using Positions = Layout<i32, Dims<Dim<position>>>;
     static constexpr std::size_t most_pieces = 8; ///< of a shard: enough to share out work to a hundredth
 

@@ -90,7 +90,8 @@ planner::PartAccount account_of(LayerSetup<Exec> const& setup, model::Model cons
     });
     account.state = stage.decoding_state();
     Tensor<token_values_t<Stream, i32>, Exec> const tokens(setup.context, {setup.batch, setup.seq});
-    Pass<Exec> pass{.context = setup.context, .tokens = tokens.view(), .targets = tokens.view()};
+    std::vector<TokensAhead<Exec>> const ahead(model.predictors.size(), {tokens.view(), tokens.view()});
+    Pass<Exec> pass{.context = setup.context, .tokens = tokens.view(), .targets = tokens.view(), .ahead = ahead};
     typename Stage::Saved saved;
     auto const record = [&](planner::PassAccount& into, auto&& f) {
         run.clear();

@@ -83,7 +83,7 @@ planner::Model planned_preset(std::string_view name) {
 inline planner::Configuration planned_configuration(RunSettings const& settings, planner::Configuration mesh) {
     mesh.seq = static_cast<std::int64_t>(settings.seq);
     mesh.global_batch = static_cast<std::int64_t>(settings.batch);
-    mesh.micro_batch = static_cast<std::int64_t>(settings.batch / settings.micro_batches) / (mesh.dp * mesh.ep);
+    mesh.micro_batch = static_cast<std::int64_t>(settings.batch / settings.micro_batches) / mesh.data_ranks();
     mesh.sharding = settings.sharding;
     mesh.optimizer = settings.optimizer;
     mesh.local = settings.local;
@@ -93,7 +93,6 @@ inline planner::Configuration planned_configuration(RunSettings const& settings,
     mesh.recompute = settings.recompute;
     mesh.context = settings.context_strategy;
     mesh.attention_output = settings.attention_output;
-    mesh.expert_sharding = settings.expert_sharding;
     mesh.zigzag = settings.order == Order::zigzag;
     return mesh;
 }

@@ -7,7 +7,6 @@
 #include <pentad/layout/zero_sharding.hpp>
 #include <pentad/model/attention_output.hpp>
 #include <pentad/model/decoder.hpp>
-#include <pentad/model/expert_sharding.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/optimizer.hpp>
 #include <pentad/model/precision.hpp>
@@ -34,7 +33,6 @@ struct RunSettings {
     Order order = Order::contiguous;
     ContextStrategy context_strategy = ContextStrategy::ring;
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
-    model::ExpertSharding expert_sharding = model::ExpertSharding::width;
     std::vector<std::size_t> stage_layers{}; ///< of each stage; none: as many for each
     bool balances_stages = false;            ///< by the time that layers take here
     model::Recomputation recompute{};        ///< of activations, in the backward pass
@@ -57,6 +55,7 @@ struct RunSettings {
     std::int64_t max_bad_steps = 3;
     double balance_coefficient = 0.01;
     double z_coefficient = 0.001;
+    double prediction_coefficient = 0.3; ///< of the mean loss of the model's predictors (DeepSeek-V3, eq. 25)
     std::uint64_t seed = 1;
 };
 
@@ -79,7 +78,10 @@ inline double learning_rate(RunSettings const& settings, std::int64_t step) {
 
 /// The numbers of a step, the same on every rank.
 struct StepResult {
-    double loss = 0;          ///< cross-entropy: token losses / valid targets; 0 when there are none
+    double loss = 0; ///< cross-entropy: token losses / valid targets; 0 when there are none
+    /// Of multi-token prediction, in training: token losses / valid targets of the next token, the mean over the
+    /// modules.
+    double prediction_loss = 0;
     double balance_loss = 0;  ///< summed over layers, averaged over micro-batches, unweighted
     double z_loss = 0;        ///< likewise
     double gradient_norm = 0; ///< of an asynchronous schedule, of local steps: root mean square over updates, groups

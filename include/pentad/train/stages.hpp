@@ -60,17 +60,17 @@ inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const&
         return "cuts sequences into slices, whose keys and values later slices read: activations cannot be offloaded";
     if (settings.offload.activations && schedule.recomputes)
         return "recomputes whole stages: there are no activations to be offloaded";
-    bool const tied = settings.model.ties_embeddings;
+    bool const shared = settings.model.shares_embedding();
     if (auto const [first, last] = ends_of(schedule);
-        tied && first != last && (std::min(first, last) != 0 || std::max(first, last) + 1 != ranks / int(copies)))
-        return "has its first and last stage neither on one rank nor on the first and the last, which a tied embedding "
-               "needs";
+        shared && first != last && (std::min(first, last) != 0 || std::max(first, last) + 1 != ranks / int(copies)))
+        return "has its first and last stage neither on one rank nor on the first and the last, which an embedding "
+               "that both use needs";
     if (settings.sharding.releases_gradients && (copies > 1 || schedule.updates > 1))
         return "reduces gradients at times of its own: they cannot be released";
     if (schedule.updates <= 1) return {};
     std::string const own = "updates each stage on its own: ";
     if (settings.clip > 0) return own + "the norm of the whole gradient, which clipping needs, is not known";
-    if (tied) return own + "its two ends cannot share an embedding";
+    if (shared) return own + "its two ends cannot share an embedding";
     if (copies > 1) return own + "copies of a stage cannot follow each other then";
     if (settings.local.is_on()) return own + "groups that train apart have no common step after which they average";
     return {};
@@ -78,8 +78,8 @@ inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const&
 
 /// The mesh on which a schedule runs: `mesh` with what its axis pp must know.
 /// @throws std::invalid_argument when the schedule is for another number of ranks
-template <class... Axes>
-Mesh<Axes...> for_schedule(Mesh<Axes...> const& mesh, pipeline::Schedule const& schedule) {
+template <MeshOfRanks M>
+M for_schedule(M const& mesh, pipeline::Schedule const& schedule) {
     if (mesh.template extent<pp>() != schedule.ranks())
         throw std::invalid_argument("the schedule " + schedule.name + " is for " + std::to_string(schedule.ranks()) +
                                     " ranks, and the mesh has pp = " + std::to_string(mesh.template extent<pp>()));

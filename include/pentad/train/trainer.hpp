@@ -167,7 +167,8 @@ class Trainer final : private StageOwner {
     }
 
     static bool is_finite(StepResult const& result) {
-        return std::isfinite(result.loss + result.balance_loss + result.z_loss) && std::isfinite(result.gradient_norm);
+        return std::isfinite(result.loss + result.prediction_loss + result.balance_loss + result.z_loss) &&
+               std::isfinite(result.gradient_norm);
     }
     [[noreturn]] void give_up(StepResult const& result, std::string const& more) {
         throw NotFinite("step " + std::to_string(number_) + ": " +
@@ -222,14 +223,14 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
              static_cast<std::size_t>(training().slices),
              padded_seq() - settings.seq,
              settings.attention_output,
-             settings.expert_sharding},
+             static_cast<double>(settings.micro_batches) / static_cast<double>(training().rounds()) / groups()},
       model_(setup_, settings.model, registry, held_stages(registry), settings.recompute),
       store_(context, model_, settings.seed, settings.sharding, settings.bucket_elements,
              static_cast<std::size_t>(training().weight_versions),
              {.copies = AxisNames(inner<pp>::name), .local = settings.local}, settings.optimizer, settings.offload,
              settings.precision),
       batch_(setup_, settings.micro_batches, settings.ignored, settings.local, settings.packing,
-             shows_padding(settings.model)),
+             shows_padding(settings.model), settings.model.predictors.size()),
       executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}) {
     if (settings.offload.activations)
         zero::on_all_ranks(context.communicators().world(), [&] {
@@ -336,7 +337,7 @@ model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
                                 known.extent(TensorGrid::columns::name)});
     }
     auto seq_axes = axes_of(1);
-    if (model::deals_to_tp(settings_.attention_output, settings_.expert_sharding) &&
+    if (model::deals_to_tp(settings_.attention_output, settings_.model.template first<model::Experts>() != nullptr) &&
         !Stream::value.dimensions[1].axes.contains(tp::name))
         seq_axes.times(tp::name, known.extent(tp::name));
     return {.batch = static_cast<std::int64_t>(settings_.batch),
@@ -364,6 +365,8 @@ void Trainer<Stream, Exec>::check_fit() const {
     if (settings_.recompute.kind == model::Recomputation::Kind::automatic)
         throw std::invalid_argument(
             "automatic recomputation needs a memory limit: plan it with train::planned_recomputation()");
+    if (settings_.local.is_on() && settings_.model.template first<model::Experts>() != nullptr)
+        zero::require_whole_copies(known); // on all ranks, also those of stages without experts
     if (settings_.recompute.every < 1) throw std::invalid_argument("every 0th block cannot be recomputed");
     if (settings_.sharding.releases_gradients && settings_.clip > 0)
         throw std::invalid_argument("gradients that are released cannot be clipped: their norm is known too late");
@@ -396,9 +399,9 @@ template <class Stream, class Exec>
 std::string Trainer<Stream, Exec>::not_finite(StepResult const& result) {
     std::string own;
     double losses = 0;
-    for (auto const& pass : passes_) losses += pass.loss_sum + pass.balance_sum + pass.z_sum;
+    for (auto const& pass : passes_) losses += pass.loss_sum + pass.predicted_sum + pass.balance_sum + pass.z_sum;
     if (!std::isfinite(losses)) own = "the loss";
-    if (std::isfinite(result.loss + result.balance_loss + result.z_loss))
+    if (std::isfinite(result.loss + result.prediction_loss + result.balance_loss + result.z_loss))
         if (auto const name = store_.not_finite(); !name.empty()) own = "the gradient of " + name;
     // Backward passes carry it to all stages before: of the last stage that has it, the first rank.
     auto const& world = context_->communicators().world();
@@ -422,6 +425,7 @@ StepResult Trainer<Stream, Exec>::run(pipeline::Schedule const& schedule, io::To
     auto const &valid = batch_.valid(), &own_valid = batch_.own_valid();
     double const rounds = static_cast<double>(training().rounds());
     double const count = static_cast<double>(settings_.micro_batches);
+    double const predictors = static_cast<double>(std::max<std::size_t>(settings_.model.predictors.size(), 1));
     passes_.clear();
     for (std::size_t i = 0; i < settings_.micro_batches; ++i)
         for (std::size_t k = 0; k < setup_.slices; ++k) {
@@ -430,6 +434,8 @@ StepResult Trainer<Stream, Exec>::run(pipeline::Schedule const& schedule, io::To
                 {.context = *context_,
                  .tokens = batch_.tokens(i, k),
                  .targets = batch_.targets(i, k),
+                 .ahead = batch_.ahead(i, k),
+                 .predicted_scale = settings_.prediction_coefficient / predictors,
                  .loss_scale = targets > 0 ? 1 / targets : 0,
                  // A router's sums are over the tokens of all groups.
                  .balance_scale = settings_.balance_coefficient * rounds * groups() / count,
@@ -442,18 +448,22 @@ StepResult Trainer<Stream, Exec>::run(pipeline::Schedule const& schedule, io::To
     executor_.run(schedule, passes_, this);
     store_.drop_gathered();
 
-    double loss = 0, balance = 0, z = 0;
+    std::array<double, 2> losses{}; // of the next tokens, and of those ahead
+    double balance = 0, z = 0;
     for (auto const& pass : passes_) {
-        loss += pass.loss_sum;
+        losses[0] += pass.loss_sum;
+        losses[1] += pass.predicted_sum;
         balance += pass.balance_sum;
         z += pass.z_sum;
     }
-    total_over(*context_, loss_axes(), Placement::partial, std::span(&loss, 1));
+    total_over(*context_, loss_axes(), Placement::partial,
+               std::span(losses).first(settings_.model.predictors.empty() ? 1 : 2));
     std::array<double, 2> auxiliary{balance, z};
     total_over(*context_, AxisNames(pp::name), Placement::partial, std::span(auxiliary));
     double const all = std::accumulate(valid.begin(), valid.end(), 0.0);
     StepResult result;
-    result.loss = all > 0 ? loss / all : 0;
+    result.loss = all > 0 ? losses[0] / all : 0;
+    result.prediction_loss = all > 0 ? losses[1] / all / predictors : 0;
     result.balance_loss = auxiliary[0] / count;
     result.z_loss = auxiliary[1] / count;
     return result;

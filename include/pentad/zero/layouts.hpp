@@ -59,16 +59,17 @@ inline AxisNames joined(AxisNames a, AxisNames const& b) {
 
 /// Whether this rank is the first of those that hold the same reduced gradients: those along `different` (axes, or
 /// factors of them) hold different ones, and so do the stages. `tied`: of the stages only the ends hold them.
+/// @param view the axes of the mesh as the parameters see it
 template <class Communicators>
-bool is_first_holder(Communicators const& communicators, AxisNames const& different, Holders const& holders,
-                     bool tied) {
-    for (auto const& axis : communicators.mesh()) {
-        std::string const name(axis.name);
-        bool const is_of_stages = axis.name == holders.stages;
+bool is_first_holder(Communicators const& communicators, AxisNames const& view, AxisNames const& different,
+                     Holders const& holders, bool tied) {
+    for (auto const axis : view) {
+        std::string const name(axis);
+        bool const is_of_stages = axis == holders.stages;
         unsigned differing = 0; // factors
         if (is_of_stages && !tied) differing = holders.copies.contains("inner(" + name + ")") ? 1 : 7;
         for (auto const part : different)
-            if (whole_axis_name(part) == axis.name) differing |= factors_of(part);
+            if (whole_axis_name(part) == axis) differing |= factors_of(part);
         std::array<std::string, axis_factors> const factors{(is_of_stages && tied ? "ends(" : "outer(") + name + ")",
                                                             "outer(inner(" + name + "))", "inner(inner(" + name + "))"};
         for (std::size_t i = 0; i < axis_factors; ++i)
@@ -78,6 +79,16 @@ bool is_first_holder(Communicators const& communicators, AxisNames const& differ
 }
 
 } // namespace detail
+
+/// Groups that train apart have whole copies of the experts: they are the same ranks in both views.
+/// @throws std::invalid_argument where they have not
+template <class Communicators>
+void require_whole_copies(Communicators const& communicators) {
+    if (!are_aligned(communicators.mesh(), outer<ml::dp>::name, outer<ml::edp>::name))
+        throw std::invalid_argument("groups of " + std::to_string(communicators.extent(inner<ml::dp>::name)) +
+                                    " ranks along dp that train apart do not hold whole copies of the experts: make "
+                                    "ep smaller or the groups larger, and the mesh with model::split_data()");
+}
 
 /// @param stored how its parameters lie on the mesh
 /// @param synchronised the axes over which their gradients are partial
@@ -111,8 +122,14 @@ BucketLayouts bucket_layouts(Communicators const& communicators, LayoutValue con
     result.storing = plan(result.state, result.stored);
     result.gathering = plan(result.stored, whole);
     result.exporting = plan(result.state, whole);
+    AxisNames different = axes.shards;
+    for (std::size_t d = 0; d < stored.rank; ++d) different = detail::joined(different, stored.dimensions[d].axes);
+    auto const view = axes_of_view(communicators.mesh(), detail::joined(different, axes.partial));
+    bool const of_experts = view.contains(ml::edp::name);
+    if (holders.local.is_on() && of_experts) require_whole_copies(communicators);
+    auto const apart = holders.local.apart(of_experts);
     auto summands = result.state;
-    summands.partial = holders.local.apart();
+    summands.partial = apart;
     result.averaging = plan(summands, result.state);
 
     bool tied = false;
@@ -120,9 +137,8 @@ BucketLayouts bucket_layouts(Communicators const& communicators, LayoutValue con
         tied = tied || axis.starts_with("ends(");
         if (whole_axis_name(axis) == holders.stages && communicators.extent(axis) > 1) result.meets_stages = true;
     }
-    AxisNames different = detail::joined(axes.shards, holders.local.apart());
-    for (std::size_t d = 0; d < stored.rank; ++d) different = detail::joined(different, stored.dimensions[d].axes);
-    result.counts_squares_here = detail::is_first_holder(communicators, different, holders, tied);
+    result.counts_squares_here =
+        detail::is_first_holder(communicators, view, detail::joined(different, apart), holders, tied);
     return result;
 }
 

@@ -346,7 +346,7 @@ class Optimizer {
                               .weight_decay = settings.weight_decay,
                               .gradient_scale = how.gradient_scale});
         else if constexpr (std::is_same_v<Settings, model::LoadBalance>)
-            kernels::load_balance<T>(exec, used, masters, gradients, settings.rate, settings.tolerance);
+            kernels::load_balance<T>(exec, used, masters, gradients, settings.rate, settings.tolerance, settings.whole);
         else
             kernels::muon_step<T>(exec, used, masters, gradients, how.learning_rate, settings.weight_decay);
     }

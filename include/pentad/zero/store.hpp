@@ -392,8 +392,7 @@ class ParameterStore {
     }
     /// From summands on all ranks, or those of a group that trains apart, to their sum.
     static PlanValue plan_of_norm(Context<Exec> const& context, LocalSteps const& local) {
-        AxisNames axes;
-        for (auto const& axis : context.communicators().mesh()) axes.push(axis.name);
+        AxisNames const axes = axes_of_view(context.communicators().mesh());
         LayoutValue summands = NormSquare::value;
         summands.partial = local.together(axes);
         return make_plan(summands, NormSquare::value);

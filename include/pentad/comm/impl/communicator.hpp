@@ -68,19 +68,19 @@ PENTAD_INLINE bool Communicators::split_by_node(std::string_view name) {
     int const each = nodes.each();
     if (nodes.count() == 1 || each == 0) return false;
     auto const axis = std::find_if(axes_.begin(), axes_.end(), [&](auto const& a) { return a.name == name; });
-    if (axis->inner == 1) axis->inner = each;
+    if (axis->inner == 1 && pentad::detail::can_split(*axis, each)) axis->inner = each;
     return axis->inner == each;
 }
 
 PENTAD_INLINE void Communicators::make_world(MPI_Comm world, int ranks) {
     MPI_Comm copy = MPI_COMM_NULL;
     check(MPI_Comm_dup(world, &copy), "MPI_Comm_dup");
-    world_ = Communicator(copy, all_axes(), axes_, tuning_);
+    world_ = Communicator(copy, axes_of_view(axes_), axes_, tuning_);
     if (world_.size() != ranks)
         throw std::invalid_argument("the mesh has " + std::to_string(ranks) + " ranks and the communicator " +
                                     std::to_string(world_.size()));
     check(MPI_Comm_dup(world, &meeting_place_), "MPI_Comm_dup");
-    for (auto const& axis : axes_) (void)along(AxisNames(axis.name));
+    for (auto const axis : axes_of_view(axes_)) (void)along(AxisNames(axis));
 }
 
 PENTAD_INLINE Communicator const& Communicators::make(AxisNames const& key) {
@@ -109,7 +109,7 @@ PENTAD_INLINE void Communicators::imagine_world(int rank, int size) {
             for (int i = 0; i < size; ++i) all.push_back(node_of_(i));
             return all;
         };
-    world_ = Communicator(size, rank, all_axes(), axes_, tuning_, std::move(nodes));
+    world_ = Communicator(size, rank, axes_of_view(axes_), axes_, tuning_, std::move(nodes));
 }
 
 PENTAD_INLINE std::function<std::vector<int>()> Communicators::nodes_along(AxisNames const& axes) const {

@@ -1,8 +1,9 @@
-// One row exchange of the dispatch: rows go to the ranks of a group that hold what they chose (experts, or
-// nodes), and come back. Every choice travels; the two directions are each other's adjoint.
+// One row exchange of the dispatch: rows go to the places that they chose (ranks of a group, or the experts of this
+// rank), one for each choice, and come back. The two directions are each other's adjoint.
 #pragma once
 
 #include <pentad/comm/collectives.hpp>
+#include <pentad/experts/detail/row_buffer.hpp>
 #include <pentad/kernels/permute.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/memory/host_array.hpp>
@@ -16,30 +17,14 @@
 
 namespace pentad::experts {
 
-/// Rows of varying number in a buffer of the pool.
-template <class T, class Exec>
-struct RowBuffer {
-    memory::Buffer<typename Exec::memory_space> block;
-    std::size_t count = 0, columns = 0;
-
-    RowBuffer() = default;
-    RowBuffer(Context<Exec> const& context, std::size_t rows, std::size_t width)
-        : block(context.take(rows * width * sizeof(T))), count(rows), columns(width) {}
-    [[nodiscard]] View<T, 2, Exec> view() const {
-        return View<T, 2, Exec>(static_cast<T*>(block.data()), count, columns);
-    }
-    [[nodiscard]] View<T, 1, Exec> flat() const {
-        return View<T, 1, Exec>(static_cast<T*>(block.data()), count * columns);
-    }
-};
-
-/// Who sends what where. Filled by `route`; kept until the backward pass. Below, an expert is what is chosen.
+/// Who sends what where. Filled by `route`; kept until the backward pass. Below, an expert is what is chosen: where the
+/// group has several ranks, each is one.
 template <class Exec>
 class RowExchange {
   public:
-    /// Sorts the choices index [tokens, top_k] by expert and exchanges the counts over `comm`, which shards the
-    /// experts. A token's choices end with its first that is negative. Waits for the counts: the sizes of what follows
-    /// depend on them.
+    /// Sorts the choices index [tokens, top_k] by expert and exchanges the counts over `comm`: of one rank, or of one
+    /// for each expert. A token's choices end with its first that is negative. Waits for the counts: the sizes of what
+    /// follows depend on them.
     /// @param chosen_part of the slots of a token that name an expert: what a dry run takes them to be, evenly dealt
     /// @param routed_part of the tokens that choose at all
     template <kernels::Chosen chosen = kernels::Chosen::always>
@@ -78,8 +63,6 @@ class RowExchange {
         for (std::size_t e = 0; e < local; ++e) offsets_[e + 1] += offsets_[e];
         leaving_ = 0;
         for (std::size_t r = 0; r < ranks; ++r) leaving_ += static_cast<std::size_t>(sent_[r]);
-        is_grouped_ = ranks == 1 || local == 1;
-        if (!is_grouped_) group_by_expert(context, ranks, local);
     }
 
     /// Offsets of the local experts' rows: local experts + 1 numbers.
@@ -112,10 +95,7 @@ class RowExchange {
         std::size_t const width = permuted.columns;
         RowBuffer<T, Exec> arrived(context, rows(), width);
         exchange(context, permuted, sent_, arrived, received_);
-        if (is_grouped_) return arrived;
-        RowBuffer<T, Exec> grouped(context, rows(), width);
-        kernels::gather_rows<T>(context.exec(), arrived.view(), grouping_.flat(), grouped.view());
-        return grouped;
+        return arrived;
     }
     /// The way back.
     template <class T>
@@ -123,11 +103,6 @@ class RowExchange {
         if (comm_->size() == 1) return grouped;
         std::size_t const width = grouped.columns;
         RowBuffer<T, Exec> permuted(context, leaving_, width);
-        if (!is_grouped_) {
-            RowBuffer<T, Exec> const ungrouped(context, rows(), width);
-            kernels::scatter_rows<T>(context.exec(), grouped.view(), grouping_.flat(), ungrouped.view());
-            grouped = ungrouped;
-        }
         exchange(context, grouped, received_, permuted, sent_);
         return permuted;
     }
@@ -186,26 +161,10 @@ class RowExchange {
             dry->note_rows(rows);
         }
     }
-    /// Rows arrive by (source rank, expert); grouping_[p] is the arrived row that is row p by (expert, source rank).
-    void group_by_expert(Context<Exec> const& context, std::size_t ranks, std::size_t local) {
-        grouping_ = RowBuffer<i32, Exec>(context, rows(), 1);
-        Numbers<i32> const order(rows());
-        Numbers<i64> const next(local);
-        if (observe::dry_run() != nullptr) return;
-        std::copy_n(offsets_.data(), local, next.data());
-        std::size_t arrived = 0;
-        for (std::size_t r = 0; r < ranks; ++r)
-            for (std::size_t e = 0; e < local; ++e)
-                for (i64 i = 0; i < arriving_counts_[r * local + e]; ++i)
-                    order[static_cast<std::size_t>(next[e]++)] = static_cast<i32>(arrived++);
-        memory::copy_from_host(context.exec(), grouping_.flat().data(), order.data(), order.size() * sizeof(i32));
-    }
-
     comm::Communicator const* comm_ = nullptr;
     int top_k_ = 1;
     std::size_t leaving_ = 0;
-    bool is_grouped_ = true; ///< rows arrive in the order of their experts
-    RowBuffer<i32, Exec> position_, source_, grouping_;
+    RowBuffer<i32, Exec> position_, source_;
     Numbers<i64> sent_counts_, arriving_counts_, sent_, received_, offsets_;
 };
 

@@ -53,10 +53,9 @@ inline model::Experts read_deepseek_experts(ConfigFields& fields) {
     return experts;
 }
 
-/// The main model: modules that predict further tokens (num_nextn_predict_layers) are left out.
 inline model::Model read_deepseek_v3(ConfigFields& fields) {
-    fields.neutral({"aux_loss_alpha", "ep_size", "num_nextn_predict_layers", "output_router_logits", "pretraining_tp",
-                    "quantization_config", "seq_aux"});
+    fields.neutral(
+        {"aux_loss_alpha", "ep_size", "output_router_logits", "pretraining_tp", "quantization_config", "seq_aux"});
     fields.require("hidden_act", "silu");
     std::size_t const layers = fields.size("num_hidden_layers", 10000);
     auto const attention = read_latent_attention(fields);

@@ -220,6 +220,7 @@ PENTAD_INLINE model::Preset model_from_config(std::string_view text) {
                             "one of " + known +
                                 (type.empty() ? ", and there is none" : ", not \"" + one_line(type) + "\""));
     fields.require("is_encoder_decoder", false);
+    fields.neutral({"num_nextn_predict_layers"}); // modules that predict further tokens are left out
     fields.require("tie_encoder_decoder", false);
     fields.finish();
     if (detail::about_parameters(read.model) > 1e15)
@@ -237,13 +238,18 @@ PENTAD_INLINE model::Preset read_model(std::filesystem::path const& model) {
     }
 }
 
-PENTAD_INLINE nlohmann::ordered_json family_config(model::Model const& model, std::size_t positions,
-                                                   std::string const& element, double balance_coefficient) {
+} // namespace pentad::io
+
+namespace pentad::io::detail {
+
+/// Without the predictors.
+PENTAD_INLINE nlohmann::ordered_json main_config(model::Model const& model, std::size_t positions,
+                                                 std::string const& element, double balance_coefficient) {
     using model::Family;
     auto const family = model::family_of(model);
-    if (family == Family::mamba2) return detail::mamba2_config(model, element);
-    if (family == Family::bamba) return detail::bamba_config(model, positions, element);
-    if (family == Family::deepseek_v3) return detail::deepseek_v3_config(model, positions, element);
+    if (family == Family::mamba2) return mamba2_config(model, element);
+    if (family == Family::bamba) return bamba_config(model, positions, element);
+    if (family == Family::deepseek_v3) return deepseek_v3_config(model, positions, element);
     std::size_t dense_width = 0; // of MLPs
     model::Attention attention;
     model::Experts const* experts = nullptr;
@@ -315,6 +321,17 @@ PENTAD_INLINE nlohmann::ordered_json family_config(model::Model const& model, st
             config["mlp_only_layers"] = dense_layers;
         }
     }
+    return config;
+}
+
+} // namespace pentad::io::detail
+
+namespace pentad::io {
+
+PENTAD_INLINE nlohmann::ordered_json family_config(model::Model const& model, std::size_t positions,
+                                                   std::string const& element, double balance_coefficient) {
+    auto config = detail::main_config(model, positions, element, balance_coefficient);
+    if (!model.predictors.empty()) config["num_nextn_predict_layers"] = model.predictors.size();
     return config;
 }
 

@@ -35,9 +35,11 @@ class Rates {
         : hardware_(&hardware), peak_(hardware.peak(c.element) * hardware.product_efficiency),
           accumulator_peak_(hardware.peak(c.element == Element::f64 ? Element::f64 : Element::f32) *
                             hardware.product_efficiency) {
-        for (std::size_t i = 0; i < axis_order.size(); ++i) {
-            auto const groups = groups_along(c, axis_order[i]);
-            axes_[i] = {axis_order[i], groups.extent, &tier(groups), groups.stride};
+        for (std::size_t i = 0; i < view_axes.size(); ++i) {
+            auto const groups = groups_along(c, view_axes[i]);
+            axes_[i] = {
+                view_axes[i],       groups.extent, &tier(groups), groups.stride, groups.extent / groups.major_extent,
+                groups.major_stride};
         }
         auto const experts = groups_along(c, ep::name);
         auto const each = nodes_of(experts, hardware.devices_per_node).each;
@@ -57,12 +59,14 @@ class Rates {
     static Rates of_any_order(Hardware const& hardware, Configuration const& c, std::int64_t nodes = 1) {
         Rates rates(hardware, c);
         rates.axes_[ep_parts].extent = nodes;
-        rates.axes_[ep_parts + 1].extent = c.ep / nodes;
+        auto const ep_ranks = static_cast<std::int64_t>(c.expert_mesh().ep);
+        rates.axes_[ep_parts + 1].extent = ep_ranks / nodes;
         for (auto& axis : rates.axes_) {
             axis.stride = 1;
+            axis.minor = axis.extent;
             axis.link = rates.fastest(axis.extent);
         }
-        if (nodes > 1) rates.axes_[ep_parts].link = rates.fastest(std::max(c.ep, hardware.devices_per_node + 1));
+        if (nodes > 1) rates.axes_[ep_parts].link = rates.fastest(std::max(ep_ranks, hardware.devices_per_node + 1));
         return rates;
     }
 
@@ -109,55 +113,60 @@ class Rates {
     /// A collective along an axis: `bytes` that each rank sends, in `messages` rounds.
     /// @param axis as traffic_axis() numbers them
     [[nodiscard]] double collective(std::size_t axis, double bytes, double messages) const {
-        auto const& [name, extent, link, stride] = axes_[axis];
-        return (bytes > 0 ? bytes / bandwidth(*link, extent) : 0) + messages * link->latency_s;
+        auto const& along = axes_[axis];
+        return (bytes > 0 ? bytes / bandwidth(*along.link, along.extent) : 0) + messages * along.link->latency_s;
     }
     /// The same among the first `ranks` neighbours along the axis.
     [[nodiscard]] double near_collective(std::string_view axis, std::int64_t ranks, double bytes,
                                          double messages) const {
-        auto const& link = tier(at(axis).stride * ranks);
+        auto const& along = at(axis);
+        auto const& link = tier(std::max(along.stride * std::min(ranks, along.minor),
+                                         ranks > along.minor ? along.major_stride * (ranks / along.minor) : 0));
         return (bytes > 0 ? bytes / bandwidth(link, ranks) : 0) + messages * link.latency_s;
     }
     /// Messages that go round, or from every rank to every other.
     [[nodiscard]] double messages(std::size_t axis, double bytes, double count) const {
-        auto const& [name, extent, link, stride] = axes_[axis];
-        return (bytes > 0 ? bytes / message_bandwidth(*link, extent) : 0) + count * message_latency(*link);
+        auto const& along = axes_[axis];
+        return (bytes > 0 ? bytes / message_bandwidth(*along.link, along.extent) : 0) +
+               count * message_latency(*along.link);
     }
     /// From a rank to its neighbour along an axis.
     [[nodiscard]] double message(std::string_view axis, double bytes) const {
-        auto const& [name, extent, whole, stride] = at(axis);
-        auto const& link = tier(2 * stride);
+        auto const& link = tier(2 * at(axis).stride);
         return bytes / message_bandwidth(link, 2) + message_latency(link) + waiting(2, 1);
     }
     /// What decides between orders of the axes: the tiers that join the groups along each axis, and neighbours along
     /// pp; the ranks of dp that the nearest tier joins; the ranks of ep on a node, and the tier that joins them; the
     /// tier that joins inner(cp).
     struct Tiers {
-        std::array<Link const*, 9> links{};
+        std::array<Link const*, view_axes.size() + 4> links{};
         std::int64_t experts_inside = 1;
         friend bool operator==(Tiers const&, Tiers const&) = default;
     };
     [[nodiscard]] Tiers tiers() const {
         Tiers tiers;
-        for (std::size_t i = 0; i < axis_order.size(); ++i) {
+        auto const links = tiers.links.begin() + view_axes.size();
+        for (std::size_t i = 0; i < view_axes.size(); ++i) {
             auto const& axis = axes_[i];
             tiers.links[i] = axis.extent > 1 ? axis.link : nullptr;
-            if (axis.name == pp::name && axis.extent > 1) tiers.links[5] = &tier(2 * axis.stride);
+            if (axis.name == pp::name && axis.extent > 1) links[0] = &tier(2 * axis.stride);
         }
-        if (near_ranks(dp::name) > 1) tiers.links[6] = &hardware_->links.front();
+        if (near_ranks(dp::name) > 1) links[1] = &hardware_->links.front();
         auto const& inside = at(inner<ep>::name);
-        tiers.links[7] = inside.extent > 1 ? inside.link : nullptr;
+        links[2] = inside.extent > 1 ? inside.link : nullptr;
         tiers.experts_inside = inside.extent;
         auto const& inside_cp = at(inner<cp>::name);
-        tiers.links[8] = inside_cp.extent > 1 ? inside_cp.link : nullptr;
+        links[3] = inside_cp.extent > 1 ? inside_cp.link : nullptr;
         return tiers;
     }
     /// As many neighbours along an axis as the nearest tier joins.
     [[nodiscard]] std::int64_t near_ranks(std::string_view axis) const {
         auto const& known = at(axis);
         if (hardware_->links.empty()) return 1;
-        return std::clamp<std::int64_t>(hardware_->links.front().devices / known.stride, 1, known.extent);
+        return std::clamp<std::int64_t>(hardware_->links.front().devices / known.stride, 1, known.minor);
     }
+    /// Along an axis. @param axis as traffic_axis() numbers them
+    [[nodiscard]] std::int64_t ranks(std::size_t axis) const { return axes_[axis].extent; }
     [[nodiscard]] Hardware const& hardware() const { return *hardware_; }
 
   private:
@@ -166,16 +175,17 @@ class Rates {
         std::int64_t extent = 1;
         Link const* link = nullptr; ///< the tier that joins all ranks of a group along the axis
         std::int64_t stride = 1;
+        std::int64_t minor = 1, major_stride = 1; ///< where it is of two pieces: ranks of the minor one
     };
 
     /// The places of the parts of ep, of cp and of tp in axes_.
-    static constexpr std::size_t ep_parts = axis_order.size(), cp_parts = ep_parts + 2, tp_parts = cp_parts + 2;
+    static constexpr std::size_t ep_parts = view_axes.size(), cp_parts = ep_parts + 2, tp_parts = cp_parts + 2;
 
     void set_parts(std::size_t at, AxisGroups const& groups, std::int64_t inside) {
-        auto inner = groups;
-        inner.extent = inside;
-        axes_[at] = {traffic_axis(at), groups.extent / inside, &tier(groups), groups.stride * inside};
-        axes_[at + 1] = {traffic_axis(at + 1), inside, &tier(inner), groups.stride};
+        auto const inner = groups.inner(inside);
+        axes_[at] = {traffic_axis(at), groups.extent / inside, &tier(groups), groups.stride * inside,
+                     groups.extent / inside};
+        axes_[at + 1] = {traffic_axis(at + 1), inside, &tier(inner), groups.stride, inside};
     }
     /// A group meets as in a tree of pairs.
     [[nodiscard]] double waiting(std::int64_t group, double times) const {

@@ -11,29 +11,16 @@
 
 namespace pentad::planner {
 
-PENTAD_INLINE std::array<MeshAxisValue, 5> mesh_of(Configuration const& c, Model const& model, int copies,
-                                                   std::int64_t nodes, bool ends_meet) {
-    std::array<MeshAxisValue, 5> mesh;
-    int stride = 1;
-    for (std::size_t i = mesh.size(); i-- > 0;) {
-        int const extent = static_cast<int>(c.extent(c.order[i]));
-        mesh[i] = {.name = c.order[i], .extent = extent, .stride = stride};
-        stride *= extent;
-        if (c.order[i] == tp::name) {
-            auto const split = model::tensor_split(model.description(), c.tensor_kind, extent);
-            mesh[i].inner = split.inner;
-            mesh[i].innermost = split.innermost;
-        }
-        if (c.order[i] == cp::name) mesh[i].inner = static_cast<int>(c.inner_cp);
-        if (c.order[i] == pp::name) {
-            mesh[i].inner = copies;
-            mesh[i].is_joined = ends_meet;
-        }
-        if (c.order[i] == ep::name) mesh[i].inner = static_cast<int>(c.ep / nodes);
-        if (c.order[i] == dp::name && c.sharding.ranks > 0) mesh[i].inner = static_cast<int>(c.sharding.ranks);
-        if (c.order[i] == dp::name && c.local.is_on()) mesh[i].inner = c.local.ranks;
-    }
-    return mesh;
+PENTAD_INLINE MeshAxes mesh_of(Configuration const& c, Model const& model, int copies, std::int64_t nodes,
+                               bool ends_meet) {
+    auto const on = c.expert_mesh();
+    auto const heads = model::tensor_split(model.description(), c.tensor_kind, static_cast<int>(c.tp));
+    auto mesh =
+        c.views().split<tp>(heads.inner).split<inner<tp>>(heads.innermost).split<cp>(static_cast<int>(c.inner_cp));
+    mesh = mesh.split<pp>(copies).split<ep>(on.ep / static_cast<int>(nodes));
+    if (ends_meet) mesh = mesh.joined<pp>();
+    int const neighbours = c.local.is_on() ? c.local.ranks : c.sharding.ranks;
+    return (neighbours > 0 ? model::split_data(mesh, neighbours) : mesh).axes();
 }
 
 PENTAD_INLINE AlikeLayers::AlikeLayers(Model const& model, model::Recomputation const& recompute) {
@@ -75,8 +62,8 @@ PENTAD_INLINE std::vector<StageShape> stage_shapes(Model const& model, std::int6
 PENTAD_INLINE void Synchronisation::add(Synchronisation const& other, double times) {
     reduce.add(other.reduce, times);
     gather.add(other.gather, times);
-    near_reduce += times * other.near_reduce;
-    near_gather += times * other.near_gather;
+    near.add(other.near, times);
+    neighbours = other.neighbours;
 }
 
 PENTAD_INLINE void add_matrix_cost(Cost& gather, Cost& reduce, Bucket const& bucket, Configuration const& c,
@@ -106,8 +93,9 @@ PENTAD_INLINE void add_synchronisation(Synchronisation& sum, Bucket const& bucke
         add_scatter_cost(reduce, mesh, axes.shards, gradient);
     }
     add_scatter_cost(reduce, mesh, axes.copied, 2 * gradient / bucket.shards);
+    bool const of_experts = axes_of_view(mesh, bucket.like->sharded).contains(edp::name);
     if (c.local.is_on()) // the average of the parameters, as accumulators
-        add_scatter_cost(reduce, mesh, c.local.apart(), 2 * parameters / bucket.shards / c.local.steps);
+        add_scatter_cost(reduce, mesh, c.local.apart(of_experts), 2 * parameters / bucket.shards / c.local.steps);
     if (c.sharding.shards_parameters()) {
         double const times = c.sharding.keeps_parameters ? std::min(1.0, bucket.acquired) : passes * bucket.acquired;
         add_scatter_cost(gather, mesh, axes.in_step, times * values);
@@ -117,20 +105,23 @@ PENTAD_INLINE void add_synchronisation(Synchronisation& sum, Bucket const& bucke
     }
     if (has_exact_values(bucket, c)) add_scatter_cost(gather, mesh, axes.shards, parameters);
     add_matrix_cost(gather, reduce, bucket, c, mesh);
-    auto const split = [](Cost const& cost, PerAxis& far, double& near) {
-        for (std::size_t i = 0; i < cost.axes.size(); ++i)
-            (cost.axes[i] == inner<dp>::name ? near : far[cost.axes[i]]) += cost.bytes[i];
+    auto const split = [&sum](Cost const& cost, PerAxis& far) {
+        for (std::size_t i = 0; i < cost.axes.size(); ++i) {
+            bool const is_near = cost.axes[i] == inner<dp>::name || cost.axes[i] == inner<edp>::name;
+            (is_near ? sum.near : far)[cost.axes[i]] += cost.bytes[i];
+        }
     };
-    split(reduce, sum.reduce, sum.near_reduce);
-    split(gather, sum.gather, sum.near_gather);
+    split(reduce, sum.reduce);
+    split(gather, sum.gather);
+    for (auto const axis : {inner<dp>::name, inner<edp>::name}) sum.neighbours[axis] = find_axis(mesh, axis).extent;
 }
 
 PENTAD_INLINE std::size_t traffic_index(std::string_view axis) {
     for (std::size_t i = 0; i < traffic_parts.size(); ++i)
-        if (axis == traffic_parts[i]) return axis_order.size() + i;
+        if (axis == traffic_parts[i]) return view_axes.size() + i;
     auto const whole = whole_axis_name(axis);
     std::size_t i = 0;
-    while (!is_same_axis(axis_order.at(i), whole)) ++i;
+    while (!is_same_axis(view_axes.at(i), whole)) ++i;
     return i;
 }
 
@@ -150,7 +141,9 @@ PENTAD_INLINE void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum
     if (x.kind == Kind::message) return on(first, x.bytes, x.count);
     auto whole = x.bytes;
     if (x.has_rows && rows) {
-        auto const leaving = x.row_bytes * (first == rows->between_nodes ? rows->across : rows->inside);
+        auto const leaving = x.row_bytes * (first == etp::name             ? rows->held
+                                            : first == rows->between_nodes ? rows->across
+                                                                           : rows->inside);
         if (x.axes->size() == 1) return on(first, leaving, x.rounds * others(first));
         double ranks = 1;
         for (auto const axis : *x.axes) ranks *= find_axis(mesh, axis).extent;
@@ -170,7 +163,7 @@ PENTAD_INLINE Account::Account(Model const& model, Configuration const& c, int c
     for (auto const& [kind, recompute] : layers_.alike) parts_.push_back(block(kind, recompute));
     parts_.push_back(on_mesh(accounts_->head));
     // Tied, the table is there once for each rank that has an end.
-    if (model.description().ties_embeddings && (c.pp == 1 || ends_meet))
+    if (model.description().shares_embedding() && (c.pp == 1 || ends_meet))
         parts_.back().shared = accounts_->embedding.parameters->front().name;
 }
 
@@ -188,18 +181,18 @@ PENTAD_INLINE std::vector<Bucket> Account::buckets(StageShape const& stage) cons
 PENTAD_INLINE PerAxis Account::numbers() const {
     PerAxis sent;
     Cost cost;
-    auto const all = AxisNames(dp::name, pp::name, ep::name, cp::name, tp::name);
+    auto const all = axes_of_view(mesh_);
     add_scatter_cost(cost, mesh_, c_.local.together(all), 2 * 8);
     if (c_.local.is_on()) { // the norm over the groups, and the targets of each
         add_scatter_cost(cost, mesh_, c_.local.apart(), 2 * 8);
-        add_scatter_cost(cost, mesh_, c_.local.together(AxisNames(dp::name, ep::name, cp::name)), 2 * 8);
+        add_scatter_cost(cost, mesh_, c_.local.together(AxisNames(dp::name, cp::name)), 2 * 8);
     }
-    auto of_losses = AxisNames(dp::name, pp::name, ep::name, cp::name);
+    auto of_losses = AxisNames(dp::name, pp::name, cp::name);
     if (c_.tensor_kind != model::TensorKind::one_d) // the head's tokens are shared out over these too
         for (auto const axis : {outer<tp>::name, outer<inner<tp>>::name}) of_losses.push(axis);
-    add_scatter_cost(cost, mesh_, of_losses, 2 * 8);
+    add_scatter_cost(cost, mesh_, of_losses, model_->description().predictors.empty() ? 2 * 8 : 2 * 2 * 8);
     add_scatter_cost(cost, mesh_, AxisNames(pp::name), 2 * 2 * 8);
-    add_scatter_cost(cost, mesh_, AxisNames(dp::name, ep::name, cp::name), 2 * 8);
+    add_scatter_cost(cost, mesh_, AxisNames(dp::name, cp::name), 2 * 8);
     sent.add(cost);
     return sent;
 }
@@ -211,11 +204,11 @@ PENTAD_INLINE MeshPart Account::on_mesh(PartSums const& sums) const {
     auto const passes = part.passes();
     std::optional<CountedRows> rows;
     if (auto const& of_token = model_->sent) {
-        auto const dealt = c_.expert_sharding == model::ExpertSharding::whole ? c_.cp * c_.tp : c_.cp;
-        double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(dealt);
+        double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(c_.cp * c_.tp);
         // Where each node has one rank of ep, all of it goes across nodes.
-        bool const is_apart = find_axis(mesh_, inner<ep>::name).extent == 1 && c_.ep > 1;
-        rows = {of_token->across * tokens, of_token->inside * tokens, is_apart ? ep::name : outer<ep>::name};
+        bool const is_apart = find_axis(mesh_, inner<ep>::name).extent == 1 && c_.expert_mesh().ep > 1;
+        rows = {of_token->across * tokens, of_token->inside * tokens, of_token->held * tokens,
+                is_apart ? ep::name : outer<ep>::name};
     }
     for (std::size_t pass = 0; pass < passes.size(); ++pass)
         for (auto const& x : passes[pass]->exchanges) add_traffic(part, part.traffic[pass], x, mesh_, rows);

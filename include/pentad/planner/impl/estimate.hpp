@@ -45,15 +45,17 @@ namespace pentad::planner::detail {
 
 PENTAD_INLINE double synchronise(Synchronisation const& sum, Configuration const& c, Rates const& rates) {
     double seconds = 0;
-    for (std::size_t axis = 0; axis < axis_order.size(); ++axis) {
-        double const rounds = static_cast<double>(c.extent(axis_order[axis]) - 1);
-        seconds +=
-            rates.collective(axis, sum.reduce.of[axis], reductions(c) * (c.sharding.stage == 0 ? 2 : 1) * rounds) +
-            rates.collective(axis, sum.gather.of[axis], gathers(c) * rounds);
+    for (std::size_t axis = 0; axis < view_axes.size(); ++axis) {
+        double const rounds = static_cast<double>(rates.ranks(axis) - 1);
+        if (sum.reduce.of[axis] > 0)
+            seconds +=
+                rates.collective(axis, sum.reduce.of[axis], reductions(c) * (c.sharding.stage == 0 ? 2 : 1) * rounds);
+        if (sum.gather.of[axis] > 0) seconds += rates.collective(axis, sum.gather.of[axis], gathers(c) * rounds);
     }
-    if (int const near = c.local.is_on() ? c.local.ranks : c.sharding.ranks; near > 0)
-        seconds += rates.near_collective(dp::name, near, sum.near_reduce + sum.near_gather,
-                                         (reductions(c) + gathers(c)) * static_cast<double>(near - 1));
+    for (auto const axis : {dp::name, edp::name})
+        if (double const near = sum.neighbours[axis]; sum.near[axis] > 0)
+            seconds += rates.near_collective(axis, static_cast<std::int64_t>(near), sum.near[axis],
+                                             (reductions(c) + gathers(c)) * (near - 1));
     return seconds * (1 - rates.hardware().overlap);
 }
 
@@ -88,10 +90,16 @@ PENTAD_INLINE std::string misfit(Model const& model, Configuration const& c) {
         if (c.extent(axis) < 1) return std::string(axis) + " = " + number(c.extent(axis)) + " is not positive";
     if (c.seq < 1 || c.micro_batch < 1 || c.global_batch < 1)
         return "seq, global batch and micro-batch must be positive";
-    if (c.global_batch % (c.dp * c.ep * c.micro_batch) != 0)
-        return indivisible("the global batch", c.global_batch, "dp x ep x micro-batch", c.dp * c.ep * c.micro_batch);
-    if (c.ep > 1 && model.experts() == nullptr)
-        return "ep = " + number(c.ep) + " for a model without experts: make dp larger instead";
+    if (c.global_batch % (c.data_ranks() * c.micro_batch) != 0)
+        return indivisible("the global batch", c.global_batch, "dp x ep x micro-batch", c.data_ranks() * c.micro_batch);
+    if ((c.ep > 1 || c.experts) && model.experts() == nullptr)
+        return "ep = " + number(c.expert_mesh().ep) + " for a model without experts: make dp larger instead";
+    if (c.ep > 1 && c.experts) return "ep of the mesh, and a mesh of experts: leave out one of the two";
+    try {
+        (void)c.views();
+    } catch (std::invalid_argument const& error) {
+        return error.what();
+    }
     if (auto const why = model::recurrence_refusal(model.description(), static_cast<std::size_t>(c.tp)); !why.empty())
         return why;
     if (c.tensor_kind != model::TensorKind::one_d) {
@@ -106,10 +114,16 @@ PENTAD_INLINE std::string misfit(Model const& model, Configuration const& c) {
     if (auto const& why = model.why_not(c); !why.empty()) return why;
     if (auto const why = c.sharding.refusal(); !why.empty()) return why;
     if (c.recompute.every < 1) return "every 0th block cannot be recomputed";
-    if (c.sharding.ranks > 0 && c.dp % c.sharding.ranks != 0)
-        return indivisible("dp", c.dp, "the ranks of hybrid ZeRO", c.sharding.ranks);
-    if (c.local.is_on() && c.dp % c.local.ranks != 0)
-        return indivisible("dp", c.dp, "the ranks that share every step", c.local.ranks);
+    auto const cut = [&](int neighbours, std::string const& what) -> std::string {
+        if (neighbours < 1 || c.views().can_split<dp>(neighbours)) return {};
+        return indivisible(c.ep > 1 ? "dp x ep" : "dp", c.data_ranks(), what, neighbours);
+    };
+    if (auto why = cut(c.sharding.ranks, "the ranks of hybrid ZeRO"); !why.empty()) return why;
+    if (auto why = cut(c.local.is_on() ? c.local.ranks : 0, "the ranks that share every step"); !why.empty())
+        return why;
+    if (model.experts() != nullptr && !c.groups_hold_experts())
+        return "groups of " + number(c.local.ranks) +
+               " ranks that train apart hold no whole copies of the experts: make ep smaller or the groups larger";
     auto const* generator = pipeline::find_generator(c.schedule);
     auto const stages =
         c.pp * (c.chunks == 0 && generator != nullptr ? generator->least_chunks : std::max<std::int64_t>(c.chunks, 1));
@@ -182,7 +196,7 @@ PENTAD_INLINE RankAccount account_of(int rank, pipeline::Schedule const& schedul
     sum.update_memory = update_workspace(held, c);
     sum.sent.add(sum.synchronisation.reduce);
     sum.sent.add(sum.synchronisation.gather);
-    sum.sent[dp::name] += sum.synchronisation.near_reduce + sum.synchronisation.near_gather;
+    sum.sent.add(sum.synchronisation.near);
     sum.sent.add(account.numbers());
     return sum;
 }

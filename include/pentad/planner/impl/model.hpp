@@ -18,10 +18,12 @@ PENTAD_INLINE Parts const& Model::parts(Configuration const& c, std::int64_t nod
 
 PENTAD_INLINE PartShape Model::shape(Configuration const& c, std::int64_t nodes,
                                      model::BlockRecomputation const& recompute) const {
-    auto const seq = c.padded_seq();
-    return {.ep = c.ep,
-            .cp = c.cp,
+    auto const seq = c.padded_seq(experts() != nullptr);
+    auto const on = c.expert_mesh();
+    return {.cp = c.cp,
             .tp = c.tp,
+            .ep = on.ep,
+            .etp = on.etp,
             .nodes = nodes,
             .micro_batch = c.micro_batch,
             .seq = seq,
@@ -33,7 +35,6 @@ PENTAD_INLINE PartShape Model::shape(Configuration const& c, std::int64_t nodes,
             .context = c.context,
             .inner_cp = c.inner_cp,
             .attention_output = c.attention_output,
-            .expert_sharding = c.expert_sharding,
             .element = c.element,
             .imbalance = imbalance};
 }
@@ -42,8 +43,8 @@ PENTAD_INLINE auto Model::look_up(PartShape const& shape) const -> Entry const& 
     auto const [at, is_new] = known_->entries.try_emplace(shape);
     if (is_new) try {
             bool const has_ends = shape.recompute.is_none();
-            auto& lists = known_->parameters[{shape.ep, shape.tp, shape.tensor_kind, shape.sequence_parallel,
-                                              shape.attention_output, shape.expert_sharding, shape.element}];
+            auto& lists = known_->parameters[{shape.tp, shape.ep, shape.etp, shape.tensor_kind, shape.sequence_parallel,
+                                              shape.attention_output, shape.element}];
             auto const accounts = known_->runner(shape, has_ends && lists.empty());
             auto& parts = at->second.parts;
             if (has_ends) parts = {sums_of(accounts.embedding), sums_of(accounts.head), {}, accounts.stream};
@@ -86,7 +87,7 @@ PENTAD_INLINE ParameterCount parameters(Model const& model) {
     add(parts.embedding);
     for (std::int64_t layer = 0; layer < model.layers(); ++layer) add(parts.blocks[model.kind_of(layer)]);
     for (auto const& parameter : *parts.head.parameters)
-        if (!model.description().ties_embeddings || parameter.name != parts.embedding.parameters->front().name) {
+        if (parameter.name != parts.embedding.parameters->front().name) {
             count.total += parameter.elements;
             count.active += parameter.elements;
         }

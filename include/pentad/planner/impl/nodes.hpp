@@ -7,12 +7,23 @@
 #include <pentad/model/sharding.hpp>
 
 #include <numeric>
+#include <utility>
 
 namespace pentad::planner {
 
 PENTAD_INLINE NodesOfGroups nodes_of(AxisGroups const& groups, std::int64_t per_node) {
-    auto const [stride, extent, devices] = groups;
-    std::int64_t const span = stride * extent;
+    std::int64_t const stride = groups.stride, extent = groups.extent, devices = groups.devices, span = stride * extent;
+    if (groups.major_extent > 1) {
+        AxisGroups outer{.stride = groups.major_stride, .extent = groups.major_extent, .devices = devices},
+            inner = groups.inner(extent / groups.major_extent);
+        if (outer.stride < inner.stride) std::swap(inner, outer);
+        if (devices <= per_node || per_node % (outer.stride * outer.extent) == 0) return {.most = 1, .each = extent};
+        if (outer.stride % per_node != 0)
+            return detail::count_nodes(groups, [&](std::int64_t rank) { return rank / per_node; });
+        auto nodes = nodes_of(inner, per_node); // of each piece, which lie on other nodes
+        nodes.most *= outer.extent;
+        return nodes;
+    }
     if (extent == 1 || devices <= per_node || per_node % span == 0) return {.most = 1, .each = extent};
     if (stride >= per_node) return {.most = extent, .each = 1};
     if (span % per_node == 0 && per_node % stride == 0) return {.most = span / per_node, .each = per_node / stride};
@@ -44,12 +55,7 @@ PENTAD_INLINE std::int64_t dispatch_nodes(Model const& model, AxisGroups const& 
 
 PENTAD_INLINE std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model, Configuration const& c,
                                                                     std::int64_t per_node) {
-    auto found =
-        in_any_order(c, ep::name, [&](AxisGroups const& groups) { return dispatch_nodes(model, groups, per_node); });
-    // In some order no node has all of tp.
-    if (c.expert_sharding == model::ExpertSharding::whole && c.tp > 1 && found.front() > 1)
-        found.insert(found.begin(), 1);
-    return found;
+    return in_any_order(c, ep::name, [&](AxisGroups const& groups) { return dispatch_nodes(model, groups, per_node); });
 }
 
 PENTAD_INLINE std::vector<model::ContextSplit> context_splits(model::ContextChoice const& asked, Model const& model,

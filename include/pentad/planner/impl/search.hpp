@@ -15,21 +15,12 @@ namespace pentad::planner::detail {
 PENTAD_INLINE std::vector<Configuration> orders_of(Configuration const& mesh, Hardware const& hardware) {
     std::vector<Configuration> found;
     std::vector<Rates::Tiers> seen;
-    std::vector<std::string_view> moved;
-    for (auto const axis : axis_order)
-        if (mesh.extent(axis) > 1) moved.push_back(axis);
-    std::sort(moved.begin(), moved.end());
-    do {
-        auto c = mesh;
-        std::size_t next = 0;
-        for (auto const axis : axis_order)
-            if (mesh.extent(axis) == 1) c.order[next++] = axis;
-        for (auto const axis : moved) c.order[next++] = axis;
+    for_each_order(mesh, [&](Configuration const& c) {
         auto const tiers = Rates(hardware, c).tiers();
-        if (std::find(seen.begin(), seen.end(), tiers) != seen.end()) continue;
+        if (std::find(seen.begin(), seen.end(), tiers) != seen.end()) return;
         seen.push_back(tiers);
         found.push_back(c);
-    } while (std::next_permutation(moved.begin(), moved.end()));
+    });
     return found;
 }
 
@@ -37,7 +28,7 @@ PENTAD_INLINE std::vector<Configuration> context_ways(Request const& request, Co
     std::vector<Configuration> ways;
     for (auto const& split : context_splits(request.context, request.model, c, request.hardware.devices_per_node)) {
         c.use(split);
-        bool const pays = c.cp == 1 || request.cp || c.padded_seq() < 2 * c.seq;
+        bool const pays = c.cp == 1 || request.cp || c.padded_seq(request.model.experts() != nullptr) < 2 * c.seq;
         if (pays && misfit(request.model, c).empty()) ways.push_back(c);
     }
     return ways;
@@ -80,7 +71,7 @@ PENTAD_INLINE std::vector<ContextWay> worthwhile(std::vector<Configuration> cons
 PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, Configuration const& c) {
     std::vector<ZeroSharding> found;
     for (int stage = 0; stage <= 3; ++stage) {
-        if (request.zero ? *request.zero != stage : stage > 0 && c.dp * c.ep * c.cp == 1) continue;
+        if (request.zero ? *request.zero != stage : stage > 0 && c.data_ranks() * c.cp == 1) continue;
         for (bool const keeps : {false, true})
             for (bool const accumulates : {false, true}) {
                 // Of a single micro-batch there is nothing to accumulate. Stage 2 that accumulates is stage 1, and

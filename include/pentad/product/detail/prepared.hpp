@@ -108,12 +108,8 @@ class PreparedProduct {
         FactorMove move{
             {held, extents, mesh}, {used, extents, meshes_[2]}, inner, {}, !is_same(mesh, meshes_[2]), {}, 0};
         if (move.between_meshes) {
-            int ranks = 1;
-            for (auto const& axis : mesh) {
-                ranks *= axis.extent;
-                move.axes.push(axis.name);
-            }
-            for (int rank = 0; rank < ranks; ++rank) move.members.push_back(rank);
+            move.axes = axes_of_view(mesh);
+            for (int rank = 0; rank < rank_count(mesh); ++rank) move.members.push_back(rank);
         } else {
             for (auto const axis : moving_axes(held, used))
                 if (find_axis(mesh, axis).extent > 1) move.axes.push(axis);

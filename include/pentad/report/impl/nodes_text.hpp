@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace pentad::report {
@@ -22,17 +23,23 @@ PENTAD_INLINE std::string nodes_text(planner::OrderOnNodes const& order, std::sp
                        (*fewest == *most ? "" : std::to_string(*fewest) + " to ") + std::to_string(*most) +
                        (*most == 1 ? " rank" : " ranks") + ": each node sends " + detail::total_of_nodes(traffic) +
                        " across the network in a step\n";
-    for (auto const axis : mesh.order) {
-        if (mesh.extent(axis) == 1) continue;
+    auto const views = mesh.views();
+    auto const describe = [&](std::string_view axis) {
+        int const extent = find_axis(views.axes(), axis).extent;
+        if (extent == 1) return;
         auto const groups = planner::nodes_of(mesh, axis, node_of);
-        text += "  " + std::string(axis) + "=" + std::to_string(mesh.extent(axis));
+        text += "  " + std::string(axis) + "=" + std::to_string(extent);
         if (groups.most == 1)
             text += " stays within a node\n";
         else
             text += " crosses the network" +
                     (groups.each > 1 ? " (" + std::to_string(groups.each) + " of its ranks on a node)" : "") + ": " +
                     detail::bytes_of_nodes(traffic, [&](auto const& node) { return node[axis]; }) + "\n";
-    }
+    };
+    for (auto const axis : mesh.order)
+        if (axis != ml::ep::name) describe(axis); // the ranks of ep are among those of dp here
+    if (has_experts)
+        for (auto const axis : {ml::edp::name, ml::ep::name, ml::etp::name}) describe(axis);
     if (traffic.is_modelled) text += "  part of this is modelled: what MPICH's algorithms send in MPI's collectives\n";
     if (has_experts && planner::nodes_of(mesh, "ep", node_of).most > 1)
         text += "  tokens are taken to choose experts evenly\n";

@@ -92,7 +92,7 @@ PENTAD_INLINE std::string plan_account(planner::Model const& model, planner::Har
         rows.push_back({"  " + std::string(what), bytes(held)});
     section("memory of the fullest rank (the mean is " + bytes(estimate.memory_mean) + ")", rows);
     rows.clear();
-    for (auto const axis : planner::axis_order)
+    for (auto const axis : planner::view_axes)
         if (estimate.bytes[axis] > 0)
             rows.push_back({"  " + std::string(axis), bytes(estimate.bytes[axis]),
                             bytes(estimate.bytes[axis] / static_cast<double>(c.devices())) + " a rank"});
@@ -122,7 +122,7 @@ PENTAD_INLINE std::string plan_account(planner::Model const& model, planner::Har
 PENTAD_INLINE std::vector<std::pair<std::string, double>> time_shares(planner::Shares const& shares) {
     std::vector<std::pair<std::string, double>> list{
         {"matrix products", shares.matrix}, {"attention", shares.attention}, {"passes over memory", shares.vector}};
-    for (auto const axis : planner::axis_order)
+    for (auto const axis : planner::view_axes)
         if (shares.communication[axis] > 0)
             list.emplace_back("communication, " + std::string(axis), shares.communication[axis]);
     list.insert(list.end(), {{"waits for the host", shares.launches},

@@ -182,7 +182,7 @@ PENTAD_INLINE void PlanRemarks::context() {
 }
 
 PENTAD_INLINE void PlanRemarks::padding() {
-    auto const padded = c_.padded_seq();
+    auto const padded = c_.padded_seq(model_.experts() != nullptr);
     if (padded == c_.seq) return;
     double const unused = static_cast<double>(padded - c_.seq) / static_cast<double>(padded);
     say(unused < 0.01, "the mesh does not divide sequences of " + std::to_string(c_.seq) +
@@ -191,19 +191,22 @@ PENTAD_INLINE void PlanRemarks::padding() {
 }
 
 PENTAD_INLINE double PlanRemarks::rows_between_nodes(std::int64_t nodes) const {
-    double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(c_.cp);
+    double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(c_.cp * c_.tp);
     for (auto const& block : model_.accounts(c_, nodes).blocks)
         for (auto const& x : block.forward.work)
-            if (x.rows > 0 && (nodes == c_.ep || x.cost.axes[0] == outer<ep>::name)) return x.rows / tokens;
+            if (x.rows > 0 && x.cost.axes[0] != ml::etp::name &&
+                (nodes == 1 || nodes == c_.expert_mesh().ep || x.cost.axes[0] == outer<ep>::name))
+                return x.rows / tokens;
     return 0;
 }
 
 PENTAD_INLINE void PlanRemarks::experts() {
     auto const* e = model_.experts();
-    if (c_.ep == 1 || e == nullptr) return;
+    std::int64_t const ranks = c_.expert_mesh().ep;
+    if (ranks == 1 || e == nullptr) return;
     auto const count = static_cast<std::int64_t>(e->count);
     double const seconds = here_.shares.communication[ep::name];
-    std::string const held = extent("ep", c_.ep) + " divides the experts, " + std::to_string(count / c_.ep) + " of " +
+    std::string const held = extent("ep", ranks) + " divides the experts, " + std::to_string(count / ranks) + " of " +
                              std::to_string(count) + " on each rank";
     if (nodes(ep::name) == 1)
         say(true,
@@ -212,8 +215,7 @@ PENTAD_INLINE void PlanRemarks::experts() {
         auto const sent_to = planner::dispatch_nodes(model_, c_, hardware_.devices_per_node);
         double const rows = rows_between_nodes(sent_to);
         say(false, held + ", but spans " + std::to_string(nodes(ep::name)) + " nodes: the rows, " +
-                       (sent_to == 1 ? std::to_string(e->top_k) + " for each token"
-                                     : detail::three_figures(rows) + " for each token between nodes") +
+                       detail::three_figures(rows) + " for each token" + (sent_to == 1 ? "" : " between nodes") +
                        ", take " + of_step(seconds) + " at " + speed(rates_, ep::name));
     }
 }
@@ -242,7 +244,7 @@ PENTAD_INLINE void PlanRemarks::pipeline() {
 }
 
 PENTAD_INLINE void PlanRemarks::sharding() {
-    double const many = static_cast<double>(c_.dp * c_.ep * c_.cp);
+    double const many = static_cast<double>(c_.data_ranks() * c_.cp);
     if (c_.sharding.stage == 0 && many > 1) {
         if (auto const other = with([](Configuration& c) { c.sharding.stage = 1; }))
             say(false, "every rank holds the whole optimizer state, " + bytes(here_.fullest.optimizer) +

@@ -62,7 +62,7 @@ PENTAD_INLINE std::string plan_table(std::span<planner::Candidate const> best,
                                      std::span<planner::Candidate const> near_misses,
                                      planner::Hardware const& hardware) {
     std::vector<std::string_view> axes;
-    for (auto const axis : planner::axis_order)
+    for (auto const axis : planner::view_axes)
         for (auto const plans : {best, near_misses})
             for (auto const& plan : plans)
                 if (plan.estimate.bytes[axis] > 0 && (axes.empty() || axes.back() != axis)) axes.push_back(axis);

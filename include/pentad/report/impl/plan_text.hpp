@@ -58,7 +58,8 @@ PENTAD_INLINE std::string settings_text(planner::Configuration const& c) {
            (c.tensor_kind != model::TensorKind::one_d ? " --tp-kind " + std::string(model::name(c.tensor_kind)) : "") +
            (c.sequence_parallel ? " --sequence-parallel on" : "") +
            (c.attention_output == model::AttentionOutput::all_to_all ? " --attention-output all-to-all" : "") +
-           (c.expert_sharding == model::ExpertSharding::whole ? " --expert-sharding whole" : "");
+           (c.experts ? " --expert-mesh ep=" + std::to_string(c.experts->ep) + ",etp=" + std::to_string(c.experts->etp)
+                      : "");
 }
 
 PENTAD_INLINE std::array<std::pair<std::string_view, double>, 5> memory_kinds(planner::Memory const& memory) {

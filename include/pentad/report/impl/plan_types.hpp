@@ -62,6 +62,24 @@ PENTAD_INLINE std::string_view context_type(ContextStrategy strategy) {
     }
 }
 
+/// The mesh: a type, and of a model with experts a function that makes both views.
+PENTAD_INLINE std::string mesh_definition(planner::Configuration const& c, bool has_experts) {
+    std::string axes, names, extents;
+    auto const add = [](std::string& list, std::string const& one) { list += (list.empty() ? "" : ", ") + one; };
+    for (auto const axis : c.order) {
+        add(names, std::string(axis));
+        if (axis != "ep") add(axes, "Axis<" + std::string(axis) + ", " + std::to_string(c.extent(axis)) + ">");
+    }
+    if (!has_experts) return "using Mesh = pentad::Mesh<" + axes + ">;";
+    for (auto const axis : planner::axis_order) add(extents, std::to_string(c.extent(axis)));
+    auto const ranks = "model::RankMesh(" + extents + ").ordered<" + names + ">()";
+    return "inline model::ModelMesh mesh() {\n    return model::with_experts(" +
+           (c.experts ? ranks + ".merged<dp, ep>(), {.ep = " + std::to_string(c.experts->ep) +
+                            ", .etp = " + std::to_string(c.experts->etp) + "}"
+                      : ranks) +
+           ");\n}";
+}
+
 /// How the mesh is to be split for a grid of tp, as a comment; empty where there is none.
 PENTAD_INLINE std::string grid_split(planner::Configuration const& c) {
     auto const grid = model::tensor_factors(c.tensor_kind, c.tp);
@@ -76,17 +94,17 @@ namespace pentad::report {
 
 PENTAD_INLINE std::string plan_types(planner::Model const& model, planner::Configuration const& c) {
     auto const number = [](std::int64_t n) { return std::to_string(n); };
-    std::string axes, text;
-    for (auto const axis : c.order)
-        axes += (axes.empty() ? "" : ", ") + ("Axis<" + std::string(axis) + ", " + number(c.extent(axis)) + ">");
+    std::string text;
     if (c.recompute.kind == model::Recomputation::Kind::automatic)
         text +=
             "// Before training, train::planned_recomputation() makes its recomputation a plan for a memory limit.\n";
     text +=
         "// " + model.name + " on " + number(c.devices()) + " ranks: " + mesh_text(c) + " " + settings_text(c) + "\n" +
-        "namespace plan {\nusing namespace pentad;\nusing namespace pentad::ml;\n\n" + "using Mesh = pentad::Mesh<" +
-        axes + ">;" +
-        (c.sharding.ranks > 0 ? " // to be split for hybrid ZeRO: split<dp>(" + number(c.sharding.ranks) + ")" : "") +
+        "namespace plan {\nusing namespace pentad;\nusing namespace pentad::ml;\n\n" +
+        detail::mesh_definition(c, model.experts() != nullptr) +
+        (c.sharding.ranks > 0
+             ? " // to be split for hybrid ZeRO: model::split_data(mesh, " + number(c.sharding.ranks) + ")"
+             : "") +
         (c.inner_cp > 1 ? " // to be split for two levels of attention: split<cp>(" + number(c.inner_cp) + ")" : "") +
         detail::grid_split(c) + "\n" + "using Stream = " + detail::stream_type(c) + "<" + std::string(name(c.element)) +
         ">; // the residual stream\n" + "using Attention = context::" + std::string(detail::context_type(c.context)) +
@@ -101,9 +119,6 @@ PENTAD_INLINE std::string plan_types(planner::Model const& model, planner::Confi
         ",\n            .context_strategy = ContextStrategy::" + std::string(name(c.context)) +
         (c.attention_output == model::AttentionOutput::all_to_all
              ? ",\n            .attention_output = model::AttentionOutput::all_to_all"
-             : "") +
-        (c.expert_sharding == model::ExpertSharding::whole
-             ? ",\n            .expert_sharding = model::ExpertSharding::whole"
              : "") +
         ",\n            .recompute = " + detail::recompute_value(c.recompute) +
         ",\n            .sharding = {.stage = " + number(c.sharding.stage) +

@@ -20,12 +20,6 @@ inline PlanValue total_plan(AxisNames const& axes, Placement placement) {
     (placement == Placement::partial ? from.partial : from.partial_max) = axes;
     return make_plan(from, whole);
 }
-template <class Exec>
-AxisNames all_axes(Context<Exec> const& context) {
-    AxisNames axes;
-    for (auto const& axis : context.communicators().mesh()) axes.push(axis.name);
-    return axes;
-}
 } // namespace detail
 
 /// The sums, or the largest, over the ranks along `axes`. Collective over them.
@@ -42,7 +36,7 @@ void total_over(Context<Exec> const& context, AxisNames const& axes, Placement p
 /// The same over all ranks of the mesh.
 template <class Exec>
 void total_over_mesh(Context<Exec> const& context, Placement placement, std::span<double> numbers) {
-    total_over(context, detail::all_axes(context), placement, numbers);
+    total_over(context, axes_of_view(context.communicators().mesh()), placement, numbers);
 }
 
 } // namespace pentad::train
