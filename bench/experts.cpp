@@ -67,7 +67,7 @@ class DenseProducts {
 
 template <class T>
 void measure(Sizes const& sizes) {
-    using Layer = experts::Layer::on<InvariantStream<T>, Exec>;
+    using Layer = experts::Layer<Overlap<4>>::on<InvariantStream<T>, Exec>;
     int ranks = 1;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     comm::Communicators communicators(MPI_COMM_WORLD,

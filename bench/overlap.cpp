@@ -1,12 +1,14 @@
-// Collective matrix products and ring attention whose ranks are on different hosts: the transfers beside the products,
-// and before or behind them. lab/overlap.py starts it on hosts joined by links of a known rate. A line of JSON for
-// each: seconds of the slowest rank, a list for each variant, measured in turn.
+// Collective matrix products, ring attention and experts whose ranks are on different hosts: the transfers beside the
+// products, and before or behind them. lab/overlap.py starts it on hosts joined by links of a known rate. A line of
+// JSON for each: seconds of the slowest rank, a list for each variant, measured in turn.
 //   bench_overlap [REPEATS]
+#include "drawn_parameters.hpp"
 #include "pentad_tune/collective_calls.hpp"
 #include "variants.hpp"
 
 #include <pentad/comm/error.hpp>
 #include <pentad/context/ring.hpp>
+#include <pentad/experts/layer.hpp>
 #include <pentad/layers/projection.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/mesh.hpp>
@@ -142,6 +144,50 @@ void measure_ring_attention(Context<Exec> const& context) {
     }
 }
 
+/// Experts on all ranks. `communication` is what their rows take alone: there and back, and again for the gradients.
+void measure_experts(Context<Exec> const& context, std::size_t shared) {
+    using Blocked = experts::Layer<Blocking>::on<InvariantStream<f32>, Exec>;
+    using Overlapped = experts::Layer<Overlap<4>>::on<InvariantStream<f32>, Exec>;
+    using Tokens = Blocked::input_layout;
+    constexpr std::size_t tokens = 2048, experts_count = 16, top_k = 2;
+    model::Experts const part{.count = experts_count, .top_k = top_k, .width = width, .shared = shared};
+    auto const sequences = static_cast<std::size_t>(ranks);
+    LayerSetup<Exec> const setup{.context = context, .hidden = width, .batch = sequences, .seq = tokens};
+    Overlapped overlapped(setup, part, "overlapped");
+    Blocked blocking(setup, part, "blocking");
+    DrawnParameters<f32, Exec> const of_overlapped(context.exec(), overlapped), of_blocking(context.exec(), blocking);
+    auto x = filled<Tokens>(context, {sequences, tokens, width});
+    auto const dy = filled<dual_t<Tokens>>(context, {sequences, tokens, width});
+    auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), x.flat());
+    for (std::size_t i = 0; i < host.size(); ++i)
+        host(i) = static_cast<float>(random::normal(3, static_cast<std::uint64_t>(rank), i));
+    Kokkos::deep_copy(x.flat(), host);
+    for (bool const both : {false, true}) {
+        auto const run = [&](auto const& layer) {
+            return [&, both] {
+                Pass<Exec> pass{.context = context};
+                typename std::remove_cvref_t<decltype(layer)>::Saved saved;
+                (void)layer.forward(pass, x, saved);
+                if (!both) return;
+                (void)layer.backward_data(pass, dy, saved);
+                layer.backward_weight(pass, saved);
+            };
+        };
+        Pass<Exec> pass{.context = context};
+        Blocked::Saved saved;
+        (void)blocking.forward(pass, x, saved);
+        auto& dispatch = saved.chunks[0].dispatch;
+        auto const communicate = [&, both] {
+            for (int i = 0; i < (both ? 2 : 1); ++i) {
+                auto y = filled<Tokens>(context, x.extents());
+                dispatch.backward(context, dispatch.forward(context, x.rows()), y.rows());
+            }
+        };
+        measure(shared > 0 ? "experts, one shared" : "experts", both ? "forward and backward" : "forward",
+                {{"blocking", run(blocking)}, {"overlapped", run(overlapped)}, {"communication", communicate}});
+    }
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -157,7 +203,13 @@ int main(int argc, char** argv) {
                                                                                        context);
         measure_projection<RowProduct<Blocking>, RowProduct<Overlap<2>>, Row>("product and reduce-scatter", context);
     }
-    comm::Communicators communicators(MPI_COMM_WORLD, model::DenseMesh(1, 1, ranks, 1));
+    {
+        comm::Communicators communicators(MPI_COMM_WORLD, model::DenseMesh(1, 1, ranks, 1));
+        Context<Exec> const context(communicators);
+        measure_ring_attention(context);
+    }
+    comm::Communicators communicators(MPI_COMM_WORLD,
+                                      model::with_experts(model::DenseMesh(ranks, 1, 1, 1), {.ep = ranks}));
     Context<Exec> const context(communicators);
-    measure_ring_attention(context);
+    for (std::size_t const shared : {0, 1}) measure_experts(context, shared);
 }

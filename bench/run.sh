@@ -49,6 +49,7 @@ network() { # across hosts that a lab makes
     "$here/lab/network.py" --bench "$build/bin/bench_network" --experts "$build/bin/bench_experts_network"
     "$here/lab/overlap.py" --bench "$build/bin/bench_overlap"
     "$here/lab/sharding.py" --train-lm "$build/bin/train_lm"
+    "$here/lab/pairs.py" --train-lm "$build/bin/train_lm"
     "$here/lab/context.py" --bench "$build/bin/bench_context"
     "$here/lab/halo.py" --bench "$build/bin/bench_halo"
     mkdir -p "$build/bench"

@@ -21,9 +21,14 @@ std::vector<FlagGroup> const& flag_groups() {
           {"--optimizer", "adamw|sgd|lion|muon", "what updates the weights (adamw)"},
           {"--expert-imbalance", "X", "rows of the fullest rank's experts over the mean (1)"},
           {"--dtype", "f64|f32|bf16", "number format of weights and activations (bf16)"},
+          {"--product-dtype", "full|fp8",
+           "number format of the products of blocks; fp8, on a machine that has it, is planned alone: train_lm "
+           "multiplies "
+           "in --dtype (full)"},
           {"--master-weights", "on|off", "bf16: f32 weights are kept behind the bf16 ones (on)"},
           {"--moment-dtype", "full|bf16|fp8", "number format of the optimizer's moments (full: f32)"},
           {"--reduce-dtype", "full|bf16|fp8", "number format in which gradients travel (full: f32)"},
+          {"--row-dtype", "full|bf16|fp8", "number format in which tokens travel to experts (full: that of --dtype)"},
           {"--offload", "none|optimizer|activations|both",
            "what is in files; the time that takes is not counted (none)"},
           {"--offload-window", "BYTES|GiB", "memory of a rank for each of them, as train_lm has it"}}},
@@ -37,6 +42,8 @@ std::vector<FlagGroup> const& flag_groups() {
            "with --zero 2 and 3 whole gradients are accumulated, and reduced once a step (off)"},
           {"--gradient-release", "", "weights are updated, and gradients freed, during the backward pass"},
           {"--schedule", "NAME", "pipeline schedule (1f1b): " + pentad::pipeline::generator_names()},
+          {"--pair", "auto|on|off",
+           "forwards and backwards of dualpipe and dualpipe-v take turns, as train_lm has it (auto)"},
           {"--recompute", "none|selective|full|auto",
            "what the backward computes again; auto: the least that fits (none)"},
           {"--recompute-every", "K", "of every K-th block alone"},

@@ -158,13 +158,16 @@ class Parser {
                                                      "--master-weights",
                                                      "--moment-dtype",
                                                      "--reduce-dtype",
+                                                     "--row-dtype",
                                                      "--offload",
                                                      "--offload-window",
                                                      "--cp",
                                                      "--cp-heads",
                                                      "--cp-inner",
                                                      "--attention-output",
-                                                     "--expert-sharding"};
+                                                     "--expert-mesh",
+                                                     "--pair",
+                                                     "--product-dtype"};
         std::vector<std::string_view> const plan{"--chunks", "--order"};
         auto const all = [](std::initializer_list<std::vector<std::string_view>> lists) {
             std::vector<std::string_view> joined;
@@ -270,6 +273,13 @@ class Parser {
     void read_numbers(Options& o) {
         if (has("--dtype"))
             o.element = static_cast<planner::Element>(choice("--dtype", text("--dtype"), report::element_names));
+        if (has("--product-dtype"))
+            o.fp8_products =
+                choice("--product-dtype", text("--product-dtype"), std::array<std::string_view, 2>{"full", "fp8"}) == 1;
+        if (o.fp8_products && o.element != planner::Element::bf16) refuse("--product-dtype fp8 is for --dtype bf16");
+        if (o.fp8_products && o.hardware.peak_fp8 == 0)
+            refuse("--product-dtype fp8: " + o.hardware.name +
+                   " has no products in FP8 (peak_flops.fp8 of its JSON is 0): leave it out");
         auto const needed = [&](std::string const& name, std::int64_t most) {
             if (!has(name)) refuse("give " + name + " N");
             return whole(name, text(name), 1, most);
@@ -306,6 +316,8 @@ class Parser {
             o.precision.moments = static_cast<Compact>(choice("--moment-dtype", text("--moment-dtype"), compact_names));
         if (has("--reduce-dtype"))
             o.precision.reduce = static_cast<Compact>(choice("--reduce-dtype", text("--reduce-dtype"), compact_names));
+        if (has("--row-dtype"))
+            o.precision.rows = static_cast<Compact>(choice("--row-dtype", text("--row-dtype"), compact_names));
         if (has("--offload"))
             o.offload =
                 model::offload_of(model::offload_names[choice("--offload", text("--offload"), model::offload_names)]);
@@ -361,6 +373,13 @@ class Parser {
             for (auto const& generator : pipeline::generators) names.push_back(generator.name);
             choice("--schedule", text("--schedule"), names);
             o.schedule = text("--schedule");
+        }
+        if (has("--pair") &&
+            choice("--pair", text("--pair"), std::array<std::string_view, 3>{"auto", "on", "off"}) > 0) {
+            o.pairs = text("--pair") == "on";
+            if (*o.pairs && o.schedule && !pipeline::find_generator(*o.schedule)->has_pairs)
+                refuse("--pair on and --schedule " + *o.schedule +
+                       ", which has no pairs, as dualpipe and dualpipe-v have");
         }
         if (has("--zero-ranks")) o.zero_ranks = whole("--zero-ranks", text("--zero-ranks"), 1, many);
         if (o.zero)

@@ -40,9 +40,10 @@ struct Options {
     pentad::model::TensorKind tensor_kind = pentad::model::TensorKind::one_d;
     pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
     std::optional<pentad::model::ExpertMesh> experts{}; ///< as of a planner::Configuration
-    std::optional<bool> sequence_parallel, zero_keep, zero_accumulate;
+    std::optional<bool> sequence_parallel, zero_keep, zero_accumulate, pairs;
     bool gradient_release = false;
     planner::Element element = planner::Element::bf16;
+    bool fp8_products = false;
     Extents mesh;                   ///< of the axes that are given
     std::vector<std::string> order; ///< of axes, outermost first; none: as usual
 

@@ -64,7 +64,9 @@ Configuration configuration_of(Options const& o) {
     c.sequence_parallel = o.sequence_parallel.value_or(false);
     c.attention_output = o.attention_output;
     c.experts = o.experts;
+    c.pairs = o.pairs.value_or(c.sends_rows(o.model.experts() != nullptr));
     c.element = o.element;
+    c.fp8_products = o.fp8_products;
     choose_context(o, c);
     return c;
 }
@@ -128,6 +130,7 @@ Json plans_json(std::vector<Candidate> const& plans) {
 planner::Request request_of(Options const& o) {
     planner::Request request{.model = o.model, .hardware = o.hardware, .seq = o.seq, .global_batch = o.global_batch};
     request.element = o.element;
+    request.fp8_products = o.fp8_products;
     request.wants_front = !o.svg.empty() || o.json;
     if (o.schedule) request.schedules = {*o.schedule};
     request.micro_batch = o.micro_batch;
@@ -146,6 +149,7 @@ planner::Request request_of(Options const& o) {
     request.sequence_parallel = o.sequence_parallel;
     request.attention_output = o.attention_output;
     request.experts = o.experts;
+    request.pairs = o.pairs;
     if (o.context) request.context = *o.context;
     return request;
 }

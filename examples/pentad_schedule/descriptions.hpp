@@ -139,9 +139,9 @@ inline constexpr std::array descriptions{
                 .wait = "(p - 1)(F + D - W) of a chunk",
                 .domain = "F = D = W, m >= 2p",
                 .text = "DualPipe cut in half: both directions are halves of one V, so that there is one copy of the "
-                        "parameters. Its steady state is a forward beside a backward of the other chunk, made to hide "
-                        "expert-parallel messages behind compute. Take it for MoE models whose dispatch takes about as "
-                        "long as the compute; without that overlap ZB-V waits less."},
+                        "parameters. Its steady state is pairs of a forward and a backward of the other chunk, which "
+                        "hide each other's exchanges of tokens with experts. Take it for MoE models whose dispatch "
+                        "takes about as long as the compute; without pairs ZB-V waits less."},
     Description{.name = "hanayo",
                 .title = "Hanayo",
                 .source = "Liu et al. 2023, arXiv:2308.15762",
@@ -155,10 +155,11 @@ inline constexpr std::array descriptions{
                 .source = "DeepSeek-AI 2024, arXiv:2412.19437",
                 .wait = "(p/2 - 1)(F + D - W)",
                 .domain = "F = D = W, m even, m >= 2p",
-                .text = "Micro-batches enter at both ends, so that each rank has a stage of either direction, two "
-                        "copies of the parameters are kept, and their gradients summed. Made, as DualPipeV, to compute "
-                        "a forward beside a backward and hide the messages of experts. Take it where expert "
-                        "parallelism makes the second copy cheap."},
+                .text =
+                    "Micro-batches enter at both ends, so that each rank has a stage of either direction, two "
+                    "copies of the parameters are kept, and their gradients summed. Made, as DualPipeV, for pairs of "
+                    "a forward and a backward, which hide the exchanges of tokens with experts. Take it where "
+                    "expert parallelism makes the second copy cheap."},
     Description{.name = "chimera",
                 .title = "Chimera",
                 .source = "Li and Hoefler 2021, arXiv:2107.06925",

@@ -59,8 +59,8 @@ The count wins; `tests/pipeline` holds it.
 - **ZB-V** waits for nothing from m = 2p - 1 on; 2p is not needed.
 - **V-Half** and **V-Min**, said to have about a half and about two thirds of 1F1B's 6(p - 1) units, wait 7(p - 1)/2 (p odd) or
   7p/2 - 2 (p even), and 4p - 5, or 4p - 3 where 3 divides p.
-- **DualPipe** waits (p/2 - 1)(F&B + B - 3W) only where F = D = W and a forward and a backward that overlap are one block F&B. Ranks
-  that compute one thing after the other wait (p/2 - 1)(F + D - W), and in **DualPipeV** (p - 1)(F + D - W) of a chunk.
+- **DualPipe** waits (p/2 - 1)(P + B - 3W) only where F = D = W, P being the time of a pair (`--pair`). Ranks that compute one thing
+  after the other wait (p/2 - 1)(F + D - W), and in **DualPipeV** (p - 1)(F + D - W) of a chunk.
 - **Chimera** waits (p - 2)F only where F = B, and **Hanayo** (p - 1)(F + B) of a chunk only where F = B and p divides m; where
   B = 2F and m = p Hanayo waits 4(p - 1)F.
 
@@ -91,7 +91,12 @@ constexpr std::array<std::string_view, operation_names.size()> meanings{
 
 constexpr std::string_view ending = R"(
 with the number of the micro-batch (of the update for the last three): `F3`; `F3.1` is slice 1 of micro-batch 3, and `F3@2` names the
-stage, where a rank has several. `pentad_schedule --text FILE` and `--json FILE` write a schedule, and `--schedule-file FILE` reads either.
+stage, where a rank has several. `F3& B1` is a pair: the forward of a micro-batch and the backward of another take turns, each computing
+while the other waits for its exchanges (DeepSeek-AI 2024, section 3.2.1). A pair begins when both have what they need, and what they make
+is sent when both have ended: it takes as long as its computes, or its exchanges, or the longer of the two passes, whatever is longest.
+DualPipe and DualPipeV have pairs with `--pair`, and `train_lm` runs them so where tokens travel to experts on other ranks.
+
+`pentad_schedule --text FILE` and `--json FILE` write a schedule, and `--schedule-file FILE` reads either.
 It is proven before anything else: every compute once and in order, with the weights that it should see, each receive met by its send,
 and no deadlock over two steps with one send buffer. This is 1F1B:
 

@@ -105,6 +105,11 @@ void add_flags(CLI::App& app, Options& o) {
                                 "forward again in the backward")
                        ->group(group));
 
+    file->excludes(app.add_flag("--pair", o.generator.pairs,
+                                "forwards and backwards of dualpipe and dualpipe-v are pairs: each computes while the "
+                                "other waits")
+                       ->group(group));
+
     group = "times and memory, in units of your own";
     for (std::size_t at = 0; at < cost_flags.size(); ++at)
         flag(cost_flags[at].name, o.costs[at], "N or N,N,...", cost_flags[at].help)
@@ -241,6 +246,13 @@ std::string peaks_text(Simulation const& times) {
            ": the ranks' peaks, of activations\n";
 }
 
+/// The closed form of its description; of pairs, DualPipe's own.
+std::string wait_of(Description const& known, Schedule const& schedule) {
+    if (!has_pairs(schedule)) return std::string(known.wait);
+    return schedule.placements.size() == 2 ? "(p/2 - 1)(P + B - 3W), P of a pair,"
+                                           : "(p - 1)(P + B - 3W) of a chunk, P of a pair,";
+}
+
 /// The lines below the chart.
 std::string summary(Schedule const& schedule, Facts const& facts, Costs const& costs, double unit) {
     auto const peer = schedule.name == "1f1b" ? std::nullopt : as_1f1b(schedule, costs);
@@ -252,7 +264,7 @@ std::string summary(Schedule const& schedule, Facts const& facts, Costs const& c
                        "bubble    " + percent(facts.times.bubble()) + beside(peer ? percent(peer->bubble()) : "") +
                        "\n";
     if (auto const* known = schedule.recomputes ? nullptr : description_of(schedule.name))
-        text += "waits     " + std::string(known->wait) + " where stages are alike, messages take no time" +
+        text += "waits     " + wait_of(*known, schedule) + " where stages are alike, messages take no time" +
                 (known->domain == "always" ? "" : " and " + std::string(known->domain)) + "\n";
     text += "memory   " + peaks_text(facts.times);
     text += "messages  " + short_number(facts.sends) + ": most that a rank sends for a micro-batch\n";

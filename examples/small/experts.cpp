@@ -21,18 +21,18 @@ template <class M>
 double first_output(MPI_Comm ranks, M const& mesh) {
     comm::Communicators communicators(ranks, mesh);
     Context<Exec> const context(communicators);
-    experts::Layer::on<Stream, Exec> layer({.context = context, .hidden = 32, .batch = 16, .seq = 4},
-                                           {.count = 8, .top_k = 2, .width = 64}, "experts");
+    experts::Layer<>::on<Stream, Exec> layer({.context = context, .hidden = 32, .batch = 16, .seq = 4},
+                                             {.count = 8, .top_k = 2, .width = 64}, "experts");
     zero::ParameterStore<f64, Exec> const store(context, layer, 1, {}, 1 << 20);
     Tensor<Stream, Exec> x(context, {16, 4, 32});
     std::size_t const first = x.size() * communicators.shard_index(AxisNames("dp"));
     for (std::size_t i = 0; i < x.size(); ++i) x.flat()(i) = random::normal(1, random::stream("x"), first + i);
     Pass<Exec> pass{.context = context};
-    experts::Layer::on<Stream, Exec>::Saved saved;
+    experts::Layer<>::on<Stream, Exec>::Saved saved;
     auto const y = redistribute<Stream>(layer.forward(pass, std::move(x), saved));
     if (communicators.world().size() > 1)
         std::printf("rank %d: its experts got %zu rows, it sent %g bytes along ep\n", communicators.world().rank(),
-                    saved.x.count, observe::ledger().bytes("ep"));
+                    saved.rows(), observe::ledger().bytes("ep"));
     return y.flat()(0);
 }
 

@@ -113,6 +113,7 @@ pentad::planner::Configuration configuration_of(Options const& options) {
     c.element = element_of(options);
     if (options.schedule_file.empty()) c.schedule = options.schedule;
     c.chunks = options.chunks;
+    c.pairs = options.pairs();
     return pentad::train::planned_configuration(make_settings(options), c);
 }
 

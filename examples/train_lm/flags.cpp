@@ -48,6 +48,10 @@ std::vector<FlagGroup> make_flag_groups() {
            IntegerValue{&O::chunks, 0, 1 << 10}},
           {"--slices", "N", "slices of each sequence, one after the other in the pipeline",
            IntegerValue{&O::slices, 1, 1 << 16}},
+          {"--pair", "auto|on|off",
+           "with dualpipe and dualpipe-v the forward of a micro-batch and the backward of another take turns, each "
+           "computing while the other waits for its exchanges; auto: where tokens travel to experts of other ranks",
+           ChoiceValue{&O::pair, {"auto", "on", "off"}}},
           {"--stages", "N,N,...|balanced",
            "layers of each stage of the pipeline, or by the time that they take here (default: as many for each)",
            TextValue{&O::stages}},
@@ -271,6 +275,11 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--reduce-dtype", "full|bf16|fp8",
            "number format in which gradients travel; their sums are full. fp8 with error feedback",
            ChoiceValue{&O::reduce_dtype, {pentad::compact_names.begin(), pentad::compact_names.end()}}},
+          {"--row-dtype", "full|bf16|fp8",
+           "number format in which tokens travel to experts on other ranks, and gradients with them; sums come back in "
+           "bf16 at "
+           "the least. Results then depend on the mesh",
+           ChoiceValue{&O::row_dtype, {pentad::compact_names.begin(), pentad::compact_names.end()}}},
           {"--recompute", "none|selective|full|auto",
            "what blocks recompute in the backward pass instead of keeping it: --recompute-parts, everything but their "
            "inputs, or (auto) the least work that fits into memory",

@@ -109,9 +109,10 @@ struct Options {
     std::string tp_kind = "1d"; ///< 1d, 2d, 2.5d, 3d
     bool sequence_parallel = false;
     std::string schedule = "1f1b";
-    std::int64_t chunks = 0; ///< stages on each rank; 0: as few as the schedule is defined for
-    std::int64_t slices = 1; ///< of each sequence
-    std::string stages;      ///< layers of each stage, "3,5,4,4", or "balanced"; empty: as many for each
+    std::int64_t chunks = 0;   ///< stages on each rank; 0: as few as the schedule is defined for
+    std::int64_t slices = 1;   ///< of each sequence
+    std::string stages;        ///< layers of each stage, "3,5,4,4", or "balanced"; empty: as many for each
+    std::string pair = "auto"; ///< auto, on, off
     std::string schedule_file;
     std::string cp = "ring";                         ///< ring, allgather, ulysses, two-level, double-ring, auto
     std::int64_t cp_heads = 0, cp_inner = 0;         ///< parts of cp of two-level and double-ring; 0: not given
@@ -132,6 +133,7 @@ struct Options {
     bool master_weights = true;                  ///< f32, of bf16
     std::string moment_dtype = "full";           ///< full, bf16, fp8
     std::string reduce_dtype = "full";           ///< full, bf16, fp8
+    std::string row_dtype = "full";              ///< full, bf16, fp8
     std::string offload = "none";                ///< none, optimizer, activations, both
     std::string offload_folder;                  ///< of the offload files
     std::string offload_window;                  ///< "1GiB", of a rank; empty: a few of the largest buckets or layers
@@ -162,6 +164,8 @@ struct Options {
         return folded_experts().value_or(
             pentad::model::ExpertMesh{static_cast<int>(extent("ep")), static_cast<int>(extent("tp"))});
     }
+    /// Whether forwards and backwards of the schedule are pairs.
+    [[nodiscard]] bool pairs() const;
     /// --cp with what belongs to it, and what that makes of the mesh.
     [[nodiscard]] pentad::model::ContextChoice context() const;
     [[nodiscard]] pentad::model::ContextSplit context_split() const { return context().on(extent("cp")); }

@@ -28,7 +28,8 @@ pentad::pipeline::GeneratorOptions generator_options(O const& o) {
     return {.ranks = static_cast<int>(o.extent("pp")),
             .micro_batches = static_cast<int>(o.micro_batches),
             .chunks = static_cast<int>(o.chunks),
-            .slices = static_cast<int>(o.slices)};
+            .slices = static_cast<int>(o.slices),
+            .pairs = o.pairs()};
 }
 
 std::string list_text(std::vector<std::size_t> const& numbers) {
@@ -52,7 +53,22 @@ void repair_release(O& o, Complaint& complaint) {
     o.schedule = "1f1b";
 }
 
+bool offloads_activations(O const& o) { return o.offload == "activations" || o.offload == "both"; }
+
+void repair_pairs(O& o, Complaint& complaint) {
+    if (o.pair != "on" || !offloads_activations(o)) return;
+    complaint.add("--pair on and --offload " + o.offload + ", which takes the activations of one pass at a time",
+                  "--pair");
+    o.pair = "off";
+}
+
 } // namespace
+
+bool Options::pairs() const {
+    auto const* const generator = pentad::pipeline::find_generator(schedule);
+    bool const helps = experts > 0 && experts_on().ep > 1 && !offloads_activations(*this);
+    return pair == "on" || (pair == "auto" && helps && generator != nullptr && generator->has_pairs);
+}
 
 void repair_schedule(O& o, Complaint& complaint) {
     if (!o.schedule_file.empty()) {
@@ -71,6 +87,10 @@ void repair_schedule(O& o, Complaint& complaint) {
             return pentad::pipeline::undefined(candidate.schedule, generator_options(candidate)).empty();
         };
         std::optional<O> repaired;
+        if (O other = o; o.pair == "on" && (other.pair = "auto", works(other))) {
+            complaint.add("--schedule " + why, "--pair");
+            repaired = other;
+        }
         for (std::string_view const more : {"interleaved-1f1b", "terapipe"}) { // 1F1B with chunks, and with slices
             O other = o;
             other.schedule = more;
@@ -112,6 +132,7 @@ void repair_schedule(O& o, Complaint& complaint) {
                       "--schedule");
         o.schedule = "1f1b";
     }
+    repair_pairs(o, complaint);
     repair_release(o, complaint);
 }
 

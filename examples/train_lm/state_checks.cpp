@@ -25,7 +25,10 @@ pentad::model::Precision precision_of(Options const& o) {
         auto const& names = pentad::compact_names;
         return static_cast<pentad::Compact>(std::find(names.begin(), names.end(), name) - names.begin());
     };
-    return {.reduce = compact(o.reduce_dtype), .moments = compact(o.moment_dtype), .keeps_masters = o.master_weights};
+    return {.reduce = compact(o.reduce_dtype),
+            .rows = compact(o.row_dtype),
+            .moments = compact(o.moment_dtype),
+            .keeps_masters = o.master_weights};
 }
 
 void repair_precision(Options& o, Complaint& complaint) {

@@ -21,4 +21,5 @@
 #include <pentad/comm/ring.hpp>
 #include <pentad/comm/rooted.hpp>
 #include <pentad/comm/threads.hpp>
+#include <pentad/comm/turns.hpp>
 #include <pentad/comm/window.hpp>

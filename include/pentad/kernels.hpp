@@ -10,10 +10,12 @@
 #include <pentad/kernels/choose_experts.hpp>
 #include <pentad/kernels/chunk_scan.hpp>
 #include <pentad/kernels/column_sums.hpp>
+#include <pentad/kernels/compact_rows.hpp>
 #include <pentad/kernels/cross_entropy.hpp>
 #include <pentad/kernels/dry.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/embedding.hpp>
+#include <pentad/kernels/float8_blocks.hpp>
 #include <pentad/kernels/gated_norm.hpp>
 #include <pentad/kernels/gemm.hpp>
 #include <pentad/kernels/head_groups.hpp>

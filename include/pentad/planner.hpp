@@ -15,6 +15,7 @@
 #include <pentad/planner/names.hpp>
 #include <pentad/planner/nodes.hpp>
 #include <pentad/planner/orders_on_nodes.hpp>
+#include <pentad/planner/pairs.hpp>
 #include <pentad/planner/part.hpp>
 #include <pentad/planner/pipelines.hpp>
 #include <pentad/planner/recomputation_problem.hpp>

@@ -15,4 +15,6 @@
 #include <pentad/comm/impl/node/pipes.hpp>
 #include <pentad/comm/impl/progress.hpp>
 #include <pentad/comm/impl/progress_thread.hpp>
+#include <pentad/comm/impl/stack.hpp>
+#include <pentad/comm/impl/turns.hpp>
 #include <pentad/comm/impl/two_level.hpp>

@@ -5,12 +5,14 @@
 
 #include <support/layer_check.hpp>
 
+#include <tuple>
+
 using namespace support;
 
 namespace {
 
-template <class Stream>
-using LayerOn = experts::Layer::on<Stream, Exec>;
+template <class Stream, class Communication = Blocking>
+using LayerOn = experts::Layer<Communication>::template on<Stream, Exec>;
 
 constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 2;
 
@@ -25,10 +27,10 @@ LayerSetup<Exec> setup_on(OnMesh const& mesh) {
             .seq = 4,
             .order = 2 % mesh.shape.cp == 0 ? Order::zigzag : Order::contiguous};
 }
-template <class Stream>
+template <class Stream, class Communication = Blocking>
 auto make(std::size_t choices = top_k) {
     return [choices](LayerSetup<Exec> const& s) {
-        return LayerOn<Stream>(s, {.count = expert_count, .top_k = choices, .width = width}, "moe");
+        return LayerOn<Stream, Communication>(s, {.count = expert_count, .top_k = choices, .width = width}, "moe");
     };
 }
 
@@ -65,8 +67,8 @@ void check_published(std::vector<MeshShape> const& on) {
                            .arrays = arrays,
                            .pass = {.context = mesh.context}};
         (void)trial.forward(shard<typename Layer::input_layout>(mesh, arrays.at("x"), trial.order));
-        CHECK(trial.pass.balance_sum == doctest::Approx(arrays.at("aux_loss").values[0]).epsilon(1e-13));
-        CHECK(trial.pass.z_sum == doctest::Approx(arrays.at("z_loss").values[0]).epsilon(1e-13));
+        CHECK(trial.auxiliary()[0] == doctest::Approx(arrays.at("aux_loss").values[0]).epsilon(1e-13));
+        CHECK(trial.auxiliary()[1] == doctest::Approx(arrays.at("z_loss").values[0]).epsilon(1e-13));
     }
 }
 
@@ -117,6 +119,62 @@ TEST_CASE("so they are however the experts' ranks are folded over those of dp, c
     check_published<Sharded>(foldings(fits, fits_experts));
 }
 
+TEST_CASE("across a network rows travel in chunks, and nothing changes") {
+    support::SimulatedNodes const nodes("1");
+    Arrays const arrays = published();
+    using Chunks = Overlap<3, 1>;
+    for (auto const& m : meshes(fits)) {
+        INFO(m.text());
+        OnMesh const mesh(m);
+        auto const setup = setup_on(mesh);
+        check_layer(mesh, setup, make<Invariant, Chunks>(), arrays, 1e-12, balance, z);
+        using Layer = LayerOn<Invariant, Chunks>;
+        Trial<Layer> trial{.mesh = mesh,
+                           .order = setup.order,
+                           .layer = make<Invariant, Chunks>()(setup),
+                           .arrays = arrays,
+                           .pass = {.context = mesh.context}};
+        (void)trial.forward(shard<typename Layer::input_layout>(mesh, arrays.at("x"), trial.order));
+        CHECK(trial.saved.chunk_count == (m.ep > 1 ? 3 : 1));
+    }
+}
+
+TEST_CASE("rows that travel in fewer bits are off by what these lack, and by the same again") {
+    Arrays const arrays = published();
+    for (auto const& m : meshes(fits)) {
+        INFO(m.text());
+        OnMesh const mesh(m);
+        auto setup = setup_on(mesh);
+        using Layer = LayerOn<Invariant>;
+        struct Passes {
+            Whole y, dx;
+        };
+        auto const passes = [&] {
+            Trial<Layer> trial{.mesh = mesh,
+                               .order = setup.order,
+                               .layer = make<Invariant>()(setup),
+                               .arrays = arrays,
+                               .pass = {.context = mesh.context, .balance_scale = balance, .z_scale = z}};
+            auto const y = trial.forward(shard<typename Layer::input_layout>(mesh, arrays.at("x"), trial.order));
+            auto const dy = shard<dual_t<typename Layer::output_layout>>(mesh, arrays.at("dy"), trial.order);
+            return Passes{gather(y, trial.order),
+                          gather(trial.layer.backward_data(trial.pass, dy, trial.saved), trial.order)};
+        };
+        for (auto const [element, least, most] :
+             {std::tuple(Compact::none, 0.0, 1e-12), std::tuple(Compact::bf16, 1e-4, 0.01),
+              std::tuple(Compact::fp8, 1e-3, 0.1)}) {
+            setup.rows = element;
+            auto const found = passes(), again = passes();
+            CHECK(again.y.values == found.y.values);
+            CHECK(again.dx.values == found.dx.values);
+            for (double const error : {distance(found.y, arrays.at("y")), distance(found.dx, arrays.at("dx"))}) {
+                CHECK(error <= (m.ep > 1 ? most : 1e-12));
+                if (m.ep > 1) CHECK(error >= least);
+            }
+        }
+    }
+}
+
 TEST_CASE("all tokens to one expert: it computes them all, the others get gradients of zero, and nothing hangs") {
     for (std::size_t const chosen : {std::size_t{0}, expert_count - 1}) {
         Arrays const arrays = routed_to(chosen);
@@ -135,7 +193,7 @@ TEST_CASE("all tokens to one expert: it computes them all, the others get gradie
                 trial.pass, shard<dual_t<LayerOn<Invariant>::output_layout>>(mesh, arrays.at("dy"), setup.order),
                 trial.saved);
             trial.layer.backward_weight(trial.pass, trial.saved);
-            CHECK(trial.pass.balance_sum ==
+            CHECK(trial.auxiliary()[0] ==
                   doctest::Approx(expert_count).epsilon(1e-6)); // f = P = 1 for one, 0 for all others
             trial.layer.for_each_parameter([&](auto const& parameter) {
                 auto const gradient = reduced_gradient(parameter);
@@ -162,7 +220,7 @@ TEST_CASE("a tie goes to the experts of the lowest numbers, wherever they live")
         (void)trial.forward(shard<Tokens>(mesh, arrays.at("x"), setup.order));
         auto const choice = on_host(trial.saved.router.choice);
         for (std::size_t i = 0; i < choice.size(); ++i) CHECK(choice(i) == static_cast<i32>(i % top_k));
-        CHECK(trial.pass.balance_sum == doctest::Approx(top_k).epsilon(1e-13)); // E sum_e f_e / E
+        CHECK(trial.auxiliary()[0] == doctest::Approx(top_k).epsilon(1e-13)); // E sum_e f_e / E
         (void)trial.layer.backward_data(
             trial.pass, shard<dual_t<LayerOn<Invariant>::output_layout>>(mesh, arrays.at("dy"), setup.order),
             trial.saved);

@@ -17,7 +17,7 @@ namespace {
 
 using Stream = InvariantStream<f64>;
 using Tokens = SequenceStream<f64>;
-using LayerHere = experts::Layer::on<Stream, Exec>;
+using LayerHere = experts::Layer<>::on<Stream, Exec>;
 
 constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 4, tokens = 48;
 

@@ -61,6 +61,20 @@ TEST_CASE("the validator accepts every schedule on 1 to 16 ranks with 1 to 64 mi
                     if (verdict.refusal)
                         FAIL_CHECK(generator.name << " " << p << " " << m << " " << chunks << ": "
                                                   << verdict.refusal->message());
+                    if (!generator.has_pairs) continue;
+                    for (bool const recompute : {false, true}) {
+                        auto const paired =
+                            generate(generator.name, {.ranks = p,
+                                                      .micro_batches = m,
+                                                      .chunks = chunks,
+                                                      .recompute = recompute,
+                                                      .pairs = true,
+                                                      .stage_operations = {.gather = true, .reduce = true}});
+                        if (auto const other = validate(paired); other.refusal)
+                            FAIL_CHECK(generator.name << " of pairs " << p << " " << m << ": "
+                                                      << other.refusal->message());
+                        if (m >= 3 * p) CHECK(has_pairs(paired));
+                    }
                 }
 }
 

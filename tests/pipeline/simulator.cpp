@@ -128,70 +128,49 @@ TEST_CASE("DualPipe waits (p/2 - 1) (F + D - W) where F = D = W and m >= 2p: ran
         [](int p, int, Units const& t) { return (p - 1) * (t.f + t.d - t.w); });
 }
 
-namespace {
-
-/// The longest wait of DualPipe where a forward and the backward after it are one block, as its authors count: it
-/// starts when both have their input and ends with both.
-Time wait_of_blocks(int p, int m, Units const& t) {
-    auto const schedule = order::dualpipe(p, m);
-    std::vector<std::size_t> next(static_cast<std::size_t>(p));
-    std::vector<Time> now(next.size()), work(next.size()), first(next.size(), -1);
-    std::map<std::tuple<bool, int, int>, Time> made; // (forward, stage, micro-batch)
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (std::size_t rank = 0; rank < next.size(); ++rank) {
-            auto const& list = schedule.instructions[rank];
-            while (next[rank] < list.size()) {
-                std::size_t end = next[rank] + 1;
-                bool const pair = end < list.size() && list[end - 1].operation == Operation::forward &&
-                                  list[end].operation == Operation::backward &&
-                                  list[end - 1].micro_batch % 2 != list[end].micro_batch % 2;
-                // The two middle ranks do their first pair one after the other: the backward needs the other's forward.
-                bool const middle = rank == next.size() / 2 || rank + 1 == next.size() / 2;
-                bool const first_backward = std::none_of(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(end),
-                                                         [](auto const& x) { return makes_gradient(x.operation); });
-                if (pair && !(middle && first_backward)) ++end;
-                Time start = now[rank], cost = 0;
-                bool ready = true;
-                for (std::size_t at = next[rank]; at < end; ++at) {
-                    auto const& x = list[at];
-                    cost += StageCost{.forward = t.f, .backward_data = t.d, .backward_weight = t.w}.of(x.operation);
-                    bool const forward = x.operation == Operation::forward;
-                    int const before = forward ? x.stage - 1 : x.stage + 1;
-                    if (x.operation == Operation::backward_weight || before < 0 || before >= p) continue;
-                    auto const input = made.find({forward, before, x.micro_batch});
-                    ready = ready && input != made.end();
-                    if (ready) start = std::max(start, input->second);
-                }
-                if (!ready) break;
-                if (first[rank] < 0) first[rank] = start;
-                now[rank] = start + cost;
-                work[rank] += cost;
-                for (; next[rank] < end; ++next[rank]) {
-                    auto const& x = list[next[rank]];
-                    if (x.operation != Operation::backward_weight)
-                        made[{x.operation == Operation::forward, x.stage, x.micro_batch}] = now[rank];
-                }
-                moved = true;
-            }
-        }
-    }
-    Time longest = 0;
-    for (std::size_t rank = 0; rank < next.size(); ++rank) {
-        REQUIRE(next[rank] == schedule.instructions[rank].size());
-        longest = std::max(longest, now[rank] - first[rank] - work[rank]);
-    }
-    return longest;
+TEST_CASE("DualPipe of pairs waits (p/2 - 1) (P + B - 3W), P of a pair, where F = D = W and m >= 2p") {
+    auto const wait = [](Units const& t) { return (3 * t.f) + (t.d + t.w) - 3 * t.w; };
+    compare(
+        "dualpipe", {.pairs = true}, {{1, 1, 1}, {7, 7, 7}}, [](int p, int m) { return m % 2 == 0 && m >= 2 * p; },
+        [&](int p, int, Units const& t) { return (p / 2 - 1) * wait(t); });
+    compare(
+        "dualpipe-v", {.pairs = true}, {{1, 1, 1}, {7, 7, 7}}, [](int p, int m) { return m >= 2 * p; },
+        [&](int p, int, Units const& t) { return (p - 1) * wait(t); });
 }
 
-} // namespace
+TEST_CASE("a pair takes its computes, or its exchanges, or the longer of its two passes") {
+    auto const of = [](Time f, Time d, Time w, Time in_f, Time in_d, Time in_w) {
+        Costs const costs{.stages = {{.forward = f,
+                                      .backward_data = d,
+                                      .backward_weight = w,
+                                      .forward_exchanges = in_f,
+                                      .backward_data_exchanges = in_d,
+                                      .backward_weight_exchanges = in_w}}};
+        auto const simulation = simulate(
+            parse_schedule("schedule pair\nmicro-batches 2\nstages on ranks 0\nrank 0: F0 F1& B0 B1\n"), costs);
+        CHECK(simulation.ranks[0].busy == simulation.makespan);
+        Time const pair = simulation.makespan - f - d - w;
+        CHECK(simulation.ranks[0].hidden == f + d + w - pair);
+        return pair;
+    };
+    CHECK(of(3, 4, 5, 0, 0, 0) == 12);
+    CHECK(of(30, 40, 50, 10, 20, 0) == 90);
+    CHECK(of(30, 40, 50, 29, 39, 10) == 90); // the backward alone
+    CHECK(of(30, 40, 10, 29, 39, 0) == 68);  // the exchanges
+    CHECK(of(90, 40, 10, 70, 10, 0) == 90);  // the forward
+}
 
-TEST_CASE("DualPipe waits (p/2 - 1) (F&B + B - 3W) where a forward and a backward are one block and F = D = W") {
-    for (int p = 2; p <= 16; p += 2)
-        for (int m = 2 * p; m <= 64; m += 2)
-            for (Time const unit : {1, 5})
-                CHECK(wait_of_blocks(p, m, {unit, unit, unit}) ==
-                      (p / 2 - 1) * (/* F&B */ 3 * unit + /* B */ 2 * unit - 3 * unit));
+TEST_CASE("what pairs hide shortens DualPipe: at p = 4 and m = 16 by the exchanges of 14 of 16 forwards") {
+    Costs const costs{.stages = {{.forward = 10,
+                                  .backward_data = 10,
+                                  .backward_weight = 10,
+                                  .forward_exchanges = 2,
+                                  .backward_data_exchanges = 3}}};
+    auto const one = simulate(generate("dualpipe", {.ranks = 4, .micro_batches = 16}), costs);
+    auto const pairs = simulate(generate("dualpipe", {.ranks = 4, .micro_batches = 16, .pairs = true}), costs);
+    for (std::size_t rank = 0; rank < 4; ++rank)
+        CHECK(one.ranks[rank].busy - pairs.ranks[rank].busy == pairs.ranks[rank].hidden);
+    CHECK(pairs.makespan < one.makespan);
 }
 
 TEST_CASE("no schedule is faster than the fastest of all, and most are as fast") {

@@ -17,6 +17,7 @@ TEST_CASE("every schedule is read back as it was printed") {
                 CHECK(parse_schedule(to_string(plain)) == plain);
                 GeneratorOptions options{.ranks = p, .micro_batches = m, .recompute = true};
                 options.slices = generator.takes_slices ? 3 : 1;
+                options.pairs = generator.has_pairs;
                 options.stage_operations = {.gather = plain.updates <= 1, .reduce = true, .step = true};
                 auto const full = generate(generator.name, options);
                 CHECK(parse_schedule(to_string(full)) == full);

@@ -48,6 +48,32 @@ TEST_CASE("schedules by hand are accepted") {
     CHECK(refusal_of("micro-batches 1\nstages on ranks 1", {"", "F0 B0"}) == "");
 }
 
+TEST_CASE("a pair is a forward before a backward of another micro-batch, of a synchronous schedule") {
+    CHECK(refusal_of(alone, {"F0 F1& B0 B1"}) == "");
+    CHECK(refusal_of(alone, {"F0 F1& D0 W0 B1"}) == "");
+    CHECK(refusal_of("recomputes\n" + std::string(alone), {"F0 R0 F1& B0 R1 B1"}) == "");
+    std::string const why = "is paired, but not a forward before a backward of another micro-batch";
+    CHECK(refusal_of(alone, {"F0& B0 F1 B1"}, Fault::misplaced) ==
+          "rank 0: forward of micro-batch 0 on stage 0: " + why);
+    CHECK(refusal_of(alone, {"F0 F1 B0& B1"}, Fault::misplaced) ==
+          "rank 0: backward of micro-batch 0 on stage 0: " + why);
+    CHECK(refusal_of(alone, {"F0& F1 B0 B1"}, Fault::misplaced) ==
+          "rank 0: forward of micro-batch 0 on stage 0: " + why);
+    CHECK(refusal_of(alone, {"F0 B0 F1&"}, Fault::misplaced) == "rank 0: forward of micro-batch 1 on stage 0: " + why);
+    CHECK(refusal_of("updates 2\nweight-versions 2\ndelay 1\n" + std::string(alone), {"F0 F1& B0 U0 B1 U1"},
+                     Fault::misplaced) ==
+          "rank 0: forward of micro-batch 1 on stage 0: is paired, but the schedule is not synchronous");
+}
+
+TEST_CASE("a pair waits for what both of it need") {
+    // One after the other this runs: rank 1 needs the activation of 1 before it sends the gradient of 0.
+    CHECK(refusal_of(two, {"F0 >a0 F1 >a1 <g0 B0 <g1 B1", "<a0 F0 <a1 F1 B0 >g0 B1 >g1"}) == "");
+    CHECK(refusal_of(two, {"F0 >a0 <g0 F1& B0 >a1 <g1 B1", "<a0 F0 <a1 F1 B0 >g0 B1 >g1"}, Fault::deadlocked) ==
+          "rank 0: forward of micro-batch 1 on stage 0: waits for ever for what it receives; rank 1 in forward of "
+          "micro-batch 1 on stage 1");
+    CHECK(refusal_of(two, {"F0 >a0 <g0 F1& B0 >a1 <g1 B1", "<a0 F0 B0 >g0 <a1 F1 B1 >g1"}) == "");
+}
+
 TEST_CASE("numbers that contradict each other are refused") {
     auto schedule = by_hand(one, {"F0 >a0 <g0 B0", "<a0 F0 B0 >g0"});
     auto const with = [&](auto change) {

@@ -183,10 +183,11 @@ TEST_CASE("chains of up to 12 parts: the same work as trying every choice, or no
 
 TEST_CASE("what a block needs for a while counts beside what the blocks before it keep") {
     // Two blocks of 100 bytes. Recomputed from 10 bytes a block needs 130 for a while.
-    RecomputationProblem problem{.options = {{{{.saved = 100, .forward = 105, .backward_data = 110}, 0},
-                                              {{.saved = 10, .forward = 105, .backward_data = 130}, 4}}},
-                                 .parts = {{0, 0}, {0, 0}},
-                                 .moments = {{{0}, {0}, 0, 0, forward_pass | backward_pass, 209}}};
+    RecomputationProblem problem{
+        .options = {{{{.saved = 100, .forward = 105, .backward_data = 110}, 0},
+                     {{.saved = 10, .forward = 105, .backward_data = 130}, 4}}},
+        .parts = {{0, 0}, {0, 0}},
+        .moments = {{.saved = {0}, .left = {0}, .passes = forward_pass | backward_pass, .room = 209}}};
     // As the second block goes backward the first keeps 10; as the first does, nothing is kept.
     auto found = least_recomputation(problem);
     CHECK(found.options == std::vector<std::size_t>{1, 0});
@@ -197,7 +198,7 @@ TEST_CASE("what a block needs for a while counts beside what the blocks before i
     problem.moments[0].room = 129;
     CHECK(least_recomputation(problem).lacking == 1);
     // Another micro-batch in flight holds all that both keep.
-    problem.moments[0] = {{1}, {0}, 0, 0, backward_pass, 240};
+    problem.moments[0] = {.saved = {1}, .left = {0}, .passes = backward_pass, .room = 240};
     found = least_recomputation(problem);
     CHECK(found.lacking == 0);
     CHECK(found.options == std::vector<std::size_t>{1, 0}); // 110 of the other, and 120, then 130
@@ -206,10 +207,11 @@ TEST_CASE("what a block needs for a while counts beside what the blocks before i
 }
 
 TEST_CASE("the least that is lacking is what a moment needs more") {
-    RecomputationProblem problem{.options = {{{{.saved = 100, .forward = 100, .backward_data = 100}, 0},
-                                              {{.saved = 10, .forward = 60, .backward_data = 60}, 4}}},
-                                 .parts = {{0, 0}, {0, 0}, {0, 0}},
-                                 .moments = {{{1}, {0}, 0, 0, forward_pass | backward_pass, 100}}};
+    RecomputationProblem problem{
+        .options = {{{{.saved = 100, .forward = 100, .backward_data = 100}, 0},
+                     {{.saved = 10, .forward = 60, .backward_data = 60}, 4}}},
+        .parts = {{0, 0}, {0, 0}, {0, 0}},
+        .moments = {{.saved = {1}, .left = {0}, .passes = forward_pass | backward_pass, .room = 100}}};
     CHECK(least_recomputation(problem).lacking == 30 + 20 + 60 - 100);
     problem.moments[0].room += least_recomputation(problem).lacking;
     auto const found = least_recomputation(problem);
@@ -227,7 +229,10 @@ TEST_CASE("a long chain of blocks of three kinds is solved in little time, and n
             for (std::size_t i = 0; i < count; ++i) problem.parts.push_back({0, problem.options.size() - 1});
             whole += static_cast<double>(count) * problem.options.back().front().memory.saved;
         }
-        problem.moments.push_back({{in_flight}, {0}, 0, 0, forward_pass | backward_pass, (in_flight + 1) * whole / 2});
+        problem.moments.push_back({.saved = {in_flight},
+                                   .left = {0},
+                                   .passes = forward_pass | backward_pass,
+                                   .room = (in_flight + 1) * whole / 2});
         auto const start = std::chrono::steady_clock::now();
         auto const found = least_recomputation(problem);
         std::chrono::duration<double> const took = std::chrono::steady_clock::now() - start;

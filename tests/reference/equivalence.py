@@ -123,6 +123,11 @@ FIXED = [
     Case("pp=2,dp=4,tp=2", "--expert-mesh ep=4,etp=1 --schedule zb-v --zero 3 --recompute full", {**MOE, "layers": 4, "seq": 50}),
     Case("pp=2,dp=2,cp=2,tp=2", "--expert-mesh edp=2,ep=4 --zero 1 --sequence-parallel on --zigzag", {**DEEPSEEK, "layers": 4, "steps": 20}),
     Case("dp=2,tp=2", "--expert-mesh ep=2,etp=2 --zero 1", {**DEEPSEEK, "dtype": "f32"}), Case("cp=2,tp=4", "--expert-mesh ep=8", {**BY_SCORE, "seq": 40}),
+    # a forward and a backward that take turns
+    Case("ep=2", "--schedule dualpipe-v", {**MOE, "micro-batches": 4}), Case("pp=2,ep=2,tp=2", "--schedule dualpipe-v --zero 3 --sequence-parallel on", {**DEEPSEEK, "layers": 4, "micro-batches": 6, "batch": 24}),
+    Case("pp=2,cp=2", "--schedule dualpipe-v --pair on --recompute full --zigzag --cp ring", {"layers": 4, "micro-batches": 5, "batch": 10, "mtp": 1}),
+    Case("pp=4,dp=2,cp=2", "--schedule dualpipe --expert-mesh ep=4 --recompute selective --recompute-parts activations,rows --zero 1", {**MOE, "layers": 4, "micro-batches": 8, "batch": 16, "steps": 4}),
+    Case("pp=2,ep=4", "--schedule dualpipe-v --pair off", {**DEEPSEEK, "layers": 4, "micro-batches": 4, "batch": 16}),
     # multi-token prediction
     Case("dp=2", "--zero 1", {"mtp": 1}), Case("tp=2", "", {"mtp": 2}), Case("tp=2,cp=2", "--sequence-parallel on --zigzag --recompute full", {"mtp": 1, "seq": 37}),
     Case("pp=2", "", {"mtp": 1}), Case("pp=2", "--schedule zb-v", {"mtp": 2, "tie-embeddings": True, "layers": 4}), Case("pp=4,dp=2", "--schedule zb-h1 --zero 3", {"mtp": 1, "layers": 4}),

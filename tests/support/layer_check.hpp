@@ -5,13 +5,16 @@
 #include <pentad/io/safetensors.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/random/philox.hpp>
+#include <pentad/train/detail/totals.hpp>
 
 #include <support/on_mesh.hpp>
 #include <support/parameters.hpp>
 
+#include <array>
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -109,11 +112,18 @@ struct Trial {
         pass.balance_sum = pass.z_sum = 0;
         return layer.forward(pass, x, saved);
     }
+    /// The auxiliary losses of the pass, for balance and z.
+    [[nodiscard]] std::array<double, 2> auxiliary() const {
+        std::array<double, 2> losses{pass.balance_sum, pass.z_sum};
+        train::total_over_mesh(mesh.context, Placement::partial, std::span(losses));
+        return losses;
+    }
     /// <y, dy> + the auxiliary losses times their coefficients: what the backward pass is the gradient of.
     double objective(Tensor<typename Layer::input_layout, Exec> const& x) {
         double const inner = dot(gather(forward(x), order), arrays.at("dy"));
         saved = {};
-        return inner + pass.balance_scale * pass.balance_sum + pass.z_scale * pass.z_sum;
+        auto const losses = auxiliary();
+        return inner + pass.balance_scale * losses[0] + pass.z_scale * losses[1];
     }
 
     void check(double tolerance) {

@@ -132,7 +132,7 @@ double literal(double two, double four) { return world_size() == 1 ? 0 : world_s
 // Where nothing else is said, in the comments: n ranks; f = 2 (n-1)/n, what an all-reduce sends of a byte; m = 2
 // micro-batches; X = 256 tokens x 32 x 4 bytes = 32768; P = 41248 parameters, of which 288 are norm weights; KV = 256
 // tokens x 16 x 4 bytes = 16384. Every step sends f 8 bytes for the norm of the gradient along all axes, f 8 for the
-// loss along all but tp, and f 8 for the number of valid targets along dp and cp.
+// loss along all but tp, f 8 for the number of valid targets along dp and cp, and f 16 for auxiliary losses along all.
 
 /// Elements of the activations that a dense model saves, in f32: `here` tokens, of which the stream has `streamed`.
 double saved_by_layers(double count, double here, double streamed, double tp) {
@@ -167,19 +167,19 @@ TEST_CASE("dp shares out the tokens; ZeRO-1 the optimizer state too, for the sam
     auto const m = MeshShape{.dp = world_size()};
     auto run = dense();
     auto const replicated = count<Invariant>(m, run);
-    sent(replicated, {literal(165016, 247524), 0, 0, 0, 0}); // f (4 P + 24)
+    sent(replicated, {literal(165032, 247548), 0, 0, 0, 0}); // f (4 P + 40)
     same_weights(replicated);
     shared_tokens(replicated);
     run.sharding.stage = 1;
     auto const sharded = count<Invariant>(m, run);
-    sent(sharded, {literal(165016, 247524), 0, 0, 0, 0}); // (n-1)/n (4 P + 4 P) + f 24
+    sent(sharded, {literal(165032, 247548), 0, 0, 0, 0}); // (n-1)/n (4 P + 4 P) + f 40
     same_weights(sharded, world_size());
     shared_tokens(sharded);
 }
 
 TEST_CASE("ep is part of dp for a dense model") {
     auto const counted = count<Invariant>({.ep = world_size()}, dense());
-    sent(counted, {literal(165016, 247524), 0, 0, 0, 0}); // f (4 P + 24)
+    sent(counted, {literal(165032, 247548), 0, 0, 0, 0}); // f (4 P + 40)
     same_weights(counted);
     shared_tokens(counted);
 }
@@ -191,21 +191,21 @@ TEST_CASE("cp shares out the sequence; keys and values travel") {
     // Contiguous: of the 3 (n-1) blocks that go round, a rank sends on those of the ranks before it and its own, twice,
     // while a rank that sees them follows, and the gradients of those before it.
     double const blocks = 2 * (r + 1 < n ? r + 1 : 0) + r;
-    sent(ring, {0, 0, 0, literal(165016 + 131072 * blocks, 247524 + 65536 * blocks), 0}); // f (4 P + 24)
+    sent(ring, {0, 0, 0, literal(165032 + 131072 * blocks, 247548 + 65536 * blocks), 0}); // f (4 P + 40)
     same_weights(ring);
     shared_tokens(ring);
     if (n > 1) {
         run.order = Order::zigzag;
         auto const zigzag = count<Invariant>({.cp = n}, run);
-        // 4 m 6 (n-1) KV/n: K and V forward, again backward, their gradients home; f (4 P + 24)
-        sent(zigzag, {0, 0, 0, literal(558232, 837348), 0});
+        // 4 m 6 (n-1) KV/n: K and V forward, again backward, their gradients home; f (4 P + 40)
+        sent(zigzag, {0, 0, 0, literal(558248, 837372), 0});
         same_weights(zigzag);
         shared_tokens(zigzag);
         run.order = Order::contiguous;
     }
     run.context_strategy = ContextStrategy::all_gather;
     auto const gathered = count<Invariant>({.cp = world_size()}, run);
-    sent(gathered, {0, 0, 0, literal(558232, 837348), 0}); // 4 m 6 (n-1) KV/n; f (4 P + 24)
+    sent(gathered, {0, 0, 0, literal(558248, 837372), 0}); // 4 m 6 (n-1) KV/n; f (4 P + 40)
     same_weights(gathered);
     shared_tokens(gathered);
 }
@@ -216,10 +216,10 @@ TEST_CASE("tp shares out the weights; with sequence parallelism the stream too, 
     auto const whole_stream = count<Invariant>(m, dense());
     // m f (18 X + 2 x 1024): an all-reduce after the embedding, after and before each of 8 blocks, before the head;
     // log-sum-exp and target logit of each token. f 8
-    sent(whole_stream, {0, 0, 0, 0, literal(1183752, 1775628)});
+    sent(whole_stream, {0, 0, 0, 0, literal(1183768, 1775652)});
     CHECK(whole_stream.saved == 4 * (saved_by_layers(L, T, T, n) + saved_by_head(T, T, n)));
     auto const shared_stream = count<Sequential>(m, dense());
-    sent(shared_stream, {0, 0, 0, 0, literal(1184904, 1777356)}); // the same, and f 4 x 288 for the norms' gradients
+    sent(shared_stream, {0, 0, 0, 0, literal(1184920, 1777380)}); // the same, and f 4 x 288 for the norms' gradients
     CHECK(shared_stream.saved == 4 * (saved_by_layers(L, T, T / n, n) + saved_by_head(T, T / n, n)));
     for (auto const& counted : {whole_stream, shared_stream}) {
         CHECK(counted.parameters == bucket(all_matrices / n) + bucket(all_vectors));
@@ -273,7 +273,7 @@ TEST_CASE("ep shares out the experts; what it sends are the tokens that chose th
     double const same_for_all = flops(others - V * H) / n;
     CHECK(over_ranks(counted.flops) == n * same_for_all + flops(L * K * ffn_weights));
     double const f = 2 * (n - 1) / n, passes = M * L, rows = counted.rows_sent + counted.rows_received;
-    sent(counted, {f * (4 * (others + all_vectors) + 24) // gradients that all ranks add to, numbers
+    sent(counted, {f * (4 * (others + all_vectors) + 40) // gradients that all ranks add to, numbers
                        + passes * f * 8 * (2 * E + 1),   // the sums of the auxiliary losses
                    0,
                    passes * (n - 1) * 8                   // how many rows will come

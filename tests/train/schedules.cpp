@@ -108,8 +108,8 @@ void check(train::RunSettings const& settings, Variant how) {
     how.options.ranks = world_size() / how.rest.ranks();
     how.options.micro_batches = static_cast<int>(settings.micro_batches);
     auto const schedule = pipeline::generate(how.name, how.options);
-    INFO(schedule.name, " with ", how.options.chunks, " chunks and ", how.options.slices,
-         " slices, pp = ", how.options.ranks, " ", how.rest.text());
+    INFO(schedule.name, " with ", how.options.chunks, " chunks and ", how.options.slices, " slices, ",
+         how.options.pairs ? "pairs, " : "", "pp = ", how.options.ranks, " ", how.rest.text());
     if (how.sequence_parallel)
         same_as_alone<Sequence>(settings, how, schedule);
     else
@@ -233,6 +233,11 @@ std::vector<Variant> synchronous(int ranks) {
             how.options.chunks = chunks;
             if (chunks > 1 || generator.chunk_step == 0 || least > 1) found.push_back(how);
             if (generator.chunk_step == 0) break;
+        }
+        if (generator.has_pairs) {
+            Variant how{std::string(generator.name)};
+            how.options.pairs = true;
+            found.push_back(how);
         }
         if (generator.takes_slices)
             for (int const slices : {2, 4}) {

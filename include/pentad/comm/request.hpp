@@ -5,6 +5,7 @@
 #include <pentad/comm/detail/checked.hpp>
 #include <pentad/comm/detail/mpi_operation.hpp>
 #include <pentad/comm/progress.hpp>
+#include <pentad/comm/turns.hpp>
 #include <pentad/memory/driving_thread.hpp>
 #include <pentad/observe/ledger.hpp>
 #include <pentad/observe/trace.hpp>
@@ -63,16 +64,19 @@ class UnderWay {
     void run(Form form, Call const& call, std::size_t bytes, Begin const& begin, std::string_view mpi_call,
              Mpi const& mpi) {
         prepare(observe::name(call.operation), bytes);
-        std::optional<Timed> timed; // of one that blocks
-        if (form == Form::block)
-            timed.emplace(*comm_, name_, bytes_);
-        else
+        if (form == Form::start || turns().is_on()) {
             note_start();
-        launch(form, call, begin, mpi_call, mpi);
-        if (form == Form::start)
+            launch(Form::start, call, begin, mpi_call, mpi);
             operation_->advance();
-        else if (pending())
-            complete();
+            if (form == Form::block) {
+                wait();
+                record();
+            }
+            return;
+        }
+        Timed const timed(*comm_, name_, bytes_);
+        launch(form, call, begin, mpi_call, mpi);
+        if (pending()) complete();
     }
     /// Starts a message.
     template <class Mpi>
@@ -87,6 +91,12 @@ class UnderWay {
     }
     /// Blocks until it is complete. @throws Error when it failed; it is over then
     void wait() {
+        try {
+            turns().give_way();
+        } catch (...) { // it was to end with what another computation has thrown
+            complete();
+            throw;
+        }
         Timed const timed(*comm_, name_, bytes_);
         complete();
     }

@@ -40,7 +40,6 @@ struct SequenceSums;
 template <class T, class Batch, class... D, class... States>
 struct SequenceSums<Layout<T, Dims<Batch, D...>, States...>> {
     using type = summed_t<f64, Dims<Batch, Dim<expert>>, Layout<T, Dims<Batch, D...>, States...>>;
-    using of_batch = summed_t<f64, Dims<Dim<slot>>, Layout<f64, Dims<Batch>>>;
 };
 } // namespace detail
 
@@ -50,7 +49,8 @@ struct SequenceSums<Layout<T, Dims<Batch, D...>, States...>> {
 ///                Face's Mixtral)
 ///   sequence     the mean over sequences of E / (k T^2) sum_e f_e P_e of each (DeepSeek-V3, eq. 17 to 20)
 ///   z            mean of logsumexp(logits)^2 (Zoph et al. 2022, eq. 5)
-/// Choices that an expert has no room for count.
+/// Choices that an expert has no room for count. What each rank notes of a loss adds up to it over the ranks that share
+/// out the tokens.
 template <class Stream, class Exec>
 class BalanceLoss {
   public:
@@ -59,7 +59,6 @@ class BalanceLoss {
     /// [choices of experts, shares of experts, squares]: of all tokens, or of each sequence.
     using Sums = summed_t<f64, Dims<Dim<expert>>, Stream>;
     using SequenceSums = typename detail::SequenceSums<Stream>::type;
-    using OfBatch = typename detail::SequenceSums<Stream>::of_batch;
 
     /// What a backward pass needs: the gradient of each expert's share of a token.
     struct Gradient {
@@ -76,8 +75,7 @@ class BalanceLoss {
         if (of_sequences()) {
             sequences_ = Tensor<SequenceSums, Exec>(setup.context, {setup.batch, columns()}, {}, nullptr).local()[0];
             prepare_redistribution<SequenceSums, invariant_t<SequenceSums>>(setup.context);
-            prepare_redistribution<OfBatch, invariant_t<OfBatch>>(setup.context);
-        } else
+        } else if (has_loss())
             prepare_redistribution<Sums, invariant_t<Sums>>(setup.context);
         sums_.resize(sequences_ * columns());
         gradient_.resize(sequences_ * experts_);
@@ -86,8 +84,8 @@ class BalanceLoss {
     /// Of all sequences of a micro-batch.
     [[nodiscard]] double tokens() const { return tokens_; }
 
-    /// Adds up what the losses are made of over the ranks, notes the losses in the pass, and the gradient where all
-    /// slices of the sequences have been seen. Collective over the ranks that share out the tokens.
+    /// Adds up what the losses are made of, over the ranks that share a loss, notes the losses in the pass, and the
+    /// gradient where all slices of the sequences have been seen. Collective over these ranks.
     void forward(Pass<Exec>& pass, View<A const, 2, Exec> scores, View<A const, 1, Exec> total,
                  View<A const, 1, Exec> lse, View<i32 const, 2, Exec> index, Gradient& gradient) const {
         if (slices_ > 1 && pass.is_replay) return; // the sums of whole sequences are known
@@ -145,26 +143,28 @@ class BalanceLoss {
             detail::gather_sums<A, Exec>(exec, count_view, share_view, of_part(lse),
                                          View<f64, 1, Exec>(sums.data() + i * columns(), columns()));
         }
-        auto const all = redistribute<invariant_t<Layout>>(std::move(sums));
-        all.get(sums_.data());
+        if (has_loss()) {
+            auto const all = redistribute<invariant_t<Layout>>(std::move(sums));
+            all.get(sums_.data());
+        } else {
+            memory::copy_to_host(exec, sums_.data(), sums.data(), sums_.size() * sizeof(f64));
+        }
+    }
+    /// Whether what this rank knows of a loss is what it adds to it: one of the ranks that know the same.
+    [[nodiscard]] bool counts_here(Context<Exec> const& context) const {
+        if (!has_loss()) return true; // each knows its own tokens
+        auto const& alike = of_sequences() ? SequenceSums::value.partial : Sums::value.partial;
+        return context.communicators().shard_index(alike) == 0;
     }
     void note_losses(Pass<Exec>& pass) const {
-        std::array<double, 2> losses{};
+        if (!counts_here(pass.context)) return;
         double const weight = factor();
         for (std::size_t i = 0; i < sequences_; ++i) {
             double const* const of_part = sums_.data() + i * columns();
             for (std::size_t e = 0; has_loss() && e < experts_; ++e)
-                losses[0] += weight * of_part[e] * of_part[experts_ + e];
-            losses[1] += of_part[2 * experts_] / tokens_;
+                pass.balance_sum += weight * of_part[e] * of_part[experts_ + e];
+            pass.z_sum += of_part[2 * experts_] / tokens_;
         }
-        if (of_sequences()) {
-            Tensor<OfBatch, Exec> own(pass.context, {losses.size()});
-            own.set(losses.data());
-            auto const all = redistribute<invariant_t<OfBatch>>(std::move(own));
-            all.get(losses.data());
-        }
-        pass.balance_sum += losses[0];
-        pass.z_sum += losses[1];
     }
     /// With respect to shares, from the sums of whole sequences.
     void note_gradient(Pass<Exec> const& pass, std::vector<double> const& sums, Gradient& gradient) const {

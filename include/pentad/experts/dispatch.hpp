@@ -53,8 +53,10 @@ class Dispatch {
     /// @param choice [tokens, slots] experts, of which each rank of ep holds as many; slots from the first on that is
     /// negative name none
     /// @param weight the same shape
+    /// @param element in which rows travel to the experts, and their gradients; fp8: sums come back in bf16
     void route(Context<Exec> const& context, View<i32 const, 2, Exec> choice, View<A const, 2, Exec> weight,
-               std::size_t experts, Routed const& routed) {
+               std::size_t experts, Routed const& routed, Compact element = Compact::none) {
+        element_ = element;
         using enum kernels::Chosen;
         auto& communicators = context.communicators();
         bool const by_node = goes_by_node(context, choice.extent(1));
@@ -184,7 +186,7 @@ class Dispatch {
     RowBuffer<T, Exec> to_experts(Context<Exec> const& context, View<T const, 2, Exec> x) {
         RowBuffer<T, Exec> here;
         for (std::size_t h = 0; h < hop_count_; ++h)
-            here = hops_[h].template forward<T>(context, h > 0 ? View<T const, 2, Exec>(here.view()) : x);
+            here = hops_[h].template forward<T>(context, h > 0 ? View<T const, 2, Exec>(here.view()) : x, element_);
         if (gather_.is_of_one()) return here;
         return gather_.template gather<T>(context, hop_count_ > 0 ? View<T const, 2, Exec>(here.view()) : x);
     }
@@ -199,11 +201,13 @@ class Dispatch {
         for (std::size_t h = hop_count_; h-- > 0;) {
             RowBuffer<T, Exec> before;
             if (h > 0) before = RowBuffer<T, Exec>(context, hops_[h - 1].rows(), here.columns);
-            hops_[h].template backward<T>(context, std::move(here), h > 0 ? before.view() : x);
+            hops_[h].template backward<T>(context, std::move(here), h > 0 ? before.view() : x,
+                                          element_ == Compact::none ? Compact::none : Compact::bf16);
             here = std::move(before);
         }
     }
 
+    Compact element_ = Compact::none;
     std::size_t hop_count_ = 0;
     std::array<RowExchange<Exec>, 2> hops_;
     std::array<RowBuffer<i32, Exec>, 2> entry_; ///< of each choice among what a hop takes along

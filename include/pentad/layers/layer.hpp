@@ -40,6 +40,7 @@
 
 #include <pentad/layers/activation_memory.hpp>
 #include <pentad/layout/algebra.hpp>
+#include <pentad/layout/compact.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/documents.hpp>
 #include <pentad/layout/ml.hpp>
@@ -79,7 +80,9 @@ struct LayerSetup {
     std::size_t slices = 1;  ///< passes over the slices of a sequence, one after the other
     std::size_t padding = 0; ///< the last tokens of each sequence, in all its slices, that nobody is to see
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
-    double micro_batches = 1; ///< that an update sees
+    double micro_batches = 1;     ///< that an update sees
+    Compact rows = Compact::none; ///< in which rows travel to experts (model::Precision)
+    bool pairs = false;           ///< whether passes take turns with others, which compute while these wait
 
     /// Tokens of a sequence that are no padding.
     [[nodiscard]] std::size_t real_length() const { return slices * seq - padding; }
@@ -223,7 +226,7 @@ struct Pass {
 
     double loss_sum = 0;      ///< of the token losses here: partial over the axes that share out the tokens
     double predicted_sum = 0; ///< the same of the tokens ahead
-    double balance_sum = 0;   ///< of the load-balancing losses of the layers here: invariant over all but pp
+    double balance_sum = 0;   ///< of the load-balancing losses of the layers here: likewise, and over pp
     double z_sum = 0;         ///< of the z losses of the layers here: likewise
 
     /// The stretches of its sequences. @param of_setup those that the setup says

@@ -3,6 +3,7 @@
 // of it: their containers (Stack, LanguageModel) mark where a unit is used.
 #pragma once
 
+#include <pentad/comm/turns.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
 
@@ -51,7 +52,7 @@ class Unit {
     /// Calls f() with the values acquired. If f throws, they are not released.
     template <class F>
     void with_values(F&& f) const {
-        if (memory_ != nullptr) memory_->acquire_values();
+        if (memory_ != nullptr) in_one_turn([&] { memory_->acquire_values(); });
         std::forward<F>(f)();
         if (memory_ != nullptr) memory_->release_values();
     }
@@ -60,10 +61,17 @@ class Unit {
     void add_gradients(Pass<Exec> const& pass, F&& f) const {
         if (memory_ != nullptr) memory_->acquire_gradients();
         std::forward<F>(f)();
-        if (memory_ != nullptr) memory_->release_gradients(pass.completes_gradients);
+        if (memory_ != nullptr) in_one_turn([&] { memory_->release_gradients(pass.completes_gradients); });
     }
 
   private:
+    /// What both of a pair use must not be left half done.
+    template <class F>
+    static void in_one_turn(F&& f) {
+        comm::Turns::Hold const hold(comm::turns());
+        f();
+    }
+
     std::vector<AnyParameter<T, Exec>*> parameters_;
     std::size_t users_ = 1;
     UnitMemory* memory_ = nullptr;

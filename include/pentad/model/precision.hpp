@@ -16,6 +16,9 @@ struct Precision {
     /// In which gradients travel; what arrives is summed in accumulators. fp8: what rounding takes away from a summand
     /// is added to it the next time (error feedback).
     Compact reduce = Compact::none;
+    /// In which the rows of tokens travel to their experts, and gradients on the same way; sums come back in bf16 at
+    /// the least. Rounded to nearest, where they leave a rank: results depend on the mesh.
+    Compact rows = Compact::none;
     Compact moments = Compact::none; ///< in which the optimizer's moments are kept, rounded stochastically
     /// Whether f32 weights are kept behind bf16 ones. Otherwise an update is rounded stochastically to bf16 (Zamirai et
     /// al. 2020), with the same bits on all ranks that hold the same weights.

@@ -30,6 +30,7 @@ struct Span {
     std::int64_t start_ns = 0; ///< since the origin of the trace
     std::int64_t end_ns = 0;
     bool in_flight = false; ///< goes on beside other work (a non-blocking collective): may overlap other spans
+    int lane = 0;           ///< of computations that take turns (comm/turns.hpp): spans of one lane nest
 };
 
 class Trace {
@@ -49,6 +50,8 @@ class Trace {
         return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - origin_).count();
     }
 
+    /// Spans are of this lane from now on.
+    void set_lane(int lane) { lane_ = lane; }
     void record(Span const& span);
 
   private:
@@ -57,6 +60,7 @@ class Trace {
     bool enabled_ = false;
     std::size_t size_ = 0;
     std::int64_t dropped_ = 0;
+    int lane_ = 0;
     Clock::time_point origin_{};
     std::vector<Span> spans_;
 };

@@ -26,6 +26,7 @@ struct GeneratorOptions {
     int slices = 1;  ///< of each sequence
     int updates = 0; ///< of pipedream-2bw; 0: as many as have `ranks` micro-batches or more, equally many each
     bool recompute = false;
+    bool pairs = false;                    ///< of a schedule that has pairs: its forwards and backwards take turns
     StageOperations stage_operations = {}; ///< the optimizer steps of PipeDream are always there
 };
 
@@ -41,6 +42,7 @@ struct Generator {
         false; ///< made as for 2 x ranks micro-batches at least: that takes time, also where fewer are left
     /// Stages have two copies or updates of their own: gradients that are complete on a rank wait to be reduced.
     bool reduces_later = false;
+    bool has_pairs = false;
 
     [[nodiscard]] constexpr bool takes_chunks(int chunks) const {
         int const more = chunks - least_chunks;
@@ -74,6 +76,10 @@ template <Schedule (*Order)(int, int, int)>
 Schedule chunked(GeneratorOptions const& o) {
     return Order(o.ranks, o.micro_batches, o.chunks);
 }
+template <Schedule (*Order)(int, int, bool)>
+Schedule paired(GeneratorOptions const& o) {
+    return Order(o.ranks, o.micro_batches, o.pairs);
+}
 inline Schedule gpipe(GeneratorOptions const& o) {
     return order::all_forwards_first("gpipe", o.ranks, o.micro_batches, 1);
 }
@@ -101,13 +107,18 @@ inline constexpr std::array generators{
     Generator{.name = "zb-v", .order = detail::plain<order::zero_bubble_v>, .least_chunks = 2, .made_full = true},
     Generator{.name = "v-half", .order = detail::plain<order::v_half>, .least_chunks = 2},
     Generator{.name = "v-min", .order = detail::plain<order::v_min>, .least_chunks = 2},
-    Generator{.name = "dualpipe-v", .order = detail::plain<order::dualpipe_v>, .least_chunks = 2, .made_full = true},
+    Generator{.name = "dualpipe-v",
+              .order = detail::paired<order::dualpipe_v>,
+              .least_chunks = 2,
+              .made_full = true,
+              .has_pairs = true},
     Generator{.name = "hanayo", .order = detail::hanayo, .least_chunks = 2, .chunk_step = 2},
     Generator{.name = "dualpipe",
-              .order = detail::plain<order::dualpipe>,
+              .order = detail::paired<order::dualpipe>,
               .even_ranks = true,
               .made_full = true,
-              .reduces_later = true},
+              .reduces_later = true,
+              .has_pairs = true},
     Generator{.name = "chimera", .order = detail::plain<order::chimera>, .even_ranks = true, .reduces_later = true},
 };
 
@@ -147,6 +158,8 @@ inline std::string undefined(std::string_view name, GeneratorOptions const& opti
     if (options.slices < 1 || (options.slices > 1 && !found->takes_slices))
         return refuse(std::string(" is defined for ") + (found->takes_slices ? "1 or more slices" : "1 slice") +
                       " a sequence, not " + std::to_string(options.slices));
+    if (options.pairs && !found->has_pairs)
+        return refuse(" has no pairs of a forward and a backward, as dualpipe and dualpipe-v have");
     if (options.updates != 0 && name != "pipedream-2bw") return refuse(" does not take a number of updates");
     return {};
 }

@@ -62,10 +62,14 @@ struct Instruction {
     std::int32_t stage;
     std::int32_t micro_batch;
     std::int32_t slice = 0; ///< of the micro-batch's sequence, where it is cut into slices
+    /// A forward and the backward of another micro-batch that follows it are a pair: they take turns, each computing
+    /// while the other waits for its exchanges (DeepSeek-AI 2024, section 3.2.1). They begin when both have what they
+    /// need, and what they make is sent when both have ended.
+    bool paired = false;
 
     friend constexpr bool operator==(Instruction const&, Instruction const&) = default;
 };
-static_assert(sizeof(Instruction) == 16 && std::is_trivially_copyable_v<Instruction>);
+static_assert(std::is_trivially_copyable_v<Instruction>);
 
 /// The stage at the other end of a send or receive.
 constexpr int peer_stage(Instruction const& instruction) {

@@ -87,6 +87,13 @@ inline int message_lines(Schedule const& schedule) {
     return 2 * static_cast<int>(schedule.placements.size()) * schedule.stages();
 }
 
+/// Whether some forwards and backwards are pairs.
+inline bool has_pairs(Schedule const& schedule) {
+    return std::any_of(schedule.instructions.begin(), schedule.instructions.end(), [](auto const& list) {
+        return std::any_of(list.begin(), list.end(), [](Instruction const& x) { return x.paired; });
+    });
+}
+
 /// Whether one rank holds the first and the last stage: of a pipeline that turns back, or goes both ways.
 inline bool ends_meet(Schedule const& schedule) {
     return schedule.has_stage(schedule.placements[0].front(), schedule.stages() - 1);

@@ -17,6 +17,7 @@ struct RankTimes {
     Time start = 0;               ///< of its first compute
     Time end = 0;                 ///< of its last
     Time busy = 0;                ///< computing
+    Time hidden = 0;              ///< what its pairs would take longer as computes one after the other
     std::int64_t peak_memory = 0; ///< of activations, in the unit of the costs
 };
 

@@ -9,7 +9,7 @@
 //
 // F forward, B backward, or in two parts D (data) and W (weight), R recompute; > sends, < receives, a an activation, g
 // a gradient; G gathers parameters, S sums gradients over ranks, U updates, with the number of the update. F3.1 is
-// slice 1 of micro-batch 3; F3@2 names the stage, where a rank has several. # begins a comment.
+// slice 1 of micro-batch 3; F3@2 names the stage, where a rank has several; F3& B1 is a pair. # begins a comment.
 #pragma once
 
 #include <pentad/mesh/number.hpp>
@@ -74,7 +74,7 @@ bool names_stages(Schedule const& schedule);
 
 /// "F", "<g"
 constexpr std::string_view symbol(Operation operation) { return detail::symbols[static_cast<std::size_t>(operation)]; }
-/// "F0", "<g3.1@2"
+/// "F0", "<g3.1@2", "F3&"
 std::string symbol(Schedule const& schedule, Instruction const& instruction, bool names_stage);
 
 /// The instruction of a symbol; `stage` is the one that it means where it names none. Throws std::invalid_argument

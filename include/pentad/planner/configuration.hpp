@@ -51,6 +51,7 @@ struct Configuration {
     model::Offload offload{}; ///< of the optimizer's state and of activations, to files
     std::string schedule = "1f1b";
     std::int64_t chunks = 0;                ///< stages on each rank; 0: as few as the schedule is defined for
+    bool pairs = false;                     ///< as pipeline::GeneratorOptions
     std::int64_t bucket_elements = 1 << 22; ///< a bucket of weights is closed when it holds as many
     model::Recomputation recompute{};       ///< automatic: what each rank needs to fit into the memory of its device
     model::TensorKind tensor_kind = model::TensorKind::one_d;
@@ -60,6 +61,8 @@ struct Configuration {
     std::int64_t inner_cp = 1; ///< extent of inner(cp), for a strategy of two levels
     bool zigzag = true; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
     Element element = Element::bf16;
+    /// The products of blocks are in FP8, as DeepSeek-V3 trains. Planned alone: the layers here multiply in `element`.
+    bool fp8_products = false;
 
     /// Attention goes over cp in this way.
     void use(model::ContextSplit const& split) {
@@ -78,6 +81,8 @@ struct Configuration {
     [[nodiscard]] model::ExpertMesh expert_mesh() const {
         return experts.value_or(model::ExpertMesh{static_cast<int>(ep), static_cast<int>(tp)});
     }
+    /// Whether tokens travel to experts on other ranks, beside which the passes of a pair compute.
+    [[nodiscard]] bool sends_rows(bool has_experts) const { return has_experts && expert_mesh().ep > 1; }
     /// Both views of the mesh. @throws std::invalid_argument where the experts' does not fit the ranks
     [[nodiscard]] model::ModelMesh views() const {
         std::array<int, axis_order.size()> extents{};

@@ -46,6 +46,7 @@ struct Hardware {
     std::int64_t devices = 1;
     std::int64_t devices_per_node = 1;
     double peak_f32 = 0, peak_bf16 = 0; ///< FLOP/s of products of one device; f64 runs at half of f32
+    double peak_fp8 = 0;                ///< 0: it has no products in FP8
     double memory_bytes = 0;
     double memory_bandwidth = 0;  ///< bytes/s
     std::vector<Link> links = {}; ///< from the tier of the nearest neighbours to the one that joins all

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -36,7 +37,9 @@ struct HeldMoment {
     double inputs = 0;         ///< micro-batches of which the input of a stage is kept, to recompute all of it
     std::size_t stage = 0;
     std::uint8_t passes = 0;
-    double room = 0; ///< bytes that activations may take
+    static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+    std::size_t beside = none; ///< the stage of a forward pass that takes turns with it
+    double room = 0;           ///< bytes that activations may take
 
     /// Whether the rank holds at least as much of everything as in another moment.
     [[nodiscard]] bool covers(HeldMoment const& other) const;
@@ -75,6 +78,9 @@ struct HeldPart {
     std::size_t stage = 0;
     PartMemory const* memory = nullptr;
 };
+/// What the forward pass that takes turns with another one may need for a while beyond what it saves, at the most.
+/// @param whole with what it saves: an upper bound, whatever is recomputed
+double bytes_beside(HeldMoment const& moment, std::span<HeldPart const> parts, bool whole = false);
 /// The most bytes of activations that a rank holds, with what its passes need for a while.
 /// @param parts of its stages, of each in the order of a forward pass @param input bytes of the input of a stage
 double most_held(std::span<HeldMoment const> moments, std::span<HeldPart const> parts, double input);

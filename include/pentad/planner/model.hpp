@@ -35,7 +35,9 @@ struct PartShape {
     std::int64_t inner_cp = 1;
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
     Element element = Element::bf16;
-    double imbalance = 1; ///< of experts: rows of the fullest rank over the mean
+    Compact rows = Compact::none; ///< as of a model::Precision
+    bool pairs = false;           ///< whether the schedule has pairs
+    double imbalance = 1;         ///< of experts: rows of the fullest rank over the mean
 
     friend auto operator<=>(PartShape const&, PartShape const&) = default;
 };

@@ -19,6 +19,7 @@ namespace pentad::planner {
 struct Run {
     pipeline::Simulation simulation; ///< of a run with fewer micro-batches, as full as the whole one
     double seconds = 0;              ///< of the whole run
+    std::vector<double> hidden{};    ///< of each rank in the whole run: seconds that its pairs save
 };
 
 /// Whether the two parts of backward passes are instructions of their own.
@@ -52,7 +53,7 @@ class Pipelines {
         return std::min(c.micro_batches(), rounds * round + c.micro_batches() % round);
     }
 
-    using Key = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>;
+    using Key = std::tuple<std::string, std::int64_t, std::int64_t, bool, std::int64_t>;
 
     std::map<Key, pipeline::Schedule> made_;
     std::map<Key, std::vector<std::vector<HeldMoment>>> held_;

@@ -26,6 +26,7 @@ struct Request {
     std::int64_t seq = 0;
     std::int64_t global_batch = 0;
     Element element = Element::bf16;
+    bool fp8_products = false; ///< as of a Configuration
     std::vector<std::string> schedules{"1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe"};
     std::int64_t most_micro_batch = 8;
     std::int64_t most_chunks = 4;
@@ -43,6 +44,7 @@ struct Request {
     std::optional<model::Recomputation> recompute{}; ///< none: none, selective, full and automatic are tried
     pentad::model::TensorKind tensor_kind = pentad::model::TensorKind::one_d;
     std::optional<bool> sequence_parallel{};
+    std::optional<bool> pairs{}; ///< of schedules that have them; none: where tokens travel to experts
     pentad::model::ContextChoice context{.kind = pentad::model::ContextChoice::Kind::automatic}; ///< attention over cp
     bool wants_front = true; ///< costs time: slower configurations are looked at for their memory
 };
@@ -103,6 +105,7 @@ void for_each_mesh(Request const& request, F&& f) {
     c.seq = request.seq;
     c.global_batch = request.global_batch;
     c.element = request.element;
+    c.fp8_products = request.fp8_products;
     c.optimizer = request.optimizer;
     c.precision = request.precision;
     c.offload = request.offload;
@@ -149,6 +152,8 @@ struct ContextWay {
 /// schedules, shardings and recomputation.
 std::vector<ContextWay> worthwhile(std::vector<Configuration> const& ways, Request const& request);
 
+/// Whether one of the schedules to try on a mesh may have pairs.
+bool may_pair(Request const& request, Configuration const& c);
 /// The schedules to try on a mesh, with their chunks.
 std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& request, Configuration const& c);
 
@@ -268,13 +273,16 @@ void for_each_configuration(Request const& request, Pipelines& pipelines, May&& 
             auto c = mesh;
             c.sequence_parallel = sequence_parallel;
             c.recompute = request.recompute.value_or(model::Recomputation{});
+            c.pairs = request.pairs.value_or(c.sends_rows(request.model.experts() != nullptr));
             bool const wanted = mesh.tp == 1 || mesh.tensor_kind != model::TensorKind::one_d
                                     ? !sequence_parallel
                                     : request.sequence_parallel.value_or(sequence_parallel) == sequence_parallel;
             if (!wanted) continue;
             Start start{std::numeric_limits<double>::infinity(), detail::context_ways(request, c)};
             for (auto const& way : start.ways)
-                start.seconds = std::min(start.seconds, Bounds(request.model, machine, way).least_seconds(way));
+                start.seconds =
+                    std::min(start.seconds,
+                             Bounds(request.model, machine, way).least_seconds(way, detail::may_pair(request, way)));
             if (!start.ways.empty()) starts.push_back(std::move(start));
         }
     });

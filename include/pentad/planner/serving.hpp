@@ -79,7 +79,7 @@ class Serving {
     /// token of a sequence needs logits.
     [[nodiscard]] std::vector<double> stage_seconds(Configuration const& c, double context) const;
     [[nodiscard]] static double forward_seconds(MeshPart const& part, Rates const& rates) {
-        return detail::part_time(part, rates).forward.device;
+        return detail::part_time(part, rates, true).forward.device;
     }
     /// Attention to what is in the cache: all of it is read.
     [[nodiscard]] static double attention_flops(MeshPart const& part, Configuration const& c, double context) {

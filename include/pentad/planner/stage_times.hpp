@@ -12,7 +12,8 @@ namespace pentad::planner {
 /// Where the time of the slowest rank goes, in seconds of a step.
 struct Shares {
     double matrix = 0, attention = 0, vector = 0;
-    PerAxis communication;      ///< of the micro-batches
+    PerAxis communication;      ///< of the micro-batches, where no pair hides it
+    double hidden = 0;          ///< the rest of it, which takes no time
     double launches = 0;        ///< the device waits for the host
     double bubble = 0;          ///< it waits for other stages
     double synchronisation = 0; ///< of gradients and parameters, where nothing hides it
@@ -26,10 +27,12 @@ namespace detail {
 /// Seconds of one pass of a micro-batch through a stage.
 struct PassTime {
     double device = 0, launches = 0;
+    double exchanges = 0; ///< of the device's seconds, what waits for other ranks
     [[nodiscard]] double seconds() const { return std::max(device, launches); }
     void add(PassTime const& other, double times) {
         device += times * other.device;
         launches += times * other.launches;
+        exchanges += times * other.exchanges;
     }
 };
 
@@ -40,19 +43,26 @@ struct StageTime {
     [[nodiscard]] double seconds() const {
         return forward.seconds() + backward_data.seconds() + backward_weight.seconds();
     }
+    /// At the least, in a schedule of pairs.
+    [[nodiscard]] double paired_seconds() const {
+        double const exchanges = forward.exchanges + backward_data.exchanges + backward_weight.exchanges;
+        return std::max(seconds() - exchanges, exchanges);
+    }
 };
 
 /// Operations of data loading and of the loss that are started for each micro-batch besides those of the layers.
 inline constexpr double operations_of_micro_batch = 20;
 
-/// What a micro-batch takes in a part of the model.
-StageTime part_time(MeshPart const& part, Rates const& rates);
+/// What a micro-batch takes in a part of the model. @param is_block it is neither the embedding nor the head
+StageTime part_time(MeshPart const& part, Rates const& rates, bool is_block);
 
 /// Times stages put together from parts.
 class StageTimes {
   public:
     StageTimes(Account const& account, Rates const& rates) : account_(&account) {
-        for (auto const& part : account.parts()) parts_.push_back(part_time(part, rates));
+        auto const& parts = account.parts();
+        for (std::size_t i = 0; i < parts.size(); ++i)
+            parts_.push_back(part_time(parts[i], rates, i > 0 && i + 1 < parts.size()));
         overhead_ = rates.launches(operations_of_micro_batch) / 2;
     }
     [[nodiscard]] StageTime of(StageShape const& stage) const;

@@ -25,8 +25,8 @@ void append_arguments(std::string& out, observe::SpanDetail const& detail);
 
 } // namespace detail
 
-/// The part of a timeline that one rank contributes. `label` says who it is: "rank 3 (dp 0, pp 1)". Spans on one line
-/// nest, as scopes do; those in flight get lines of their own.
+/// The part of a timeline that one rank contributes. `label` says who it is: "rank 3 (dp 0, pp 1)". Spans of a lane
+/// are on one line and nest, as scopes do; those in flight get lines of their own.
 std::string timeline_part(std::span<observe::Span const> spans, int rank, std::string_view label,
                           std::int64_t dropped = 0);
 

@@ -49,6 +49,8 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     setup.order = shape.zigzag ? Order::zigzag : Order::contiguous;
     setup.context_strategy = shape.context;
     setup.attention_output = shape.attention_output;
+    setup.rows = shape.rows;
+    setup.pairs = shape.pairs;
     planner::PartAccounts parts;
     for (auto const first : kinds)
         parts.blocks.push_back(

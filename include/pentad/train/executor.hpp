@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/comm/rooted.hpp>
+#include <pentad/comm/turns.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/observe/trace.hpp>
@@ -48,17 +49,13 @@ class Executor {
     /// @param owner may be null where the schedule has no operations of whole stages and keeps one version of weights
     void run(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes, StageOwner* owner = nullptr) {
         begin(schedule, passes, owner);
-        for (auto const& x : schedule.instructions[static_cast<std::size_t>(rank_)]) {
-            if (pipeline::is_compute(x.operation)) await(x); // apart: a span of a compute has no waiting in it
-            bool const whole = pipeline::is_of_update(x.operation);
-            observe::Scope const scope(pipeline::name(x.operation), "pipeline",
-                                       {.micro_batch = whole ? -1 : x.micro_batch,
-                                        .stage = x.stage,
-                                        .slice = schedule.slices > 1 && !whole ? x.slice : -1});
-            if (whole)
-                run_for_stage(x);
-            else
-                run_for_micro_batch(x);
+        auto const& list = schedule.instructions[static_cast<std::size_t>(rank_)];
+        for (std::size_t at = 0; at < list.size();) {
+            std::size_t const count = list[at].paired ? 2 : 1;
+            for (std::size_t i = at; i < at + count; ++i) // apart: a span of a compute has no waiting in it
+                if (pipeline::is_compute(list[i].operation)) await(list[i]);
+            comm::turns().take(count, [&](std::size_t i) { carry_out(list[at + i]); });
+            at += count;
         }
         for (auto& sent : sent_) sent.finish();
         if (schedule.purpose == pipeline::Purpose::inference) memory_.clear(); // a backward pass has freed it
@@ -119,6 +116,17 @@ class Executor {
             if (pipeline::ends_micro_batch(x.operation)) ++left(x);
     }
 
+    void carry_out(Instruction const& x) {
+        bool const whole = pipeline::is_of_update(x.operation);
+        observe::Scope const scope(pipeline::name(x.operation), "pipeline",
+                                   {.micro_batch = whole ? -1 : x.micro_batch,
+                                    .stage = x.stage,
+                                    .slice = schedule_->slices > 1 && !whole ? x.slice : -1});
+        if (whole)
+            run_for_stage(x);
+        else
+            run_for_micro_batch(x);
+    }
     void run_for_stage(Instruction const& x) {
         if (x.operation == Operation::gather_parameters) the_owner().gather(x.stage);
         // A reduction has begun by itself, when the stage's last gradient was complete.

@@ -60,6 +60,8 @@ inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const&
         return "cuts sequences into slices, whose keys and values later slices read: activations cannot be offloaded";
     if (settings.offload.activations && schedule.recomputes)
         return "recomputes whole stages: there are no activations to be offloaded";
+    if (settings.offload.activations && pipeline::has_pairs(schedule))
+        return "has pairs of passes, whose activations cannot be offloaded one after the other";
     bool const shared = settings.model.shares_embedding();
     if (auto const [first, last] = ends_of(schedule);
         shared && first != last && (std::min(first, last) != 0 || std::max(first, last) + 1 != ranks / int(copies)))

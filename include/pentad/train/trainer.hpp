@@ -223,7 +223,9 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
              static_cast<std::size_t>(training().slices),
              padded_seq() - settings.seq,
              settings.attention_output,
-             static_cast<double>(settings.micro_batches) / static_cast<double>(training().rounds()) / groups()},
+             static_cast<double>(settings.micro_batches) / static_cast<double>(training().rounds()) / groups(),
+             settings.precision.rows,
+             pipeline::has_pairs(training())},
       model_(setup_, settings.model, registry, held_stages(registry), settings.recompute),
       store_(context, model_, settings.seed, settings.sharding, settings.bucket_elements,
              static_cast<std::size_t>(training().weight_versions),
@@ -236,7 +238,8 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
         zero::on_all_ranks(context.communicators().world(), [&] {
             activations_ = std::make_unique<OffloadedActivations<Exec>>(context, settings.offload);
         });
-    pentad::detail::prepare(context, detail::total_plan(loss_axes(), Placement::partial));
+    for (auto const& axes : {loss_axes(), axes_of_view(context.communicators().mesh())})
+        pentad::detail::prepare(context, detail::total_plan(axes, Placement::partial));
 }
 
 template <class Stream, class Exec>
@@ -459,7 +462,7 @@ StepResult Trainer<Stream, Exec>::run(pipeline::Schedule const& schedule, io::To
     total_over(*context_, loss_axes(), Placement::partial,
                std::span(losses).first(settings_.model.predictors.empty() ? 1 : 2));
     std::array<double, 2> auxiliary{balance, z};
-    total_over(*context_, AxisNames(pp::name), Placement::partial, std::span(auxiliary));
+    total_over_mesh(*context_, Placement::partial, std::span(auxiliary));
     double const all = std::accumulate(valid.begin(), valid.end(), 0.0);
     StepResult result;
     result.loss = all > 0 ? losses[0] / all : 0;

@@ -1,9 +1,8 @@
 // Conversions between accumulators and elements of fewer bits (layout/compact.hpp), rounded to nearest or
-// stochastically. An fp8 element has a sign bit (or none, where values are not negative), an exponent and three
-// mantissa bits; all elements of a block are multiplied with 2^scale, the least with which its largest fits, as in the
-// microscaling formats of OCP (Rouhani et al. 2023). What has been rounded once is rounded to itself.
+// stochastically. The blocks of fp8 are those of kernels/float8_blocks.hpp.
 #pragma once
 
+#include <pentad/kernels/float8_blocks.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/layout/compact.hpp>
 #include <pentad/random/philox.hpp>
@@ -16,6 +15,7 @@
 namespace pentad::zero {
 
 using kernels::In, kernels::Out, kernels::Row;
+namespace fp8 = kernels::fp8;
 
 /// Values in memory. fp8: the elements, then their scales.
 struct CompactValues {
@@ -69,42 +69,12 @@ struct RoundingWords {
     }
 };
 
-KOKKOS_INLINE_FUNCTION bool is_not_finite(float x) {
-    return (std::bit_cast<std::uint32_t>(x) & 0x7f800000u) == 0x7f800000u;
-}
-
 /// bf16 towards zero or away from it, with the odds of its distance from both.
 KOKKOS_INLINE_FUNCTION bf16 rounded_stochastically(float x, std::uint32_t random) {
-    if (is_not_finite(x)) return bf16(x);
+    if (fp8::is_not_finite(x)) return bf16(x);
     bf16 result;
     result.bits = static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(x) + (random & 0xffffu)) >> 16);
     return result;
-}
-
-// The number of an element without its sign, c: c itself below 8, else (8 + c mod 8) 2^(c / 8 - 1).
-inline constexpr std::uint32_t fp8_base = 129u << 3; ///< of c = 8, as exponent and three mantissa bits of an f32
-inline constexpr int scale_bias = 126;
-inline constexpr std::uint8_t not_finite_scale = 255;
-
-KOKKOS_INLINE_FUNCTION float fp8_value(std::uint32_t c) {
-    float const value = std::bit_cast<float>((c + (c < 8 ? 8u : 0u) + fp8_base) << 20);
-    return c < 8 ? value - 8.0F : value;
-}
-/// @param add half of the last place (2^19) for nearest, a random number below 2^20 for stochastic rounding
-KOKKOS_INLINE_FUNCTION std::uint32_t fp8_element(float y, std::uint32_t add) {
-    bool const is_small = y < 8.0F;
-    std::uint32_t const word = std::bit_cast<std::uint32_t>(is_small ? y + 8.0F : y) + add;
-    return (word >> 20) - fp8_base - (is_small ? 8u : 0u);
-}
-/// The least exponent s with which x <= 2^s times the largest element.
-KOKKOS_INLINE_FUNCTION int fp8_scale(float x, bool is_signed) {
-    std::uint32_t const word = std::bit_cast<std::uint32_t>(x);
-    int const exponent = static_cast<int>(word >> 23) - 126 + ((word & 0x7fffffu) > 0x700000u ? 1 : 0);
-    int const scale = exponent - (is_signed ? 18 : 34); // the largest elements: 15 2^14 and 15 2^30
-    return scale < -scale_bias ? -scale_bias : scale;
-}
-KOKKOS_INLINE_FUNCTION float power_of_two(int exponent) { // -126 <= exponent <= 127
-    return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
 }
 
 template <class A, class Exec>
@@ -146,19 +116,20 @@ void to_fp8(Exec const& exec, In<A, 1, Exec> values, CompactValues const& out, s
                 return x - x == A(0) ? Kokkos::abs(x) : Kokkos::Experimental::infinity_v<A>;
             });
             auto const bound = static_cast<float>(largest);
-            bool const is_lost = is_not_finite(bound); // an element is not finite: the block says so
-            int const scale = is_lost ? 0 : fp8_scale(bound, has_sign);
-            A const down = A(power_of_two(-scale)), up = A(power_of_two(scale));
+            bool const is_lost = fp8::is_not_finite(bound); // an element is not finite: the block says so
+            int const scale = is_lost ? 0 : fp8::scale(bound, has_sign);
+            A const down = A(fp8::power_of_two(-scale)), up = A(fp8::power_of_two(scale));
             row.once([&] {
-                scales[row.index()] = is_lost ? not_finite_scale : static_cast<std::uint8_t>(scale + scale_bias);
+                scales[row.index()] =
+                    is_lost ? fp8::not_finite_scale : static_cast<std::uint8_t>(scale + fp8::scale_bias);
             });
             auto const store = [&](i64 i, std::uint32_t add) {
                 A const x = value(i);
-                std::uint32_t const c = fp8_element(static_cast<float>(Kokkos::abs(x) * down), add);
+                std::uint32_t const c = fp8::element(static_cast<float>(Kokkos::abs(x) * down), add);
                 bool const is_negative = has_sign && x < A(0);
                 elements[i] = static_cast<std::uint8_t>(c | (is_negative ? 0x80u : 0u));
                 if (residual != nullptr) {
-                    A const kept = A(fp8_value(c)) * up;
+                    A const kept = A(fp8::value(c)) * up;
                     residual[i] = x - (is_negative ? -kept : kept);
                 }
             };
@@ -233,13 +204,13 @@ void expand(Exec const& exec, CompactValues const& in, Out<A, 1, Exec> values, s
             int const size = static_cast<int>(n - first < block ? n - first : block);
             for (std::size_t k = 0; k < copies; ++k) {
                 std::uint8_t const scale = scales[k * stride + static_cast<std::size_t>(row.index())];
-                A const up = scale == detail::not_finite_scale
+                A const up = scale == fp8::not_finite_scale
                                  ? Kokkos::Experimental::quiet_NaN_v<A>
-                                 : A(detail::power_of_two(static_cast<int>(scale) - detail::scale_bias));
+                                 : A(fp8::power_of_two(static_cast<int>(scale) - fp8::scale_bias));
                 std::uint8_t const* const elements = data + k * stride + first;
                 row.each(size, [&](int i) {
                     std::uint32_t const word = elements[i];
-                    A const size_of = A(detail::fp8_value(word & ~sign & 0xffu)) * up;
+                    A const size_of = A(fp8::value(word & ~sign & 0xffu)) * up;
                     A const value = (word & sign) != 0 ? -size_of : size_of;
                     out[first + i] = k == 0 ? value : out[first + i] + value;
                 });

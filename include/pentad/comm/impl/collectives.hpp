@@ -20,7 +20,7 @@ PENTAD_INLINE bool is_for_mpi(Communicator const& comm, node::Task const& task) 
 }
 
 PENTAD_INLINE Pending* begin(Form form, Communicator const& comm, node::Task task, MPI_Datatype type, MPI_Op sum) {
-    task.is_awaited = form == Form::block;
+    task.is_awaited = form == Form::block && !turns().is_on();
     auto const forced = forced_algorithm();
     if (forced == Algorithm::mailbox) task.access = node::Access::mailboxes;
     if (forced == Algorithm::process) task.access = node::Access::processes;

@@ -4,6 +4,7 @@
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/experts/detail/row_buffer.hpp>
+#include <pentad/kernels/compact_rows.hpp>
 #include <pentad/kernels/permute.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/memory/host_array.hpp>
@@ -13,7 +14,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <utility>
 
 namespace pentad::experts {
 
@@ -73,38 +76,34 @@ class RowExchange {
     /// How many rows leave.
     [[nodiscard]] std::size_t leaving() const { return leaving_; }
 
-    /// The tokens x [tokens, hidden] as rows of the local experts.
+    /// The tokens x [tokens, hidden] as rows of the local experts. @param element in which rows travel
     template <class T>
-    RowBuffer<T, Exec> forward(Context<Exec> const& context, View<T const, 2, Exec> x) {
+    RowBuffer<T, Exec> forward(Context<Exec> const& context, View<T const, 2, Exec> x,
+                               Compact element = Compact::none) {
         RowBuffer<T, Exec> permuted(context, leaving_, x.extent(1));
         View<i32 const, 1, Exec> const source(source_.flat().data(), leaving_);
         kernels::permute_forward<T>(context.exec(), x, source, top_k_, permuted.view());
-        return to_experts(context, std::move(permuted));
+        return to_experts(context, std::move(permuted), element);
     }
     /// Its adjoint: the gradient of the tokens from that of the rows.
     template <class T>
-    void backward(Context<Exec> const& context, RowBuffer<T, Exec> drows, View<T, 2, Exec> dx) {
-        auto const permuted = from_experts(context, std::move(drows));
+    void backward(Context<Exec> const& context, RowBuffer<T, Exec> drows, View<T, 2, Exec> dx,
+                  Compact element = Compact::none) {
+        auto const permuted = from_experts(context, std::move(drows), element);
         kernels::permute_backward<T>(context.exec(), permuted.view(), position(), dx, false);
     }
 
     /// Rows in the order of `position` on the ranks of their tokens -> rows of the local experts.
     template <class T>
-    RowBuffer<T, Exec> to_experts(Context<Exec> const& context, RowBuffer<T, Exec> permuted) {
-        if (comm_->size() == 1) return permuted;
-        std::size_t const width = permuted.columns;
-        RowBuffer<T, Exec> arrived(context, rows(), width);
-        exchange(context, permuted, sent_, arrived, received_);
-        return arrived;
+    RowBuffer<T, Exec> to_experts(Context<Exec> const& context, RowBuffer<T, Exec> permuted,
+                                  Compact element = Compact::none) {
+        return carry(context, std::move(permuted), sent_, rows(), received_, element);
     }
     /// The way back.
     template <class T>
-    RowBuffer<T, Exec> from_experts(Context<Exec> const& context, RowBuffer<T, Exec> grouped) {
-        if (comm_->size() == 1) return grouped;
-        std::size_t const width = grouped.columns;
-        RowBuffer<T, Exec> permuted(context, leaving_, width);
-        exchange(context, grouped, received_, permuted, sent_);
-        return permuted;
+    RowBuffer<T, Exec> from_experts(Context<Exec> const& context, RowBuffer<T, Exec> grouped,
+                                    Compact element = Compact::none) {
+        return carry(context, std::move(grouped), received_, leaving_, sent_, element);
     }
 
   private:
@@ -142,6 +141,29 @@ class RowExchange {
         }
     }
 
+    template <class T>
+    RowBuffer<T, Exec> carry(Context<Exec> const& context, RowBuffer<T, Exec> from, Numbers<i64> const& sent,
+                             std::size_t arriving, Numbers<i64> const& received, Compact element) {
+        if (comm_->size() == 1) return from;
+        std::size_t const width = from.columns;
+        RowBuffer<T, Exec> to;
+        if (element == Compact::none || (element == Compact::bf16 && sizeof(T) == 2)) {
+            to = RowBuffer<T, Exec>(context, arriving, width);
+            exchange(context, from, sent, to, received);
+            return to;
+        }
+        using Bytes = RowBuffer<std::uint8_t, Exec>;
+        std::size_t const bytes = kernels::compact_row_bytes(element, width);
+        Bytes leaving(context, from.count, bytes);
+        kernels::compress_rows<T>(context.exec(), element, from.view(), leaving.view());
+        from = {};
+        Bytes const arrived(context, arriving, bytes);
+        exchange(context, leaving, sent, arrived, received);
+        leaving = {};
+        to = RowBuffer<T, Exec>(context, arriving, width);
+        kernels::expand_rows<T>(context.exec(), element, arrived.view(), to.view());
+        return to;
+    }
     template <class T>
     void exchange(Context<Exec> const& context, RowBuffer<T, Exec> const& from, Numbers<i64> const& sent,
                   RowBuffer<T, Exec> const& to, Numbers<i64> const& received) {

@@ -34,8 +34,9 @@ struct NumberKey {
 using planner::Hardware;
 using planner::Link;
 
-constexpr std::array<NumberKey<Hardware>, 2> peak_keys{
-    {{"bf16", &Hardware::peak_bf16, 1e18}, {"f32", &Hardware::peak_f32, 1e18}}};
+constexpr std::array<NumberKey<Hardware>, 3> peak_keys{{{"bf16", &Hardware::peak_bf16, 1e18},
+                                                        {"f32", &Hardware::peak_f32, 1e18},
+                                                        {"fp8", &Hardware::peak_fp8, 1e18, true, true}}};
 constexpr std::array<NumberKey<Hardware>, 2> memory_keys{
     {{"memory_bytes", &Hardware::memory_bytes, 1e15}, {"memory_bandwidth", &Hardware::memory_bandwidth, 1e15}}};
 constexpr std::array<NumberKey<Hardware>, 6> fitted_keys{
@@ -63,7 +64,7 @@ constexpr std::array<std::string_view, 13> hardware_words{"name",
                                                           "overlap",
                                                           "sharing",
                                                           "jitter_s"};
-constexpr std::array<std::string_view, 2> peak_words{"bf16", "f32"};
+constexpr std::array<std::string_view, 3> peak_words{"bf16", "f32", "fp8"};
 constexpr std::array<std::string_view, 6> link_words{"devices",           "latency_s",         "bandwidth",
                                                      "message_latency_s", "message_bandwidth", "topology"};
 

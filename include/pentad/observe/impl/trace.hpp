@@ -21,7 +21,8 @@ PENTAD_INLINE void Trace::record(Span const& span) {
         ++dropped_;
         return;
     }
-    spans_[size_++] = span;
+    spans_[size_] = span;
+    spans_[size_++].lane = lane_;
 }
 
 PENTAD_INLINE Scope::~Scope() {

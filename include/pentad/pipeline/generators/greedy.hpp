@@ -54,7 +54,8 @@ Schedule backwards_first(Schedule schedule, int limited, int limit, Key key) {
             schedule.instructions[number].push_back(chosen);
             done.push_back(chosen);
         }
-        for (auto const& [operation, stage, i, slice] : done) {
+        for (Instruction const& x : done) {
+            auto const [operation, stage, i] = std::tuple(x.operation, x.stage, x.micro_batch);
             if (operation == Operation::forward && stage < last) ready(Operation::forward, stage + 1, i);
             if (operation == Operation::forward && stage == last) ready(Operation::backward, stage, i);
             if (operation == Operation::backward && stage > 0) ready(Operation::backward, stage - 1, i);

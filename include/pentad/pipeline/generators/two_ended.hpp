@@ -30,16 +30,23 @@ namespace detail {
 class TwoStreams {
   public:
     /// micro-batch i of stream s is first[s] + i * stride of the schedule
-    TwoStreams(Schedule& schedule, int rank, std::array<int, 2> stages, std::array<int, 2> first, int stride)
+    TwoStreams(Schedule& schedule, int rank, std::array<int, 2> stages, std::array<int, 2> first, int stride,
+               bool pairs = false)
         : list_(schedule.instructions[static_cast<std::size_t>(rank)]), micro_batches_(schedule.micro_batches),
-          stages_(stages), first_(first), stride_(stride) {}
+          stages_(stages), first_(first), stride_(stride), pairs_(pairs) {}
 
-    void forward(int s) { add(Operation::forward, s, forwards_[at(s)]++); }
-    void backward(int s) { add(Operation::backward, s, backwards_[at(s)]++); }
+    void forward(int s) { (void)add(Operation::forward, s, forwards_[at(s)]++); }
+    void backward(int s) { (void)add(Operation::backward, s, backwards_[at(s)]++); }
+    /// A forward of one stream beside a backward of the other.
+    void pair(int forwards, int backwards) {
+        bool const begins = add(Operation::forward, forwards, forwards_[at(forwards)]++);
+        bool const ends = add(Operation::backward, backwards, backwards_[at(backwards)]++);
+        if (begins && ends) list_[list_.size() - 2].paired = pairs_;
+    }
     /// The weight part is owed, to be paid by weight().
     void backward_data(int s) {
         int const i = backwards_[at(s)]++;
-        add(Operation::backward_data, s, i);
+        (void)add(Operation::backward_data, s, i);
         owed_[at(s)].push_back({debts_++, i});
     }
     /// Pays what is owed longest, of both streams or of one.
@@ -49,7 +56,7 @@ class TwoStreams {
         weight(first_is_older ? 0 : 1);
     }
     void weight(int s) {
-        add(Operation::backward_weight, s, owed_[at(s)].front().micro_batch);
+        (void)add(Operation::backward_weight, s, owed_[at(s)].front().micro_batch);
         owed_[at(s)].pop_front();
     }
     [[nodiscard]] int forwards(int s) const { return forwards_[at(s)]; }
@@ -61,15 +68,19 @@ class TwoStreams {
         int micro_batch;
     };
     static std::size_t at(int s) { return static_cast<std::size_t>(s); }
-    void add(Operation operation, int s, int i) {
+    /// Whether there is such a micro-batch.
+    bool add(Operation operation, int s, int i) {
         int const micro_batch = first_[at(s)] + i * stride_;
-        if (micro_batch < micro_batches_) list_.push_back({operation, stages_[at(s)], micro_batch});
+        if (micro_batch >= micro_batches_) return false;
+        list_.push_back({operation, stages_[at(s)], micro_batch});
+        return true;
     }
 
     std::vector<Instruction>& list_;
     int micro_batches_;
     std::array<int, 2> stages_, first_;
     int stride_;
+    bool pairs_;
     std::array<int, 2> forwards_{}, backwards_{};
     std::array<std::deque<Owed>, 2> owed_;
     int debts_ = 0; ///< made so far
@@ -90,15 +101,17 @@ inline void dual(TwoStreams& rank, int half, int outer, int n) {
         rank.forward(1);
     }
     for (int i = 0; i < n - 2 * half + outer + 1; ++i) {
-        rank.forward(0);
-        rank.backward(1);
-        rank.forward(1);
-        rank.backward(0);
+        if (i == 0 && inner == 0) { // the innermost rank's first: the others wait for what each of the two makes
+            rank.forward(0);
+            rank.backward(1);
+        } else {
+            rank.pair(0, 1);
+        }
+        rank.pair(1, 0);
     }
     for (int i = 0; i < inner; ++i) {
         rank.backward(1);
-        rank.forward(1);
-        rank.backward(0);
+        rank.pair(1, 0);
     }
     for (int i = 0; i < 2 * (outer + 1); ++i) // the later ones leave their weights for the end
         if (i <= outer)
@@ -115,24 +128,25 @@ inline void dual(TwoStreams& rank, int half, int outer, int n) {
 } // namespace detail
 
 /// p even. Micro-batches 0, 2, ... go from rank 0 to p-1, the others back.
-inline Schedule dualpipe(int p, int m) {
+/// @param pairs whether a forward and the backward of the other stream after it are a pair
+inline Schedule dualpipe(int p, int m, bool pairs = false) {
     std::vector<int> const there = straight(p);
     Schedule schedule = empty("dualpipe", p, m, {there, {there.rbegin(), there.rend()}});
     for (int rank = 0; rank < p; ++rank) {
         bool const first_half = rank < p / 2;
         int const outer = first_half ? rank : p - 1 - rank;
         int const own = first_half ? 0 : 1; // the direction that enters at this end
-        detail::TwoStreams streams(schedule, rank, {outer, p - 1 - outer}, {own, 1 - own}, 2);
+        detail::TwoStreams streams(schedule, rank, {outer, p - 1 - outer}, {own, 1 - own}, 2, pairs);
         detail::dual(streams, p / 2, outer, std::max((m + 1) / 2, p));
     }
     return schedule;
 }
 
 /// DualPipe cut in half: both streams are halves of one V.
-inline Schedule dualpipe_v(int p, int m) {
+inline Schedule dualpipe_v(int p, int m, bool pairs = false) {
     Schedule schedule = empty("dualpipe-v", p, m, {back_and_forth(p, 2)});
     for (int rank = 0; rank < p; ++rank) {
-        detail::TwoStreams streams(schedule, rank, {rank, 2 * p - 1 - rank}, {0, 0}, 1);
+        detail::TwoStreams streams(schedule, rank, {rank, 2 * p - 1 - rank}, {0, 0}, 1, pairs);
         detail::dual(streams, p, rank, std::max(m, 2 * p));
     }
     return schedule;

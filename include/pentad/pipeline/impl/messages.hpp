@@ -20,10 +20,13 @@ PENTAD_INLINE Schedule with_recomputation(Schedule order) {
     for (auto& list : order.instructions) {
         std::vector<Instruction> longer;
         longer.reserve(list.size() + list.size() / 2);
-        for (Instruction const& instruction : list) {
-            if (makes_gradient(instruction.operation))
-                longer.push_back({Operation::recompute, instruction.stage, instruction.micro_batch, instruction.slice});
-            longer.push_back(instruction);
+        auto const make_again = [&](Instruction const& x) {
+            if (makes_gradient(x.operation)) longer.push_back({Operation::recompute, x.stage, x.micro_batch, x.slice});
+        };
+        for (std::size_t at = 0; at < list.size(); ++at) {
+            if (at == 0 || !list[at - 1].paired) make_again(list[at]);
+            if (list[at].paired && at + 1 < list.size()) make_again(list[at + 1]); // before the pair
+            longer.push_back(list[at]);
         }
         list = std::move(longer);
     }
@@ -125,10 +128,13 @@ PENTAD_INLINE Schedule with_messages(Schedule order) {
         std::vector<Instruction> whole;
         whole.reserve(computes.size() + arriving.size() + sends[rank]);
         auto next = arriving.begin();
-        for (std::size_t at = 0; at < computes.size(); ++at) {
+        for (std::size_t at = 0; at < computes.size();) {
             for (; next != arriving.end() && next->sent <= ends[rank][at]; ++next) whole.push_back(next->instruction);
-            whole.push_back(computes[at]);
-            if (leaves(static_cast<int>(rank), computes[at])) whole.push_back(message_of(computes[at]));
+            auto const begin = at++;
+            while (computes[at - 1].paired && at < computes.size()) ++at;
+            for (auto i = begin; i < at; ++i) whole.push_back(computes[i]);
+            for (auto i = begin; i < at; ++i)
+                if (leaves(static_cast<int>(rank), computes[i])) whole.push_back(message_of(computes[i]));
         }
         order.instructions[rank] = std::move(whole);
         arriving = {};
@@ -147,7 +153,8 @@ PENTAD_INLINE Schedule forwards_of(Schedule const& schedule, int micro_batches) 
     for (auto const& list : schedule.instructions) {
         auto& forwards = order.instructions.emplace_back();
         for (Instruction const& x : list)
-            if (x.operation == Operation::forward && x.micro_batch < micro_batches) forwards.push_back(x);
+            if (x.operation == Operation::forward && x.micro_batch < micro_batches)
+                forwards.push_back({x.operation, x.stage, x.micro_batch, x.slice});
     }
     return with_messages(std::move(order));
 }

@@ -33,7 +33,12 @@ PENTAD_INLINE Simulation simulate_proven(Schedule const& schedule, Costs const& 
         auto& mine = result.ranks[rank];
         if (!started[rank]) mine.start = start;
         started[rank] = true;
-        mine.busy += end - start;
+        if (at == 0 || !schedule.instructions[rank][at - 1].paired) {
+            mine.busy += end - start;
+            mine.hidden -= instruction.paired ? end - start : 0;
+        }
+        if (instruction.paired || (at > 0 && schedule.instructions[rank][at - 1].paired))
+            mine.hidden += costs.of(instruction);
         mine.end = end;
         result.makespan = std::max(result.makespan, end);
 

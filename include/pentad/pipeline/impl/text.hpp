@@ -67,6 +67,7 @@ PENTAD_INLINE std::string symbol(Schedule const& schedule, Instruction const& in
     if (instruction.slice != 0 || (schedule.slices > 1 && !is_of_update(instruction.operation)))
         text += "." + std::to_string(instruction.slice);
     if (names_stage) text += "@" + std::to_string(instruction.stage);
+    if (instruction.paired) text += '&';
     return text;
 }
 
@@ -180,7 +181,8 @@ namespace pentad::pipeline {
 
 PENTAD_INLINE Instruction instruction_of(std::string_view text, std::optional<int> stage) {
     auto const refuse = [&](std::string const& why) { throw std::invalid_argument("'" + one_line(text) + "' " + why); };
-    std::string_view rest = text;
+    bool const paired = text.ends_with('&');
+    std::string_view rest = text.substr(0, text.size() - (paired ? 1 : 0));
     auto const cut_after = [&](char mark) -> std::optional<std::string_view> {
         auto const at = rest.find(mark);
         if (at == std::string_view::npos) return std::nullopt;
@@ -202,7 +204,7 @@ PENTAD_INLINE Instruction instruction_of(std::string_view text, std::optional<in
         refuse(named ? "has no number of a stage after the @"
                      : "does not say which of the rank's stages it is for, as in " + one_line(text) + "@2");
     return {static_cast<Operation>(found - detail::symbols.begin()), stage.value_or(0), micro_batch.value_or(0),
-            slice_number.value_or(0)};
+            slice_number.value_or(0), paired};
 }
 
 PENTAD_INLINE Schedule parse_schedule(std::string_view text) { return detail::ScheduleParser().run(text); }

@@ -89,8 +89,11 @@ class OrderCheck {
         for (rank_ = 0; rank_ < s_.ranks(); ++rank_) {
             held_ = peak_held_ = arriving_ = peak_arriving_ = 0;
             versions_ = 1;
-            for (Instruction const& x : s_.instructions[static_cast<Index>(rank_)]) {
+            auto const& list = s_.instructions[static_cast<Index>(rank_)];
+            for (Index at = 0; at < list.size(); ++at) {
+                Instruction const& x = list[at];
                 auto wrong = is_of_update(x.operation) ? stage_operation(x) : micro_batch_operation(x);
+                if (!wrong && x.paired) wrong = pair(x, at + 1 < list.size() ? &list[at + 1] : nullptr);
                 if (wrong) return Refusal{wrong->fault, rank_, x, std::move(wrong->reason)};
             }
             verdict.peak_in_flight.push_back(peak_held_);
@@ -156,8 +159,17 @@ class OrderCheck {
         }
     }
 
+    [[nodiscard]] Judgement pair(Instruction const& x, Instruction const* next) const {
+        if (x.operation != Operation::forward || next == nullptr || !makes_gradient(next->operation) ||
+            next->micro_batch == x.micro_batch)
+            return Objection{Fault::misplaced, "is paired, but not a forward before a backward of another micro-batch"};
+        if (s_.weight_versions > 1 || s_.updates > 1)
+            return Objection{Fault::misplaced, "is paired, but the schedule is not synchronous"};
+        return std::nullopt;
+    }
     Judgement micro_batch_operation(Instruction const& x) {
-        auto const [operation, stage, i, slice] = x;
+        auto const operation = x.operation;
+        int const stage = x.stage, i = x.micro_batch, slice = x.slice;
         if (stage < 0 || stage >= s_.stages()) return Objection{Fault::misplaced, "there is no such stage"};
         if (i < 0 || i >= s_.micro_batches) return Objection{Fault::misplaced, "there is no such micro-batch"};
         if (slice < 0 || slice >= s_.slices) return Objection{Fault::misplaced, "there is no such slice"};
@@ -250,7 +262,8 @@ class OrderCheck {
     }
 
     Judgement stage_operation(Instruction const& x) {
-        auto const [operation, stage, update, slice] = x;
+        auto const operation = x.operation;
+        int const stage = x.stage, update = x.micro_batch, slice = x.slice;
         if (stage < 0 || stage >= s_.stages()) return Objection{Fault::misplaced, "there is no such stage"};
         if (slice != 0) return Objection{Fault::misplaced, "is for all slices, not for one"};
         if (update < 0 || update >= s_.rounds()) return Objection{Fault::misplaced, "there is no such update"};

@@ -97,7 +97,9 @@ class Progress {
         auto const& instructions = s_.instructions[static_cast<Index>(rank)];
         for (; at.step < machine_.steps; ++at.step, at.next = 0)
             for (; at.next < instructions.size(); ++at.next)
-                if (!execute(at, instructions[at.next])) return;
+                if (!execute(at, instructions[at.next]) ||
+                    (instructions[at.next].paired && !has_input(at, instructions[at.next + 1])))
+                    return;
     }
 
     /// False when the instruction has to wait.
@@ -115,6 +117,10 @@ class Progress {
             wake(s_.rank_of(peer_stage(x), x.micro_batch));
             return true;
         }
+        return has_input(at, x);
+    }
+    /// False when a compute has to wait.
+    [[nodiscard]] bool has_input(Rank const& at, Instruction const& x) const {
         bool const forward = x.operation == Operation::forward;
         if (!forward && !makes_gradient(x.operation)) return true;
         Instruction const input{forward ? Operation::receive_activation : Operation::receive_gradient, x.stage,

@@ -56,6 +56,7 @@ class Bounds {
         copies_ = static_cast<double>(schedule.placements.size());
         // Where backward passes are whole, the last one of a rank has to go back through the stages before.
         goes_back_ = !splits_backward(schedule);
+        has_pairs_ = pipeline::has_pairs(schedule);
         ranks_.assign(static_cast<std::size_t>(schedule.ranks()), {});
         holders_.clear();
         sharded_holders_.clear();
@@ -94,12 +95,14 @@ class Bounds {
         }
     }
     /// Seconds of a step by any schedule and in any order: the work dealt evenly, and nothing to synchronise.
-    [[nodiscard]] double least_seconds(Configuration const& c) const {
+    /// @param pairs a schedule may have pairs
+    [[nodiscard]] double least_seconds(Configuration const& c, bool pairs) const {
         auto const whole = stage_shapes(*model_, 1, c.recompute).front();
         double least = std::numeric_limits<double>::infinity();
         for (auto const& [nodes, account, keeps_least] : accounts_) {
             auto const rates = Rates::of_any_order(*hardware_, c, nodes);
-            least = std::min(least, detail::StageTimes(account, rates).of(whole).seconds());
+            auto const time = detail::StageTimes(account, rates).of(whole);
+            least = std::min(least, pairs ? time.paired_seconds() : time.seconds());
         }
         return static_cast<double>(c.micro_batches()) * least / static_cast<double>(c.pp) * (1 - 1e-6);
     }
@@ -216,8 +219,8 @@ class Bounds {
         std::vector<double> seconds, before(1, 0.0); // before[i]: through the stages before i
         for (auto const& shape : shapes_) {
             auto const time = times.of(shape);
-            seconds.push_back(time.seconds());
-            before.push_back(before.back() + (goes_back_ ? time.seconds() : time.forward.seconds()));
+            seconds.push_back(has_pairs_ ? time.paired_seconds() : time.seconds());
+            before.push_back(before.back() + (goes_back_ ? seconds.back() : time.forward.seconds()));
         }
         double longest = 0, all = 0;
         double const m = static_cast<double>(c.micro_batches()) / copies_;
@@ -237,7 +240,7 @@ class Bounds {
     std::vector<ByNodes> accounts_; ///< for each number of nodes that dispatch goes to in some order of the axes
     std::vector<std::vector<Bucket>> groups_; ///< of each part the parameters whose gradients are reduced alike
     double copies_ = 1, run_ = 0, seconds_ = 0, bytes_ = 0;
-    bool goes_back_ = true;
+    bool goes_back_ = true, has_pairs_ = false;
     std::vector<StageShape> shapes_;
     std::vector<std::vector<std::size_t>> ranks_; ///< the stages of each rank of the pipeline
     std::vector<Holder> holders_;

@@ -28,7 +28,7 @@ struct ExchangeSum {
     double bytes = 0;      ///< of a collective the whole operand, of messages what is sent
     double rounds = 0;     ///< times n-1 messages one after the other
     double count = 0;      ///< how often the ranks wait for each other
-    double row_bytes = 0;  ///< of a row, in all of them
+    double row_bytes = 0;  ///< of a row, in all of them that it is in
 };
 
 /// What a pass of a micro-batch does.
@@ -74,7 +74,7 @@ inline ExchangeSum sum_of(observe::Work const& x) {
         sum.kind = x.rows > 0 ? Kind::pieces : Kind::collective;
         sum.bytes = x.bytes * n / (n - 1);
         sum.rounds = 1;
-        sum.row_bytes = x.rows > 0 ? x.bytes / x.rows : 0;
+        sum.row_bytes = x.rows > 0 ? x.bytes / x.rows * x.tokens : 0;
         break;
     default: // an all-reduce goes twice round
         sum.bytes = x.bytes * n / (n - 1);

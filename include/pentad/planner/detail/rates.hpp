@@ -33,6 +33,9 @@ class Rates {
   public:
     Rates(Hardware const& hardware, Configuration const& c)
         : hardware_(&hardware), peak_(hardware.peak(c.element) * hardware.product_efficiency),
+          block_peak_(c.fp8_products && hardware.peak_fp8 > 0 ? hardware.peak_fp8 * hardware.product_efficiency
+                                                              : peak_),
+          has_fp8_(c.fp8_products),
           accumulator_peak_(hardware.peak(c.element == Element::f64 ? Element::f64 : Element::f32) *
                             hardware.product_efficiency) {
         for (std::size_t i = 0; i < view_axes.size(); ++i) {
@@ -73,6 +76,11 @@ class Rates {
     /// Seconds on the device. Products take their memory traffic on top of their FLOPs, which is what makes small ones
     /// slow.
     [[nodiscard]] double products(double flops, double bytes) const { return flops / peak_ + passes(bytes); }
+    /// Those of a block. In FP8 operands are read, written in FP8 and read again: twice the traffic (DeepSeek-V3,
+    /// section 3.5.2).
+    [[nodiscard]] double block_products(double flops, double bytes) const {
+        return flops / block_peak_ + passes(has_fp8_ ? 2 * bytes : bytes);
+    }
     /// The same of large products of accumulators.
     [[nodiscard]] double accumulator_products(double flops) const { return flops / accumulator_peak_; }
     [[nodiscard]] double attention(double flops, double bytes) const {
@@ -90,10 +98,15 @@ class Rates {
     }
 
     /// Seconds of one thing that a dry run recorded, and what bounds it. On the mesh it may take no time at all.
-    [[nodiscard]] std::pair<double, Bound> of(observe::Work const& x, std::span<MeshAxisValue const> mesh) const {
+    /// @param in_block it is of a block
+    [[nodiscard]] std::pair<double, Bound> of(observe::Work const& x, std::span<MeshAxisValue const> mesh,
+                                              bool in_block) const {
         using observe::WorkKind;
         double compute = 0, memory = passes(x.bytes), network = 0;
-        if (x.kind == WorkKind::product) compute = x.flops / peak_;
+        if (x.kind == WorkKind::product) {
+            compute = x.flops / (in_block ? block_peak_ : peak_);
+            if (in_block && has_fp8_) memory *= 2;
+        }
         if (x.kind == WorkKind::attention || x.kind == WorkKind::scan)
             compute = x.flops / (peak_ * attention_efficiency);
         if (x.kind == WorkKind::exchange) {
@@ -230,7 +243,9 @@ class Rates {
     }
 
     Hardware const* hardware_;
-    double peak_, accumulator_peak_;          ///< FLOP/s of products, of elements and of accumulators
+    double peak_, block_peak_;                ///< FLOP/s of products of elements, and of those of blocks
+    bool has_fp8_;                            ///< of blocks
+    double accumulator_peak_;                 ///< FLOP/s of products of accumulators
     std::array<AxisLink, traffic_axes> axes_; ///< as traffic_axis() numbers them
 };
 

@@ -191,7 +191,7 @@ PENTAD_INLINE PerAxis Account::numbers() const {
     if (c_.tensor_kind != model::TensorKind::one_d) // the head's tokens are shared out over these too
         for (auto const axis : {outer<tp>::name, outer<inner<tp>>::name}) of_losses.push(axis);
     add_scatter_cost(cost, mesh_, of_losses, model_->description().predictors.empty() ? 2 * 8 : 2 * 2 * 8);
-    add_scatter_cost(cost, mesh_, AxisNames(pp::name), 2 * 2 * 8);
+    add_scatter_cost(cost, mesh_, all, 2 * 2 * 8);
     add_scatter_cost(cost, mesh_, AxisNames(dp::name, cp::name), 2 * 8);
     sent.add(cost);
     return sent;

@@ -124,7 +124,7 @@ PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model,
         choices[kind] = detail::choices_of(account, kind);
         for (auto const& choice : choices[kind]) {
             auto const part = account.block(kind, choice);
-            options[kind].push_back({part.memory, detail::part_time(part, rates).seconds()});
+            options[kind].push_back({part.memory, detail::part_time(part, rates, true).seconds()});
         }
         double const least = options[kind].front().work;
         for (auto& option : options[kind]) option.work = std::max(0.0, option.work - least);
@@ -142,13 +142,15 @@ PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model,
     result.recompute.blocks.resize(static_cast<std::size_t>(model.layers()));
     for (auto const& [stages, ranks] : ranks_with) {
         RecomputationProblem problem;
+        auto const parts = held_parts(account, schedule, shapes, ranks.front());
         for (int const rank : ranks) {
             auto const buckets = held_buckets(whole_blocks, schedule, whole_shapes, rank);
             double const room = hardware.memory_bytes - parameter_memory(buckets, c, schedule.weight_versions).total() -
                                 message_bytes(account, schedule) -
                                 activation_window(account, schedule, shapes, rank, c);
             for (auto moment : held[static_cast<std::size_t>(rank)]) {
-                moment.room = room - moment.inputs * account.stream();
+                moment.room = room - moment.inputs * account.stream() - bytes_beside(moment, parts, true);
+                moment.beside = HeldMoment::none;
                 problem.moments.push_back(moment);
                 if (!updates_between_passes(schedule, c)) continue;
                 auto between = moment.between_passes();
@@ -156,7 +158,6 @@ PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model,
                 problem.moments.push_back(std::move(between));
             }
         }
-        auto const parts = held_parts(account, schedule, shapes, ranks.front());
         auto const fits = [&](HeldMoment const& moment) { return most_held({&moment, 1}, parts, 0) <= moment.room; };
         if (std::all_of(problem.moments.begin(), problem.moments.end(), fits)) continue; // with nothing recomputed
         std::vector<std::int64_t> layers;                                                // of each part; none: -1

@@ -157,6 +157,9 @@ PENTAD_INLINE pipeline::Costs costs_of(Account const& account, std::vector<Stage
         costs.stages.push_back({.forward = nanoseconds(times[stage].forward.seconds()),
                                 .backward_data = nanoseconds(times[stage].backward_data.seconds()),
                                 .backward_weight = nanoseconds(times[stage].backward_weight.seconds()),
+                                .forward_exchanges = nanoseconds(times[stage].forward.exchanges),
+                                .backward_data_exchanges = nanoseconds(times[stage].backward_data.exchanges),
+                                .backward_weight_exchanges = nanoseconds(times[stage].backward_weight.exchanges),
                                 .activation = static_cast<std::int64_t>(saved),
                                 .weight_part = static_cast<std::int64_t>(left),
                                 .input = static_cast<std::int64_t>(activation)});
@@ -240,6 +243,7 @@ PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, Co
         if (sum.seconds > slowest) {
             slowest = sum.seconds;
             result.shares = sum.shares;
+            result.shares.hidden = run.hidden[static_cast<std::size_t>(rank)];
         }
         if (sum.memory.total() > result.fullest.total()) result.fullest = sum.memory;
         result.memory_mean += sum.memory.total() / schedule.ranks();
@@ -248,7 +252,12 @@ PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, Co
         result.flops += alike * sum.flops;
     }
     result.step_s = run.seconds + end;
-    result.shares.bubble = run.seconds - static_cast<double>(c.micro_batches()) * slowest;
+    result.shares.bubble = run.seconds - (static_cast<double>(c.micro_batches()) * slowest - result.shares.hidden);
+    if (double const sent = result.shares.communication.total(); sent > 0) {
+        PerAxis waited;
+        waited.add(result.shares.communication, 1 - std::min(1.0, result.shares.hidden / sent));
+        result.shares.communication = waited;
+    }
     result.tokens_per_s = c.tokens() / result.step_s;
     result.mfu = model_flops_per_token(model, c.seq).reported * c.tokens() /
                  (result.step_s * hardware.peak(c.element) * static_cast<double>(c.devices()));

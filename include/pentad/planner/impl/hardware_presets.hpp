@@ -20,12 +20,14 @@ namespace pentad::planner::detail {
 /// launch_s: an assumption, for an operation that the host starts, such as a norm or a product: a framework that is
 ///   not fused starts several.
 PENTAD_INLINE Hardware gpu_node(std::string name, double peak_f32, double peak_bf16, double memory_bytes,
-                                double memory_bandwidth, double nvlink, double network, double product_efficiency) {
+                                double memory_bandwidth, double nvlink, double network, double product_efficiency,
+                                double peak_fp8 = 0) {
     return {.name = std::move(name),
             .devices = 8,
             .devices_per_node = 8,
             .peak_f32 = peak_f32,
             .peak_bf16 = peak_bf16,
+            .peak_fp8 = peak_fp8,
             .memory_bytes = memory_bytes,
             .memory_bandwidth = memory_bandwidth,
             .links = {{.devices = 8, .latency_s = 3.4e-6, .bandwidth = nvlink},
@@ -48,14 +50,15 @@ PENTAD_INLINE std::vector<Hardware> const& machines() {
         // NVIDIA A100 80 GB SXM datasheet (2021): 19.5 and 312 TFLOP/s, 80 GB at 2039 GB/s, NVLink 600 GB/s both ways.
         // DGX A100 user guide: an adapter of 200 Gbit/s for each GPU.
         detail::gpu_node("a100", 19.5e12, 312e12, 80e9, 2039e9, 300e9, 25e9, 271.2 / 312),
-        // NVIDIA H100 SXM datasheet (2023): 67 TFLOP/s, 1979 TFLOP/s with sparsity, 80 GB at 3.35 TB/s, NVLink 900 GB/s
+        // NVIDIA H100 SXM datasheet (2023): 67 TFLOP/s, 1979 TFLOP/s with sparsity, which is also
+        // what FP8 has without it, 80 GB at 3.35 TB/s, NVLink 900 GB/s
         // both ways. DGX H100 user guide: an adapter of 400 Gbit/s for each GPU.
-        detail::gpu_node("h100", 67e12, 989.5e12, 80e9, 3.35e12, 450e9, 50e9, 794.5 / 989),
+        detail::gpu_node("h100", 67e12, 989.5e12, 80e9, 3.35e12, 450e9, 50e9, 794.5 / 989, 1979e12),
         // NVIDIA H200 SXM datasheet (2024): as H100, with 141 GB at 4.8 TB/s. DGX H200 user guide: 400 Gbit/s.
-        detail::gpu_node("h200", 67e12, 989.5e12, 141e9, 4.8e12, 450e9, 50e9, 794.5 / 989),
+        detail::gpu_node("h200", 67e12, 989.5e12, 141e9, 4.8e12, 450e9, 50e9, 794.5 / 989, 1979e12),
         // Zhao et al. 2025, "Insights into DeepSeek-V3", section 4.1: an H100 whose NVLink is cut to 400 GB/s both
         // ways, and an adapter of 400 Gbit/s for each GPU. Its f64 is cut too, to far less than half of f32.
-        detail::gpu_node("h800", 67e12, 989.5e12, 80e9, 3.35e12, 200e9, 50e9, 794.5 / 989),
+        detail::gpu_node("h800", 67e12, 989.5e12, 80e9, 3.35e12, 200e9, 50e9, 794.5 / 989, 1979e12),
         // bf16 and memory: Amer, Karim et al., "Distributed Hybrid Parallelism for Large Language Models" (378.88
         // TFLOP/s, 60 GB). The rest: Huawei, Atlas 800T A2 training server with Ascend 910B2: 99 TFLOP/s of f32, HBM
         // at 1600 GB/s, eight devices in a full mesh, each with 7 HCCS links of 392 GB/s together (both ways), and a

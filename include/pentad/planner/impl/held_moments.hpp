@@ -10,7 +10,9 @@
 namespace pentad::planner {
 
 PENTAD_INLINE bool HeldMoment::covers(HeldMoment const& other) const {
-    if (stage != other.stage || (passes & other.passes) != other.passes || inputs < other.inputs) return false;
+    if (stage != other.stage || (passes & other.passes) != other.passes || inputs < other.inputs ||
+        (other.beside != none && other.beside != beside))
+        return false;
     for (std::size_t i = 0; i < saved.size(); ++i)
         if (saved[i] < other.saved[i] || left[i] < other.left[i]) return false;
     return true;
@@ -21,6 +23,7 @@ PENTAD_INLINE auto HeldMoment::between_passes() const -> HeldMoment {
     ((passes & backward_weight_pass) != 0 ? moment.left : moment.saved)[stage] += 1;
     moment.passes = 0;
     moment.stage = 0;
+    moment.beside = none;
     return moment;
 }
 
@@ -32,7 +35,7 @@ PENTAD_INLINE void add_moment(std::vector<HeldMoment>& moments, HeldMoment const
     if ((moment.passes & whole) != 0)
         for (auto const& other : moments)
             if ((other.passes & whole) != 0 && other.stage == moment.stage && other.saved == moment.saved &&
-                other.left == moment.left && other.inputs == moment.inputs)
+                other.left == moment.left && other.inputs == moment.inputs && other.beside == moment.beside)
                 moment.passes |= other.passes;
     std::erase_if(moments, [&](auto const& other) { return moment.covers(other); });
     moments.push_back(std::move(moment));
@@ -44,10 +47,12 @@ PENTAD_INLINE std::vector<std::vector<HeldMoment>> held_moments(pipeline::Schedu
     auto const stages = static_cast<std::size_t>(schedule.stages());
     for (auto const& instructions : schedule.instructions) {
         auto& moments = of_ranks.emplace_back();
-        HeldMoment now{std::vector<double>(stages), std::vector<double>(stages)};
+        HeldMoment now{.saved = std::vector<double>(stages), .left = std::vector<double>(stages)};
+        std::size_t beside = HeldMoment::none;
         for (auto const& x : instructions) {
             if (!pipeline::is_compute(x.operation)) continue;
             now.stage = static_cast<std::size_t>(x.stage);
+            now.beside = std::exchange(beside, x.paired ? now.stage : HeldMoment::none);
             auto &saved = now.saved[now.stage], &left = now.left[now.stage];
             if (x.operation == Operation::backward || x.operation == Operation::backward_data) saved -= 1;
             if (x.operation == Operation::backward_weight) left -= 1;
@@ -77,13 +82,20 @@ PENTAD_INLINE PartInMoment part_in_moment(PartMemory const& part, std::size_t st
             others + ((moment.passes & backward_data_pass) != 0 ? part.left : 0)};
 }
 
+PENTAD_INLINE double bytes_beside(HeldMoment const& moment, std::span<HeldPart const> parts, bool whole) {
+    double most = 0;
+    for (auto const& part : parts)
+        if (part.stage == moment.beside) most = std::max(most, part.memory->forward - (whole ? 0 : part.memory->saved));
+    return most;
+}
+
 PENTAD_INLINE double most_held(std::span<HeldMoment const> moments, std::span<HeldPart const> parts, double input) {
     double most = 0;
     for (auto const& moment : moments) {
         HeldBytes bytes;
         for (std::size_t i = parts.size(); i-- > 0;)
             bytes.add(part_in_moment(*parts[i].memory, parts[i].stage, moment));
-        most = std::max(most, bytes.most + moment.inputs * input);
+        most = std::max(most, bytes.most + moment.inputs * input + bytes_beside(moment, parts));
     }
     return most;
 }

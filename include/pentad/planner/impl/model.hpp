@@ -4,6 +4,7 @@
 #include <pentad/planner/model.hpp>
 
 #include <pentad/mesh/inline.hpp>
+#include <pentad/planner/pairs.hpp>
 
 #include <stdexcept>
 
@@ -36,6 +37,8 @@ PENTAD_INLINE PartShape Model::shape(Configuration const& c, std::int64_t nodes,
             .inner_cp = c.inner_cp,
             .attention_output = c.attention_output,
             .element = c.element,
+            .rows = c.precision.rows,
+            .pairs = has_pairs(c),
             .imbalance = imbalance};
 }
 

@@ -167,6 +167,13 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
 
 namespace pentad::planner::detail {
 
+PENTAD_INLINE bool may_pair(Request const& request, Configuration const& c) {
+    return c.pp > 1 && c.pairs && std::any_of(request.schedules.begin(), request.schedules.end(), [](auto const& name) {
+               auto const* const generator = pipeline::find_generator(name);
+               return generator != nullptr && generator->has_pairs;
+           });
+}
+
 PENTAD_INLINE std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& request,
                                                                               Configuration const& c) {
     if (c.pp == 1) return {{"1f1b", 1}};

@@ -22,13 +22,14 @@ PENTAD_INLINE void Shares::add(Shares const& other, double times) {
 
 namespace pentad::planner::detail {
 
-PENTAD_INLINE StageTime part_time(MeshPart const& part, Rates const& rates) {
+PENTAD_INLINE StageTime part_time(MeshPart const& part, Rates const& rates, bool is_block) {
     StageTime time;
     auto const passes = part.passes();
     std::array<PassTime*, 3> const times{&time.forward, &time.backward_data, &time.backward_weight};
     for (std::size_t i = 0; i < passes.size(); ++i) {
         auto const& pass = *passes[i];
-        double const matrix = rates.products(pass.product_flops, pass.product_bytes);
+        double const matrix = is_block ? rates.block_products(pass.product_flops, pass.product_bytes)
+                                       : rates.products(pass.product_flops, pass.product_bytes);
         double const attention =
             rates.attention(pass.attention_flops + pass.scan_flops, pass.attention_bytes + pass.scan_bytes);
         double const vector = rates.passes(pass.pass_bytes);
@@ -43,7 +44,7 @@ PENTAD_INLINE StageTime part_time(MeshPart const& part, Rates const& rates) {
             time.shares.communication[traffic_axis(axis)] += seconds;
             sent += seconds;
         }
-        *times[i] = {matrix + attention + vector + sent, rates.launches(pass.operations)};
+        *times[i] = {matrix + attention + vector + sent, rates.launches(pass.operations), sent};
     }
     return time;
 }

@@ -117,7 +117,8 @@ PENTAD_INLINE std::string TextCharts::row(PipelineChart const& chart, std::span<
     std::string text;
     std::size_t at = 0;
     for (Bar const& bar : bars) {
-        auto const begin = std::min(room_, column(static_cast<double>(bar.start) * columns));
+        // Measured passes that take turns overlap.
+        auto const begin = std::max(at, std::min(room_, column(static_cast<double>(bar.start) * columns)));
         if (begin == room_) break; // what follows is cut
         auto const end = std::min(room_, column(static_cast<double>(bar.end) * columns));
         if (begin >= end) continue;

@@ -33,7 +33,15 @@ PENTAD_INLINE PipelineChart planned_chart(pipeline::Schedule const& schedule, pi
             if (is_new) chart.shades = std::max(chart.shades, ++mine[static_cast<std::size_t>(rank)]);
         }
     pipeline::run_in_time(schedule, costs, [&](int rank, std::size_t at, pipeline::Time start, pipeline::Time end) {
-        auto const& instruction = schedule.instructions[static_cast<std::size_t>(rank)][at];
+        auto const& list = schedule.instructions[static_cast<std::size_t>(rank)];
+        auto const& instruction = list[at];
+        // A pair is two bars: how they take turns is not known.
+        auto const middle = [&](auto const& forward, auto const& backward) {
+            auto const first = costs.of(forward), both = first + costs.of(backward);
+            return both == 0 ? end : start + (end - start) * first / both;
+        };
+        if (instruction.paired) end = middle(instruction, list[at + 1]);
+        if (at > 0 && list[at - 1].paired) start = middle(list[at - 1], instruction);
         if (pipeline::is_compute(instruction.operation) || instruction.operation == pipeline::Operation::optimizer_step)
             chart.ranks[static_cast<std::size_t>(rank)].push_back({instruction, start, end});
     });

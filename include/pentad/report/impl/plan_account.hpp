@@ -38,10 +38,10 @@ PENTAD_INLINE std::vector<OperationTime> operation_times(planner::Model const& m
     planner::Rates const rates(hardware, c);
     auto const mesh = planner::mesh_of(c, model, 1, nodes);
     std::vector<OperationTime> list;
-    auto const add_part = [&](planner::PartAccount const& part, double times) {
+    auto const add_part = [&](planner::PartAccount const& part, double times, bool is_block) {
         for (auto const* pass : {&part.forward, &part.backward_data, &part.backward_weight})
             for (auto const& x : pass->work) {
-                auto const [seconds, bound] = rates.of(x, mesh);
+                auto const [seconds, bound] = rates.of(x, mesh, is_block);
                 if (seconds == 0) continue;
                 auto const name = operation_name(x);
                 bool const sends = x.kind == observe::WorkKind::exchange;
@@ -53,16 +53,16 @@ PENTAD_INLINE std::vector<OperationTime> operation_times(planner::Model const& m
                 if (seconds > found->longest) found->longest = seconds, found->bound = bound;
             }
     };
-    add_part(accounts.embedding, 1);
+    add_part(accounts.embedding, 1, false);
     planner::AlikeLayers const layers(model, c.recompute);
     std::vector<double> count(layers.alike.size());
     for (auto const at : layers.of_layer) ++count[at];
     for (std::size_t i = 0; i < count.size(); ++i) {
         auto const& [kind, recompute] = layers.alike[i];
         add_part(recompute.is_none() ? accounts.blocks[kind] : model.accounts(c, nodes, recompute).blocks[kind],
-                 count[i]);
+                 count[i], true);
     }
-    add_part(accounts.head, 1);
+    add_part(accounts.head, 1, false);
     std::sort(list.begin(), list.end(), [](auto const& a, auto const& b) { return a.seconds() > b.seconds(); });
     return list;
 }
@@ -103,6 +103,9 @@ PENTAD_INLINE std::string plan_account(planner::Model const& model, planner::Har
     if (c.recompute.kind == model::Recomputation::Kind::automatic)
         text +=
             "\nrecomputed: " + recomputed_layers(estimate.recompute, static_cast<std::size_t>(model.layers())) + "\n";
+    if (estimate.shares.hidden > 0)
+        text += "\npairs hide " + duration(estimate.shares.hidden) +
+                " of communication: a forward and a backward each compute while the other waits\n";
     auto const times = detail::operation_times(model, hardware, planned);
     double all = 0;
     for (auto const& x : times) all += x.seconds();

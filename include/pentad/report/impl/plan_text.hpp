@@ -4,6 +4,7 @@
 #include <pentad/report/plan_text.hpp>
 
 #include <pentad/mesh/inline.hpp>
+#include <pentad/planner/pairs.hpp>
 
 namespace pentad::report {
 
@@ -54,6 +55,10 @@ PENTAD_INLINE std::string settings_text(planner::Configuration const& c) {
            (c.sharding.releases_gradients ? " --gradient-release" : "") +
            (c.pp > 1 ? " --schedule " + c.schedule + (c.chunks > 0 ? " --chunks " + std::to_string(c.chunks) : "")
                      : "") +
+           (planner::has_pairs(c) ? " --pair on" : "") + (c.fp8_products ? " --product-dtype fp8" : "") +
+           (c.precision.rows != Compact::none
+                ? " --row-dtype " + std::string(compact_names[static_cast<std::size_t>(c.precision.rows)])
+                : "") +
            (c.cp > 1 ? " " + context_choice(c).flags() : "") + " " + recompute_flags(c.recompute) +
            (c.tensor_kind != model::TensorKind::one_d ? " --tp-kind " + std::string(model::name(c.tensor_kind)) : "") +
            (c.sequence_parallel ? " --sequence-parallel on" : "") +

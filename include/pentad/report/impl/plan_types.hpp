@@ -4,6 +4,7 @@
 #include <pentad/report/plan_types.hpp>
 
 #include <pentad/mesh/inline.hpp>
+#include <pentad/planner/pairs.hpp>
 #include <pentad/report/plan_text.hpp>
 
 #include <cstddef>
@@ -110,7 +111,8 @@ PENTAD_INLINE std::string plan_types(planner::Model const& model, planner::Confi
         ">; // the residual stream\n" + "using Attention = context::" + std::string(detail::context_type(c.context)) +
         ";\n" + "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
         "inline constexpr pipeline::GeneratorOptions schedule_options{.ranks = " + number(c.pp) +
-        ", .micro_batches = " + number(c.micro_batches()) + ", .chunks = " + number(c.chunks) + "};\n" +
+        ", .micro_batches = " + number(c.micro_batches()) + ", .chunks = " + number(c.chunks) +
+        (planner::has_pairs(c) ? ", .pairs = true" : "") + "};\n" +
         "inline train::RunSettings settings(model::Model const& model) {\n    return {.model = model,\n            "
         ".batch = " +
         number(c.global_batch) + ",\n            .micro_batches = " + number(c.micro_batches()) +

@@ -43,7 +43,7 @@ PENTAD_INLINE void append_event(std::string& out, observe::Span const& span, int
     append_json_text(out, span.category);
     out += ",\"ph\":\"";
     out += phase;
-    out += "\",\"pid\":" + std::to_string(rank) + ",\"tid\":0,\"ts\":";
+    out += "\",\"pid\":" + std::to_string(rank) + ",\"tid\":" + std::to_string(span.lane) + ",\"ts\":";
     append_time(out, time);
 }
 
