@@ -74,6 +74,11 @@ class Predictor(torch.nn.Module):
         self.eh_proj = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
         self.shared_head = torch.nn.ModuleDict({"norm": norm(config.hidden_size, eps=config.rms_norm_eps)})
         self.layer = type(model.model.layers[-1])(config, config.num_hidden_layers + number)
+        with torch.no_grad():  # a layer of its own is not initialised with the model
+            for parameter in self.layer.parameters():
+                torch.nn.init.ones_(parameter) if parameter.dim() == 1 else parameter.normal_(std=0.02)
+            for buffer in self.layer.buffers():
+                buffer.zero_()
 
     def forward(self, model, h, windows):
         """h of the next module, and the sum of the losses of the tokens `number` + 1 further ahead."""
