@@ -1,6 +1,6 @@
-"""What the pages say is there: docs.py CHECKOUT. README.md's program is examples/thirty_lines, small examples are small, links lead to files, each piece
-of C++ in docs/hpc.md is in a program that is compiled, and docs/silent-bugs.md names tests that exist: `module/file.cpp` with its "cases", and programs of tests/must_not_compile.
-docs/formulas.md names every function of tests/formulas, and in its tables' last columns no other."""
+"""What the pages say is there: docs.py CHECKOUT. README.md's program is examples/thirty_lines, small examples are small, links lead to files and headings,
+each piece of C++ in docs/hpc.md is in a program that is compiled, and docs/silent-bugs.md names tests that exist: `module/file.cpp` with its "cases", and
+programs of tests/must_not_compile. docs/formulas.md names every function of tests/formulas, and in its tables' last columns no other."""
 import pathlib
 import re
 import sys
@@ -40,10 +40,21 @@ for piece in guide:
 if not guide:
     problems.append("docs/hpc.md: there is no code")
 
+
+
+def anchors(text):
+    """Of the headings, as GitHub and doxygen name them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 for page, text in pages.items():
-    for target in re.findall(r"\]\(([^)#:]+)\)", re.sub(r"```.*?```", "", text, flags=re.S)):
-        if not (page.parent / target).exists():
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", re.sub(r"```.*?```", "", text, flags=re.S)):
+        linked = (page.parent / target).resolve() if target else page
+        if not linked.exists():
             problems.append(f"{page.relative_to(root)}: links to {target}, which is not there")
+        elif anchor and anchor not in anchors(pages.get(linked, "")):
+            problems.append(f"{page.relative_to(root)}: links to #{anchor}, a heading that {linked.name} does not have")
 
 cited = 0
 held_by = pages[root / "docs/silent-bugs.md"]
