@@ -74,7 +74,9 @@ void measure(Sizes const& s) {
     };
     auto const by_node = [&] {
         dispatch.route(context, choice.view(), weight.view(), s.experts, {.choices = static_cast<double>(s.choices)});
-        dispatch.combine(context, dispatch.forward(context, x.view()), weight.view(), sums.view());
+        auto const rows = dispatch.forward(context, x.view());
+        experts::Dispatch<f32, Exec>::Leaving leaving(sums.view());
+        dispatch.combine(context, dispatch.part(0), rows.view(), weight.view(), leaving);
     };
     std::vector<Variant<lab::Sample>> variants{{"choice", by_choice}, {"node", by_node}, {"choice_again", by_choice}};
     for (auto& variant : variants) variant.call(); // first touches

@@ -283,9 +283,9 @@ void combine_backward(benchmark::State& state) {
     i64 const rows = state.range(0), hidden = state.range(1);
     Dispatch const dispatch(rows);
     auto const dy = matrix<T>(rows, hidden), out = matrix<T>(2 * rows, hidden), dout = matrix<T>(2 * rows, hidden);
-    auto const w = matrix<accumulator_t<T>>(rows, 2), dw = matrix<accumulator_t<T>>(rows, 2);
+    auto const w = vector<accumulator_t<T>>(2 * rows), dw = vector<accumulator_t<T>>(2 * rows);
     measure(state, 5 * rows * hidden * sizeof(T),
-            [&] { kernels::combine_backward<T>(Exec(), dy, out, dispatch.position, w, dout, dw); });
+            [&] { kernels::combine_backward<T>(Exec(), dy, dispatch.source, 2, out, dispatch.source, w, dout, dw); });
 }
 template <class T>
 void add(benchmark::State& state) {

@@ -147,7 +147,7 @@ void measure_ring_attention(Context<Exec> const& context) {
 /// Experts on all ranks. `communication` is what their rows take alone: there and back, and again for the gradients.
 void measure_experts(Context<Exec> const& context, std::size_t shared) {
     using Blocked = experts::Layer<Blocking>::on<InvariantStream<f32>, Exec>;
-    using Overlapped = experts::Layer<Overlap<4>>::on<InvariantStream<f32>, Exec>;
+    using Overlapped = experts::Layer<Overlap<8>>::on<InvariantStream<f32>, Exec>;
     using Tokens = Blocked::input_layout;
     constexpr std::size_t tokens = 2048, experts_count = 16, top_k = 2;
     model::Experts const part{.count = experts_count, .top_k = top_k, .width = width, .shared = shared};
@@ -176,11 +176,10 @@ void measure_experts(Context<Exec> const& context, std::size_t shared) {
         Pass<Exec> pass{.context = context};
         Blocked::Saved saved;
         (void)blocking.forward(pass, x, saved);
-        auto& dispatch = saved.chunks[0].dispatch;
         auto const communicate = [&, both] {
             for (int i = 0; i < (both ? 2 : 1); ++i) {
                 auto y = filled<Tokens>(context, x.extents());
-                dispatch.backward(context, dispatch.forward(context, x.rows()), y.rows());
+                saved.dispatch.backward(context, saved.dispatch.forward(context, x.rows()).view(), y.rows());
             }
         };
         measure(shared > 0 ? "experts, one shared" : "experts", both ? "forward and backward" : "forward",

@@ -32,7 +32,7 @@ double first_output(MPI_Comm ranks, M const& mesh) {
     auto const y = redistribute<Stream>(layer.forward(pass, std::move(x), saved));
     if (communicators.world().size() > 1)
         std::printf("rank %d: its experts got %zu rows, it sent %g bytes along ep\n", communicators.world().rank(),
-                    saved.rows(), observe::ledger().bytes("ep"));
+                    saved.dispatch.rows(), observe::ledger().bytes("ep"));
     return y.flat()(0);
 }
 

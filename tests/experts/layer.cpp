@@ -5,7 +5,11 @@
 
 #include <support/layer_check.hpp>
 
+#include <algorithm>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 using namespace support;
 
@@ -119,23 +123,83 @@ TEST_CASE("so they are however the experts' ranks are folded over those of dp, c
     check_published<Sharded>(foldings(fits, fits_experts));
 }
 
-TEST_CASE("across a network rows travel in chunks, and nothing changes") {
-    support::SimulatedNodes const nodes("1");
+/// Output, gradients of the input and of the parameters, and in how many parts rows have travelled.
+template <class Communication>
+std::pair<std::vector<std::vector<double>>, std::size_t> passes(OnMesh const& mesh, LayerSetup<Exec> const& setup,
+                                                                model::Experts const& part, Arrays const& arrays) {
+    using Layer = LayerOn<Invariant, Communication>;
+    Trial<Layer> trial{.mesh = mesh,
+                       .order = setup.order,
+                       .layer = Layer(setup, part, "moe"),
+                       .arrays = arrays,
+                       .pass = {.context = mesh.context, .balance_scale = balance, .z_scale = z}};
+    auto const y = trial.forward(shard<typename Layer::input_layout>(mesh, arrays.at("x"), trial.order));
+    std::size_t const parts = trial.saved.dispatch.parts();
+    auto const dy = shard<dual_t<typename Layer::output_layout>>(mesh, arrays.at("dy"), trial.order);
+    auto const dx = trial.layer.backward_data(trial.pass, dy, trial.saved);
+    trial.layer.backward_weight(trial.pass, trial.saved);
+    std::vector results{gather(y, trial.order).values, gather(dx, trial.order).values};
+    trial.layer.for_each_parameter(
+        [&](auto const& parameter) { results.push_back(reduced_gradient(parameter).values); });
+    return {results, parts};
+}
+/// That rows which travel in parts give the bits of rows that do not.
+void check_parts(OnMesh const& mesh, LayerSetup<Exec> const& setup, model::Experts const& part, Arrays const& arrays,
+                 std::size_t expected_parts) {
+    auto const [expected, together] = passes<Blocking>(mesh, setup, part, arrays);
+    auto const [found, parts] = passes<Overlap<3, 1>>(mesh, setup, part, arrays);
+    CHECK(together == 1);
+    CHECK(parts == expected_parts);
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK_MESSAGE((found[i] == expected[i]), "result ", i);
+}
+
+/// In how many parts rows travel, of at most 3.
+std::size_t expected_parts(OnMesh const& mesh, std::size_t experts) {
+    bool const by_node = experts::Dispatch<f64, Exec>::goes_by_node(mesh.context, top_k); // makes communicators
+    auto& communicators = mesh.context.communicators();
+    auto const& ranks = communicators.along(AxisNames(ep::name));
+    auto const size = static_cast<std::size_t>(ranks.size());
+    if (!ranks.crosses_network() || communicators.along(AxisNames(etp::name)).size() > 1) return 1;
+    if (experts > size) return std::min<std::size_t>(3, experts / size);
+    return by_node ? 1 : std::min<std::size_t>(3, size);
+}
+
+TEST_CASE("across a network rows travel in parts, and no bit changes") {
     Arrays const arrays = published();
-    using Chunks = Overlap<3, 1>;
-    for (auto const& m : meshes(fits)) {
-        INFO(m.text());
-        OnMesh const mesh(m);
-        auto const setup = setup_on(mesh);
-        check_layer(mesh, setup, make<Invariant, Chunks>(), arrays, 1e-12, balance, z);
-        using Layer = LayerOn<Invariant, Chunks>;
-        Trial<Layer> trial{.mesh = mesh,
-                           .order = setup.order,
-                           .layer = make<Invariant, Chunks>()(setup),
-                           .arrays = arrays,
-                           .pass = {.context = mesh.context}};
-        (void)trial.forward(shard<typename Layer::input_layout>(mesh, arrays.at("x"), trial.order));
-        CHECK(trial.saved.chunk_count == (m.ep > 1 ? 3 : 1));
+    for (std::string const ranks_per_node : {"1", "2", "3"}) {
+        SimulatedNodes const nodes(ranks_per_node);
+        for (auto const& m : meshes(fits))
+            for (auto const element : {Compact::none, Compact::fp8}) {
+                INFO(m.text(), " ", ranks_per_node, " ranks a node, rows in ", static_cast<int>(element));
+                OnMesh const mesh(m);
+                auto setup = setup_on(mesh);
+                setup.rows = element;
+                if (element == Compact::none)
+                    check_layer(mesh, setup, make<Invariant, Overlap<3, 1>>(), arrays, 1e-12, balance, z);
+                check_parts(mesh, setup, {.count = expert_count, .top_k = top_k, .width = width}, arrays,
+                            expected_parts(mesh, expert_count));
+            }
+    }
+}
+
+TEST_CASE("with one expert on each rank a part is what some of the ranks send") {
+    for (std::string const ranks_per_node : {"1", "2"}) {
+        SimulatedNodes const nodes(ranks_per_node);
+        for (auto const& m : meshes(fits)) {
+            if (m.ep == 1) continue;
+            INFO(m.text(), " ", ranks_per_node, " ranks a node");
+            auto const experts = static_cast<std::size_t>(m.ep);
+            Arrays arrays = published();
+            for (auto const& [name, weights] :
+                 {std::pair("moe.gate.weight", drawn({experts, size}, "gate")),
+                  std::pair("moe.experts.{}.w1.weight", drawn({experts, width, size}, "w1")),
+                  std::pair("moe.experts.{}.w2.weight", drawn({experts, size, width}, "w2")),
+                  std::pair("moe.experts.{}.w3.weight", drawn({experts, width, size}, "w3"))})
+                arrays[name] = weights;
+            OnMesh const mesh(m);
+            check_parts(mesh, setup_on(mesh), {.count = experts, .top_k = top_k, .width = width}, arrays,
+                        expected_parts(mesh, experts));
+        }
     }
 }
 

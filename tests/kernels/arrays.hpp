@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/layout/element.hpp>
+#include <pentad/memory/view.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <doctest/doctest.h>
@@ -71,6 +72,8 @@ class Matrix {
     }
 
     auto view() const { return Kokkos::subview(buffer_, Kokkos::ALL, Kokkos::pair<int, int>(0, columns_)); }
+    /// The elements one after the other; without a gap.
+    auto flat() const { return View<T, 1, Exec>(buffer_.data(), buffer_.size()); }
     int rows() const { return static_cast<int>(buffer_.extent(0)); }
     int columns() const { return columns_; }
     void set(std::vector<double> const& values) const {

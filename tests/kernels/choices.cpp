@@ -54,3 +54,33 @@ TEST_CASE("a token that chose no expert goes to no node, and its weights come ba
     kernels::take_entries<f64>(Exec(), sent.view(), places.view(), back.view());
     CHECK(back.get() == std::vector<double>{0, 0, .3, .7});
 }
+
+TEST_CASE("a row is of the first or of the last part of a rank's experts that it needs") {
+    // 6 experts on a rank, in parts of 0 to 1, 2 to 3 and 4 to 5; rows 0 and 1 are of rank 0, none of rank 1, the
+    // others of rank 2. Packed: three choices, by their numbers on the rank or its node, then their weights.
+    kernels::ExpertParts const parts{.experts = 6, .count = 3};
+    CHECK(parts.begin(0) == 0);
+    CHECK(parts.begin(1) == 2);
+    CHECK(parts.begin(3) == 6);
+    Matrix<f64> packed(5, 6);
+    packed.set({3, 0, 5, 1,       1, 1,  /**/ 4, -1, -1, 1,      0, 0, /**/ 2, 3, -1,
+                1, 1, 0, /**/ 11, 8, -1, 1,      1,  0,  /**/ 1, 7, 6, 1,      1, 1});
+    Vector<i64> end(3);
+    end.set({2, 2, 5});
+    Vector<i32> part(5), key(5), none(0), of_rank(std::vector<double>{2, 0, 1});
+    kernels::part_of_rows<f64>(Exec(), packed.view(), parts, kernels::Needed::first, part.view());
+    CHECK(part.get() == std::vector<double>{0, 2, 1, 1, 0});
+    kernels::part_and_rank(Exec(), end.view(), part.view(), none.view(), key.view());
+    CHECK(key.get() == std::vector<double>{0, 6, 5, 5, 2});
+    kernels::part_of_rows<f64>(Exec(), packed.view(), parts, kernels::Needed::last, part.view());
+    CHECK(part.get() == std::vector<double>{2, 2, 1, 2, 0});
+    kernels::part_and_rank(Exec(), end.view(), none.view(), of_rank.view(), key.view());
+    CHECK(key.get() == std::vector<double>{6, 6, 5, 5, 5});
+    // Parts of different sizes: each expert is of one.
+    kernels::ExpertParts const uneven{.experts = 5, .count = 3};
+    for (int e = 0; e < 5; ++e) {
+        auto const part = static_cast<std::size_t>(uneven.of(e));
+        CHECK(uneven.begin(part) <= static_cast<std::size_t>(e));
+        CHECK(static_cast<std::size_t>(e) < uneven.begin(part + 1));
+    }
+}

@@ -2,6 +2,7 @@
 
 #include "arrays.hpp"
 
+#include <cmath>
 #include <vector>
 
 using namespace arrays;
@@ -84,10 +85,12 @@ TEST_CASE("slots of negative index are left out") {
         kernels::combine_forward<f64>(Exec(), rows.view(), position.view(), weight.view(), x.view());
         CHECK(x.get() == std::vector<double>{1003, 1206, 0, 0, 120, 160});
         x.set({1, 1, 7, 7, 1, -1});
-        kernels::combine_backward<f64>(Exec(), x.view(), rows.view(), position.view(), weight.view(), gradient.view(),
-                                       dweight.view());
+        dweight.set(std::vector<double>(9, 88));
+        View<i32 const, 1, Exec> const chosen(source.view().data(), 3);
+        kernels::combine_backward<f64>(Exec(), x.view(), chosen, 3, rows.view(), chosen, weight.flat(), gradient.view(),
+                                       dweight.flat());
         CHECK(gradient.get() == std::vector<double>{3, 3, 4, -4, 2, 2});
-        CHECK(dweight.get() == std::vector<double>{1100, 3, 0, 0, 0, 0, -10, 0, 0});
+        CHECK(dweight.get() == std::vector<double>{1100, 3, 88, 88, 88, 88, -10, 88, 88});
     }
 }
 
@@ -155,8 +158,9 @@ TEST_CASE_TEMPLATE("combine is the weighted sum of the experts' rows, and its gr
             kernels::combine_forward<T>(Exec(), out.view(), sorted.position.view(), weight.view(), y.view());
             auto const e = out.get(), w = weight.get(), d = dy.get();
             CHECK(difference(y.get(), combine(e, w)) <= tolerance<T>);
-            kernels::combine_backward<T>(Exec(), dy.view(), out.view(), sorted.position.view(), weight.view(),
-                                         dout.view(), dweight.view());
+            auto const source = sorted.source.view();
+            kernels::combine_backward<T>(Exec(), dy.view(), source, top_k, out.view(), source, weight.flat(),
+                                         dout.view(), dweight.flat());
             // combine is linear in each of its arguments: its derivative along one is its value with that one alone
             std::vector<double> dout_expected(e.size()), dweight_expected(w.size());
             for (std::size_t slot = 0; slot < w.size(); ++slot)
@@ -168,8 +172,25 @@ TEST_CASE_TEMPLATE("combine is the weighted sum of the experts' rows, and its gr
             CHECK(difference(dout.get(), dout_expected) <= tolerance<T>);
             CHECK(difference(dweight.get(), dweight_expected) <= tolerance<A>);
             CHECK(dout.gap_untouched());
-            kernels::combine_backward<T>(Exec(), dy.view(), out.view(), sorted.position.view(), weight.view(),
-                                         out.view(), dweight.view()); // in place
+            // Some of the rows, whose gradients lie elsewhere.
+            Matrix<T> const reversed(rows, hidden, 1), some(3, hidden, 1);
+            std::vector<double> mirrored, rows_of_some;
+            for (int t = rows - 1; t >= 0; --t)
+                mirrored.insert(mirrored.end(), d.begin() + t * hidden, d.begin() + (t + 1) * hidden);
+            reversed.set(mirrored);
+            auto const slots = sorted.source.get();
+            for (int p = 5; p < 8; ++p) rows_of_some.push_back(rows - 1 - std::floor(slots[p] / top_k));
+            Vector<i32> const row(rows_of_some);
+            auto const part = [&](auto const& view) { return Kokkos::subview(view, std::pair(5, 8), Kokkos::ALL); };
+            kernels::combine_backward<T>(Exec(), reversed.view(), row.view(), 1, part(out.view()),
+                                         View<i32 const, 1, Exec>(source.data() + 5, 3), weight.flat(), some.view(),
+                                         dweight.flat());
+            auto const all = dout.get();
+            CHECK(some.get() == std::vector<double>(all.begin() + 5 * hidden, all.begin() + 8 * hidden));
+            CHECK(difference(dweight.get(), dweight_expected) <= tolerance<A>);
+            kernels::combine_backward<T>(Exec(), dy.view(), source, top_k, out.view(), source, weight.flat(),
+                                         out.view(),
+                                         dweight.flat()); // in place
             CHECK(out.get() == dout.get());
             if (hidden == 7) {
                 auto const slope = finite_differences(e, d, [&](auto const& v) { return combine(v, w); });

@@ -177,7 +177,7 @@ TEST_CASE("dispatch by node takes the network's time for what crosses it, and th
         CHECK(x.bytes == 0);
         CHECK(rates.exchanges(traffic_index(axis), x) ==
               Approx(x.message_bytes / (link.bandwidth * machine.bandwidth_efficiency) + x.messages * link.latency_s));
-        CHECK(x.messages == 4 * 3 * 7); // of each chunk of the tokens, with the gradients of the weights
+        CHECK(x.messages == (4 * 2 + 1) * 7); // of each of 4 parts, there and back, and the gradients of the weights
     }
     // An axis whose groups do not all end where nodes end uses the network.
     auto const three = with_devices(find_hardware("h100"), 24);

@@ -23,7 +23,9 @@ class ProgressThread final : private observe::HostWorkListener {
   private:
     void host_work_begins() override {
         is_lent_ = !progress().is_idle();
-        if (is_lent_) access_.store(MpiAccess::lent, std::memory_order_release);
+        if (!is_lent_) return;
+        progress().advance_all(); // many computations end before the thread's next turn
+        access_.store(MpiAccess::lent, std::memory_order_release);
     }
     void host_work_ends() override;
 

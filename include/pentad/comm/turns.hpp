@@ -1,5 +1,5 @@
 // Computations of one thread that take turns: where one has begun an exchange and would wait for it, the next goes on.
-// So the micro-batches of a pair compute beside each other's exchanges, and a layer beside its own.
+// So the micro-batches of a pair compute beside each other's exchanges.
 #pragma once
 
 #include <pentad/comm/detail/stack.hpp>
@@ -35,8 +35,6 @@ class Turns {
     [[nodiscard]] bool is_on() const { return count_ > 0 && holds_ == 0; }
     /// Lets the others have their turns.
     void give_way();
-    /// The number of the computation that runs.
-    [[nodiscard]] std::size_t current() const { return current_; }
 
     /// While it lives, the computation that made it keeps its turn.
     class [[nodiscard]] Hold {

@@ -10,7 +10,6 @@
 
 #include <Kokkos_Core.hpp>
 
-#include <array>
 #include <cstddef>
 #include <type_traits>
 #include <utility>

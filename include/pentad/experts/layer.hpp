@@ -1,8 +1,7 @@
 // A layer of SwiGLU experts behind a router: route, dispatch, grouped products, the way back, the weighted
-// sum. While rows of some tokens travel, others are computed with, and the experts that every token meets.
+// sum. While some rows travel, others are computed with, and so are the experts that every token meets.
 #pragma once
 
-#include <pentad/comm/turns.hpp>
 #include <pentad/experts/dispatch.hpp>
 #include <pentad/experts/router.hpp>
 #include <pentad/experts/tokens.hpp>
@@ -15,10 +14,8 @@
 #include <pentad/tensor/overlap.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <optional>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -30,8 +27,8 @@ using namespace ml;
 /// y[t] = sum over the k choices e of token t of weight[t, e] W2_e (silu(W1_e x[t]) * (W3_e x[t])), as Mixtral (Jiang
 /// et al. 2024, section 2.1). Choices for which an expert has no room are left out: without any a token passes by the
 /// residual stream alone.
-/// @tparam Communication `Overlap<Chunks>`: where ep crosses a network, the tokens of a rank are dispatched in as many
-/// chunks, each of which is computed with while others are on their way
+/// @tparam Communication `Overlap<Chunks>`: where ep crosses a network, rows come and go in up to so many pieces,
+/// beside the products of others. What is computed is the same, to the bit
 template <class Communication = Blocking>
 struct Layer {
     template <class Stream, class Exec>
@@ -48,28 +45,12 @@ struct Layer {
         using DispatchType = Dispatch<T, Exec>;
         using Shared = GatedMlp<Blocking>::template on<input_layout, Exec>; ///< the experts that every token meets
 
-        /// Of some of the tokens.
-        struct Chunk {
-            RowRange tokens{};
-            DispatchType dispatch;
-            RowBuffer<T, Exec> x, gate, up, inner; ///< of the experts here
-            RowBuffer<T, Exec> doutput;
-        };
         struct Saved {
             typename RouterType::Saved router;
-            std::array<Chunk, std::max<std::size_t>(Communication::chunks, 1)> chunks;
-            std::size_t chunk_count = 0;
+            DispatchType dispatch;
+            RowBuffer<T, Exec> x, gate, up, inner; ///< of the experts here
+            RowBuffer<T, Exec> output;             ///< what they gave; then its gradient
             typename Shared::Saved shared;
-
-            [[nodiscard]] std::size_t token_count() const {
-                return chunk_count == 0 ? 0 : chunks[chunk_count - 1].tokens.end;
-            }
-            /// That the experts here have got.
-            [[nodiscard]] std::size_t rows() const {
-                std::size_t sum = 0;
-                for (std::size_t i = 0; i < chunk_count; ++i) sum += chunks[i].dispatch.rows();
-                return sum;
-            }
         };
 
         on(LayerSetup<Exec> const& setup, model::Experts const& part, std::string const& name)
@@ -87,24 +68,43 @@ struct Layer {
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("experts forward", "compute");
             auto const& context = pass.context;
+            auto const& exec = context.exec();
             router_.forward(pass, x, saved.router);
-            auto const weight = saved.router.weight.rows();
-            cut(context, x, saved);
-            for (auto& chunk : chunks(saved)) {
-                note(chunk, saved);
-                chunk.dispatch.route(context, rows_of(saved.router.choice.rows(), chunk),
-                                     rows_of(View<A const, 2, Exec>(weight), chunk), gate_.value().extents()[0],
-                                     router_.routed(pass, x.local()[1]), rows_element_);
-            }
+            auto& dispatch = saved.dispatch;
+            auto const pieces = pieces_of(x);
+            auto const weight = View<A const, 2, Exec>(saved.router.weight.rows());
+            dispatch.route(context, saved.router.choice.rows(), weight, gate_.value().extents()[0],
+                           router_.routed(pass, x.local()[1]),
+                           {.element = rows_element_, .is_hidden = pieces > 0, .parts = pieces});
+            auto coming = dispatch.start(context, x.rows());
             Tensor<output_layout, Exec> y(context, x.extents()), more;
-            take_turns(
-                saved, [&](Chunk& chunk) { forward(context, x.rows(), weight, y.rows(), chunk); },
-                [&] {
-                    more = redistribute<output_layout>(
-                        shared_->forward(pass, redistribute<typename Shared::input_layout>(x), saved.shared));
-                });
+            if (shared_)
+                more = redistribute<output_layout>(
+                    shared_->forward(pass, redistribute<typename Shared::input_layout>(x), saved.shared));
+
+            std::size_t const rows = dispatch.rows(), width = gate_.value().local()[1];
+            for (auto* const buffer : {&saved.gate, &saved.up, &saved.inner}) *buffer = {context, rows, width};
+            for (auto* const buffer : {&saved.x, &saved.output}) *buffer = {context, rows, hidden_size()};
+            typename DispatchType::Leaving leaving(y.rows());
+            for (std::size_t i = 0; i < dispatch.parts(); ++i) {
+                auto const part = dispatch.part(i);
+                auto const product = [&](auto const& in, auto const& weights, auto const& out) {
+                    kernels::grouped_gemm(exec, kernels::Transpose::yes, 1.0, part.of(in),
+                                          part.of(weights.value().view()), part.offsets, 0.0, part.of(out));
+                };
+                dispatch.take(context, coming, part, part.of(saved.x));
+                product(saved.x, gate_, saved.gate);
+                product(saved.x, up_, saved.up);
+                kernels::swiglu_forward<T>(exec, part.of(saved.gate), part.of(saved.up), part.of(saved.inner));
+                product(saved.inner, down_, saved.output);
+                dispatch.combine(context, part, saved.output.view(), weight, leaving);
+            }
+            coming = {};
+            if (recomputed_.contains(model::Piece::activations)) saved.inner = {};
+            if (recomputed_.contains(model::Piece::rows)) saved.x = {};
+            dispatch.finish(context, leaving);
             if (drops_input(recomputed_)) RouterType::drop_input(saved.router);
-            if (shared_) kernels::add<T>(context.exec(), more.flat(), y.flat());
+            if (shared_) kernels::add<T>(exec, more.flat(), y.flat());
             return y;
         }
 
@@ -115,20 +115,46 @@ struct Layer {
             auto const& exec = context.exec();
             if (shared_ && drops_input(recomputed_))
                 shared_->restore_input(redistribute<typename Shared::input_layout>(saved.router.x), saved.shared);
-            auto const& weight = saved.router.weight;
-            Tensor<dual_t<typename RouterType::ChoiceWeight>, Exec> dweight(context, weight.extents());
+            auto& dispatch = saved.dispatch;
+            auto const weight = View<A const, 2, Exec>(saved.router.weight.rows());
+            Tensor<dual_t<typename RouterType::ChoiceWeight>, Exec> dweight(context, saved.router.weight.extents());
             Tensor<dual_t<input_layout>, Exec> through_experts(context, dy.extents()), more;
-            take_turns(
-                saved,
-                [&](Chunk& chunk) {
-                    if (recomputed_.contains(model::Piece::rows))
-                        chunk.x = chunk.dispatch.forward(context, rows_of(saved.router.x.rows(), chunk));
-                    backward_data(context, dy.rows(), weight.rows(), dweight.rows(), through_experts.rows(), chunk);
-                },
-                [&] {
-                    more = redistribute<dual_t<input_layout>>(shared_->backward_data(
-                        pass, redistribute<dual_t<typename Shared::output_layout>>(dy), saved.shared));
-                });
+            auto coming = dispatch.start_backward(context, dy.rows(), dweight.rows());
+            bool const restores_rows = recomputed_.contains(model::Piece::rows);
+            typename DispatchType::Coming again;
+            if (restores_rows) {
+                again = dispatch.start(context, saved.router.x.rows());
+                saved.x = {context, dispatch.rows(), hidden_size()};
+            }
+            if (shared_)
+                more = redistribute<dual_t<input_layout>>(shared_->backward_data(
+                    pass, redistribute<dual_t<typename Shared::output_layout>>(dy), saved.shared));
+
+            bool const restores_inner = recomputed_.contains(model::Piece::activations);
+            if (restores_inner) saved.inner = {context, saved.gate.count, saved.gate.columns};
+            RowBuffer<T, Exec> drows;
+            typename DispatchType::Leaving leaving(through_experts.rows());
+            for (std::size_t i = 0; i < dispatch.parts(); ++i) {
+                auto const part = dispatch.part(i);
+                auto const product = [&](auto const& in, auto const& weights, double beta, auto const& out) {
+                    kernels::grouped_gemm(exec, kernels::Transpose::no, 1.0, in, part.of(weights.value().view()),
+                                          part.offsets, beta, out);
+                };
+                auto const gate = part.of(saved.gate), up = part.of(saved.up), dout = part.of(saved.output);
+                if (restores_rows) dispatch.take(context, again, part, part.of(saved.x));
+                if (restores_inner) kernels::swiglu_forward<T>(exec, gate, up, part.of(saved.inner));
+                dispatch.take_gradients(context, coming, part, weight, dout, dweight.rows());
+                RowBuffer<T, Exec> dinner(context, gate.extent(0), gate.extent(1));
+                product(dout, down_, 0.0, dinner.view());
+                kernels::swiglu_backward<T>(exec, dinner.view(), gate, up, gate, up);
+                dinner = {};
+                if (i == 0) drows = {context, dispatch.rows(), hidden_size()};
+                product(gate, gate_, 0.0, part.of(drows));
+                product(up, up_, 1.0, part.of(drows));
+                dispatch.give_back(context, part, drows.view(), leaving);
+            }
+            dispatch.finish_backward(context, coming, dweight.rows());
+            dispatch.finish(context, leaving);
             if (shared_) kernels::add<T>(exec, more.flat(), through_experts.flat());
             auto dx = router_.backward_data(pass, dweight, saved.router);
             kernels::add<T>(exec, through_experts.flat(), dx.flat());
@@ -138,15 +164,13 @@ struct Layer {
         void backward_weight(Pass<Exec>& pass, Saved& saved) const {
             observe::Scope const scope("experts weights", "compute");
             auto const& exec = pass.context.exec();
-            for (auto& chunk : chunks(saved)) {
-                auto const offsets = chunk.dispatch.offsets();
-                kernels::grouped_gemm_weight(exec, 1.0, chunk.doutput.view(), chunk.inner.view(), offsets, 1.0,
-                                             down_.gradient().array());
-                kernels::grouped_gemm_weight(exec, 1.0, chunk.gate.view(), chunk.x.view(), offsets, 1.0,
-                                             gate_.gradient().array());
-                kernels::grouped_gemm_weight(exec, 1.0, chunk.up.view(), chunk.x.view(), offsets, 1.0,
-                                             up_.gradient().array());
-            }
+            auto const offsets = saved.dispatch.offsets();
+            kernels::grouped_gemm_weight(exec, 1.0, saved.output.view(), saved.inner.view(), offsets, 1.0,
+                                         down_.gradient().array());
+            kernels::grouped_gemm_weight(exec, 1.0, saved.gate.view(), saved.x.view(), offsets, 1.0,
+                                         gate_.gradient().array());
+            kernels::grouped_gemm_weight(exec, 1.0, saved.up.view(), saved.x.view(), offsets, 1.0,
+                                         up_.gradient().array());
             if (shared_) shared_->backward_weight(pass, saved.shared);
             router_.backward_weight(pass, saved.router);
             saved = {};
@@ -187,85 +211,14 @@ struct Layer {
             throw std::invalid_argument(name +
                                         " has experts, and the mesh no axis ep: make it with model::with_experts()");
         }
-        static std::span<Chunk> chunks(Saved& saved) { return {saved.chunks.data(), saved.chunk_count}; }
-        /// Those of a matrix with a row for each token.
-        template <class V>
-        static V rows_of(V const& all, Chunk const& chunk) {
-            return V(all.data() + chunk.tokens.begin * all.extent(1), chunk.tokens.end - chunk.tokens.begin,
-                     all.extent(1));
+        /// In how many parts rows travel at most; 0: their exchanges are not hidden.
+        template <class L>
+        std::size_t pieces_of(Tensor<L, Exec> const& tokens) const {
+            auto const& comm = gate_.context().communicators().along(AxisNames(ep::name));
+            if (Communication::chunks == 0 || has_pairs_ || !comm.crosses_network()) return 0;
+            return pentad::detail::pieces_of<Communication>(tokens.flat());
         }
-        /// Cuts the tokens into chunks: as many on all ranks of ep.
-        void cut(Context<Exec> const& context, Tensor<input_layout, Exec> const& x, Saved& saved) const {
-            bool const travels = !has_pairs_ && context.communicators().along(AxisNames(ep::name)).crosses_network();
-            std::size_t const tokens = x.rows().extent(0),
-                              count = travels ? pentad::detail::pieces_of<Communication>(x.flat()) : 1;
-            saved.chunk_count = std::clamp<std::size_t>(count, 1, std::max<std::size_t>(tokens, 1));
-            for (std::size_t i = 0; i < saved.chunk_count; ++i)
-                saved.chunks[i].tokens = {tokens * i / saved.chunk_count, tokens * (i + 1) / saved.chunk_count};
-        }
-        /// Of a dry run: what follows is of some of the tokens.
-        static void note(Chunk const& chunk, Saved const& saved) {
-            auto const& [begin, end] = chunk.tokens;
-            if (auto* const dry = observe::dry_run())
-                dry->routing().tokens = saved.chunk_count == 1 ? 1
-                                                               : static_cast<double>(end - begin) /
-                                                                     static_cast<double>(saved.token_count());
-        }
-        /// Chunks, and then the experts that every token meets: each while the others' rows are on their way.
-        template <class OfChunk, class OfShared>
-        void take_turns(Saved& saved, OfChunk&& of_chunk, OfShared&& of_shared) const {
-            comm::turns().take(saved.chunk_count + (shared_ ? 1 : 0), [&](std::size_t i) {
-                if (i == saved.chunk_count) return of_shared();
-                note(saved.chunks[i], saved);
-                of_chunk(saved.chunks[i]);
-            });
-        }
-        void forward(Context<Exec> const& context, View<T const, 2, Exec> x, View<A const, 2, Exec> weight,
-                     View<T, 2, Exec> y, Chunk& chunk) const {
-            auto const& exec = context.exec();
-            chunk.x = chunk.dispatch.forward(context, rows_of(x, chunk));
-            std::size_t const rows = chunk.x.count, width = gate_.value().local()[1];
-            chunk.gate = RowBuffer<T, Exec>(context, rows, width);
-            chunk.up = RowBuffer<T, Exec>(context, rows, width);
-            RowBuffer<T, Exec> out(context, rows, chunk.x.columns);
-            auto const offsets = chunk.dispatch.offsets();
-            constexpr auto transposed = kernels::Transpose::yes;
-            kernels::grouped_gemm(exec, transposed, 1.0, chunk.x.view(), gate_.value().view(), offsets, 0.0,
-                                  chunk.gate.view());
-            kernels::grouped_gemm(exec, transposed, 1.0, chunk.x.view(), up_.value().view(), offsets, 0.0,
-                                  chunk.up.view());
-            activate(context, chunk);
-            kernels::grouped_gemm(exec, transposed, 1.0, chunk.inner.view(), down_.value().view(), offsets, 0.0,
-                                  out.view());
-            if (recomputed_.contains(model::Piece::activations)) chunk.inner = {};
-            if (recomputed_.contains(model::Piece::rows)) chunk.x = {};
-            chunk.dispatch.combine(context, std::move(out), rows_of(weight, chunk), rows_of(y, chunk));
-        }
-        void backward_data(Context<Exec> const& context, View<T const, 2, Exec> dy, View<A const, 2, Exec> weight,
-                           View<A, 2, Exec> dweight, View<T, 2, Exec> dx, Chunk& chunk) const {
-            auto const& exec = context.exec();
-            chunk.doutput = chunk.dispatch.combine_backward(context, rows_of(dy, chunk), rows_of(weight, chunk),
-                                                            rows_of(dweight, chunk));
-            if (recomputed_.contains(model::Piece::activations)) activate(context, chunk);
-            auto const offsets = chunk.dispatch.offsets();
-            constexpr auto plain = kernels::Transpose::no;
-            RowBuffer<T, Exec> dinner(context, chunk.inner.count, chunk.inner.columns);
-            kernels::grouped_gemm(exec, plain, 1.0, chunk.doutput.view(), down_.value().view(), offsets, 0.0,
-                                  dinner.view());
-            kernels::swiglu_backward<T>(exec, dinner.view(), chunk.gate.view(), chunk.up.view(), chunk.gate.view(),
-                                        chunk.up.view());
-            dinner = {};
-            RowBuffer<T, Exec> drows(context, chunk.x.count, chunk.x.columns);
-            kernels::grouped_gemm(exec, plain, 1.0, chunk.gate.view(), gate_.value().view(), offsets, 0.0,
-                                  drows.view());
-            kernels::grouped_gemm(exec, plain, 1.0, chunk.up.view(), up_.value().view(), offsets, 1.0, drows.view());
-            chunk.dispatch.backward(context, std::move(drows), rows_of(dx, chunk));
-        }
-        void activate(Context<Exec> const& context, Chunk& chunk) const {
-            chunk.inner = RowBuffer<T, Exec>(context, chunk.gate.count, chunk.gate.columns);
-            kernels::swiglu_forward<T>(context.exec(), chunk.gate.view(), chunk.up.view(), chunk.inner.view());
-        }
-
+        [[nodiscard]] std::size_t hidden_size() const { return gate_.value().local()[2]; }
         // One expert's products, as the algebra sees them: the layouts without the expert dimension must fit.
         using OneRow = expert_rows_t<input_layout>;
         using OneUp = Layout<T, Dims<Dim<ffn, dynamic, etp>, Dim<hidden>>>;
@@ -275,7 +228,7 @@ struct Layer {
         static_assert((require_multipliable<product_t<OneRow, OneUp, 1>, OneDown, 1>(), true));
 
         Compact rows_element_;
-        bool has_pairs_; ///< which hide what chunks would
+        bool has_pairs_; ///< which hide all exchanges
         RouterType router_;
         std::optional<Shared> shared_;
         model::PieceSet recomputed_;

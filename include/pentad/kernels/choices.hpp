@@ -87,4 +87,71 @@ void take_entries(Exec const& exec, In<A, 1, Exec> x, In<i32, 1, Exec> entry, Ou
         "pentad::take_entries", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { y(i) = entry(i) < 0 ? A(0) : x(entry(i)); });
 }
 
+/// The experts of each rank in parts of consecutive ones.
+struct ExpertParts {
+    int experts = 1; ///< of a rank
+    int count = 1;   ///< at most `experts`
+
+    KOKKOS_FUNCTION int of(int expert) const { return expert % experts * count / experts; }
+    /// The first expert of a part.
+    [[nodiscard]] std::size_t begin(std::size_t part) const {
+        auto const all = static_cast<std::size_t>(experts), parts = static_cast<std::size_t>(count);
+        return (part * all + parts - 1) / parts;
+    }
+};
+
+/// Of the parts with an expert that a token chose.
+enum class Needed { first, last };
+
+/// part[p] for row p of those that pack_choices describes: the first or the last part that needs it.
+template <class A, class Exec>
+void part_of_rows(Exec const& exec, In<A, 2, Exec> packed, ExpertParts const& parts, Needed needed,
+                  Out<i32, 1, Exec> part) {
+    detail::require_extent("part_of_rows", "part", part.extent(0), packed.extent(0), "rows of packed");
+    int const top_k = static_cast<int>(packed.extent(1) / 2);
+    if (dry("part_of_rows", packed, part)) return;
+    bool const is_first = needed == Needed::first;
+    for_each_element(
+        "pentad::part_of_rows", exec, packed.extent(0), KOKKOS_LAMBDA(i64 p) {
+            int found = parts.of(static_cast<int>(packed(p, 0)));
+            for (int k = 1; k < top_k && packed(p, k) >= A(0); ++k) {
+                int const other = parts.of(static_cast<int>(packed(p, k)));
+                if (is_first ? other < found : other > found) found = other;
+            }
+            part(p) = found;
+        });
+}
+
+/// key[p] = part * ranks + rank for rows in the order of ranks, those of a rank up to row end[rank] - 1; the part is
+/// that of the row, or of the rank where no rows have parts (`part_of_row` is empty).
+template <class Exec>
+void part_and_rank(Exec const& exec, In<i64, 1, Exec> end, In<i32, 1, Exec> part_of_row, In<i32, 1, Exec> part_of_rank,
+                   Out<i32, 1, Exec> key) {
+    int const ranks = static_cast<int>(end.extent(0));
+    bool const by_row = part_of_row.extent(0) > 0;
+    if (dry("part_and_rank", part_of_row, key)) return;
+    for_each_element(
+        "pentad::part_and_rank", exec, key.extent(0), KOKKOS_LAMBDA(i64 p) {
+            int low = 0, high = ranks - 1;
+            while (low < high) {
+                int const middle = (low + high) / 2;
+                if (end(middle) > p)
+                    high = middle;
+                else
+                    low = middle + 1;
+            }
+            key(p) = (by_row ? part_of_row(p) : part_of_rank(low)) * ranks + low;
+        });
+}
+
+/// out[i] = through[index[i] / divisor], or index[i] where that is negative.
+template <class Exec>
+void compose(Exec const& exec, In<i32, 1, Exec> index, int divisor, In<i32, 1, Exec> through, Out<i32, 1, Exec> out) {
+    detail::require_extent("compose", "index", index.extent(0), out.extent(0), "as out");
+    if (dry("compose", index, out, out)) return;
+    for_each_element(
+        "pentad::compose", exec, out.extent(0),
+        KOKKOS_LAMBDA(i64 i) { out(i) = index(i) < 0 ? index(i) : through(index(i) / divisor); });
+}
+
 } // namespace pentad::kernels

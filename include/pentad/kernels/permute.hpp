@@ -206,39 +206,32 @@ void combine_forward(Exec const& exec, In<T, 2, Exec> expert_out, In<i32, 2, Exe
         });
 }
 
-/// dexpert_out[position[t, k]] = weight[t, k] * dy[t], dweight[t, k] = <dy[t], expert_out[position[t, k]]>.
-/// dexpert_out may be expert_out. dweight is zero where there is no choice.
+/// The adjoint for rows in the order of experts, some or all of them: row p is of slot source[p] (token x k + choice)
+/// and gets its gradient from row dy_row[p] / divisor of dy.
+///   dexpert_out[p] = weight[slot] * dy[row], dweight[slot] = <dy[row], expert_out[p]>.
+/// dexpert_out may be expert_out. What dweight holds of other slots stays.
 template <class T, class Exec>
-void combine_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> expert_out, In<i32, 2, Exec> position,
-                      In<accumulator_t<T>, 2, Exec> weight, Out<T, 2, Exec> dexpert_out,
-                      Out<accumulator_t<T>, 2, Exec> dweight) {
+void combine_backward(Exec const& exec, In<T, 2, Exec> dy, In<i32, 1, Exec> dy_row, int divisor,
+                      In<T, 2, Exec> expert_out, In<i32, 1, Exec> source, In<accumulator_t<T>, 1, Exec> weight,
+                      Out<T, 2, Exec> dexpert_out, Out<accumulator_t<T>, 1, Exec> dweight) {
     using A = accumulator_t<T>;
-    detail::require_same_shape("combine_backward", "weight", weight, "position", position);
-    detail::require_same_shape("combine_backward", "dweight", dweight, "position", position);
     detail::require_same_shape("combine_backward", "dexpert_out", dexpert_out, "expert_out", expert_out);
-    detail::require_extent("combine_backward", "position, dimension 0,", position.extent(0), dy.extent(0),
-                           "rows of dy");
+    detail::require_extent("combine_backward", "source", source.extent(0), expert_out.extent(0), "rows of expert_out");
+    detail::require_extent("combine_backward", "dy_row", dy_row.extent(0), expert_out.extent(0), "rows of expert_out");
+    detail::require_extent("combine_backward", "dweight", dweight.extent(0), weight.extent(0), "as weight");
     detail::require_extent("combine_backward", "expert_out, dimension 1,", expert_out.extent(1), dy.extent(1),
                            "hidden of dy");
     int const hidden = static_cast<int>(dy.extent(1));
-    int const top_k = static_cast<int>(position.extent(1));
-    if (dry("combine_backward", dy, expert_out, position, weight, dexpert_out, dweight)) return;
+    if (dry("combine_backward", expert_out, expert_out, dy_row, source, dexpert_out, weight, dweight)) return;
     for_each_row(
-        "pentad::combine_backward", exec, dy.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
-            T const* const d = row.of(dy);
-            int const choices = detail::choices_of(row.of(position), top_k);
-            row.once([&] {
-                for (int k = choices; k < top_k; ++k) dweight(row.index(), k) = 0;
-            });
-            for (int k = 0; k < choices; ++k) {
-                i32 const at = position(row.index(), k);
-                A const w = weight(row.index(), k);
-                T const* const in = row_of(expert_out, at);
-                T* const out = row_of(dexpert_out, at);
-                A const dot = row.template sum<A>(hidden, [&](int i) { return A(d[i]) * A(in[i]); });
-                row.each(hidden, [&](int i) { out[i] = T(w * A(d[i])); });
-                row.once([&] { dweight(row.index(), k) = dot; });
-            }
+        "pentad::combine_backward", exec, expert_out.extent(0), hidden, KOKKOS_LAMBDA(Row<Exec> const& row) {
+            i32 const slot = source(row.index());
+            T const *const d = row_of(dy, dy_row(row.index()) / divisor), *const in = row.of(expert_out);
+            T* const out = row.of(dexpert_out);
+            A const w = weight(slot);
+            A const dot = row.template sum<A>(hidden, [&](int i) { return A(d[i]) * A(in[i]); });
+            row.each(hidden, [&](int i) { out[i] = T(w * A(d[i])); });
+            row.once([&] { dweight(slot) = dot; });
         });
 }
 

@@ -29,7 +29,7 @@ struct Work {
     int ranks = 1;            ///< of an exchange: in the group
     bool is_started = false;  ///< of an exchange: what follows may go on beside it
     double rows = 0;          ///< of experts that it takes to other ranks: a run decides by its data how many
-    double tokens = 1;        ///< the part of the rank's tokens whose rows these are
+    double part = 1;          ///< that these are of all rows
 };
 
 /// What a layer keeps of each sequence that is being written, on a rank, and what attention to it takes.
@@ -43,7 +43,6 @@ struct DecodingState {
 /// How a dry run takes experts to be chosen.
 struct DryRouting {
     double imbalance = 1; ///< rows that come to this rank over the mean
-    double tokens = 1;    ///< the part of a rank's tokens that a dispatch is of
 };
 
 /// While one exists, kernels, copies and communication of this process record what they would do and return; buffers
@@ -83,11 +82,11 @@ class DryRun {
     /// @param network_bytes what of it goes to other nodes, and whether a model says so
     [[gnu::cold]] void exchange(Operation operation, Cost const& cost, int ranks, bool is_started, double network_bytes,
                                 bool network_modelled);
-    /// The last exchange was of so many rows of experts.
-    void note_rows(double rows) {
+    /// The last exchange was of so many rows of experts, which are that part of all.
+    void note_rows(double rows, double part = 1) {
         if (work_.empty() || work_.back().kind != WorkKind::exchange) return;
         work_.back().rows = rows;
-        work_.back().tokens = routing_.tokens;
+        work_.back().part = part;
     }
     [[nodiscard]] DryRouting& routing() { return routing_; }
     /// Its rank stands for all: where ranks send more or less than each other, the mean is counted.

@@ -51,7 +51,7 @@ LayerRegistry<Stream, Exec> decoder_layers() {
             .template add<model::LatentAttention>(latent)
             .template add<model::Mamba2, Mamba2<context::Recurrence, Overlap<4>>>()
             .template add<model::LinearAttention, LinearAttention<context::Recurrence, Overlap<4>>>()
-            .template add<model::Experts, experts::Layer<Overlap<4>>>();
+            .template add<model::Experts, experts::Layer<Overlap<8>>>();
         return registry;
     }
 }

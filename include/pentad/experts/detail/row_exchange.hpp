@@ -4,7 +4,7 @@
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/experts/detail/row_buffer.hpp>
-#include <pentad/kernels/compact_rows.hpp>
+#include <pentad/experts/detail/row_transfer.hpp>
 #include <pentad/kernels/permute.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/memory/host_array.hpp>
@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <utility>
 
@@ -75,15 +74,31 @@ class RowExchange {
     [[nodiscard]] View<i32 const, 2, Exec> position() const { return position_.view(); }
     /// How many rows leave.
     [[nodiscard]] std::size_t leaving() const { return leaving_; }
+    /// Of each row that leaves, token x slots() + slot.
+    [[nodiscard]] View<i32 const, 1, Exec> source() const {
+        return View<i32 const, 1, Exec>(source_.flat().data(), leaving_);
+    }
+    [[nodiscard]] int slots() const { return top_k_; }
+    [[nodiscard]] comm::Communicator const& comm() const { return *comm_; }
+    /// Rows to each rank, and from each.
+    [[nodiscard]] std::span<i64 const> sent() const { return sent_.span(); }
+    [[nodiscard]] std::span<i64 const> received() const { return received_.span(); }
 
     /// The tokens x [tokens, hidden] as rows of the local experts. @param element in which rows travel
     template <class T>
     RowBuffer<T, Exec> forward(Context<Exec> const& context, View<T const, 2, Exec> x,
                                Compact element = Compact::none) {
         RowBuffer<T, Exec> permuted(context, leaving_, x.extent(1));
-        View<i32 const, 1, Exec> const source(source_.flat().data(), leaving_);
-        kernels::permute_forward<T>(context.exec(), x, source, top_k_, permuted.view());
+        kernels::permute_forward<T>(context.exec(), x, source(), top_k_, permuted.view());
         return to_experts(context, std::move(permuted), element);
+    }
+    /// Starts it. @param to [rows(), hidden]
+    template <class T>
+    void start_forward(Context<Exec> const& context, View<T const, 2, Exec> x, View<T, 2, Exec> to, Compact element,
+                       RowTransfer<T, Exec>& transfer) const {
+        RowBuffer<T, Exec> permuted(context, leaving_, x.extent(1));
+        kernels::permute_forward<T>(context.exec(), x, source(), top_k_, permuted.view());
+        transfer.start(context, *comm_, std::move(permuted), sent_.span(), to, received_.span(), element);
     }
     /// Its adjoint: the gradient of the tokens from that of the rows.
     template <class T>
@@ -104,6 +119,12 @@ class RowExchange {
     RowBuffer<T, Exec> from_experts(Context<Exec> const& context, RowBuffer<T, Exec> grouped,
                                     Compact element = Compact::none) {
         return carry(context, std::move(grouped), received_, leaving_, sent_, element);
+    }
+    /// Starts it. @param to [leaving(), columns]
+    template <class T>
+    void start_from_experts(Context<Exec> const& context, RowBuffer<T, Exec> grouped, View<T, 2, Exec> to,
+                            Compact element, RowTransfer<T, Exec>& transfer) const {
+        transfer.start(context, *comm_, std::move(grouped), received_.span(), to, sent_.span(), element);
     }
 
   private:
@@ -145,43 +166,11 @@ class RowExchange {
     RowBuffer<T, Exec> carry(Context<Exec> const& context, RowBuffer<T, Exec> from, Numbers<i64> const& sent,
                              std::size_t arriving, Numbers<i64> const& received, Compact element) {
         if (comm_->size() == 1) return from;
-        std::size_t const width = from.columns;
-        RowBuffer<T, Exec> to;
-        if (element == Compact::none || (element == Compact::bf16 && sizeof(T) == 2)) {
-            to = RowBuffer<T, Exec>(context, arriving, width);
-            exchange(context, from, sent, to, received);
-            return to;
-        }
-        using Bytes = RowBuffer<std::uint8_t, Exec>;
-        std::size_t const bytes = kernels::compact_row_bytes(element, width);
-        Bytes leaving(context, from.count, bytes);
-        kernels::compress_rows<T>(context.exec(), element, from.view(), leaving.view());
-        from = {};
-        Bytes const arrived(context, arriving, bytes);
-        exchange(context, leaving, sent, arrived, received);
-        leaving = {};
-        to = RowBuffer<T, Exec>(context, arriving, width);
-        kernels::expand_rows<T>(context.exec(), element, arrived.view(), to.view());
+        RowBuffer<T, Exec> to(context, arriving, from.columns);
+        RowTransfer<T, Exec> transfer;
+        transfer.start(context, *comm_, std::move(from), sent.span(), to.view(), received.span(), element, 1, true);
+        transfer.finish(context);
         return to;
-    }
-    template <class T>
-    void exchange(Context<Exec> const& context, RowBuffer<T, Exec> const& from, Numbers<i64> const& sent,
-                  RowBuffer<T, Exec> const& to, Numbers<i64> const& received) {
-        std::size_t const ranks = sent.size();
-        Numbers<MPI_Count> const sent_elements(ranks), received_elements(ranks);
-        Numbers<MPI_Aint> const displacements(2 * ranks);
-        for (std::size_t r = 0; r < ranks; ++r) {
-            sent_elements[r] = static_cast<MPI_Count>(sent[r] * static_cast<i64>(from.columns));
-            received_elements[r] = static_cast<MPI_Count>(received[r] * static_cast<i64>(to.columns));
-        }
-        comm::all_to_all(context.exec(), *comm_, from.flat(), sent_elements.span(), to.flat(), received_elements.span(),
-                         displacements.span());
-        if (auto* const dry = observe::dry_run()) {
-            double rows = 0;
-            for (std::size_t r = 0; r < ranks; ++r)
-                if (static_cast<int>(r) != comm_->rank()) rows += static_cast<double>(sent[r]);
-            dry->note_rows(rows);
-        }
     }
     comm::Communicator const* comm_ = nullptr;
     int top_k_ = 1;

@@ -74,7 +74,7 @@ inline ExchangeSum sum_of(observe::Work const& x) {
         sum.kind = x.rows > 0 ? Kind::pieces : Kind::collective;
         sum.bytes = x.bytes * n / (n - 1);
         sum.rounds = 1;
-        sum.row_bytes = x.rows > 0 ? x.bytes / x.rows * x.tokens : 0;
+        sum.row_bytes = x.rows > 0 ? x.bytes / x.rows * x.part : 0;
         break;
     default: // an all-reduce goes twice round
         sum.bytes = x.bytes * n / (n - 1);

@@ -196,7 +196,7 @@ PENTAD_INLINE double PlanRemarks::rows_between_nodes(std::int64_t nodes) const {
         for (auto const& x : block.forward.work)
             if (x.rows > 0 && x.cost.axes[0] != ml::etp::name &&
                 (nodes == 1 || nodes == c_.expert_mesh().ep || x.cost.axes[0] == outer<ep>::name))
-                return x.rows / (tokens * x.tokens);
+                return x.rows / (tokens * x.part);
     return 0;
 }
 
