@@ -208,7 +208,7 @@ TEST_CASE(
     CHECK(e.shares.hidden > 0.5 * (e.shares.hidden + e.shares.communication.total()));
     c.pairs = false;
     auto const without = estimate(model, machine, c).step_s;
-    CHECK(without > 1.2 * e.step_s);
+    CHECK(without > 1.15 * e.step_s);
     double const planned_m = e.tokens_per_s / 1e6, published_m = published / 1e6;
     MESSAGE(planned_m, " M tokens/s, published ", published_m, "; a step ", e.step_s, " s, without pairs ", without,
             "; products ", e.shares.matrix, ", attention ", e.shares.attention, ", memory ", e.shares.vector,
