@@ -27,8 +27,8 @@ using namespace ml;
 /// y[t] = sum over the k choices e of token t of weight[t, e] W2_e (silu(W1_e x[t]) * (W3_e x[t])), as Mixtral (Jiang
 /// et al. 2024, section 2.1). Choices for which an expert has no room are left out: without any a token passes by the
 /// residual stream alone.
-/// @tparam Communication `Overlap<Chunks>`: where ep crosses a network, rows come and go in up to so many pieces,
-/// beside the products of others. What is computed is the same, to the bit
+/// @tparam Communication `Overlap<Chunks>`: where ep crosses a network, rows come and go in up to so many parts,
+/// beside the products of others. Results are the same, to the bit
 template <class Communication = Blocking>
 struct Layer {
     template <class Stream, class Exec>
@@ -71,11 +71,9 @@ struct Layer {
             auto const& exec = context.exec();
             router_.forward(pass, x, saved.router);
             auto& dispatch = saved.dispatch;
-            auto const pieces = pieces_of(x);
             auto const weight = View<A const, 2, Exec>(saved.router.weight.rows());
             dispatch.route(context, saved.router.choice.rows(), weight, gate_.value().extents()[0],
-                           router_.routed(pass, x.local()[1]),
-                           {.element = rows_element_, .is_hidden = pieces > 0, .parts = pieces});
+                           router_.routed(pass, x.local()[1]), {.element = rows_element_, .parts = parts_of(x)});
             auto coming = dispatch.start(context, x.rows());
             Tensor<output_layout, Exec> y(context, x.extents()), more;
             if (shared_)
@@ -211,14 +209,15 @@ struct Layer {
             throw std::invalid_argument(name +
                                         " has experts, and the mesh no axis ep: make it with model::with_experts()");
         }
-        /// In how many parts rows travel at most; 0: their exchanges are not hidden.
+        /// Travel::parts.
         template <class L>
-        std::size_t pieces_of(Tensor<L, Exec> const& tokens) const {
+        std::size_t parts_of(Tensor<L, Exec> const& tokens) const {
             auto const& comm = gate_.context().communicators().along(AxisNames(ep::name));
             if (Communication::chunks == 0 || has_pairs_ || !comm.crosses_network()) return 0;
             return pentad::detail::pieces_of<Communication>(tokens.flat());
         }
         [[nodiscard]] std::size_t hidden_size() const { return gate_.value().local()[2]; }
+
         // One expert's products, as the algebra sees them: the layouts without the expert dimension must fit.
         using OneRow = expert_rows_t<input_layout>;
         using OneUp = Layout<T, Dims<Dim<ffn, dynamic, etp>, Dim<hidden>>>;

@@ -23,6 +23,14 @@ struct RowBuffer {
     [[nodiscard]] View<T, 1, Exec> flat() const {
         return View<T, 1, Exec>(static_cast<T*>(block.data()), count * columns);
     }
+    /// The elements, to be read.
+    [[nodiscard]] View<T const, 1, Exec> elements() const { return flat(); }
 };
+
+/// Rows [first, end) of a matrix without gaps.
+template <class V>
+V row_range(V const& all, std::size_t first, std::size_t end) {
+    return V(all.data() + first * all.extent(1), end - first, all.extent(1));
+}
 
 } // namespace pentad::experts

@@ -84,28 +84,25 @@ class RowExchange {
     [[nodiscard]] std::span<i64 const> sent() const { return sent_.span(); }
     [[nodiscard]] std::span<i64 const> received() const { return received_.span(); }
 
-    /// The tokens x [tokens, hidden] as rows of the local experts. @param element in which rows travel
+    /// The tokens x [tokens, hidden] in the order in which they leave.
+    template <class T>
+    RowBuffer<T, Exec> permuted(Context<Exec> const& context, View<T const, 2, Exec> x) const {
+        RowBuffer<T, Exec> rows(context, leaving_, x.extent(1));
+        kernels::permute_forward<T>(context.exec(), x, source(), top_k_, rows.view());
+        return rows;
+    }
+    /// The tokens x as rows of the local experts. @param element in which rows travel
     template <class T>
     RowBuffer<T, Exec> forward(Context<Exec> const& context, View<T const, 2, Exec> x,
                                Compact element = Compact::none) {
-        RowBuffer<T, Exec> permuted(context, leaving_, x.extent(1));
-        kernels::permute_forward<T>(context.exec(), x, source(), top_k_, permuted.view());
-        return to_experts(context, std::move(permuted), element);
-    }
-    /// Starts it. @param to [rows(), hidden]
-    template <class T>
-    void start_forward(Context<Exec> const& context, View<T const, 2, Exec> x, View<T, 2, Exec> to, Compact element,
-                       RowTransfer<T, Exec>& transfer) const {
-        RowBuffer<T, Exec> permuted(context, leaving_, x.extent(1));
-        kernels::permute_forward<T>(context.exec(), x, source(), top_k_, permuted.view());
-        transfer.start(context, *comm_, std::move(permuted), sent_.span(), to, received_.span(), element);
+        return to_experts(context, permuted<T>(context, x), element);
     }
     /// Its adjoint: the gradient of the tokens from that of the rows.
     template <class T>
     void backward(Context<Exec> const& context, RowBuffer<T, Exec> drows, View<T, 2, Exec> dx,
                   Compact element = Compact::none) {
-        auto const permuted = from_experts(context, std::move(drows), element);
-        kernels::permute_backward<T>(context.exec(), permuted.view(), position(), dx, false);
+        auto const rows = from_experts(context, std::move(drows), element);
+        kernels::permute_backward<T>(context.exec(), rows.view(), position(), dx, false);
     }
 
     /// Rows in the order of `position` on the ranks of their tokens -> rows of the local experts.
@@ -119,12 +116,6 @@ class RowExchange {
     RowBuffer<T, Exec> from_experts(Context<Exec> const& context, RowBuffer<T, Exec> grouped,
                                     Compact element = Compact::none) {
         return carry(context, std::move(grouped), received_, leaving_, sent_, element);
-    }
-    /// Starts it. @param to [leaving(), columns]
-    template <class T>
-    void start_from_experts(Context<Exec> const& context, RowBuffer<T, Exec> grouped, View<T, 2, Exec> to,
-                            Compact element, RowTransfer<T, Exec>& transfer) const {
-        transfer.start(context, *comm_, std::move(grouped), received_.span(), to, sent_.span(), element);
     }
 
   private:

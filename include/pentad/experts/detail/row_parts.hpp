@@ -40,7 +40,8 @@ struct RowOrder {
         return {sum(all.first(part * ranks)), sum(mine), mine};
     }
 
-    /// @param rows of the exchange, of each rank @param part_of_row none where a row's part is that of its rank
+    /// @param rows how many rows of the exchange each rank has @param part_of_row empty where the part of a row is that
+    /// of its rank, in part_of_rank
     static RowOrder sorted(Context<Exec> const& context, std::span<i64 const> rows, std::size_t parts,
                            View<i32 const, 1, Exec> part_of_row, std::span<i32 const> part_of_rank) {
         auto const& exec = context.exec();
@@ -75,10 +76,15 @@ constexpr std::size_t part_of_rank(std::size_t from, std::size_t to, std::size_t
     return (from * parts / ranks + parts - to * parts / ranks) % parts;
 }
 
-/// Both sides of an exchange in the same order, which each finds from what it knows.
+/// The order of parts on both sides of an exchange. Each side sorts by itself: no numbers are sent.
 template <class Exec>
 struct RowParts {
     RowOrder<Exec> leaving, arriving;
+
+    /// Frees what is needed for routing only.
+    void keep_counts() {
+        for (auto* const order : {&leaving, &arriving}) order->position = order->source = {};
+    }
 
     /// By what goes along with each row, pack_choices': by the experts that need it.
     template <class A>

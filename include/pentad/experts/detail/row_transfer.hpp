@@ -88,8 +88,9 @@ class RowTransfer {
     Bytes leaving_, arriving_;
     Counts sent_, received_;
     memory::HostArray<MPI_Aint> offsets_;
+    // Declared last: a request that is dropped waits before its buffers are freed.
     std::optional<Request<T>> own_;
-    std::optional<Request<std::uint8_t>> compact_; // which use what is above
+    std::optional<Request<std::uint8_t>> compact_;
 };
 
 } // namespace pentad::experts
