@@ -5,7 +5,7 @@ import pathlib
 import re
 import sys
 
-root = pathlib.Path(sys.argv[1])
+root = pathlib.Path(sys.argv[1]).resolve()
 problems = []
 pages = {page: page.read_text() for page in (*root.glob("*.md"), *root.glob("docs/*.md"))}
 
@@ -41,15 +41,18 @@ if not guide:
     problems.append("docs/hpc.md: there is no code")
 
 
+def prose(text):
+    """A page without its blocks of code."""
+    return re.sub(r"```.*?```", "", text, flags=re.S)
+
 
 def anchors(text):
     """Of the headings, as GitHub and doxygen name them."""
-    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", prose(text), re.M)}
 
 
 for page, text in pages.items():
-    for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", re.sub(r"```.*?```", "", text, flags=re.S)):
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", prose(text)):
         linked = (page.parent / target).resolve() if target else page
         if not linked.exists():
             problems.append(f"{page.relative_to(root)}: links to {target}, which is not there")
