@@ -100,6 +100,8 @@ std::string Checkpoints::run_facts(Training const& training) const {
     auto const position = training.position();
     facts["sequences"] = position.sequences;
     facts["bad_steps"] = position.bad_steps;
+    for (auto const& order : position.expert_orders)
+        facts["expert_orders"].push_back({{"block", order.block}, {"experts", order.experts}});
     return facts.dump();
 }
 
@@ -186,7 +188,12 @@ void Checkpoints::restore(Training& training, std::filesystem::path const& path)
                                                 std::to_string(step) + ", after step " + std::to_string(manifest.step) +
                                                 " of --resume: save to another folder, or remove it");
     });
-    training.restore(*reader, {manifest.step, number("sequences"), number("bad_steps")});
+    pentad::train::RunPosition position{manifest.step, number("sequences"), number("bad_steps"), {}};
+    if (run.contains("expert_orders"))
+        for (auto const& order : run.at("expert_orders"))
+            position.expert_orders.push_back(
+                {order.at("block").get<std::size_t>(), order.at("experts").get<std::vector<std::int32_t>>()});
+    training.restore(*reader, position);
     last_step_ = complete_step_ = manifest.step;
     if (!ranks_->is_first() || options_->quiet) return;
     std::printf("goes on from %s, after step %lld\n", path.c_str(), static_cast<long long>(manifest.step));

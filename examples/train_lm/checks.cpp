@@ -126,9 +126,13 @@ void repair_router(Options& o, Complaint& complaint) {
           std::pair("--dense-layers", o.dense_layers != defaults.dense_layers),
           std::pair("--balance", !o.balance.empty()), std::pair("--capacity", o.capacity != defaults.capacity),
           std::pair("--bias-rate", o.bias_rate != defaults.bias_rate),
-          std::pair("--bias-step", o.bias_step != defaults.bias_step), std::pair("--drop", o.drop != defaults.drop)})
+          std::pair("--bias-step", o.bias_step != defaults.bias_step), std::pair("--drop", o.drop != defaults.drop),
+          std::pair("--rebalance-experts", o.rebalance_experts > 0),
+          std::pair("--row-parts", o.row_parts != defaults.row_parts)})
         if (is_given && o.experts < 1) leave_out(flag, "is of experts, and the model has none");
     if (o.experts < 1) return;
+    if (o.rebalance_experts > 0 && o.local_steps > 0)
+        leave_out("--rebalance-experts", "does not go with --local-steps: optimizer states of groups differ");
     bool has_bias = o.balance.starts_with("bias");
     if (o.described) { // whose parameters a choice of balance must not change
         bool const is_described = o.described->first<pentad::model::Experts>()->router.has_bias;

@@ -63,6 +63,8 @@ pentad::train::RunSettings make_settings(Options const& o) {
     s.warmup = o.warmup;
     s.optimizer = make_optimizer(o);
     s.precision = precision_of(o);
+    s.row_parts = size(o.row_parts);
+    s.rebalance_every = o.rebalance_experts;
     s.offload = offload_of(o);
     s.clip = o.clip;
     s.max_bad_steps = o.max_bad_steps;

@@ -65,9 +65,10 @@ struct Options {
     std::int64_t expert_groups = 1, top_groups = 0; ///< 0: all
     std::string balance; ///< aux, sequence-aux, bias, bias+sequence-aux, none; empty: aux, where tokens choose
     double bias_rate = 1e-3;
-    std::string bias_step = "sign"; ///< sign, proportional
-    double capacity = 0;            ///< in mean loads; 0: any load
-    std::string drop = "position";  ///< position, score
+    std::string bias_step = "sign";     ///< sign, proportional
+    std::int64_t rebalance_experts = 0; ///< steps between moves of experts; 0: none
+    double capacity = 0;                ///< in mean loads; 0: any load
+    std::string drop = "position";      ///< position, score
     bool tie_embeddings = false;
     std::int64_t window = 0;        ///< of attention; 0: none
     std::string positions = "rope"; ///< rope, alibi, none
@@ -134,9 +135,10 @@ struct Options {
     std::string moment_dtype = "full";           ///< full, bf16, fp8
     std::string reduce_dtype = "full";           ///< full, bf16, fp8
     std::string row_dtype = "full";              ///< full, bf16, fp8
-    std::string offload = "none";                ///< none, optimizer, activations, both
-    std::string offload_folder;                  ///< of the offload files
-    std::string offload_window;                  ///< "1GiB", of a rank; empty: a few of the largest buckets or layers
+    std::int64_t row_parts = 8;
+    std::string offload = "none"; ///< none, optimizer, activations, both
+    std::string offload_folder;   ///< of the offload files
+    std::string offload_window;   ///< "1GiB", of a rank; empty: a few of the largest buckets or layers
 
     std::string save;                 ///< a folder for checkpoints; empty: none
     std::string save_every = "10min"; ///< SaveInterval

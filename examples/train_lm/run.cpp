@@ -85,12 +85,13 @@ std::unique_ptr<Training> make_training(Options const& options, TrainingSetup co
     return make<pentad::bf16>(setup);
 }
 
-/// The same for a dry run, whose steps do not average, and which measures no stages: they have as many layers each, or
-/// one more.
+/// The same for a dry run, whose steps do not average, which moves no experts, and which measures no stages: they have
+/// as many layers each, or one more.
 pentad::train::RunSettings for_dry_run(pentad::train::RunSettings settings,
                                        pentad::pipeline::Schedule const& schedule) {
     if (settings.local.is_on()) settings.local.steps = std::numeric_limits<int>::max();
     settings.steps = std::numeric_limits<int>::max();
+    settings.rebalance_every = 0;
     if (!std::exchange(settings.balances_stages, false)) return settings;
     auto const stages = static_cast<std::size_t>(schedule.stages()), layers = settings.model.blocks.size();
     for (std::size_t stage = 0; stage < stages; ++stage)
@@ -127,11 +128,14 @@ double peak_memory() {
 /// How even the load of experts was, in the mean of the last steps and of all layers; the biases of the last step.
 class LoadSummary {
   public:
-    void add(std::vector<pentad::train::BlockLoad> const& loads) {
+    void add(std::vector<pentad::train::BlockLoad> const& loads, std::size_t moved) {
+        moved_ += moved;
         for (auto const& load : loads) {
             count_ += 1;
             double const part = 1 / std::min(count_, memory * static_cast<double>(loads.size()));
             imbalance_ += (load.imbalance() - imbalance_) * part;
+            rank_imbalance_ += (load.imbalance(load.ranks) - rank_imbalance_) * part;
+            ranks_ = std::max(ranks_, load.ranks);
             dropped_ += (load.dropped_part() - dropped_) * part;
             if (!load.has_bias) continue;
             bool const is_first = &load == &loads.front() || !std::exchange(has_bias_, true);
@@ -143,6 +147,8 @@ class LoadSummary {
     void print() const {
         if (count_ == 0) return;
         std::printf("experts: largest load %.2f times the mean in the last steps", imbalance_);
+        if (ranks_ > 1) std::printf(", of a rank %.2f times", rank_imbalance_);
+        if (moved_ > 0) std::printf(", %zu moves of an expert", moved_);
         if (dropped_ > 0) std::printf(", %.1f%% of the choices dropped", 100 * dropped_);
         if (has_bias_) std::printf(", biases from %.3g to %.3g", least_bias_, most_bias_);
         std::printf("\n");
@@ -150,7 +156,8 @@ class LoadSummary {
 
   private:
     static constexpr double memory = 10; ///< steps
-    double count_ = 0, imbalance_ = 0, dropped_ = 0, least_bias_ = 0, most_bias_ = 0;
+    double count_ = 0, imbalance_ = 0, rank_imbalance_ = 0, dropped_ = 0, least_bias_ = 0, most_bias_ = 0;
+    std::size_t ranks_ = 1, moved_ = 0;
     bool has_bias_ = false;
 };
 
@@ -243,7 +250,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
         auto bytes = traffic.since_last();
         auto const loads = reports_loads ? training.take_loads() : std::vector<pentad::train::BlockLoad>();
         (void)traffic.since_last(); // of this report
-        steps.loads.add(loads);
+        steps.loads.add(loads, result.moved_experts);
         auto const of_checkpoints = checkpoints.numbers();
         std::vector<double> sums(bytes.begin(), bytes.end());
         sums.insert(sums.end(), of_checkpoints.begin(), of_checkpoints.end());
@@ -268,8 +275,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
         }
         if (log)
             outcome.write([&] {
-                log->write(log_line(step, result, loads, validation_loss, tokens / seconds.count(), bytes,
-                                    options.offload != "none", options.mtp > 0));
+                log->write(log_line(step, result, loads, validation_loss, tokens / seconds.count(), bytes, options));
             });
         steps.are_stopped = checkpoints.after_step(training, step, std::span(sums).subspan(bytes.size()));
     }

@@ -2,6 +2,8 @@
 // to run.cpp.
 #pragma once
 
+#include "options.hpp"
+
 #include <pentad/comm/error.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/observe/ledger.hpp>
@@ -112,12 +114,13 @@ inline std::string load_text(std::vector<pentad::train::BlockLoad> const& loads)
 }
 inline std::string log_line(std::int64_t step, pentad::train::StepResult const& r,
                             std::vector<pentad::train::BlockLoad> const& loads, std::optional<double> validation_loss,
-                            double tokens_per_second, std::array<double, axes.size()> const& bytes, bool offloads,
-                            bool predicts) {
+                            double tokens_per_second, std::array<double, axes.size()> const& bytes,
+                            Options const& options) {
     std::string more;
-    if (predicts) more += ",\"mtp_loss\":" + number(r.prediction_loss);
+    if (options.mtp > 0) more += ",\"mtp_loss\":" + number(r.prediction_loss);
     if (!loads.empty()) more += load_text(loads);
-    if (offloads) more += ",\"offload_wait_s\":" + number(r.offload_wait);
+    if (options.rebalance_experts > 0) more += ",\"moved_experts\":" + std::to_string(r.moved_experts);
+    if (options.offload != "none") more += ",\"offload_wait_s\":" + number(r.offload_wait);
     if (validation_loss) more += ",\"validation_loss\":" + number(*validation_loss);
     if (!r.not_finite.empty()) more += ",\"not_finite\":" + nlohmann::json(r.not_finite).dump();
     std::string line = "{\"step\":" + std::to_string(step) + ",\"loss\":" + number(r.loss) +

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/experts/balance.hpp>
+#include <pentad/experts/balanced_order.hpp>
 #include <pentad/experts/choice.hpp>
 #include <pentad/experts/dispatch.hpp>
 #include <pentad/experts/layer.hpp>

@@ -6,6 +6,7 @@
 #include <pentad/layers/bias.hpp>
 #include <pentad/layers/causal_convolution.hpp>
 #include <pentad/layers/contract.hpp>
+#include <pentad/layers/expert_placement.hpp>
 #include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/gated_norm.hpp>
 #include <pentad/layers/grid_projection.hpp>
@@ -26,6 +27,7 @@
 #include <pentad/layers/sequential.hpp>
 #include <pentad/layers/shared_rows.hpp>
 #include <pentad/layers/stack.hpp>
+#include <pentad/layers/stack_order.hpp>
 #include <pentad/layers/state_scan.hpp>
 #include <pentad/layers/stream_layer.hpp>
 #include <pentad/layers/tensor_parallel.hpp>

@@ -11,6 +11,7 @@
 #include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/dry_parts.hpp>
 #include <pentad/train/executor.hpp>
+#include <pentad/train/expert_orders.hpp>
 #include <pentad/train/export.hpp>
 #include <pentad/train/import.hpp>
 #include <pentad/train/language_model.hpp>

@@ -10,4 +10,5 @@
 #include <pentad/zero/offload_file.hpp>
 #include <pentad/zero/optimizer.hpp>
 #include <pentad/zero/reduction.hpp>
+#include <pentad/zero/stack_moves.hpp>
 #include <pentad/zero/store.hpp>

@@ -136,6 +136,13 @@ constexpr double load_imbalance(std::span<std::int64_t const> rows) {
            static_cast<double>(sum);
 }
 
+/// What all ranks that share an expert send where it moves to another rank, in elements of `bytes`: the three matrices
+/// of a gated MLP and the optimizer's states of them. Less where ZeRO shards the states over several ranks, which may
+/// keep elements where they are.
+constexpr double moved_expert_bytes(std::int64_t hidden, std::int64_t width, std::int64_t states, std::int64_t bytes) {
+    return 3.0 * static_cast<double>(hidden * width) * static_cast<double>((1 + states) * bytes);
+}
+
 /// The rows of each rank, from those of its experts, which lie next to each other.
 inline std::vector<std::int64_t> rows_of_ranks(std::span<std::int64_t const> rows, std::int64_t ranks) {
     auto const own = per_rank("experts", static_cast<std::int64_t>(rows.size()), "ep", ranks);

@@ -151,6 +151,13 @@ FIXED = [
     Case("dp=2,tp=2", "--expert-mesh ep=4", EXPERT_CHOICE), Case("ep=4", "", HASH), Case("cp=2,tp=2,pp=2", "--sequence-parallel on --zigzag", {**HASH, "top-k": 1}),
     Case("dp=2,ep=2", "--zero 1", {**HASH, "capacity": 1}), Case("ep=8", "", {**SINKHORN, "batch": 16}), Case("cp=2,tp=2", "--sequence-parallel on --recompute full", {**SINKHORN, "seq": 37}),
     Case("dp=2,pp=2", "--schedule zb-h1", {**SINKHORN, "router": "sinkhorn", "top-k": 2}),
+    # experts that move between ranks
+    Case("ep=2", "--rebalance-experts 1", {**MOE, "experts": 8}), Case("dp=2,ep=4", "--rebalance-experts 1 --zero 3", {**MOE, "experts": 8, "batch": 16}),
+    Case("ep=8", "--rebalance-experts 2 --zero 1", {**DEEPSEEK, "experts": 32, "batch": 16, "steps": 20}), Case("ep=4,tp=2", "--rebalance-experts 1 --recompute full --sequence-parallel on", {**SWITCH, "experts": 12}),
+    Case("dp=2,cp=2,tp=2", "--expert-mesh ep=4,etp=2 --rebalance-experts 2 --zero 1 --sequence-parallel on", {**BY_SCORE, "seq": 40}),
+    Case("pp=2,ep=2,dp=2", "--schedule dualpipe --zero 1 --rebalance-experts 1", {**MOE, "experts": 8, "layers": 4, "micro-batches": 4, "batch": 16, "mtp": 1}),
+    Case("dp=4,tp=2", "--expert-mesh edp=2,ep=4,etp=1 --rebalance-experts 1 --zero 2", {**HASH, "capacity": 1, "optimizer": "muon", "dtype": "f32"}),
+    Case("dp=2,ep=2", "--rebalance-experts 1 --zero 3 --zero-keep on --gradient-release", {**MOE, "experts": 8, "clip": 0, "tie-embeddings": True}),
     # tensor parallelism on a grid
     Case("tp=4", "--tp-kind 2d"), Case("tp=4", "--tp-kind 2d --recompute full", {"tie-embeddings": True, "seq": 37}), Case("tp=6", "--tp-kind 2d", {"heads": 6, "hidden": 48, "batch": 6}),
     Case("tp=8", "--tp-kind 2.5d", {"tie-embeddings": True}), Case("tp=8", "--tp-kind 3d"), Case("tp=8", "--tp-kind 3d --recompute selective", {"tie-embeddings": True, "attention-sinks": True}),
@@ -368,6 +375,8 @@ def random_case(draw, max_ranks):
     if draw.random() < 0.3 and name not in ("dualpipe", "chimera"):
         sharding.append("--gradient-release")
         model["clip"] = 0
+    if "experts" in model and draw.random() < 0.4:
+        sharding.append(f"--rebalance-experts {draw.choice((1, 2))}")
     ways = [f"--schedule {name}", f"--chunks {chunks}", f"--slices {slices}", dealt, context, *sharding,
             "--zigzag" if zigzag else "", f"--tp-kind {kind}" if is_grid else draw.choice(("", "", "--attention-output all-to-all")), folding, "--sequence-parallel on" if sequence_parallel else "", draw.choice(("--recompute full", "--recompute full --recompute-every 2", "--recompute selective",
              "--recompute selective --recompute-parts inputs,attention", "--recompute selective --recompute-parts norms,activations,rows", ""))]

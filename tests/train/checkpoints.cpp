@@ -3,20 +3,18 @@
 // A run that goes on from a checkpoint, on the same mesh or on any other, is the run that was not stopped.
 #include <doctest/extensions/doctest_mpi.h>
 
-#include <pentad/comm/broadcast_text.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/train/checkpoint_restore.hpp>
 #include <pentad/train/checkpoint_saver.hpp>
 #include <pentad/train/trainer.hpp>
 
-#include <io/scratch.hpp>
+#include <support/folder.hpp>
 #include <support/on_mesh.hpp>
 #include <support/training.hpp>
 
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -24,23 +22,6 @@
 using namespace support;
 
 namespace {
-
-/// A folder that all ranks see.
-class Folder {
-  public:
-    Folder() {
-        if (world_rank() == 0) own_.emplace();
-        path_ = comm::broadcast_text(MPI_COMM_WORLD, own_ ? own_->path().string() : "", 0);
-    }
-    Folder(Folder const&) = delete;
-    Folder& operator=(Folder const&) = delete;
-    ~Folder() { MPI_Barrier(MPI_COMM_WORLD); }
-    [[nodiscard]] std::filesystem::path const& path() const { return path_; }
-
-  private:
-    std::optional<test::Scratch> own_;
-    std::filesystem::path path_;
-};
 
 /// The first ranks of all.
 class FirstRanks {

@@ -8,10 +8,9 @@
 #include <pentad/train/export.hpp>
 #include <pentad/train/import.hpp>
 
+#include <support/folder.hpp>
 #include <support/training.hpp>
 
-#include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -23,31 +22,6 @@ using namespace support;
 namespace {
 
 using Stream = InvariantStream<f64>;
-
-/// A folder that all ranks see, gone at the end.
-class Folder {
-  public:
-    Folder() {
-        if (world_rank() == 0) {
-            std::string name = std::filesystem::temp_directory_path() / "pentad-import-XXXXXX";
-            path_ = ::mkdtemp(name.data());
-        }
-        std::array<char, 512> text{};
-        path_.string().copy(text.data(), text.size() - 1);
-        MPI_Bcast(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
-        path_ = text.data();
-    }
-    Folder(Folder const&) = delete;
-    Folder& operator=(Folder const&) = delete;
-    ~Folder() {
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (world_rank() == 0) std::filesystem::remove_all(path_);
-    }
-    [[nodiscard]] std::filesystem::path const& path() const { return path_; }
-
-  private:
-    std::filesystem::path path_;
-};
 
 /// Shards of at most 20 kB.
 class Sink final : public train::WeightSink<f64> {

@@ -63,7 +63,8 @@ class Dispatch {
         std::array<Rows, 2> landed_; ///< of each hop
         Rows gathered_;
         std::array<RowTransfer<T, Exec>, most_parts> transfers_; ///< of the first hop's parts
-        RowBuffer<A, Exec> dweight_;
+        RowBuffer<A, Exec> dweight_;                             ///< then what has come back of it
+        RowTransfer<A, Exec> dweight_transfer_;
     };
     /// Rows on their way back to their tokens, to become a sum for each.
     class Leaving {
@@ -209,21 +210,27 @@ class Dispatch {
         kernels::combine_backward<T>(context.exec(), here, from.row, from.divisor, out, from.slot,
                                      flat(weight_here(weight)), out, flat(dw));
     }
-    /// After all parts: dweight, on the ranks of the tokens.
+    /// When all parts have been taken: begins to take dweight back to the ranks of the tokens, ahead of rows that
+    /// leave later.
+    void return_weight_gradients(Context<Exec> const& context, Coming& coming) {
+        if (hop_count_ == 0) return;
+        auto dhere = own_rows<A>(context, std::move(coming.dweight_));
+        for (std::size_t h = hop_count_ - 1; h > 0; --h) {
+            auto const back = hops_[h].template from_experts<A>(context, std::move(dhere));
+            dhere = RowBuffer<A, Exec>(context, entry_[h].count, entry_[h].columns);
+            kernels::take_entries<A>(context.exec(), back.flat(), entry_[h].flat(), dhere.flat());
+        }
+        coming.dweight_ = RowBuffer<A, Exec>(context, hops_[0].leaving(), dhere.columns);
+        coming.dweight_transfer_.start(context, hops_[0].comm(), std::move(dhere), hops_[0].received(),
+                                       coming.dweight_.view(), hops_[0].sent(), Compact::none);
+    }
+    /// After that: dweight, on the ranks of the tokens.
     void finish_backward(Context<Exec> const& context, Coming& coming, View<A, 2, Exec> dweight) {
         if (is_local()) return;
-        auto dhere = std::move(coming.dweight_);
-        if (hop_count_ == 0) {
-            gather_.template scatter_sum<A>(context, dhere.view(), dweight); // of the shares of the width
-            return;
-        }
-        dhere = own_rows<A>(context, std::move(dhere));
-        for (std::size_t h = hop_count_; h-- > 0;) {
-            auto const back = hops_[h].template from_experts<A>(context, std::move(dhere));
-            if (h > 0) dhere = RowBuffer<A, Exec>(context, entry_[h].count, entry_[h].columns);
-            kernels::take_entries<A>(context.exec(), back.flat(), entry_[h].flat(),
-                                     h > 0 ? dhere.flat() : flat(dweight));
-        }
+        if (hop_count_ == 0) // of the shares of the width
+            return gather_.template scatter_sum<A>(context, coming.dweight_.view(), dweight);
+        coming.dweight_transfer_.finish(context);
+        kernels::take_entries<A>(context.exec(), coming.dweight_.flat(), entry_[0].flat(), flat(dweight));
     }
 
   private:

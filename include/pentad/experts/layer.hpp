@@ -2,12 +2,14 @@
 // sum. While some rows travel, others are computed with, and so are the experts that every token meets.
 #pragma once
 
+#include <pentad/comm/turns.hpp>
 #include <pentad/experts/dispatch.hpp>
 #include <pentad/experts/router.hpp>
 #include <pentad/experts/tokens.hpp>
 #include <pentad/kernels/activation.hpp>
 #include <pentad/kernels/gemm.hpp>
 #include <pentad/layers/contract.hpp>
+#include <pentad/layers/expert_placement.hpp>
 #include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/parameter.hpp>
 #include <pentad/layout/ml.hpp>
@@ -15,6 +17,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -54,12 +57,16 @@ struct Layer {
         };
 
         on(LayerSetup<Exec> const& setup, model::Experts const& part, std::string const& name)
-            : rows_element_(setup.rows), has_pairs_(setup.pairs),
+            : rows_element_(setup.rows), most_parts_(setup.row_parts),
               router_(setup, part, (require_view(setup.context, name), name + ".gate")),
               gate_(setup.context, name + ".experts.{}.w1.weight", {part.count, part.width, setup.hidden}),
               up_(setup.context, name + ".experts.{}.w3.weight", {part.count, part.width, setup.hidden}),
-              down_(setup.context, name + ".experts.{}.w2.weight", {part.count, setup.hidden, part.width}) {
-            for_each_expert_weight([](auto& weight) { weight.set_matrix_dimensions({.stacked = 1, .rows = 1}); });
+              down_(setup.context, name + ".experts.{}.w2.weight", {part.count, setup.hidden, part.width}),
+              placement_(std::make_unique<ExpertPlacement<Exec>>(setup.context, part.count)) {
+            for_each_expert_weight([&](auto& weight) {
+                weight.set_matrix_dimensions({.stacked = 1, .rows = 1});
+                weight.set_stack_order(&placement_->order());
+            });
             (void)DispatchType::goes_by_node(setup.context, router_.slots()); // makes communicators
             if (part.shared > 0)
                 shared_.emplace(setup, model::GatedMlp{part.shared * part.width}, name + ".shared_experts");
@@ -69,11 +76,20 @@ struct Layer {
             observe::Scope const scope("experts forward", "compute");
             auto const& context = pass.context;
             auto const& exec = context.exec();
+            // Turns are for exchanges of rows: these here are short.
+            std::optional<comm::Turns::Hold> holds_turn(comm::turns());
             router_.forward(pass, x, saved.router);
             auto& dispatch = saved.dispatch;
             auto const weight = View<A const, 2, Exec>(saved.router.weight.rows());
-            dispatch.route(context, saved.router.choice.rows(), weight, gate_.value().extents()[0],
-                           router_.routed(pass, x.local()[1]), {.element = rows_element_, .parts = parts_of(x)});
+            RowBuffer<i32, Exec> places; // of the chosen experts
+            auto chosen = View<i32 const, 2, Exec>(saved.router.choice.rows());
+            if (!placement_->order().is_by_number()) {
+                places = composed<Exec>(context, chosen, 1, placement_->places());
+                chosen = places.view();
+            }
+            dispatch.route(context, chosen, weight, gate_.value().extents()[0], router_.routed(pass, x.local()[1]),
+                           {.element = rows_element_, .parts = parts_of(x)});
+            holds_turn.reset();
             auto coming = dispatch.start(context, x.rows());
             Tensor<output_layout, Exec> y(context, x.extents()), more;
             if (shared_)
@@ -142,6 +158,10 @@ struct Layer {
                 if (restores_rows) dispatch.take(context, again, part, part.of(saved.x));
                 if (restores_inner) kernels::swiglu_forward<T>(exec, gate, up, part.of(saved.inner));
                 dispatch.take_gradients(context, coming, part, weight, dout, dweight.rows());
+                if (i + 1 == dispatch.parts()) {
+                    comm::Turns::Hold const holds_turn(comm::turns());
+                    dispatch.return_weight_gradients(context, coming);
+                }
                 RowBuffer<T, Exec> dinner(context, gate.extent(0), gate.extent(1));
                 product(dout, down_, 0.0, dinner.view());
                 kernels::swiglu_backward<T>(exec, dinner.view(), gate, up, gate, up);
@@ -151,7 +171,10 @@ struct Layer {
                 product(up, up_, 1.0, part.of(drows));
                 dispatch.give_back(context, part, drows.view(), leaving);
             }
-            dispatch.finish_backward(context, coming, dweight.rows());
+            {
+                comm::Turns::Hold const holds_turn(comm::turns());
+                dispatch.finish_backward(context, coming, dweight.rows());
+            }
             dispatch.finish(context, leaving);
             if (shared_) kernels::add<T>(exec, more.flat(), through_experts.flat());
             auto dx = router_.backward_data(pass, dweight, saved.router);
@@ -174,8 +197,9 @@ struct Layer {
             saved = {};
         }
 
-        [[nodiscard]] RouterLoad take_router_load() const {
-            auto load = router_.take_load();
+        [[nodiscard]] ExpertPlacement<Exec>* expert_placement() const { return placement_.get(); }
+        [[nodiscard]] RouterLoad router_load() const {
+            auto load = router_.load();
             auto const& ranks = gate_.context().communicators().along(AxisNames(ep::name));
             load.ranks = static_cast<std::size_t>(ranks.size());
             load.nodes = static_cast<std::size_t>(ranks.nodes().count());
@@ -213,8 +237,8 @@ struct Layer {
         template <class L>
         std::size_t parts_of(Tensor<L, Exec> const& tokens) const {
             auto const& comm = gate_.context().communicators().along(AxisNames(ep::name));
-            if (Communication::chunks == 0 || has_pairs_ || !comm.crosses_network()) return 0;
-            return pentad::detail::pieces_of<Communication>(tokens.flat());
+            if (Communication::chunks == 0 || !comm.crosses_network()) return 0;
+            return std::min(most_parts_, pentad::detail::pieces_of<Communication>(tokens.flat()));
         }
         [[nodiscard]] std::size_t hidden_size() const { return gate_.value().local()[2]; }
 
@@ -227,12 +251,13 @@ struct Layer {
         static_assert((require_multipliable<product_t<OneRow, OneUp, 1>, OneDown, 1>(), true));
 
         Compact rows_element_;
-        bool has_pairs_; ///< which hide all exchanges
+        std::size_t most_parts_; ///< LayerSetup::row_parts
         RouterType router_;
         std::optional<Shared> shared_;
         model::PieceSet recomputed_;
         Parameter<Up, used_t<Up, Row>, Exec> gate_, up_;
         Parameter<Down, used_t<Down, Row>, Exec> down_;
+        std::unique_ptr<ExpertPlacement<Exec>> placement_; ///< to which the weights point
     };
 };
 

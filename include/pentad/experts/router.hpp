@@ -151,23 +151,23 @@ class Router {
         }
         saved = {};
     }
-    /// Since it was called last, with the biases that the last training pass chose by. Waits.
-    [[nodiscard]] RouterLoad take_load() const {
+    /// Of all training passes so far, with the biases that the last one chose by. Waits.
+    [[nodiscard]] RouterLoad load() const {
         auto const& exec = setup_.context.exec();
         memory::HostArray<i64> const counts(experts_ + 1);
         memory::copy_to_host(exec, counts.data(), load_.data(), counts.size() * sizeof(i64));
-        memory::clear(exec, load_.data(), counts.size() * sizeof(i64));
-        RouterLoad taken{.choices = {counts.data(), counts.data() + experts_},
-                         .dropped = static_cast<double>(counts[experts_]),
-                         .axes = Losses::Sums::value.partial,
-                         .has_bias = bias_.exists()};
-        if (!taken.has_bias) return taken;
+        bool const has_seen = std::any_of(counts.data(), counts.data() + counts.size(), [](i64 n) { return n > 0; });
+        RouterLoad load{.choices = {counts.data(), counts.data() + experts_},
+                        .dropped = static_cast<double>(counts[experts_]),
+                        .axes = Losses::Sums::value.partial,
+                        .has_bias = bias_.exists() && has_seen};
+        if (!load.has_bias) return load;
         memory::HostArray<A> const biases(experts_);
         memory::copy_to_host(exec, biases.data(), seen_bias_.data(), experts_ * sizeof(A));
         auto const [least, most] = std::minmax_element(biases.data(), biases.data() + experts_);
-        taken.least_bias = static_cast<double>(*least);
-        taken.most_bias = static_cast<double>(*most);
-        return taken;
+        load.least_bias = static_cast<double>(*least);
+        load.most_bias = static_cast<double>(*most);
+        return load;
     }
     template <class F>
     void for_each_parameter(F&& f) {

@@ -39,18 +39,13 @@ void compress_rows(Exec const& exec, Compact element, In<T, 2, Exec> x, Out<std:
                 row.each(size, [&](int i) { rounded[i] = bf16(static_cast<float>(in[i])); });
                 return;
             }
-            float const largest = row.template max<float>(size, [&](int i) {
-                float const value = static_cast<float>(in[i]);
-                return value - value == 0.0F ? Kokkos::abs(value) : Kokkos::Experimental::infinity_v<float>;
-            });
+            float const largest =
+                row.template max<float>(size, [&](int i) { return fp8::magnitude(static_cast<float>(in[i])); });
             bool const is_lost = fp8::is_not_finite(largest);
             int const scale = is_lost ? 0 : fp8::scale(largest, true);
             float const down = fp8::power_of_two(-scale);
             std::uint8_t* const elements = &out(r, first);
-            row.once([&] {
-                out(r, columns + block) =
-                    is_lost ? fp8::not_finite_scale : static_cast<std::uint8_t>(scale + fp8::scale_bias);
-            });
+            row.once([&] { out(r, columns + block) = is_lost ? fp8::not_finite_scale : fp8::kept_scale(scale); });
             row.each(size, [&](int i) {
                 float const value = static_cast<float>(in[i]);
                 std::uint32_t const c = is_lost ? 0 : fp8::element(Kokkos::abs(value) * down, 0x80000u);
@@ -80,10 +75,7 @@ void expand_rows(Exec const& exec, Compact element, In<std::uint8_t, 2, Exec> in
                 row.each(size, [&](int i) { values[i] = T(static_cast<float>(rounded[i])); });
                 return;
             }
-            std::uint8_t const scale = in(r, columns + block);
-            float const up = scale == fp8::not_finite_scale
-                                 ? Kokkos::Experimental::quiet_NaN_v<float>
-                                 : fp8::power_of_two(static_cast<int>(scale) - fp8::scale_bias);
+            float const up = fp8::factor(in(r, columns + block));
             std::uint8_t const* const elements = &in(r, first);
             row.each(size, [&](int i) {
                 std::uint32_t const word = elements[i];

@@ -14,6 +14,12 @@ KOKKOS_INLINE_FUNCTION bool is_not_finite(float x) {
     return (std::bit_cast<std::uint32_t>(x) & 0x7f800000u) == 0x7f800000u;
 }
 
+/// The size of a value as the largest of a block sees it: infinite where it is not finite.
+template <class A>
+KOKKOS_INLINE_FUNCTION A magnitude(A x) {
+    return x - x == A(0) ? Kokkos::abs(x) : Kokkos::Experimental::infinity_v<A>;
+}
+
 // The number of an element without its sign, c: c itself below 8, else (8 + c mod 8) 2^(c / 8 - 1).
 inline constexpr std::uint32_t base = 129u << 3; ///< of c = 8, as exponent and three mantissa bits of an f32
 inline constexpr int scale_bias = 126;
@@ -38,6 +44,13 @@ KOKKOS_INLINE_FUNCTION int scale(float x, bool is_signed) {
 }
 KOKKOS_INLINE_FUNCTION float power_of_two(int exponent) { // -126 <= exponent <= 127
     return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
+}
+/// A block's scale as it is kept.
+KOKKOS_INLINE_FUNCTION std::uint8_t kept_scale(int scale) { return static_cast<std::uint8_t>(scale + scale_bias); }
+/// What the elements of a block are multiplied with, by the scale that is kept: NaN where one was not finite.
+KOKKOS_INLINE_FUNCTION float factor(std::uint8_t kept) {
+    return kept == not_finite_scale ? Kokkos::Experimental::quiet_NaN_v<float>
+                                    : power_of_two(static_cast<int>(kept) - scale_bias);
 }
 
 } // namespace pentad::kernels::fp8

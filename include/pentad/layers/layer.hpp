@@ -82,7 +82,9 @@ struct LayerSetup {
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
     double micro_batches = 1;     ///< that an update sees
     Compact rows = Compact::none; ///< in which rows travel to experts (model::Precision)
-    bool pairs = false;           ///< whether passes take turns with others, which compute while these wait
+    /// In how many parts rows travel to experts, at most, each beside the products of another; 0: nothing is computed
+    /// meanwhile.
+    std::size_t row_parts = 8;
 
     /// Tokens of a sequence that are no padding.
     [[nodiscard]] std::size_t real_length() const { return slices * seq - padding; }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pentad/kernels/elementwise.hpp>
+#include <pentad/layers/stack_order.hpp>
 #include <pentad/layout/algebra.hpp>
 #include <pentad/model/optimizer.hpp>
 #include <pentad/random/philox.hpp>
@@ -122,6 +123,13 @@ class AnyParameter {
     /// biases there are no rows.
     [[nodiscard]] MatrixDimensions const& matrix_dimensions() const { return matrix_; }
     void set_matrix_dimensions(MatrixDimensions const& matrix) { matrix_ = matrix; }
+    /// Where the first dimension is a stack of matrices that may change places: their order, else null.
+    [[nodiscard]] StackOrder const* stack_order() const { return stack_order_; }
+    void set_stack_order(StackOrder const* order) { stack_order_ = order; }
+    /// The number of the matrix that index `place` of the first dimension, of all ranks, holds.
+    [[nodiscard]] std::size_t matrix_at(std::size_t place) const {
+        return stack_order_ == nullptr ? place : static_cast<std::size_t>(stack_order_->now()[place]);
+    }
 
     /// Where it has an optimizer of its own, whatever the run's is: what it calls its gradient is what that works with,
     /// and is in no norm. Else nothing.
@@ -183,6 +191,7 @@ class AnyParameter {
     std::size_t size_ = 0, valid_rows_ = 0;
     bool decays_ = false;
     MatrixDimensions matrix_;
+    StackOrder const* stack_order_ = nullptr;
     std::optional<PublishedRows> published_rows_;
     std::optional<model::Optimizer> own_optimizer_;
 

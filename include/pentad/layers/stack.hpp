@@ -116,12 +116,19 @@ class Stack {
             for (auto const& branch : block.branches) sum += branch.part->decoding_state();
         return sum;
     }
-    /// f(number of the block, load) for what routers have done since this was called last.
+    /// f(number of the block, load) for what routers have done so far.
     template <class F>
-    void take_router_loads(F&& f) const {
+    void for_each_router_load(F&& f) const {
         for (std::size_t i = 0; i < blocks_.size(); ++i)
             for (auto const& branch : blocks_[i].branches)
-                if (auto const load = branch.part->take_router_load()) f(first_ + i, *load);
+                if (auto const load = branch.part->router_load()) f(first_ + i, *load);
+    }
+    /// f(number of the block, placement) for where the experts of blocks here are.
+    template <class F>
+    void for_each_expert_placement(F&& f) {
+        for (std::size_t i = 0; i < blocks_.size(); ++i)
+            for (auto const& branch : blocks_[i].branches)
+                if (auto* const placement = branch.part->expert_placement()) f(first_ + i, *placement);
     }
     void for_each_parameter(ParameterVisitor<T, Exec> const& visit) {
         for (auto const& unit : units_)

@@ -3,6 +3,7 @@
 // new kind of layer is compiled once, in a unit of its own.
 #pragma once
 
+#include <pentad/layers/expert_placement.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
 #include <pentad/layers/router_load.hpp>
@@ -50,8 +51,10 @@ class StreamLayer {
     virtual void for_each_parameter(ParameterVisitor<T, Exec> const& visit) = 0;
     /// What it would keep of each sequence that is being written: a layer that says nothing keeps nothing.
     [[nodiscard]] virtual observe::DecodingState decoding_state() const { return {}; }
-    /// What its router has done since this was called last, where it has one. Waits.
-    [[nodiscard]] virtual std::optional<RouterLoad> take_router_load() const { return {}; }
+    /// What its router has done so far, where it has one. Waits.
+    [[nodiscard]] virtual std::optional<RouterLoad> router_load() const { return {}; }
+    /// Where its experts are; null where it has none.
+    [[nodiscard]] virtual ExpertPlacement<Exec>* expert_placement() { return nullptr; }
 
     /// The pieces of what it saves that it can recompute.
     [[nodiscard]] virtual model::PieceSet pieces() const { return {}; }
@@ -93,9 +96,13 @@ class AsStreamLayer final : public StreamLayer<Stream, Exec> {
         if constexpr (requires { layer_.decoding_state(); }) return layer_.decoding_state();
         return {};
     }
-    [[nodiscard]] std::optional<RouterLoad> take_router_load() const override {
-        if constexpr (requires { layer_.take_router_load(); }) return layer_.take_router_load();
+    [[nodiscard]] std::optional<RouterLoad> router_load() const override {
+        if constexpr (requires { layer_.router_load(); }) return layer_.router_load();
         return {};
+    }
+    [[nodiscard]] ExpertPlacement<Exec>* expert_placement() override {
+        if constexpr (requires { layer_.expert_placement(); }) return layer_.expert_placement();
+        return nullptr;
     }
     [[nodiscard]] model::PieceSet pieces() const override {
         if constexpr (recomputes) return layer_.pieces();

@@ -36,7 +36,6 @@ struct PartShape {
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
     Element element = Element::bf16;
     Compact rows = Compact::none; ///< as of a model::Precision
-    bool pairs = false;           ///< whether the schedule has pairs
     double imbalance = 1;         ///< of experts: rows of the fullest rank over the mean
 
     friend auto operator<=>(PartShape const&, PartShape const&) = default;

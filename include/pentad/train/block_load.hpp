@@ -2,11 +2,13 @@
 #pragma once
 
 #include <pentad/comm/communicator.hpp>
+#include <pentad/experts/balanced_order.hpp>
 #include <pentad/layers/router_load.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/train/detail/totals.hpp>
+#include <pentad/train/run_settings.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -20,24 +22,20 @@
 
 namespace pentad::train {
 
-/// What the router of a block has done with all tokens of the steps since it was asked last.
+/// What the router of a block has done with all tokens of some steps.
 struct BlockLoad {
     std::size_t block = 0;       ///< from 0
     std::vector<double> choices; ///< of each expert, with room for the token or without
-    double dropped = 0;          ///< those without
+    std::vector<i32> order;      ///< the experts by their places, which are dealt to ranks and nodes, as many to each
+    double dropped = 0;          ///< choices without room
     double least_bias = 0, most_bias = 0;
     bool has_bias = false;
-    std::size_t ranks = 1, nodes = 1; ///< to which experts are dealt, as many to each in order
+    std::size_t ranks = 1, nodes = 1; ///< that have the experts
 
     [[nodiscard]] double total() const { return std::accumulate(choices.begin(), choices.end(), 0.0); }
     /// The largest load over the mean, of `parts` that have as many experts each; 0 where there are no choices.
     [[nodiscard]] double imbalance(std::size_t parts) const {
-        std::size_t const each = choices.size() / parts;
-        double largest = 0;
-        for (std::size_t part = 0; part < parts; ++part) {
-            auto const first = choices.begin() + static_cast<std::ptrdiff_t>(part * each);
-            largest = std::max(largest, std::accumulate(first, first + static_cast<std::ptrdiff_t>(each), 0.0));
-        }
+        double const largest = std::ranges::max(experts::rank_loads(order, choices, parts));
         return total() > 0 ? largest * static_cast<double>(parts) / total() : 0;
     }
     /// Of experts.
@@ -53,22 +51,24 @@ struct BlockLoad {
 };
 
 /// The loads of all blocks of a model that have experts, from those of this rank's. Collective over the mesh.
-/// @param take calls f(block, RouterLoad) for these
-template <class Exec, class Take>
-std::vector<BlockLoad> block_loads(Context<Exec> const& context, model::Model const& model, Take&& take) {
+/// @param orders of the experts, of each block @param visit calls f(block, RouterLoad) for the blocks here
+template <class Exec, class Visit>
+std::vector<BlockLoad> block_loads(Context<Exec> const& context, model::Model const& model,
+                                   std::vector<BlockOrder> const& orders, Visit&& visit) {
     std::vector<BlockLoad> loads;
     std::vector<std::size_t> first; // of each block's numbers
     std::size_t size = 0;
+    auto order = orders.begin();
     for (std::size_t i = 0; i < model.block_count(); ++i) {
         first.push_back(size);
         if (auto const* experts = model.find<model::Experts>(i)) {
-            loads.push_back({.block = i, .choices = std::vector<double>(experts->count)});
+            loads.push_back({.block = i, .choices = std::vector<double>(experts->count), .order = order++->experts});
             size += experts->count + 1;
         }
     }
     if (loads.empty()) return loads;
     std::vector<double> sums(size), largest(model.block_count() * 4, -std::numeric_limits<double>::infinity());
-    take([&](std::size_t block, RouterLoad const& load) {
+    visit([&](std::size_t block, RouterLoad const& load) {
         auto const* const experts = model.find<model::Experts>(block);
         if (experts == nullptr || load.choices.size() != experts->count)
             throw std::logic_error("block " + std::to_string(block) + " has a router of " +
@@ -76,8 +76,7 @@ std::vector<BlockLoad> block_loads(Context<Exec> const& context, model::Model co
         double* const most = largest.data() + 4 * block;
         most[0] = static_cast<double>(load.ranks);
         most[1] = static_cast<double>(load.nodes);
-        double const seen = std::accumulate(load.choices.begin(), load.choices.end(), load.dropped);
-        if (load.has_bias && seen > 0) { // a copy of a stage without a micro-batch has not looked at its biases
+        if (load.has_bias) {
             most[2] = load.most_bias;
             most[3] = -load.least_bias;
         }
@@ -103,6 +102,15 @@ std::vector<BlockLoad> block_loads(Context<Exec> const& context, model::Model co
         load.least_bias = -most[3];
     }
     return loads;
+}
+
+/// What came after `before`, of which there is nothing at first.
+inline std::vector<BlockLoad> loads_since(std::vector<BlockLoad> const& before, std::vector<BlockLoad> now) {
+    for (std::size_t i = 0; i < before.size(); ++i) {
+        now[i].dropped -= before[i].dropped;
+        for (std::size_t e = 0; e < now[i].choices.size(); ++e) now[i].choices[e] -= before[i].choices[e];
+    }
+    return now;
 }
 
 } // namespace pentad::train

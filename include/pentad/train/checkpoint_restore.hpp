@@ -79,6 +79,7 @@ void restore(Trainer& trainer, checkpoint::Reader const& reader, RunPosition con
         detail::KnownTensors known;
         for (auto const& tensor : reader.manifest().tensors) known.emplace(tensor.name, &tensor);
         std::vector<std::byte> staging;
+        trainer.place_experts(position.expert_orders);
         for_each_held_piece(trainer, false, [&](HeldPiece const& held) {
             if (only_weights && held.stored.state != checkpoint::weight_state) {
                 memory::clear(context.exec(), held.data, held.stored.bytes());

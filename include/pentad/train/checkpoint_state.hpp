@@ -45,7 +45,8 @@ void for_each_published_piece(AnyParameter<T, Exec> const& parameter, std::optio
         std::size_t const start = i * each;
         std::size_t const begin = std::max(first, start), end = std::min<std::size_t>(first + count, start + valid);
         if (begin >= end) continue;
-        f(tensors[first_here + i], checkpoint::Piece{box, begin - start, end - start}, begin - first);
+        f(tensors[parameter.matrix_at(first_here + i)], checkpoint::Piece{box, begin - start, end - start},
+          begin - first);
     }
 }
 

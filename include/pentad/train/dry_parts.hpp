@@ -50,7 +50,6 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     setup.context_strategy = shape.context;
     setup.attention_output = shape.attention_output;
     setup.rows = shape.rows;
-    setup.pairs = shape.pairs;
     planner::PartAccounts parts;
     for (auto const first : kinds)
         parts.blocks.push_back(

@@ -172,8 +172,14 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
             pentad::detail::Shard<A, Exec>{
                 {parameter.local_extents(), stored.rank}, {}, parameter.flat_gradient().data()});
         if (!is_root) return;
-        host.resize(whole.size() / whole.local[0] * parameter.valid_rows());
-        memory::copy_to_host(exec, host.data(), whole.data, host.size() * sizeof(A));
+        std::size_t const row = whole.size() / whole.local[0];
+        host.resize(row * parameter.valid_rows());
+        if (parameter.stack_order() == nullptr)
+            memory::copy_to_host(exec, host.data(), whole.data, host.size() * sizeof(A));
+        else
+            for (std::size_t place = 0; place < whole.local[0]; ++place)
+                memory::copy_to_host(exec, host.data() + parameter.matrix_at(place) * row, whole.data + place * row,
+                                     row * sizeof(A));
         if (is_writer) {
             attempt([&] { sink.append(std::span<A const>(host)); });
             return;

@@ -98,7 +98,7 @@ void import_weights(Context<Exec> const& context, Model& model, Store& store, st
         host.assign(parameter.size(), A(0));
         std::size_t const count = io::detail::elements(box.extents);
         for (std::size_t i = 0; i < here; ++i)
-            checkpoint.read(entries[first + i].name, box,
+            checkpoint.read(entries[parameter.matrix_at(first + i)].name, box,
                             std::span(host).subspan(i * (parameter.size() / here), count));
         memory::copy_from_host(context.exec(), parameter.flat_gradient().data(), host.data(), host.size() * sizeof(A));
     });

@@ -97,12 +97,20 @@ class LanguageModel {
         return sum;
     }
 
-    /// f(number of the block, load) for what routers here have done since this was called last.
+    /// f(number of the block, load) for what routers here have done so far.
     template <class F>
-    void take_router_loads(F&& f) const {
+    void for_each_router_load(F&& f) const {
         for (auto const& part : parts_) {
-            part->blocks.take_router_loads(f);
-            for (auto const& predictor : part->predictors) predictor->take_router_loads(f);
+            part->blocks.for_each_router_load(f);
+            for (auto const& predictor : part->predictors) predictor->for_each_router_load(f);
+        }
+    }
+    /// f(number of the block, placement) for where the experts of blocks here are.
+    template <class F>
+    void for_each_expert_placement(F&& f) {
+        for (auto const& part : parts_) {
+            part->blocks.for_each_expert_placement(f);
+            for (auto const& predictor : part->predictors) predictor->for_each_expert_placement(f);
         }
     }
 

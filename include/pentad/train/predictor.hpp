@@ -173,8 +173,12 @@ class Predictor {
     /// The units of its block.
     [[nodiscard]] std::vector<Unit<T, Exec>>& units() { return block_.units(); }
     template <class F>
-    void take_router_loads(F&& f) const {
-        block_.take_router_loads(f);
+    void for_each_router_load(F&& f) const {
+        block_.for_each_router_load(f);
+    }
+    template <class F>
+    void for_each_expert_placement(F&& f) {
+        block_.for_each_expert_placement(f);
     }
     /// Its other parameters.
     template <class F>

@@ -48,6 +48,7 @@ struct RunSettings {
     std::optional<double> min_learning_rate = {};       ///< after the last step; none: a tenth of that
     std::int64_t warmup = 10;
     model::Optimizer optimizer{};
+    std::size_t row_parts = 8;    ///< in which rows travel to experts on other nodes (LayerSetup::row_parts)
     model::Precision precision{}; ///< of gradients that travel, and of the optimizer's state
     model::Offload offload{};     ///< to files, of the optimizer's state and of activations
     double clip = 1;              ///< largest global norm of the gradient; 0: any
@@ -55,15 +56,24 @@ struct RunSettings {
     std::int64_t max_bad_steps = 3;
     double balance_coefficient = 0.01;
     double z_coefficient = 0.001;
+    /// Steps from one move of experts to more even places to the next, by the loads of the step before; 0: none moves.
+    std::int64_t rebalance_every = 0;
     double prediction_coefficient = 0.3; ///< of the mean loss of the model's predictors (DeepSeek-V3, eq. 25)
     std::uint64_t seed = 1;
 };
 
+/// The experts of a block by their places, which are dealt to the ranks of ep.
+struct BlockOrder {
+    std::size_t block = 0;
+    std::vector<std::int32_t> experts;
+};
+
 /// How far a run has come.
 struct RunPosition {
-    std::int64_t step = 0;      ///< of the last update
-    std::int64_t sequences = 0; ///< of the training data that it has seen
-    std::int64_t bad_steps = 0; ///< the last steps in a row that were not applied
+    std::int64_t step = 0;                   ///< of the last update
+    std::int64_t sequences = 0;              ///< of the training data that it has seen
+    std::int64_t bad_steps = 0;              ///< the last steps in a row that were not applied
+    std::vector<BlockOrder> expert_orders{}; ///< of blocks whose experts have moved
 };
 
 /// Linear warm-up, then a cosine to the least at the last step. `step` counts from 1.
@@ -86,7 +96,8 @@ struct StepResult {
     double z_loss = 0;        ///< likewise
     double gradient_norm = 0; ///< of an asynchronous schedule, of local steps: root mean square over updates, groups
     double learning_rate = 0;
-    double offload_wait = 0;  ///< seconds that the slowest rank waited for offloaded state and activations
+    std::size_t moved_experts = 0; ///< to another rank, after the step, in all layers
+    double offload_wait = 0;       ///< seconds that the slowest rank waited for offloaded state and activations
     std::string not_finite{}; ///< what is not: "the gradient of model.norm.weight on rank 3 (stage 1)"; empty: nothing
 };
 

@@ -15,6 +15,7 @@
 #include <pentad/train/detail/compiled_streams.hpp>
 #include <pentad/train/detail/totals.hpp>
 #include <pentad/train/executor.hpp>
+#include <pentad/train/expert_orders.hpp>
 #include <pentad/train/language_model.hpp>
 #include <pentad/train/offloaded_activations.hpp>
 #include <pentad/train/run_settings.hpp>
@@ -59,8 +60,9 @@ class Trainer final : private StageOwner {
     ~Trainer() override;
 
     /// One run of the schedule, counted from 1: one update of the weights, or those of an asynchronous schedule. Where
-    /// a loss or the gradient is not finite no weight changes, and the result says what it is. Collective over all
-    /// ranks. @throws NotFinite on all ranks after max_bad_steps such steps in a row
+    /// a loss or the gradient is not finite no weight changes, and the result says what it is. After every
+    /// `rebalance_every`-th step experts move (rebalance_experts). Collective over all ranks. @throws NotFinite on all
+    /// ranks after max_bad_steps such steps in a row
     /// @throws io::FileError on all ranks where offloaded state cannot be read or written: the weights are of no use
     StepResult step(std::int64_t number);
     /// Local steps: averages the weights of the groups before their time. Collective over all ranks.
@@ -74,9 +76,27 @@ class Trainer final : private StageOwner {
     /// The mean losses of the first batches of other data, such as data held out, with the weights as they are.
     /// Collective over all ranks. @throws std::invalid_argument where there is no batch, or tokens that the model lacks
     StepResult validate(io::TokenData const& data, std::int64_t batches);
-    /// What the routers have done in the steps since this was called last. Collective over all ranks.
+    /// What the routers have done in the steps since this was called last, with the experts where they were in the last
+    /// one. Collective over all ranks.
     std::vector<BlockLoad> take_loads() {
-        return block_loads(*context_, settings_.model, [&](auto const& f) { model_.take_router_loads(f); });
+        auto all = loads();
+        return loads_since(std::exchange(taken_loads_, all), all);
+    }
+    /// Moves experts between ranks, with their optimizer state, so that ranks would have had more even loads.
+    /// Collective over all ranks. How many change rank. @throws as move_experts
+    std::size_t rebalance_experts(std::vector<BlockLoad> const& loads);
+    /// Moves experts to other places, with their optimizer state: those of blocks that are not named by their numbers.
+    /// What is computed stays the same but for the order of sums. Not during a step. Collective over all ranks.
+    /// @throws std::invalid_argument where the orders are not of this model; with local steps, whose state does not
+    /// move
+    void move_experts(std::vector<BlockOrder> const& orders);
+    /// Where experts are that have moved.
+    [[nodiscard]] std::vector<BlockOrder> expert_orders() const { return moved_orders(orders_); }
+    /// Experts are elsewhere from now on, and weights and state are read for these places.
+    /// @throws std::invalid_argument where the orders are not of this model
+    void place_experts(std::vector<BlockOrder> const& moved) {
+        used_orders_ = orders_ = train::expert_orders(settings_.model, moved);
+        train::move_experts(model_, orders_, [] {});
     }
     /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
     /// elsewhere. Collective over all ranks.
@@ -84,9 +104,10 @@ class Trainer final : private StageOwner {
 
     /// Where the run is after the last step.
     [[nodiscard]] RunPosition position() const {
-        return {number_, number_ * static_cast<std::int64_t>(settings_.batch) + shift_, bad_steps_};
+        return {number_, number_ * static_cast<std::int64_t>(settings_.batch) + shift_, bad_steps_, expert_orders()};
     }
     /// Goes on from there: the next step is position.step + 1, and reads the sequences after position.sequences.
+    /// Experts are placed before the state is read (place_experts).
     void set_position(RunPosition const& position) {
         number_ = position.step;
         shift_ = position.sequences - position.step * static_cast<std::int64_t>(settings_.batch);
@@ -116,6 +137,14 @@ class Trainer final : private StageOwner {
         }
         return axes;
     }
+
+    /// So far.
+    [[nodiscard]] std::vector<BlockLoad> loads() const {
+        return block_loads(*context_, settings_.model, used_orders_,
+                           [&](auto const& f) { model_.for_each_router_load(f); });
+    }
+    /// The step without what may follow.
+    StepResult update(std::int64_t number);
 
     void average_after(std::int64_t number) {
         if (settings_.local.averages_after(number, settings_.steps) && store_.is_apart()) store_.average();
@@ -205,6 +234,8 @@ class Trainer final : private StageOwner {
     std::int64_t number_ = 0;    ///< of the step
     std::int64_t shift_ = 0;     ///< of the numbers of the sequences: not 0 where the batch has changed
     std::int64_t bad_steps_ = 0; ///< in a row
+    std::vector<BlockOrder> orders_, used_orders_; ///< of experts: now, and in the last step
+    std::vector<BlockLoad> taken_loads_;           ///< when they were taken last
 };
 
 // Outside of the class, so that they are not inline: a unit that sees `extern template` compiles none of them.
@@ -225,7 +256,7 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
              settings.attention_output,
              static_cast<double>(settings.micro_batches) / static_cast<double>(training().rounds()) / groups(),
              settings.precision.rows,
-             pipeline::has_pairs(training())},
+             settings.row_parts},
       model_(setup_, settings.model, registry, held_stages(registry), settings.recompute),
       store_(context, model_, settings.seed, settings.sharding, settings.bucket_elements,
              static_cast<std::size_t>(training().weight_versions),
@@ -233,7 +264,8 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
              settings.precision),
       batch_(setup_, settings.micro_batches, settings.ignored, settings.local, settings.packing,
              shows_padding(settings.model), settings.model.predictors.size()),
-      executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}) {
+      executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}),
+      orders_(train::expert_orders(settings.model)), used_orders_(orders_) {
     if (settings.offload.activations)
         zero::on_all_ranks(context.communicators().world(), [&] {
             activations_ = std::make_unique<OffloadedActivations<Exec>>(context, settings.offload);
@@ -247,6 +279,32 @@ Trainer<Stream, Exec>::~Trainer() = default;
 
 template <class Stream, class Exec>
 StepResult Trainer<Stream, Exec>::step(std::int64_t number) {
+    used_orders_ = orders_;
+    bool const rebalances = settings_.rebalance_every > 0 && number % settings_.rebalance_every == 0;
+    auto const before = rebalances ? loads() : std::vector<BlockLoad>();
+    auto result = update(number);
+    if (rebalances && result.not_finite.empty()) result.moved_experts = rebalance_experts(loads_since(before, loads()));
+    return result;
+}
+
+template <class Stream, class Exec>
+std::size_t Trainer<Stream, Exec>::rebalance_experts(std::vector<BlockLoad> const& loads) {
+    auto const [orders, moved] = balanced_orders(settings_.model, loads);
+    if (moved > 0) move_experts(orders);
+    return moved;
+}
+
+template <class Stream, class Exec>
+void Trainer<Stream, Exec>::move_experts(std::vector<BlockOrder> const& orders) {
+    if (settings_.local.is_on())
+        throw std::invalid_argument("with local steps each group of ranks has an optimizer state of its own, which "
+                                    "does not move with experts");
+    orders_ = train::expert_orders(settings_.model, orders);
+    train::move_experts(model_, orders_, [&] { store_.move_stacks(); });
+}
+
+template <class Stream, class Exec>
+StepResult Trainer<Stream, Exec>::update(std::int64_t number) {
     number_ = number;
     store_.clear_gradients();
     store_.begin_updates(number, update_settings());
@@ -370,6 +428,8 @@ void Trainer<Stream, Exec>::check_fit() const {
             "automatic recomputation needs a memory limit: plan it with train::planned_recomputation()");
     if (settings_.local.is_on() && settings_.model.template first<model::Experts>() != nullptr)
         zero::require_whole_copies(known); // on all ranks, also those of stages without experts
+    if (settings_.local.is_on() && settings_.rebalance_every > 0)
+        throw std::invalid_argument("with local steps experts do not move: the state of the groups differs");
     if (settings_.recompute.every < 1) throw std::invalid_argument("every 0th block cannot be recomputed");
     if (settings_.sharding.releases_gradients && settings_.clip > 0)
         throw std::invalid_argument("gradients that are released cannot be clipped: their norm is known too late");

@@ -11,6 +11,7 @@
 #include <pentad/zero/local_average.hpp>
 #include <pentad/zero/optimizer.hpp>
 #include <pentad/zero/reduction.hpp>
+#include <pentad/zero/stack_moves.hpp>
 
 #include <algorithm>
 #include <array>
@@ -274,6 +275,34 @@ class Bucket {
                       View<A, 1, Exec>(tensor.data() + (begin - state_.first), end - begin));
             }
         });
+    }
+    /// Matrices of stacks move to where their orders will have them, with all of their state; restore() is due then.
+    /// What rounding took from gradients is forgotten. Collective where a stack moves. Whether one does.
+    bool move_stacks() {
+        std::vector<StackMoves::Stack> stacks;
+        AxisNames parts;
+        for (auto const& [parameter, offset] : pieces_) {
+            auto const* const order = parameter->stack_order();
+            if (order == nullptr || !order->moves()) continue;
+            parts = parameter->stored_layout().dimensions[0].axes;
+            std::size_t const matrices = parameter->local_extents()[0];
+            stacks.push_back({order, offset, matrices, parameter->size() / matrices});
+        }
+        if (stacks.empty()) return false;
+        auto& communicators = context_->communicators();
+        auto const& shards = layouts_.state.dimensions[0].axes;
+        auto const axes = detail::joined(parts, shards);
+        std::vector<StackMoves::Place> places;
+        for (int const rank : members_along(communicators.mesh(), axes, communicators.world().rank()))
+            places.push_back(
+                {place_along(communicators.mesh(), parts, rank), place_along(communicators.mesh(), shards, rank)});
+        auto const& comm = communicators.along(axes);
+        StackMoves const moves(std::move(places), static_cast<std::size_t>(comm.rank()), state_.extent, stacks);
+        optimizer_.for_each_state(state_part(), true, [&](std::string_view, auto const& state) {
+            moves.carry_out<A, Exec>(*context_, comm, state.flat());
+        });
+        accumulation_errors_ = reduction_errors_ = {};
+        return true;
     }
     /// To be called when all states have been written: the weights follow their masters.
     void restore() {

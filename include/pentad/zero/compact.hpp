@@ -111,18 +111,12 @@ void to_fp8(Exec const& exec, In<A, 1, Exec> values, CompactValues const& out, s
             i64 const first = row.index() * block;
             int const size = static_cast<int>(n - first < block ? n - first : block);
             auto const value = [&](i64 i) { return residual == nullptr ? in[i] : in[i] + residual[i]; };
-            A const largest = row.template max<A>(size, [&](int i) {
-                A const x = value(first + i);
-                return x - x == A(0) ? Kokkos::abs(x) : Kokkos::Experimental::infinity_v<A>;
-            });
+            A const largest = row.template max<A>(size, [&](int i) { return fp8::magnitude(value(first + i)); });
             auto const bound = static_cast<float>(largest);
             bool const is_lost = fp8::is_not_finite(bound); // an element is not finite: the block says so
             int const scale = is_lost ? 0 : fp8::scale(bound, has_sign);
             A const down = A(fp8::power_of_two(-scale)), up = A(fp8::power_of_two(scale));
-            row.once([&] {
-                scales[row.index()] =
-                    is_lost ? fp8::not_finite_scale : static_cast<std::uint8_t>(scale + fp8::scale_bias);
-            });
+            row.once([&] { scales[row.index()] = is_lost ? fp8::not_finite_scale : fp8::kept_scale(scale); });
             auto const store = [&](i64 i, std::uint32_t add) {
                 A const x = value(i);
                 std::uint32_t const c = fp8::element(static_cast<float>(Kokkos::abs(x) * down), add);
@@ -203,10 +197,7 @@ void expand(Exec const& exec, CompactValues const& in, Out<A, 1, Exec> values, s
             i64 const first = row.index() * block;
             int const size = static_cast<int>(n - first < block ? n - first : block);
             for (std::size_t k = 0; k < copies; ++k) {
-                std::uint8_t const scale = scales[k * stride + static_cast<std::size_t>(row.index())];
-                A const up = scale == fp8::not_finite_scale
-                                 ? Kokkos::Experimental::quiet_NaN_v<A>
-                                 : A(fp8::power_of_two(static_cast<int>(scale) - fp8::scale_bias));
+                A const up = A(fp8::factor(scales[k * stride + static_cast<std::size_t>(row.index())]));
                 std::uint8_t const* const elements = data + k * stride + first;
                 row.each(size, [&](int i) {
                     std::uint32_t const word = elements[i];

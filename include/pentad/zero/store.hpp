@@ -216,6 +216,17 @@ class ParameterStore {
         (void)require_offloaded();
     }
 
+    /// Moves matrices of stacks whose order says that they move (AnyParameter::stack_order), with their optimizer
+    /// state. Not during a step. Collective. @throws io::FileError on all ranks, as require_offloaded()
+    void move_stacks() {
+        observe::Scope const scope("move experts", "communication");
+        for (auto const& entry : buckets_)
+            if (entry.bucket->move_stacks()) entry.bucket->restore();
+        expect_updates();
+        gather();
+        (void)require_offloaded();
+    }
+
     /// The seconds for which updates have waited for offloaded state since the last call, on the rank where they waited
     /// longest. Collective. @throws io::FileError on all ranks where the file of one has failed
     double require_offloaded() {

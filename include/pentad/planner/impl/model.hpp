@@ -38,7 +38,6 @@ PENTAD_INLINE PartShape Model::shape(Configuration const& c, std::int64_t nodes,
             .attention_output = c.attention_output,
             .element = c.element,
             .rows = c.precision.rows,
-            .pairs = has_pairs(c),
             .imbalance = imbalance};
 }
 

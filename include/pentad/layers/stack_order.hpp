@@ -1,0 +1,61 @@
+// The order of matrices in a stack, such as the weights of a layer's experts, which are numbered, dealt to ranks in
+// order, and may change places.
+#pragma once
+
+#include <pentad/layout/element.hpp>
+
+#include <cstddef>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pentad {
+
+/// The number of the matrix at each place of a stack.
+class StackOrder {
+  public:
+    explicit StackOrder(std::size_t matrices) : now_(matrices), next_(matrices) {
+        std::iota(now_.begin(), now_.end(), 0);
+        next_ = now_;
+    }
+    [[nodiscard]] std::span<i32 const> now() const { return now_; }
+    /// Another one where matrices are about to move.
+    [[nodiscard]] std::span<i32 const> next() const { return next_; }
+    [[nodiscard]] bool moves() const { return now_ != next_; }
+    [[nodiscard]] bool is_by_number() const {
+        for (std::size_t place = 0; place < now_.size(); ++place)
+            if (now_[place] != static_cast<i32>(place)) return false;
+        return true;
+    }
+    /// The place of each matrix, by its number.
+    [[nodiscard]] static std::vector<i32> places(std::span<i32 const> order) {
+        std::vector<i32> places(order.size());
+        for (std::size_t place = 0; place < order.size(); ++place)
+            places[static_cast<std::size_t>(order[place])] = static_cast<i32>(place);
+        return places;
+    }
+
+    /// Announces a move. @throws std::invalid_argument where `order` does not have each number once
+    void plan(std::span<i32 const> order) {
+        std::vector<bool> seen(now_.size());
+        bool is_order = order.size() == now_.size();
+        for (std::size_t place = 0; is_order && place < order.size(); ++place) {
+            auto const number = static_cast<std::size_t>(order[place]);
+            is_order = order[place] >= 0 && number < seen.size() && !seen[number];
+            if (is_order) seen[number] = true;
+        }
+        if (!is_order)
+            throw std::invalid_argument("an order of " + std::to_string(now_.size()) +
+                                        " experts has each of their numbers once");
+        next_.assign(order.begin(), order.end());
+    }
+    /// The matrices have moved.
+    void arrive() { now_ = next_; }
+
+  private:
+    std::vector<i32> now_, next_;
+};
+
+} // namespace pentad
