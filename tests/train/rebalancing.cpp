@@ -35,6 +35,7 @@ train::RunSettings settings(std::int64_t every = 2) {
         for (auto& branch : block.branches)
             if (branch.part.as<model::Experts>() != nullptr)
                 branch.part = model::Experts{.count = expert_count, .top_k = 2, .width = width};
+    run.batch = 32;
     run.steps = all_steps;
     run.balance_coefficient = 0;
     run.rebalance_every = every;
@@ -122,7 +123,7 @@ TEST_CASE("experts that move between steps change no number of the run") {
         CHECK(worst(numbers, expected<Stream>(way.optimizer)) <= 1e-10);
         CHECK(run.moved > 0);
         for (auto const& load : run.training.trainer.take_loads())
-            CHECK(load.total() == static_cast<double>(all_steps * 16 * 16 * 2));
+            CHECK(load.total() == static_cast<double>(all_steps * 32 * 16 * 2));
     }
 }
 

@@ -4,7 +4,6 @@
 #include <pentad/planner/model.hpp>
 
 #include <pentad/mesh/inline.hpp>
-#include <pentad/planner/pairs.hpp>
 
 #include <stdexcept>
 
