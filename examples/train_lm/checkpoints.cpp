@@ -210,7 +210,7 @@ void Checkpoints::note_differences(std::string const& theirs, std::string const&
         for (Flag const& flag : group.flags) {
             std::string const name(flag.name);
             if (name.starts_with("--validat") || name.starts_with("--recompute") || name.starts_with("--offload") ||
-                name == "--micro-batches" || name == "--memory-limit")
+                name == "--micro-batches" || name == "--memory-limit" || name == "--row-parts")
                 continue;
             auto const was = before["flags"].value(name, ""), is = now["flags"].value(name, "");
             if (was != is) differences += (differences.empty() ? "" : ", ") + name + " " + is + " (was " + was + ")";

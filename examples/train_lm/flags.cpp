@@ -263,8 +263,8 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--aux-coef", "X", "weight of the load-balancing loss", RealValue{&O::aux_coef, 0, 1e6}},
           {"--z-coef", "X", "weight of the router's z-loss", RealValue{&O::z_coef, 0, 1e6}},
           {"--rebalance-experts", "N",
-           "every N steps experts move between the ranks of ep, with their optimizer state, so that ranks would have "
-           "had more even loads in that step; 0: never",
+           "every N steps, move experts between the ranks of ep to even out the loads of ranks, as measured in that "
+           "step; optimizer state moves with them. 0: never",
            IntegerValue{&O::rebalance_experts, 0, many}},
           {"--mtp-coef", "X", "with --mtp: weight of the mean loss of its modules", RealValue{&O::mtp_coef, 0, 1e6}},
           {"--seed", "N", "of parameters, data and samples", IntegerValue{&O::seed, 0, any - 1}},
@@ -286,7 +286,7 @@ std::vector<FlagGroup> make_flag_groups() {
            ChoiceValue{&O::row_dtype, {pentad::compact_names.begin(), pentad::compact_names.end()}}},
           {"--row-parts", "N",
            "across nodes tokens travel to experts in up to N parts, while experts compute with others; 1: all at once",
-           IntegerValue{&O::row_parts, 1, 16}},
+           IntegerValue{&O::row_parts, 1, 8}},
           {"--recompute", "none|selective|full|auto",
            "what blocks recompute in the backward pass instead of keeping it: --recompute-parts, everything but their "
            "inputs, or (auto) the least work that fits into memory",

@@ -150,7 +150,14 @@ void check_parts(OnMesh const& mesh, LayerSetup<Exec> const& setup, model::Exper
     auto const [found, parts] = passes<Overlap<3, 1>>(mesh, setup, part, arrays);
     CHECK(together == 1);
     CHECK(parts == expected_parts);
-    for (std::size_t i = 0; i < expected.size(); ++i) CHECK_MESSAGE((found[i] == expected[i]), "result ", i);
+    CHECK(found == expected);
+    for (std::size_t const most : {0, 1, 2}) {
+        auto limited = setup;
+        limited.row_parts = most;
+        auto const [with_fewer, fewer] = passes<Overlap<3, 1>>(mesh, limited, part, arrays);
+        CHECK(fewer == std::min(std::max<std::size_t>(most, 1), expected_parts));
+        CHECK(with_fewer == expected);
+    }
 }
 
 /// In how many parts rows travel, of at most 3.

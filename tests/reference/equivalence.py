@@ -425,6 +425,8 @@ class Bench:
             self.references[key] = self.train(1, [*flags, "--mesh", "dp=1"])
         reference = self.references[key]
         log, dump = self.train(case.ranks(), [*flags, "--mesh", case.mesh, *case.ways.split()])
+        if case in FIXED and "--rebalance-experts" in case.ways and '"moved_experts":' not in log.read_text().replace('"moved_experts":0', ""):
+            raise check_equivalence.Difference("no expert has moved")
         tolerances = check_equivalence.TOLERANCES[model["dtype"]]
         steps, end = check_equivalence.read_log(log)
         losses = [step["loss"] for step in steps] + [end["final_loss"]]

@@ -12,7 +12,7 @@
 
 namespace pentad::experts {
 
-/// The loads of ranks to which experts are dealt in this order, as many to each.
+/// The loads of ranks to which experts are dealt in this order, an equal number to each.
 inline std::vector<double> rank_loads(std::span<i32 const> order, std::span<double const> loads, std::size_t ranks) {
     std::vector<double> sums(ranks);
     for (std::size_t place = 0; place < order.size(); ++place)
@@ -20,13 +20,13 @@ inline std::vector<double> rank_loads(std::span<i32 const> order, std::span<doub
     return sums;
 }
 
-/// Pairs of experts change places, as long as that takes more from the heaviest rank than a hundredth of the mean
-/// load: each time the pair after which the heavier of its two ranks is lightest, the first of several. Few experts
-/// move where loads are even.
+/// Greedy: swaps an expert of the most loaded rank with one of another rank, each time the pair that makes the larger
+/// of the two new loads smallest (the first of equals). Stops when no swap lowers the largest load by more than 1 % of
+/// the mean, so that few experts move where loads are even. `ranks` and `groups` divide the number of experts.
 /// @param order the experts by their places now
 /// @param loads of the experts, by their numbers
-/// @param groups of as many consecutive places, which keep their experts: of routers that limit a token's groups, so
-/// that a group stays on its nodes (DeepSeek-V3, section 2.1.2)
+/// @param groups equal runs of places, each of which keeps its experts: of routers that limit a token's groups, so that
+/// a group stays on its nodes (DeepSeek-V3, section 2.1.2)
 inline std::vector<i32> balanced_order(std::span<i32 const> order, std::span<double const> loads, std::size_t ranks,
                                        std::size_t groups = 1) {
     std::vector<i32> balanced(order.begin(), order.end());

@@ -33,8 +33,8 @@ struct Routed {
 /// How rows travel.
 struct Travel {
     Compact element = Compact::none; ///< to the experts, and their gradients; fp8: sums come back in bf16
-    /// 0: an exchange is waited for where it begins; else it is waited for where its rows are needed, and rows travel
-    /// in at most so many parts.
+    /// 0: an exchange of rows is waited for where it begins; else it is waited for where its rows are needed, and rows
+    /// travel in at most so many parts.
     std::size_t parts = 0;
 };
 
@@ -224,7 +224,7 @@ class Dispatch {
         coming.dweight_transfer_.start(context, hops_[0].comm(), std::move(dhere), hops_[0].received(),
                                        coming.dweight_.view(), hops_[0].sent(), Compact::none);
     }
-    /// After that: dweight, on the ranks of the tokens.
+    /// After return_weight_gradients: dweight, on the ranks of the tokens.
     void finish_backward(Context<Exec> const& context, Coming& coming, View<A, 2, Exec> dweight) {
         if (is_local()) return;
         if (hop_count_ == 0) // of the shares of the width

@@ -76,20 +76,9 @@ struct Layer {
             observe::Scope const scope("experts forward", "compute");
             auto const& context = pass.context;
             auto const& exec = context.exec();
-            // Turns are for exchanges of rows: these here are short.
-            std::optional<comm::Turns::Hold> holds_turn(comm::turns());
-            router_.forward(pass, x, saved.router);
+            route(pass, x, saved);
             auto& dispatch = saved.dispatch;
             auto const weight = View<A const, 2, Exec>(saved.router.weight.rows());
-            RowBuffer<i32, Exec> places; // of the chosen experts
-            auto chosen = View<i32 const, 2, Exec>(saved.router.choice.rows());
-            if (!placement_->order().is_by_number()) {
-                places = composed<Exec>(context, chosen, 1, placement_->places());
-                chosen = places.view();
-            }
-            dispatch.route(context, chosen, weight, gate_.value().extents()[0], router_.routed(pass, x.local()[1]),
-                           {.element = rows_element_, .parts = parts_of(x)});
-            holds_turn.reset();
             auto coming = dispatch.start(context, x.rows());
             Tensor<output_layout, Exec> y(context, x.extents()), more;
             if (shared_)
@@ -232,6 +221,20 @@ struct Layer {
                 if (axis.name == ep::name) return;
             throw std::invalid_argument(name +
                                         " has experts, and the mesh no axis ep: make it with model::with_experts()");
+        }
+        /// Chooses experts and tells their ranks.
+        void route(Pass<Exec>& pass, Tensor<input_layout, Exec> const& x, Saved& saved) const {
+            comm::Turns::Hold const holds_turn(comm::turns()); // short exchanges: turns are for those of rows
+            router_.forward(pass, x, saved.router);
+            RowBuffer<i32, Exec> places; // of the chosen experts
+            auto chosen = View<i32 const, 2, Exec>(saved.router.choice.rows());
+            if (!placement_->order().is_by_number()) {
+                places = composed<Exec>(pass.context, chosen, 1, placement_->places());
+                chosen = places.view();
+            }
+            saved.dispatch.route(pass.context, chosen, View<A const, 2, Exec>(saved.router.weight.rows()),
+                                 gate_.value().extents()[0], router_.routed(pass, x.local()[1]),
+                                 {.element = rows_element_, .parts = parts_of(x)});
         }
         /// Travel::parts.
         template <class L>

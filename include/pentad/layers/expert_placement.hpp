@@ -1,4 +1,4 @@
-// Where the experts of a layer are: an order of them, dealt to the ranks of ep, as many to each.
+// Where the experts of a layer are: an order of them, dealt to the ranks of ep, an equal number to each.
 #pragma once
 
 #include <pentad/layers/stack_order.hpp>
@@ -27,7 +27,7 @@ class ExpertPlacement {
         return View<i32 const, 1, Exec>(static_cast<i32 const*>(places_.data()), order_.now().size());
     }
 
-    /// Announces that experts move, to whoever moves their weights (zero/store.hpp).
+    /// Plans a move, which zero/store.hpp carries out.
     void plan(std::span<i32 const> order) { order_.plan(order); }
     /// From now on tokens go to the new places.
     void arrive() {

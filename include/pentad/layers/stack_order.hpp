@@ -21,7 +21,7 @@ class StackOrder {
         next_ = now_;
     }
     [[nodiscard]] std::span<i32 const> now() const { return now_; }
-    /// Another one where matrices are about to move.
+    /// The order after the planned move; now() where none is planned.
     [[nodiscard]] std::span<i32 const> next() const { return next_; }
     [[nodiscard]] bool moves() const { return now_ != next_; }
     [[nodiscard]] bool is_by_number() const {
@@ -37,7 +37,7 @@ class StackOrder {
         return places;
     }
 
-    /// Announces a move. @throws std::invalid_argument where `order` does not have each number once
+    /// Plans a move. @throws std::invalid_argument where `order` does not have each number once
     void plan(std::span<i32 const> order) {
         std::vector<bool> seen(now_.size());
         bool is_order = order.size() == now_.size();
@@ -48,7 +48,7 @@ class StackOrder {
         }
         if (!is_order)
             throw std::invalid_argument("an order of " + std::to_string(now_.size()) +
-                                        " experts has each of their numbers once");
+                                        " matrices has each of their numbers once");
         next_.assign(order.begin(), order.end());
     }
     /// The matrices have moved.

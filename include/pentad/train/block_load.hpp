@@ -26,7 +26,7 @@ namespace pentad::train {
 struct BlockLoad {
     std::size_t block = 0;       ///< from 0
     std::vector<double> choices; ///< of each expert, with room for the token or without
-    std::vector<i32> order;      ///< the experts by their places, which are dealt to ranks and nodes, as many to each
+    std::vector<i32> order;      ///< the experts by their places, dealt to ranks and nodes, an equal number to each
     double dropped = 0;          ///< choices without room
     double least_bias = 0, most_bias = 0;
     bool has_bias = false;
@@ -104,7 +104,7 @@ std::vector<BlockLoad> block_loads(Context<Exec> const& context, model::Model co
     return loads;
 }
 
-/// What came after `before`, of which there is nothing at first.
+/// The loads between two readings; an empty `before` stands for zeros.
 inline std::vector<BlockLoad> loads_since(std::vector<BlockLoad> const& before, std::vector<BlockLoad> now) {
     for (std::size_t i = 0; i < before.size(); ++i) {
         now[i].dropped -= before[i].dropped;

@@ -18,20 +18,24 @@
 
 namespace pentad::train {
 
-/// Of blocks with experts, ascending: by their numbers, where `moved` says nothing else.
-/// @throws std::invalid_argument where that is not of the model's experts
-inline std::vector<BlockOrder> expert_orders(model::Model const& model, std::vector<BlockOrder> const& moved = {}) {
+/// The orders of all blocks with experts, ascending by block: those in `moved`, else by number.
+/// @throws std::invalid_argument where `moved` is not of the model's experts
+inline std::vector<BlockOrder> complete_orders(model::Model const& model, std::vector<BlockOrder> const& moved = {}) {
     std::vector<BlockOrder> orders;
-    auto next = moved.begin();
-    for (std::size_t block = 0; block < model.block_count(); ++block) {
-        auto const* const experts = model.find<model::Experts>(block);
-        if (experts == nullptr) continue;
-        StackOrder order(experts->count);
-        if (next != moved.end() && next->block == block) order.plan((next++)->experts);
-        orders.push_back({block, {order.next().begin(), order.next().end()}});
+    for (std::size_t block = 0; block < model.block_count(); ++block)
+        if (auto const* const experts = model.find<model::Experts>(block)) {
+            StackOrder const by_number(experts->count);
+            orders.push_back({block, {by_number.now().begin(), by_number.now().end()}});
+        }
+    for (auto const& order : moved) {
+        auto const found = std::ranges::find(orders, order.block, &BlockOrder::block);
+        std::string const which = "the order of experts of block " + std::to_string(order.block);
+        if (found == orders.end()) throw std::invalid_argument(which + ": the block has none");
+        if (!std::ranges::is_permutation(order.experts, found->experts))
+            throw std::invalid_argument(which + ": it does not have each of the numbers from 0 to " +
+                                        std::to_string(found->experts.size() - 1) + " once");
+        found->experts = order.experts;
     }
-    if (next != moved.end())
-        throw std::invalid_argument("block " + std::to_string(next->block) + " has no experts, or comes twice");
     return orders;
 }
 /// Those in which experts have moved.
@@ -41,26 +45,28 @@ inline std::vector<BlockOrder> moved_orders(std::vector<BlockOrder> const& order
         if (!std::ranges::is_sorted(order.experts)) moved.push_back(order);
     return moved;
 }
-/// Orders with more even loads of ranks, and how many experts they take to another rank.
-inline std::pair<std::vector<BlockOrder>, std::size_t> balanced_orders(model::Model const& model,
-                                                                       std::vector<BlockLoad> const& loads) {
-    std::pair<std::vector<BlockOrder>, std::size_t> balanced;
+/// Orders with which the ranks of the blocks in `loads` would have had more even ones, and how many experts they take
+/// to another rank.
+inline std::pair<std::vector<BlockOrder>, std::size_t>
+balanced_orders(model::Model const& model, std::vector<BlockOrder> const& orders, std::vector<BlockLoad> const& loads) {
+    std::pair<std::vector<BlockOrder>, std::size_t> balanced{orders, 0};
     for (auto const& load : loads) {
+        auto& experts = std::ranges::find(balanced.first, load.block, &BlockOrder::block)->experts;
         auto const& router = model.find<model::Experts>(load.block)->router;
         std::size_t const groups = router.top_groups < router.groups ? router.groups : 1;
-        auto const order = experts::balanced_order(load.order, load.choices, load.ranks, groups);
-        auto const before = StackOrder::places(load.order), after = StackOrder::places(order);
+        auto const order = pentad::experts::balanced_order(experts, load.choices, load.ranks, groups);
+        auto const before = StackOrder::places(experts), after = StackOrder::places(order);
         auto const rank_of = [&](i32 place) { return static_cast<std::size_t>(place) * load.ranks / order.size(); };
         for (std::size_t expert = 0; expert < order.size(); ++expert)
             if (rank_of(before[expert]) != rank_of(after[expert])) ++balanced.second;
-        balanced.first.push_back({load.block, order});
+        experts = order;
     }
     return balanced;
 }
 
-/// Announces the orders to the layers that are here, and does `move`, after which their experts are there.
+/// Plans the moves in the layers that are here, calls `move`, and then tells the layers that they are done.
 template <class Model, class Move>
-void move_experts(Model& model, std::vector<BlockOrder> const& orders, Move&& move) {
+void with_planned_moves(Model& model, std::vector<BlockOrder> const& orders, Move&& move) {
     model.for_each_expert_placement([&](std::size_t block, auto& placement) {
         placement.plan(std::ranges::find(orders, block, &BlockOrder::block)->experts);
     });

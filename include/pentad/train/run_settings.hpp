@@ -56,7 +56,7 @@ struct RunSettings {
     std::int64_t max_bad_steps = 3;
     double balance_coefficient = 0.01;
     double z_coefficient = 0.001;
-    /// Steps from one move of experts to more even places to the next, by the loads of the step before; 0: none moves.
+    /// Experts move between ranks after every so many steps, by the loads of that step; 0: never.
     std::int64_t rebalance_every = 0;
     double prediction_coefficient = 0.3; ///< of the mean loss of the model's predictors (DeepSeek-V3, eq. 25)
     std::uint64_t seed = 1;

@@ -82,21 +82,25 @@ class Trainer final : private StageOwner {
         auto all = loads();
         return loads_since(std::exchange(taken_loads_, all), all);
     }
-    /// Moves experts between ranks, with their optimizer state, so that ranks would have had more even loads.
-    /// Collective over all ranks. How many change rank. @throws as move_experts
+    /// Moves experts between ranks, with their optimizer state, so that ranks would have had more even loads than
+    /// `loads`, which are the same on all ranks. Returns how many change rank. Collective over all ranks.
+    /// @throws as move_experts
     std::size_t rebalance_experts(std::vector<BlockLoad> const& loads);
-    /// Moves experts to other places, with their optimizer state: those of blocks that are not named by their numbers.
-    /// What is computed stays the same but for the order of sums. Not during a step. Collective over all ranks.
+    /// Moves experts, with their optimizer state, to the places that `orders` say; blocks that are not in `orders` get
+    /// theirs in the order of their numbers. Only the order of sums changes in what is computed; weights without
+    /// masters and compact moments are also rounded with other random numbers from then on. Not during a step.
+    /// Collective over all ranks.
     /// @throws std::invalid_argument where the orders are not of this model; with local steps, whose state does not
     /// move
+    /// @throws io::FileError on all ranks where offloaded state cannot be read or written: the weights are of no use
     void move_experts(std::vector<BlockOrder> const& orders);
-    /// Where experts are that have moved.
-    [[nodiscard]] std::vector<BlockOrder> expert_orders() const { return moved_orders(orders_); }
-    /// Experts are elsewhere from now on, and weights and state are read for these places.
+    /// The orders of blocks whose experts have moved.
+    [[nodiscard]] std::vector<BlockOrder> moved_expert_orders() const { return moved_orders(orders_); }
+    /// Says where experts are whose weights and state are about to be read.
     /// @throws std::invalid_argument where the orders are not of this model
     void place_experts(std::vector<BlockOrder> const& moved) {
-        used_orders_ = orders_ = train::expert_orders(settings_.model, moved);
-        train::move_experts(model_, orders_, [] {});
+        used_orders_ = orders_ = complete_orders(settings_.model, moved);
+        with_planned_moves(model_, orders_, [] {});
     }
     /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
     /// elsewhere. Collective over all ranks.
@@ -104,7 +108,8 @@ class Trainer final : private StageOwner {
 
     /// Where the run is after the last step.
     [[nodiscard]] RunPosition position() const {
-        return {number_, number_ * static_cast<std::int64_t>(settings_.batch) + shift_, bad_steps_, expert_orders()};
+        return {number_, number_ * static_cast<std::int64_t>(settings_.batch) + shift_, bad_steps_,
+                moved_expert_orders()};
     }
     /// Goes on from there: the next step is position.step + 1, and reads the sequences after position.sequences.
     /// Experts are placed before the state is read (place_experts).
@@ -235,6 +240,7 @@ class Trainer final : private StageOwner {
     std::int64_t shift_ = 0;     ///< of the numbers of the sequences: not 0 where the batch has changed
     std::int64_t bad_steps_ = 0; ///< in a row
     std::vector<BlockOrder> orders_, used_orders_; ///< of experts: now, and in the last step
+    double move_wait_ = 0;                         ///< seconds that moves of experts have waited for offloaded state
     std::vector<BlockLoad> taken_loads_;           ///< when they were taken last
 };
 
@@ -264,8 +270,8 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
              settings.precision),
       batch_(setup_, settings.micro_batches, settings.ignored, settings.local, settings.packing,
              shows_padding(settings.model), settings.model.predictors.size()),
-      executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}),
-      orders_(train::expert_orders(settings.model)), used_orders_(orders_) {
+      executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}), orders_(complete_orders(settings.model)),
+      used_orders_(orders_) {
     if (settings.offload.activations)
         zero::on_all_ranks(context.communicators().world(), [&] {
             activations_ = std::make_unique<OffloadedActivations<Exec>>(context, settings.offload);
@@ -284,12 +290,13 @@ StepResult Trainer<Stream, Exec>::step(std::int64_t number) {
     auto const before = rebalances ? loads() : std::vector<BlockLoad>();
     auto result = update(number);
     if (rebalances && result.not_finite.empty()) result.moved_experts = rebalance_experts(loads_since(before, loads()));
+    result.offload_wait += std::exchange(move_wait_, 0);
     return result;
 }
 
 template <class Stream, class Exec>
 std::size_t Trainer<Stream, Exec>::rebalance_experts(std::vector<BlockLoad> const& loads) {
-    auto const [orders, moved] = balanced_orders(settings_.model, loads);
+    auto const [orders, moved] = balanced_orders(settings_.model, orders_, loads);
     if (moved > 0) move_experts(orders);
     return moved;
 }
@@ -299,8 +306,8 @@ void Trainer<Stream, Exec>::move_experts(std::vector<BlockOrder> const& orders) 
     if (settings_.local.is_on())
         throw std::invalid_argument("with local steps each group of ranks has an optimizer state of its own, which "
                                     "does not move with experts");
-    orders_ = train::expert_orders(settings_.model, orders);
-    train::move_experts(model_, orders_, [&] { store_.move_stacks(); });
+    orders_ = complete_orders(settings_.model, orders);
+    with_planned_moves(model_, orders_, [&] { move_wait_ += store_.move_stacks(); });
 }
 
 template <class Stream, class Exec>

@@ -276,8 +276,9 @@ class Bucket {
             }
         });
     }
-    /// Matrices of stacks move to where their orders will have them, with all of their state; restore() is due then.
-    /// What rounding took from gradients is forgotten. Collective where a stack moves. Whether one does.
+    /// Moves the matrices of stacks whose order changes, with all of their state; forgets what rounding took from
+    /// gradients. Call restore() afterwards. Collective over the ranks that share the stacks and the state. Returns
+    /// whether anything moves.
     bool move_stacks() {
         std::vector<StackMoves::Stack> stacks;
         AxisNames parts;
@@ -292,12 +293,12 @@ class Bucket {
         auto& communicators = context_->communicators();
         auto const& shards = layouts_.state.dimensions[0].axes;
         auto const axes = detail::joined(parts, shards);
-        std::vector<StackMoves::Place> places;
+        std::vector<StackMoves::Holder> holders;
         for (int const rank : members_along(communicators.mesh(), axes, communicators.world().rank()))
-            places.push_back(
+            holders.push_back(
                 {place_along(communicators.mesh(), parts, rank), place_along(communicators.mesh(), shards, rank)});
         auto const& comm = communicators.along(axes);
-        StackMoves const moves(std::move(places), static_cast<std::size_t>(comm.rank()), state_.extent, stacks);
+        StackMoves const moves(std::move(holders), static_cast<std::size_t>(comm.rank()), state_.extent, stacks);
         optimizer_.for_each_state(state_part(), true, [&](std::string_view, auto const& state) {
             moves.carry_out<A, Exec>(*context_, comm, state.flat());
         });

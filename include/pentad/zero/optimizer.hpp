@@ -2,7 +2,6 @@
 // gradient that is still partial is refused by the compiler.
 #pragma once
 
-#include <pentad/io/file.hpp>
 #include <pentad/kernels/adamw.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/lion.hpp>
@@ -110,12 +109,9 @@ class Optimizer {
     /// Calls f(name, tensor) for the weights in accumulators ("weight"), and for each tensor of model::state_names()
     /// that exists, in accumulators. The tensors are f's until it returns. @param writes whether f writes them: then
     /// all exist
-    /// @throws io::FileError where the state has been offloaded and cannot be read
     template <class F>
     void for_each_state(Weights const& weights, bool writes, F&& f) {
         Residence const here(*this, false, writes);
-        if (offloaded_ != nullptr)
-            if (auto const failure = offloaded_->file().failure(); !failure.empty()) throw io::FileError(failure);
         if (writes) create_states();
         in_accumulators(weights, writes, [&](State const& master) { f(std::string_view("weight"), master); });
         for (std::size_t i = first_moment(); i < tensors_.size() && has_states_; ++i) {

@@ -29,18 +29,18 @@ class StackMoves {
         std::size_t elements; ///< of a matrix, on a rank
     };
     /// Which part of the stacks a rank of the group has, and which shard of its bucket.
-    struct Place {
+    struct Holder {
         std::size_t part, shard;
-        bool operator==(Place const&) const = default;
+        bool operator==(Holder const&) const = default;
     };
     /// Elements of this rank's shard that go to a rank of the group or come from it.
     struct Range {
         std::size_t rank, first, count;
     };
 
-    /// @param places of the ranks of the group, of which this one is `me` @param extent of a shard
-    StackMoves(std::vector<Place> places, std::size_t me, std::size_t extent, std::span<Stack const> stacks)
-        : places_(std::move(places)), me_(places_[me]), extent_(extent) {
+    /// @param holders the ranks of the group, of which this one is `me` @param extent of a shard
+    StackMoves(std::vector<Holder> holders, std::size_t me, std::size_t extent, std::span<Stack const> stacks)
+        : holders_(std::move(holders)), me_(holders_[me]), extent_(extent) {
         for (auto const& stack : stacks) {
             auto const before = StackOrder::places(stack.order->now());
             auto const numbers = stack.order->next();
@@ -96,17 +96,17 @@ class StackMoves {
         for (std::size_t at = std::max(mine, own); at < end;) {
             std::size_t const shard = (other + (at - mine)) / extent_;
             std::size_t const count = std::min(end - at, (shard + 1) * extent_ - (other + (at - mine)));
-            ranges.push_back({rank_at({there / stack.matrices, shard}), at - own, count});
+            ranges.push_back({rank_of({there / stack.matrices, shard}), at - own, count});
             at += count;
         }
     }
-    [[nodiscard]] std::size_t rank_at(Place const& place) const {
-        auto const found = std::find(places_.begin(), places_.end(), place);
-        if (found == places_.end()) throw std::logic_error("no rank of the group has this part of the stacks");
-        return static_cast<std::size_t>(found - places_.begin());
+    [[nodiscard]] std::size_t rank_of(Holder const& holder) const {
+        auto const found = std::find(holders_.begin(), holders_.end(), holder);
+        if (found == holders_.end()) throw std::logic_error("no rank of the group has this part of the stacks");
+        return static_cast<std::size_t>(found - holders_.begin());
     }
     [[nodiscard]] std::vector<MPI_Count> counts(std::vector<Range> const& ranges) const {
-        std::vector<MPI_Count> counts(places_.size());
+        std::vector<MPI_Count> counts(holders_.size());
         for (auto const& range : ranges) counts[range.rank] += static_cast<MPI_Count>(range.count);
         return counts;
     }
@@ -116,8 +116,8 @@ class StackMoves {
         return size;
     }
 
-    std::vector<Place> places_;
-    Place me_;
+    std::vector<Holder> holders_;
+    Holder me_;
     std::size_t extent_;
     std::vector<Range> leaving_, arriving_; ///< by rank; of a rank in the order of stacks and new places
 };

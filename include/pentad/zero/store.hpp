@@ -203,8 +203,13 @@ class ParameterStore {
         if (holders_.local.is_on())
             throw std::invalid_argument("with local steps each group of ranks has an optimizer state of its own, which "
                                         "is not saved");
+        auto const show = [&](auto const&... arguments) {
+            if (offloaded_)
+                if (auto const failure = offloaded_->file().failure(); !failure.empty()) throw io::FileError(failure);
+            f(arguments...);
+        };
         for (auto const& entry : buckets_)
-            if (!once || entry.bucket->holds_state_first()) entry.bucket->for_each_state(writes, f);
+            if (!once || entry.bucket->holds_state_first()) entry.bucket->for_each_state(writes, show);
         expect_updates();
     }
     /// To be called when for_each_state() has written all states. Collective.
@@ -216,15 +221,16 @@ class ParameterStore {
         (void)require_offloaded();
     }
 
-    /// Moves matrices of stacks whose order says that they move (AnyParameter::stack_order), with their optimizer
-    /// state. Not during a step. Collective. @throws io::FileError on all ranks, as require_offloaded()
-    void move_stacks() {
+    /// Moves the matrices of stacks whose order changes (AnyParameter::stack_order), with their optimizer state. Not
+    /// during a step. Collective. Returns and throws as require_offloaded(), also where a state could not be read: the
+    /// weights are of no use then.
+    double move_stacks() {
         observe::Scope const scope("move experts", "communication");
         for (auto const& entry : buckets_)
             if (entry.bucket->move_stacks()) entry.bucket->restore();
         expect_updates();
         gather();
-        (void)require_offloaded();
+        return require_offloaded();
     }
 
     /// The seconds for which updates have waited for offloaded state since the last call, on the rank where they waited
