@@ -291,6 +291,20 @@ TEST_CASE("with every other axis inside the stages, ZeRO across them, recomputat
         check(settings, how);
     }
 }
+TEST_CASE("pairs whose rows cross a network, which hold their turn for short exchanges") {
+    if (world_size() != 4) return;
+    SimulatedNodes const nodes("1");
+    auto settings = of_experts();
+    settings.batch = 32;
+    for (auto how : synchronous(2)) {
+        if (!how.options.pairs) continue;
+        how.rest = {.ep = 2};
+        for (int const stage : {0, 3}) {
+            how.zero_stage = stage;
+            check(settings, how);
+        }
+    }
+}
 TEST_CASE("an automatic schedule, for stages that take different times") {
     int const p = world_size();
     if (p > 4) return;
