@@ -85,8 +85,8 @@ std::unique_ptr<Training> make_training(Options const& options, TrainingSetup co
     return make<pentad::bf16>(setup);
 }
 
-/// The same for a dry run, whose steps do not average, which moves no experts, and which measures no stages: they have
-/// as many layers each, or one more.
+/// The same for a dry run, which does not average, move experts or measure stages: the numbers of layers of two stages
+/// differ by one at most.
 pentad::train::RunSettings for_dry_run(pentad::train::RunSettings settings,
                                        pentad::pipeline::Schedule const& schedule) {
     if (settings.local.is_on()) settings.local.steps = std::numeric_limits<int>::max();

@@ -137,8 +137,8 @@ constexpr double load_imbalance(std::span<std::int64_t const> rows) {
 }
 
 /// What all ranks that share an expert send where it moves to another rank, in elements of `bytes`: the three matrices
-/// of a gated MLP and the optimizer's states of them. Less where ZeRO shards the states over several ranks, which may
-/// keep elements where they are.
+/// of a gated MLP and the optimizer's states of them. With ZeRO an upper bound: elements whose old and new owner are
+/// the same rank are not sent.
 constexpr double moved_expert_bytes(std::int64_t hidden, std::int64_t width, std::int64_t states, std::int64_t bytes) {
     return 3.0 * static_cast<double>(hidden * width) * static_cast<double>((1 + states) * bytes);
 }

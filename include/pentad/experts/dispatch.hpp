@@ -63,7 +63,7 @@ class Dispatch {
         std::array<Rows, 2> landed_; ///< of each hop
         Rows gathered_;
         std::array<RowTransfer<T, Exec>, most_parts> transfers_; ///< of the first hop's parts
-        RowBuffer<A, Exec> dweight_;                             ///< then what has come back of it
+        RowBuffer<A, Exec> dweight_;                             ///< of the choices that are here; then as returned
         RowTransfer<A, Exec> dweight_transfer_;
     };
     /// Rows on their way back to their tokens, to become a sum for each.

@@ -13,9 +13,9 @@ struct RouterLoad {
     std::vector<double> choices; ///< of each expert, by this rank's tokens: summands over `axes`
     double dropped = 0;          ///< those of them for which an expert had no room: likewise
     AxisNames axes;
-    double least_bias = 0, most_bias = 0; ///< that were chosen by last
+    double least_bias = 0, most_bias = 0; ///< in the last training pass
     bool has_bias = false;
-    std::size_t ranks = 1, nodes = 1; ///< to which experts are dealt, as many to each in order
+    std::size_t ranks = 1, nodes = 1; ///< that hold the experts
 };
 
 } // namespace pentad

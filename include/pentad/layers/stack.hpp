@@ -116,7 +116,7 @@ class Stack {
             for (auto const& branch : block.branches) sum += branch.part->decoding_state();
         return sum;
     }
-    /// f(number of the block, load) for what routers have done so far.
+    /// f(number of the block, load) for the routers here, over all training passes so far.
     template <class F>
     void for_each_router_load(F&& f) const {
         for (std::size_t i = 0; i < blocks_.size(); ++i)

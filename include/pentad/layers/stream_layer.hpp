@@ -51,7 +51,7 @@ class StreamLayer {
     virtual void for_each_parameter(ParameterVisitor<T, Exec> const& visit) = 0;
     /// What it would keep of each sequence that is being written: a layer that says nothing keeps nothing.
     [[nodiscard]] virtual observe::DecodingState decoding_state() const { return {}; }
-    /// What its router has done so far, where it has one. Waits.
+    /// The load of its router in all training passes so far; none where it has no router. Waits.
     [[nodiscard]] virtual std::optional<RouterLoad> router_load() const { return {}; }
     /// Where its experts are; null where it has none.
     [[nodiscard]] virtual ExpertPlacement<Exec>* expert_placement() { return nullptr; }

@@ -30,7 +30,7 @@ struct BlockLoad {
     double dropped = 0;          ///< choices without room
     double least_bias = 0, most_bias = 0;
     bool has_bias = false;
-    std::size_t ranks = 1, nodes = 1; ///< that have the experts
+    std::size_t ranks = 1, nodes = 1; ///< that hold the experts
 
     [[nodiscard]] double total() const { return std::accumulate(choices.begin(), choices.end(), 0.0); }
     /// The largest load over the mean, of `parts` that have as many experts each; 0 where there are no choices.

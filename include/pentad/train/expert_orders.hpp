@@ -31,7 +31,7 @@ inline std::vector<BlockOrder> complete_orders(model::Model const& model, std::v
         auto const found = std::ranges::find(orders, order.block, &BlockOrder::block);
         std::string const which = "the order of experts of block " + std::to_string(order.block);
         if (found == orders.end()) throw std::invalid_argument(which + ": the block has none");
-        if (!std::ranges::is_permutation(order.experts, found->experts))
+        if (!StackOrder::is_order(order.experts, found->experts.size()))
             throw std::invalid_argument(which + ": it does not have each of the numbers from 0 to " +
                                         std::to_string(found->experts.size() - 1) + " once");
         found->experts = order.experts;

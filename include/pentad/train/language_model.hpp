@@ -97,7 +97,7 @@ class LanguageModel {
         return sum;
     }
 
-    /// f(number of the block, load) for what routers here have done so far.
+    /// f(number of the block, load) for the routers here, over all training passes so far.
     template <class F>
     void for_each_router_load(F&& f) const {
         for (auto const& part : parts_) {

@@ -60,9 +60,9 @@ class Trainer final : private StageOwner {
     ~Trainer() override;
 
     /// One run of the schedule, counted from 1: one update of the weights, or those of an asynchronous schedule. Where
-    /// a loss or the gradient is not finite no weight changes, and the result says what it is. After every
-    /// `rebalance_every`-th step experts move (rebalance_experts). Collective over all ranks. @throws NotFinite on all
-    /// ranks after max_bad_steps such steps in a row
+    /// a loss or the gradient is not finite no weight changes, and the result says what it is. Every
+    /// RunSettings::rebalance_every steps it ends with rebalance_experts(). Collective over all ranks. @throws
+    /// NotFinite on all ranks after max_bad_steps such steps in a row
     /// @throws io::FileError on all ranks where offloaded state cannot be read or written: the weights are of no use
     StepResult step(std::int64_t number);
     /// Local steps: averages the weights of the groups before their time. Collective over all ranks.
@@ -86,10 +86,9 @@ class Trainer final : private StageOwner {
     /// `loads`, which are the same on all ranks. Returns how many change rank. Collective over all ranks.
     /// @throws as move_experts
     std::size_t rebalance_experts(std::vector<BlockLoad> const& loads);
-    /// Moves experts, with their optimizer state, to the places that `orders` say; blocks that are not in `orders` get
-    /// theirs in the order of their numbers. Only the order of sums changes in what is computed; weights without
-    /// masters and compact moments are also rounded with other random numbers from then on. Not during a step.
-    /// Collective over all ranks.
+    /// Moves experts, with their optimizer state, into the given orders; blocks without one return to numerical order.
+    /// Results change by the order of sums only; weights without masters and compact moments are also rounded with
+    /// other random numbers from then on. Not during a step. Collective over all ranks.
     /// @throws std::invalid_argument where the orders are not of this model; with local steps, whose state does not
     /// move
     /// @throws io::FileError on all ranks where offloaded state cannot be read or written: the weights are of no use

@@ -28,7 +28,7 @@ class StackMoves {
         std::size_t matrices; ///< of a rank
         std::size_t elements; ///< of a matrix, on a rank
     };
-    /// Which part of the stacks a rank of the group has, and which shard of its bucket.
+    /// A rank of the group: its shard of the stacks, and its shard of the bucket's state (ZeRO).
     struct Holder {
         std::size_t part, shard;
         bool operator==(Holder const&) const = default;
