@@ -1,5 +1,4 @@
 # Run by ctest for pentad_add_must_not_compile, with SOURCE, FLAGS (a file, a flag a line) and COMPILER.
-file(READ ${SOURCE} PROGRAM)
 file(STRINGS ${FLAGS} LINES)
 list(FILTER LINES EXCLUDE REGEX "^-[ID]$") # what is left of an empty list
 set(ARGUMENTS "")
@@ -9,23 +8,14 @@ foreach(LINE IN LISTS LINES)
     list(APPEND ARGUMENTS ${LINE})
 endforeach()
 
-function(compile STATUS TEXT)
-    execute_process(COMMAND ${COMPILER} ${ARGUMENTS} ${ARGN} -fsyntax-only ${SOURCE}
-        RESULT_VARIABLE RESULT OUTPUT_VARIABLE OUTPUT ERROR_VARIABLE OUTPUT)
-    set(${STATUS} "${RESULT}" PARENT_SCOPE)
-    set(${TEXT} "${OUTPUT}" PARENT_SCOPE)
-endfunction()
-
-compile(STATUS TEXT)
-if(NOT STATUS STREQUAL "0")
-    message(FATAL_ERROR "The right program does not compile:\n${TEXT}")
-endif()
-compile(STATUS TEXT -DPENTAD_WRONG)
+execute_process(COMMAND ${COMPILER} ${ARGUMENTS} -DPENTAD_WRONG -fsyntax-only ${SOURCE}
+    RESULT_VARIABLE STATUS OUTPUT_VARIABLE TEXT ERROR_VARIABLE TEXT)
 if(STATUS STREQUAL "0")
     message(FATAL_ERROR "The wrong program compiles.")
 endif()
 string(REGEX REPLACE "\n *[0-9]* \\|[^\n]*" "" TEXT "${TEXT}") # what it says, without the lines of code that it quotes
 
+file(READ ${SOURCE} PROGRAM)
 set(EXPECTATIONS 0)
 while(PROGRAM MATCHES "// expect: ([^\n]+)\n(.*)")
     set(EXPECTED "${CMAKE_MATCH_1}")

@@ -90,15 +90,30 @@ function(pentad_add_test NAME)
     endforeach()
 endfunction()
 
-# pentad_add_must_not_compile(MODULE.WHAT SOURCE file): without PENTAD_WRONG the file compiles; with it the compiler
-# refuses it, and says what each of the file's `// expect: <regex>` lines asks for.
-function(pentad_add_must_not_compile NAME)
-    cmake_parse_arguments(PARSE_ARGV 1 TEST "" "SOURCE" "")
-    cmake_path(ABSOLUTE_PATH TEST_SOURCE)
-    string(REGEX REPLACE "\\..*" "" MODULE ${NAME})
-    add_test(NAME ${NAME} COMMAND ${CMAKE_COMMAND} -DSOURCE=${TEST_SOURCE} -DFLAGS=${PROJECT_BINARY_DIR}/compile_flags.txt
-        -DCOMPILER=${CMAKE_CXX_COMPILER} -P ${PROJECT_SOURCE_DIR}/cmake/MustNotCompile.cmake)
-    set_tests_properties(${NAME} PROPERTIES TIMEOUT 120 LABELS "module:${MODULE};must-not-compile")
+# pentad_add_must_not_compile(SOURCE...): the compiler refuses each of these programs with PENTAD_WRONG, and says what the
+# `// expect: <regex>` lines of the program ask for. Without PENTAD_WRONG it compiles: all of them in one unit, which has
+# read their headers before, each in a namespace of its own.
+function(pentad_add_must_not_compile)
+    set(INCLUDES "")
+    set(CONTROLS "")
+    foreach(SOURCE IN LISTS ARGN)
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${SOURCE}) # its includes are read here
+        file(STRINGS ${SOURCE} OWN REGEX "^#include [<\"]")
+        list(APPEND INCLUDES ${OWN})
+        cmake_path(GET SOURCE STEM WHAT)
+        string(APPEND CONTROLS "namespace ${WHAT} {\n#include \"${SOURCE}\"\n}\n")
+        add_test(NAME must_not_compile.${WHAT} COMMAND ${CMAKE_COMMAND} -DSOURCE=${SOURCE} -DFLAGS=${PROJECT_BINARY_DIR}/compile_flags.txt
+            -DCOMPILER=${CMAKE_CXX_COMPILER} -P ${PROJECT_SOURCE_DIR}/cmake/MustNotCompile.cmake)
+        set_tests_properties(must_not_compile.${WHAT} PROPERTIES TIMEOUT 120 LABELS "module:must_not_compile;must-not-compile")
+    endforeach()
+    list(REMOVE_DUPLICATES INCLUDES)
+    list(JOIN INCLUDES "\n" INCLUDES)
+    set(UNIT ${CMAKE_CURRENT_BINARY_DIR}/must_not_compile.cpp)
+    file(CONFIGURE OUTPUT ${UNIT} CONTENT "${INCLUDES}\n${CONTROLS}")
+    add_library(test_must_not_compile OBJECT ${UNIT})
+    target_link_libraries(test_must_not_compile PRIVATE pentad::compiled)
+    target_include_directories(test_must_not_compile PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/must_not_compile)
+    target_compile_options(test_must_not_compile PRIVATE -O0)
 endfunction()
 
 # compile_flags.txt: how a user of pentad::compiled compiles, a flag a line, for the checks above.
