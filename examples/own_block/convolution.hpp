@@ -15,6 +15,7 @@ struct Convolution { // what the model says of it
     std::size_t width, taps;
     friend bool operator==(Convolution const&, Convolution const&) = default;
     [[nodiscard]] std::string text() const { return std::to_string(taps) + " taps, width " + std::to_string(width); }
+    [[nodiscard]] bool sees_later_tokens() const { return false; } // where it did, padding would be among them
 };
 /// The sequence here, and the tails of all shards.
 template <class T, class Exec>

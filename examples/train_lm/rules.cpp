@@ -103,7 +103,7 @@ bool is_alone(O const& o, char mixer) {
 /// Why the ranks of tp cannot share the recurrent layers.
 std::string refused_recurrence(O const& o) {
     auto const ranks = static_cast<std::size_t>(std::max<std::int64_t>(o.extent("tp"), 1));
-    if (o.described) return pentad::model::recurrence_refusal(*o.described, ranks);
+    if (o.described) return pentad::model::tensor_refusal(*o.described, ranks);
     return has_mamba(o) ? mamba_of(o).refusal(ranks) : "";
 }
 std::string refused_cp_heads(O const& o) { return o.context().refused_heads(o.extent("cp")); }

@@ -68,4 +68,9 @@ TEST_CASE("parts are values: of any kind, equal where they say the same") {
     CHECK(part == model::Part(Own{3}));
     CHECK_FALSE(part == model::Part(Own{4}));
     CHECK_FALSE(model::Part(model::GatedMlp{4}) == model::Part(model::PlainMlp{4}));
+    CHECK_FALSE(part.sees_later_tokens().has_value());
+    CHECK_FALSE(part.keeps_documents_apart());
+    CHECK_FALSE(part.is_for_grids());
+    CHECK(part.query_heads() + part.key_value_heads() == 0);
+    CHECK(part.refusal(3).empty());
 }

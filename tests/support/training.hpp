@@ -107,9 +107,10 @@ struct Training {
                                                .micro_batches = static_cast<int>(settings.micro_batches)}),
                    std::move(bytes)) {}
     Training(OnMesh const& mesh, train::RunSettings const& settings, pipeline::Schedule schedule,
-             std::string bytes = varied_text())
+             std::string bytes = varied_text(),
+             LayerRegistry<Stream, Exec> const& registry = train::decoder_layers<Stream, Exec>())
         : text(std::move(bytes)), data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed),
-          trainer(mesh.context, settings, train::ProvenSchedules(std::move(schedule)), data) {}
+          trainer(mesh.context, settings, train::ProvenSchedules(std::move(schedule)), data, registry) {}
 };
 
 /// The loss and the norm of the gradient of steps [first, first + count), one after the other.

@@ -5,6 +5,7 @@
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/model/parts.hpp>
+#include <pentad/model/sharding.hpp>
 #include <pentad/train/sampler.hpp>
 #include <pentad/train/trainer.hpp>
 
@@ -15,7 +16,9 @@
 #include <cstddef>
 #include <cstdlib>
 #include <map>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace support;
@@ -36,7 +39,49 @@ struct Way {
     int slices = 1, chunks = 0, inner_cp = 1;
 };
 
-bool is_causal(model::Model const& model) { return model.first<model::Attention>()->sight.causal; }
+/// A mixer that the library does not know: what it sees and says of it is a test's.
+struct OwnMixer {
+    static constexpr std::string_view kind = "own mixer";
+    model::Attention attention;
+    friend bool operator==(OwnMixer const&, OwnMixer const&) = default;
+    [[nodiscard]] std::string text() const { return attention.text(); }
+};
+struct OwnMixerThatSays : OwnMixer {
+    friend bool operator==(OwnMixerThatSays const&, OwnMixerThatSays const&) = default;
+    [[nodiscard]] bool sees_later_tokens() const { return !attention.sight.causal; }
+    [[nodiscard]] bool keeps_documents_apart() const { return true; }
+    [[nodiscard]] std::size_t query_heads() const { return attention.heads; }
+    [[nodiscard]] std::size_t key_value_heads() const { return attention.kv_heads; }
+};
+/// The library's layers, and those of the mixers above.
+template <class Stream>
+LayerRegistry<Stream, Exec> own_layers() {
+    auto all = train::decoder_layers<Stream, Exec>();
+    auto const as_attention = [layers = all]<class Own>(Own) {
+        return [layers](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
+            return layers.make(setup, part.as<Own>()->attention, name);
+        };
+    };
+    all.template add<OwnMixer>(as_attention(OwnMixer()))
+        .template add<OwnMixerThatSays>(as_attention(OwnMixerThatSays()));
+    return all;
+}
+/// The run with mixers of its own in place of its attention.
+template <class Own>
+train::RunSettings with_own_mixers(train::RunSettings run, Sight const& sight) {
+    for (auto& block : run.model.blocks) {
+        auto attention = *block.branches[0].part.as<model::Attention>();
+        attention.sight = sight;
+        Own own;
+        own.attention = attention;
+        block.branches[0].part = own;
+    }
+    return run;
+}
+
+bool is_causal(model::Model const& model) {
+    return model::padding_refusal(model).empty() && !model::sees_later_tokens(model);
+}
 
 template <class Stream>
 Run train_on(OnMesh const& mesh, train::RunSettings const& settings, Way const& way) {
@@ -46,7 +91,8 @@ Run train_on(OnMesh const& mesh, train::RunSettings const& settings, Way const& 
         pipeline::generate(way.schedule, {.ranks = pp,
                                           .micro_batches = static_cast<int>(settings.micro_batches),
                                           .chunks = way.chunks,
-                                          .slices = way.slices}));
+                                          .slices = way.slices}),
+        varied_text(), own_layers<Stream>());
     auto& trainer = training.trainer;
     Run run{.results = {trainer.step(1), trainer.step(2), trainer.evaluate(3)}, .padding = trainer.setup().padding};
     std::string const held_out = varied_text().substr(300, 200);
@@ -209,6 +255,51 @@ TEST_CASE("attention within a window, and to all tokens: nobody sees padding") {
                 }
         same_over_cp(run);
     }
+}
+
+TEST_CASE("a mixer of one's own that sees later tokens does not see padding, and one that does not say so is refused") {
+    auto const run = small_run(29);
+    Sight const later{.causal = false};
+    same_over_cp(with_own_mixers<OwnMixerThatSays>(run, later));
+    auto const silent = with_own_mixers<OwnMixer>(run, later);
+    OnMesh const mesh({.cp = world_size()});
+    auto const train = [&](train::RunSettings const& settings) {
+        (void)train_on<InvariantStream<f64>>(mesh, settings, {});
+    };
+    std::string const padded = std::to_string((29 + world_size() - 1) / world_size() * world_size());
+    if (29 % world_size() != 0)
+        CHECK_THROWS_WITH_AS(
+            train(silent),
+            ("sequences of 29 tokens are padded on this mesh, and the part 'own mixer' does not say whether "
+             "its tokens see later ones, which may be padding (sees_later_tokens()): give it " +
+             padded + " tokens")
+                .c_str(),
+            std::invalid_argument);
+    else
+        CHECK_NOTHROW(train(silent));
+    auto packed = silent;
+    packed.packing = Packing{.last = 9};
+    packed.seq = 12 * static_cast<std::size_t>(world_size());
+    CHECK_THROWS_WITH_AS(
+        train(packed),
+        "documents are packed, and the part 'own mixer' does not say that its tokens see none of other "
+        "documents (keeps_documents_apart()): train without packing",
+        std::invalid_argument);
+}
+
+TEST_CASE("a text is drawn from models whose tokens see no later ones") {
+    OnMesh const mesh({.cp = world_size()});
+    auto const draw = [&](train::RunSettings const& settings) {
+        Training<InvariantStream<f64>> training(
+            mesh, settings,
+            pipeline::generate("1f1b", {.ranks = 1, .micro_batches = static_cast<int>(settings.micro_batches)}),
+            varied_text(), own_layers<InvariantStream<f64>>());
+        return train::sample(training.trainer, "text", 2, 1).size();
+    };
+    auto const run = small_run(12 * static_cast<std::size_t>(world_size()));
+    CHECK(draw(with_own_mixers<OwnMixerThatSays>(run, {})) == 2);
+    CHECK_THROWS_AS(draw(with_own_mixers<OwnMixerThatSays>(run, {.causal = false})), std::invalid_argument);
+    CHECK_THROWS_AS(draw(with_own_mixers<OwnMixer>(run, {})), std::invalid_argument);
 }
 
 TEST_CASE("learned positions: a table of as many as a sequence has tokens is enough") {

@@ -33,7 +33,8 @@
 //   output_again(Pass&, Saved&) -> Tensor<output_layout>
 //
 // The last LayerSetup::padding tokens of each sequence are padding, of which gradients are zero: a layer need not know
-// of it, unless its tokens see later ones (SequenceMap::documents), or it counts tokens (LayerSetup::real_tokens).
+// of it, unless its tokens see later ones (SequenceMap::documents), or it counts tokens (LayerSetup::real_tokens). Its
+// part says whether they do (model/part.hpp); where it does not, sequences are not padded.
 //
 // Kernels of its own begin with kernels::dry (kernels/dry.hpp), so that it can be run dry.
 #pragma once

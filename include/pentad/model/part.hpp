@@ -3,7 +3,9 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <typeindex>
@@ -13,7 +15,8 @@
 namespace pentad::model {
 
 /// A plain struct that describes a part: `kind` names it, text() gives its sizes for a person; equal ones are computed
-/// alike.
+/// alike. It may have also, as const member functions, what Part answers beside these: what a part does not say is
+/// refused where it matters.
 template <class P>
 concept Describes = requires(P const& part) {
     { P::kind } -> std::convertible_to<std::string_view>;
@@ -30,6 +33,19 @@ class Part {
     [[nodiscard]] std::string_view kind() const { return held_->kind(); }
     [[nodiscard]] std::string text() const { return held_->text(); }
     [[nodiscard]] std::type_index type() const { return held_->type(); }
+    /// Whether what it makes of a token depends on later tokens of its sequence. It then keeps padding from the others,
+    /// which begins where SequenceMap::documents says. Nothing where the part does not say it.
+    [[nodiscard]] std::optional<bool> sees_later_tokens() const { return held_->sees_later_tokens(); }
+    /// Whether tokens of packed documents (SequenceMap::documents) do not see those of others.
+    [[nodiscard]] bool keeps_documents_apart() const { return held_->keeps_documents_apart(); }
+    /// Whether there is a layer of it for the grids of tensor parallelism (layout/streams.hpp).
+    [[nodiscard]] bool is_for_grids() const { return held_->is_for_grids(); }
+    /// Heads of queries, which strategies of attention deal over cp, and of keys and values, which are held several
+    /// times where the ranks of tp are more. 0: it has none that go so.
+    [[nodiscard]] std::size_t query_heads() const { return held_->query_heads(); }
+    [[nodiscard]] std::size_t key_value_heads() const { return held_->key_value_heads(); }
+    /// Why so many ranks of tp cannot share it; empty where they can.
+    [[nodiscard]] std::string refusal(std::size_t tp) const { return held_->refusal(tp); }
     /// The part as a P, or null where it is something else.
     template <Describes P>
     [[nodiscard]] P const* as() const {
@@ -46,6 +62,12 @@ class Part {
         [[nodiscard]] virtual std::string text() const = 0;
         [[nodiscard]] virtual std::type_index type() const = 0;
         [[nodiscard]] virtual bool equals(Base const& other) const = 0;
+        [[nodiscard]] virtual std::optional<bool> sees_later_tokens() const = 0;
+        [[nodiscard]] virtual bool keeps_documents_apart() const = 0;
+        [[nodiscard]] virtual bool is_for_grids() const = 0;
+        [[nodiscard]] virtual std::size_t query_heads() const = 0;
+        [[nodiscard]] virtual std::size_t key_value_heads() const = 0;
+        [[nodiscard]] virtual std::string refusal(std::size_t tp) const = 0;
     };
     template <class P>
     struct Held final : Base {
@@ -56,6 +78,30 @@ class Part {
         [[nodiscard]] bool equals(Base const& other) const override {
             auto const* held = dynamic_cast<Held const*>(&other);
             return held != nullptr && held->part == part;
+        }
+        [[nodiscard]] std::optional<bool> sees_later_tokens() const override {
+            if constexpr (requires { part.sees_later_tokens(); }) return part.sees_later_tokens();
+            return std::nullopt;
+        }
+        [[nodiscard]] bool keeps_documents_apart() const override {
+            if constexpr (requires { part.keeps_documents_apart(); }) return part.keeps_documents_apart();
+            return false;
+        }
+        [[nodiscard]] bool is_for_grids() const override {
+            if constexpr (requires { part.is_for_grids(); }) return part.is_for_grids();
+            return false;
+        }
+        [[nodiscard]] std::size_t query_heads() const override {
+            if constexpr (requires { part.query_heads(); }) return part.query_heads();
+            return 0;
+        }
+        [[nodiscard]] std::size_t key_value_heads() const override {
+            if constexpr (requires { part.key_value_heads(); }) return part.key_value_heads();
+            return 0;
+        }
+        [[nodiscard]] std::string refusal([[maybe_unused]] std::size_t tp) const override {
+            if constexpr (requires { part.refusal(tp); }) return part.refusal(tp);
+            return {};
         }
         P part;
     };

@@ -42,6 +42,11 @@ struct Attention {
     Scores scores{};
 
     friend bool operator==(Attention const&, Attention const&) = default;
+    [[nodiscard]] bool sees_later_tokens() const { return !sight.causal; }
+    [[nodiscard]] bool keeps_documents_apart() const { return true; }
+    [[nodiscard]] bool is_for_grids() const { return true; }
+    [[nodiscard]] std::size_t query_heads() const { return heads; }
+    [[nodiscard]] std::size_t key_value_heads() const { return kv_heads == 0 ? 1 : kv_heads; }
     /// The name of the bias that is added behind the layer, or nothing.
     [[nodiscard]] std::string_view output_bias() const { return has_output_bias ? ".o_proj.bias" : ""; }
     [[nodiscard]] std::string text() const;
@@ -53,6 +58,9 @@ struct GatedMlp {
     std::size_t width = 384;
 
     friend bool operator==(GatedMlp const&, GatedMlp const&) = default;
+    [[nodiscard]] bool sees_later_tokens() const { return false; }
+    [[nodiscard]] bool keeps_documents_apart() const { return true; }
+    [[nodiscard]] bool is_for_grids() const { return true; }
     [[nodiscard]] std::string text() const { return "width " + std::to_string(width); }
 };
 
@@ -63,6 +71,9 @@ struct PlainMlp {
     bool has_bias = false;
 
     friend bool operator==(PlainMlp const&, PlainMlp const&) = default;
+    [[nodiscard]] bool sees_later_tokens() const { return false; }
+    [[nodiscard]] bool keeps_documents_apart() const { return true; }
+    [[nodiscard]] bool is_for_grids() const { return true; }
     [[nodiscard]] std::string_view output_bias() const { return has_bias ? ".down_proj.bias" : ""; }
     [[nodiscard]] std::string text() const { return "width " + std::to_string(width); }
 };
@@ -85,6 +96,8 @@ struct LatentAttention {
     /// What products of queries and keys are multiplied with.
     [[nodiscard]] double score_scale() const;
     friend bool operator==(LatentAttention const&, LatentAttention const&) = default;
+    [[nodiscard]] bool sees_later_tokens() const { return !sight.causal; }
+    [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] std::string text() const;
 };
 
@@ -103,6 +116,8 @@ struct Mamba2 {
     /// Why the ranks of tp cannot share it; empty where they can.
     [[nodiscard]] std::string refusal(std::size_t tp) const;
     friend bool operator==(Mamba2 const&, Mamba2 const&) = default;
+    [[nodiscard]] bool sees_later_tokens() const { return false; }
+    [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] std::string text() const {
         return std::to_string(heads) + " heads of " + std::to_string(head_dim) + ", state of " + std::to_string(state) +
                (groups > 1 ? ", " + std::to_string(groups) + " groups" : "") +
@@ -129,6 +144,8 @@ struct LinearAttention {
     /// Of each head, the logarithm of what the state keeps from one token to the next.
     [[nodiscard]] std::vector<double> log_decays() const;
     friend bool operator==(LinearAttention const&, LinearAttention const&) = default;
+    [[nodiscard]] bool sees_later_tokens() const { return false; }
+    [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] std::string text() const;
 };
 
@@ -142,6 +159,9 @@ struct Experts {
     Router router{};
 
     friend bool operator==(Experts const&, Experts const&) = default;
+    /// Where experts choose, tokens have rivals, of which none is padding (LayerSetup::real_tokens).
+    [[nodiscard]] bool sees_later_tokens() const { return false; }
+    [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] std::string text() const {
         return std::to_string(count) + ", " + std::to_string(top_k) + " for a token, of width " +
                std::to_string(width) + (shared > 0 ? ", " + std::to_string(shared) + " shared" : "") +

@@ -114,13 +114,11 @@ template <class Mesh, AxisTag Tp>
     return mesh.template split<Tp>(split.inner).template split<inner<Tp>>(split.innermost);
 }
 
-/// Why a model cannot be computed so on a grid; empty where it can: its mixers are attention, and its blocks have no
-/// experts.
+/// Why a model cannot be computed so on a grid; empty where it can: there are layers of all its parts for it.
 inline std::string grid_refusal(Model const& model, AttentionOutput output = AttentionOutput::reduce_scatter) {
     for (auto const& block : model.blocks)
         for (auto const& branch : block.branches)
-            if (branch.part.as<Attention>() == nullptr && branch.part.as<GatedMlp>() == nullptr &&
-                branch.part.as<PlainMlp>() == nullptr)
+            if (!branch.part.is_for_grids())
                 return "tensor parallelism on a grid is for attention and MLPs, not for " +
                        std::string(branch.part.kind());
     if (!model.predictors.empty())

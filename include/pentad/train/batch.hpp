@@ -30,7 +30,7 @@ class Batch {
 
     /// @param ignored a target that carries no loss
     /// @param packing where documents end, none: sequences are one document each
-    /// @param shows_padding whether some attention is not causal, so that it has to be told where padding begins
+    /// @param shows_padding whether some part sees later tokens, so that it has to be told where padding begins
     /// @param predictors of the model: the k-th is given the tokens k further ahead
     Batch(LayerSetup<Exec> const& setup, std::size_t micro_batches, std::optional<i32> ignored,
           LocalSteps const& local = {}, std::optional<Packing> packing = {}, bool shows_padding = false,

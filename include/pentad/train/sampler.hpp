@@ -4,6 +4,7 @@
 
 #include <pentad/layers/layer.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/model/sharding.hpp>
 #include <pentad/random/philox.hpp>
 #include <pentad/train/trainer.hpp>
 
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -34,9 +36,14 @@ double largest(Context<Exec> const& context, double own) {
 } // namespace detail
 
 /// `bytes` bytes that follow `prompt` (or its last bytes, as many as a sequence has). The same on every rank.
-/// Collective over all ranks.
+/// Collective over all ranks. @throws std::invalid_argument where tokens of the model see later ones, or do not say
 template <class Stream, class Exec>
 std::string sample(Trainer<Stream, Exec>& trainer, std::string prompt, std::int64_t bytes, std::uint64_t seed) {
+    std::string const drawn_from = "a text is drawn from models whose tokens see earlier ones only: ";
+    if (auto const refused = model::padding_refusal(trainer.settings().model); !refused.empty())
+        throw std::invalid_argument(drawn_from + refused);
+    if (model::sees_later_tokens(trainer.settings().model))
+        throw std::invalid_argument(drawn_from + "this one has a part whose tokens see later ones");
     if (prompt.empty()) prompt = "\n";
     auto const& setup = trainer.setup();
     auto const& context = setup.context;

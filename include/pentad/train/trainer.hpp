@@ -7,6 +7,7 @@
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/parts.hpp>
+#include <pentad/model/sharding.hpp>
 #include <pentad/model/tensor_kind.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
@@ -175,17 +176,6 @@ class Trainer final : private StageOwner {
 
     [[nodiscard]] pipeline::Schedule const& training() const { return schedules_.training(); }
     [[nodiscard]] model::BatchShape batch_shape() const;
-    /// Whether some attention sees later tokens, and padding with them unless it is told where that begins.
-    [[nodiscard]] static bool shows_padding(model::Model const& model) {
-        for (auto const& block : model.blocks)
-            for (auto const& branch : block.branches) {
-                if (auto const* part = branch.part.template as<model::Attention>(); part && !part->sight.causal)
-                    return true;
-                if (auto const* part = branch.part.template as<model::LatentAttention>(); part && !part->sight.causal)
-                    return true;
-            }
-        return false;
-    }
     [[nodiscard]] std::size_t padded_seq() const { return static_cast<std::size_t>(batch_shape().padded_seq()); }
     void check_fit() const;
     /// What a grid of tensor parallelism does not do; empty where nothing of it is asked for.
@@ -268,7 +258,7 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
              {.copies = AxisNames(inner<pp>::name), .local = settings.local}, settings.optimizer, settings.offload,
              settings.precision),
       batch_(setup_, settings.micro_batches, settings.ignored, settings.local, settings.packing,
-             shows_padding(settings.model), settings.model.predictors.size()),
+             model::sees_later_tokens(settings.model), settings.model.predictors.size()),
       executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}), orders_(complete_orders(settings.model)),
       used_orders_(orders_) {
     if (settings.offload.activations)
@@ -427,6 +417,14 @@ void Trainer<Stream, Exec>::check_fit() const {
                         (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != pipeline::ends_meet(training()))))
         why = "wants another mesh: make it with for_schedule(mesh, schedule)";
     if (!why.empty()) throw std::invalid_argument("the schedule " + training().name + " " + why);
+    if (padded_seq() > settings_.seq)
+        if (auto const refused = model::padding_refusal(settings_.model); !refused.empty())
+            throw std::invalid_argument("sequences of " + std::to_string(settings_.seq) +
+                                        " tokens are padded on this mesh, and " + refused + ": give it " +
+                                        std::to_string(padded_seq()) + " tokens");
+    if (settings_.packing)
+        if (auto const refused = model::packing_refusal(settings_.model); !refused.empty())
+            throw std::invalid_argument("documents are packed, and " + refused + ": train without packing");
     if constexpr (StreamOnGrid<Stream>)
         if (auto const refused = on_grid_refusal(); !refused.empty()) throw std::invalid_argument(refused);
     if (settings_.recompute.kind == model::Recomputation::Kind::automatic)
@@ -446,7 +444,7 @@ std::string Trainer<Stream, Exec>::on_grid_refusal() const {
     if (auto why = model::grid_refusal(settings_.model, settings_.attention_output); !why.empty()) return why;
     std::string const grid = "tensor parallelism on a grid ";
     if (settings_.packing) return grid + "does not pack documents: use one dimension";
-    if (shows_padding(settings_.model) && padded_seq() > settings_.seq)
+    if (model::sees_later_tokens(settings_.model) && padded_seq() > settings_.seq)
         return grid + "pads no sequences whose attention is not causal: give it " + std::to_string(padded_seq()) +
                " tokens, or use one dimension";
     return {};

@@ -100,7 +100,7 @@ PENTAD_INLINE std::string misfit(Model const& model, Configuration const& c) {
     } catch (std::invalid_argument const& error) {
         return error.what();
     }
-    if (auto const why = model::recurrence_refusal(model.description(), static_cast<std::size_t>(c.tp)); !why.empty())
+    if (auto const why = model::tensor_refusal(model.description(), static_cast<std::size_t>(c.tp)); !why.empty())
         return why;
     if (c.tensor_kind != model::TensorKind::one_d) {
         if (!model::tensor_factors(c.tensor_kind, c.tp)) return model::no_grid(c.tensor_kind, c.tp);
