@@ -1,6 +1,7 @@
 // The example of README.md, to the letter (a test compares them).
 #include <cstdio>
 #include <pentad/layers.hpp>
+#include <pentad/program.hpp>
 using namespace pentad;
 using namespace pentad::ml;
 
@@ -18,15 +19,16 @@ using Gradient = Up::parameter_type::gradient_layout;        // and the weight's
 static_assert(layout_text<Gradient>.view() == "f32[ffn@tp:?, hidden:?]{dp: partial}"); // over dp alone.
 
 int main(int argc, char** argv) {
-    comm::Environment const mpi(argc, argv);
-    Kokkos::ScopeGuard const kokkos(argc, argv);
-    Mesh<Axis<dp>, Axis<tp, 2>> const mesh(2); // four ranks
-    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
-    MeshContext const context(communicators, mesh); // tensors that do not fit the mesh do not compile
+    return program::run_on_ranks("thirty_lines", argc, argv, [&](program::Ranks& ranks) { // an error is one sentence
+        Kokkos::ScopeGuard const kokkos(argc, argv);
+        Mesh<Axis<dp>, Axis<tp, 2>> const mesh(2); // four ranks
+        comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+        MeshContext const context(communicators, mesh); // tensors that do not fit the mesh do not compile
 
-    auto partial = make_tensor<Z>(context, {8, 16});
-    Kokkos::deep_copy(partial.summands(), 1.0f);
-    auto const whole = redistribute<Out>(std::move(partial)); // the collective follows from the types
-    if (communicators.world().rank() == 0)
-        std::printf("%s holds %g everywhere\n", whole.describe().c_str(), whole.view()(0, 0));
+        auto partial = make_tensor<Z>(context, {8, 16});
+        Kokkos::deep_copy(partial.summands(), 1.0f);
+        auto const whole = redistribute<Out>(std::move(partial)); // the collective follows from the types
+        if (ranks.is_first()) std::printf("%s holds %g everywhere\n", whole.describe().c_str(), whole.view()(0, 0));
+        return program::done;
+    });
 }

@@ -1,6 +1,9 @@
 """What the pages say is there: docs.py CHECKOUT. README.md's program is examples/thirty_lines, small examples are small, links lead to files and headings,
 each piece of C++ in docs/hpc.md is in a program that is compiled, and docs/silent-bugs.md names tests that exist: `module/file.cpp` with its "cases", and
-programs of tests/must_not_compile. docs/formulas.md names every function of tests/formulas, and in its tables' last columns no other."""
+programs of tests/must_not_compile. docs/formulas.md names every function of tests/formulas, and in its tables' last columns no other. Files that pages and
+comments name exist, and so do flags that pages name; what pages count is as many as they say, or is not counted there; README.md installs from folders that are built."""
+import ast
+import json
 import pathlib
 import re
 import sys
@@ -86,6 +89,52 @@ formulas = pages[root / "docs/formulas.md"]
 named = {name for row in formulas.splitlines() if row.startswith("|") for name in re.findall(r"`(\w+)`", row.split("|")[-2])}
 problems += [f"docs/formulas.md: no word of {name}" for name in sorted(functions) if f"`{name}`" not in formulas]
 problems += [f"docs/formulas.md: there is no function {name}" for name in sorted(named - functions)]
+
+sources = {file: file.read_text(errors="replace") for folder in ("include", "lib", "examples", "bench", "tests", "cmake") for file in (root / folder).rglob("*")
+           if file.suffix in (".hpp", ".cpp", ".cu", ".py", ".txt", ".cmake", ".in")}
+everything = [f"/{path.relative_to(root)}" for path in (*sources, *pages, *root.glob("*"), *root.glob("docs/**/*"), *root.glob("tests/**/*"), *root.glob("cmake/**/*"))]
+file_name = re.compile(r"(?<![\w/.<-])((?:[\w.-]+/)*[\w-]+\.(?:hpp|cpp|py|cu|cmake))(?![\w/-])")
+of_others = {"modeling_deepseek.py"}  # files of other systems, and placeholders, which are upper case
+for file, text in (*pages.items(), *sources.items()):
+    if file.name == "CHANGELOG.md":
+        continue  # of what was
+    mark = {".hpp": "//", ".cpp": "//", ".cu": "//", ".md": ""}.get(file.suffix, "#")
+    for line in text.splitlines():
+        said = line[line.index(mark):] if mark in line else ""
+        for named in file_name.findall(said):
+            if named.rsplit(".", 1)[0].rsplit("/", 1)[-1].isupper() or named in of_others or named.startswith("_"):
+                continue
+            if not any(path.endswith("/" + named) for path in everything):
+                problems.append(f"{file.relative_to(root)}: names {named}, which is not there")
+
+known = set(re.findall(r"--[a-z][\w-]*", "\n".join(sources.values()) + (root / "dev").read_text()))
+slurm = {"--cpu-bind", "--cpus-per-task", "--dependency", "--distribution", "--gpu-bind", "--gpus-per-node", "--gpus-per-task", "--job-name", "--mpi", "--nodes",
+         "--ntasks-per-node", "--open-mode", "--requeue", "--signal", "--time"}
+for page, text in pages.items():
+    if page.name == "CHANGELOG.md":
+        continue
+    for flag in sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) - known - slurm):
+        problems.append(f"{page.relative_to(root)}: no program has {flag}")
+    for counted in re.findall(r"\b(?:\d+|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve) (?:tests|trainers|headers alone)\b", text):
+        problems.append(f"{page.relative_to(root)}: counts by hand: {counted}")
+
+equivalence = ast.parse((root / "tests/reference/equivalence.py").read_text())
+listed = next(len(node.value.elts) for node in equivalence.body if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FIXED")
+generators = len(re.findall(r"^    Generator\{", (root / "include/pentad/pipeline/generators.hpp").read_text(), re.M))
+for what, count in (("listed runs", listed), ("published ones by name", generators)):
+    said = re.search(rf"(\d+) {what}", pages[root / "README.md"])
+    if not said or int(said[1]) != count:
+        problems.append(f"README.md: there are {count} {what}")
+
+presets = json.loads((root / "CMakePresets.json").read_text())
+built = {preset.get("binaryDir", "").replace("${sourceDir}/", "").replace("${presetName}", preset["name"]) for preset in presets["configurePresets"]}
+built |= {preset["binaryDir"].replace("${sourceDir}/", "").replace("${presetName}", name["name"]) for preset in presets["configurePresets"]
+          if "binaryDir" in preset for name in presets["configurePresets"]}
+built |= set(re.findall(r"cmake -S \S+ -B (\S+)", pages[root / "README.md"]))
+for page, text in pages.items():
+    for folder in re.findall(r"cmake --install (\S+)", text):
+        if page.name != "CHANGELOG.md" and folder not in built:
+            problems.append(f"{page.relative_to(root)}: nothing is built in {folder}, from which it installs")
 
 print("\n".join(problems) if problems else f"{len(pages)} pages, {cited} citations")
 sys.exit(1 if problems else 0)

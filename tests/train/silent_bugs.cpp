@@ -162,6 +162,16 @@ TEST_CASE("kv heads that tp exceeds: the ranks that share one sum its gradient, 
     same_on_every_mesh(run, varied_text());
 }
 
+TEST_CASE("sinks of heads: the ranks that share the sequence sum their gradients, and the norm counts each once") {
+    auto run = small_run();
+    for (auto& block : run.model.blocks) {
+        auto attention = *block.branches[0].part.as<model::Attention>();
+        attention.scores.sinks = true;
+        block.branches[0].part = attention;
+    }
+    same_on_every_mesh(run, varied_text());
+}
+
 TEST_CASE("experts without a token: all the same tokens go to the same experts, and nobody waits for the others") {
     auto run = small_run();
     change(run, [&](auto& sizes) { sizes.experts = 12; });

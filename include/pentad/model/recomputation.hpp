@@ -69,7 +69,8 @@ struct Recomputation {
         none,
         selective, ///< `pieces` of every k-th block
         full,      ///< every k-th block, from its input
-        automatic, ///< the least work within a memory limit: made `planned` by planner/recomputation.hpp before a run
+        automatic, ///< the least work within a memory limit: made `planned` by planner/automatic_recomputation.hpp
+                   ///< before a run
         planned,   ///< each block as `blocks` says
     };
     Kind kind = Kind::none;
