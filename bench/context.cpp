@@ -35,7 +35,7 @@ constexpr std::size_t dim = 64;
 template <class L>
 Tensor<L, Exec> filled(Context<Exec> const& context, typename Tensor<L, Exec>::extents_type const& extents) {
     Tensor<L, Exec> tensor(context, extents);
-    Kokkos::deep_copy(tensor.flat(), typename L::element(0.01F));
+    Kokkos::deep_copy(tensor.array_flat(), typename L::element(0.01F));
     return tensor;
 }
 

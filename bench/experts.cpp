@@ -84,7 +84,7 @@ void measure(Sizes const& sizes) {
         host(i) = T(static_cast<accumulator_t<T>>(
             random::normal(3, static_cast<std::uint64_t>(communicators.coordinate("dp")), i)));
     Kokkos::deep_copy(x.flat(), host);
-    kernels::fill<T, Exec>(context.exec(), dy.flat(), T(0.1F));
+    kernels::fill<T, Exec>(context.exec(), dy.array_flat(), T(0.1F));
     DenseProducts<T> const products(sizes);
     Pass<Exec> pass{.context = context, .balance_scale = 0.01};
     std::vector<double> forward, both, dense;

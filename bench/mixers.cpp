@@ -44,7 +44,7 @@ void measure(Sizes const& sizes, Part const& part) {
     Tensor<typename Layer::input_layout, Exec> const x(context, {1, sizes.seq, sizes.hidden});
     Tensor<dual_t<typename Layer::output_layout>, Exec> const dy(context, {1, sizes.seq, sizes.hidden});
     kernels::fill<T, Exec>(context.exec(), x.flat(), T(0.1F));
-    kernels::fill<T, Exec>(context.exec(), dy.flat(), T(0.1F));
+    kernels::fill<T, Exec>(context.exec(), dy.array_flat(), T(0.1F));
     Pass<Exec> pass{.context = context};
     std::vector<double> forward, both;
     for (std::size_t i = 0; i < sizes.repeats + 1; ++i) {

@@ -36,7 +36,7 @@ struct Scale {
         }
         void backward_weight(Pass<Exec>&, Saved& saved) const {
             for (std::size_t i = 0; i < saved.x.size(); ++i)
-                scale_.gradient().flat()(i % scale_.size()) += saved.dy.flat()(i) * saved.x.flat()(i);
+                scale_.gradient().array()(i % scale_.size()) += saved.dy.array_flat()(i) * saved.x.array_flat()(i);
             saved = {};
         }
         void for_each_parameter(auto&& f) { f(scale_); }
@@ -46,7 +46,7 @@ struct Scale {
         Tensor<L, Exec> scaled(Pass<Exec>& pass, Tensor<L, Exec> const& in) const {
             Tensor<L, Exec> out(pass.context, in.extents());
             for (std::size_t i = 0; i < in.size(); ++i)
-                out.flat()(i) = scale_.value().view()(i % scale_.size()) * in.flat()(i);
+                out.array_flat()(i) = scale_.value().view()(i % scale_.size()) * in.array_flat()(i);
             return out;
         }
         Scales scale_;
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
     Tensor<Stream, Exec> const x(context, {4, 8, 3});
     Kokkos::deep_copy(x.flat(), 2.0);
     (void)layer.forward(pass, x, saved);
-    (void)layer.backward_data(pass, x.as<dual_t<Stream>>(), saved);
+    (void)layer.backward_data(pass, x.reinterpret_as<dual_t<Stream>>(), saved);
     layer.backward_weight(pass, saved);
     double const norm = store.reduce_gradients(); // of 3 elements, 4 * 8 tokens * 2 * 2 each
     if (communicators.world().rank() == 0) std::printf("the norm of the gradient is %g\n", norm);

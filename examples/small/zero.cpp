@@ -29,7 +29,7 @@ std::vector<float> trained(Context<Exec> const& context, int stage) {
     zero::ParameterStore<f32, Exec> store(context, model, 1, {.stage = stage}, 1 << 20);
     for (int step = 1; step <= 3; ++step) {
         store.clear_gradients();
-        auto const gradient = model.weight.gradient().flat(); // each rank of dp has a summand of its own
+        auto const gradient = model.weight.gradient().array_flat(); // each rank of dp has a summand of its own
         for (std::size_t i = 0; i < gradient.size(); ++i)
             gradient(i) = 0.01F * static_cast<float>(context.communicators().coordinate("dp") + 1) *
                           model.weight.value().flat()(i);

@@ -17,6 +17,7 @@
 #include <pentad/layout/ml.hpp>
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/plan.hpp>
+#include <pentad/layout/relabel.hpp>
 #include <pentad/layout/resharded.hpp>
 #include <pentad/layout/step.hpp>
 #include <pentad/layout/streams.hpp>

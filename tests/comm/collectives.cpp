@@ -25,6 +25,7 @@ template <>
 struct pentad::Element<Triple> {
     static constexpr std::string_view name = "triple";
     using accumulator = Triple;
+    static constexpr bool is_commutative = true;
 };
 
 using namespace comm_tests;

@@ -13,7 +13,7 @@ void products() {
     Tensor<B, Kokkos::Cuda> const b;
     auto const c = multiply<C>(a, b);
     multiply_into(c, a, b);
-    (void)multiply_backward_a<A>(c.template as<dual_t<C>>(), b);
+    (void)multiply_backward_a<A>(c.template reinterpret_as<dual_t<C>>(), b);
     GridContext<Kokkos::Cuda> const grid(MPI_COMM_WORLD, {});
     (void)multiply(grid, a, b);
 }

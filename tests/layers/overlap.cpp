@@ -105,7 +105,7 @@ TEST_CASE("pieces leave and arrive one by one: what is gathered is used, and wha
         mesh.context, extents, [&](auto const& x, RowRange rows) {
             count(rows);
             for (std::size_t i = rows.begin * 3; i < rows.end * 3; ++i)
-                x.data()[i] = static_cast<double>((world_rank() + 1) * i);
+                x.array_data()[i] = static_cast<double>((world_rank() + 1) * i);
         });
     std::vector<double> sums(sum.size());
     sum.get(sums.data());

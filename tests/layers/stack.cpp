@@ -178,7 +178,7 @@ TEST_CASE("each piece keeps less between the passes, and what is recomputed is f
         auto const before = held.bytes;
         auto const y = layer.forward(pass, shard<Stream>(mesh, drawn({4, 12, 8}, "x"), setup.order), saved);
         auto const left = held.bytes - before;
-        (void)layer.backward(pass, y.template as<dual_t<Stream>>(), saved);
+        (void)layer.backward(pass, y.template reinterpret_as<dual_t<Stream>>(), saved);
         return left;
     };
     using model::Piece;

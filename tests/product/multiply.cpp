@@ -87,7 +87,7 @@ template <class Layout>
 std::vector<double> read(Tensor<Layout, Exec> const& tensor) {
     using T = typename Layout::element;
     std::vector<T> host(tensor.size());
-    tensor.get(host.data());
+    tensor.get_array(host.data());
     std::vector<double> numbers;
     for (auto const x : host) numbers.push_back(static_cast<double>(static_cast<accumulator_t<T>>(x)));
     return numbers;

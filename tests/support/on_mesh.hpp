@@ -191,20 +191,20 @@ double as_double(T value) {
 
 template <class L>
 auto on_host(Tensor<L, Exec> const& tensor) {
-    return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), tensor.flat());
+    return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), tensor.array_flat());
 }
 
 /// This rank's shard of `whole`. Rows beyond those of `whole` are padding: zeros.
 template <class L>
 void fill(Tensor<L, Exec> const& tensor, Whole const& whole, Dealing const& order) {
     using T = typename L::element;
-    auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), tensor.flat());
+    auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), tensor.array_flat());
     auto const index = places(tensor, order);
     double const mine = share(tensor);
     for (std::size_t i = 0; i < index.size(); ++i)
         host(i) =
             T(static_cast<accumulator_t<T>>(index[i] < whole.values.size() ? mine * whole.values[index[i]] : 0.0));
-    Kokkos::deep_copy(tensor.flat(), host);
+    Kokkos::deep_copy(tensor.array_flat(), host);
 }
 template <class L>
 Tensor<L, Exec> shard(OnMesh const& mesh, Whole const& whole, Dealing const& order) {

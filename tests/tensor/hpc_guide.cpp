@@ -29,6 +29,7 @@ template <>
 struct pentad::Element<Conserved> {
     static constexpr std::string_view name = "conserved"; // in layouts and messages
     using accumulator = Conserved;                        // in which sums are made
+    static constexpr bool is_commutative = true;          // a + b is b + a, whatever a and b are
 };
 
 using namespace pentad;
@@ -96,7 +97,7 @@ TEST_CASE("memory that a program has") {
 
     auto const local = local_extents(Lines::value, n, mesh.axes(), communicators.world().rank());
     Kokkos::View<f64**, Kokkos::LayoutRight, Exec> const mine("mine", local[0], local[1]);
-    Tensor<Lines, Exec, RankMesh> const field(context, n, {}, mine.data()); // no copy: `mine` must outlive it
+    Tensor<Lines, Exec, RankMesh> const field(context, n, mine); // no copy: `mine` must outlive it
     Kokkos::deep_copy(mine, 1.0 + world_rank());
     auto const turned = redistribute<Files>(field); // on one rank nothing has to move: then it is `mine`
     Kokkos::deep_copy(turned.view(), 5);

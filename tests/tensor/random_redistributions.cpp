@@ -45,6 +45,7 @@ template <>
 struct pentad::Element<own::Momentum> {
     static constexpr std::string_view name = "momentum";
     using accumulator = own::Momentum;
+    static constexpr bool is_commutative = true;
 };
 
 using namespace pentad;

@@ -84,14 +84,15 @@ Numbers copy_of(Context<Exec> const& context, double const* data, std::size_t si
 template <class From, class To>
 Result run(Context<Exec> const& context, Numbers const& source) {
     Tensor<From, Exec> x(context, extents);
-    memory::copy_from_host(context.exec(), x.data(), source.data(), source.size() * sizeof(f64));
+    memory::copy_from_host(context.exec(), x.array_data(), source.data(), source.size() * sizeof(f64));
     auto const kept = redistribute<To>(x);
-    bool const source_is_intact = copy_of(context, x.data(), source.size()) == source;
+    bool const source_is_intact = copy_of(context, x.array_data(), source.size()) == source;
     Tensor<To, Exec> const target(context, extents);
     redistribute_into(x, target);
     auto const given_away = redistribute<To>(std::move(x));
-    return {copy_of(context, kept.data(), kept.size()), copy_of(context, given_away.data(), given_away.size()),
-            copy_of(context, target.data(), target.size()), source_is_intact};
+    return {copy_of(context, kept.array_data(), kept.size()),
+            copy_of(context, given_away.array_data(), given_away.size()),
+            copy_of(context, target.array_data(), target.size()), source_is_intact};
 }
 
 /// Table[i][j] redistributes from layout i to layout j.
@@ -191,7 +192,7 @@ void check_every_pair(M const& mesh) {
 
 template <class L>
 Numbers numbers(Tensor<L, Exec> const& tensor) {
-    auto const host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), tensor.flat());
+    auto const host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), tensor.array_flat());
     Numbers result(tensor.size());
     for (std::size_t i = 0; i < result.size(); ++i) result[i] = static_cast<double>(host(i));
     return result;
@@ -200,10 +201,10 @@ template <class L>
 Tensor<L, Exec> made(Context<Exec> const& context, typename Tensor<L, Exec>::extents_type const& global,
                      Numbers const& mine) {
     Tensor<L, Exec> tensor(context, global);
-    auto const host = Kokkos::create_mirror_view(tensor.flat());
+    auto const host = Kokkos::create_mirror_view(tensor.array_flat());
     for (std::size_t i = 0; i < tensor.size(); ++i)
         host(i) = static_cast<typename L::element>(static_cast<float>(mine[i]));
-    Kokkos::deep_copy(tensor.flat(), host);
+    Kokkos::deep_copy(tensor.array_flat(), host);
     return tensor;
 }
 
@@ -304,7 +305,7 @@ TEST_CASE("a redistribution into memory that exists receives a gather in place")
     Numbers all(3 * n);
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<double>(i);
     auto const target = made<Whole>(context, {3 * n}, Numbers(3 * n, -1));
-    Tensor<Shard, Exec> const mine(context, {3 * n}, target.block(), target.data() + 3 * me);
+    auto const mine = Tensor<Shard, Exec>::unchecked(context, {3 * n}, target.block(), target.data() + 3 * me);
     for (std::size_t i = 0; i < 3; ++i) Kokkos::deep_copy(Kokkos::subview(mine.flat(), i), all[3 * me + i]);
     auto const held = observe::counters()[observe::Memory::activations].bytes;
     redistribute_into(mine, target);
@@ -353,7 +354,7 @@ TEST_CASE("a redistribution into memory that exists takes no other for its last 
           static_cast<double>(n)); // the pieces of a reduce-scatter
     // In place of its source.
     auto const memory = made<Rows>(context, {2 * n, 3 * n}, rows);
-    Tensor<Columns, Exec> const same(context, {2 * n, 3 * n}, memory.block(), memory.data());
+    auto const same = Tensor<Columns, Exec>::unchecked(context, {2 * n, 3 * n}, memory.block(), memory.data());
     check(memory, same, columns, packs ? 3 : 1);
 }
 
@@ -369,7 +370,7 @@ TEST_CASE("a tensor knows its shard, shares its memory, and refuses extents that
     CHECK(x.rows().extent(0) == 8);
     CHECK(x.rows<2>().extent(1) == 6);
     CHECK(x.describe() == "f32[batch:4, seq@tp:" + std::to_string(2 * n) + ", hidden:3]");
-    CHECK(x.as<dual_t<L>>().data() == x.data());
+    CHECK(x.reinterpret_as<dual_t<L>>().data() == x.data());
     CHECK(x.block().sole_owner());
     auto const copy = x;
     CHECK(!x.block().sole_owner());

@@ -2,12 +2,15 @@
 #include <doctest/extensions/doctest_mpi.h>
 
 #include <pentad/layout/ml.hpp>
+#include <pentad/layout/relabel.hpp>
 #include <pentad/tensor/redistribute.hpp>
+#include <pentad/tensor/stencil.hpp>
 
 #include <support/on_mesh.hpp>
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -33,6 +36,7 @@ template <>
 struct pentad::Element<own::Largest> {
     static constexpr std::string_view name = "largest";
     using accumulator = own::Largest;
+    static constexpr bool is_commutative = true;
 };
 
 using namespace support;
@@ -52,29 +56,128 @@ using Invariant = Layout<f64, Dims<Dim<batch>, Dim<hidden>>>;
 TEST_CASE("a tensor that was moved from is empty, and its buffer is not written through it") {
     OnMesh const mesh({.dp = world_size()});
     Tensor<Summands, Exec> x(mesh.context, {2, 3});
-    Kokkos::deep_copy(x.flat(), 1.0);
+    Kokkos::deep_copy(x.summands(), 1.0);
     auto const moved = std::move(x);
     CHECK(x.empty()); // NOLINT: that is what is tested
     CHECK_FALSE(moved.empty());
     Tensor<Summands, Exec> y(mesh.context, {2, 3});
-    Kokkos::deep_copy(y.flat(), 1.0);
+    Kokkos::deep_copy(y.summands(), 1.0);
     auto const sum = redistribute<Invariant>(std::move(y));
     CHECK(y.empty()); // NOLINT
     CHECK(on_host(sum)(0) == world_size());
     auto z = moved;
-    CHECK(z.data() == moved.data());
-    auto const taken = std::move(z).template as<Invariant>();
+    CHECK(z.array_data() == moved.array_data());
+    auto const taken = std::move(z).template reinterpret_as<Invariant>();
     CHECK(z.empty()); // NOLINT
-    CHECK(taken.data() == moved.data());
+    CHECK(taken.data() == moved.array_data());
 }
 
-TEST_CASE("a tensor is taken as another layout only where the shards have the same shape") {
+TEST_CASE(
+    "a tensor that was moved from, or never made, is used by nothing: all ranks say so, also those without elements") {
+    OnMesh const mesh({.dp = world_size()});
+    using Cut = Layout<f64, Dims<Dim<cell, dynamic, dp>>>;
+    using Whole = Layout<f64, Dims<Dim<cell>>>;
+    using Cells = Layout<f64, Dims<Halo<Dim<cell, dynamic, dp>, 1>>>;
+    Tensor<Cut, Exec> x(mesh.context, {1}), never; // of two ranks one has no element of x
+    Tensor<stale_t<Cells>, Exec> cells(mesh.context, {8});
+    auto const y = std::move(x);
+    auto const kept = std::move(cells);
+    std::string const moved =
+        "f64[cell@dp:~1] is used after it was moved from, or before it was made: it has no memory";
+    auto const refused = [](std::string const& text, auto const& use) {
+        CHECK_THROWS_WITH_AS(use(), text.c_str(), std::logic_error);
+    };
+    refused(moved, [&] { (void)redistribute<Whole>(x); }); // NOLINT: that is what is tested
+    refused(moved, [&] { (void)redistribute<Whole>(std::move(x)); });
+    refused(moved, [&] { redistribute_into(y, x); });
+    refused(moved, [&] { redistribute_into(x, y); });
+    refused(moved, [&] { (void)Redistribution<Whole, Cut, Exec>(x); });
+    refused(moved, [&] { (void)x.as<Cut>(); });
+    refused(moved, [&] { x.clear(); });
+    refused(moved, [&] { x.set(nullptr); });
+    refused(moved, [&] { x.get(nullptr); });
+    refused("f64[cell@dp:~8 (stale halo 1)] is used after it was moved from, or before it was made: it has no memory",
+            [&] { (void)fill_halo_and_compute<Cells>(std::move(cells), [](auto const&, ElementBox const&) {}); });
+    for (auto const& use :
+         {std::function<void()>([&] { (void)cells.view(); }), std::function<void()>([&] { (void)cells.flat(); }),
+          std::function<void()>([&] { (void)cells.data(); }), std::function<void()>([&] { (void)cells.array(); })})
+        CHECK_THROWS_AS(use(), std::logic_error);
+    refused("f64[cell@dp:~0] is used after it was moved from, or before it was made: it has no memory",
+            [&] { (void)redistribute<Whole>(never); });
+    CHECK(x.extents() == y.extents());
+}
+
+TEST_CASE("memory of a program's own is this rank's shard, row-major without gaps") {
+    OnMesh const mesh({.dp = world_size()});
+    std::size_t const rows = 4 / static_cast<std::size_t>(world_size());
+    using Host = Kokkos::HostSpace;
+    Kokkos::View<f64**, Kokkos::LayoutRight, Host> const right("right", rows, 3), few("few", rows, 2);
+    Kokkos::View<f64*, Host> const list("list", 3 * rows), short_list("short list", 3 * rows - 1);
+    Kokkos::View<f64**, Kokkos::LayoutRight, Host> const wide("wide", rows, 5);
+    Kokkos::View<f64**, Kokkos::LayoutLeft, Host> const left("left", rows, 3);
+    Kokkos::View<f64**, Kokkos::LayoutStride, Host> const strided(left), straight(right);
+    auto const columns = Kokkos::subview(wide, Kokkos::ALL, std::pair(1, 4));
+    auto const over = [&](auto const& memory) { return Tensor<Sharded, Exec>(mesh.context, {4, 3}, memory).data(); };
+    CHECK(over(right) == right.data());
+    CHECK(over(list) == list.data());
+    CHECK(over(straight) == right.data());
+    std::string const tensor = "f64[batch@dp:4, hidden:3]", of = std::to_string(rows);
+    CHECK_THROWS_WITH_AS(
+        over(few),
+        ("memory of " + of + " x 2 elements for " + tensor + ", of which this rank holds " + of + " x 3").c_str(),
+        std::invalid_argument);
+    CHECK_THROWS_WITH_AS(over(short_list),
+                         ("memory of " + std::to_string(3 * rows - 1) + " elements for " + tensor +
+                          ", of which this rank holds " + of + " x 3")
+                             .c_str(),
+                         std::invalid_argument);
+    CHECK_THROWS_WITH_AS(over(strided),
+                         ("memory for " + tensor + " is row-major without gaps, and this has stride " + of +
+                          " where 1 is needed: copy it into a view with Kokkos::LayoutRight")
+                             .c_str(),
+                         std::invalid_argument);
+    CHECK_THROWS_WITH_AS(over(columns),
+                         ("memory for " + tensor +
+                          " is row-major without gaps, and this has stride 5 where 3 is needed: copy it into a view "
+                          "with Kokkos::LayoutRight")
+                             .c_str(),
+                         std::invalid_argument);
+    CHECK_THROWS_AS((Tensor<Sharded, Exec>(mesh.context, {4}, right)), std::invalid_argument);
+}
+
+TEST_CASE("a value is that of other names, and of nothing else") {
+    using Cells = Halo<Dim<batch, dynamic, dp>, 2>;
+    using Filled = Layout<f64, Dims<Cells, Dim<hidden>>>;
+    constexpr auto error = []<class From, class To>(From, To) { return relabel_error(From::value, To::value); };
+    constexpr auto none = RelabelError::none, shards = RelabelError::shards_differ,
+                   partial = RelabelError::partial_differs, ghosts = RelabelError::ghosts_differ;
+    CHECK(error(Sharded(), Layout<f64, Dims<Dim<seq, dynamic, dp>, Dim<ffn>>, Replicated<tp>>()) == none);
+    CHECK(error(Sharded(), Invariant()) == shards);
+    CHECK(error(Sharded(), Layout<f64, Dims<Dim<batch>, Dim<hidden, dynamic, dp>>>()) == shards);
+    CHECK(error(Invariant(), Summands()) == partial);
+    CHECK(error(Summands(), Invariant()) == partial);
+    CHECK(error(Summands(), Layout<f64, Dims<Dim<seq>, Dim<hidden>>, Partial<dp>>()) == none);
+    CHECK(error(Summands(), Layout<f64, Dims<Dim<seq>, Dim<hidden>>, PartialMax<dp>>()) == partial);
+    CHECK(error(Summands(), Layout<f64, Dims<Dim<seq>, Dim<hidden>>, Partial<dp, tp>>()) == partial);
+    CHECK(error(Filled(), stale_t<Filled>()) == none);
+    CHECK(error(dual_t<Filled>(), stale_t<Filled>()) == none);
+    CHECK(error(stale_t<Filled>(), Filled()) == ghosts);
+    CHECK(error(Filled(), dual_t<Filled>()) == ghosts);
+    CHECK(error(Filled(), Sharded()) == ghosts);
+    CHECK(error(Filled(), Layout<f64, Dims<Halo<Dim<batch, dynamic, dp>, 2, Boundary::periodic>, Dim<hidden>>>()) ==
+          ghosts);
+    CHECK(error(Filled(), stale_t<Layout<f64, Dims<Halo<Dim<batch, dynamic, dp>, 1>, Dim<hidden>>>>()) == ghosts);
+    CHECK(error(Sharded(), with_element_t<Sharded, f32>()) == RelabelError::elements_differ);
+    CHECK(error(Sharded(), Layout<f64, Dims<Dim<batch, dynamic, dp>>>()) == RelabelError::ranks_differ);
+}
+
+TEST_CASE("a tensor's memory is taken as another layout only where the shards have the same shape") {
     OnMesh const mesh({.dp = world_size()});
     Tensor<Sharded, Exec> const x(mesh.context, {4, 3});
     if (world_size() == 1) {
-        CHECK(x.as<Invariant>().data() == x.data());
+        CHECK(x.reinterpret_as<Invariant>().data() == x.data());
     } else {
-        CHECK_THROWS_WITH_AS((void)x.as<Invariant>(),
+        CHECK_THROWS_WITH_AS((void)x.reinterpret_as<Invariant>(),
                              "f64[batch@dp:4, hidden:3] cannot be taken as f64[batch:4, hidden:3], whose shards have "
                              "another shape: redistribute it",
                              std::invalid_argument);
@@ -126,7 +229,7 @@ TEST_CASE("a mesh that the compiler knows is in the type of tensors, and of what
     comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     MeshContext<Mesh<Axis<dp, 2>>, Exec> const context(communicators, mesh);
     auto x = make_tensor<Summands>(context, {2, 3});
-    Kokkos::deep_copy(x.flat(), 1.0);
+    Kokkos::deep_copy(x.summands(), 1.0);
     auto const sum = redistribute<Invariant>(std::move(x));
     static_assert(std::is_same_v<decltype(sum), Tensor<Invariant, Exec, Mesh<Axis<dp, 2>>> const>);
     Tensor<Invariant, Exec> const anywhere = sum; // what layers take
@@ -160,7 +263,7 @@ TEST_CASE("leading dimensions are swapped, and columns cut out") {
 TEST_CASE("a second host thread is refused, until it takes over") {
     OnMesh const mesh({.dp = world_size()});
     Tensor<Summands, Exec> const x(mesh.context, {2, 3});
-    Kokkos::deep_copy(x.flat(), 1.0);
+    Kokkos::deep_copy(x.summands(), 1.0);
     std::string tensor, collective;
     std::thread([&] {
         try {
@@ -169,12 +272,12 @@ TEST_CASE("a second host thread is refused, until it takes over") {
             tensor = error.what();
         }
         try {
-            comm::all_reduce(Exec(), mesh.context.along<dp>(), x.flat());
+            comm::all_reduce(Exec(), mesh.context.along<dp>(), x.array_flat());
         } catch (std::logic_error const& error) {
             collective = error.what();
         }
         memory::drive_from_this_thread();
-        comm::all_reduce(Exec(), mesh.context.along<dp>(), x.flat());
+        comm::all_reduce(Exec(), mesh.context.along<dp>(), x.array_flat());
     }).join();
     memory::drive_from_this_thread();
     CHECK(tensor.starts_with("pentad: a second host thread makes tensors or communicates"));

@@ -99,9 +99,9 @@ struct ModelRun {
         train::Executor<Model, Stream, Exec> executor(mesh.context, model, {sequences, length, setup.hidden});
         executor.run(schedule, passes);
         Tensor<Sums, Exec> const sum(mesh.context, {1});
-        auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), sum.flat());
+        auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), sum.summands());
         host(0) = (passes[0].loss_sum + predicted_scale * passes[0].predicted_sum) / (sequences * length);
-        Kokkos::deep_copy(sum.flat(), host);
+        Kokkos::deep_copy(sum.summands(), host);
         return on_host(redistribute<invariant_t<Sums>>(sum))(0);
     }
 };

@@ -93,9 +93,9 @@ void check_model(Arrays const& arrays, MeshShape const& m, Variant const& how) {
     executor.run(schedule, passes);
 
     Tensor<Sums, Exec> const sums(mesh.context, {1});
-    auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), sums.flat());
+    auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), sums.summands());
     host(0) = passes[0].loss_sum / (sequences * length);
-    Kokkos::deep_copy(sums.flat(), host);
+    Kokkos::deep_copy(sums.summands(), host);
     auto const total = on_host(redistribute<invariant_t<Sums>>(sums));
     CHECK(total(0) == doctest::Approx(arrays.at("loss").values[0]).epsilon(1e-13));
     if (arrays.contains("aux_loss")) {

@@ -43,7 +43,8 @@ Tensor<Layout, Exec> tensor_of(Context<Exec> const& context, f32s const& values)
 }
 f32s values_of(Context<Exec> const& context, pentad::detail::Shard<f32, Exec> shard) {
     f32s values(shard.size());
-    Tensor<zero::Whole<f32>, Exec>(context, {shard.size()}, std::move(shard.block), shard.data).get(values.data());
+    Tensor<zero::Whole<f32>, Exec>::unchecked(context, {shard.size()}, std::move(shard.block), shard.data)
+        .get(values.data());
     return values;
 }
 f32s rounded(Context<Exec> const& context, f32s const& values, Compact element, f32s* errors = nullptr) {

@@ -66,6 +66,7 @@ void add(Exec const& exec, Y const& y, X const& x) {
     using Team = Kokkos::TeamPolicy<Exec>;
     using T = typename Y::value_type;
     using A = accumulator_t<T>;
+    static_assert(Summable<T>, "pentad: what cannot be added in any order of ranks is not reduced");
     std::size_t const columns = y.extent(1), depth = y.extent(2);
     if (y.size() == 0) return;
     if (auto* const dry = observe::dry_run()) return dry->pass("ring", 3.0 * static_cast<double>(y.size() * sizeof(T)));

@@ -169,7 +169,7 @@ class Carry {
         if (given.empty())
             run.clear();
         else
-            memory::copy(context.exec(), run.data(), given.data(), run.size() * sizeof(A));
+            memory::copy(context.exec(), run.array_data(), given.array_data(), run.size() * sizeof(A));
         return run;
     }
 
@@ -207,12 +207,12 @@ class Carry {
             context, d_before.extents(), slices.is_cut() ? slices.memory->d_behind : Tensor<dual_t<Gathered>, Exec>());
         Tensor<dual_t<Gathered>, Exec> d_gathered(context, d_before.extents());
         auto const count = static_cast<i64>(stretches.order.size());
-        if (!kernels::dry("spread_gradient", d_before.flat(), d_gathered.flat()))
+        if (!kernels::dry("spread_gradient", d_before.flat(), d_gathered.array_flat()))
             for (std::size_t i = stretches.order.size(); i-- > 0;) {
                 std::size_t const at = stretches.order[i];
                 bool const is_own = at / stretches.here == mine;
                 detail::retreat<A>(context.exec(), sizes(run), saved.decays.data(), {static_cast<i64>(at), count},
-                                   run.data(), d_gathered.data(), is_own ? d_before.data() : nullptr,
+                                   run.array_data(), d_gathered.array_data(), is_own ? d_before.data() : nullptr,
                                    {static_cast<i64>(at % stretches.here), static_cast<i64>(stretches.here)});
             }
         if (slices.is_cut() && slices.is_first())

@@ -51,7 +51,7 @@ struct HeadExchange {
         Tensor<Query, Exec> forward(Tensor<Query, Exec> query, Tensor<Key, Exec> key, Tensor<Key, Exec> value,
                                     Saved& saved, Part const& pass = {}) const {
             saved.copies = ranks_ / std::gcd(ranks_, key.local()[2]);
-            auto stretch = redistribute<Stretch>(std::move(query).template as<Shard>());
+            auto stretch = redistribute<Stretch>(std::move(query).template reinterpret_as<Shard>());
             auto keys = to_heads(std::move(key), saved.copies), values = to_heads(std::move(value), saved.copies);
             return to_sequence<Query, Shard>(
                 inside_.forward(std::move(stretch), std::move(keys), std::move(values), saved.inside, inside(pass)));
@@ -65,8 +65,8 @@ struct HeadExchange {
                                                        Tensor<dual_t<Query>, Exec> const& dy, Receive&& receive,
                                                        Part const& pass = {}) const {
             auto delta = redistribute<typename Delta<Stretch, Exec>::layout>(
-                delta_of(output, dy).template as<typename Delta<Shard, Exec>::layout>());
-            auto const gradient = redistribute<dual_t<Stretch>>(dy.template as<dual_t<Shard>>());
+                delta_of(output, dy).template reinterpret_as<typename Delta<Shard, Exec>::layout>());
+            auto const gradient = redistribute<dual_t<Stretch>>(dy.template reinterpret_as<dual_t<Shard>>());
             auto dsinks = inside_.backward(
                 saved.inside, std::move(delta), gradient,
                 [&](auto dquery, auto dkey, auto dvalue) {
@@ -79,7 +79,8 @@ struct HeadExchange {
                 },
                 inside(pass));
             if (dsinks.empty()) return {};
-            return redistribute<sinks_gradient_t<Shard>>(std::move(dsinks)).template as<sinks_gradient_t<Query>>();
+            return redistribute<sinks_gradient_t<Shard>>(std::move(dsinks))
+                .template reinterpret_as<sinks_gradient_t<Query>>();
         }
 
       private:
@@ -87,7 +88,7 @@ struct HeadExchange {
         static typename InsideOn::Part inside(Part const& pass) {
             typename InsideOn::Part part{.slices = pass.slices, .index = pass.index, .map = pass.map};
             if (!pass.sinks.empty())
-                part.sinks = redistribute<sinks_t<Stretch>>(pass.sinks.template as<sinks_t<Shard>>());
+                part.sinks = redistribute<sinks_t<Stretch>>(pass.sinks.template reinterpret_as<sinks_t<Shard>>());
             return part;
         }
         static Tensor<KeyStretch, Exec> to_heads(Tensor<Key, Exec> key, std::size_t copies) {
@@ -98,7 +99,7 @@ struct HeadExchange {
                 kernels::repeat_rows<T>(key.context().exec(), key.rows(), repeated.rows());
                 key = std::move(repeated);
             }
-            return redistribute<KeyStretch>(std::move(key).template as<KeyShard>());
+            return redistribute<KeyStretch>(std::move(key).template reinterpret_as<KeyShard>());
         }
         /// @tparam E what the gradient travels in
         template <class E, class G>
@@ -106,18 +107,18 @@ struct HeadExchange {
             using KeyGradient = with_element_t<dual_t<Key>, E>;
             auto repeated =
                 redistribute<with_element_t<dual_t<KeyShard>, E>>(rounded<with_element_t<G, E>>(std::move(gradient)))
-                    .template as<KeyGradient>();
+                    .template reinterpret_as<KeyGradient>();
             if (copies == 1) return repeated;
             auto extents = repeated.extents();
             extents[2] /= copies;
             Tensor<KeyGradient, Exec> sums(repeated.context(), extents);
-            kernels::sum_rows<E>(repeated.context().exec(), repeated.rows(), sums.rows());
+            kernels::sum_rows<E>(repeated.context().exec(), repeated.array_rows(), sums.array_rows());
             return sums;
         }
 
         template <class To, class Sharded, class Stretched>
         static Tensor<To, Exec> to_sequence(Tensor<Stretched, Exec> tensor) {
-            return redistribute<Sharded>(std::move(tensor)).template as<To>();
+            return redistribute<Sharded>(std::move(tensor)).template reinterpret_as<To>();
         }
 
         InsideOn inside_;

@@ -72,7 +72,7 @@ class BalanceLoss {
         : loss_(part.router.balance_loss), experts_(part.count), top_k_(part.top_k), slices_(setup.slices),
           batch_(setup.batch), tokens_(static_cast<double>(setup.batch * setup.real_length())) {
         if (of_sequences()) {
-            sequences_ = Tensor<SequenceSums, Exec>(setup.context, {setup.batch, columns()}, {}, nullptr).local()[0];
+            sequences_ = Tensor<SequenceSums, Exec>::without_memory(setup.context, {setup.batch, columns()}).local()[0];
             prepare_redistribution<SequenceSums, invariant_t<SequenceSums>>(setup.context);
         } else if (has_loss())
             prepare_redistribution<Sums, invariant_t<Sums>>(setup.context);
@@ -140,13 +140,13 @@ class BalanceLoss {
             kernels::router_counts<Exec>(exec, of_part(index), count_view);
             kernels::router_share_sums<A>(exec, of_part(scores), of_part(total), share_view);
             detail::gather_sums<A, Exec>(exec, count_view, share_view, of_part(lse),
-                                         View<f64, 1, Exec>(sums.data() + i * columns(), columns()));
+                                         View<f64, 1, Exec>(sums.array_data() + i * columns(), columns()));
         }
         if (has_loss()) {
             auto const all = redistribute<invariant_t<Layout>>(std::move(sums));
             all.get(sums_.data());
         } else {
-            memory::copy_to_host(exec, sums_.data(), sums.data(), sums_.size() * sizeof(f64));
+            memory::copy_to_host(exec, sums_.data(), sums.array_data(), sums_.size() * sizeof(f64));
         }
     }
     /// Whether what this rank knows of a loss is what it adds to it: one of the ranks that know the same.

@@ -53,7 +53,8 @@ class Choice {
         if (selects()) selection_.emplace(setup.context, experts_, setup.batch * setup.real_length());
         if (is(model::RouterChoice::sinkhorn)) prepare_redistribution<Sums, invariant_t<Sums>>(setup.context);
         if (selects() || router_.jitter > 0) {
-            Tensor<Stream, Exec> const like(setup.context, {setup.batch, setup.seq, setup.hidden}, {}, nullptr);
+            auto const like =
+                Tensor<Stream, Exec>::without_memory(setup.context, {setup.batch, setup.seq, setup.hidden});
             batch_ = like.local()[0];
             length_ = like.local()[1];
             auto const numbers = setup.template token_numbers<Stream>(setup.partition(), batch_, length_);

@@ -133,7 +133,7 @@ class Router {
     }
     /// Frees x, of which backward_data needs the extents.
     static void drop_input(Saved& saved) {
-        saved.x = Tensor<Stream, Exec>(saved.x.context(), saved.x.extents(), {}, nullptr);
+        saved.x = Tensor<Stream, Exec>::without_memory(saved.x.context(), saved.x.extents());
     }
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
         auto const& exec = pass.context.exec();

@@ -141,7 +141,7 @@ struct Attention {
                 auto dk = rounded<dual_t<Key>>(std::move(dkey));
                 if (rotary_) {
                     rotary_->backward(pass, dq.template rows<2>());
-                    rotary_->backward(pass, dk.template rows<2>());
+                    rotary_->backward(pass, dk.template array_rows<2>());
                 }
                 if (query_norm_) {
                     dq = query_norm_->backward_data(pass, std::move(dq), saved.query_norm);
@@ -163,7 +163,8 @@ struct Attention {
                 key_norm_->backward_weight(pass, saved.key_norm);
             }
             if (!saved.dsinks.empty())
-                kernels::add<accumulator_t<T>>(pass.context.exec(), saved.dsinks.flat(), sinks_.gradient().flat());
+                kernels::add<accumulator_t<T>>(pass.context.exec(), saved.dsinks.array_flat(),
+                                               sinks_.gradient().array_flat());
             saved.dsinks = {};
             input_.backward_weight(saved.input);
         }

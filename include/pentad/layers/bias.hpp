@@ -36,7 +36,7 @@ class BiasedLayer final : public StreamLayer<Stream, Exec> {
         return layer_->backward_data(pass, std::move(dy), *of(saved).inner);
     }
     void backward_weight(Pass<Exec>& pass, SavedState& saved) const override {
-        kernels::add_bias_gradient<T>(pass.context.exec(), of(saved).dy.rows(), bias_.gradient().flat());
+        kernels::add_bias_gradient<T>(pass.context.exec(), of(saved).dy.rows(), bias_.gradient().array_flat());
         of(saved).dy = {};
         layer_->backward_weight(pass, *of(saved).inner);
     }

@@ -94,9 +94,9 @@ class CausalConvolution {
     }
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
         auto* const sums = static_cast<A*>(saved.sums.data());
-        kernels::add<A>(pass.context.exec(), View<A, 1, Exec>(sums, weight_.size()), weight_.gradient().flat());
+        kernels::add<A>(pass.context.exec(), View<A, 1, Exec>(sums, weight_.size()), weight_.gradient().array_flat());
         kernels::add<A>(pass.context.exec(), View<A, 1, Exec>(sums + weight_.size(), bias_.size()),
-                        bias_.gradient().flat());
+                        bias_.gradient().array_flat());
         saved = {};
     }
     template <class F>

@@ -56,8 +56,8 @@ struct GatedMlp {
             auto const d = output_.backward_data(std::move(dy), saved.output);
             kernels::swiglu_backward<T>(pass.context.exec(), d.rows(), saved.gate.rows(), saved.up.rows(),
                                         saved.gate.rows(), saved.up.rows());
-            return input_.backward_data(std::move(saved.gate).template as<dual_t<Inner>>(),
-                                        std::move(saved.up).template as<dual_t<Inner>>(), saved.input);
+            return input_.backward_data(std::move(saved.gate).template reinterpret_as<dual_t<Inner>>(),
+                                        std::move(saved.up).template reinterpret_as<dual_t<Inner>>(), saved.input);
         }
         void backward_weight(Pass<Exec>&, Saved& saved) const {
             observe::Scope const scope("feed-forward weights", "compute");

@@ -80,7 +80,7 @@ class GatedNorm {
         saved.squares = {};
     }
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
-        kernels::add<A>(pass.context.exec(), weight_gradient(saved), weight_.gradient().flat());
+        kernels::add<A>(pass.context.exec(), weight_gradient(saved), weight_.gradient().array_flat());
         saved = {};
     }
     template <class F>
@@ -101,7 +101,7 @@ class GatedNorm {
         }
         Tensor<PartialSums, Exec> partial(pass.context, extents);
         if (groups_ > 1) partial.clear();
-        write(of_own_group(partial.rows()));
+        write(of_own_group(partial.array_rows()));
         result.whole = redistribute<WholeSums>(std::move(partial));
         return result;
     }

@@ -58,10 +58,10 @@ template <class L, class Exec>
 Tensor<L, Exec> as_grid_matrix(Context<Exec> const& context, View<typename L::element, 2, Exec> const& block,
                                memory::Buffer<typename Exec::memory_space> const& memory = {}) {
     auto const mesh = context.communicators().mesh();
-    return Tensor<L, Exec>(context,
-                           {block.extent(0) * ranks_along(mesh, L::value.dimensions[0].axes),
-                            block.extent(1) * ranks_along(mesh, L::value.dimensions[1].axes)},
-                           memory, block.data());
+    return Tensor<L, Exec>::unchecked(context,
+                                      {block.extent(0) * ranks_along(mesh, L::value.dimensions[0].axes),
+                                       block.extent(1) * ranks_along(mesh, L::value.dimensions[1].axes)},
+                                      memory, block.data());
 }
 
 } // namespace detail
@@ -128,7 +128,7 @@ class GridProjection {
             using Y = std::tuple_element_t<I, Products>;
             auto const extents = std::get<I>(maps_).extents(saved.x.extents());
             if constexpr (is_one) {
-                std::get<I>(y) = Y(context, extents, all.block(), all.data());
+                std::get<I>(y) = Y::unchecked(context, extents, all.block(), all.array_data());
             } else {
                 std::get<I>(y) = Y(context, extents);
                 auto const to = rows(std::get<I>(y));
@@ -158,11 +158,11 @@ class GridProjection {
             });
         }
         auto const dx = multiply<typename Map::Inputs>(saved.dy, weights(context));
-        return Tensor<X, Exec>(context, saved.x.extents(), dx.block(), dx.data());
+        return Tensor<X, Exec>::unchecked(context, saved.x.extents(), dx.block(), dx.array_data());
     }
     /// Frees x, of which backward_data needs the extents.
     static void drop_input(Saved& saved) {
-        saved.x = Tensor<X, Exec>(saved.x.context(), saved.x.extents(), {}, nullptr);
+        saved.x = Tensor<X, Exec>::without_memory(saved.x.context(), saved.x.extents());
     }
     static void restore_input(Tensor<X, Exec> x, Saved& saved) { saved.x = std::move(x); }
     static Tensor<X, Exec> const& input(Saved const& saved) { return saved.x; }
@@ -176,8 +176,9 @@ class GridProjection {
         } else {
             auto const all = multiply<typename Map::Gradient>(saved.dy, Map::inputs(saved.x));
             for_each([&]<std::size_t I>(std::size_t first, std::size_t) {
-                auto const gradient = std::get<I>(maps_).weight().gradient().flat();
-                kernels::add<A>(exec, View<A const, 1, Exec>(all.data() + first * all.local()[1], gradient.extent(0)),
+                auto const gradient = std::get<I>(maps_).weight().gradient().array_flat();
+                kernels::add<A>(exec,
+                                View<A const, 1, Exec>(all.array_data() + first * all.local()[1], gradient.extent(0)),
                                 gradient);
             });
         }
@@ -185,7 +186,7 @@ class GridProjection {
             auto const& bias = std::get<I>(maps_).bias();
             if (bias.exists())
                 kernels::add_bias_gradient<T>(exec, kernels::columns(saved.dy.view(), first, first + count),
-                                              bias.gradient().flat());
+                                              bias.gradient().array_flat());
         });
         saved = {};
     }

@@ -240,17 +240,17 @@ struct LatentAttention {
             auto const [batch, seq, heads, width] = d_key.extents();
             Tensor<dual_t<Key>, Exec> d_products(context, {batch, seq, heads, part_.head_dim + part_.value_dim});
             Tensor<dual_t<WholeRotaryKey>, Exec> d_whole_rotary(context, {batch, seq, part_.rope_dim});
-            kernels::latent_heads_backward<T>(context.exec(), d_products.local()[2], d_key.template rows<2>(),
-                                              d_value.template rows<2>(), d_products.template rows<2>(),
-                                              d_whole_rotary.rows());
+            kernels::latent_heads_backward<T>(context.exec(), d_products.local()[2], d_key.template array_rows<2>(),
+                                              d_value.template array_rows<2>(), d_products.template array_rows<2>(),
+                                              d_whole_rotary.array_rows());
             d_key = d_value = {};
             auto const d_rotary = redistribute<dual_t<RotaryKey>>(std::move(d_whole_rotary));
-            rotary_.backward(pass, d_rotary.rows());
+            rotary_.backward(pass, d_rotary.array_rows());
             auto const d_latent = key_norm_.backward_data(
                 pass, redistribute<dual_t<Latent>>(key_up_.backward_data(std::move(d_products), saved.key_up)),
                 saved.key_norm);
             Tensor<dual_t<Latent>, Exec> d_down(context, {batch, seq, part_.kv_rank + part_.rope_dim});
-            kernels::join_columns<T>(context.exec(), d_latent.rows(), d_rotary.rows(), d_down.rows());
+            kernels::join_columns<T>(context.exec(), d_latent.array_rows(), d_rotary.array_rows(), d_down.array_rows());
             return d_down;
         }
 

@@ -77,8 +77,8 @@ struct LayerNorm {
         }
         void backward_weight(Pass<Exec>& pass, Saved& saved) const {
             kernels::layer_norm_backward_weight<T>(pass.context.exec(), saved.dy.rows(), saved.x.rows(),
-                                                   moments(saved, saved.x), weight_.gradient().flat(),
-                                                   bias_.gradient().flat());
+                                                   moments(saved, saved.x), weight_.gradient().array_flat(),
+                                                   bias_.gradient().array_flat());
             saved = {};
         }
         template <class F>

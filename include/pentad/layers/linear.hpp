@@ -94,7 +94,7 @@ class LinearMap {
     [[nodiscard]] static View<typename L::element, 2, Exec> as_matrix(Tensor<L, Exec> const& tensor) {
         std::size_t columns = 1;
         for (std::size_t d = Out; d < W::rank; ++d) columns *= tensor.local()[d];
-        return View<typename L::element, 2, Exec>(tensor.data(), tensor.size() / columns, columns);
+        return View<typename L::element, 2, Exec>(tensor.array_data(), tensor.size() / columns, columns);
     }
 
     parameter_type weight_;
@@ -136,10 +136,10 @@ class Linear : public LinearMap<X, W, Out, product_t<X, W, Out>, Exec> {
     /// dW += dy^T x
     void add_weight_gradient(Tensor<X, Exec> const& x, Tensor<dual_t<output_layout>, Exec> const& dy) const {
         auto const& exec = x.context().exec();
-        kernels::gemm(exec, kernels::Transpose::yes, kernels::Transpose::no, 1.0, dy.template rows<Out>(),
+        kernels::gemm(exec, kernels::Transpose::yes, kernels::Transpose::no, 1.0, dy.template array_rows<Out>(),
                       x.template rows<in_dimensions>(), 1.0, this->gradient_matrix());
         if (this->bias().exists())
-            kernels::add_bias_gradient<T>(exec, dy.template rows<Out>(), this->bias().gradient().flat());
+            kernels::add_bias_gradient<T>(exec, dy.template array_rows<Out>(), this->bias().gradient().array_flat());
     }
 
     /// [rows, in] -> [rows, out]

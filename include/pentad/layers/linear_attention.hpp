@@ -140,7 +140,7 @@ struct LinearAttention {
             return {of(saved.q), of(saved.k), of(saved.v)};
         }
         static Tensor<dual_t<Channels>, Exec> dual(Tensor<Channels, Exec>& gradient) {
-            return std::move(gradient).template as<dual_t<Channels>>();
+            return std::move(gradient).template reinterpret_as<dual_t<Channels>>();
         }
         Of scanned(Pass<Exec> const& pass, Tensor<Channels, Exec> const& q, Tensor<Channels, Exec> const& k,
                    Tensor<Channels, Exec> const& v) const {

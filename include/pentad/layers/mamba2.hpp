@@ -158,8 +158,9 @@ struct Mamba2 {
             auto d_channels = x_convolution_.backward_data(pass, std::move(dx), saved.x_convolution);
             auto d_b = b_convolution_.backward_data(pass, scattered(std::move(db)), saved.b_convolution);
             auto d_c = c_convolution_.backward_data(pass, scattered(std::move(dc)), saved.c_convolution);
-            return input_.backward_data(std::move(saved.gate).template as<dual_t<Channels>>(), std::move(d_channels),
-                                        std::move(d_b), std::move(d_c), std::move(d_raw), saved.input);
+            return input_.backward_data(std::move(saved.gate).template reinterpret_as<dual_t<Channels>>(),
+                                        std::move(d_channels), std::move(d_b), std::move(d_c), std::move(d_raw),
+                                        saved.input);
         }
 
         void backward_weight(Pass<Exec>& pass, Saved& saved) const {
@@ -167,9 +168,9 @@ struct Mamba2 {
             output_.backward_weight(saved.output);
             norm_.backward_weight(pass, saved.norm);
             auto const& exec = pass.context.exec();
-            kernels::add<A>(exec, sum(saved, 0), skip_.gradient().flat());
-            kernels::add<A>(exec, sum(saved, 1), bias_.gradient().flat());
-            kernels::add<A>(exec, sum(saved, 2), log_rate_.gradient().flat());
+            kernels::add<A>(exec, sum(saved, 0), skip_.gradient().array_flat());
+            kernels::add<A>(exec, sum(saved, 1), bias_.gradient().array_flat());
+            kernels::add<A>(exec, sum(saved, 2), log_rate_.gradient().array_flat());
             x_convolution_.backward_weight(pass, saved.x_convolution);
             b_convolution_.backward_weight(pass, saved.b_convolution);
             c_convolution_.backward_weight(pass, saved.c_convolution);
@@ -275,7 +276,7 @@ struct Mamba2 {
         auto groups_of(Pass<Exec> const& pass, S const& shared) const {
             std::size_t const seq = scan_.stretches(pass).length;
             if (!gathers_) return Of::heads(shared.own.rows(), 0, seq, part_.groups / ranks_, part_.state);
-            return Of::heads(shared.all.rows(), own_group_ * part_.state, seq, 1, part_.state);
+            return Of::heads(shared.all.array_rows(), own_group_ * part_.state, seq, 1, part_.state);
         }
         template <class L>
         auto of_heads(Pass<Exec> const& pass, Tensor<L, Exec> const& channels) const {

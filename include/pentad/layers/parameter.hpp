@@ -223,7 +223,8 @@ class Parameter final : public AnyParameter<typename Stored::element, Exec> {
     /// @param decays whether it is subject to weight decay
     Parameter(Context<Exec> const& context, std::string name, extents_type const& global, Initialiser initialiser = {},
               std::size_t valid_rows = 0, bool decays = Stored::rank > 1)
-        : value_(context, global, {}, nullptr), gradient_(context, global, {}, nullptr) {
+        : value_(value_type::without_memory(context, global)),
+          gradient_(gradient_type::without_memory(context, global)) {
         this->context_ = &context;
         this->name_ = std::move(name);
         this->initialiser_ = initialiser;
@@ -243,11 +244,11 @@ class Parameter final : public AnyParameter<typename Stored::element, Exec> {
 
     void place_value(element* value) override {
         AnyParameter<element, Exec>::place_value(value);
-        value_ = value_type(value_.context(), value_.extents(), {}, value);
+        value_ = value_type::unchecked(value_.context(), value_.extents(), {}, value);
     }
     void place_gradient(accumulator* gradient) override {
         AnyParameter<element, Exec>::place_gradient(gradient);
-        gradient_ = gradient_type(gradient_.context(), gradient_.extents(), {}, gradient);
+        gradient_ = gradient_type::unchecked(gradient_.context(), gradient_.extents(), {}, gradient);
     }
 
   private:

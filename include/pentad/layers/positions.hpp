@@ -42,7 +42,7 @@ class LearnedPositions {
         if (setup.real_length() > positions)
             throw std::invalid_argument("seq = " + std::to_string(setup.real_length()) + " is more than the " +
                                         std::to_string(positions) + " positions of the model");
-        Tensor<Stream, Exec> const like(setup.context, {setup.batch, setup.seq, setup.hidden}, {}, nullptr);
+        auto const like = Tensor<Stream, Exec>::without_memory(setup.context, {setup.batch, setup.seq, setup.hidden});
         std::size_t const batch = like.local()[0], length = like.local()[1];
         auto const of_sequence = setup.positions(setup.partition(), Stream::value.dimensions[1].axes, length);
         std::vector<i32> host(slices_ * batch * length);

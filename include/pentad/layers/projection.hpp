@@ -52,7 +52,7 @@ class InputProjection {
     }
     /// Frees x, of which backward_data needs the extents.
     static void drop_input(Saved& saved) {
-        saved.x = Tensor<X, Exec>(saved.x.context(), saved.x.extents(), {}, nullptr);
+        saved.x = Tensor<X, Exec>::without_memory(saved.x.context(), saved.x.extents());
     }
     static void restore_input(Tensor<From, Exec> x, Saved& saved) { saved.x = redistribute<X>(std::move(x)); }
     void backward_weight(Saved& saved) const {

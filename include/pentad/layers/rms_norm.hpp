@@ -69,15 +69,15 @@ struct RmsNorm {
                 kernels::rms_norm_backward_data<T>(exec, dy.rows(), x.rows(), weight_.value().flat(), rstd(saved, x),
                                                    dots.rows(), x.extents().back(), dx.rows());
             } else {
-                kernels::rms_norm_backward_data<T>(exec, dy.rows(), x.rows(), weight_.value().flat(), rstd(saved, x),
-                                                   dx.rows(), false);
+                kernels::rms_norm_backward_data<T>(exec, dy.array_rows(), x.rows(), weight_.value().flat(),
+                                                   rstd(saved, x), dx.array_rows(), false);
             }
             saved.dy = std::move(dy);
             return dx;
         }
         void backward_weight(Pass<Exec>& pass, Saved& saved) const {
-            kernels::rms_norm_backward_weight<T>(pass.context.exec(), saved.dy.rows(), saved.x.rows(),
-                                                 rstd(saved, saved.x), weight_.gradient().flat());
+            kernels::rms_norm_backward_weight<T>(pass.context.exec(), saved.dy.array_rows(), saved.x.rows(),
+                                                 rstd(saved, saved.x), weight_.gradient().array_flat());
             saved = {};
         }
         template <class F>

@@ -15,10 +15,10 @@ Tensor<L, Exec> rounded(Tensor<G, Exec> gradient) {
     using From = typename G::element;
     using To = typename L::element;
     if constexpr (std::is_same_v<From, To>) {
-        return std::move(gradient).template as<L>();
+        return std::move(gradient).template reinterpret_as<L>();
     } else {
         Tensor<L, Exec> result(gradient.context(), gradient.extents());
-        kernels::convert<From, To>(gradient.context().exec(), gradient.flat(), result.flat());
+        kernels::convert<From, To>(gradient.context().exec(), gradient.array_flat(), result.array_flat());
         return result;
     }
 }

@@ -39,7 +39,7 @@ auto sums_of_rows(Context<Exec> const& context, Tensor<X, Exec> const& x, std::s
     auto extents = x.extents();
     extents.back() = count;
     Tensor<typename Sums::partial, Exec> own(context, extents);
-    write(own.rows());
+    write(own.array_rows());
     return redistribute<typename Sums::whole>(std::move(own));
 }
 

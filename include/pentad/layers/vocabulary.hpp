@@ -108,13 +108,14 @@ struct VocabParallel<Stream, Communication, Exec> {
 
     static Tensor<X, Exec> multiply(Tensor<X, Exec> x, Tensor<Table, Exec> const& table, Tensor<Logits, Exec>& logits) {
         auto const all = pentad::multiply<typename Map::Outputs>(Map::inputs(x), weights(table));
-        logits = {x.context(), {x.extents()[0], x.extents()[1], table.extents()[0]}, all.block(), all.data()};
+        logits = Tensor<Logits, Exec>::unchecked(x.context(), {x.extents()[0], x.extents()[1], table.extents()[0]},
+                                                 all.block(), all.array_data());
         return x;
     }
     static Tensor<X, Exec> multiply_back(Tensor<Logits, Exec> const& dlogits, Tensor<Table, Exec> const& table,
                                          Tensor<X, Exec> const& x) {
         auto const dx = pentad::multiply<typename Map::Inputs>(Map::outputs(dlogits), weights(table));
-        return {x.context(), x.extents(), dx.block(), dx.data()};
+        return Tensor<X, Exec>::unchecked(x.context(), x.extents(), dx.block(), dx.array_data());
     }
     static void add_gradient(Tensor<Logits, Exec> const& dlogits, Tensor<X, Exec> const& x,
                              View<accumulator_t<T>, 2, Exec> const& gradient) {
@@ -212,7 +213,7 @@ struct VocabEmbedding {
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Saved&) const {
             Tensor<output_layout, Exec> y(pass.context, extents_);
             kernels::embedding_forward<T>(pass.context.exec(), tokens(pass), table_->stored().view(),
-                                          static_cast<i64>(table_->first_row()), y.rows());
+                                          static_cast<i64>(table_->first_row()), y.array_rows());
             return y;
         }
         void backward_data(Pass<Exec>&, Tensor<dual_t<output_layout>, Exec> dy, Saved& saved) const {
@@ -275,7 +276,7 @@ struct VocabHead {
             Tensor<TokenValue<PartialLogSumExp<Shards>>, Exec> lse(pass.context, tokens);
             Tensor<TokenValue<Partial<Shards>>, Exec> target_logit(pass.context, tokens);
             kernels::cross_entropy_partial<T>(exec, saved.logits.rows(), targets(pass), first_row(), valid_rows(),
-                                              lse.flat(), target_logit.flat());
+                                              lse.array_flat(), target_logit.array_flat());
             saved.lse = redistribute<TokenValue<>>(std::move(lse));
             auto loss = redistribute<TokenValue<>>(std::move(target_logit));
             kernels::cross_entropy_token_loss<A>(exec, saved.lse.flat(), loss.flat(), targets(pass), loss.flat());

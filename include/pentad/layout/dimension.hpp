@@ -30,7 +30,7 @@ inline constexpr bool has_uneven_blocks<D> = D::has_uneven_blocks;
 /// One dimension of a layout: its name, its global extent, and the axes that shard it, major to minor. Shards are
 /// contiguous. The extent must be divisible by the product of the axes' extents, but where the name has uneven blocks:
 /// there shards may differ by one (layout/block.hpp).
-template <DimensionTag Name, std::size_t Extent = dynamic, AxisTag... ShardedOver>
+template <class Name, std::size_t Extent = dynamic, class... ShardedOver>
 struct Dim {
     using tag = Name;
     static constexpr std::size_t extent = Extent;

@@ -47,12 +47,15 @@ struct bf16 {
 ///     struct pentad::Element<Velocity> {
 ///         static constexpr std::string_view name = "velocity"; // in layouts and messages
 ///         using accumulator = Velocity;                        // in which sums are made
+///         static constexpr bool is_commutative = true;         // a + b is b + a: ranks may be summed in any order
 ///     };
 ///
 /// For Partial layouts the accumulator has operator+, a default constructor, and conversions from and to the element;
 /// for PartialMax and PartialMin the element has operator<. On a GPU these are device functions. All bytes 0 must be
 /// the element zero. Their `operator+` may be any associative and commutative operation of which that is the identity:
-/// such a partial value is reduced by it. Complex numbers: memory/complex.hpp; of 8 bits: layout/float8.hpp.
+/// such a partial value is reduced by it. Where it does not commute, or does not say so, there are no partial values:
+/// the order in which ranks are summed depends on the network. Complex numbers: memory/complex.hpp; of 8 bits:
+/// layout/float8.hpp.
 template <class T>
 struct Element; // undefined: T is not an element of a tensor
 
@@ -60,16 +63,19 @@ template <>
 struct Element<f64> {
     static constexpr std::string_view name = "f64";
     using accumulator = f64;
+    static constexpr bool is_commutative = true;
 };
 template <>
 struct Element<f32> {
     static constexpr std::string_view name = "f32";
     using accumulator = f32;
+    static constexpr bool is_commutative = true;
 };
 template <>
 struct Element<bf16> {
     static constexpr std::string_view name = "bf16";
     using accumulator = f32;
+    static constexpr bool is_commutative = true;
 };
 template <class T>
     requires std::is_integral_v<T>
@@ -79,17 +85,34 @@ struct Element<T> {
                                                  ? std::array{"i8", "i16", "i32", "i64"}[std::bit_width(sizeof(T)) - 1]
                                                  : std::array{"u8", "u16", "u32", "u64"}[std::bit_width(sizeof(T)) - 1];
     using accumulator = std::conditional_t<std::is_signed_v<T>, i64, u64>;
+    static constexpr bool is_commutative = true;
 };
 
 /// The type in which sums over T are accumulated: f32 for bf16 and f32, f64 for f64, 64 bits for integers.
 template <class T>
 using accumulator_t = typename Element<T>::accumulator;
 
-/// Elements of which sums, log-sum-exps, and largest and smallest ones have a meaning.
+/// Types that are declared elements of tensors.
 template <class T>
-concept Summable = !std::is_same_v<T, bool> && requires(accumulator_t<T> a, T x) {
+concept TensorElement = requires {
+    { Element<T>::name } -> std::convertible_to<std::string_view>;
+    typename Element<T>::accumulator;
+};
+/// Whether its Element says that the operation of its sums commutes.
+template <class T>
+inline constexpr bool is_commutative = false;
+template <class T>
+    requires requires { Element<T>::is_commutative; }
+inline constexpr bool is_commutative<T> = Element<T>::is_commutative;
+
+/// Elements that can be added, of which ranks can hold summands, and of which log-sum-exps, and largest and smallest
+/// ones have a meaning.
+template <class T>
+concept Addable = !std::is_same_v<T, bool> && requires(accumulator_t<T> a, T x) {
     { a + static_cast<accumulator_t<T>>(x) } -> std::convertible_to<accumulator_t<T>>;
 };
+template <class T>
+concept Summable = Addable<T> && is_commutative<T>;
 template <class T>
 concept Real = std::is_floating_point_v<T> || std::is_same_v<T, bf16>;
 template <class T>

@@ -62,11 +62,13 @@ template <>
 struct Element<f8e4m3> {
     static constexpr std::string_view name = "f8e4m3";
     using accumulator = f32;
+    static constexpr bool is_commutative = true;
 };
 template <>
 struct Element<f8e5m2> {
     static constexpr std::string_view name = "f8e5m2";
     using accumulator = f32;
+    static constexpr bool is_commutative = true;
 };
 
 } // namespace pentad

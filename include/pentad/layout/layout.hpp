@@ -230,6 +230,22 @@ constexpr void add(LayoutValue& layout, Replicated<Axes...>) {
     add<Axes...>(layout.replicated);
 }
 
+/// Whether a dimension has a name, and whether each axis of a dimension or a state has one.
+template <class D>
+inline constexpr bool has_name = false;
+template <class Name, std::size_t Extent, class... Axes>
+inline constexpr bool has_name<Dim<Name, Extent, Axes...>> = DimensionTag<Name>;
+template <class D, std::size_t Width, Boundary Ends, Ghosts State>
+inline constexpr bool has_name<Halo<D, Width, Ends, State>> = has_name<D>;
+template <class Part>
+inline constexpr bool names_axes = false;
+template <class Name, std::size_t Extent, class... Axes>
+inline constexpr bool names_axes<Dim<Name, Extent, Axes...>> = (AxisTag<Axes> && ...);
+template <class D, std::size_t Width, Boundary Ends, Ghosts State>
+inline constexpr bool names_axes<Halo<D, Width, Ends, State>> = names_axes<D>;
+template <template <class...> class State, class... Axes>
+inline constexpr bool names_axes<State<Axes...>> = (AxisTag<Axes> && ...);
+
 template <class D>
 inline constexpr unsigned views_of_part = 3;
 template <class Name, std::size_t Extent, class... Axes>
@@ -240,6 +256,11 @@ template <template <class...> class State, class... Axes>
 inline constexpr unsigned views_of_part<State<Axes...>> = (views_of<Axes> & ... & 3U);
 
 constexpr bool names_an_axis_twice(LayoutValue const& layout) { return names_an_axis_twice(layout.axes()); }
+constexpr bool has_summands(LayoutValue const& layout) {
+    return !layout.partial.empty() ||
+           std::any_of(layout.dimensions.begin(), layout.dimensions.begin() + static_cast<std::ptrdiff_t>(layout.rank),
+                       [](DimensionValue const& dimension) { return dimension.ghosts == Ghosts::summands; });
+}
 constexpr bool names_a_dimension_twice(LayoutValue const& layout) {
     for (std::size_t d = 0; d < layout.rank; ++d)
         for (std::size_t e = 0; e < d; ++e)
@@ -254,13 +275,26 @@ struct Layout<T, Dims<D...>, States...> {
     using dims = Dims<D...>;
     static constexpr std::size_t rank = sizeof...(D);
     static_assert(rank <= max_dimensions, "pentad: a layout has at most six dimensions");
+    static_assert(TensorElement<T>,
+                  "pentad: elements of a tensor are of a type that is declared one: write a "
+                  "pentad::Element<T> for it, with its name and its accumulator (layout/element.hpp)");
+    static_assert((detail::has_name<D> && ...),
+                  "pentad: a dimension is an empty type with a name: struct rows { static "
+                  "constexpr std::string_view name = \"rows\"; };");
+    static_assert(
+        (detail::names_axes<D> && ...) && (detail::names_axes<States> && ...),
+        "pentad: an axis is an empty type with a name: struct rows { static constexpr std::string_view name = "
+        "\"rows\"; };");
 
     static constexpr LayoutValue value = [] {
         LayoutValue layout;
-        layout.element = Element<T>::name;
-        layout.element_size = sizeof(T);
-        (detail::add(layout, D{}), ...);
-        (detail::add(layout, States{}), ...);
+        if constexpr (TensorElement<T> && (detail::has_name<D> && ...) && (detail::names_axes<D> && ...) &&
+                      (detail::names_axes<States> && ...)) {
+            layout.element = Element<T>::name;
+            layout.element_size = sizeof(T);
+            (detail::add(layout, D{}), ...);
+            (detail::add(layout, States{}), ...);
+        }
         return layout;
     }();
     static_assert(
@@ -269,7 +303,10 @@ struct Layout<T, Dims<D...>, States...> {
     static_assert((detail::views_of_part<D> & ... & 3U) & (detail::views_of_part<States> & ... & 3U),
                   "pentad: a layout names axes of one view of the mesh: dp, cp and tp, or edp, ep and etp");
     static_assert(!detail::names_a_dimension_twice(value), "pentad: a layout names each dimension once");
-    static_assert(value.partial.empty() || Summable<T>, "pentad: elements that cannot be added are not partial");
+    static_assert(!detail::has_summands(value) || Addable<T>, "pentad: elements that cannot be added are not partial");
+    static_assert(!detail::has_summands(value) || !Addable<T> || is_commutative<T>,
+                  "pentad: summands of ranks are added in no certain order: the Element of what they are says that its "
+                  "operator+ commutes, static constexpr bool is_commutative = true; what does not is not partial");
     static_assert((value.partial_max.empty() && value.partial_min.empty()) || Ordered<T>,
                   "pentad: elements that cannot be compared are no partial maxima or minima");
     static_assert(value.partial_log_sum_exp.empty() || Real<T>, "pentad: a partial log-sum-exp is of f64, f32 or bf16");

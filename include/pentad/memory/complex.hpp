@@ -17,6 +17,7 @@ struct ComplexElement {
     static_assert(std::is_same_v<Part, f32> || std::is_same_v<Part, f64>, "pentad: complex numbers are of f32 or f64");
     static constexpr std::string_view name = sizeof(Part) == 4 ? "c64" : "c128";
     using accumulator = Complex;
+    static constexpr bool is_commutative = true;
     static constexpr bool is_complex = true;
 };
 

@@ -110,7 +110,7 @@ template <class C, class Policy = Panels<>, class A, class B, class Exec, class 
         auto c = detail::multiply_shards<typename C::element>(a.context(), product, Policy::bytes,
                                                               detail::summed_factor(a, product.a_sum()),
                                                               detail::summed_factor(b, product.b_sum()));
-        return Tensor<C, Exec, M>(a.context(), product.extents_of_result(), std::move(c.block), c.data);
+        return Tensor<C, Exec, M>::unchecked(a.context(), product.extents_of_result(), std::move(c.block), c.data);
     }
 }
 
@@ -124,7 +124,7 @@ void multiply_into(Tensor<C, Exec, M> const& c, Tensor<A, Exec, M> const& a, Ten
         if (c.extents() != product.extents_of_result())
             throw std::invalid_argument("the product of " + a.describe() + " and " + b.describe() +
                                         " is not added to " + c.describe() + ", which has other extents");
-        void const* const result = c.data();
+        void const* const result = c.array_data();
         if (result == a.data() || result == b.data())
             throw std::invalid_argument("a product is not added to one of its factors: copy " + c.describe());
         detail::multiply_shards_into(a.context(), product, Policy::bytes, detail::summed_factor(a, product.a_sum()),

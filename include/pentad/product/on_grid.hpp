@@ -104,7 +104,7 @@ template <class Policy = Panels<>, class A, class B, class Exec, class M, class 
     auto c = detail::multiply_shards<typename C::element>(context, product, Policy::bytes,
                                                           detail::summed_factor(a, product.a_sum()),
                                                           detail::summed_factor(b, product.b_sum()));
-    return Tensor<C, Exec>(context, product.extents_of_result(), std::move(c.block), c.data);
+    return Tensor<C, Exec>::unchecked(context, product.extents_of_result(), std::move(c.block), c.data);
 }
 
 } // namespace pentad

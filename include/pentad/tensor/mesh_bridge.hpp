@@ -112,11 +112,12 @@ template <class To, class L, class Exec>
     using T = typename L::element;
     Tensor<To, Exec> result;
     if (target != nullptr) result = Tensor<To, Exec>(*target, extents);
-    if (target == nullptr && tensor.empty()) return result; // neither gives nor gets
+    int const me = bridge.ranks().rank(), from_me = bridge.source_rank(me), to_me = bridge.target_rank(me);
+    if (target == nullptr && from_me < 0) return result; // neither gives nor gets
+    T* const given = from_me < 0 ? nullptr : tensor.data();
     auto const& context = target != nullptr ? *target : tensor.context();
     auto const arriving = bridge.arriving(To::value, extents);
     auto const shape = bridge.shape(L::value, arriving, extents);
-    int const me = bridge.ranks().rank(), from_me = bridge.source_rank(me), to_me = bridge.target_rank(me);
     using Shard = detail::Shard<T, Exec>;
     bool const is_finer = !detail::same_dimensions(arriving, To::value);
     Shard shard;
@@ -135,7 +136,7 @@ template <class To, class L, class Exec>
                    receiver = static_cast<std::size_t>(bridge.target_place(to));
         if (from == from_me && to == to_me)
             detail::copy_box("bridge", context.exec(), shard.data, detail::in_memory(shape.needed(to), here),
-                             static_cast<T const*>(tensor.data()), detail::in_memory(shape.held(from), there));
+                             static_cast<T const*>(given), detail::in_memory(shape.held(from), there));
         else if (from == from_me)
             boxes.push_back({receiver, true, there});
         else if (to == to_me)
@@ -146,7 +147,7 @@ template <class To, class L, class Exec>
     for (auto const& [peer, leaves, box] : boxes)
         messages.add(leaves, peer, leaves ? shape.held(from_me) : shape.needed(to_me), box);
     messages.prepare();
-    messages.start(tensor.data());
+    messages.start(given);
     messages.finish([&](std::size_t, detail::BoxInMemory const& place, T const* from, detail::BoxInMemory const& box) {
         detail::copy_box("bridge", context.exec(), shard.data, place, from, box);
     });

@@ -51,7 +51,7 @@ View<typename L::element, 3, Exec> around(Tensor<L, Exec> const& tensor, std::si
     std::array<std::size_t, 3> extents{1, tensor.local()[d], 1};
     for (std::size_t i = 0; i < L::rank; ++i)
         if (i != d) extents[i < d ? 0 : 2] *= tensor.local()[i];
-    return View<typename L::element, 3, Exec>(tensor.data(), extents[0], extents[1], extents[2]);
+    return View<typename L::element, 3, Exec>(tensor.array_data(), extents[0], extents[1], extents[2]);
 }
 
 template <std::size_t Inner, class L, class Exec>
@@ -70,7 +70,7 @@ RowRange all_rows(Tensor<L, Exec> const& tensor) {
 template <std::size_t Inner, class L, class Exec>
 View<typename L::element, 2, Exec> rows_of(Tensor<L, Exec> const& tensor, RowRange rows) {
     std::size_t const length = row_length<Inner>(tensor);
-    return View<typename L::element, 2, Exec>(tensor.data() + rows.begin * length, rows.end - rows.begin, length);
+    return View<typename L::element, 2, Exec>(tensor.array_data() + rows.begin * length, rows.end - rows.begin, length);
 }
 
 /// f(rows) for each run of rows of `length` elements that a box of `whole` [rows, columns, depth] holds.

@@ -58,7 +58,7 @@ Shard<typename L::element, Exec> shard_of(Tensor<L, Exec, M> const& tensor) {
         shape.rank = L::rank;
         std::copy(tensor.local().begin(), tensor.local().end(), shape.local.begin());
     }
-    return {shape, tensor.block(), tensor.data()};
+    return {shape, tensor.block(), tensor.array_data()};
 }
 
 /// Gives a shard that may be written over: at `place`; where that is null, itself when nobody else holds it.
@@ -359,7 +359,7 @@ template <class To, class L, class Exec, class M>
         auto shard = detail::shard_of<To>(tensor);
         tensor = {};
         shard = detail::carry_out(context, Plan<L, To>::value, std::move(shard));
-        return Tensor<To, Exec, M>(context, extents, std::move(shard.block), shard.data);
+        return Tensor<To, Exec, M>::unchecked(context, extents, std::move(shard.block), shard.data);
     }
 }
 
@@ -371,7 +371,7 @@ void redistribute_into(Tensor<L, Exec, M> tensor, Tensor<To, Exec, M> const& tar
     auto const& context = tensor.context();
     auto shard = detail::shard_of<To>(tensor);
     tensor = {};
-    detail::carry_out_into(context, Plan<L, To>::value, std::move(shard), target.flat());
+    detail::carry_out_into(context, Plan<L, To>::value, std::move(shard), target.array_flat());
 }
 
 /// A redistribution under way: what its first step sends goes on beside what is computed meanwhile.
@@ -390,18 +390,18 @@ class [[nodiscard]] Redistribution {
     [[nodiscard]] Tensor<To, Exec, M> in_place() const {
         static_assert(std::is_same_v<stale_t<L>, stale_t<To>>, "pentad: only halos are filled in place");
         auto const& shard = started_->shard();
-        return Tensor<To, Exec, M>(*context_, extents_, shard.block, shard.data);
+        return Tensor<To, Exec, M>::unchecked(*context_, extents_, shard.block, shard.data);
     }
     /// Blocks until the result is there. To be called once.
     [[nodiscard]] Tensor<To, Exec, M> wait() {
         auto shard = started_->wait();
-        return Tensor<To, Exec, M>(*context_, extents_, std::move(shard.block), shard.data);
+        return Tensor<To, Exec, M>::unchecked(*context_, extents_, std::move(shard.block), shard.data);
     }
     /// The same, into memory that exists and that the tensor does not lie in.
     void wait_into(Tensor<To, Exec, M> const& target) {
-        auto const shard = started_->wait(target.flat());
-        if (shard.data != target.data())
-            memory::copy(context_->exec(), target.data(), shard.data, shard.size() * sizeof(typename L::element));
+        auto const shard = started_->wait(target.array_flat());
+        if (shard.data != target.array_data())
+            memory::copy(context_->exec(), target.array_data(), shard.data, shard.size() * sizeof(typename L::element));
     }
 
   private:

@@ -4,6 +4,7 @@
 
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/cost.hpp>
+#include <pentad/layout/relabel.hpp>
 #include <pentad/layout/validity.hpp>
 #include <pentad/memory/copy.hpp>
 #include <pentad/memory/view.hpp>
@@ -37,6 +38,49 @@ inline void require_static_extents(LayoutValue const& layout, std::span<std::siz
 [[noreturn]] inline void refuse_extents(std::size_t count, std::string_view layout, std::size_t rank) {
     throw std::invalid_argument(std::to_string(count) + " extents for " + std::string(layout) + ", which has " +
                                 std::to_string(rank) + " dimensions");
+}
+[[noreturn]] inline void refuse_use(std::string const& tensor) {
+    throw std::logic_error(tensor + " is used after it was moved from, or before it was made: it has no memory");
+}
+/// Compiles only where memory of type V can be a shard of layout L for kernels of `Exec`, as far as the type says.
+template <class L, class Exec, class V>
+consteval void require_memory() {
+    static_assert(std::is_same_v<typename V::value_type, typename L::element>,
+                  "pentad: memory of a tensor has the elements of its layout, and is not constant");
+    static_assert(V::rank() == L::rank || V::rank() == 1,
+                  "pentad: memory of a tensor is a view with the dimensions of its layout, or a list of its elements");
+    static_assert(V::rank() < 2 || !std::is_same_v<typename V::array_layout, Kokkos::LayoutLeft>,
+                  "pentad: memory of a tensor is row-major: a view with Kokkos::LayoutRight, which is not Kokkos' "
+                  "default on GPUs");
+    static_assert(Kokkos::SpaceAccessibility<Exec, typename V::memory_space>::accessible,
+                  "pentad: memory of a tensor is in a space that kernels of its execution space reach");
+}
+/// @throws std::invalid_argument where a view is not this rank's shard, of the given extents, without gaps
+template <class V, std::size_t Rank>
+void require_shard(V const& memory, std::array<std::size_t, Rank> const& local, std::string const& tensor) {
+    auto const text = [](auto const& extent, std::size_t count) {
+        std::string list;
+        for (std::size_t d = 0; d < count; ++d) list += (d == 0 ? "" : " x ") + std::to_string(extent(d));
+        return count == 0 ? std::string("a scalar") : list;
+    };
+    auto const shard = text([&](std::size_t d) { return local[d]; }, Rank);
+    std::size_t elements = 1;
+    bool fits = true;
+    for (std::size_t d = Rank; d-- > 0;) {
+        if constexpr (V::rank() == Rank) fits = fits && memory.extent(d) == local[d];
+        elements *= local[d];
+    }
+    if (!fits || memory.size() != elements)
+        throw std::invalid_argument("memory of " + text([&](std::size_t d) { return memory.extent(d); }, V::rank()) +
+                                    " elements for " + tensor + ", of which this rank holds " + shard);
+    std::size_t stride = 1;
+    for (std::size_t d = V::rank(); d-- > 0;) {
+        if (memory.extent(d) > 1 && static_cast<std::size_t>(memory.stride(d)) != stride)
+            throw std::invalid_argument("memory for " + tensor + " is row-major without gaps, and this has stride " +
+                                        std::to_string(memory.stride(d)) + " where " + std::to_string(stride) +
+                                        " is needed: copy it into a view with Kokkos::LayoutRight");
+        stride *= memory.extent(d);
+    }
 }
 /// What a tensor of mesh M is made from, and whether layout L fits it as far as the compiler can see.
 template <class M, class Exec>
@@ -75,13 +119,13 @@ class Tensor {
     Tensor() = default;
     Tensor(Tensor const&) = default;
     Tensor& operator=(Tensor const&) = default;
-    /// What was moved from is empty.
+    /// What was moved from is empty: its extents may be read, and every other use is a std::logic_error.
     Tensor(Tensor&& other) noexcept
-        : context_(other.context_), global_(other.global_), local_(other.local_), block_(std::move(other.block_)),
-          offset_(std::exchange(other.offset_, 0)) {}
+        : context_(std::exchange(other.context_, nullptr)), global_(other.global_), local_(other.local_),
+          block_(std::move(other.block_)), offset_(std::exchange(other.offset_, 0)) {}
     Tensor& operator=(Tensor&& other) noexcept {
         if (this == &other) return *this;
-        context_ = other.context_;
+        context_ = std::exchange(other.context_, nullptr);
         global_ = other.global_;
         local_ = other.local_;
         block_ = std::move(other.block_);
@@ -92,7 +136,14 @@ class Tensor {
     template <class Known>
         requires(std::is_same_v<M, AnyMesh> && !std::is_same_v<Known, AnyMesh>)
     Tensor(Tensor<L, Exec, Known> const& other) // NOLINT: nothing is lost
-        : Tensor(other.context(), other.extents(), other.block(), other.data()) {}
+        : Tensor(unchecked(other.context(), other.extents(), other.block(), other.array_data())) {}
+    /// Does not compile: a tensor does not become one of another layout by itself.
+    template <class Other, class OtherMesh>
+        requires(!std::is_same_v<Other, L>)
+    Tensor(Tensor<Other, Exec, OtherMesh> const& /*other*/) { // NOLINT: that is what is refused
+        refuse<Text() << "pentad: a tensor of one layout is not one of another: redistribute it: "
+                      << layout_text<Other>.view() << " where " << layout_text<L>.view() << " is wanted">();
+    }
     /// The extents as a braced list. @throws std::invalid_argument when they are not as many as the layout has
     /// dimensions
     Tensor(typename detail::Maker<M, Exec>::type const& context, std::initializer_list<std::size_t> global,
@@ -102,20 +153,61 @@ class Tensor {
     /// @throws std::invalid_argument when an extent differs from the static one, or its axes do not divide it.
     Tensor(typename detail::Maker<M, Exec>::type const& context, extents_type const& global,
            observe::Memory kind = observe::Memory::activations)
-        : Tensor(context, global, block_type(), nullptr) {
+        : Tensor(without_memory(context, global)) {
         block_ = context.take(size() * sizeof(element), kind);
     }
-    /// A tensor over memory that exists: `data` lies in `block`, or is kept alive by someone else when that is empty.
-    Tensor(context_type const& context, extents_type const& global, block_type block, element* data)
-        : context_(&context), global_(global), block_(std::move(block)),
-          offset_(reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(block_.data())) {
+    /// A tensor over memory of the program's own, which must outlive it: this rank's shard, row-major without gaps, as
+    /// a view with the dimensions of the layout or as a list of its elements. @throws std::invalid_argument where it is
+    /// another's, or the extents are no extents of the layout
+    template <class Data, class... Properties>
+    Tensor(typename detail::Maker<M, Exec>::type const& context, extents_type const& global,
+           Kokkos::View<Data, Properties...> const& memory)
+        : Tensor(without_memory(context, global)) {
+        using Memory = Kokkos::View<Data, Properties...>;
+        detail::require_memory<L, Exec, Memory>();
+        if constexpr (std::is_same_v<typename Memory::value_type, element>) {
+            detail::require_shard(memory, local_, describe());
+            offset_ = reinterpret_cast<std::uintptr_t>(memory.data());
+        }
+    }
+    template <class Data, class... Properties>
+    Tensor(typename detail::Maker<M, Exec>::type const& context, std::initializer_list<std::size_t> global,
+           Kokkos::View<Data, Properties...> const& memory)
+        : Tensor(context, extents_of(global), memory) {}
+    /// Does not compile: an address says neither how memory is laid out nor how much there is.
+    template <class Pointed>
+    Tensor(context_type const& /*context*/, extents_type const& /*global*/, block_type const& /*block*/,
+           Pointed* /*data*/) {
+        static_assert(sizeof(Pointed) == 0, "pentad: memory of a tensor is given as a view, which says how it is laid "
+                                            "out and how much there is: Kokkos::View<T**, Kokkos::LayoutRight, "
+                                            "Kokkos::MemoryTraits<Kokkos::Unmanaged>>(address, rows, columns)");
+    }
+    /// A tensor of the given global extents without memory: its shape.
+    [[nodiscard]] static Tensor without_memory(context_type const& context, extents_type const& global) {
+        return unchecked(context, global, block_type(), nullptr);
+    }
+    /// A tensor over memory of which nothing is known to be right: `data` lies in `block`, or is kept alive by someone
+    /// else when that is empty, and is as long as this rank's shard is.
+    [[nodiscard]] static Tensor unchecked(context_type const& context, extents_type const& global, block_type block,
+                                          element* data) {
         detail::require_static_extents(L::value, global);
+        Tensor tensor;
+        tensor.context_ = &context;
+        tensor.global_ = global;
+        tensor.block_ = std::move(block);
+        tensor.offset_ =
+            reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(tensor.block_.data());
         auto const& communicators = context.communicators();
         auto const local = local_extents(L::value, global, communicators.mesh(), communicators.world().rank());
-        for (std::size_t d = 0; d < rank; ++d) local_[d] = local[d];
+        for (std::size_t d = 0; d < rank; ++d) tensor.local_[d] = local[d];
+        return tensor;
     }
 
-    [[nodiscard]] context_type const& context() const { return *context_; }
+    /// @throws std::logic_error where it was moved from, or never made
+    [[nodiscard]] context_type const& context() const {
+        if (context_ == nullptr) detail::refuse_use(describe());
+        return *context_;
+    }
     [[nodiscard]] extents_type const& extents() const { return global_; }
     [[nodiscard]] extents_type const& local() const { return local_; }
     [[nodiscard]] std::size_t size() const {
@@ -123,61 +215,99 @@ class Tensor {
         for (auto const extent : local_) product *= extent;
         return product;
     }
-    [[nodiscard]] element* data() const {
-        return reinterpret_cast<element*>(reinterpret_cast<std::uintptr_t>(block_.data()) + offset_);
-    }
     [[nodiscard]] block_type const& block() const { return block_; }
-    [[nodiscard]] bool empty() const { return data() == nullptr; }
+    [[nodiscard]] bool empty() const { return address() == nullptr; }
 
     using view_type = View<element, static_cast<int>(rank), Exec>;
 
-    /// This rank's shard of a value.
+    /// This rank's shard of a value. Of a partial value these functions do not compile: a summand is not taken for the
+    /// sum by mistake. All of them throw a std::logic_error where the tensor was moved from.
     [[nodiscard]] view_type view() const {
-        static_assert(!is_partial<L>, "pentad: each rank holds a summand of this value: reduce it first, or read the "
-                                      "summands by summands()");
+        require_value();
         return array();
+    }
+    /// As a list of elements.
+    [[nodiscard]] View<element, 1, Exec> flat() const {
+        require_value();
+        return array_flat();
+    }
+    /// As rows of the last `Inner` dimensions.
+    template <std::size_t Inner = 1>
+    [[nodiscard]] View<element, 2, Exec> rows() const {
+        require_value();
+        return array_rows<Inner>();
+    }
+    [[nodiscard]] element* data() const {
+        require_value();
+        return array_data();
+    }
+    /// To the host, row-major. Waits.
+    void get(element* host) const {
+        require_value();
+        get_array(host);
     }
     /// What this rank holds of a value that is partial: functions that are not linear do not apply to it.
     [[nodiscard]] view_type summands() const {
         static_assert(is_partial<L>, "pentad: this value is not partial: read it by view()");
         return array();
     }
+
     /// This rank's memory, whatever it is of the value: for code that does not depend on it.
     [[nodiscard]] view_type array() const {
         return [this]<std::size_t... I>(std::index_sequence<I...>) {
-            return view_type(data(), local_[I]...);
+            return view_type(array_data(), local_[I]...);
         }(std::make_index_sequence<rank>{});
     }
-    /// The same as a list of elements.
-    [[nodiscard]] View<element, 1, Exec> flat() const { return View<element, 1, Exec>(data(), size()); }
-    /// The same as rows of the last `inner` dimensions.
+    [[nodiscard]] View<element, 1, Exec> array_flat() const { return View<element, 1, Exec>(array_data(), size()); }
     template <std::size_t Inner = 1>
-    [[nodiscard]] View<element, 2, Exec> rows() const {
+    [[nodiscard]] View<element, 2, Exec> array_rows() const {
         std::size_t columns = 1;
         for (std::size_t d = rank - Inner; d < rank; ++d) columns *= local_[d];
-        return View<element, 2, Exec>(data(), columns == 0 ? 0 : size() / columns, columns);
+        return View<element, 2, Exec>(array_data(), columns == 0 ? 0 : size() / columns, columns);
+    }
+    [[nodiscard]] element* array_data() const {
+        if (context_ == nullptr && size() > 0) detail::refuse_use(describe());
+        return address();
+    }
+    void get_array(element* host) const {
+        memory::copy_to_host(context().exec(), host, array_data(), size() * sizeof(element));
     }
     /// Zeros, in order with the work of the context.
-    void clear() const { memory::clear(context_->exec(), data(), size() * sizeof(element)); }
-    /// This rank's shard from the host and to it, row-major. Both wait.
+    void clear() const { memory::clear(context().exec(), array_data(), size() * sizeof(element)); }
+    /// This rank's shard, or its summands, from the host, row-major. Waits.
     void set(element const* host) const {
-        memory::copy_from_host(context_->exec(), data(), host, size() * sizeof(element));
+        memory::copy_from_host(context().exec(), array_data(), host, size() * sizeof(element));
     }
-    void get(element* host) const { memory::copy_to_host(context_->exec(), host, data(), size() * sizeof(element)); }
     /// The layout with its global extents, in the short form.
     [[nodiscard]] std::string describe() const { return to_string(L::value, global_.data()); }
 
-    /// The same memory under another layout of the same local shape: for the operations that change what it means.
-    /// @throws std::invalid_argument where the shards of that layout have another shape
+    /// The same value under other names of its dimensions, or with ghost cells that are stale from now on: no copy.
+    /// What would be another value does not compile. @throws std::invalid_argument where static extents of that layout
+    /// are others
     template <class To>
     [[nodiscard]] Tensor<To, Exec, M> as() const& {
-        return of_this_shape(Tensor<To, Exec, M>(*context_, global_, block_, data()));
+        require_relabelled<L, To>();
+        return reinterpret_as<To>();
     }
     template <class To>
     [[nodiscard]] Tensor<To, Exec, M> as() && {
-        auto* const data = this->data();
+        require_relabelled<L, To>();
+        return std::move(*this).template reinterpret_as<To>();
+    }
+    /// The same memory under another layout with local shards of the same shape, whatever that makes of the value: to
+    /// use it again, or because the program knows what the types do not.
+    /// @throws std::invalid_argument where the shards of that layout have another shape
+    template <class To>
+    [[nodiscard]] Tensor<To, Exec, M> reinterpret_as() const& {
+        return of_this_shape(Tensor<To, Exec, M>::unchecked(context(), global_, block_, address()));
+    }
+    template <class To>
+    [[nodiscard]] Tensor<To, Exec, M> reinterpret_as() && {
+        auto* const data = address();
         offset_ = 0;
-        return of_this_shape(Tensor<To, Exec, M>(*context_, global_, std::move(block_), data));
+        auto const& context = this->context();
+        context_ = nullptr;
+        return of_this_shape(Tensor<To, Exec, M>::unchecked(context, global_, std::move(block_), data));
     }
 
   private:
@@ -186,6 +316,15 @@ class Tensor {
         extents_type extents{};
         std::copy(global.begin(), global.end(), extents.begin());
         return extents;
+    }
+    static consteval void require_value() {
+        if constexpr (is_partial<L>)
+            refuse<Text() << "pentad: each rank holds a summand of this value: reduce it first, or read the summands "
+                             "by summands(): "
+                          << layout_text<L>.view()>();
+    }
+    [[nodiscard]] element* address() const {
+        return reinterpret_cast<element*>(reinterpret_cast<std::uintptr_t>(block_.data()) + offset_);
     }
     template <class To>
     Tensor<To, Exec, M> of_this_shape(Tensor<To, Exec, M> other) const {

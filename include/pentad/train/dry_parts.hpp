@@ -57,7 +57,7 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     if (!shape.recompute.is_none()) return parts;
     parts.embedding = account_of(setup, model, registry, {0, 0, 0, true, false}, {}, has_matrices);
     parts.head = account_of(setup, model, registry, {0, 0, 0, false, true}, {}, has_matrices);
-    Tensor<Stream, Exec> const stream(context, {setup.batch, setup.seq, setup.hidden}, {}, nullptr);
+    auto const stream = Tensor<Stream, Exec>::without_memory(context, {setup.batch, setup.seq, setup.hidden});
     parts.stream = static_cast<double>(stream.size() * sizeof(typename Stream::element));
     return parts;
 }

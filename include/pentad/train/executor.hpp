@@ -161,7 +161,7 @@ class Executor {
             send(x, std::move(slot.activation));
             break;
         case Operation::send_gradient:
-            send(x, std::move(slot.gradient).template as<Stream>());
+            send(x, std::move(slot.gradient).template reinterpret_as<Stream>());
             break;
         case Operation::receive_activation:
             receive(x, slot.activation, slot.activation_arriving);

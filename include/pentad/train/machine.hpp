@@ -82,7 +82,7 @@ double jitter(Exec const& exec, Context<Exec> const& context) {
         double const synchronised = seconds_of(1, [&] {
             for (int k = 0; k < 10; ++k) {
                 compute();
-                sum = redistribute<invariant_t<Sum>>(std::move(sum)).template as<Sum>();
+                sum = redistribute<invariant_t<Sum>>(std::move(sum)).template reinterpret_as<Sum>();
             }
         });
         longer.push_back((synchronised - alone) / 10);
@@ -143,11 +143,12 @@ planner::Hardware measured_machine(Exec const& exec) {
     auto const all_reduce = [&](std::size_t n) {
         Tensor<Sum, Exec> x(context, {n});
         x.clear();
-        return detail::seconds_of(31,
-                                  [&] {
-                                      for (int i = 0; i < 10; ++i)
-                                          x = redistribute<invariant_t<Sum>>(std::move(x)).template as<Sum>();
-                                  }) /
+        return detail::seconds_of(
+                   31,
+                   [&] {
+                       for (int i = 0; i < 10; ++i)
+                           x = redistribute<invariant_t<Sum>>(std::move(x)).template reinterpret_as<Sum>();
+                   }) /
                10;
     };
     // Messages round the ring, as keys and values go.

@@ -24,7 +24,7 @@ class PackedMap {
   public:
     explicit PackedMap(LayerSetup<Exec> const& setup)
         : setup_(&setup), dealt_(setup.partition()), begins_(setup.context, bounds()), ends_(setup.context, bounds()) {
-        Tensor<Stream, Exec> const like(setup.context, {setup.batch, setup.seq, setup.hidden}, {}, nullptr);
+        auto const like = Tensor<Stream, Exec>::without_memory(setup.context, {setup.batch, setup.seq, setup.hidden});
         std::size_t const in_stream = like.local()[0] * like.local()[1];
         for (std::size_t i = 0; i < setup.slices; ++i) {
             positions_.emplace_back(setup.context, std::array{begins_.local()[0] * dealt_.local_extent()});

@@ -110,7 +110,7 @@ planner::PartAccount account_of(LayerSetup<Exec> const& setup, model::Model cons
     });
     account.saved = static_cast<double>(held.bytes - before);
     record(account.backward_data, [&] {
-        auto dy = layers.is_last ? typename Stage::Gradient() : stream().template as<dual_t<Stream>>();
+        auto dy = layers.is_last ? typename Stage::Gradient() : stream().template reinterpret_as<dual_t<Stream>>();
         (void)stage.backward_data(layers.stage, pass, std::move(dy), saved);
     });
     account.left = static_cast<double>(held.bytes - before);

@@ -190,7 +190,7 @@ class Bucket {
         start_reduction();
         auto shard = reduction_->wait();
         reduction_.reset();
-        reduced_ = Tensor<Whole<A>, Exec>(*context_, {state_.extent}, std::move(shard.block), shard.data);
+        reduced_ = Tensor<Whole<A>, Exec>::unchecked(*context_, {state_.extent}, std::move(shard.block), shard.data);
         if (gradient_.empty() && !sharding_.has_temporary_gradients()) gradient_ = reduced_;
     }
     /// Adds this rank's summand of the squared norm of the reduced gradient; each element counts once.
@@ -404,7 +404,8 @@ class Bucket {
         auto shard = accumulation_->wait();
         accumulation_.reset();
         if (sum_.empty())
-            sum_ = Tensor<Whole<A>, Exec>(*context_, {sum_range_.extent}, std::move(shard.block), shard.data);
+            sum_ =
+                Tensor<Whole<A>, Exec>::unchecked(*context_, {sum_range_.extent}, std::move(shard.block), shard.data);
         else
             kernels::add<A>(context_->exec(), shard.flat(), sum_.flat());
     }
@@ -425,8 +426,8 @@ class Bucket {
     [[nodiscard]] Tensor<Whole<T>, Exec> const& newest() const { return versions_[updates_ % versions_.size()]; }
     /// The part of the newest weights that this rank updates, as a tensor of its own.
     [[nodiscard]] Tensor<Whole<T>, Exec> state_part() const {
-        return Tensor<Whole<T>, Exec>(*context_, {state_.extent}, newest().block(),
-                                      newest().data() + (state_.first - stored_.first));
+        return Tensor<Whole<T>, Exec>::unchecked(*context_, {state_.extent}, newest().block(),
+                                                 newest().data() + (state_.first - stored_.first));
     }
 
     Context<Exec> const* context_;

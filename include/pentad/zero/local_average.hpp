@@ -79,7 +79,7 @@ class LocalAverage {
         auto shard = pentad::detail::shard_of(own);
         own = {};
         shard = pentad::detail::carry_out(context, plan_, std::move(shard));
-        return Shard(context, {shard.local[0]}, std::move(shard.block), shard.data);
+        return Shard::unchecked(context, {shard.local[0]}, std::move(shard.block), shard.data);
     }
 
     LocalSteps local_;

@@ -155,7 +155,7 @@ class Optimizer {
                 auto shard = pentad::detail::shard_of(gradient);
                 gradient = {};
                 shard = matrices->orthogonalised(std::move(shard));
-                gradient = State(weights.context(), weights.extents(), std::move(shard.block), shard.data);
+                gradient = State::unchecked(weights.context(), weights.extents(), std::move(shard.block), shard.data);
             }
             std::visit(
                 [&](auto const& settings) {
@@ -227,7 +227,7 @@ class Optimizer {
     };
     [[nodiscard]] std::size_t first_moment() const { return keeps_masters() ? 1 : 0; }
     [[nodiscard]] State plain(Kept const& tensor) const {
-        return State(*context_, {extent_}, tensor.block, reinterpret_cast<A*>(tensor.data));
+        return State::unchecked(*context_, {extent_}, tensor.block, reinterpret_cast<A*>(tensor.data));
     }
     template <class F>
     void in_accumulators(Weights const& weights, bool writes, F&& f) {

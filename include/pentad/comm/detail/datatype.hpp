@@ -144,7 +144,10 @@ auto with_reduction(Placement placement, F const& f) {
             return f(how);
         else
             throw Error("a " + std::string(placement_names[static_cast<std::size_t>(How)]) + " of " +
-                        std::string(Element<T>::name) + " has no meaning");
+                        std::string(Element<T>::name) + " has no meaning" +
+                        (How == Placement::partial && !is_commutative<T>
+                             ? ": its Element does not say that its operator+ commutes (is_commutative)"
+                             : ""));
     };
     switch (placement) {
     case Placement::partial:

@@ -183,7 +183,7 @@ class BlockBackward {
         Tensor<sinks_gradient_t<Query>, Exec> gradient(sinks.context(), sinks.extents());
         gradient.clear();
         kernels::attention_sinks_backward<T>(sinks.context().exec(), sinks.flat(), saved_->lse_view(), delta_.array(),
-                                             gradient.flat());
+                                             gradient.array_flat());
         return gradient;
     }
     [[nodiscard]] PassBlocks<Exec> const& blocks() const { return *blocks_; }

@@ -23,8 +23,8 @@ struct Pair {
     }
     void add_to(Pair const& other) const {
         using A = typename L::element;
-        kernels::add<A>(key.context().exec(), key.flat(), other.key.flat());
-        kernels::add<A>(key.context().exec(), value.flat(), other.value.flat());
+        kernels::add<A>(key.context().exec(), key.array_flat(), other.key.array_flat());
+        kernels::add<A>(key.context().exec(), value.array_flat(), other.value.array_flat());
     }
     /// Of the same shape, uninitialised.
     [[nodiscard]] Pair like() const { return {{key.context(), key.extents()}, {value.context(), value.extents()}}; }
