@@ -77,6 +77,24 @@ struct Largest {
     }
 };
 
+/// Where this rank's shard lies in a row-major file of the whole array.
+template <class L, class M>
+MPI_Datatype place_in_file(Tensor<L, Exec, M> const& tensor) {
+    auto const& communicators = tensor.context().communicators();
+    int const rank = communicators.world().rank();
+    std::array<int, L::rank> whole{}, part{}, first{};
+    for (std::size_t d = 0; d < L::rank; ++d) {
+        auto const block = block_of(L::value.dimensions[d], tensor.extents()[d], communicators.mesh(), rank);
+        whole[d] = static_cast<int>(block.extent);
+        part[d] = static_cast<int>(block.end() - block.begin());
+        first[d] = static_cast<int>(block.begin());
+    }
+    MPI_Datatype place = MPI_DATATYPE_NULL;
+    MPI_Type_create_subarray(L::rank, whole.data(), part.data(), first.data(), MPI_ORDER_C, MPI_DOUBLE, &place);
+    MPI_Type_commit(&place);
+    return place;
+}
+
 } // namespace
 
 TEST_CASE("sizes and costs of blocks that differ") {
@@ -153,6 +171,36 @@ TEST_CASE("reductions, and what goes on beside one") {
     redistribute<invariant_t<Sums>>(std::move(sums)).get(all.data());
     CHECK(all[0].momentum == 2 * world_size());
     CHECK(all[1].mass == world_size() * (world_size() - 1) / 2);
+}
+
+TEST_CASE("a file that all ranks write, and read in another layout") {
+    auto const mesh = mesh_of_world();
+    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    MeshContext const context(communicators, mesh);
+    auto const field = make_tensor<Lines>(context, {31, 17});
+    for_each_cell<2>("fill", context.exec(), owned_cells(field), Fill{field.view(), 1.0 + world_rank()});
+    context.exec().fence();
+    std::string const name = "hpc_guide_" + std::to_string(world_size()) + ".array";
+
+    MPI_File file = MPI_FILE_NULL;
+    MPI_File_open(MPI_COMM_WORLD, name.c_str(), MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &file);
+    MPI_Datatype place = place_in_file(field);
+    MPI_File_set_view(file, 0, MPI_DOUBLE, place, "native", MPI_INFO_NULL);
+    MPI_File_write_all(file, field.data(), static_cast<int>(field.size()), MPI_DOUBLE, MPI_STATUS_IGNORE);
+    MPI_File_close(&file);
+    MPI_Type_free(&place);
+
+    auto const read = make_tensor<Files>(context, {31, 17});
+    MPI_File_open(MPI_COMM_WORLD, name.c_str(), MPI_MODE_RDONLY | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL, &file);
+    place = place_in_file(read);
+    MPI_File_set_view(file, 0, MPI_DOUBLE, place, "native", MPI_INFO_NULL);
+    MPI_File_read_all(file, read.data(), static_cast<int>(read.size()), MPI_DOUBLE, MPI_STATUS_IGNORE);
+    MPI_File_close(&file);
+    MPI_Type_free(&place);
+    auto const expected = redistribute<Files>(field);
+    auto const found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), read.flat());
+    auto const right = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), expected.flat());
+    for (std::size_t i = 0; i < right.size(); ++i) CHECK(found(i) == right(i));
 }
 
 TEST_CASE("an extent that does not fit is a sentence") {

@@ -39,8 +39,9 @@ inline void require_static_extents(LayoutValue const& layout, std::span<std::siz
     throw std::invalid_argument(std::to_string(count) + " extents for " + std::string(layout) + ", which has " +
                                 std::to_string(rank) + " dimensions");
 }
-[[noreturn]] inline void refuse_use(std::string const& tensor) {
-    throw std::logic_error(tensor + " is used after it was moved from, or before it was made: it has no memory");
+[[noreturn]] [[gnu::cold]] inline void refuse_use(LayoutValue const& layout, std::size_t const* extents) {
+    throw std::logic_error(to_string(layout, extents) +
+                           " is used after it was moved from, or before it was made: it has no memory");
 }
 /// Compiles only where memory of type V can be a shard of layout L for kernels of `Exec`, as far as the type says.
 template <class L, class Exec, class V>
@@ -205,7 +206,7 @@ class Tensor {
 
     /// @throws std::logic_error where it was moved from, or never made
     [[nodiscard]] context_type const& context() const {
-        if (context_ == nullptr) detail::refuse_use(describe());
+        if (context_ == nullptr) detail::refuse_use(L::value, global_.data());
         return *context_;
     }
     [[nodiscard]] extents_type const& extents() const { return global_; }
@@ -266,7 +267,7 @@ class Tensor {
         return View<element, 2, Exec>(array_data(), columns == 0 ? 0 : size() / columns, columns);
     }
     [[nodiscard]] element* array_data() const {
-        if (context_ == nullptr && size() > 0) detail::refuse_use(describe());
+        if (context_ == nullptr && size() > 0) detail::refuse_use(L::value, global_.data());
         return address();
     }
     void get_array(element* host) const {
