@@ -8,12 +8,14 @@ binary, bench_kernels_gemm_attention, has.
 """
 import argparse
 import json
+import pathlib
 import subprocess
 import time
 
-import torch
-
+import library_kernels  # before torch
 import paired
+
+import torch
 
 
 def ours(o, dtype):
@@ -49,6 +51,7 @@ def main():
     parser.add_argument("--seq", type=int, default=4096)
     o = parser.parse_args()
     torch.set_num_threads(1)
+    library_kernels.say(pathlib.Path(o.bench).parent, "torch")
     for dtype in ("f32", "bf16"):
         paired.compare(dtype, "PyTorch", o.pairs, lambda: ours(o, dtype), lambda: theirs(o, dtype))
 

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import tempfile
 
+import library_kernels
 import torch_ranks
 
 
@@ -25,6 +26,7 @@ def main():
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--folder", help="on the disk to measure; default: that of temporary files")
     o = parser.parse_args()
+    library_kernels.say(pathlib.Path(o.bench).parent)
     ratios = {"save": [], "new files": [], "load": [], "slower": []}
     for pair in range(o.pairs):
         with tempfile.TemporaryDirectory(dir=o.folder) as name:

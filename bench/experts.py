@@ -8,12 +8,14 @@ Prints the ratios of times, Pentad's by theirs, and their medians.
 """
 import argparse
 import json
+import pathlib
 import subprocess
 import time
 
-import torch
-
+import library_kernels  # before torch
 import paired
+
+import torch
 
 
 def block(o, implementation):
@@ -59,6 +61,7 @@ def main():
     parser.add_argument("--top-k", type=int, default=4)
     o = parser.parse_args()
     torch.set_num_threads(1)
+    library_kernels.say(pathlib.Path(o.bench).parent, "torch")
     for implementation in ("eager", "grouped_mm"):
         try:
             layer = block(o, implementation)

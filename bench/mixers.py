@@ -8,12 +8,14 @@ Prints the ratios of times, Pentad's by theirs, and their medians. transformers 
 """
 import argparse
 import json
+import pathlib
 import subprocess
 import time
 
-import torch
-
+import library_kernels  # before torch
 import paired
+
+import torch
 
 
 def mixer(o):
@@ -59,6 +61,7 @@ def main():
     parser.add_argument("--their-chunk", type=int, default=256, help="default of their configurations")
     o = parser.parse_args()
     torch.set_num_threads(1)
+    library_kernels.say(pathlib.Path(o.bench).parent, "torch")
     for name, make in (("mamba2", mixer), ("linear", lightning)):
         layer = make(o)
         paired.compare(name, "transformers", o.pairs, lambda: ours(o, name), lambda: theirs(layer, o))

@@ -18,6 +18,8 @@ import subprocess
 import tempfile
 import time
 
+import library_kernels
+
 SHAPE = {"layers": 8, "hidden": 512, "heads": 8, "ffn": 1408, "vocab": 4096, "seq": 512}
 WARM_UP = 2
 PIECE = 8 << 20
@@ -77,6 +79,7 @@ def main():
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--no-release", action="store_true")
     o = parser.parse_args()
+    library_kernels.say(pathlib.Path(o.train_lm).parent)
     rounds = []
     for number in range(o.rounds):
         without = Run(o)

@@ -15,6 +15,8 @@ import statistics
 import subprocess
 import tempfile
 
+import library_kernels
+
 AXES = ("dp", "pp", "ep", "cp", "tp")
 BATCH, SEQ, MICRO_BATCHES, STEPS = 16, 128, 2, 16
 MODEL = ["--layers", "4", "--hidden", "96", "--heads", "4", "--kv-heads", "2", "--ffn", "192", "--experts", "4",
@@ -48,6 +50,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=3, metavar="N")
     parser.add_argument("--mpiexec", default="mpiexec", metavar="COMMAND")
     arguments = parser.parse_args()
+    library_kernels.say(arguments.bin)
 
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -15,6 +15,8 @@ import statistics
 import subprocess
 import tempfile
 
+import library_kernels
+
 SHAPE = {"layers": 4, "hidden": 128, "heads": 4, "kv-heads": 2, "ffn": 384, "seq": 128, "batch": 16, "lr": 2e-3}
 FORMS = {
     "full precision, f32 masters": [],
@@ -50,6 +52,7 @@ def main():
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--ranks", type=int, default=2)
     o = parser.parse_args()
+    library_kernels.say(pathlib.Path(o.train_lm).parent)
     with tempfile.TemporaryDirectory() as folder:
         text = pathlib.Path(o.data).read_bytes()
         texts = [pathlib.Path(folder) / name for name in ("train", "validation")]

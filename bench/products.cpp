@@ -2,11 +2,13 @@
 // pdgemm and psgemm on the same grid, in blocks of 32 to 256, of which the fastest counts. Times of the two are
 // measured in turn.
 //   bench_products ROWS COLUMNS [N] [REPEATS] [f64|f32]: on ROWS x COLUMNS ranks. A line of JSON: seconds of the
-//   slowest rank, medians; GFLOP/s of all ranks; the median of the ratios, where it was built with ScaLAPACK
+//   slowest rank, medians; GFLOP/s of all ranks; the kernels that both run; the median of the ratios, where it was
+//   built with ScaLAPACK
 #include "median.hpp"
 
 #include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/kernels/gemm_libraries.hpp>
 #include <pentad/product/multiply.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -138,11 +140,15 @@ int measure(int grid_rows, int grid_columns, std::size_t n, int repeats) {
     if (!is_right) std::fprintf(stderr, "bench_products: the products differ\n");
     if (communicators.world().rank() == 0) {
         double const flops = 2 * std::pow(static_cast<double>(n), 3);
-        std::printf("{\"n\": %zu, \"grid\": \"%d x %d\", \"element\": \"%s\", \"ours\": %.4f, \"GFLOP/s\": %.1f", n,
-                    grid_rows, grid_columns, Element<T>::name.data(), median(times), flops / median(times) * 1e-9);
+        std::printf("{\"n\": %zu, \"grid\": \"%d x %d\", \"element\": \"%s\", \"ours\": %.4f, \"GFLOP/s\": %.1f, "
+                    "\"libraries\": \"%s\"",
+                    n, grid_rows, grid_columns, Element<T>::name.data(), median(times), flops / median(times) * 1e-9,
+                    kernels::gemm_libraries().c_str());
 #if defined(BENCH_SCALAPACK)
-        std::printf(", \"ScaLAPACK\": %.4f, \"its block\": %d, \"ratio\": %.3f", median(peer_times), best_block,
-                    median(ratios));
+        std::printf(
+            ", \"ScaLAPACK\": %.4f, \"its GFLOP/s\": %.1f, \"its block\": %d, \"its BLAS\": \"%s\", \"ratio\": %.3f",
+            median(peer_times), flops / median(peer_times) * 1e-9, best_block, scalapack::blas().c_str(),
+            median(ratios));
 #endif
         std::printf("}\n");
     }

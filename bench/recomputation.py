@@ -15,6 +15,8 @@ import statistics
 import subprocess
 import tempfile
 
+import library_kernels
+
 SHAPE = {"layers": 4, "hidden": 512, "heads": 8, "ffn": 1408, "vocab": 4096, "seq": 512}
 RANKS, SEQUENCES = 2, 4
 WARM_UP = 2
@@ -61,6 +63,7 @@ def main():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--parts", default="0.5,0.6,0.7")
     o = parser.parse_args()
+    library_kernels.say(pathlib.Path(o.train_lm).parent)
     memory = planned(o)
     kept = memory["activations"] + memory["workspace"]
     rest = memory["weights"] + memory["gradients"] + memory["optimizer state"]

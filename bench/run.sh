@@ -6,6 +6,7 @@ shift
 here=$(cd "$(dirname "$0")" && pwd)
 text=$build/demo/bible.txt
 export OMP_NUM_THREADS=1
+for variable in $(python3 "$here/library_kernels.py" --variables); do unset "$variable"; done
 
 training() { # beside PyTorch
     python3 "$here/training.py" --train-lm "$build/bin/train_lm" --data "$text"
@@ -90,6 +91,7 @@ for section; do
     [[ " ${sections[*]} " == *" $section "* ]] || { echo "bench: there is no section '$section': ${sections[*]}" >&2 && exit 1; }
 done
 "$here/../examples/train_lm/bible.sh" "${text%/*}"
+python3 "$here/library_kernels.py" "$build/bin"
 for section; do
     echo "== $section"
     "$section"

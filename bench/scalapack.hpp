@@ -1,6 +1,8 @@
 // What bench_products needs of ScaLAPACK and its BLACS: matrices dealt out in blocks to a grid of ranks, and products.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -10,6 +12,7 @@
 #include <vector>
 
 extern "C" {
+void dgemm_();
 void Cblacs_get(int context, int what, int* value);
 void Cblacs_gridinit(int* context, char const* order, int rows, int columns);
 void Cblacs_gridinfo(int context, int* rows, int* columns, int* row, int* column);
@@ -28,6 +31,17 @@ void psgemm_(char const* transpose_a, char const* transpose_b, int const* m, int
 }
 
 namespace scalapack {
+
+/// The file of the BLAS whose products ScaLAPACK calls and, of OpenBLAS, the CPU whose kernels it runs.
+inline std::string blas() {
+    Dl_info found{};
+    if (dladdr(reinterpret_cast<void*>(&dgemm_), &found) == 0) return "unknown";
+    std::string const file = found.dli_fname;
+    void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    auto* const core =
+        library == nullptr ? nullptr : reinterpret_cast<char const* (*)()>(dlsym(library, "openblas_get_corename"));
+    return file.substr(file.rfind('/') + 1) + (core == nullptr ? "" : std::string(" (") + core() + ')');
+}
 
 /// All ranks of the world, row by row.
 class Grid {

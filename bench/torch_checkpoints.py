@@ -6,6 +6,8 @@ import json
 import pathlib
 import time
 
+import library_kernels  # before torch
+
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp

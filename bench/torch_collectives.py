@@ -8,6 +8,8 @@ import json
 import sys
 import time
 
+import library_kernels  # before torch
+
 import torch
 import torch.distributed as dist
 

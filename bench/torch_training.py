@@ -11,6 +11,8 @@ import json
 import resource
 import time
 
+import library_kernels  # before torch
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F

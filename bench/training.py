@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import tempfile
 
+import library_kernels
 import torch_ranks
 
 SHAPE = {"layers": 4, "hidden": 512, "heads": 8, "ffn": 1408, "vocab": 4096, "seq": 512}
@@ -91,6 +92,7 @@ def main():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--ways", default=",".join(WAYS))
     o = parser.parse_args()
+    library_kernels.say(pathlib.Path(o.train_lm).parent, "torch")
     for way in o.ways.split(","):
         compare(o, way)
 

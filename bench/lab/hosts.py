@@ -11,10 +11,14 @@ iproute2; where it may not do this it says so in a line and ends with status 77.
 import argparse
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+import library_kernels  # takes what chooses kernels out of os.environ
 
 SKIPPED = 77
 DEVICE = "eth0"

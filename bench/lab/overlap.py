@@ -8,9 +8,11 @@ computation of ring attention is what blocking leaves without communication. End
 """
 
 import argparse
+import pathlib
 import statistics
 
 import hosts
+import library_kernels
 
 
 def main():
@@ -19,6 +21,7 @@ def main():
     hosts.add_arguments(parser, ranks_per_host=1)
     parser.add_argument("--repeats", type=int, default=11)
     o = parser.parse_args()
+    library_kernels.say(pathlib.Path(o.bench).parent)
     (rows,) = hosts.lines_of(o, [o.bench, o.repeats])
     print("what                        passes                 compute, ms  communication  blocking  overlapped  hidden")
     for row in rows:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 import hosts
+import library_kernels
 import training
 
 SEQ, MICRO_BATCHES = 1024, 8  # of one sequence on a rank
@@ -32,6 +33,7 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
     o, flags = parser.parse_known_args()
+    library_kernels.say(pathlib.Path(o.train_lm).parent)
     ranks = o.hosts * o.ranks_per_host
     taken = {name: [] for name in RUNS}
     with tempfile.TemporaryDirectory() as folder:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 import hosts
+import library_kernels
 import training
 
 MODEL = ["--layers", 6, "--hidden", 512, "--heads", 8, "--ffn", 1408, "--vocab", 512, "--seq", 256, "--quiet"]
@@ -28,6 +29,7 @@ def main():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--pairs", type=int, default=3)
     o, flags = parser.parse_known_args()
+    library_kernels.say(pathlib.Path(o.train_lm).parent)
     ranks = o.hosts * o.ranks_per_host
     found = []
     with tempfile.TemporaryDirectory() as folder:

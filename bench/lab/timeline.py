@@ -13,6 +13,7 @@ import pathlib
 import tempfile
 
 import hosts
+import library_kernels
 
 MODEL = ["--layers", 6, "--hidden", 512, "--heads", 8, "--ffn", 1408, "--vocab", 512, "--seq", 256, "--steps", 3, "--zero", 1,
          "--bucket-elements", 1 << 20]
@@ -98,6 +99,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     hosts.add_arguments(parser, ranks_per_host=1)
     o, flags = parser.parse_known_args()
+    library_kernels.say(pathlib.Path(o.train_lm).parent)
     ranks = o.hosts * o.ranks_per_host
     with tempfile.TemporaryDirectory() as folder:
         trace = pathlib.Path(folder) / "trace.json"

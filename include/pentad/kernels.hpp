@@ -18,6 +18,7 @@
 #include <pentad/kernels/float8_blocks.hpp>
 #include <pentad/kernels/gated_norm.hpp>
 #include <pentad/kernels/gemm.hpp>
+#include <pentad/kernels/gemm_libraries.hpp>
 #include <pentad/kernels/head_groups.hpp>
 #include <pentad/kernels/latent_heads.hpp>
 #include <pentad/kernels/layer_norm.hpp>
