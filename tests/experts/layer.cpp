@@ -4,6 +4,7 @@
 #include <pentad/experts/layer.hpp>
 
 #include <support/layer_check.hpp>
+#include <support/product_rows.hpp>
 
 #include <algorithm>
 #include <string>
@@ -143,20 +144,30 @@ std::pair<std::vector<std::vector<double>>, std::size_t> passes(OnMesh const& me
         [&](auto const& parameter) { results.push_back(reduced_gradient(parameter).values); });
     return {results, parts};
 }
-/// That rows which travel in parts give the bits of rows that do not.
+/// That results are the same: the same bits, or up to `tolerance` of the largest of an array.
+void check_results(std::vector<std::vector<double>> const& found, std::vector<std::vector<double>> const& expected,
+                   double tolerance) {
+    REQUIRE(found.size() == expected.size());
+    for (std::size_t a = 0; a < found.size(); ++a)
+        if (tolerance == 0)
+            CHECK(found[a] == expected[a]);
+        else
+            CHECK(distance({{found[a].size()}, found[a]}, {{expected[a].size()}, expected[a]}) <= tolerance);
+}
+/// That rows which travel in parts give the results of rows that do not, up to `tolerance`: by default the same bits.
 void check_parts(OnMesh const& mesh, LayerSetup<Exec> const& setup, model::Experts const& part, Arrays const& arrays,
-                 std::size_t expected_parts) {
+                 std::size_t expected_parts, double tolerance = 0) {
     auto const [expected, together] = passes<Blocking>(mesh, setup, part, arrays);
     auto const [found, parts] = passes<Overlap<3, 1>>(mesh, setup, part, arrays);
     CHECK(together == 1);
     CHECK(parts == expected_parts);
-    CHECK(found == expected);
+    check_results(found, expected, parts > 1 ? tolerance : 0);
     for (std::size_t const most : {0, 1, 2}) {
         auto limited = setup;
         limited.row_parts = most;
         auto const [with_fewer, fewer] = passes<Overlap<3, 1>>(mesh, limited, part, arrays);
         CHECK(fewer == std::min(std::max<std::size_t>(most, 1), expected_parts));
-        CHECK(with_fewer == expected);
+        check_results(with_fewer, expected, fewer > 1 ? tolerance : 0);
     }
 }
 
@@ -190,6 +201,11 @@ TEST_CASE("across a network rows travel in parts, and no bit changes") {
 }
 
 TEST_CASE("with one expert on each rank a part is what some of the ranks send") {
+    // A product has the rows of a part then. Where their bits do not depend on how many they are, no bit changes.
+    constexpr std::size_t most_rows = 12 * 4 * top_k;
+    bool const same_bits =
+        rows_keep_their_bits<f64>(most_rows, width, size) && rows_keep_their_bits<f64>(most_rows, size, width);
+    if (world_rank() == 0) MESSAGE((same_bits ? "the same bits" : "the same up to rounding"), " with these kernels");
     for (std::string const ranks_per_node : {"1", "2"}) {
         SimulatedNodes const nodes(ranks_per_node);
         for (auto const& m : meshes(fits)) {
@@ -205,7 +221,7 @@ TEST_CASE("with one expert on each rank a part is what some of the ranks send") 
                 arrays[name] = weights;
             OnMesh const mesh(m);
             check_parts(mesh, setup_on(mesh), {.count = experts, .top_k = top_k, .width = width}, arrays,
-                        expected_parts(mesh, experts));
+                        expected_parts(mesh, experts), same_bits ? 0 : 1e-14);
         }
     }
 }

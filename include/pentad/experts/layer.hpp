@@ -30,8 +30,8 @@ using namespace ml;
 /// y[t] = sum over the k choices e of token t of weight[t, e] W2_e (silu(W1_e x[t]) * (W3_e x[t])), as Mixtral (Jiang
 /// et al. 2024, section 2.1). Choices for which an expert has no room are left out: without any a token passes by the
 /// residual stream alone.
-/// @tparam Communication `Overlap<Chunks>`: where ep crosses a network, rows come and go in up to so many parts,
-/// beside the products of others. Results are the same, to the bit
+/// @tparam Communication `Overlap<Chunks>`: where ep crosses a network, rows come and go in up to so many parts, beside
+/// the products of others. No bit changes, but where a rank has one expert: its products then have fewer rows at a time
 template <class Communication = Blocking>
 struct Layer {
     template <class Stream, class Exec>
