@@ -205,7 +205,8 @@ TEST_CASE("with one expert on each rank a part is what some of the ranks send") 
     constexpr std::size_t most_rows = 12 * 4 * top_k;
     bool const same_bits =
         rows_keep_their_bits<f64>(most_rows, width, size) && rows_keep_their_bits<f64>(most_rows, size, width);
-    if (world_rank() == 0) MESSAGE((same_bits ? "the same bits" : "the same up to rounding"), " with these kernels");
+    if (world_rank() == 0)
+        MESSAGE(std::string(same_bits ? "the same bits" : "the same up to rounding"), " with these kernels");
     for (std::string const ranks_per_node : {"1", "2"}) {
         SimulatedNodes const nodes(ranks_per_node);
         for (auto const& m : meshes(fits)) {
