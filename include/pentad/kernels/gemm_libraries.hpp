@@ -5,12 +5,17 @@
 #include <string>
 
 #if defined(PENTAD_HAVE_BLAS)
-#include <cblas.h>
-
 #include <sstream>
 #endif
 #if defined(PENTAD_HAVE_ONEDNN)
 #include <oneapi/dnnl/dnnl.hpp>
+#endif
+
+#if defined(PENTAD_HAVE_BLAS)
+extern "C" { // OpenBLAS' own; a cblas.h need not have them
+char* openblas_get_config();
+char* openblas_get_corename();
+}
 #endif
 
 namespace pentad::kernels {
