@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -97,6 +98,29 @@ TEST_CASE("each family is read, and written so that it is read again as the same
         CHECK(again.norm_epsilon == read_once.norm_epsilon);
         CHECK(again.ties_embeddings);
     }
+}
+
+TEST_CASE("pad_token_id is the token whose row transformers' embedding leaves without a gradient, but for Mamba-2's") {
+    for (auto const name : model::family_names) {
+        CAPTURE(name);
+        bool const pads = name != "mamba2";
+        auto const token = [&](nlohmann::json const& changes) {
+            auto const model = read(std::string(name), changes);
+            auto const written = io::family_config(model, 4096, "float32", 0.01).dump();
+            CHECK(io::model_from_config(written).model.padding_token == model.padding_token);
+            return model.padding_token;
+        };
+        CHECK(token({{"pad_token_id", 7}}) == (pads ? std::optional<std::size_t>(7) : std::nullopt));
+        CHECK(token({{"pad_token_id", -1}}) == (pads ? std::optional<std::size_t>(99) : std::nullopt)); // from the end
+        CHECK(token({{"pad_token_id", nullptr}}) == std::nullopt);
+        CHECK(token(nlohmann::json::object()) == (name == "bamba" ? std::optional<std::size_t>(0) : std::nullopt));
+        if (pads)
+            CHECK_THROWS_WITH_AS(token({{"pad_token_id", 100}}), doctest::Contains("pad_token_id"),
+                                 std::invalid_argument);
+    }
+    auto mamba = read("mamba2");
+    mamba.padding_token = 7;
+    CHECK_FALSE(model::family_of(mamba).has_value());
 }
 
 TEST_CASE("DeepSeek-V3's router and experts; of biases or grouped choices no other family knows") {

@@ -35,7 +35,8 @@ TEST_CASE("a model prints a line for each run of blocks that are alike") {
                           "blocks 0 to 2: attention (4 heads, 2 of keys and values, of 8); gated MLP (width 96)\n");
     model.blocks[2].branches[1].part = model::PlainMlp{64};
     model.ties_embeddings = true;
-    CHECK(model.text() == "width 32, vocabulary of 100, tied embeddings\n"
+    model.padding_token = 7;
+    CHECK(model.text() == "width 32, vocabulary of 100, padding 7, tied embeddings\n"
                           "blocks 0 to 1: attention (4 heads, 2 of keys and values, of 8); gated MLP (width 96)\n"
                           "blocks 2 to 2: attention (4 heads, 2 of keys and values, of 8); plain MLP (width 64)\n");
 }

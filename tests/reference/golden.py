@@ -2,7 +2,9 @@
 """Makes the small tensors in golden/ that Pentad's layers are held against: what PyTorch computes, forward and backward,
 in f64.
 
-    golden.py [FOLDER]
+    golden.py [--check] [FOLDER]
+
+With --check it compares what it computes with the files instead of writing them.
 
 Each file has inputs, outputs and `d` + name of inputs: the gradient of sum(output * doutput). Numbers, such as eps, are
 tensors without dimensions. Linear weights are [out, in]; activations [batch, seq, hidden], of sizes that meshes of up to 6
@@ -15,11 +17,12 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import deepseek
 import llama_mixtral as model
 import text_windows
+import variety
 
 torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
@@ -57,6 +60,7 @@ class Golden:
 
     def save(self, folder):
         tensors = {name: tensor.detach().contiguous() for name, tensor in self.tensors.items()}
+        variety.tensors(self.name, {name: (list(tensor.shape), tensor.reshape(-1).tolist(), not tensor.is_floating_point()) for name, tensor in tensors.items()})
         file = folder / f"{self.name}.safetensors"
         save_file(tensors, file)
         file.chmod(0o644)
@@ -116,6 +120,7 @@ def packed_documents(golden):
     tokens = golden.add("tokens", torch.randint(0, 5, (2, 24), generator=golden.generator))
     ended = torch.cumsum(tokens == 0, 1)
     document = torch.cat((torch.zeros(2, 1, dtype=ended.dtype), ended[:, :-1]), 1)
+    variety.lengths(f"{golden.name}: the documents", variety.document_lengths(tokens.tolist(), 0))
     same = document[:, :, None] == document[:, None, :]
     return same, torch.arange(24) - same.int().argmax(2)  # from the first token of the document
 
@@ -252,12 +257,14 @@ def gelu():
 
 
 def vocabulary():
-    """y: the rows of `table`. loss_sum: over the targets that are not -1, from the hidden states x and `head`; dx and dhead
+    """y: the rows of `table`, and dtable_padding its gradient where the token `padding` is nn.Embedding's padding_idx. loss_sum: over the targets that are not -1, from the hidden states x and `head`; dx and dhead
     are those of loss_sum / valid"""
     golden = Golden("vocabulary", ignored=-1)
     table, x, head = golden.input("table", 37, 8), golden.input("x", 4, 12, 8, scale=2), golden.input("head", 37, 8)
     tokens = golden.add("tokens", torch.randint(0, 37, (4, 12), generator=golden.generator))
     golden.backward("y", F.embedding(tokens, table), ["table"])
+    padding = golden.add("padding", tokens[0, 1])
+    golden.gradients(torch.sum(F.embedding(tokens, table, padding_idx=padding.item()) * golden.tensors["dy"]), ["table"], "_padding")
     targets = torch.randint(0, 37, (4, 12), generator=golden.generator)
     targets[0, [0, 5, 11]] = -1
     targets[2] = -1  # a whole sequence
@@ -303,7 +310,8 @@ def deepseek_moe():
 
 def language_model(name, experts, tied):
     """A whole model: parameters under their published names, tokens [batch, seq + 1] (the last one targets only), and the
-    gradient of cross-entropy + aux_coef * aux_loss + z_coef * z_loss; aux_loss and z_loss are sums over layers"""
+    gradient of cross-entropy + aux_coef * aux_loss + z_coef * z_loss; aux_loss and z_loss are sums over layers. The gradient of the embedding
+    once more, with _padding behind its name, where the row of the token pad_token_id has none from there"""
     config = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 20, "vocab_size": 37,
               "num_hidden_layers": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "num_local_experts": experts,
               "num_experts_per_tok": 2, "tie_word_embeddings": tied}
@@ -331,14 +339,19 @@ def language_model(name, experts, tied):
     model.check_names(weights, config)
 
     tokens = golden.add("tokens", torch.randint(0, 37, (2, 13), generator=golden.generator))
-    logits, router_logits = model.causal_lm(tokens[:, :-1], weights, config)
-    loss = golden.add("loss", model.cross_entropy(logits, tokens))
-    objective = loss
-    if experts:
+
+    def objective(config):
+        logits, router_logits = model.causal_lm(tokens[:, :-1], weights, config)
+        loss = golden.add("loss", model.cross_entropy(logits, tokens))
+        if not experts:
+            return loss
         aux = golden.add("aux_loss", sum(model.load_balancing_loss(logits, 2) for logits in router_logits))
         z = golden.add("z_loss", sum(model.z_loss(logits) for logits in router_logits))
-        objective = loss + 0.01 * aux + 0.001 * z
-    golden.gradients(objective, list(weights))
+        return loss + 0.01 * aux + 0.001 * z
+
+    golden.gradients(objective(config), list(weights))
+    padding = golden.add("pad_token_id", tokens[0, 1])
+    golden.gradients(objective(config | {"pad_token_id": padding.item()}), ["model.embed_tokens.weight"], "_padding")
     return golden
 
 
@@ -415,7 +428,9 @@ def optimizers():
         all_of_them = make(named, rates[case])
         losses = []
         for step in range(steps):
-            windows = torch.tensor([list(row) for row in text_windows.batch([text], seq, seed, batch, step)])
+            rows = text_windows.batch([text], seq, seed, batch, step)
+            variety.tokens(f"{golden.name}: the tokens of step {step}", rows, 37)
+            windows = torch.tensor([list(row) for row in rows])
             logits, router_logits = model.causal_lm(windows[:, :-1], named, config)
             loss = model.cross_entropy(logits, windows)
             losses.append(loss.item())
@@ -435,9 +450,25 @@ def optimizers():
     return golden
 
 
+def difference(golden, folder):
+    """The largest difference from a file, relative to the largest element of its tensor."""
+    committed = load_file(folder / f"{golden.name}.safetensors")
+    if committed.keys() != golden.tensors.keys():
+        raise SystemExit(f"{golden.name}: the file has other tensors: {sorted(committed.keys() ^ golden.tensors.keys())}")
+    worst = 0.0
+    for name, tensor in golden.tensors.items():
+        if tensor.shape != committed[name].shape:
+            raise SystemExit(f"{golden.name}: {name} has another shape in the file")
+        if tensor.numel() > 0:
+            worst = max(worst, ((tensor - committed[name]).abs().max() / committed[name].abs().max().clamp(min=1)).item())
+    return worst
+
+
 def main():
-    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "golden"
+    names = [name for name in sys.argv[1:] if name != "--check"]
+    folder = pathlib.Path(names[0]) if names else pathlib.Path(__file__).parent / "golden"
     folder.mkdir(exist_ok=True)
+    differences = {}
     for golden in (rms_norm(), attention("attention", 2), attention("attention_one_kv_head", 1),
                    attention("attention_window", 2, window=5), attention("attention_full", 2, causal=False),
                    attention("attention_packed", 2, packs=True), attention("attention_packed_window", 3, window=3, packs=True),
@@ -451,7 +482,15 @@ def main():
                    *(linear_attention(f"linear_attention_{fading}", fading, 0.6) for fading in ("none", "slopes", "retention")),
                    moe(), deepseek_moe(), language_model("llama", 0, False), language_model("llama_tied", 0, True),
                    language_model("mixtral", 4, False), optimizers()):
-        golden.save(folder)
+        if "--check" in sys.argv[1:]:
+            differences[golden.name] = difference(golden, folder)
+        else:
+            golden.save(folder)
+    wrong = {name: found for name, found in differences.items() if not found < 1e-12}
+    if differences:
+        print(f"{len(differences) - len(wrong)} of {len(differences)} golden files are what PyTorch computes")
+    if wrong:
+        raise SystemExit(f"not the same within 1e-12: {wrong}")
 
 
 if __name__ == "__main__":

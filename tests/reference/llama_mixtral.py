@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 import text_windows
+import variety
 
 
 def rms_norm(hidden_states, weight, eps):
@@ -158,7 +159,7 @@ def decoder_layer(hidden_states, weights, prefix, config, cos, sin):
 def causal_lm(tokens, weights, config):
     """LlamaForCausalLM.forward and MixtralForCausalLM.forward: logits [batch, seq, vocab], router logits of MoE layers"""
     embedding = weights["model.embed_tokens.weight"]
-    hidden_states = F.embedding(tokens, embedding)
+    hidden_states = F.embedding(tokens, embedding, padding_idx=config.get("pad_token_id"))  # a row without a gradient
     head_dim = config["hidden_size"] // config["num_attention_heads"]
     cos, sin = rotary_cos_sin(torch.arange(tokens.shape[1]), head_dim, config["rope_theta"], embedding.dtype)
     router_logits = []
@@ -234,6 +235,7 @@ def main():
         windows = [list(row) for row in text_windows.batch_of(arguments)]
     else:
         parser.error("needs --windows, or --data, --seq and --batch")
+    variety.tokens("the tokens", windows)
     windows = torch.tensor(windows)
     tokens = windows[:, :-1]
     with torch.no_grad():

@@ -36,13 +36,13 @@ struct EmbeddingColumns { // host
     i32 const* tokens;
     T const* dy;
     accumulator_t<T>* dtable;
-    i64 rows, dy_stride, dtable_stride, vocab_begin, vocab, hidden, block;
+    i64 rows, dy_stride, dtable_stride, vocab_begin, vocab, left_out, hidden, block;
     KOKKOS_FUNCTION void operator()(i64 index) const {
         i64 const begin = index * block;
         int const size = static_cast<int>(hidden - begin < block ? hidden - begin : block);
         for (i64 r = 0; r < rows; ++r) {
             i64 const entry = tokens[r] - vocab_begin;
-            if (entry < 0 || entry >= vocab) continue;
+            if (entry < 0 || entry >= vocab || entry == left_out) continue;
             T const* const in = dy + r * dy_stride + begin;
             accumulator_t<T>* const out = dtable + entry * dtable_stride + begin;
             PENTAD_INDEPENDENT
@@ -62,7 +62,8 @@ struct EmbeddingTeam { // device
         Kokkos::parallel_for(Kokkos::TeamThreadRange(team, team.team_size()), [&](int thread) {
             for (i64 r = 0; r < of.rows; ++r) {
                 i64 const entry = of.tokens[r] - of.vocab_begin;
-                if (entry < 0 || entry >= of.vocab || entry % team.team_size() != thread) continue;
+                if (entry < 0 || entry >= of.vocab || entry == of.left_out || entry % team.team_size() != thread)
+                    continue;
                 T const* const in = of.dy + r * of.dy_stride + begin;
                 accumulator_t<T>* const out = of.dtable + entry * of.dtable_stride + begin;
                 Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, size),
@@ -75,9 +76,10 @@ struct EmbeddingTeam { // device
 } // namespace detail
 
 /// dtable[tokens[r] - vocab_begin] += dy[r] for the rows that are here.
+/// @param padding a token whose row gets nothing; -1: there is none
 template <class T, class Exec>
 void embedding_backward(Exec const& exec, In<i32, 1, Exec> tokens, In<T, 2, Exec> dy, i64 vocab_begin,
-                        Out<accumulator_t<T>, 2, Exec> dtable) {
+                        Out<accumulator_t<T>, 2, Exec> dtable, i64 padding = -1) {
     detail::require_extent("embedding_backward", "tokens", tokens.extent(0), dy.extent(0), "rows of dy");
     detail::require_extent("embedding_backward", "dtable, dimension 1,", dtable.extent(1), dy.extent(1),
                            "hidden of dy");
@@ -90,6 +92,7 @@ void embedding_backward(Exec const& exec, In<i32, 1, Exec> tokens, In<T, 2, Exec
                                         static_cast<i64>(dtable.stride(0)),
                                         vocab_begin,
                                         static_cast<i64>(dtable.extent(0)),
+                                        padding - vocab_begin,
                                         static_cast<i64>(dy.extent(1)),
                                         0};
     if constexpr (runs_on_host<Exec>) {

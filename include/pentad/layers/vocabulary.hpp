@@ -13,7 +13,9 @@
 #include <pentad/layout/ml.hpp>
 #include <pentad/tensor/overlap.hpp>
 
+#include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -207,8 +209,11 @@ struct VocabEmbedding {
             Tensor<dual_t<output_layout>, Exec> dy;
         };
 
-        on(LayerSetup<Exec> const& setup, Table& table)
-            : table_(&table), extents_{setup.batch, setup.seq, setup.hidden} {}
+        /// @param padding the token whose row has no gradient from here, as PyTorch's nn.Embedding with a
+        /// padding_idx; a head that multiplies by the same table has its own
+        on(LayerSetup<Exec> const& setup, Table& table, std::optional<std::size_t> padding = {})
+            : table_(&table), extents_{setup.batch, setup.seq, setup.hidden},
+              padding_(padding ? static_cast<i64>(*padding) : -1) {}
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Saved&) const {
             Tensor<output_layout, Exec> y(pass.context, extents_);
@@ -221,7 +226,7 @@ struct VocabEmbedding {
         }
         void backward_weight(Pass<Exec>& pass, Saved& saved) const {
             kernels::embedding_backward<T>(pass.context.exec(), tokens(pass), saved.dy.rows(),
-                                           static_cast<i64>(table_->first_row()), table_->gradient());
+                                           static_cast<i64>(table_->first_row()), table_->gradient(), padding_);
             saved = {};
         }
 
@@ -232,6 +237,7 @@ struct VocabEmbedding {
 
         Table* table_;
         std::array<std::size_t, 3> extents_;
+        i64 padding_;
     };
 };
 

@@ -5,6 +5,7 @@
 #include <pentad/model/part.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ struct Model {
     double norm_epsilon = 1e-5;
     NormKind norm = NormKind::rms;
     std::size_t positions = 0; ///< learned embeddings of so many positions; 0: none
+    /// The token whose row of the embedding has no gradient, as PyTorch's nn.Embedding with this padding_idx. Weight
+    /// decay shrinks it, and a tied head trains it.
+    std::optional<std::size_t> padding_token{};
 
     /// Whether the last stage uses the table of the embedding too: for a tied head, or for predictors.
     [[nodiscard]] bool shares_embedding() const { return ties_embeddings || !predictors.empty(); }
@@ -74,6 +78,7 @@ struct Model {
             return line;
         };
         std::string text = "width " + std::to_string(hidden) + ", vocabulary of " + std::to_string(vocab) +
+                           (padding_token ? ", padding " + std::to_string(*padding_token) : "") +
                            (ties_embeddings ? ", tied embeddings\n" : "\n");
         for (std::size_t first = 0, next = 0; first < blocks.size(); first = next) {
             for (next = first + 1; next < blocks.size() && blocks[next] == blocks[first];) ++next;

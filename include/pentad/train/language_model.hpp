@@ -259,7 +259,7 @@ LanguageModel<Stream, Exec>::LanguageModel(LayerSetup<Exec> const& setup, model:
     for (auto const& stage : stages) {
         auto& part = *parts_.emplace_back(
             std::make_unique<Part>(Blocks(setup, model, registry, stage.first, stage.count, recompute)));
-        if (stage.is_first) part.embedding.emplace(setup, *embedding_table_);
+        if (stage.is_first) part.embedding.emplace(setup, *embedding_table_, model.padding_token);
         if (stage.is_first && model.positions > 0)
             part.positions.emplace(setup, model.positions, "model.embed_positions.weight");
         if (!stage.is_last) continue;

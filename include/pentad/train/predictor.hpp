@@ -92,7 +92,7 @@ class Predictor {
     /// @param depth k - 1
     Predictor(LayerSetup<Exec> const& setup, model::Model const& model, LayerRegistry<Stream, Exec> const& registry,
               std::size_t depth, model::Recomputation const& recompute, Table& embedding, Table& head)
-        : depth_(depth), embedding_(setup, embedding), head_(setup, head),
+        : depth_(depth), embedding_(setup, embedding, model.padding_token), head_(setup, head),
           block_(setup, model, registry, model.blocks.size() + depth, 1, recompute) {
         std::string const prefix = model::Model::prefix(model.blocks.size() + depth);
         embedding_norm_ = registry.make_norm(setup, model.norm, prefix + "enorm");

@@ -62,7 +62,9 @@ inline model::Model read_mamba2(ConfigFields& fields) {
 }
 /// BambaForCausalLM: Mamba-2 with attention in some layers, of whose heads the first half is turned, and gated MLPs.
 inline model::Model read_bamba(ConfigFields& fields) {
-    fields.neutral({"num_logits_to_keep", "z_loss_coefficient", "layer_types", "layers_block_type"});
+    // Biases of steps of time are drawn between time_step_min and time_step_max.
+    fields.neutral({"num_logits_to_keep", "z_loss_coefficient", "layer_types", "layers_block_type", "time_step_max",
+                    "time_step_min"});
     fields.require("hidden_act", "silu");
     fields.require("attention_dropout", 0.0);
     fields.require("attention_bias", false);

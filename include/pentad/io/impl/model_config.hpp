@@ -15,11 +15,28 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
 namespace pentad::io::detail {
+
+/// The token whose row of the embedding transformers leaves without a gradient: it passes pad_token_id to nn.Embedding
+/// as its padding_idx, where a negative one counts from the end.
+PENTAD_INLINE std::optional<std::size_t> read_padding_token(ConfigFields& fields, model::Family family,
+                                                            std::size_t vocab) {
+    if (family == model::Family::mamba2) return std::nullopt; // whose embedding is made without it
+    if (!fields.is_there("pad_token_id") && family == model::Family::bamba) return 0;
+    if (!fields.has("pad_token_id")) return std::nullopt;
+    auto const size = static_cast<std::int64_t>(vocab);
+    auto const token = whole_number(fields.at("pad_token_id"), "pad_token_id", -size, size - 1);
+    return static_cast<std::size_t>(token < 0 ? token + size : token);
+}
+PENTAD_INLINE nlohmann::ordered_json padding_field(model::Model const& model) {
+    return model.padding_token ? nlohmann::ordered_json(*model.padding_token) : nullptr;
+}
 
 /// What the config.json of every model below has.
 PENTAD_INLINE nlohmann::ordered_json common_config(model::Model const& model, model::Family family,
@@ -34,7 +51,7 @@ PENTAD_INLINE nlohmann::ordered_json common_config(model::Model const& model, mo
         {"tie_word_embeddings", model.ties_embeddings},
         {"bos_token_id", nullptr},
         {"eos_token_id", nullptr},
-        {"pad_token_id", nullptr},
+        {"pad_token_id", padding_field(model)},
         {"torch_dtype", element},
     };
 }
@@ -212,7 +229,11 @@ PENTAD_INLINE model::Preset model_from_config(std::string_view text) {
     };
     bool found = false;
     for (std::size_t i = 0; i < model::family_names.size() && !found; ++i)
-        if ((found = is(model::family_names[i]))) read.model = read_family(fields, static_cast<model::Family>(i));
+        if ((found = is(model::family_names[i]))) {
+            auto const family = static_cast<model::Family>(i);
+            read.model = read_family(fields, family);
+            read.model.padding_token = detail::read_padding_token(fields, family, read.model.vocab);
+        }
     for (std::size_t i = 0; i < further.size() && !found; ++i)
         if ((found = is(further[i].first))) read.model = further[i].second(fields);
     if (!found)
@@ -291,6 +312,7 @@ PENTAD_INLINE nlohmann::ordered_json main_config(model::Model const& model, std:
         {"tie_word_embeddings", model.ties_embeddings},
         {"bos_token_id", nullptr},
         {"eos_token_id", nullptr},
+        {"pad_token_id", padding_field(model)},
         {"torch_dtype", element},
     };
     if (auto const& s = attention.rotary.scaling; s.factor != 1)

@@ -17,7 +17,9 @@ PENTAD_INLINE std::optional<Family> recurrent_family(Model const& model) {
     if (mixer.norm_groups != mixer.groups || mixer.inner() % model.hidden != 0) return std::nullopt;
     auto const all = [&](auto const& holds) { return std::all_of(model.blocks.begin(), model.blocks.end(), holds); };
     Block const alone{{{mixer, "mixer", "norm"}}};
-    if (all([&](Block const& block) { return block == alone; })) return Family::mamba2;
+    // transformers' Mamba-2 is the one whose embedding knows of no padding.
+    if (all([&](Block const& block) { return block == alone; }))
+        return model.padding_token ? std::nullopt : std::optional(Family::mamba2);
     auto const* mlp = model.first<GatedMlp>();
     if (mlp == nullptr) return std::nullopt;
     Branch const second{*mlp, "feed_forward", "pre_ff_layernorm"};
