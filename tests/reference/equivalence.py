@@ -22,6 +22,7 @@ import time
 import check_equivalence
 import launch
 import text_windows
+import variety
 
 IGNORED = 10  # the byte of --ignore-token
 MODEL = {"layers": 2, "hidden": 32, "heads": 4, "kv-heads": 2, "ffn": 48, "vocab": 260, "seq": 16, "batch": 8,
@@ -248,8 +249,10 @@ FIXED = [
 def write_data(folder):
     """The data of the cases: key -> files. Those with few valid targets have windows of MODEL's seq only."""
     draw = random.Random(1)
-    words = ["".join(draw.choice("etaoinshrdlu") for _ in range(draw.randint(1, 8))) for _ in range(200)]
-    prose = " ".join(draw.choice(words) for _ in range(3000)).encode()
+    letters = range(2, 256, 5)  # each rank of tp holds the rows of some
+    words = [bytes(draw.choice(letters) for _ in range(draw.randint(1, 8))) for _ in range(200)]
+    prose = b" ".join(draw.choice(words) for _ in range(3000))
+    variety.tokens("the text", [prose[:9000], prose[9000:]], MODEL["vocab"])
     seq = MODEL["seq"]
     contents = {
         "text": [prose[:9000], prose[9000:]],

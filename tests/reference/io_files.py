@@ -7,6 +7,8 @@ import pathlib
 import struct
 import sys
 
+import variety
+
 PACK = {"F64": lambda v: struct.pack("<d", v), "F32": lambda v: struct.pack("<f", v), "F16": lambda v: struct.pack("<e", v),
         "BF16": lambda v: struct.pack("<f", v)[2:], "I64": lambda v: struct.pack("<q", int(v))}
 TENSORS = {"vector.f64": ("F64", [5]), "matrix.f32": ("F32", [4, 6]), "matrix.bf16": ("BF16", [4, 6]), "cube.f16": ("F16", [2, 3, 4]),
@@ -58,6 +60,7 @@ def write(folder):
     (folder / "sharded" / "model.safetensors.index.json").write_text(index + "\n")
 
     tokens = [7 * i % 303 for i in range(60)]
+    variety.tokens("the tokens", [tokens], 303)
     (folder / "tokens.u16").write_bytes(struct.pack("<60H", *tokens))
     (folder / "tokens.u32").write_bytes(struct.pack("<60I", *tokens))
     for version, type_name, code in (1, "<u2", "H"), (2, "<u4", "I"), (3, "<i4", "i"), (1, "<i8", "q"):

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Tests of the tools in this folder, with a train_lm that only pretends: the tools notice what they are there to notice."""
 import json
+import math
 import pathlib
 import random
+import re
 import stat
 import subprocess
 import sys
@@ -13,9 +15,11 @@ import unittest
 FOLDER = pathlib.Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
 import check_equivalence
+import drawn_weights
 import equivalence
 import io_files
 import text_windows
+import variety
 
 # Its numbers depend on the model alone; FAULT in its name of the moment spoils the runs over more than one rank.
 PRETENDER = """
@@ -180,6 +184,62 @@ class TextWindows(unittest.TestCase):
         # The same numbers stand in tests/io/token_data.cpp.
         texts = [bytes(range(100)), bytes(range(100, 150))]
         self.assertEqual([row[0] for row in text_windows.batch(texts, 9, 12345678901234, 8, 3)], [81, 108, 69, 8, 60, 87, 69, 43])
+
+
+class Variety(unittest.TestCase):
+    def test_inputs_that_are_too_alike_are_refused(self):
+        words = drawn_weights.tokens("words", 400, 300)
+        sentences = [words[i:i + 40] for i in range(0, 400, 40)]
+        variety.tokens("they", sentences, 300, words[:1])
+        text = bytes(random.Random(5).randrange(256) for _ in range(4000))  # a generator for each of them: one byte
+        for alike, why in {
+            "1 distinct of 4000": lambda: variety.tokens("they", [text], 300),
+            "there are none": lambda: variety.tokens("they", [[], []]),
+            "1 distinct of 10 sequences": lambda: variety.tokens("they", sentences[:1] * 10),
+            "repeat the one before": lambda: variety.tokens("they", [[token for token in words for _ in range(3)]]),
+            "more than half of them are 9": lambda: variety.tokens("they", [[9] + [word for token in words for word in (token, 9)]]),
+            r"in these eighths of a vocabulary of 600: \[4, 5, 6, 7\]": lambda: variety.tokens("they", [words[:200], list(range(100))], 600),
+            "777 is not among them": lambda: variety.tokens("they", sentences, 300, [777]),
+            "1 distinct lengths of 4": lambda: variety.lengths("they", variety.document_lengths([[1, 0, 1, 0, 2, 0], [3, 0]], 0)),
+            "64 of 64 are zero": lambda: variety.numbers("they", [0.0] * 64),
+            "1 distinct of 64 numbers": lambda: variety.numbers("they", [0.5] * 64),
+            "not finite": lambda: variety.numbers("they", [1.0, math.inf]),
+        }.items():
+            with self.subTest(alike), self.assertRaisesRegex(SystemExit, f"^they are too alike to show anything: .*{alike}"):
+                why()
+
+    def test_the_golden_files_are_varied(self):
+        files = sorted((FOLDER / "golden").glob("*.safetensors"))
+        self.assertGreater(len(files), 25)
+        for file in files:
+            with self.subTest(file.stem):
+                found = variety.safetensors(file)
+                variety.tensors(file.stem, found)
+                if "packed" in file.stem:
+                    shape, tokens, _ = found["tokens"]
+                    variety.lengths(file.stem, variety.document_lengths(variety.rows(tokens, shape), 0))
+
+    def test_each_family_is_golden_and_its_tokens_are_varied(self):
+        golden = json.loads((FOLDER / "golden" / "families.json").read_text())
+        names = re.search(r"family_names\{([^}]*)\}", (FOLDER.parent.parent / "include/pentad/model/family.hpp").read_text())[1]
+        self.assertEqual({one["config"]["model_type"] for one in golden.values()}, set(re.findall(r'"(\w+)"', names)))
+        for name, one in golden.items():
+            with self.subTest(name):
+                vocabulary, flags = one["config"]["vocab_size"], dict(zip(one["flags"], one["flags"][1:]))
+                tokens = drawn_weights.tokens(name, 4000, vocabulary)
+                rows = [row for step in range(int(flags["--steps"])) for row in
+                        text_windows.batch([tokens], int(flags["--seq"]), int(flags["--seed"]), int(flags["--batch"]), step)]
+                padding = one["config"].get("pad_token_id")
+                variety.tokens(name, rows, vocabulary, [] if padding is None else [padding % vocabulary])
+                variety.numbers(name, one["losses"])
+
+    def test_every_script_that_makes_inputs_asks(self):
+        others = {"check_equivalence.py": "compares what others have made", "command_lines.py": "reads the project's own pages",
+                  "oracle.py": "starts the other scripts", "text_windows.py": "prints what it is given", "tools_test.py": "this"}
+        for path in FOLDER.glob("*.py"):
+            text = path.read_text()
+            if "__main__" in text and path.name not in others:
+                self.assertRegex(text, r"variety\.(tokens|tensors|numbers)\(", path.name)
 
 
 class IoFiles(unittest.TestCase):
