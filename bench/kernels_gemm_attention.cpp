@@ -1,5 +1,7 @@
 // FLOP/s of the two kernels that most of the time goes into: the matrix product and attention. Causal attention counts
 // only the scores that the mask leaves.
+#include "kernels.hpp"
+
 #include <pentad/kernels/attention.hpp>
 #include <pentad/kernels/gemm.hpp>
 
@@ -12,25 +14,8 @@
 
 namespace {
 
-using namespace pentad;
+using namespace kernel_bench;
 using kernels::Transpose;
-using Exec = Kokkos::DefaultExecutionSpace;
-
-template <class View>
-void fill(View const& view) {
-    auto const host = Kokkos::create_mirror_view(view);
-    unsigned state = 1;
-    for (std::size_t i = 0; i < host.size(); ++i) {
-        state = state * 1664525u + 1013904223u;
-        host.data()[i] = static_cast<float>(state >> 8) / 8388608.0f - 1.0f;
-    }
-    Kokkos::deep_copy(view, host);
-}
-
-void report(benchmark::State& state, double flops) {
-    state.counters["FLOP/s"] =
-        benchmark::Counter(flops * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
-}
 
 /// C[m, n] += op(A) op(B); `Out` differs from `In` for weight gradients in bf16.
 template <class In, class Out = In>
@@ -40,22 +25,20 @@ void gemm(benchmark::State& state, Transpose ta, Transpose tb) {
     Kokkos::View<In**, Kokkos::LayoutRight, Exec> const a("a", a_transposed ? k : m, a_transposed ? m : k);
     Kokkos::View<In**, Kokkos::LayoutRight, Exec> const b("b", b_transposed ? n : k, b_transposed ? k : n);
     Kokkos::View<Out**, Kokkos::LayoutRight, Exec> const c("c", m, n);
-    fill(a);
-    fill(b);
+    draw(a);
+    draw(b);
     Exec const exec;
-    kernels::gemm(exec, ta, tb, 1.0, a, b, 0.0, c);
-    exec.fence();
-    for (auto _ : state) {
-        kernels::gemm(exec, ta, tb, 1.0, a, b, std::is_same_v<In, Out> ? 0.0 : 1.0, c);
-        exec.fence();
-    }
-    report(state, 2.0 * static_cast<double>(m * n * k));
+    timed_flops(state, 2.0 * static_cast<double>(m * n * k),
+                [&] { kernels::gemm(exec, ta, tb, 1.0, a, b, std::is_same_v<In, Out> ? 0.0 : 1.0, c); });
 }
 
 // The argument's type has another name in each version of Google Benchmark.
 constexpr auto sizes = [](auto* test) {
-    for (i64 n : {512, 1408, 4096})
-        for (i64 k : {512, 1408, 4096}) test->Args({2048, n, k});
+    if (on_device)
+        test->Args({8192, 8192, 8192})->Args({16384, 2048, 2048})->Args({16384, 5632, 2048});
+    else
+        for (i64 n : {512, 1408, 4096})
+            for (i64 k : {512, 1408, 4096}) test->Args({2048, n, k});
     test->ArgNames({"m", "n", "k"})->Unit(benchmark::kMillisecond)->UseRealTime();
 };
 
@@ -63,7 +46,8 @@ BENCHMARK_CAPTURE(gemm<f32>, forward, Transpose::no, Transpose::yes)->Apply(size
 BENCHMARK_CAPTURE(gemm<f32>, backward_data, Transpose::no, Transpose::no)->Apply(sizes);
 BENCHMARK_CAPTURE(gemm<f32>, backward_weight, Transpose::yes, Transpose::no)->Apply(sizes);
 BENCHMARK_CAPTURE(gemm<f64>, forward, Transpose::no, Transpose::yes)
-    ->Args({2048, 512, 512})
+    ->Args({on_device ? 8192 : 2048, on_device ? 8192 : 512, on_device ? 8192 : 512})
+    ->ArgNames({"m", "n", "k"})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 BENCHMARK_CAPTURE(gemm<bf16>, forward, Transpose::no, Transpose::yes)->Apply(sizes);
@@ -83,8 +67,8 @@ struct Attention {
           qkv("qkv", batch, seq, heads + 2 * kv_heads, head_dim), o("o", batch, seq, heads, head_dim),
           d_o("d_o", batch, seq, heads, head_dim), d_qkv("d_qkv", batch, seq, heads + 2 * kv_heads, head_dim),
           lse("lse", batch, heads, seq), delta("delta", batch, heads, seq) {
-        fill(qkv);
-        fill(d_o);
+        draw(qkv);
+        draw(d_o);
         if (document == 0) return;
         auto const first = Kokkos::create_mirror_view(begins), last = Kokkos::create_mirror_view(ends);
         for (i64 b = 0; b < batch; ++b)
@@ -116,15 +100,11 @@ struct Attention {
         return slice(view, heads + kv_heads, heads + 2 * kv_heads);
     }
 
-    void forward() const {
-        kernels::attention_forward(exec, q(qkv), k(qkv), v(qkv), scores, mask, o, lse);
-        exec.fence();
-    }
+    void forward() const { kernels::attention_forward(exec, q(qkv), k(qkv), v(qkv), scores, mask, o, lse); }
     void backward() const {
         kernels::attention_backward_start(exec, o, d_o, delta);
         kernels::attention_backward_accumulate(exec, q(qkv), k(qkv), v(qkv), d_o, lse, delta, scores, mask, q(d_qkv),
                                                k(d_qkv), v(d_qkv));
-        exec.fence();
     }
     /// Of one product of all scores with head_dim numbers each.
     double flops() const {
@@ -154,21 +134,17 @@ struct Attention {
 template <class T>
 void attention_forward(benchmark::State& state) {
     Attention<T> const attention(state);
-    attention.forward();
-    for (auto _ : state) attention.forward();
-    report(state, 2.0 * attention.flops());
+    timed_flops(state, 2.0 * attention.flops(), [&] { attention.forward(); });
 }
 
 template <class T>
 void attention_backward(benchmark::State& state) {
     Attention<T> const attention(state);
     attention.forward();
-    attention.backward();
-    for (auto _ : state) attention.backward();
-    report(state, 5.0 * attention.flops());
+    timed_flops(state, 5.0 * attention.flops(), [&] { attention.backward(); });
 }
 
-constexpr auto shapes = [](auto* test) {
+constexpr auto host_shapes = [](auto* test) {
     for (i64 causal : {1, 0})
         for (i64 seq : {512, 1024, 2048}) test->Args({1, seq, 8, 8, 64, causal, 0, 0, 0, 0});
     test->Args({1, 1024, 8, 2, 64, 1, 0, 0, 0, 0})
@@ -179,6 +155,16 @@ constexpr auto shapes = [](auto* test) {
     test->Args({1, 4096, 8, 8, 64, 1, 0, 0, 0, 0});
     for (i64 window : {2048, 1024, 512}) test->Args({1, 4096, 8, 8, 64, 1, window, 0, 0, 0});
     for (i64 document : {1999, 1033, 509}) test->Args({1, 4096, 8, 8, 64, 1, 0, document, 0, 0});
+};
+/// Of 8,192 tokens and a hidden size of 2,048.
+constexpr auto device_shapes = [](auto* test) {
+    test->Args({4, 2048, 16, 16, 128, 1, 0, 0, 0, 0})->Args({1, 8192, 16, 16, 128, 1, 0, 0, 0, 0});
+    test->Args({4, 2048, 32, 32, 64, 1, 0, 0, 0, 0})->Args({4, 2048, 16, 4, 128, 1, 0, 0, 0, 0});
+    test->Args({4, 2048, 16, 16, 128, 0, 0, 0, 0, 0});
+    test->Args({1, 8192, 16, 16, 128, 1, 1024, 0, 0, 0})->Args({1, 8192, 16, 16, 128, 1, 0, 1033, 0, 0});
+};
+constexpr auto shapes = [](auto* test) {
+    on_device ? device_shapes(test) : host_shapes(test);
     test->ArgNames(
             {"batch", "seq", "heads", "kv_heads", "head_dim", "causal", "window", "document", "soft_cap", "alibi"})
         ->Unit(benchmark::kMillisecond)
@@ -200,9 +186,4 @@ BENCHMARK(attention_backward<f64>)
 
 } // namespace
 
-int main(int argc, char** argv) {
-    Kokkos::ScopeGuard const kokkos(argc, argv);
-    benchmark::Initialize(&argc, argv);
-    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-    benchmark::RunSpecifiedBenchmarks();
-}
+int main(int argc, char** argv) { return kernel_bench::run(argc, argv); }

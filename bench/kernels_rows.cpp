@@ -1,5 +1,7 @@
 // The kernels that are bound by memory, each beside the bound: `of_triad` is the speed in bytes (every array that must
 // be read or written, once) relative to a STREAM triad in plain C++ over as many bytes.
+#include "kernels.hpp"
+
 #include <pentad/kernels/activation.hpp>
 #include <pentad/kernels/adamw.hpp>
 #include <pentad/kernels/choose_experts.hpp>
@@ -21,8 +23,7 @@
 #include <string>
 #include <type_traits>
 
-using namespace pentad;
-using Exec = Kokkos::DefaultExecutionSpace;
+using namespace kernel_bench;
 template <class T>
 using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Exec>;
 template <class T>
@@ -33,15 +34,7 @@ namespace {
 /// Numbers in [-2, 2), so that exp and friends do ordinary work.
 template <class V>
 V filled(V const& view) {
-    using T = typename V::value_type;
-    auto const host = Kokkos::create_mirror_view(view);
-    auto* const values = host.data();
-    unsigned state = 1;
-    for (std::size_t i = 0; i < host.size(); ++i) {
-        state = state * 1664525u + 1013904223u;
-        values[i] = T(static_cast<float>(state >> 8) * 0x1p-22f - 2.0f);
-    }
-    Kokkos::deep_copy(view, host);
+    draw(view, 2);
     return view;
 }
 template <class T>
@@ -61,41 +54,34 @@ Vector<i32> cycle(i64 size, i64 step, i64 n) {
     return view;
 }
 
-/// Bytes a second of c = a + s * b over `bytes` bytes in all.
+/// c = a + s * b
+struct Triad {
+    double *c, *a, *b;
+    KOKKOS_FUNCTION void operator()(i64 i) const { c[i] = a[i] + 3.0 * b[i]; }
+};
+/// Bytes a second of a triad over `bytes` bytes in all.
 double triad_speed(std::size_t bytes) {
     static std::map<std::size_t, double> known;
     auto const [at, is_new] = known.try_emplace(bytes, 0.0);
     if (!is_new) return at->second;
     i64 const n = std::max<i64>(1, static_cast<i64>(bytes / (3 * sizeof(double))));
     Vector<double> const a("a", n), b("b", n), c("c", n);
-    double *const out = c.data(), *const x = a.data(), *const y = b.data();
-    auto const pass = [&] {
-        Kokkos::parallel_for(
-            "triad", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(0, n),
-            KOKKOS_LAMBDA(i64 i) { out[i] = x[i] + 3.0 * y[i]; });
-        Kokkos::fence();
-    };
     double best = 1e30;
     Kokkos::Timer whole;
-    for (int run = 0; run < 4 || whole.seconds() < 0.3; ++run) {
+    for (int run = 0; run < 4 || whole.seconds() < (on_device ? 0.05 : 0.3); ++run) {
         Kokkos::Timer timer;
-        pass();
-        if (run > 0) best = std::min(best, timer.seconds());
+        for (i64 i = 0; i < launches; ++i)
+            Kokkos::parallel_for("triad", Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(0, n),
+                                 Triad{c.data(), a.data(), b.data()});
+        Kokkos::fence();
+        if (run > 0) best = std::min(best, timer.seconds() / launches);
     }
     return at->second = static_cast<double>(3 * n) * sizeof(double) / best;
 }
 
 template <class F>
 void measure(benchmark::State& state, std::size_t bytes, F const& kernel) {
-    kernel();
-    Kokkos::fence();
-    double best = 1e30; // of both, so that the ratio bears with a busy machine
-    for (auto _ : state) {
-        Kokkos::Timer timer;
-        kernel();
-        Kokkos::fence();
-        best = std::min(best, timer.seconds());
-    }
+    double const best = timed(state, kernel); // as of the triad, so that the ratio bears with a busy machine
     state.SetBytesProcessed(static_cast<i64>(bytes) * state.iterations());
     state.counters["best_GB/s"] = static_cast<double>(bytes) / best * 1e-9;
     state.counters["of_triad"] = static_cast<double>(bytes) / best / triad_speed(bytes);
@@ -324,55 +310,74 @@ void adamw(benchmark::State& state) {
 }
 void copy_memory(benchmark::State& state) {
     std::size_t const n = static_cast<std::size_t>(state.range(0));
-    Kokkos::View<char*, Kokkos::HostSpace> const x("x", n), y("y", n);
+    Kokkos::View<char*, Exec> const x("x", n), y("y", n);
+    Exec const exec;
     measure(state, 2 * n, [&] {
-        std::memcpy(y.data(), x.data(), n);
+        if constexpr (on_device)
+            Kokkos::deep_copy(exec, y, x);
+        else
+            std::memcpy(y.data(), x.data(), n);
         benchmark::ClobberMemory();
     });
 }
 
-// The model of the issue of training: 2048 tokens of hidden 512, ffn 1408, vocab 4096; and a wider one.
-#define ROWS(kernel, ...)                                                                                              \
-    BENCHMARK_TEMPLATE(kernel, f32) __VA_ARGS__;                                                                       \
-    BENCHMARK_TEMPLATE(kernel, bf16) __VA_ARGS__
-#define HIDDEN ->Args({2048, 512})->Args({2048, 4096})
-ROWS(rms_norm_forward, HIDDEN);
-ROWS(rms_norm_backward_data, HIDDEN);
-ROWS(rms_norm_backward_weight, HIDDEN);
-ROWS(rope, HIDDEN);
-ROWS(swiglu_forward, ->Args({2048, 1408}));
-ROWS(swiglu_backward, ->Args({2048, 1408}));
-ROWS(gelu_forward, ->Args({2048, 1408}));
-ROWS(gelu_backward, ->Args({2048, 1408}));
-BENCHMARK_TEMPLATE(swiglu_forward, f64)->Args({2048, 1408});
-ROWS(cross_entropy_partial, ->Args({2048, 4096}));
-ROWS(cross_entropy_backward, ->Args({2048, 4096})->Args({64, 4096})->Args({16, 512}));
-ROWS(embedding_forward, HIDDEN);
-ROWS(embedding_backward, HIDDEN);
-BENCHMARK_TEMPLATE(router_forward, f32)->Args({2048, 8})->Args({2048, 64})->Args({2048, 256});
-BENCHMARK_TEMPLATE(router_backward, f32)->Args({2048, 8})->Args({2048, 64})->Args({2048, 256});
-BENCHMARK(router_counts)->Arg(2048)->Arg(32768);
-BENCHMARK(sort_by_expert)->Arg(2048)->Arg(32768);
-ROWS(permute_forward, HIDDEN);
-ROWS(permute_backward, HIDDEN);
-ROWS(combine_forward, HIDDEN);
-ROWS(combine_backward, HIDDEN);
-#define FLAT ->Arg(1 << 16)->Arg(1 << 24)
-ROWS(add, FLAT);
-BENCHMARK_TEMPLATE(convert, f32, bf16) FLAT;
-BENCHMARK_TEMPLATE(convert, bf16, f32) FLAT;
-BENCHMARK_TEMPLATE(convert, f32, f32) FLAT;
-BENCHMARK_TEMPLATE(fill, bf16) FLAT;
-ROWS(sum_of_squares, FLAT);
-ROWS(adamw, FLAT);
-BENCHMARK_TEMPLATE(adamw, f64) FLAT;
-BENCHMARK(copy_memory)->Arg(1 << 16)->Arg(1 << 20)->Arg(1 << 24)->Arg(1 << 28);
+// The model of the issue of training: 2048 tokens of hidden 512, ffn 1408, vocab 4096; and a wider one. On a device
+// 16,384 tokens of a wide one.
+constexpr i64 tokens = on_device ? 16384 : 2048;
+constexpr auto hidden = [](auto* test) {
+    if (!on_device) test->Args({tokens, 512});
+    test->Args({tokens, 4096});
+};
+constexpr auto ffn = [](auto* test) { test->Args({tokens, on_device ? 11008 : 1408}); };
+constexpr auto vocabulary = [](auto* test) { test->Args({tokens, on_device ? 32768 : 4096}); };
+constexpr auto small_vocabularies = [](auto* test) { test->Args({64, 4096})->Args({16, 512}); };
+constexpr auto experts = [](auto* test) {
+    for (i64 n : {8, 64, 256}) test->Args({tokens, n});
+};
+constexpr auto choices = [](auto* test) { test->Arg(tokens)->Arg(16 * tokens); };
+constexpr auto flat = [](auto* test) {
+    if (!on_device) test->Arg(1 << 16);
+    test->Arg(on_device ? 1 << 28 : 1 << 24);
+};
+constexpr auto copied = [](auto* test) {
+    if (!on_device) test->Arg(1 << 16)->Arg(1 << 20)->Arg(1 << 24);
+    test->Arg(on_device ? i64{1} << 31 : 1 << 28);
+};
+#define ROWS(kernel, shapes)                                                                                           \
+    BENCHMARK_TEMPLATE(kernel, f32)->Apply(shapes);                                                                    \
+    BENCHMARK_TEMPLATE(kernel, bf16)->Apply(shapes)
+BENCHMARK(copy_memory)->Apply(copied);
+ROWS(rms_norm_forward, hidden);
+ROWS(rms_norm_backward_data, hidden);
+ROWS(rms_norm_backward_weight, hidden);
+ROWS(rope, hidden);
+ROWS(swiglu_forward, ffn);
+ROWS(swiglu_backward, ffn);
+ROWS(gelu_forward, ffn);
+ROWS(gelu_backward, ffn);
+BENCHMARK_TEMPLATE(swiglu_forward, f64)->Apply(ffn);
+ROWS(cross_entropy_partial, vocabulary);
+ROWS(cross_entropy_backward, vocabulary);
+ROWS(cross_entropy_backward, small_vocabularies);
+ROWS(embedding_forward, hidden);
+ROWS(embedding_backward, hidden);
+BENCHMARK_TEMPLATE(router_forward, f32)->Apply(experts);
+BENCHMARK_TEMPLATE(router_backward, f32)->Apply(experts);
+BENCHMARK(router_counts)->Apply(choices);
+BENCHMARK(sort_by_expert)->Apply(choices);
+ROWS(permute_forward, hidden);
+ROWS(permute_backward, hidden);
+ROWS(combine_forward, hidden);
+ROWS(combine_backward, hidden);
+ROWS(add, flat);
+BENCHMARK_TEMPLATE(convert, f32, bf16)->Apply(flat);
+BENCHMARK_TEMPLATE(convert, bf16, f32)->Apply(flat);
+BENCHMARK_TEMPLATE(convert, f32, f32)->Apply(flat);
+BENCHMARK_TEMPLATE(fill, bf16)->Apply(flat);
+ROWS(sum_of_squares, flat);
+ROWS(adamw, flat);
+BENCHMARK_TEMPLATE(adamw, f64)->Apply(flat);
 
 } // namespace
 
-int main(int argc, char** argv) {
-    Kokkos::ScopeGuard const kokkos(argc, argv);
-    benchmark::Initialize(&argc, argv);
-    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-    benchmark::RunSpecifiedBenchmarks();
-}
+int main(int argc, char** argv) { return kernel_bench::run(argc, argv); }
