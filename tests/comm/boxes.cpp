@@ -105,6 +105,7 @@ comm::Boxes boxes_of(World const& world, Case const& one, std::mt19937& random) 
 template <class T>
 class Array {
   public:
+    Array(Array const&) = delete; // all_ would be of the other one
     Array(World const& world, std::size_t n, bool in_segment) : own_(in_segment ? 0 : n + 2) {
         if (in_segment) block_ = world.context.take((n + 2) * sizeof(T));
         all_ = in_segment ? static_cast<T*>(block_.data()) : own_.data();

@@ -53,6 +53,10 @@ class Buffer {
             REQUIRE(!memory::shared_memory().locate(view.data(), n * sizeof(T)).is_shared());
         }
     }
+    // A vector that grows copies what can be copied and whose move may throw, as Kokkos' views could before 4.7; the
+    // copy's view would be of memory that the original frees.
+    Buffer(Buffer const&) = delete;
+    Buffer(Buffer&&) = default;
     View<T, 1, Exec> view;
 
   private:
