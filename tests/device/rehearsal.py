@@ -1,0 +1,84 @@
+"""Rehearses run-on-gpu with the programs of a build for the host: rehearsal.py BUILD. Every part runs; a run of train_lm whose reference is made wrong,
+and nothing else, fails; what hangs is ended with all that it started."""
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import types
+
+HERE = pathlib.Path(__file__).resolve().parent
+TRAINED, WRONG = 3, 1
+PROGRAMS = ("memory.kokkos", "comm.node", "train_lm", "bench_kernels_gemm_attention", "bench_kernels_rows", "bench_kernels_scan", "bench_experts",
+            "bench_mixers", "bench_device_collectives")
+
+
+def expect(condition, what):
+    if not condition:
+        raise SystemExit(f"rehearsal: {what}")
+
+
+def run(*command, **environment):
+    return subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, env={**os.environ, **environment})
+
+
+def check_results(results):
+    parts = {name: part["entries"] for name, part in results["parts"].items()}
+    failed = [(name, entry["name"], entry.get("text")) for name, entries in parts.items() for entry in entries if entry["outcome"] == "failed"]
+    expect(len(failed) == 1 and failed[0][0] == "train" and "should be" in failed[0][2], f"one run of train_lm was to fail, not {failed}")
+    expect(sum(entry["outcome"] == "passed" for entry in parts["train"]) == TRAINED - 1, parts["train"])
+    for part, least in {"tests": 3, "kernels": 12, "step": 1, "sanitizer": 1, "repeats": 2}.items():
+        expect(sum(entry["outcome"] in ("passed", "measured") for entry in parts[part]) >= least, f"{part}: {parts[part]}")
+
+
+def check_hang():
+    """A program that has started another and never ends."""
+    loader = importlib.machinery.SourceFileLoader("run_on_gpu", str(HERE / "run-on-gpu"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("run_on_gpu", loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    session = types.SimpleNamespace(left=lambda: 100.0, environment={}, scratch=types.SimpleNamespace(name="/tmp"))
+    start = time.monotonic()
+    try:
+        module.Session.run(session, ["bash", "-c", "echo begun; sleep 50 & sleep 50"], 1)
+    except TimeoutError as error:
+        expect("begun" in str(error), error)
+    else:
+        expect(False, "what hangs was not ended")
+    expect(time.monotonic() - start < 10, "what hangs was ended late")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="pentad-rehearsal-") as scratch:
+        folder, out = pathlib.Path(scratch) / "bundle", pathlib.Path(scratch) / "results.json"
+        logs = pathlib.Path(scratch) / "logs"
+        trained = run(HERE / "training.py", sys.argv[1], logs, "--runs", TRAINED)
+        expect(trained.returncode == 0, trained.stdout + trained.stderr)
+        packed = run(HERE / "bundle", sys.argv[1], folder, "--host", logs, "--links", "--only", *PROGRAMS)
+        expect(packed.returncode == 0, packed.stdout + packed.stderr)
+        log = folder / "host" / f"{WRONG}.log"
+        first, *others = log.read_text().splitlines(keepends=True)
+        log.write_text(json.dumps({**json.loads(first), "loss": 1.0}) + "\n" + "".join(others))
+        done = run(HERE / "run-on-gpu", "--rehearse", folder, "--out", out, "--minutes", 3)
+        print(done.stdout)
+        expect(done.returncode == 1, f"exit status {done.returncode}: {done.stderr}")
+        check_results(json.loads(out.read_text()))
+        made = run(HERE / "tables.py", out)
+        expect(made.returncode == 0 and "| kernel |" in made.stdout and "FLOP/s" in made.stdout, made.stdout + made.stderr)
+        page = pathlib.Path(scratch) / "page.md"
+        page.write_text("<!-- gpu -->\n<!-- end of gpu -->\n")
+        expect(run(HERE / "tables.py", out, page).returncode == 1, "the results of a rehearsal were written into a page")
+        real = json.loads(out.read_text()) | {"rehearsed": False}
+        out.write_text(json.dumps(real))
+        for _ in range(2):  # again over its own
+            expect(run(HERE / "tables.py", out, page).returncode == 0 and page.read_text() == f"<!-- gpu -->\n{made.stdout}<!-- end of gpu -->\n", page.read_text())
+        refused = run(HERE / "run-on-gpu", folder, "--out", out, PATH="/nowhere")  # nvidia-smi is not found
+        expect(refused.returncode == 2 and refused.stderr.startswith("run-on-gpu: there is no GPU here"), f"without a GPU: {refused.stderr}")
+    check_hang()
+
+
+main()
