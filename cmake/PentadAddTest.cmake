@@ -92,7 +92,7 @@ endfunction()
 
 # pentad_add_must_not_compile(SOURCE...): the compiler refuses each of these programs with PENTAD_WRONG, and says what the
 # `// expect: <regex>` lines of the program ask for. Without PENTAD_WRONG it compiles: all of them in one unit, which has
-# read their headers before, each in a namespace of its own.
+# read their headers before, each in a namespace of its own unless it specialises a template.
 function(pentad_add_must_not_compile)
     set(INCLUDES "")
     set(CONTROLS "")
@@ -101,7 +101,12 @@ function(pentad_add_must_not_compile)
         file(STRINGS ${SOURCE} OWN REGEX "^#include [<\"]")
         list(APPEND INCLUDES ${OWN})
         cmake_path(GET SOURCE STEM WHAT)
-        string(APPEND CONTROLS "namespace ${WHAT} {\n#include \"${SOURCE}\"\n}\n")
+        set(CONTROL "#include \"${SOURCE}\"\n")
+        file(STRINGS ${SOURCE} SPECIALISATION REGEX "^template <>")
+        if(NOT SPECIALISATION)
+            set(CONTROL "namespace ${WHAT} {\n${CONTROL}}\n")
+        endif()
+        string(APPEND CONTROLS "${CONTROL}")
         add_test(NAME must_not_compile.${WHAT} COMMAND ${CMAKE_COMMAND} -DSOURCE=${SOURCE} -DFLAGS=${PROJECT_BINARY_DIR}/compile_flags.txt
             -DCOMPILER=${CMAKE_CXX_COMPILER} -P ${PROJECT_SOURCE_DIR}/cmake/MustNotCompile.cmake)
         set_tests_properties(must_not_compile.${WHAT} PROPERTIES TIMEOUT 120 LABELS "module:must_not_compile;must-not-compile")

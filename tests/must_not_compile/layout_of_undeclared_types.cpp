@@ -11,18 +11,18 @@ using namespace pentad;
 using namespace pentad::ml;
 
 /// Maps x to scale x + shift: a + b is b after a, which is not a after b.
-struct Map {
+struct Affine {
     double scale, shift;
-    KOKKOS_FUNCTION friend Map operator+(Map a, Map b) { return {a.scale * b.scale, b.scale * a.shift + b.shift}; }
+    KOKKOS_FUNCTION friend Affine operator+(Affine a, Affine b) { return {a.scale * b.scale, b.scale * a.shift + b.shift}; }
 };
 struct Pair {
     double first, second;
 };
 struct nameless {};
 template <>
-struct pentad::Element<Map> {
+struct pentad::Element<Affine> {
     static constexpr std::string_view name = "map";
-    using accumulator = Map;
+    using accumulator = Affine;
     static constexpr bool is_commutative = false;
 };
 
@@ -32,9 +32,9 @@ inline std::size_t size(Context<Kokkos::DefaultHostExecutionSpace> const& contex
 }
 inline auto sizes(Context<Kokkos::DefaultHostExecutionSpace> const& context) {
 #ifdef PENTAD_WRONG
-    return size<Pair, Dim<batch>>(context) + size<Map, Dim<batch>, Partial<tp>>(context) +
+    return size<Pair, Dim<batch>>(context) + size<Affine, Dim<batch>, Partial<tp>>(context) +
            size<f64, Dim<nameless>>(context) + size<f64, Dim<batch, dynamic, nameless>>(context);
 #else
-    return size<Map, Dim<batch, dynamic, dp>>(context) + size<f64, Dim<batch>, Partial<tp>>(context);
+    return size<Affine, Dim<batch, dynamic, dp>>(context) + size<f64, Dim<batch>, Partial<tp>>(context);
 #endif
 }
