@@ -277,6 +277,90 @@ TEST_CASE("a checkpoint is written over the files of one that is no longer kept"
     check_whole(folder / folder_name(4));
 }
 
+TEST_CASE("what lies outside of the folder is never written, however it is linked into it") {
+    test::Scratch const archive, folder;
+    for (int step = 1; step <= 3; ++step) written(archive.path(), step);
+    test::write_text(archive / "text", "of somebody else");
+    auto const contents = [&] {
+        std::map<std::string, std::string> texts;
+        for (auto const& entry : std::filesystem::recursive_directory_iterator(archive.path()))
+            if (entry.is_regular_file()) texts[entry.path().string()] = test::text_of(entry.path());
+        return texts;
+    };
+    auto const before = contents();
+    auto const archived = [&](int step) { return archive / folder_name(step); };
+    using std::filesystem::create_directory_symlink;
+    // A checkpoint, one whose files are links, a spare folder, a lock, and what a killed run has left.
+    create_directory_symlink(archived(1), folder / folder_name(1));
+    std::filesystem::create_directory(folder / folder_name(2));
+    for (auto const& entry : std::filesystem::directory_iterator(archived(2)))
+        std::filesystem::create_symlink(entry.path(), folder / folder_name(2) / entry.path().filename());
+    create_directory_symlink(archived(3), folder.path() / spare_folder);
+    create_directory_symlink(archived(3), partial_folder(folder.path(), 3));
+    std::filesystem::create_symlink(archive / "text", folder.path() / lock_file);
+    {
+        FolderLock const lock(folder.path());
+        remove_left_behind(folder.path());
+        for (int step = 3; step <= 7; ++step) {
+            written(folder.path(), step);
+            retain(folder.path(), 1);
+            CHECK(list(folder.path()).size() == 1);
+        }
+        check_whole(folder / folder_name(7));
+    }
+    CHECK(contents() == before);
+    // A link that appears while a run goes on.
+    remove_spare(folder.path());
+    create_directory_symlink(archived(3), folder.path() / spare_folder);
+    written(folder.path(), 8);
+    create_directory_symlink(archived(3), partial_folder(folder.path(), 9));
+    CHECK_THROWS_WITH_AS((void)make_partial(folder.path(), 9), doctest::Contains("cannot write"), io::FileError);
+    CHECK(contents() == before);
+}
+
+TEST_CASE("a checkpoint whose folder is called by another step is named") {
+    test::Scratch const folder;
+    written(folder.path(), 7);
+    std::filesystem::rename(folder / folder_name(7), folder / "best");
+    CHECK(!Reader(folder / "best").name_fault());
+    std::filesystem::rename(folder / "best", folder / folder_name(3));
+    for (auto const& path : {folder / folder_name(3), folder / folder_name(3) / ""}) {
+        std::vector<std::string> faults;
+        Reader(path).verify([&](std::string const&, std::string const& why) { faults.push_back(why); });
+        REQUIRE(faults.size() == 1);
+        CHECK(faults[0] == "the checkpoint " + path.string() + " is of step 7, and its folder is called step-00000003");
+    }
+}
+
+TEST_CASE("several pieces of a tensor, rows one after the other, are in one file") {
+    test::Scratch const folder;
+    auto const partial = make_partial(folder.path(), 1);
+    Manifest manifest{1, nlohmann::json::object(), {{"m", matrix}}, {}};
+    std::vector<WrittenPiece> pieces;
+    std::vector<std::vector<double>> data;
+    for (std::int64_t const begin : {0, 10, 11})
+        pieces.push_back({{"m",
+                           "weight",
+                           "F64",
+                           {{{begin, 0},
+                             {begin == 0    ? 10
+                              : begin == 10 ? 1
+                                            : 53,
+                              3000}},
+                            0,
+                            begin == 0    ? 30'000u
+                            : begin == 10 ? 3'000u
+                                          : 159'000u}}});
+    for (auto const& piece : pieces) data.push_back(values<double>(matrix, piece.stored.piece));
+    for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].data = reinterpret_cast<std::byte const*>(data[i].data());
+    manifest.files.push_back(write_pieces(partial / rank_file(0), pieces));
+    CHECK(names_in_file(manifest.files[0].pieces) == std::vector<std::string>{"m/weight", "m/weight/1", "m/weight/2"});
+    publish(folder.path(), manifest);
+    Reader const reader(folder / folder_name(1));
+    reader.verify([](std::string const&, std::string const& why) { FAIL(why); });
+    CHECK(reads<double>(reader, "m", "weight", {{{9, 1000}, {4, 1500}}, 100, 5900}));
+}
+
 TEST_CASE("what a killed run has left unfinished is overwritten too") {
     test::Scratch const folder;
     written(folder.path(), 1);

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -30,6 +31,8 @@ inline std::string folder_name(std::int64_t step) {
     digits.insert(0, 8 - std::min<std::size_t>(8, digits.size()), '0');
     return "step-" + digits;
 }
+/// The step of which a folder of this name is the checkpoint; none where it is no such name.
+std::optional<std::int64_t> step_of(std::string_view folder_name);
 /// The folder that a checkpoint is written to before it is complete.
 inline std::filesystem::path partial_folder(std::filesystem::path const& folder, std::int64_t step) {
     return folder / ("." + folder_name(step) + ".partial");
@@ -56,6 +59,9 @@ inline bool is_checkpoint(std::filesystem::path const& path) {
 
 namespace detail {
 
+/// Whether it is a folder itself, and no link to one: the files of others are not written over.
+bool is_own_folder(std::filesystem::path const& path);
+
 inline void rename(std::filesystem::path const& from, std::filesystem::path const& to) {
     if (::rename(from.c_str(), to.c_str()) != 0) throw io::FileError("write", to, errno);
 }
@@ -70,26 +76,29 @@ inline void remove(std::filesystem::path const& path) {
 } // namespace detail
 
 /// Makes the folder for the files of a checkpoint, from the spare one if there is one; other ranks may have made it.
-/// Not the folder around it: where that is gone, it is an error. @throws io::FileError
+/// Not the folder around it: where that is gone, it is an error. Nothing is written through a link. @throws
+/// io::FileError
 std::filesystem::path make_partial(std::filesystem::path const& folder, std::int64_t step);
 /// Writes the manifest and gives the checkpoint its name, by one rename: all files are on the disk. @throws
 /// io::FileError
 void publish(std::filesystem::path const& folder, Manifest const& manifest);
-/// Removes all but the newest `keep` checkpoints; one of them becomes the spare folder. @throws io::FileError
+/// Removes all but the newest `keep` checkpoints; one of them becomes the spare folder. Of one that is a link to
+/// another place, the link is removed. @throws io::FileError
 void retain(std::filesystem::path const& folder, std::size_t keep);
 /// Removes the spare folder: nothing is saved any more.
 inline void remove_spare(std::filesystem::path const& folder) {
     std::error_code ignored; // it does no harm
     std::filesystem::remove_all(folder / spare_folder, ignored);
 }
-/// Removes what runs that were killed have left unfinished, or makes it the spare folder. @throws io::FileError
+/// Removes what runs that were killed have left unfinished, or makes it the spare folder; a spare folder that is a link
+/// is removed. To be called before anything is saved. @throws io::FileError
 void remove_left_behind(std::filesystem::path const& folder);
 
 /// Held by the run that saves to a folder.
 class FolderLock {
   public:
     /// @throws io::FileError where another run holds it, or no file can be made
-    explicit FolderLock(std::filesystem::path const& folder) : file_(io::File::create(folder / lock_file)) {
+    explicit FolderLock(std::filesystem::path const& folder) : file_(io::File::open_to_append(folder / lock_file)) {
         if (!io::detail::lock(file_)) throw io::FileError("another run saves to the folder " + folder.string());
     }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +30,7 @@ struct StoredPiece {
     Piece piece;
     std::vector<Checksum> blocks{};
 
-    /// Its name in the file.
+    /// Which state of which tensor it is of: a file may have several such pieces (names_in_file()).
     [[nodiscard]] std::string name() const { return tensor + "/" + state; }
     [[nodiscard]] std::uint64_t bytes() const { return piece.size() * io::detail::element_bytes(type); }
 };
@@ -39,8 +40,12 @@ struct StoredFile {
     std::string name;
     std::uint64_t bytes = 0;
     Checksum header = 0; ///< of all before the data
-    std::vector<StoredPiece> pieces;
+    std::vector<StoredPiece> pieces{};
 };
+
+/// The names that the pieces of a file have in it: "tensor/state", and of the further pieces of one state, which are
+/// other rows of the tensor, "tensor/state/1", "tensor/state/2" and so on.
+std::vector<std::string> names_in_file(std::span<StoredPiece const> pieces);
 
 struct Manifest {
     std::int64_t step = 0;               ///< updates of the weights

@@ -53,22 +53,26 @@ class Reader {
         for (auto const& [file, piece] : found->second) {
             auto const& stored = manifest_.files[file].pieces[piece];
             bool const is_real = io::detail::with_real_type(stored.type, [&](auto element) {
-                count += read_common<decltype(element)>(file, stored, wanted, into);
+                count += read_common<decltype(element)>({file, piece}, wanted, into);
             });
             if (!is_real) damaged(manifest_.files[file].name, stored.name() + " is of type " + stored.type);
         }
         if (count != into.size()) throw std::invalid_argument("a part of " + tensor + " that is not inside of it");
     }
-    /// Calls f(file, sentence) for everything in the files that is not what the manifest says: all of them are read.
+    /// Why the folder's name is not that of a checkpoint of the manifest's step, where it names a step
+    /// ("step-00000040"); else nothing.
+    [[nodiscard]] std::optional<std::string> name_fault() const;
+    /// Calls f(file, sentence) for everything in the folder that is not what the manifest says: all files are read.
     template <class F>
     void verify(F&& f) const {
+        if (auto const fault = name_fault()) f(std::string(manifest_file), *fault);
         std::vector<std::byte> block(block_bytes);
         for (std::size_t i = 0; i < manifest_.files.size(); ++i) {
             try {
-                auto const& file = opened(i);
-                for (auto const& piece : manifest_.files[i].pieces) try {
-                        for (std::size_t k = 0; k < piece.blocks.size(); ++k)
-                            read_block(i, file, piece, k, block.data());
+                (void)opened(i);
+                for (std::size_t piece = 0; piece < manifest_.files[i].pieces.size(); ++piece) try {
+                        for (std::size_t k = 0; k < manifest_.files[i].pieces[piece].blocks.size(); ++k)
+                            read_block({i, piece}, k, block.data());
                     } catch (io::FileError const& error) {
                         f(manifest_.files[i].name, std::string(error.what()));
                     }
@@ -90,26 +94,25 @@ class Reader {
     /// The file, whose header is verified when it is opened.
     io::SafetensorsReader const& opened(std::size_t i) const;
     /// Reads block k of a piece, and verifies it. Gives its bytes.
-    std::size_t read_block(std::size_t i, io::SafetensorsReader const& file, StoredPiece const& piece, std::size_t k,
-                           std::byte* into) const;
+    std::size_t read_block(Place const& place, std::size_t k, std::byte* into) const;
     /// What a stored piece has of the wanted one. Gives how many elements.
     template <class Stored, class T>
-    std::uint64_t read_common(std::size_t i, StoredPiece const& stored, Piece const& wanted, std::span<T> into) const {
+    std::uint64_t read_common(Place const& place, Piece const& wanted, std::span<T> into) const {
+        auto const& stored = manifest_.files[place.file].pieces[place.piece];
         constexpr std::uint64_t in_block = block_bytes / sizeof(Stored);
         std::uint64_t count = 0;
         std::optional<std::uint64_t> in_memory; // the block in `buffer`
         for_each_common_run(stored.piece, wanted, [&](std::uint64_t from, std::uint64_t to, std::uint64_t run) {
             count += run;
-            auto const& file = opened(i);
             while (run > 0) {
                 std::uint64_t const block = from / in_block, skipped = from % in_block;
                 std::uint64_t const part = std::min(run, in_block - skipped);
                 bool const is_whole = skipped == 0 && (part == in_block || from + part == stored.piece.size());
                 if (std::is_same_v<Stored, T> && is_whole) {
-                    read_block(i, file, stored, block, reinterpret_cast<std::byte*>(into.data() + to));
+                    read_block(place, block, reinterpret_cast<std::byte*>(into.data() + to));
                 } else {
                     if (!buffer_) buffer_ = std::make_unique_for_overwrite<std::byte[]>(block_bytes);
-                    if (in_memory != block) read_block(i, file, stored, block, buffer_.get());
+                    if (in_memory != block) read_block(place, block, buffer_.get());
                     in_memory = block;
                     io::detail::convert<Stored>(buffer_.get() + skipped * sizeof(Stored), into.data() + to, part);
                 }
@@ -122,6 +125,7 @@ class Reader {
     std::filesystem::path folder_;
     Manifest manifest_;
     std::map<std::string, std::vector<Place>> places_;                  ///< of each state of a tensor
+    std::vector<std::vector<std::string>> names_;                       ///< of the pieces of each file, in it
     mutable std::vector<std::unique_ptr<io::SafetensorsReader>> files_; ///< opened when they are first read
     mutable std::unique_ptr<std::byte[]> buffer_;
 };

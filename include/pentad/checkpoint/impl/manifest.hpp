@@ -93,6 +93,17 @@ PENTAD_INLINE StoredFile file_of(Json const& json) {
 
 namespace pentad::checkpoint {
 
+PENTAD_INLINE std::vector<std::string> names_in_file(std::span<StoredPiece const> pieces) {
+    std::map<std::string, int> seen;
+    std::vector<std::string> names;
+    for (auto const& piece : pieces) {
+        auto const name = piece.name();
+        int const number = seen[name]++;
+        names.push_back(number == 0 ? name : name + "/" + std::to_string(number));
+    }
+    return names;
+}
+
 PENTAD_INLINE std::optional<std::string> cover_fault(Manifest const& manifest) {
     std::map<std::string_view, io::NamedShape const*> shapes;
     for (auto const& tensor : manifest.tensors)

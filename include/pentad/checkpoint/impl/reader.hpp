@@ -3,6 +3,7 @@
 
 #include <pentad/checkpoint/reader.hpp>
 
+#include <pentad/checkpoint/folder.hpp>
 #include <pentad/mesh/inline.hpp>
 
 #include <utility>
@@ -31,9 +32,18 @@ PENTAD_INLINE Reader::Reader(std::filesystem::path folder) : folder_(std::move(f
         damaged(std::string(manifest_file), error.what());
     }
     files_.resize(manifest_.files.size());
+    for (auto const& file : manifest_.files) names_.push_back(names_in_file(file.pieces));
     for (std::size_t i = 0; i < manifest_.files.size(); ++i)
         for (std::size_t k = 0; k < manifest_.files[i].pieces.size(); ++k)
             places_[manifest_.files[i].pieces[k].name()].push_back({i, k});
+}
+
+PENTAD_INLINE std::optional<std::string> Reader::name_fault() const {
+    auto const path = folder_.filename().empty() ? folder_.parent_path() : folder_;
+    auto const named = step_of(path.filename().string());
+    if (!named || *named == manifest_.step) return std::nullopt;
+    return "the checkpoint " + folder_.string() + " is of step " + std::to_string(manifest_.step) +
+           ", and its folder is called " + path.filename().string();
 }
 
 PENTAD_INLINE io::SafetensorsReader const& Reader::opened(std::size_t i) const {
@@ -47,21 +57,25 @@ PENTAD_INLINE io::SafetensorsReader const& Reader::opened(std::size_t i) const {
     if (known.bytes < sizeof(std::uint64_t) || detail::header_checksum(file) != known.header)
         damaged(known.name, "its header is not what was written");
     auto reader = std::make_unique<io::SafetensorsReader>(path);
-    for (auto const& piece : known.pieces)
-        if (!reader->contains(piece.name()) || reader->tensor(piece.name()).type != piece.type ||
-            reader->tensor(piece.name()).shape != std::vector{static_cast<std::int64_t>(piece.piece.size())})
-            damaged(known.name, "it has no " + piece.name() + " as the manifest has it");
+    for (std::size_t k = 0; k < known.pieces.size(); ++k) {
+        auto const& piece = known.pieces[k];
+        auto const& name = names_[i][k];
+        if (!reader->contains(name) || reader->tensor(name).type != piece.type ||
+            reader->tensor(name).shape != std::vector{static_cast<std::int64_t>(piece.piece.size())})
+            damaged(known.name, "it has no " + name + " as the manifest has it");
+    }
     files_[i] = std::move(reader);
     return *files_[i];
 }
 
-PENTAD_INLINE std::size_t Reader::read_block(std::size_t i, io::SafetensorsReader const& file, StoredPiece const& piece,
-                                             std::size_t k, std::byte* into) const {
+PENTAD_INLINE std::size_t Reader::read_block(Place const& place, std::size_t k, std::byte* into) const {
+    auto const& piece = manifest_.files[place.file].pieces[place.piece];
+    auto const& name = names_[place.file][place.piece];
     std::uint64_t const first = k * block_bytes;
     std::size_t const bytes = std::min(block_bytes, piece.bytes() - first);
-    file.read_bytes(piece.name(), std::span(into, bytes), first);
+    opened(place.file).read_bytes(name, std::span(into, bytes), first);
     if (checksum(into, bytes) != piece.blocks[k])
-        damaged(manifest_.files[i].name, piece.name() + " is not what was written");
+        damaged(manifest_.files[place.file].name, name + " is not what was written");
     return bytes;
 }
 
