@@ -9,13 +9,19 @@
 #include <pentad/io/model_config.hpp>
 #include <pentad/io/safetensors.hpp>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 using namespace pentad;
@@ -40,6 +46,27 @@ std::string type_of_weights(checkpoint::Manifest const& manifest) {
     return std::string(io::safetensors_type<f32>);
 }
 
+/// A folder that is made where there is none; gone again where nothing has come into it.
+class OutputFolder {
+  public:
+    explicit OutputFolder(std::filesystem::path path) : path_(std::move(path)) {
+        is_new_ = ::mkdir(path_.c_str(), 0777) == 0;
+        int const failed = is_new_ ? 0 : errno;
+        std::error_code ignored;
+        if (!is_new_ && !std::filesystem::is_directory(path_, ignored))
+            throw std::invalid_argument(io::FileError("write", path_, failed == EEXIST ? ENOTDIR : failed).what());
+    }
+    OutputFolder(OutputFolder const&) = delete;
+    OutputFolder& operator=(OutputFolder const&) = delete;
+    ~OutputFolder() {
+        if (is_new_) ::rmdir(path_.c_str()); // it stays where it is not empty
+    }
+
+  private:
+    std::filesystem::path path_;
+    bool is_new_ = false;
+};
+
 } // namespace
 
 void to_hugging_face(std::filesystem::path const& path, std::filesystem::path const& folder,
@@ -51,6 +78,7 @@ void to_hugging_face(std::filesystem::path const& path, std::filesystem::path co
     auto const type = element.empty() ? type_of_weights(manifest) : element;
     std::vector<io::TensorEntry> entries;
     for (auto const& [name, shape] : manifest.tensors) entries.push_back({name, type, shape});
+    OutputFolder const made(folder);
     io::CheckpointWriter writer(folder, std::move(entries));
     with_element(type, [&](auto zero) {
         using T = decltype(zero);
@@ -65,8 +93,8 @@ void to_hugging_face(std::filesystem::path const& path, std::filesystem::path co
             }
         }
     });
-    auto config = manifest.run.at("config");
-    config["torch_dtype"] = type == "F64" ? "float64" : type == "F32" ? "float32" : "bfloat16";
+    auto const config = io::stored_config(manifest.run.at("config").dump(),
+                                          type == "F64" ? "float64" : type == "F32" ? "float32" : "bfloat16");
     io::AtomicFile description(folder / "config.json");
     description.write(config.dump(2) + "\n");
     writer.publish(description);
@@ -75,8 +103,13 @@ void to_hugging_face(std::filesystem::path const& path, std::filesystem::path co
 std::filesystem::path from_hugging_face(std::filesystem::path const& weights, std::filesystem::path const& folder,
                                         std::string const& element) {
     auto const config = io::read_file(io::config_path(weights), std::uint64_t{16} << 20);
-    (void)io::model_from_config(config); // what train_lm could not read is refused here
+    (void)io::read_model(weights); // what train_lm could not read is refused here
     io::Checkpoint const source(weights);
+    for (auto const& [name, type, shape] : source.tensors()) {
+        bool const is_real = io::detail::with_real_type(type, [](auto) {});
+        if (!is_real) throw std::invalid_argument("tensor " + name + " holds " + type + ", which is not converted");
+    }
+    OutputFolder const made(folder);
     checkpoint::FolderLock const lock(folder);
     if (auto const found = checkpoint::list(folder); !found.empty())
         throw std::invalid_argument(folder.string() + " has the checkpoint of step " +
@@ -84,12 +117,10 @@ std::filesystem::path from_hugging_face(std::filesystem::path const& weights, st
     checkpoint::remove_left_behind(folder);
     auto const partial = checkpoint::make_partial(folder, 0);
     checkpoint::Manifest manifest{
-        .step = 0, .run = {{"config", nlohmann::json::parse(config)}}, .tensors = {}, .files = {}};
+        .step = 0, .run = {{"config", io::plain_config(config)}}, .tensors = {}, .files = {}};
     int number = 0;
     for (auto const& [name, type, shape] : source.tensors()) {
         manifest.tensors.push_back({name, shape});
-        bool const is_real = io::detail::with_real_type(type, [](auto) {});
-        if (!is_real) throw std::invalid_argument("tensor " + name + " holds " + type + ", which is not converted");
         // bf16 weights are trained with f32 masters; a file holds one tensor, so that no more is in memory.
         with_element(element.empty() ? (type == "F64" ? type : "F32") : element, [&](auto zero) {
             using T = decltype(zero);

@@ -56,9 +56,11 @@ int list(std::filesystem::path const& folder) {
     for (auto const& [step, path] : found) {
         std::string about;
         try {
-            auto const manifest = checkpoint::Reader(path).manifest();
+            checkpoint::Reader const reader(path);
+            auto const& manifest = reader.manifest();
             about = bytes_text(bytes_of(manifest)) + " in " + std::to_string(manifest.files.size()) +
                     (manifest.files.size() == 1 ? " file" : " files");
+            if (auto const fault = reader.name_fault()) about += "; " + *fault;
         } catch (io::FileError const& error) {
             about = error.what();
         }
@@ -119,8 +121,6 @@ int verify(std::filesystem::path const& path) {
 
 int convert(std::filesystem::path const& from, std::filesystem::path const& to, std::string const& element) {
     std::error_code ignored;
-    if (!std::filesystem::is_directory(to, ignored))
-        throw program::BadInput(to.string() + " is not a folder: make it first");
     bool const is_published = std::filesystem::exists(from / "config.json", ignored);
     if (!is_published) {
         auto const path = checkpoint_at(from);
@@ -154,7 +154,7 @@ int main(int argc, char** argv) {
             "convert", "a checkpoint to the files of Hugging Face (model.safetensors, config.json), or these to a "
                        "checkpoint of step 0 that train_lm --resume goes on from");
         converted->add_option("FROM", path, "a checkpoint, a folder of them, or a folder with config.json")->required();
-        converted->add_option("TO", to, "a folder that exists")->required();
+        converted->add_option("TO", to, "a folder, which is made where there is none")->required();
         converted->add_option("--dtype", element, "f64, f32 or bf16 (default: as it is)")
             ->transform(CLI::CheckedTransformer(
                 std::map<std::string, std::string>{{"f64", "F64"}, {"f32", "F32"}, {"bf16", "BF16"}}));

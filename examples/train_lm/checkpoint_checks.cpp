@@ -41,7 +41,7 @@ void repair_checkpoints(Options& o, Complaint& complaint) {
             "--local-steps: each group of ranks has an optimizer state of its own, which --save does not save and "
             "--resume does not read",
             "--local-steps");
-    if (!o.resume.empty() && !o.weights.empty())
+    if (!o.resume.empty() && o.resume != "auto" && !o.weights.empty()) // auto may find none
         complaint.leave_out("--resume and --weights: a checkpoint has the weights", "--weights");
 }
 

@@ -3,6 +3,8 @@
 #include "flags.hpp"
 
 #include <pentad/comm/broadcast_text.hpp>
+#include <pentad/io/json.hpp>
+#include <pentad/io/model_config.hpp>
 #include <pentad/mesh/one_line.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -46,12 +48,33 @@ void stop_after_step_on_signals() {
 
 std::string const state_of_run = "state of the run";
 
-/// Fields of config.json that may differ from one run of a model to the next.
-Json without_run(std::string const& config) {
+/// What a config.json says of the model, the same text for models that are alike: as Pentad writes it, or, where it can
+/// only be compared field by field, as it is. Without what may differ from one run of a model to the next.
+Json model_of(std::string const& config) {
     auto json = Json::parse(config);
+    try {
+        json = pentad::io::family_config(pentad::io::model_from_config(config).model, 0, "", 0);
+    } catch (std::invalid_argument const&) { // of no family
+    }
     for (auto const* const field : {"max_position_embeddings", "torch_dtype", "router_aux_loss_coef"})
         json.erase(field);
     return json;
+}
+
+/// In what the model of a checkpoint is not that of the run; empty where they are alike.
+std::string differences_of(Json const& theirs, Json const& ours) {
+    auto const text = [](Json const& config, std::string const& key) { // whatever the order of keys in objects
+        return config.contains(key) ? nlohmann::json::parse(config.at(key).dump()).dump() : "not given";
+    };
+    std::string differences;
+    auto const compare = [&](std::string const& key) {
+        if (auto const his = text(theirs, key), own = text(ours, key); his != own)
+            differences += (differences.empty() ? "its " : "; its ") + key + " is " + his + ", and the run has " + own;
+    };
+    for (auto const& [key, value] : ours.items()) compare(key);
+    for (auto const& [key, value] : theirs.items())
+        if (!ours.contains(key)) compare(key);
+    return differences;
 }
 
 /// The facts that are the same in all checkpoints of a run.
@@ -63,7 +86,8 @@ std::string lasting_facts(Options const& options, int ranks, std::string const& 
     std::vector<std::string> data;
     for (auto const& path : options.tokens.empty() ? options.data : options.tokens)
         data.push_back(pentad::io::fingerprint(path));
-    return Json{{"ranks", ranks}, {"config", Json::parse(config)}, {"flags", std::move(flags)}, {"data", data}}.dump();
+    return pentad::io::detail::dump(
+        Json{{"ranks", ranks}, {"config", Json::parse(config)}, {"flags", std::move(flags)}, {"data", data}});
 }
 
 } // namespace
@@ -103,6 +127,30 @@ std::string Checkpoints::run_facts(Training const& training) const {
     for (auto const& order : position.expert_orders)
         facts["expert_orders"].push_back({{"block", order.block}, {"experts", order.experts}});
     return facts.dump();
+}
+
+void Checkpoints::require_plan(Training& training) {
+    if (!saver_) return;
+    try {
+        saver_->require_plan([&](auto const& take) { training.for_each_planned_piece(take); });
+    } catch (std::invalid_argument const& error) { // on all ranks
+        throw pentad::program::BadInput("--save " + options_->save +
+                                        ": no checkpoint of this run can be written: " + error.what());
+    }
+}
+
+bool Checkpoints::will_resume(Options const& options, pentad::program::Ranks const& ranks) {
+    bool const is_auto = options.resume == "auto";
+    std::string found = options.resume.empty() ? "" : "found";
+    ranks.on_first([&] {
+        std::error_code ignored;
+        if (!is_auto) return;
+        bool const is_there = std::filesystem::is_directory(options.save, ignored);
+        pentad::program::with_files_of_user([&] {
+            if (!is_there || checkpoint::list(options.save).empty()) found.clear();
+        });
+    });
+    return !pentad::comm::broadcast_text(MPI_COMM_WORLD, found, 0).empty();
 }
 
 std::string Checkpoints::resume(Training& training) {
@@ -163,20 +211,23 @@ void Checkpoints::restore(Training& training, std::filesystem::path const& path)
     auto const& run = manifest.run;
     auto const number = [&](char const* key) { return run.contains(key) ? run.at(key).get<std::int64_t>() : 0; };
     if (run.contains("config")) {
-        auto const theirs = without_run(run.at("config").dump()), ours = without_run(config_);
-        auto const text = [](auto const& config, std::string const& key) {
-            return config.contains(key) ? config.at(key).dump() : "not given";
+        auto theirs = model_of(run.at("config").dump()), ours = model_of(config_);
+        // Modules that predict further tokens: those of converted weights may be left out.
+        std::string const predictors = "num_nextn_predict_layers";
+        auto const count = [&](auto const& config) {
+            auto const found = config.find(predictors);
+            return found != config.end() && found->is_number() ? found->template get<std::int64_t>() : 0;
         };
-        auto const require_same = [&](std::string const& key) {
-            if (auto const his = text(theirs, key), own = text(ours, key); his != own)
-                throw pentad::program::BadInput("--resume " + options_->resume + ": the checkpoint " + path.string() +
-                                                " is of another model: its " + key + " is " + his +
-                                                ", and the run has " + own);
-        };
-        for (auto const& [key, value] : ours.items()) require_same(key);
-        require_same("num_nextn_predict_layers"); // only a model with such modules has the key
+        theirs.erase(predictors), ours.erase(predictors);
+        if (run.contains("flags")) {
+            theirs[predictors] = count(run.at("config"));
+            ours[predictors] = count(Json::parse(config_));
+        }
+        if (auto const differences = differences_of(theirs, ours); !differences.empty())
+            throw pentad::program::BadInput("--resume " + options_->resume + ": the checkpoint " + path.string() +
+                                            " is of another model: " + differences);
     }
-    if (manifest.step > options_->steps)
+    if (manifest.step > options_->steps && options_->steps > 0) // no steps: evaluation, samples, weights
         throw pentad::program::BadInput("--resume " + options_->resume + ": the checkpoint " + path.string() +
                                         " is of step " + std::to_string(manifest.step) + ", and " +
                                         given(&Options::steps, *options_) + " ends before it");
@@ -197,6 +248,8 @@ void Checkpoints::restore(Training& training, std::filesystem::path const& path)
     last_step_ = complete_step_ = manifest.step;
     if (!ranks_->is_first() || options_->quiet) return;
     std::printf("goes on from %s, after step %lld\n", path.c_str(), static_cast<long long>(manifest.step));
+    if (!options_->weights.empty())
+        std::printf("--weights %s is not read: the checkpoint has the weights\n", options_->weights.c_str());
     note_differences(run.dump(), run_facts(training));
 }
 

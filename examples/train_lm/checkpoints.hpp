@@ -30,6 +30,11 @@ class Checkpoints {
     Checkpoints(Options const& options, pentad::program::Ranks const& ranks, std::string const& config,
                 std::function<void(pentad::train::SaveResult const&)> on_end);
 
+    /// Whether a run with these options goes on from a checkpoint: the one that --resume names, or with auto one that
+    /// is there. Collective.
+    static bool will_resume(Options const& options, pentad::program::Ranks const& ranks);
+    /// With --save: that checkpoints of this run can be written at all. Collective. @throws BadInput where not
+    void require_plan(Training& training);
     /// Goes on from the checkpoint that --resume names. Gives its path; empty: a fresh start. Collective.
     /// @throws BadInput where it does not fit the run, OutsideFailure where none can be read
     std::string resume(Training& training);

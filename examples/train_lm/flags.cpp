@@ -136,7 +136,9 @@ std::vector<FlagGroup> make_flag_groups() {
            "deepseek_v3: all of "
            "the model",
            TextValue{&O::model}},
-          {"--weights", "FILE", "a checkpoint to begin with: a safetensors file, an index of several, or their folder",
+          {"--weights", "FILE",
+           "weights to begin with: a safetensors file, an index of several, or their folder; with --resume auto, where "
+           "there is no checkpoint",
            TextValue{&O::weights}},
           {"--layers", "N", "transformer layers", IntegerValue{&O::layers, 1, 1 << 16}},
           {"--hidden", "N", "width of the residual stream", IntegerValue{&O::hidden, 2, 1 << 20}},
@@ -160,7 +162,7 @@ std::vector<FlagGroup> make_flag_groups() {
            "who chooses experts: tokens, by a softmax or sigmoids; by a softmax whose probability is the weight, with "
            "jitter (Switch); experts, which see all tokens of a micro-batch; a hash of the token; tokens, after the "
            "scores were balanced",
-           ChoiceValue{&O::router, {"softmax", "sigmoid", "switch", "expert-choice", "hash", "sinkhorn"}}},
+           ChoiceValue{&O::router, {pentad::model::router_names.begin(), pentad::model::router_names.end()}}},
           {"--renormalise", "on|off",
            "the weights of a token's experts sum to 1 (default: on of softmax, sigmoid and hash)",
            ChoiceValue{&O::renormalise, {"on", "off"}}},

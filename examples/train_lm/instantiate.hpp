@@ -47,6 +47,9 @@ class TrainingOf final : public Training {
     void for_each_held_piece(std::function<void(pentad::train::HeldPiece const&)> const& f) override {
         pentad::train::for_each_held_piece(trainer_, true, f);
     }
+    void for_each_planned_piece(std::function<void(pentad::train::HeldPiece const&)> const& f) override {
+        pentad::train::for_each_planned_piece(trainer_, f);
+    }
     std::optional<pentad::model::OffloadReport> offload_report() const override {
         return trainer_.store().offload_report();
     }

@@ -79,24 +79,16 @@ model::Model with_experts(model::Model described, Options const& o) {
 } // namespace
 
 model::Router router_of(Options const& o) {
-    using enum model::RouterChoice;
-    using enum model::RouterScore;
-    model::Router router{.score = o.router == "sigmoid" ? sigmoid : softmax,
-                         .choice = o.router == "expert-choice" ? expert_choice
-                                   : o.router == "hash"        ? hash
-                                   : o.router == "sinkhorn"    ? sinkhorn
-                                                               : top_k,
-                         .scale = o.route_scale,
-                         .groups = size(o.expert_groups),
-                         .top_groups = size(o.top_groups == 0 ? o.expert_groups : o.top_groups),
-                         .jitter = o.router == "switch" ? 0.01 : 0,
-                         .bias_rate = o.bias_rate,
-                         .bias_step = o.bias_step == "sign" ? model::BiasStep::sign : model::BiasStep::proportional,
-                         .capacity = o.capacity,
-                         .drop = o.drop == "score" ? model::Drop::score : model::Drop::position};
-    bool const weighs_by_score = router.choice == expert_choice || router.choice == sinkhorn || o.router == "switch";
-    router.renormalises = o.renormalise.empty() ? !weighs_by_score : o.renormalise == "on";
-    router.set_balance(!o.balance.empty() ? o.balance : router.choice == top_k ? "aux" : "none");
+    auto router = model::named_router(o.router);
+    router.scale = o.route_scale;
+    router.groups = size(o.expert_groups);
+    router.top_groups = size(o.top_groups == 0 ? o.expert_groups : o.top_groups);
+    router.bias_rate = o.bias_rate;
+    router.bias_step = o.bias_step == "sign" ? model::BiasStep::sign : model::BiasStep::proportional;
+    router.capacity = o.capacity;
+    router.drop = o.drop == "score" ? model::Drop::score : model::Drop::position;
+    if (!o.renormalise.empty()) router.renormalises = o.renormalise == "on";
+    if (!o.balance.empty()) router.set_balance(o.balance);
     return router;
 }
 

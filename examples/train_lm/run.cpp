@@ -338,19 +338,23 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     describe_neighbour(options, schedules.training(), mesh, ranks);
     if (rank == 0 && !options.quiet) warn(options, settings.model);
     std::optional<pentad::io::Checkpoint> checkpoint;
-    if (!options.weights.empty())
+    bool const reads_weights = !options.weights.empty() && !Checkpoints::will_resume(options, ranks);
+    if (reads_weights)
         ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });
     auto const training = make_training(
         options, {*communicators, data, settings, schedules, options.tensor_kind(), options.sequence_parallel});
     if (checkpoint) ranks.on_all([&] { training->import_weights(*checkpoint); });
+    checkpoint.reset();
 
     Outcome outcome(rank);
     std::optional<pentad::io::LineFile> log;
     Checkpoints checkpoints(options, ranks, config_text(options, settings), [&](auto const& saved) {
         if (log) outcome.write([&] { log->write(checkpoint_line(saved)); });
     });
+    checkpoints.require_plan(*training);
     auto const resumed_from = checkpoints.resume(*training);
     std::int64_t const done = training->position().step;
+    std::int64_t const last_step = std::max(options.steps, done); // --steps 0 of a run that goes on: no more of them
     if (!options.log.empty())
         outcome.write([&] {
             if (done == 0) {
@@ -393,11 +397,11 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
         return outcome.exchange();
     }
     if (ok) {
-        auto const last = training->evaluate(options.steps + 1);
+        auto const last = training->evaluate(last_step + 1);
         if (!std::isfinite(last.loss))
             throw pentad::program::OutsideFailure("the loss after the last step is not finite: no weights are written");
         std::optional<double> validation_loss;
-        if (held_out) validation_loss = validate(options, *training, *held_out, rank, options.steps);
+        if (held_out) validation_loss = validate(options, *training, *held_out, rank, last_step);
         checkpoints.wait(); // the log has its end too
         if (log)
             outcome.write([&] {

@@ -40,6 +40,8 @@ class Training {
     virtual void import_weights(pentad::io::Checkpoint const& checkpoint) = 0;
     /// The state of the run that this rank writes to a checkpoint (train/checkpoint_state.hpp), and where the run is.
     virtual void for_each_held_piece(std::function<void(pentad::train::HeldPiece const&)> const& f) = 0;
+    /// The pieces that checkpoints will have when updates have made all states, without data.
+    virtual void for_each_planned_piece(std::function<void(pentad::train::HeldPiece const&)> const& f) = 0;
     virtual pentad::train::RunPosition position() const = 0;
     /// What offload of optimizer state, and of activations, has done on this rank; none without.
     virtual std::optional<pentad::model::OffloadReport> offload_report() const = 0;

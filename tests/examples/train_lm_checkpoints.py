@@ -60,6 +60,13 @@ def final_loss(path):
     return log_of(path)[-1]["final_loss"]
 
 
+def tensors_of(folder):
+    data = (folder / "model.safetensors").read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    return {name: data[start + tensor["data_offsets"][0]:start + tensor["data_offsets"][1]] for name, tensor in header.items() if name != "__metadata__"}
+
+
 def saved(folder):
     return sorted(int(path.name[5:]) for path in folder.iterdir() if path.name.startswith("step-") and path.name[5:].isdigit())
 
@@ -120,6 +127,7 @@ def continued(folder):
         (["--save-every", "5"], "--save-every 5 needs a folder: --save FOLDER"),
         (["--resume", "auto"], "--resume auto needs the folder of the checkpoints: --save FOLDER"),
         (["--resume", folder], f"--resume {folder}: there is no checkpoint in it"),
+        (["--resume", folder, "--weights", folder], "--resume and --weights: a checkpoint has the weights"),
         (["--resume", folder / "none"], f"--resume: cannot read {folder}/none: No such file or directory"),
         (["--save", folder / "none/none"], "--save"),
     ]:
@@ -130,9 +138,7 @@ def continued(folder):
     expect("step 20" in shown and "second_moment" in shown and "model.layers.1.block_sparse_moe.experts.3.w2.weight" in shown, shown)
     expect(len(tool("list", folder / "saved").stdout.splitlines()) == len(saved(folder / "saved")), "list")
     expect("is complete" in tool("verify", folder / "saved").stdout, "verify")
-    (folder / "published").mkdir()
-    tool("convert", folder / "saved", folder / "published")
-    (folder / "back").mkdir()
+    tool("convert", folder / "saved", folder / "published") # which makes its folder
     tool("convert", folder / "published", folder / "back")
     again = tool("show", folder / "back").stdout
     expect("step 0" in again and "first_moment" not in again, again)
@@ -140,6 +146,53 @@ def continued(folder):
     tool("convert", folder / "back", folder / "published")
     refused = tool("convert", folder / "published", folder / "back", status=2).stderr
     expect("has the checkpoint of step 0 already" in refused, refused)
+    refused = tool("convert", folder / "published", folder / "none/none", status=2).stderr
+    expect("none/none: No such file or directory" in refused, refused)
+    # A checkpoint that is not of the step that its folder is called by.
+    (folder / "saved/step-00000020").rename(folder / "saved/step-00000003")
+    for command, status in (("list", 0), ("verify", 3)):
+        done = tool(command, folder / "saved/step-00000003" if command == "verify" else folder / "saved", status=status)
+        expect("is of step 20, and its folder is called step-00000003" in done.stdout + done.stderr, done)
+
+
+def described(folder):
+    """A model that a file describes: its checkpoints go on however a file writes the model, and a job that begins with weights can be queued again."""
+    small = {"--seq": 16, "--batch": 4, "--warmup": 2, "--dtype": "f64"}
+    sizes = {"--layers": 1, "--hidden": 32, "--heads": 4, "--ffn": 48}
+
+    def train(*flags, **sized):
+        words = [str(word) for pair in (small | sized).items() for word in pair]
+        done = subprocess.run([options.train_lm, *words, *map(str, flags)], capture_output=True, text=True, timeout=100, env=ENVIRONMENT)
+        expect(done.returncode == 0, done)
+        return done.stdout
+
+    model = folder / "model"
+    model.mkdir()
+    train("--steps", 0, "--seed", 5, "--dump-weights", model, "--quiet", **sizes)
+    config = json.loads((model / "config.json").read_text())
+    written = {"bos_token_id": 1, "eos_token_id": [2, 3], "rope_theta": 10000, "attention_bias": False,
+               "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}}
+    config |= written
+    del config["head_dim"], config["tie_word_embeddings"]
+    (model / "config.json").write_text(json.dumps(config))
+    queued = ["--model", model, "--weights", model, "--save", folder / "saved", "--resume", "auto"]
+    first = train(*queued, "--steps", 1, "--log", folder / "first")
+    expect("goes on" not in first and "is not read" not in first, first)
+    tool("convert", model, folder / "begun")
+    train("--model", model, "--steps", 1, "--resume", folder / "begun", "--log", folder / "begun-log")
+    expect(steps_of(folder / "first")[1]["loss"] == steps_of(folder / "begun-log")[1]["loss"], "the weights are not those of the model")
+    (model / "model.safetensors").rename(model / "away")
+    second = train(*queued, "--steps", 2, "--log", folder / "second")
+    expect("after step 1\n" in second and f"--weights {model} is not read: the checkpoint has the weights\n" in second, second)
+    # To transformers' form, where keys come in another order, and back.
+    tool("convert", folder / "saved", folder / "published")
+    tool("convert", folder / "published", folder / "back")
+    train("--model", model, "--steps", 1, "--resume", folder / "back", "--quiet")
+    # Nothing is trained: the same losses, and the weights.
+    (folder / "dumped").mkdir()
+    said = train("--model", model, "--steps", 0, "--resume", folder / "saved", "--log", folder / "evaluated", "--dump-weights", folder / "dumped")
+    expect("after step 2" in said and final_loss(folder / "evaluated") == final_loss(folder / "second"), said)
+    expect(tensors_of(folder / "dumped") == tensors_of(folder / "published"), "other weights")
 
 
 def signals(folder):
@@ -328,7 +381,7 @@ def moved(folder):
     expect(abs(final_loss(folder / "alone") - final_loss(folder / "whole")) < 1e-4, "final losses differ")
 
 
-for part in (continued, moved, signals, kills, damage, disks, interrupted):
+for part in (continued, described, moved, signals, kills, damage, disks, interrupted):
     if options.only in (None, part.__name__):
         with tempfile.TemporaryDirectory() as name:
             began = time.monotonic()

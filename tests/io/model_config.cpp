@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -252,4 +253,17 @@ TEST_CASE("a config.json that is wrong is refused with its name, the field and w
         CHECK(refusal(text).substr(0, 5) == "line ");
     }
     CHECK_THROWS_AS(io::read_model(scratch / "nothing"), io::FileError);
+}
+
+TEST_CASE("a config.json of Mamba-2 as Python writes it becomes JSON, of the same model") {
+    auto const limited = [](std::string const& limits) {
+        return with(mamba2_7b, "[0.0, Infinity]", limits);
+    };
+    for (auto const& text : {limited("[0.0, Infinity]"), limited("[0.25, Infinity]"), limited("[0.25, 0.5]")}) {
+        auto const plain = nlohmann::json::parse(io::plain_config(text).dump()).dump();
+        CHECK(io::model_from_config(plain).model.blocks == io::model_from_config(text).model.blocks);
+        auto const stored = io::stored_config(plain, "float64");
+        CHECK(stored["torch_dtype"] == "float64");
+        CHECK(io::model_from_config(stored.dump()).model.blocks == io::model_from_config(text).model.blocks);
+    }
 }

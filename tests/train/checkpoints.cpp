@@ -3,9 +3,14 @@
 // A run that goes on from a checkpoint, on the same mesh or on any other, is the run that was not stopped.
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/io/checkpoint.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/model/mixers.hpp>
+#include <pentad/model/presets.hpp>
 #include <pentad/train/checkpoint_restore.hpp>
 #include <pentad/train/checkpoint_saver.hpp>
+#include <pentad/train/checkpoint_sink.hpp>
+#include <pentad/train/import.hpp>
 #include <pentad/train/trainer.hpp>
 
 #include <support/folder.hpp>
@@ -13,10 +18,15 @@
 #include <support/training.hpp>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 using namespace support;
@@ -38,8 +48,8 @@ class FirstRanks {
 
 /// How a run is laid out.
 struct Way {
-    MeshShape mesh;
-    ZeroSharding sharding;
+    MeshShape mesh{};
+    ZeroSharding sharding{};
     std::string schedule = "1f1b";
     int chunks = 1;
     bool sequence_parallel = false;
@@ -65,16 +75,21 @@ model::Optimizer optimizer(int number) {
     }
 }
 
-train::RunSettings settings(bool has_experts, bool tied) {
-    return {.model = model::decoder({.layers = 4,
-                                     .hidden = 16,
-                                     .heads = 4,
-                                     .kv_heads = 2,
-                                     .ffn = 32,
-                                     .vocab = 51, // padded where tp is 2 or 4
-                                     .experts = has_experts ? 4u : 0u,
-                                     .moe_every = 2,
-                                     .ties_embeddings = tied}),
+/// Blocks whose mixers are attention, or by turns attention, Mamba-2 and linear attention.
+train::RunSettings settings(bool has_experts, bool tied, std::string const& mixers = "a") {
+    auto const decoder = model::decoder({.layers = 4,
+                                         .hidden = 16,
+                                         .heads = 4,
+                                         .kv_heads = 2,
+                                         .ffn = 32,
+                                         .vocab = 51, // padded where tp is 2 or 4
+                                         .experts = has_experts ? 4u : 0u,
+                                         .moe_every = 2,
+                                         .ties_embeddings = tied});
+    return {.model = model::with_mixers(
+                decoder, model::mixers_of(mixers).value(),
+                {.heads = 4, .head_dim = 8, .state = 4, .groups = 2, .norm_groups = 2, .convolution = 3, .chunk = 8},
+                {.heads = 4, .head_dim = 4, .chunk = 8}),
             .batch = 16,
             .micro_batches = 4,
             .seq = 16,
@@ -102,6 +117,8 @@ struct Run {
     static train::RunSettings with(train::RunSettings run, Way const& way) {
         run.sharding = way.sharding;
         run.micro_batches = way.micro_batches;
+        if (std::size_t const layers = run.model.blocks.size(); way.mesh.pp == 2 && layers % 2 == 1)
+            run.stage_layers = {layers / 2, layers - layers / 2};
         return run;
     }
     std::vector<double> steps(std::int64_t first, std::int64_t count) {
@@ -114,6 +131,7 @@ struct Run {
     }
     void save(std::filesystem::path const& folder, std::int64_t step) {
         train::CheckpointSaver saver(mesh.context.communicators().world().handle(), folder, 3);
+        saver.require_plan([&](auto const& take) { train::for_each_planned_piece(training.trainer, take); });
         saver.start(mesh.context.exec(), step, {{"sequences", training.trainer.position().sequences}},
                     [&](auto const& copy) { train::for_each_held_piece(training.trainer, true, copy); });
         auto const result = saver.wait();
@@ -209,11 +227,12 @@ TEST_CASE("a run goes on from a checkpoint on another mesh, with another ZeRO st
     Draws draws(20261124);
     for (int trial = 0; trial < (n == 8 ? 40 : 6); ++trial) {
         bool const has_experts = trial % 2 == 0, tied = trial % 3 == 0;
+        std::string const mixers = std::array{"a", "a,m", "m", "a", "l,m,a"}[static_cast<std::size_t>(trial % 5)];
         auto const from = draws.way(n, has_experts), to = draws.way(n, has_experts);
-        INFO("trial ", trial, ": ", from.text(), " -> ", to.text(), has_experts ? ", experts" : "",
+        INFO("trial ", trial, ": ", from.text(), " -> ", to.text(), ", mixers ", mixers, has_experts ? ", experts" : "",
              tied ? ", tied" : "");
         Folder const folder;
-        auto run = settings(has_experts, tied);
+        auto run = settings(has_experts, tied, mixers);
         run.optimizer = optimizer(trial / 2);
         auto const expected = undisturbed<f64>(from, run, folder.path());
         CHECK(worst(resumed<f64>(to, run, folder.path()), expected) < 1e-10);
@@ -329,5 +348,275 @@ TEST_CASE("a save that cannot be written leaves older checkpoints, and the run g
             CHECK(left[0].step == (step == 2 ? 1 : 3));
             MPI_Barrier(comm);
         }
+    });
+}
+
+namespace {
+
+/// Saved, read on the same mesh and on others, dumped and loaded: what a run with these settings has to save.
+/// @param worst_elsewhere how far numbers on another mesh may be from those of the first
+template <class T>
+void check_all_ways(std::string const& name, train::RunSettings run, double worst_elsewhere) {
+    int const n = world_size();
+    INFO(name, " ", io::safetensors_type<T>);
+    run.batch = 8;
+    std::vector<Way> elsewhere{{.micro_batches = 2}};
+    if (n == 2) elsewhere = {{.mesh = {.tp = 2}, .micro_batches = 2}, {.mesh = {.pp = 2}, .micro_batches = 2}};
+    if (n == 2 && run.model.template first<model::Experts>() != nullptr)
+        elsewhere.push_back({.mesh = {.ep = 2}, .micro_batches = 2});
+    using Stream = InvariantStream<T>;
+    using A = accumulator_t<T>;
+    Way const way{.mesh = {.dp = n}, .sharding = {.stage = 1}, .micro_batches = 2};
+    auto const family = model::family_of(run.model);
+    Folder const saved, saved_again, dumped;
+    std::vector<double> expected;
+    double loss = 0;
+    {
+        Run<Stream> first(way, run, MPI_COMM_WORLD);
+        (void)first.steps(1, 2);
+        first.save(saved.path(), 2);
+        loss = first.training.trainer.evaluate(3).loss;
+        train::CheckpointSink<A> sink(dumped.path(), "{}");
+        train::export_weights<T>(first.mesh.context, first.training.trainer.model(), first.training.trainer.store(),
+                                 family, sink);
+        expected = first.steps(3, 2);
+    }
+    auto const text_of_files = [](std::filesystem::path const& folder) {
+        std::string text;
+        checkpoint::Reader const reader(checkpoint::list(folder).back().path);
+        for (auto const& file : reader.manifest().files) text += checkpoint::text_of(file);
+        return text;
+    };
+    {
+        Run<Stream> second(way, run, MPI_COMM_WORLD);
+        second.restore(saved.path());
+        second.save(saved_again.path(), 2);
+        if (world_rank() == 0) CHECK(text_of_files(saved.path()) == text_of_files(saved_again.path()));
+        // What rounding took from gradients in fp8 is not saved.
+        if (run.precision.reduce != Compact::fp8) CHECK(second.steps(3, 2) == expected);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (Way const& other : elsewhere) {
+        INFO("on ", other.text());
+        Run<Stream> third(other, run, MPI_COMM_WORLD);
+        CHECK(std::abs(third.training.trainer.evaluate(3).loss - loss) > 1e-6);
+        train::import_weights<T>(third.mesh.context, third.training.trainer.model(), third.training.trainer.store(),
+                                 family, io::Checkpoint(dumped.path()));
+        CHECK(std::abs(third.training.trainer.evaluate(3).loss - loss) < worst_elsewhere);
+        third.restore(saved.path());
+        CHECK(worst(third.steps(3, 2), expected) < worst_elsewhere);
+    }
+}
+
+/// A block for each part.
+model::Model blocks_of(std::vector<model::Part> const& parts) {
+    model::Model model{.hidden = 32, .vocab = 50};
+    for (auto const& part : parts) model.blocks.push_back({{{part, "part", "norm"}}});
+    return model;
+}
+
+constexpr double f64_elsewhere = 1e-10, f32_elsewhere = 1e-3, rounded_elsewhere = 0.3;
+
+} // namespace
+
+TEST_CASE("every part that there is a layer for is saved and read, with each of its parameters") {
+    if (world_size() > 2) return;
+    // Of each kind one without and one with all that switches add.
+    std::vector<model::Part> const parts{
+        model::Attention{.kv_heads = 2, .head_dim = 8},
+        model::Attention{.kv_heads = 2,
+                         .head_dim = 8,
+                         .has_bias = true,
+                         .norms_queries_and_keys = true,
+                         .has_output_bias = true,
+                         .scores = {.sinks = true}},
+        model::LatentAttention{.head_dim = 8, .rope_dim = 4, .value_dim = 8, .kv_rank = 16},
+        model::LatentAttention{.head_dim = 8, .rope_dim = 4, .value_dim = 8, .query_rank = 12, .kv_rank = 16},
+        model::Mamba2{.head_dim = 8, .state = 4, .chunk = 8},
+        model::Mamba2{.head_dim = 8, .state = 4, .groups = 2, .norm_groups = 2, .convolution = 2, .chunk = 8},
+        model::LinearAttention{.head_dim = 8, .chunk = 8},
+        model::LinearAttention{.head_dim = 8, .fading = model::Fading::retention, .chunk = 8},
+        model::GatedMlp{.width = 24},
+        model::PlainMlp{.width = 24},
+        model::PlainMlp{.width = 24, .has_bias = true},
+        model::Experts{.count = 4, .width = 12},
+        model::Experts{.count = 4, .width = 12, .shared = 2, .router = {.has_bias = true}}};
+    auto const registry = train::decoder_layers<InvariantStream<f64>, Exec>();
+    std::set<std::string_view> kinds;
+    for (auto const& part : parts) {
+        CHECK(registry.contains(part));
+        kinds.insert(part.kind());
+    }
+    CHECK_MESSAGE(kinds.size() == registry.size(), "a part that the registry has a layer for is not in this list");
+    check_all_ways<f64>("every part", {.model = blocks_of(parts), .seq = 16, .warmup = 1}, f64_elsewhere);
+    auto ends = blocks_of(parts);
+    ends.blocks.resize(2);
+    ends.norm = model::NormKind::layer;
+    ends.positions = 16;
+    ends.ties_embeddings = true;
+    check_all_ways<f64>("positions, LayerNorm, a tied head", {.model = ends, .seq = 16, .warmup = 1}, f64_elsewhere);
+    auto predicting = model::decoder({.layers = 2, .hidden = 32, .heads = 4, .ffn = 24, .vocab = 50});
+    predicting.predictors = {predicting.blocks[0], predicting.blocks[1]};
+    check_all_ways<f64>("predictors", {.model = predicting, .seq = 16, .warmup = 1}, f64_elsewhere);
+}
+
+TEST_CASE("every router is saved and read") {
+    if (world_size() > 2) return;
+    std::vector<model::Part> parts;
+    auto const add = [&](model::Router const& router) {
+        if (router.refusal(4, 2).empty()) parts.push_back(model::Experts{.count = 4, .width = 8, .router = router});
+    };
+    for (auto const name : model::router_names)
+        for (auto const balance : model::balance_names) {
+            auto router = model::named_router(name);
+            router.set_balance(balance);
+            add(router);
+        }
+    CHECK(parts.size() >= model::router_names.size());
+    for (std::size_t i = 0; i < model::drop_names.size(); ++i)
+        add({.capacity = 1, .drop = static_cast<model::Drop>(i)});
+    for (std::size_t i = 0; i < model::bias_step_names.size(); ++i)
+        add({.has_bias = true, .bias_rate = 0.1, .bias_step = static_cast<model::BiasStep>(i)});
+    check_all_ways<f64>("routers", {.model = blocks_of(parts), .seq = 16, .warmup = 1}, f64_elsewhere);
+}
+
+namespace {
+
+template <std::size_t... I>
+std::vector<model::Optimizer> all_optimizers(std::index_sequence<I...>) {
+    return {std::variant_alternative_t<I, model::Optimizer>{}...};
+}
+
+} // namespace
+
+TEST_CASE("every optimizer is saved and read") {
+    if (world_size() > 2) return;
+    auto all = all_optimizers(std::make_index_sequence<std::variant_size_v<model::Optimizer>>());
+    all.push_back(model::Sgd{.momentum = 0});
+    for (auto const& optimizer : all) {
+        auto run = settings(true, true, "a,m");
+        run.optimizer = optimizer;
+        check_all_ways<f64>("optimizer " + std::to_string(optimizer.index()), run, f64_elsewhere);
+    }
+}
+
+TEST_CASE("every precision is saved and read") {
+    if (world_size() > 2) return;
+    auto const run = settings(true, false, "m,a");
+    auto const with = [&](model::Precision const& precision) {
+        auto changed = run;
+        changed.precision = precision;
+        return changed;
+    };
+    for (std::size_t i = 0; i < compact_names.size(); ++i) {
+        auto const how = static_cast<Compact>(i);
+        bool const is_whole = how == Compact::none;
+        check_all_ways<f64>("moments", with({.moments = how}), is_whole ? f64_elsewhere : rounded_elsewhere);
+        check_all_ways<f32>("moments", with({.moments = how}), is_whole ? f32_elsewhere : rounded_elsewhere);
+        for (model::Precision const& precision : {model::Precision{.moments = how},
+                                                  {.moments = how, .keeps_masters = false},
+                                                  {.reduce = how},
+                                                  {.rows = how}})
+            check_all_ways<bf16>("precision", with(precision), rounded_elsewhere);
+    }
+}
+
+namespace {
+
+/// A small model of each family.
+model::Model model_of(model::Family family) {
+    using model::Family;
+    auto model = model::decoder({.layers = 2,
+                                 .hidden = 16,
+                                 .heads = 4,
+                                 .kv_heads = 2,
+                                 .ffn = 24,
+                                 .vocab = 50,
+                                 .experts = model::has_experts(family) ? 4u : 0u});
+    model::Mamba2 const mamba{.heads = 4, .head_dim = 8, .state = 4, .groups = 2, .norm_groups = 2, .chunk = 8};
+    auto attention = *model.find<model::Attention>(0);
+    switch (family) {
+    case Family::llama:
+    case Family::mixtral:
+        break;
+    case Family::mistral:
+        attention.sight.window = 8;
+        break;
+    case Family::qwen2:
+        attention.has_bias = true;
+        break;
+    case Family::qwen3:
+    case Family::qwen3_moe:
+        attention.norms_queries_and_keys = true;
+        break;
+    case Family::mamba2:
+        return model::mamba2(2, 16, 50, mamba, true);
+    case Family::bamba: {
+        model::Branch const mlp{model::GatedMlp{24}, "feed_forward", "pre_ff_layernorm"};
+        attention.rotary.share = 0.5;
+        model.blocks = {{{{mamba, "mamba", "input_layernorm"}, mlp}},
+                        {{{attention, "self_attn", "input_layernorm"}, mlp}}};
+        return model;
+    }
+    case Family::deepseek_v3:
+        return model::deepseek(
+            2, 16, 50, {.heads = 4, .head_dim = 8, .rope_dim = 4, .value_dim = 8, .query_rank = 12, .kv_rank = 16}, 1,
+            24,
+            {.count = 4,
+             .top_k = 2,
+             .width = 8,
+             .shared = 1,
+             .router = {.score = model::RouterScore::sigmoid, .has_bias = true}});
+    }
+    for (auto& block : model.blocks) block.branches[0].part = attention;
+    return model;
+}
+
+} // namespace
+
+TEST_CASE("every family is saved and read") {
+    if (world_size() > 2) return;
+    for (std::size_t i = 0; i < model::family_names.size(); ++i) {
+        auto const family = static_cast<model::Family>(i);
+        train::RunSettings const run{.model = model_of(family), .seq = 16, .warmup = 1};
+        CHECK(model::family_of(run.model) == family);
+        check_all_ways<f64>(std::string(model::name(family)), run, f64_elsewhere);
+    }
+}
+
+TEST_CASE("a state that can never be saved is refused on all ranks before the first step") {
+    Way const way{.mesh = {.dp = world_size()}, .sharding = {.stage = 1}};
+    auto run = settings(true, false, "m,a");
+    run.batch = 4 * static_cast<std::size_t>(world_size());
+    Folder const folder;
+    on_ranks<f64>(way, [&]<class Stream>(MPI_Comm comm) {
+        Run<Stream> first(way, run, comm);
+        std::vector<std::string> planned, held;
+        auto const note = [](std::vector<std::string>& into, train::HeldPiece const& piece) {
+            into.push_back(checkpoint::text_of(checkpoint::StoredFile{.name = "f", .pieces = {piece.stored}}));
+        };
+        train::for_each_planned_piece(first.training.trainer, [&](auto const& piece) { note(planned, piece); });
+        train::CheckpointSaver saver(comm, folder.path(), 1);
+        auto const require = [&](auto const& change) {
+            saver.require_plan([&](auto const& take) {
+                std::size_t number = 0;
+                train::for_each_planned_piece(first.training.trainer,
+                                              [&](train::HeldPiece const& piece) { change(piece, take, number++); });
+            });
+        };
+        require([](auto const& piece, auto const& take, std::size_t) { take(piece); });
+        CHECK_THROWS_WITH_AS(require([](auto const& piece, auto const& take, std::size_t number) {
+                                 take(piece);
+                                 if (world_rank() == world_size() - 1 && number == 0) take(piece);
+                             }),
+                             doctest::Contains(" are there twice"), std::invalid_argument);
+        CHECK_THROWS_WITH_AS(require([](auto const& piece, auto const& take, std::size_t number) {
+                                 if (world_rank() < world_size() - 1 || number > 0) take(piece);
+                             }),
+                             doctest::Contains(" are missing"), std::invalid_argument);
+        CHECK(checkpoint::detail::entries(folder.path()).empty());
+        (void)first.steps(1, 1);
+        train::for_each_held_piece(first.training.trainer, true, [&](auto const& piece) { note(held, piece); });
+        CHECK(planned == held);
     });
 }

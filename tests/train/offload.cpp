@@ -8,6 +8,7 @@
 #include <pentad/planner/memory.hpp>
 #include <pentad/train/checkpoint_restore.hpp>
 #include <pentad/train/checkpoint_saver.hpp>
+#include <pentad/train/export.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/trainer.hpp>
 
@@ -23,8 +24,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 using namespace support;
@@ -250,6 +254,46 @@ TEST_CASE("a checkpoint of offloaded state is one of any other run") {
         }
     }
     MPI_Barrier(MPI_COMM_WORLD);
+}
+
+namespace {
+
+/// What weights are written.
+class Written final : public train::WeightSink<f32> {
+  public:
+    void begin(std::vector<io::NamedShape> const& entries) override {
+        for (auto const& entry : entries) names.push_back(entry.name);
+    }
+    void append(std::span<f32 const> piece) override { values.insert(values.end(), piece.begin(), piece.end()); }
+    void end() override { is_complete = true; }
+
+    std::vector<std::string> names;
+    std::vector<f32> values;
+    bool is_complete = false;
+};
+
+} // namespace
+
+TEST_CASE("weights of offloaded state are written from all stages") {
+    using Stream = InvariantStream<bf16>;
+    int const n = world_size();
+    test::Scratch const own;
+    // A head that MPI does not send before it is received.
+    auto run = settings({.stage = 1}, model::AdamW{});
+    run.model.vocab = 1 << 15;
+    run.seq = 4;
+    auto const written = [&] {
+        OnMesh const mesh({.pp = n});
+        Training<Stream> training(mesh, run);
+        Written sink;
+        train::export_weights<bf16>(mesh.context, training.trainer.model(), training.trainer.store(), std::nullopt,
+                                    sink);
+        CHECK(sink.is_complete == (world_rank() == 0));
+        return std::pair(sink.names, sink.values);
+    };
+    auto const expected = written();
+    run.offload = to(own.path());
+    CHECK(written() == expected);
 }
 
 namespace {

@@ -41,6 +41,11 @@ model::Preset read_model(std::filesystem::path const& model);
 nlohmann::ordered_json family_config(model::Model const& model, std::size_t positions, std::string const& element,
                                      double balance_coefficient);
 
+/// A config.json as JSON has it, without the infinities that Python writes. @throws std::invalid_argument
+nlohmann::ordered_json plain_config(std::string_view source);
+/// The same as one that describes weights that are written anew, as elements of this kind: "float32".
+nlohmann::ordered_json stored_config(std::string_view source, std::string const& element);
+
 } // namespace pentad::io
 
 #if !PENTAD_COMPILED_FUNCTIONS

@@ -9,6 +9,7 @@
 #include <pentad/model/model.hpp>
 #include <pentad/model/part.hpp>
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -48,6 +49,9 @@ class LayerRegistry {
         return made;
     }
 
+    /// How many kinds of parts it has layers for, and whether that of this part is one of them.
+    [[nodiscard]] std::size_t size() const { return makers_.size(); }
+    [[nodiscard]] bool contains(model::Part const& part) const { return makers_.contains(part.type()); }
     /// The layer for a part. May be collective, over the groups of the axes that the layer communicates along.
     /// @throws std::invalid_argument where no layer for it was added
     [[nodiscard]] Made make(LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) const {

@@ -21,6 +21,9 @@ enum class RouterChoice {
     hash,          ///< nobody: experts follow from the token's number in the vocabulary (Roller et al. 2021)
     sinkhorn ///< each token its best experts, after the scores were balanced (Clark et al. 2022, "S-BASE"); in training
 };
+/// Routers by name: what --router says.
+inline constexpr std::array<std::string_view, 6> router_names{"softmax",       "sigmoid", "switch",
+                                                              "expert-choice", "hash",    "sinkhorn"};
 /// A loss that keeps the load of experts even.
 enum class BalanceLoss {
     none,
@@ -79,6 +82,9 @@ struct Router {
     [[nodiscard]] std::string text() const;
     friend bool operator==(Router const&, Router const&) = default;
 };
+
+/// The router of one of router_names, with the weights, the jitter and the loss that go with it.
+Router named_router(std::string_view name);
 
 /// That of DeepSeek-AI 2024, "DeepSeek-V3", sections 2.1.2 and 4.2.
 inline constexpr Router deepseek_v3_router{.score = RouterScore::sigmoid,

@@ -6,6 +6,7 @@
 #include <pentad/checkpoint/manifest.hpp>
 #include <pentad/checkpoint/writer.hpp>
 #include <pentad/comm/error.hpp>
+#include <pentad/comm/first_failure.hpp>
 #include <pentad/memory/copy.hpp>
 #include <pentad/train/checkpoint_state.hpp>
 
@@ -58,6 +59,33 @@ class CheckpointSaver {
     ~CheckpointSaver() {
         join();
         if (rank_ == 0) checkpoint::remove_spare(folder_);
+    }
+
+    /// Checks that the ranks together can write every element of the state once: what fails here fails in every save.
+    /// When the saver is idle. Collective.
+    /// @param visit calls what it is given with each HeldPiece that this rank will save; what they point to is not read
+    /// @throws std::invalid_argument on all ranks, with the tensor
+    template <class Visit>
+    void require_plan(Visit&& visit) {
+        std::vector<io::NamedShape> tensors;
+        checkpoint::StoredFile file{.name = checkpoint::rank_file(rank_)};
+        visit([&](HeldPiece const& piece) {
+            tensors.push_back(piece.tensor);
+            auto& stored = file.pieces.emplace_back(piece.stored);
+            stored.blocks.resize((stored.bytes() + checkpoint::block_bytes - 1) / checkpoint::block_bytes);
+        });
+        record_ = record_of([&] {
+            (void)checkpoint::header_of(file.pieces);
+            return std::pair(tensors, std::optional(file));
+        });
+        gather_records();
+        std::optional<comm::Failure> failure;
+        try {
+            if (rank_ == 0) (void)manifest_of_records();
+        } catch (std::exception const& error) {
+            failure = {0, error.what()};
+        }
+        if (auto const first = comm::first_failure(world_, failure)) throw std::invalid_argument(first->text);
     }
 
     [[nodiscard]] bool is_idle() const { return phase_ == Phase::idle; }
@@ -154,36 +182,48 @@ class CheckpointSaver {
     // On the thread:
 
     void write(std::int64_t step) {
-        io::detail::OrderedJson record = io::detail::OrderedJson::object();
-        try {
+        record_ = record_of([&] {
             if (!copy_failure_.empty()) throw io::FileError(copy_failure_);
             auto const partial = checkpoint::make_partial(folder_, step);
-            if (!pieces_.empty())
-                record["file"] =
-                    checkpoint::text_of(checkpoint::write_pieces(partial / checkpoint::rank_file(rank_), pieces_));
-            for (auto const& [name, shape] : tensors_) record["tensors"][name] = shape;
+            std::optional<checkpoint::StoredFile> file;
+            if (!pieces_.empty()) file = checkpoint::write_pieces(partial / checkpoint::rank_file(rank_), pieces_);
+            return std::pair(tensors_, std::move(file));
+        });
+    }
+    /// What `make` gives, the tensors of this rank and its file, as JSON; or why it throws.
+    template <class Make>
+    static std::string record_of(Make const& make) {
+        io::detail::OrderedJson record = io::detail::OrderedJson::object();
+        try {
+            auto const [tensors, file] = make();
+            if (file) record["file"] = checkpoint::text_of(*file);
+            for (auto const& [name, shape] : tensors) record["tensors"][name] = shape;
         } catch (std::exception const& error) {
             record = {{"failure", error.what()}};
         }
-        record_ = io::detail::dump(record);
+        return io::detail::dump(record);
+    }
+    /// What all ranks have written. On the first one.
+    [[nodiscard]] checkpoint::Manifest manifest_of_records() const {
+        checkpoint::Manifest manifest{.step = result_.step, .run = run_, .tensors = {}, .files = {}};
+        std::map<std::string, std::vector<std::int64_t>> tensors;
+        for (auto const& text : records_) {
+            auto const record = io::detail::parse_object(text);
+            if (record.contains("failure")) throw io::FileError(record["failure"].get<std::string>());
+            if (record.contains("file"))
+                manifest.files.push_back(checkpoint::file_of(record["file"].get_ref<std::string const&>()));
+            if (record.contains("tensors"))
+                for (auto const& [name, shape] : record["tensors"].items())
+                    tensors.emplace(name, shape.template get<std::vector<std::int64_t>>());
+        }
+        for (auto const& [name, shape] : tensors) manifest.tensors.push_back({name, shape});
+        if (auto const fault = checkpoint::cover_fault(manifest))
+            throw std::logic_error("the ranks do not hold the state once: " + *fault);
+        return manifest;
     }
     void publish() {
         try {
-            checkpoint::Manifest manifest{.step = result_.step, .run = run_, .tensors = {}, .files = {}};
-            std::map<std::string, std::vector<std::int64_t>> tensors;
-            for (auto const& text : records_) {
-                auto const record = io::detail::parse_object(text);
-                if (record.contains("failure")) throw io::FileError(record["failure"].get<std::string>());
-                if (record.contains("file"))
-                    manifest.files.push_back(checkpoint::file_of(record["file"].get_ref<std::string const&>()));
-                if (record.contains("tensors"))
-                    for (auto const& [name, shape] : record["tensors"].items())
-                        tensors.emplace(name, shape.template get<std::vector<std::int64_t>>());
-            }
-            for (auto const& [name, shape] : tensors) manifest.tensors.push_back({name, shape});
-            if (auto const fault = checkpoint::cover_fault(manifest))
-                throw std::logic_error("the ranks have not written all of the state: " + *fault);
-            checkpoint::publish(folder_, manifest);
+            checkpoint::publish(folder_, manifest_of_records());
             result_.is_saved = true;
             checkpoint::retain(folder_, keep_);
         } catch (std::exception const& error) {

@@ -27,6 +27,12 @@ struct HeldPiece {
 
 namespace detail {
 
+/// The piece of a state of type A that is shown.
+template <class A>
+HeldPiece held_piece(io::NamedShape const& tensor, std::string_view state, checkpoint::Piece piece, A* data) {
+    return {tensor, {tensor.name, std::string(state), std::string(io::safetensors_type<A>), std::move(piece)}, data};
+}
+
 /// Calls f(tensor, piece, offset) for the published tensors that elements [first, first + count) of this rank's shard
 /// of a parameter belong to; `offset` counts from `first`. Padding is left out.
 template <class T, class Exec, class F>
@@ -66,11 +72,23 @@ void for_each_held_piece(Trainer& trainer, bool once, F&& f) {
             detail::for_each_published_piece(
                 parameter, family, first, elements.size(),
                 [&](io::NamedShape const& tensor, checkpoint::Piece piece, std::size_t offset) {
-                    f(HeldPiece{
-                        tensor,
-                        {tensor.name, std::string(state), std::string(io::safetensors_type<A>), std::move(piece)},
-                        elements.data() + offset});
+                    f(detail::held_piece<A>(tensor, state, std::move(piece), elements.data() + offset));
                 });
+        });
+}
+
+/// Calls f(piece) for the pieces that for_each_held_piece(trainer, true, ...) will show when updates have made all
+/// states. Their data are null: nothing is read.
+template <class Trainer, class F>
+void for_each_planned_piece(Trainer& trainer, F&& f) {
+    using A = typename Trainer::Store::A;
+    auto const family = model::family_of(trainer.settings().model);
+    trainer.store().for_each_planned_state(
+        [&](std::string_view state, auto const& parameter, std::size_t first, std::size_t count) {
+            detail::for_each_published_piece(parameter, family, first, count,
+                                             [&](io::NamedShape const& tensor, checkpoint::Piece piece, std::size_t) {
+                                                 f(detail::held_piece<A>(tensor, state, std::move(piece), nullptr));
+                                             });
         });
 }
 

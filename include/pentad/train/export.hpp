@@ -121,6 +121,7 @@ std::vector<std::vector<io::NamedShape>> gather_entries(Exec const& exec, comm::
 /// Collective over all ranks; only rank 0 uses its sink. Not during a step.
 /// @param family whose names the tensors get
 /// @throws on rank 0 what the sink throws: after all ranks have done their part, so that none hangs.
+/// @throws io::FileError on all ranks where the weights of one are offloaded and could not be read
 template <class T, class Exec, class Model, class Store>
 void export_weights(Context<Exec> const& context, Model& model, Store& store, std::optional<model::Family> family,
                     WeightSink<accumulator_t<T>>& sink) {
@@ -162,7 +163,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
 
     std::vector<A> host, rows; // the latter of a tensor that is not complete yet
     using Host = Kokkos::View<A*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    store.for_each_exported([&](auto const& parameter) {
+    auto const show = [&](auto const& parameter) {
         if (!is_written(parameter)) return;
         auto const& stored = parameter.stored_layout();
         auto whole_layout = stored;
@@ -193,14 +194,18 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
             next += size;
         }
         rows.clear();
-    });
+    };
+    auto const receive_others = [&] {
+        if (!is_writer) return;
+        for (int stage = 1; stage < stages.size(); ++stage)
+            for (auto const& entry : entries[static_cast<std::size_t>(stage)]) {
+                host.resize(io::detail::elements(entry.shape));
+                comm::receive(exec, stages, Host(host.data(), host.size()), stage, 1);
+                attempt([&] { sink.append(std::span<A const>(host)); });
+            }
+    };
+    store.for_each_exported(show, receive_others);
     if (!is_writer) return;
-    for (int stage = 1; stage < stages.size(); ++stage)
-        for (auto const& entry : entries[static_cast<std::size_t>(stage)]) {
-            host.resize(io::detail::elements(entry.shape));
-            comm::receive(exec, stages, Host(host.data(), host.size()), stage, 1);
-            attempt([&] { sink.append(std::span<A const>(host)); });
-        }
     attempt([&] { sink.end(); });
     if (failure) std::rethrow_exception(failure);
 }

@@ -267,13 +267,19 @@ class Bucket {
     template <class F>
     void for_each_state(bool writes, F&& f) {
         optimizer_.for_each_state(state_part(), writes, [&](std::string_view state, auto const& tensor) {
-            for (auto const& piece : pieces_) {
-                std::size_t const begin = std::max(piece.offset, state_.first),
-                                  end = std::min(piece.offset + piece.parameter->size(), state_.first + state_.extent);
-                if (begin < end)
-                    f(state, std::as_const(*piece.parameter), begin - piece.offset,
-                      View<A, 1, Exec>(tensor.data() + (begin - state_.first), end - begin));
-            }
+            for_each_part([&](auto const& parameter, std::size_t first, std::size_t place, std::size_t count) {
+                f(state, parameter, first, View<A, 1, Exec>(tensor.data() + place, count));
+            });
+        });
+    }
+    /// Calls f(state, parameter, first, count) for what for_each_state() shows once updates have made all states, which
+    /// are neither read nor made.
+    template <class F>
+    void for_each_planned_state(F&& f) const {
+        optimizer_.for_each_state_name([&](std::string_view state) {
+            for_each_part([&](auto const& parameter, std::size_t first, std::size_t, std::size_t count) {
+                f(state, parameter, first, count);
+            });
         });
     }
     /// Moves the matrices of stacks whose order changes, with all of their state; forgets what rounding took from
@@ -351,6 +357,17 @@ class Bucket {
         std::size_t first = 0, extent = 0;
     };
 
+    /// Calls f(parameter, first, place, count) for this rank's part of the state: elements [first, first + count) of
+    /// its shard of the parameter, from `place` on in the state.
+    template <class F>
+    void for_each_part(F&& f) const {
+        for (auto const& piece : pieces_) {
+            std::size_t const begin = std::max(piece.offset, state_.first),
+                              end = std::min(piece.offset + piece.parameter->size(), state_.first + state_.extent);
+            if (begin < end)
+                f(std::as_const(*piece.parameter), begin - piece.offset, begin - state_.first, end - begin);
+        }
+    }
     [[nodiscard]] bool gathers_values() const { return stored_.extent < extent_; }
     void place_values(T* whole) {
         for (auto const& piece : pieces_)
@@ -411,16 +428,13 @@ class Bucket {
     }
     [[nodiscard]] WeightRounding weight_rounding(std::uint64_t seed) const {
         WeightRounding rounding{seed, state_.first, {}};
-        for (auto const& piece : pieces_) {
-            std::size_t const begin = std::max(piece.offset, state_.first),
-                              end = std::min(piece.offset + piece.parameter->size(), state_.first + state_.extent);
-            if (begin >= end) continue;
-            std::uint64_t stream = random::stream(piece.parameter->name());
-            auto const& stored = piece.parameter->stored_layout();
+        for_each_part([&](auto const& parameter, std::size_t first, std::size_t place, std::size_t count) {
+            std::uint64_t stream = random::stream(parameter.name());
+            auto const& stored = parameter.stored_layout();
             for (std::size_t d = 0; d < stored.rank; ++d) // ranks along these axes hold other elements
                 stream = stream * 0x100000001b3u + context_->communicators().shard_index(stored.dimensions[d].axes);
-            rounding.parts.push_back({begin - state_.first, end - state_.first, begin - piece.offset, stream});
-        }
+            rounding.parts.push_back({place, place + count, first, stream});
+        });
         return rounding;
     }
     [[nodiscard]] Tensor<Whole<T>, Exec> const& newest() const { return versions_[updates_ % versions_.size()]; }

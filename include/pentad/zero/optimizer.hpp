@@ -106,6 +106,12 @@ class Optimizer {
         in_accumulators(weights, writes, std::forward<F>(f));
     }
 
+    /// Calls f(name) for each state that for_each_state() shows once updates have made all of them.
+    template <class F>
+    void for_each_state_name(F&& f) const {
+        f(std::string_view("weight"));
+        for (std::size_t i = first_moment(); i < tensors_.size(); ++i) f(tensors_[i].how.name);
+    }
     /// Calls f(name, tensor) for the weights in accumulators ("weight"), and for each tensor of model::state_names()
     /// that exists, in accumulators. The tensors are f's until it returns. @param writes whether f writes them: then
     /// all exist

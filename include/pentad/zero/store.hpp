@@ -21,6 +21,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -200,9 +201,7 @@ class ParameterStore {
     /// @throws io::FileError where the state is offloaded and cannot be read
     template <class F>
     void for_each_state(bool once, bool writes, F&& f) {
-        if (holders_.local.is_on())
-            throw std::invalid_argument("with local steps each group of ranks has an optimizer state of its own, which "
-                                        "is not saved");
+        require_one_state();
         auto const show = [&](auto const&... arguments) {
             if (offloaded_)
                 if (auto const failure = offloaded_->file().failure(); !failure.empty()) throw io::FileError(failure);
@@ -211,6 +210,14 @@ class ParameterStore {
         for (auto const& entry : buckets_)
             if (!once || entry.bucket->holds_state_first()) entry.bucket->for_each_state(writes, show);
         expect_updates();
+    }
+    /// Calls f(state, parameter, first, count) for what for_each_state(true, ...) shows once updates have made all
+    /// states. Nothing is read.
+    template <class F>
+    void for_each_planned_state(F&& f) const {
+        require_one_state();
+        for (auto const& entry : buckets_)
+            if (entry.bucket->holds_state_first()) entry.bucket->for_each_planned_state(f);
     }
     /// To be called when for_each_state() has written all states. Collective.
     /// @throws io::FileError on all ranks, as require_offloaded()
@@ -254,15 +261,19 @@ class ParameterStore {
     }
     /// Calls f(parameter) with the weights (bf16: their masters) in parameter.flat_gradient(), which f may not keep.
     /// Not during a step. Collective.
+    /// @param after is called when all have been shown here. What other ranks wait for until they have shown theirs,
+    /// such as the other side of messages that their f sends, belongs there: what follows is collective over all ranks
     /// @throws std::logic_error between averages of local steps, where there is no one model
+    /// @throws io::FileError on all ranks where the state of one is offloaded and could not be read
     template <class F>
-    void for_each_exported(F&& f) {
+    void for_each_exported(F&& f, std::function<void()> const& after = [] {}) {
         if (is_apart_) throw std::logic_error("between averages each group has weights of its own: average() first");
         for_each_in_gradients([](auto& bucket) { bucket.export_to_gradients(); }, std::forward<F>(f),
                               [](auto& bucket) { bucket.clear_gradients(); });
         expect_updates();
-        (void)require_offloaded();
         context_->exec().fence("pentad: weights exported");
+        after();
+        (void)require_offloaded();
     }
 
   private:
@@ -298,6 +309,11 @@ class ParameterStore {
         void release_gradients(bool complete) override { store->release_gradients(*this, complete); }
     };
 
+    void require_one_state() const {
+        if (holders_.local.is_on())
+            throw std::invalid_argument("with local steps each group of ranks has an optimizer state of its own, which "
+                                        "is not saved");
+    }
     void expect_updates() {
         if (offloaded_) offloaded_->expect_updates();
     }

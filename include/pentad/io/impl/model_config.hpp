@@ -249,6 +249,24 @@ PENTAD_INLINE model::Preset model_from_config(std::string_view text) {
     return read;
 }
 
+PENTAD_INLINE nlohmann::ordered_json plain_config(std::string_view source) {
+    nlohmann::ordered_json config = detail::parse_object(detail::with_quoted_infinities(source));
+    auto const limits = config.find("time_step_limit");
+    if (limits == config.end() || !limits->is_array() || limits->size() != 2 || limits->at(1) != "Infinity")
+        return config;
+    if (limits->at(0) == 0)
+        config.erase(limits); // what it is where nothing is said
+    else
+        limits->at(1) = detail::longest_step;
+    return config;
+}
+
+PENTAD_INLINE nlohmann::ordered_json stored_config(std::string_view source, std::string const& element) {
+    auto config = plain_config(source);
+    config["torch_dtype"] = element;
+    return config;
+}
+
 PENTAD_INLINE model::Preset read_model(std::filesystem::path const& model) {
     auto const path = config_path(model);
     std::string const text = read_file(path, std::uint64_t{16} << 20); // some list the names of thousands of labels

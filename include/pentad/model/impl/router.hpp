@@ -46,6 +46,20 @@ PENTAD_INLINE std::string Router::refusal(std::size_t experts, std::size_t top_k
     return {};
 }
 
+PENTAD_INLINE Router named_router(std::string_view name) {
+    using enum RouterChoice;
+    Router router{.score = name == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax,
+                  .choice = name == "expert-choice" ? expert_choice
+                            : name == "hash"        ? hash
+                            : name == "sinkhorn"    ? sinkhorn
+                                                    : top_k,
+                  .jitter = name == "switch" ? 0.01 : 0};
+    bool const weighs_by_score = router.choice == expert_choice || router.choice == sinkhorn || name == "switch";
+    router.renormalises = !weighs_by_score;
+    router.set_balance(router.choice == top_k ? "aux" : "none");
+    return router;
+}
+
 PENTAD_INLINE std::string Router::text() const {
     std::string words = score == RouterScore::sigmoid ? "sigmoid" : "softmax";
     if (choice == RouterChoice::expert_choice) words += ", experts choose";
