@@ -102,8 +102,8 @@ void to_hugging_face(std::filesystem::path const& path, std::filesystem::path co
 
 std::filesystem::path from_hugging_face(std::filesystem::path const& weights, std::filesystem::path const& folder,
                                         std::string const& element) {
-    auto const config = io::read_file(io::config_path(weights), std::uint64_t{16} << 20);
-    (void)io::read_model(weights); // what train_lm could not read is refused here
+    auto const config = io::read_config(weights);
+    (void)io::model_from_config(config, io::ConfigUse::training); // what train_lm could not read is refused here
     io::Checkpoint const source(weights);
     for (auto const& [name, type, shape] : source.tensors()) {
         bool const is_real = io::detail::with_real_type(type, [](auto) {});

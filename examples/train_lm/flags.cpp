@@ -262,8 +262,10 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--validation-batches", "N",
            "batches of --validation whose loss is computed, the same ones each time (default: 4)",
            OptionalIntegerValue{&O::validation_batches, 1, 1 << 16}},
-          {"--aux-coef", "X", "weight of the load-balancing loss", RealValue{&O::aux_coef, 0, 1e6}},
-          {"--z-coef", "X", "weight of the router's z-loss", RealValue{&O::z_coef, 0, 1e6}},
+          {"--aux-coef", "X", "weight of the load-balancing loss (default: what --model says; else 0.01)",
+           RealValue{&O::aux_coef, 0, 1e6}},
+          {"--z-coef", "X", "weight of the router's z-loss (default: what --model says; else 0.001)",
+           RealValue{&O::z_coef, 0, 1e6}},
           {"--rebalance-experts", "N",
            "every N steps, move experts between the ranks of ep to even out the loads of ranks, as measured in that "
            "step; optimizer state moves with them. 0: never",

@@ -40,9 +40,10 @@ class TrainingOf final : public Training {
         pentad::train::export_weights<T>(context_, trainer_.model(), trainer_.store(),
                                          pentad::model::family_of(trainer_.settings().model), *sink);
     }
-    void import_weights(pentad::io::Checkpoint const& checkpoint) override {
+    void import_weights(pentad::io::Checkpoint const& checkpoint,
+                        std::vector<std::string> const& passed_over) override {
         pentad::train::import_weights<T>(context_, trainer_.model(), trainer_.store(),
-                                         pentad::model::family_of(trainer_.settings().model), checkpoint);
+                                         pentad::model::family_of(trainer_.settings().model), checkpoint, passed_over);
     }
     void for_each_held_piece(std::function<void(pentad::train::HeldPiece const&)> const& f) override {
         pentad::train::for_each_held_piece(trainer_, true, f);

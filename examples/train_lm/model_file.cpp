@@ -1,10 +1,16 @@
 // Apart, since JSON is slow to compile.
 #include "model_file.hpp"
 
-#include <pentad/io/model_config.hpp>
-#include <pentad/model/family.hpp>
+#include "flags.hpp"
 
+#include <pentad/io/model_config.hpp>
+#include <pentad/model/parameter_count.hpp>
+#include <pentad/model/parts.hpp>
+
+#include <algorithm>
+#include <cstdint>
 #include <stdexcept>
+#include <utility>
 
 namespace train_lm {
 
@@ -14,11 +20,9 @@ std::string read_model(Options& options) {
     namespace model = pentad::model;
     auto const number = [](std::size_t n) { return static_cast<std::int64_t>(n); };
     try {
-        auto described = pentad::io::read_model(options.model).model;
-        if (!model::family_of(described))
-            return "--model " + options.model +
-                   ": models of this type can be planned (pentad_plan --model-json), not "
-                   "trained with train_lm";
+        options.config = pentad::io::read_config(options.model);
+        auto read = pentad::io::model_from_config(options.config, pentad::io::ConfigUse::training);
+        auto& described = read.model;
         options.layers = number(described.blocks.size());
         options.hidden = number(described.hidden);
         options.heads = options.kv_heads = options.ffn = 1; // of what it has none of
@@ -41,11 +45,44 @@ std::string read_model(Options& options) {
                 options.ffn = number(experts->width);
             }
         }
+        options.aux_coef = read.losses.balance;
+        options.z_coef = read.losses.z;
+        options.file_predictors = read.predictors;
+        options.described_parameters = model::parameter_count(described);
         options.described = std::move(described);
         return {};
     } catch (pentad::io::FileError const& error) {
         return "--model " + options.model + ": " + error.what();
+    } catch (std::invalid_argument const& error) {
+        return "--model " + options.model + ": cannot read the model " + config_of(options.model) + ": " + error.what();
     }
+}
+
+std::vector<std::string> passed_over(Options const& options) {
+    std::vector<std::string> starts;
+    for (auto i = static_cast<std::size_t>(options.mtp); options.described && i < options.file_predictors; ++i)
+        starts.push_back(pentad::model::Model::prefix(options.described->blocks.size() + i));
+    return starts;
+}
+
+std::vector<std::string> lines_of_model(Options const& options, pentad::io::Checkpoint const* weights) {
+    std::vector<std::string> lines;
+    if (!options.described) return lines;
+    if (auto const* experts = options.described->first<pentad::model::Experts>();
+        experts != nullptr && experts->router.balance_loss != pentad::model::BalanceLoss::none)
+        lines.push_back("losses of routers: balance times " + number_text(options.aux_coef) +
+                        " (--aux-coef), z times " + number_text(options.z_coef) +
+                        " (--z-coef); without these flags, what --model says");
+    for (auto const& start : passed_over(options)) {
+        auto const& tensors = weights != nullptr ? weights->tensors() : std::vector<pentad::io::TensorEntry>();
+        auto const count = std::count_if(tensors.begin(), tensors.end(),
+                                         [&](auto const& tensor) { return tensor.name.starts_with(start); });
+        if (count > 0)
+            lines.push_back("passed over: " + std::to_string(count) + " tensors of --weights, " + start +
+                            "*, a module of multi-token prediction (--mtp " + std::to_string(options.file_predictors) +
+                            " trains it too)");
+    }
+    return lines;
 }
 
 } // namespace train_lm

@@ -118,7 +118,11 @@ class Parser {
                                        "--chunk"})
             if (app.count(name) > 0)
                 return std::string(name) + " and --model: the file says all of the model; leave out " + name;
-        return read_model(options_);
+        auto const given = options_;
+        auto refusal = read_model(options_);
+        if (app.count("--aux-coef") > 0) options_.aux_coef = given.aux_coef;
+        if (app.count("--z-coef") > 0) options_.z_coef = given.z_coef;
+        return refusal;
     }
 
     /// Refuses numbers that the chosen optimizer does not have.

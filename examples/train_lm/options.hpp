@@ -48,7 +48,10 @@ struct Options {
 
     std::string model;                             ///< a config.json, or its folder; empty: the sizes below
     std::optional<pentad::model::Model> described; ///< what it says; then the sizes below follow it
-    std::string weights;                           ///< a checkpoint; empty: drawn
+    double described_parameters = 0;
+    std::string config;              ///< its text
+    std::size_t file_predictors = 0; ///< modules of multi-token prediction that its checkpoint may have
+    std::string weights;             ///< a checkpoint; empty: drawn
     std::int64_t layers = 4;
     std::int64_t hidden = 192;
     std::int64_t heads = 12;

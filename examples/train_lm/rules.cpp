@@ -4,6 +4,7 @@
 #include "options.hpp"
 
 #include <pentad/model/batch_shape.hpp>
+#include <pentad/model/parameter_count.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/model/tensor_kind.hpp>
@@ -67,17 +68,23 @@ bool has_own_stages(O const& o) { return !o.stages.empty() || !o.schedule_file.e
 
 bool has_mamba(O const& o);
 
+/// At most: as if every layer had each of the parts. Without the model itself, which other rules may refuse.
 double parameters(O const& o) {
-    auto const real = [](std::int64_t number) { return static_cast<double>(number); };
-    double const head_dim = real(o.hidden) / std::max(real(o.heads), 1.0);
-    double const attention = 2 * real(o.hidden) * (real(o.hidden) + head_dim * real(o.kv_heads));
-    double const mamba =
-        has_mamba(o) ? real(o.hidden) * (3 * real(o.expand) * real(o.hidden) + 2 * real(o.groups) * real(o.state)) : 0;
-    double const ffn =
-        3 * real(o.hidden) *
-        (o.experts > 0 ? real(o.expert_ffn > 0 ? o.expert_ffn : o.ffn) * (real(o.experts) + real(o.shared_experts))
-                       : real(o.ffn));
-    return real(o.layers) * (attention + mamba + ffn) + 2 * real(o.vocab) * real(o.hidden);
+    namespace model = pentad::model;
+    if (o.described) return o.described_parameters;
+    auto const size = [](std::int64_t number) { return static_cast<std::size_t>(std::max<std::int64_t>(number, 1)); };
+    auto const of = [&](model::Part const& part) { return model::parameter_count(part, size(o.hidden)); };
+    double layer = o.latent_attention.empty() ? of(model::Attention{.heads = size(o.heads),
+                                                                    .kv_heads = size(o.kv_heads),
+                                                                    .head_dim = size(o.hidden) / size(o.heads)})
+                                              : of(latent_of(o).part);
+    if (has_mamba(o)) layer += of(mamba_of(o));
+    layer += o.experts > 0 ? of(model::Experts{.count = size(o.experts),
+                                               .width = size(o.expert_ffn > 0 ? o.expert_ffn : o.ffn),
+                                               .shared = static_cast<std::size_t>(o.shared_experts)})
+                           : of(model::GatedMlp{size(o.ffn)});
+    return static_cast<double>(o.layers) * layer +
+           model::parameter_count(model::Model{.hidden = size(o.hidden), .vocab = size(o.vocab)});
 }
 constexpr double most_parameters = 0x1p42;
 constexpr std::int64_t most_tokens = std::int64_t{1} << 36;

@@ -5,6 +5,7 @@
 #include "checkpoints.hpp"
 #include "flags.hpp"
 #include "memory_check.hpp"
+#include "model_file.hpp"
 #include "offload_summary.hpp"
 #include "run_log.hpp"
 #include "training.hpp"
@@ -74,7 +75,8 @@ void describe_neighbour(Options const& options, pentad::pipeline::Schedule const
 /// Of the config.json beside weights, and of checkpoints.
 std::string config_text(Options const& options, pentad::train::RunSettings const& settings) {
     return pentad::io::family_config(settings.model, static_cast<std::size_t>(options.seq),
-                                     options.dtype == "f64" ? "float64" : "float32", options.aux_coef)
+                                     options.dtype == "f64" ? "float64" : "float32", {options.aux_coef, options.z_coef},
+                                     options.config)
                .dump(2) +
            "\n";
 }
@@ -343,7 +345,9 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
         ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });
     auto const training = make_training(
         options, {*communicators, data, settings, schedules, options.tensor_kind(), options.sequence_parallel});
-    if (checkpoint) ranks.on_all([&] { training->import_weights(*checkpoint); });
+    if (checkpoint) ranks.on_all([&] { training->import_weights(*checkpoint, passed_over(options)); });
+    if (rank == 0 && !options.quiet)
+        for (auto const& line : lines_of_model(options, checkpoint ? &*checkpoint : nullptr)) std::puts(line.c_str());
     checkpoint.reset();
 
     Outcome outcome(rank);

@@ -36,8 +36,10 @@ class Training {
     /// The weights and the text of their config.json, in place together or not at all. Collective; rank 0 writes.
     virtual void export_weights(std::filesystem::path const& folder, std::string const& config) = 0;
     /// Weights to begin with. Collective; each rank reads its part.
+    /// @param passed_over what the names of tensors begin with that the model does not have
     /// @throws std::invalid_argument where the checkpoint does not fit the model
-    virtual void import_weights(pentad::io::Checkpoint const& checkpoint) = 0;
+    virtual void import_weights(pentad::io::Checkpoint const& checkpoint,
+                                std::vector<std::string> const& passed_over) = 0;
     /// The state of the run that this rank writes to a checkpoint (train/checkpoint_state.hpp), and where the run is.
     virtual void for_each_held_piece(std::function<void(pentad::train::HeldPiece const&)> const& f) = 0;
     /// The pieces that checkpoints will have when updates have made all states, without data.

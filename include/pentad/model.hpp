@@ -11,6 +11,7 @@
 #include <pentad/model/model.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/optimizer.hpp>
+#include <pentad/model/parameter_count.hpp>
 #include <pentad/model/part.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/precision.hpp>

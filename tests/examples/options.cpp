@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "train_lm/model_file.hpp"
 #include "train_lm/options.hpp"
 
 #include "../io/scratch.hpp"
@@ -16,6 +17,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace train_lm;
@@ -539,6 +541,40 @@ TEST_CASE("recomputation that is none is refused with what is") {
               "--memory-limit " + std::string(size) +
                   " is not a size such as 8GiB, 500MiB or 1000000000: try --memory-limit 8GiB");
     CHECK(options_of("--recompute auto --memory-limit 1.5GiB").memory_limit == "1.5GiB");
+}
+
+TEST_CASE("weights of the losses of routers are those of --model, unless flags give others") {
+    test::Scratch const scratch;
+    auto const model = scratch / "config.json";
+    test::write_text(model, R"({"model_type": "mixtral", "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 256,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 48, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "router_aux_loss_coef": 0.25, "eos_token_id": 2})");
+    auto const with_model = [&](std::string const& flags) { return options_of("--model " + model.string() + flags); };
+    auto const coefficients = [](Options const& o) { return std::pair(o.aux_coef, o.z_coef); };
+    CHECK(coefficients(with_model("")) == std::pair(0.25, 0.0));
+    CHECK(coefficients(with_model(" --aux-coef 0.01 --z-coef 0.5")) == std::pair(0.01, 0.5)); // as without --model
+    CHECK(coefficients(options_of("--experts 4")) == std::pair(0.01, 0.001));
+    auto const said = lines_of_model(with_model(" --z-coef 0.5"), nullptr);
+    REQUIRE(said.size() == 1);
+    CHECK(said[0].starts_with("losses of routers: balance times 0.25 (--aux-coef), z times 0.5 (--z-coef)"));
+    CHECK(lines_of_model(options_of("--experts 4"), nullptr).empty());
+}
+
+TEST_CASE("layers of predictors that a file names and the run has not are passed over in the weights") {
+    test::Scratch const scratch;
+    auto const model = scratch / "config.json";
+    test::write_text(model, R"({"model_type": "deepseek_v3", "hidden_size": 32, "num_hidden_layers": 2,
+        "num_nextn_predict_layers": 2, "vocab_size": 256, "num_attention_heads": 4, "intermediate_size": 48,
+        "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 1, "topk_group": 1,
+        "first_k_dense_replace": 1})");
+    auto const starts = [&](std::string const& flags) {
+        return passed_over(options_of("--model " + model.string() + flags));
+    };
+    CHECK(starts("") == Words{"model.layers.2.", "model.layers.3."});
+    CHECK(starts(" --mtp 1") == Words{"model.layers.3."});
+    CHECK(starts(" --mtp 2").empty());
+    CHECK(passed_over(options_of("")).empty());
 }
 
 TEST_CASE("layers of stages that are not those of the model are refused with a deal that is") {

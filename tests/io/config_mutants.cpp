@@ -4,6 +4,7 @@
 #include <pentad/io/model_config.hpp>
 #include <pentad/mesh/one_line.hpp>
 #include <pentad/model/family.hpp>
+#include <pentad/model/parts.hpp>
 
 #include "mutants.hpp"
 
@@ -67,6 +68,11 @@ std::string wrong_field(std::string const& text, model::Model const& model) {
                                     "mamba_d_state",
                                     "mamba_n_groups"}) {
         if (!json.contains(field) || json[field].is_null()) continue;
+        // Of attention and of Mamba-2 a file says more than a model without them.
+        if (field.starts_with("mamba_") && model.first<model::Mamba2>() == nullptr) continue;
+        bool const is_of_attention =
+            field == "num_attention_heads" || field == "num_key_value_heads" || field == "rope_theta";
+        if (is_of_attention && model.first<model::Attention>() == nullptr) continue;
         if (!written.contains(field) || written[field] != json[field]) return field;
     }
     return json["model_type"] == written["model_type"] || json["model_type"] == "mistral" ? "" : "model_type";

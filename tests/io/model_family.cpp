@@ -224,8 +224,8 @@ TEST_CASE("nothing is ignored in silence: what would make another model, and wha
           Refused{"llama", {{"attention_bias", true}}, "attention_bias: expected false"},
           Refused{"llama", {{"hidden_act", "gelu"}}, "hidden_act: expected \"silu\""},
           Refused{"llama",
-                  {{"rope_scaling", {{"rope_type", "yarn"}}}},
-                  "rope_scaling.rope_type: expected default or llama3"},
+                  {{"rope_scaling", {{"rope_type", "dynamic"}}}},
+                  "rope_scaling.rope_type: expected default, linear, llama3 or yarn"},
           Refused{"llama", {{"rope_scaling", {{"rope_type", "llama3"}}}}, "rope_scaling.factor: expected a value"},
           Refused{"llama", {{"num_key_value_heads", 3}}, "num_key_value_heads: expected a divisor"},
           Refused{"llama",
@@ -292,7 +292,13 @@ TEST_CASE("windows of attention are read as transformers reads them, and written
                {{"use_sliding_window", true},
                 {"sliding_window", 64},
                 {"layer_types", {"sliding_attention", "full_attention", "full_attention", "sliding_attention"}}},
-               {64, 0, 0, 64}}}) {
+               {64, 0, 0, 64}},
+          // Here transformers knows neither max_window_layers nor layer_types.
+          Case{"qwen3_moe", {{"use_sliding_window", true}, {"sliding_window", 64}}, {64, 64, 64, 64}},
+          Case{"qwen3_moe",
+               {{"use_sliding_window", true}, {"sliding_window", 64}, {"max_window_layers", 2}},
+               {64, 64, 64, 64}},
+          Case{"qwen3_moe", {{"sliding_window", 64}, {"max_window_layers", 2}}, {0, 0, 0, 0}}}) {
         INFO(type, ' ', changes.dump());
         auto const model = read(type, changes);
         CHECK(windows(model) == wanted);
@@ -314,6 +320,17 @@ TEST_CASE("windows of attention are read as transformers reads them, and written
     windowed.sight.causal = false;
     llama.blocks[0].branches[0].part = llama.blocks[1].branches[0].part = windowed;
     CHECK_FALSE(model::family_of(llama).has_value());
+    // Qwen3's experts have it in all layers or in none.
+    auto mixed = read("qwen3_moe", {{"use_sliding_window", true}, {"sliding_window", 64}});
+    mixed.blocks[0].branches[0].part = *read("qwen3_moe").find<model::Attention>(0);
+    CHECK_FALSE(model::family_of(mixed).has_value());
+    CHECK(io::family_config(mixed, 128, "float32", 0.01)["model_type"] == "pentad");
+    CHECK_THROWS_WITH_AS(
+        read("qwen3_moe",
+             {{"use_sliding_window", true},
+              {"sliding_window", 64},
+              {"layer_types", {"full_attention", "sliding_attention", "sliding_attention", "sliding_attention"}}}),
+        doctest::Contains("layer_types: expected \"sliding_attention\" alone in this family"), std::invalid_argument);
 }
 
 TEST_CASE("a model that no family has is written under a name that no other program knows") {

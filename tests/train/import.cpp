@@ -11,6 +11,9 @@
 #include <support/folder.hpp>
 #include <support/training.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -124,6 +127,79 @@ TEST_CASE("a checkpoint of one rank is read on any mesh, and written again the s
             CHECK_MESSAGE(a == b, name);
         }
     }
+}
+
+TEST_CASE("what a checkpoint may have beside the model: a tied head that is the table, modules that are passed over") {
+    auto settings = run(model::Family::llama);
+    settings.model.ties_embeddings = true;
+    enum class Beside { nothing, head, other_head, head_of_other_shape, predictor };
+    auto const refusal = [&](Beside beside) {
+        /// Adds one tensor behind the model's.
+        class With final : public train::WeightSink<f64> {
+          public:
+            With(Sink& sink, Beside beside) : sink_(&sink), beside_(beside) {}
+            void begin(std::vector<io::NamedShape> const& entries) override {
+                auto all = entries;
+                rows_ = entries.front().shape[0];
+                width_ = entries.front().shape[1];
+                REQUIRE(entries.front().name == "model.embed_tokens.weight");
+                if (beside_ == Beside::predictor)
+                    all.push_back({"model.layers.4.eh_proj.weight", {rows_, width_}});
+                else if (beside_ == Beside::head_of_other_shape)
+                    all.push_back({"lm_head.weight", {width_, rows_}});
+                else if (beside_ != Beside::nothing)
+                    all.push_back({"lm_head.weight", {rows_, width_}});
+                sink_->begin(all);
+            }
+            void append(std::span<f64 const> piece) override {
+                auto const missing = static_cast<std::size_t>(rows_ * width_) - table_.size();
+                table_.insert(table_.end(), piece.begin(),
+                              piece.begin() + static_cast<std::ptrdiff_t>(std::min(missing, piece.size())));
+                sink_->append(piece);
+            }
+            void end() override {
+                if (beside_ == Beside::other_head) table_.back() += 1e-3;
+                if (beside_ != Beside::nothing) sink_->append(table_);
+                sink_->end();
+            }
+
+          private:
+            Sink* sink_;
+            Beside beside_;
+            std::int64_t rows_ = 0, width_ = 0;
+            std::vector<f64> table_;
+        };
+        Folder const folder;
+        double expected = 0;
+        {
+            Alone const alone;
+            Training<Stream> written(alone, settings);
+            if (world_rank() == 0) {
+                Sink sink(folder.path());
+                With with(sink, beside);
+                train::export_weights<f64>(alone.context, written.trainer.model(), written.trainer.store(),
+                                           model::Family::llama, with);
+            }
+            expected = written.trainer.evaluate(1).loss;
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        OnMesh const mesh(mesh_of(model::Family::llama), 2);
+        Training<Stream> training(mesh, settings);
+        std::vector<std::string> const passed_over{"model.layers.4."};
+        try {
+            train::import_weights<f64>(mesh.context, training.trainer.model(), training.trainer.store(),
+                                       model::Family::llama, io::Checkpoint(folder.path()), passed_over);
+        } catch (std::invalid_argument const& error) {
+            return std::string(error.what());
+        }
+        CHECK(training.trainer.evaluate(1).loss == doctest::Approx(expected).epsilon(1e-13));
+        return std::string();
+    };
+    for (auto const fits : {Beside::nothing, Beside::head, Beside::predictor}) CHECK(refusal(fits) == "");
+    for (auto const other : {Beside::other_head, Beside::head_of_other_shape})
+        CHECK(refusal(other).find(
+                  "does not fit the model: its lm_head.weight is not its model.embed_tokens.weight, which "
+                  "the model has as its head (tie_word_embeddings)") != std::string::npos);
 }
 
 TEST_CASE("a checkpoint that does not fit the model is refused on all ranks, with the names of the tensors") {

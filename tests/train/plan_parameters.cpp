@@ -3,12 +3,17 @@
 // The parameters of the models that the planner knows.
 #include <doctest/extensions/doctest_mpi.h>
 
+#include <pentad/model/decoder.hpp>
+#include <pentad/model/parameter_count.hpp>
+#include <pentad/model/parts.hpp>
+#include <pentad/model/presets.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/train/planned.hpp>
 
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 using namespace pentad;
 using namespace pentad::planner;
@@ -40,6 +45,49 @@ TEST_CASE("every preset has as many parameters as its authors, or the tensors th
         CHECK(count.active == active);
     }
     CHECK(model::presets().size() == 12);
+}
+
+TEST_CASE("the formula of parameters is the sum of those that the layers have, for every part and its options") {
+    namespace m = pentad::model;
+    m::DecoderSizes const sizes{.layers = 3, .hidden = 24, .heads = 4, .kv_heads = 2, .ffn = 20, .vocab = 17};
+    auto const with = [&](std::size_t place, m::Part const& part) {
+        auto changed = m::decoder(sizes);
+        changed.blocks[1].branches[place].part = part;
+        return changed;
+    };
+    m::Attention const attention{.heads = 4, .kv_heads = 2, .head_dim = 6};
+    auto biased = attention, normed = attention, sunk = attention;
+    biased.has_bias = normed.norms_queries_and_keys = sunk.scores.sinks = true;
+    m::Experts const experts{.count = 16, .width = 10};
+    auto shared = experts, hashed = experts;
+    shared.shared = 2;
+    shared.router = m::deepseek_v3_router;
+    hashed.router.choice = m::RouterChoice::hash;
+    hashed.router.set_balance("none");
+    m::LatentAttention const latent{.heads = 4, .head_dim = 6, .rope_dim = 4, .value_dim = 5, .kv_rank = 7};
+    auto ranked = latent;
+    ranked.query_rank = 3;
+    auto tied = m::decoder(sizes);
+    tied.ties_embeddings = true;
+    std::vector<m::Model> models{with(0, attention),
+                                 with(0, biased),
+                                 with(0, normed),
+                                 with(0, sunk),
+                                 with(0, latent),
+                                 with(0, ranked),
+                                 with(0, m::Mamba2{.heads = 4, .head_dim = 12, .state = 5, .groups = 2}),
+                                 with(0, m::LinearAttention{.heads = 4, .head_dim = 6}),
+                                 with(1, m::PlainMlp{.width = 20}),
+                                 with(1, experts),
+                                 with(1, shared),
+                                 with(1, hashed),
+                                 tied,
+                                 m::gpt2(2, 24, 4, 20, 17, 9)};
+    for (auto const& preset : m::presets()) models.push_back(preset.model);
+    for (auto const& one : models) {
+        CAPTURE(one.text());
+        CHECK(m::parameter_count(one) == parameters(train::planned_model(one)).total);
+    }
 }
 
 namespace {

@@ -7,7 +7,8 @@
 namespace pentad::model {
 
 /// The scaling of Llama 3.1 and later for sequences that are longer than those of pretraining: slow pairs turn `factor`
-/// times as slowly, fast ones as before, those between in between.
+/// times as slowly, fast ones as before, those between in between. With infinite limits no pair is fast: position
+/// interpolation (Chen et al. 2023, arXiv 2306.15595).
 struct RotaryScaling {
     double factor = 1; ///< 1: none
     double low_frequency_factor = 1, high_frequency_factor = 4;

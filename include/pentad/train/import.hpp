@@ -51,16 +51,41 @@ io::Box held_box(AnyParameter<T, Exec> const& parameter) {
     return box;
 }
 
+/// Why a head of its own beside a tied table is not that table; empty: it is, or there is none. On one rank.
+inline std::string refused_head(io::Checkpoint const& checkpoint, std::string const& table) {
+    std::string const head = "lm_head.weight";
+    if (!checkpoint.contains(head) || !checkpoint.contains(table)) return {};
+    auto const shape = checkpoint.tensor(table).shape;
+    bool is_same = checkpoint.tensor(head).shape == shape;
+    constexpr std::int64_t at_once = std::int64_t{1} << 22; // elements, in whole rows
+    std::int64_t const rows = is_same && shape.size() == 2 ? shape[0] : 0, width = rows > 0 ? shape[1] : 1;
+    std::int64_t const step = std::max<std::int64_t>(1, at_once / std::max<std::int64_t>(1, width));
+    std::vector<double> of_head, of_table;
+    for (std::int64_t row = 0; is_same && row < rows; row += step) {
+        io::Box const box{{row, 0}, {std::min(step, rows - row), width}};
+        of_head.resize(io::detail::elements(box.extents));
+        of_table.resize(of_head.size());
+        checkpoint.read(head, box, std::span(of_head));
+        checkpoint.read(table, box, std::span(of_table));
+        is_same = of_head == of_table;
+    }
+    if (is_same) return {};
+    return checkpoint.path().string() + " does not fit the model: its " + head + " is not its " + table +
+           ", which the model has as its head (tie_word_embeddings): say false there, or leave the tensor out";
+}
+
 } // namespace detail
 
 /// Replaces the weights of a model by those of a checkpoint. Call it before the first step: optimizer moments stay as
 /// they are. Not during a step. Collective over all ranks.
 /// @param family whose names the checkpoint uses
+/// @param passed_over what the names of tensors begin with that the checkpoint may have and the model has not: modules
+/// of multi-token prediction
 /// @throws std::invalid_argument on all ranks where tensors are missing, left over or of another shape, which it names;
 /// io::FileError where a file cannot be read
 template <class T, class Exec, class Model, class Store>
 void import_weights(Context<Exec> const& context, Model& model, Store& store, std::optional<model::Family> family,
-                    io::Checkpoint const& checkpoint) {
+                    io::Checkpoint const& checkpoint, std::span<std::string const> passed_over = {}) {
     using A = accumulator_t<T>;
     auto& communicators = context.communicators();
     bool const is_root = detail::is_first_along_all_but_stages(context);
@@ -78,11 +103,21 @@ void import_weights(Context<Exec> const& context, Model& model, Store& store, st
                 if (names.insert(entry.name).second) expected.push_back(entry); // a tied table is on two stages
         // Older files have the rotary frequencies too, which are computed, and modules of multi-token prediction
         // copies of the tables that they share with the model.
-        auto const is_known = [](std::string_view name) {
-            return name.ends_with("rotary_emb.inv_freq") || name.ends_with("shared_head.head.weight") ||
-                   (name.starts_with("model.layers.") && name.ends_with(".embed_tokens.weight"));
+        // A tied head may be there under its own name too, if it is the table.
+        bool const has_tied_head = !names.contains("lm_head.weight");
+        auto const is_known = [&](std::string_view name) {
+            return std::any_of(passed_over.begin(), passed_over.end(),
+                               [&](std::string const& start) { return name.starts_with(start); }) ||
+                   name.ends_with("rotary_emb.inv_freq") || name.ends_with("shared_head.head.weight") ||
+                   (name.starts_with("model.layers.") && name.ends_with(".embed_tokens.weight")) ||
+                   (has_tied_head && name == "lm_head.weight");
         };
         refusal = checkpoint.refusal(expected, is_known).value_or("");
+        if (refusal.empty() && has_tied_head && communicators.world().rank() == 0) try {
+                refusal = detail::refused_head(checkpoint, model::published_name(family, "model.embed_tokens.weight"));
+            } catch (io::FileError const& error) { // the other ranks wait for a sentence
+                refusal = error.what();
+            }
     }
     refusal = comm::broadcast_text(communicators.world().handle(), std::move(refusal), 0);
     if (!refusal.empty()) throw std::invalid_argument(refusal);

@@ -3,13 +3,16 @@
 
 #include <pentad/io/json.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pentad::io::detail {
 
@@ -82,13 +85,33 @@ class ConfigFields {
             refuse_json(key, Json(only).dump() + ", the only value that is supported", json_[key]);
     }
     /// Fields that change nothing of the model: how it was made, is stored, or generates text.
+    void neutral(std::span<char const* const> keys) { known_.insert(keys.begin(), keys.end()); }
     void neutral(std::initializer_list<char const*> keys) { known_.insert(keys.begin(), keys.end()); }
-    /// @throws std::invalid_argument where a field is left
+    /// A field that no family of its name reads, with the value that turns off what it stands for elsewhere.
+    void off(std::string const& key, Json const& value) {
+        if (!known_.contains(key)) require(key, value);
+    }
+    /// @throws std::invalid_argument with the names of all fields that are left
     void finish() const {
+        std::vector<std::string> left;
         for (auto const& [key, value] : json_.items())
-            if (!known_.contains(key) && !value.is_null())
-                throw std::invalid_argument("the field " + quoted_key("", key) +
-                                            " is not known, and may change the model: remove it if it does not");
+            if (!known_.contains(key) && !value.is_null()) left.push_back(key);
+        refuse_unknown("", left);
+    }
+    /// @throws std::invalid_argument where there are names of fields that are not known
+    static void refuse_unknown(std::string const& path, std::vector<std::string> const& names) {
+        if (names.empty()) return;
+        bool const is_one = names.size() == 1;
+        std::size_t const shown = std::min(names.size(), most_names);
+        std::string text;
+        for (std::size_t i = 0; i < shown; ++i) {
+            bool const is_last = i + 1 == names.size();
+            text += (i == 0 ? "" : is_last ? " and " : ", ") + quoted_key(path, names[i]);
+        }
+        if (shown < names.size()) text += " and " + std::to_string(names.size() - shown) + " more";
+        throw std::invalid_argument(
+            is_one ? "the field " + text + " is not known, and may change the model: remove it if it does not"
+                   : "the fields " + text + " are not known, and may change the model: remove those that do not");
     }
 
     static double number(Json const& value, std::string const& where, double least, double most) {
@@ -98,6 +121,8 @@ class ConfigFields {
     }
 
   private:
+    static constexpr std::size_t most_names = 60;
+
     Json const& json_;
     std::set<std::string> known_;
 };

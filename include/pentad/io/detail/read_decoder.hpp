@@ -2,121 +2,78 @@
 #pragma once
 
 #include <pentad/io/detail/config_fields.hpp>
+#include <pentad/io/detail/read_rotary.hpp>
 #include <pentad/model/decoder.hpp>
 #include <pentad/model/family.hpp>
 #include <pentad/model/parts.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace pentad::io::detail {
 
-/// The rotary embedding: rope_theta and rope_scaling, or both in rope_parameters (transformers 5).
-/// @param share of a head that this family turns @param has_yarn whether the layers of this family have that scaling
-inline model::Rotary read_rotary(ConfigFields& fields, double default_theta, double share = 1, bool has_yarn = false) {
-    model::Rotary rotary{.theta = fields.number_or("rope_theta", default_theta, 1, 1e12), .share = share};
-    fields.require("partial_rotary_factor", share);
-    for (std::string const key : {"rope_scaling", "rope_parameters"}) {
-        if (!fields.has(key)) continue;
-        Json const& json = fields.at(key);
-        if (!json.is_object()) refuse_json(key, "an object", json);
-        std::set<std::string> known;
-        auto const number = [&](std::string const& name, double fallback, double least) {
-            known.insert(name);
-            return json.contains(name) && !json[name].is_null()
-                       ? ConfigFields::number(json[name], key + "." + name, least, 1e12)
-                       : fallback;
-        };
-        known.insert({"rope_type", "type"});
-        auto const type_key = json.contains("rope_type") ? "rope_type" : "type";
-        std::string const type = json.contains(type_key) ? text(json[type_key], key + "." + type_key) : "default";
-        rotary.theta = number("rope_theta", rotary.theta, 1);
-        if (number("partial_rotary_factor", share, 0) != share)
-            refuse_json(key + ".partial_rotary_factor", Json(share).dump() + ", the only value that is supported");
-        if (type == "llama3") {
-            auto& s = rotary.scaling;
-            for (auto const* const needed :
-                 {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
-                (void)member(json, needed, key + "." + needed);
-            s.factor = number("factor", s.factor, 1);
-            s.low_frequency_factor = number("low_freq_factor", s.low_frequency_factor, 1e-6);
-            s.high_frequency_factor = number("high_freq_factor", s.high_frequency_factor, 1e-6);
-            s.original_positions = number("original_max_position_embeddings", s.original_positions, 1);
-            if (s.high_frequency_factor <= s.low_frequency_factor)
-                refuse_json(key + ".high_freq_factor", "more than low_freq_factor");
-        } else if (type == "yarn" && has_yarn) {
-            auto& y = rotary.yarn;
-            for (auto const* const needed : {"factor", "original_max_position_embeddings"})
-                (void)member(json, needed, key + "." + needed);
-            y.factor = number("factor", y.factor, 1);
-            y.original_positions = number("original_max_position_embeddings", y.original_positions, 1);
-            y.fast = number("beta_fast", y.fast, 1e-6);
-            y.slow = number("beta_slow", y.slow, 1e-6);
-            y.turned_scale = number("mscale", y.turned_scale, 0);
-            y.score_scale = number("mscale_all_dim", y.score_scale, 0);
-            if (y.fast <= y.slow) refuse_json(key + ".beta_fast", "more than beta_slow");
-            if (rotary.theta <= 1) refuse_json("rope_theta", "more than 1, which YaRN needs");
-        } else if (type != "default") {
-            refuse_json(key + "." + type_key, std::string(has_yarn ? "default, llama3 or yarn" : "default or llama3") +
-                                                  ", which are supported, not \"" + one_line(type) + "\"");
-        }
-        for (auto const& [name, value] : json.items())
-            if (!known.contains(name))
-                throw std::invalid_argument("the field " + quoted_key(key + ".", name) + " is not known");
-    }
-    return rotary;
-}
-
-/// The window of each layer's attention; 0: none.
+/// The window of each layer's attention; 0: none. Which layers have it, and by which fields, is each family's own:
+/// Qwen2 and Qwen3 name the layers, all others give every layer the same, Qwen3's experts among them.
 inline std::vector<std::size_t> read_windows(ConfigFields& fields, model::Family family, std::size_t layers) {
     using model::Family;
     fields.neutral({"sliding_window", "max_window_layers", "layer_types", "use_sliding_window"});
-    std::vector<std::size_t> windows(layers, 0);
-    bool const is_qwen = family == Family::qwen2 || family == Family::qwen3 || family == Family::qwen3_moe;
-    if (!is_qwen && fields.has("layer_types"))
-        for (auto const& type : fields.at("layer_types"))
-            if (type != "full_attention") refuse_json("layer_types", "\"full_attention\" alone in this family", type);
-    if (family == Family::llama || (is_qwen && !fields.flag_or("use_sliding_window", false))) {
-        if (family == Family::llama && fields.has("sliding_window"))
-            refuse_json("sliding_window", "null, as LLaMA has no windows: Mistral is LLaMA with them",
-                        fields.at("sliding_window"));
+    std::vector<std::size_t> const none(layers, 0);
+    bool const has_switch = family == Family::qwen2 || family == Family::qwen3 || family == Family::qwen3_moe;
+    bool const names_layers = family == Family::qwen2 || family == Family::qwen3;
+    if (has_switch && !fields.flag_or("use_sliding_window", false)) return none;
+    if (family == Family::llama && fields.has("sliding_window"))
+        refuse_json("sliding_window", "null, as LLaMA has no windows: Mistral is LLaMA with them",
+                    fields.at("sliding_window"));
+    // Where a file says nothing, these families have a window of 4096 all the same.
+    bool const is_default = family == Family::mistral || has_switch;
+    bool const has_window = fields.has("sliding_window") || (is_default && !fields.is_there("sliding_window"));
+    std::size_t const window = has_window ? fields.size_or("sliding_window", 4096) : 0;
+    std::vector<std::size_t> windows(layers, window);
+    if (!names_layers) { // and layer_types is not read by transformers: it may say the same, nothing else
+        std::string const all = window > 0 ? "sliding_attention" : "full_attention";
+        if (fields.has("layer_types"))
+            for (auto const& type : fields.at("layer_types"))
+                if (type != all) refuse_json("layer_types", "\"" + all + "\" alone in this family", type);
         return windows;
     }
-    // Where a file says nothing, these families have a window of 4096 all the same.
-    bool const is_default = family == Family::mistral || is_qwen;
-    if (!fields.has("sliding_window") && (fields.is_there("sliding_window") || !is_default)) return windows;
-    std::size_t const window = fields.size_or("sliding_window", 4096);
-    if (is_qwen && fields.has("layer_types")) {
-        auto const& types = fields.at("layer_types");
-        if (!types.is_array() || types.size() != layers)
-            refuse_json("layer_types", "an array of " + std::to_string(layers) + " layers");
-        for (std::size_t i = 0; i < layers; ++i) {
-            if (types[i] == "sliding_attention")
-                windows[i] = window;
-            else if (types[i] != "full_attention")
-                refuse_json("layer_types", "\"full_attention\" or \"sliding_attention\", which are supported",
-                            types[i]);
-        }
-    } else {
-        std::size_t const first = is_qwen ? fields.whole_or("max_window_layers", 28, 0, 10000) : 0;
-        for (std::size_t i = first; i < layers; ++i) windows[i] = window;
+    std::size_t const first = std::min(layers, fields.whole_or("max_window_layers", 28, 0, 10000));
+    std::fill_n(windows.begin(), first, 0);
+    if (!fields.has("layer_types")) return windows;
+    auto const& types = fields.at("layer_types");
+    if (!types.is_array() || types.size() != layers)
+        refuse_json("layer_types", "an array of " + std::to_string(layers) + " layers");
+    for (std::size_t i = 0; i < layers; ++i) {
+        if (types[i] != "sliding_attention" && types[i] != "full_attention")
+            refuse_json("layer_types", "\"full_attention\" or \"sliding_attention\", which are supported", types[i]);
+        windows[i] = types[i] == "sliding_attention" ? window : 0;
     }
     return windows;
+}
+
+/// Heads of keys and values: null is as many as of queries, and a number of the family's own where nothing is said.
+inline std::size_t read_kv_heads(ConfigFields& fields, std::size_t heads, std::optional<std::size_t> usual) {
+    bool const is_said = fields.is_there("num_key_value_heads");
+    auto const kv_heads = fields.has("num_key_value_heads") || (!is_said && !usual) ? fields.size("num_key_value_heads")
+                          : is_said                                                 ? heads
+                                                                                    : *usual;
+    fields.require_divisor("num_key_value_heads", kv_heads, "num_attention_heads", heads);
+    return kv_heads;
 }
 
 /// A model of the families whose checkpoints are read and written.
 inline model::Model read_decoder(ConfigFields& fields, model::Family family) {
     using model::Family;
-    fields.neutral({"output_router_logits", "router_aux_loss_coef"});
+    fields.neutral({"output_router_logits", "router_aux_loss_coef", "router_z_loss_coef"});
     fields.require("hidden_act", "silu");
     fields.require("attention_dropout", 0.0);
     fields.require("router_jitter_noise", 0.0);
-    fields.require("pretraining_tp", 1);
-    fields.require("attention_bias", false);
+    if (family == Family::qwen2) fields.neutral({"attention_bias"}); // it has one, whatever is said
+    fields.off("attention_bias", false);
     fields.require("mlp_bias", false);
     fields.require("use_mrope", false);
     fields.require("rope_interleaved", false);
@@ -128,11 +85,9 @@ inline model::Model read_decoder(ConfigFields& fields, model::Family family) {
                               .ties_embeddings = fields.flag_or("tie_word_embeddings", false),
                               .norm_epsilon =
                                   fields.number_or("rms_norm_eps", family == Family::mixtral ? 1e-5 : 1e-6, 0, 1)};
-    // Where the file does not say, each family has another number of its own.
-    sizes.kv_heads = family == Family::llama ? fields.size_or("num_key_value_heads", sizes.heads)
-                                             : fields.size("num_key_value_heads");
+    sizes.kv_heads =
+        read_kv_heads(fields, sizes.heads, family == Family::llama ? std::optional(sizes.heads) : std::nullopt);
     sizes.head_dim = fields.size_or("head_dim", family == Family::qwen3 ? 128 : 0);
-    fields.require_divisor("num_key_value_heads", sizes.kv_heads, "num_attention_heads", sizes.heads);
     if (sizes.head_dim == 0)
         fields.require_divisor("num_attention_heads", sizes.heads, "hidden_size", sizes.hidden, ", or a head_dim");
     auto model = model::decoder(sizes);

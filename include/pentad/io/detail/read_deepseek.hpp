@@ -2,10 +2,11 @@
 #pragma once
 
 #include <pentad/io/detail/config_fields.hpp>
-#include <pentad/io/detail/read_decoder.hpp>
+#include <pentad/io/detail/read_rotary.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/presets.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -27,7 +28,7 @@ inline model::LatentAttention read_latent_attention(ConfigFields& fields) {
                                      .query_rank = fields.size_or("q_lora_rank", 0),
                                      .kv_rank = fields.size("kv_lora_rank")};
     if (attention.rope_dim % 2 != 0) refuse_json("qk_rope_head_dim", "an even number, which rotary embedding needs");
-    attention.rotary = read_rotary(fields, 1e4, 1, true);
+    attention.rotary = read_rotary(fields, 1e4);
     attention.rotary.is_interleaved = fields.flag_or("rope_interleave", true);
     return attention;
 }
@@ -53,16 +54,29 @@ inline model::Experts read_deepseek_experts(ConfigFields& fields) {
     return experts;
 }
 
+/// The first layers have MLPs, the others experts: what no layer has may be left out.
 inline model::Model read_deepseek_v3(ConfigFields& fields) {
     fields.neutral(
-        {"aux_loss_alpha", "ep_size", "output_router_logits", "pretraining_tp", "quantization_config", "seq_aux"});
+        {"aux_loss_alpha", "ep_size", "output_router_logits", "quantization_config", "router_z_loss_coef", "seq_aux"});
     fields.require("hidden_act", "silu");
     std::size_t const layers = fields.size("num_hidden_layers", 10000);
     auto const attention = read_latent_attention(fields);
-    auto const experts = read_deepseek_experts(fields);
-    std::size_t const dense = fields.whole_or("first_k_dense_replace", 3, 0, static_cast<std::int64_t>(layers));
-    auto model = model::deepseek(layers, fields.size("hidden_size"), fields.size("vocab_size"), attention, dense,
-                                 fields.size("intermediate_size"), experts);
+    auto const dense =
+        std::min(layers, fields.whole_or("first_k_dense_replace", 3, 0, static_cast<std::int64_t>(layers)));
+    model::Experts experts;
+    std::size_t width = 0;
+    if (dense < layers)
+        experts = read_deepseek_experts(fields);
+    else
+        fields.neutral({"moe_intermediate_size", "moe_layer_freq", "n_group", "n_routed_experts", "n_shared_experts",
+                        "norm_topk_prob", "num_experts_per_tok", "routed_scaling_factor", "scoring_func", "topk_group",
+                        "topk_method"});
+    if (dense > 0)
+        width = fields.size("intermediate_size");
+    else
+        fields.neutral({"intermediate_size"});
+    auto model = model::deepseek(layers, fields.size("hidden_size"), fields.size("vocab_size"), attention, dense, width,
+                                 experts);
     model.ties_embeddings = fields.flag_or("tie_word_embeddings", false);
     model.norm_epsilon = fields.number_or("rms_norm_eps", 1e-6, 0, 1);
     return model;

@@ -60,6 +60,17 @@ inline model::Model read_mamba2(ConfigFields& fields) {
     model.norm_epsilon = fields.number_or("layer_norm_epsilon", 1e-5, 0, 1);
     return model;
 }
+inline model::Attention read_bamba_attention(ConfigFields& fields, std::size_t hidden) {
+    model::Attention attention{.heads = fields.size("num_attention_heads")};
+    attention.kv_heads = read_kv_heads(fields, attention.heads, 8);
+    fields.require_divisor("num_attention_heads", attention.heads, "hidden_size", hidden);
+    attention.head_dim = hidden / attention.heads;
+    if (attention.head_dim % 4 != 0)
+        refuse_json("num_attention_heads", "heads of a multiple of 4 elements, of which half are turned");
+    attention.rotary = read_rotary(fields, 1e4, 0.5);
+    fields.require("attn_rotary_emb", attention.head_dim / 2); // says the same to other programs
+    return attention;
+}
 /// BambaForCausalLM: Mamba-2 with attention in some layers, of whose heads the first half is turned, and gated MLPs.
 inline model::Model read_bamba(ConfigFields& fields) {
     // Biases of steps of time are drawn between time_step_min and time_step_max.
@@ -86,19 +97,16 @@ inline model::Model read_bamba(ConfigFields& fields) {
     mixer.norm_groups = mixer.groups;
     std::tie(mixer.least_step, mixer.most_step) = read_step_limits(fields);
     fields.require_divisor("mamba_n_groups", mixer.groups, "mamba_n_heads", heads);
-    model::Attention attention{.heads = fields.size("num_attention_heads")};
-    attention.kv_heads = fields.size_or("num_key_value_heads", 8);
-    fields.require_divisor("num_key_value_heads", attention.kv_heads, "num_attention_heads", attention.heads);
-    fields.require_divisor("num_attention_heads", attention.heads, "hidden_size", hidden);
-    attention.head_dim = hidden / attention.heads;
-    if (attention.head_dim % 4 != 0)
-        refuse_json("num_attention_heads", "heads of a multiple of 4 elements, of which half are turned");
-    attention.rotary = read_rotary(fields, 1e4, 0.5);
     std::set<std::size_t> with_attention;
     if (fields.has("attn_layer_indices"))
         for (auto const& layer : fields.at("attn_layer_indices"))
             with_attention.insert(static_cast<std::size_t>(
                 whole_number(layer, "attn_layer_indices", 0, static_cast<std::int64_t>(layers) - 1)));
+    model::Attention const attention =
+        with_attention.empty() ? model::Attention() : read_bamba_attention(fields, hidden);
+    if (with_attention.empty()) // nothing to be said of it
+        fields.neutral({"num_attention_heads", "num_key_value_heads", "rope_theta", "rope_scaling", "rope_parameters",
+                        "partial_rotary_factor", "attn_rotary_emb"});
     model::Branch const mlp{model::GatedMlp{fields.size("intermediate_size")}, "feed_forward", "pre_ff_layernorm"};
     model::Model model{.hidden = hidden,
                        .vocab = fields.size("vocab_size"),

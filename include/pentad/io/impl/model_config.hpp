@@ -4,17 +4,19 @@
 #include <pentad/io/model_config.hpp>
 
 #include <pentad/io/detail/config_fields.hpp>
+#include <pentad/io/detail/neutral_fields.hpp>
 #include <pentad/io/detail/read_decoder.hpp>
 #include <pentad/io/detail/read_deepseek.hpp>
 #include <pentad/io/detail/read_planned.hpp>
 #include <pentad/io/detail/read_recurrent.hpp>
+#include <pentad/io/detail/read_rotary.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/mesh/inline.hpp>
 #include <pentad/model/family.hpp>
+#include <pentad/model/parameter_count.hpp>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -56,20 +58,17 @@ PENTAD_INLINE nlohmann::ordered_json common_config(model::Model const& model, mo
     };
 }
 
-/// What the config.json of every model with Mamba-2 has.
-PENTAD_INLINE nlohmann::ordered_json recurrent_config(model::Model const& model, model::Family family,
-                                                      std::string const& element) {
-    auto config = common_config(model, family, element);
-    auto const& mixer = *model.first<model::Mamba2>();
+/// time_step_limit of a config.json, where there are limits.
+PENTAD_INLINE void add_step_limits(nlohmann::ordered_json& config, model::Mamba2 const& mixer) {
     if (model::Mamba2 const usual; mixer.least_step > usual.least_step || mixer.most_step < usual.most_step)
         config["time_step_limit"] = {mixer.least_step, std::min(mixer.most_step, longest_step)};
-    return config;
 }
 
 /// The config.json of a Mamba2ForCausalLM.
 PENTAD_INLINE nlohmann::ordered_json mamba2_config(model::Model const& model, std::string const& element) {
     auto const& mixer = *model.find<model::Mamba2>(0);
-    auto config = recurrent_config(model, model::Family::mamba2, element);
+    auto config = common_config(model, model::Family::mamba2, element);
+    add_step_limits(config, mixer);
     config.update({
         {"num_heads", mixer.heads},
         {"head_dim", mixer.head_dim},
@@ -86,49 +85,50 @@ PENTAD_INLINE nlohmann::ordered_json mamba2_config(model::Model const& model, st
     return config;
 }
 
-/// The config.json of a BambaForCausalLM.
+/// The config.json of a BambaForCausalLM, but for the sizes of what no layer has.
 PENTAD_INLINE nlohmann::ordered_json bamba_config(model::Model const& model, std::size_t positions,
                                                   std::string const& element) {
-    auto const& mixer = *model.first<model::Mamba2>();
-    auto const attention =
-        model.first<model::Attention>() != nullptr ? *model.first<model::Attention>() : model::Attention{};
     auto with_attention = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < model.blocks.size(); ++i)
         if (model.find<model::Attention>(i) != nullptr) with_attention.push_back(i);
-    auto config = recurrent_config(model, model::Family::bamba, element);
+    auto config = common_config(model, model::Family::bamba, element);
     config.update({
         {"intermediate_size", model.first<model::GatedMlp>()->width},
         {"attn_layer_indices", with_attention},
-        {"num_attention_heads", attention.heads},
-        {"num_key_value_heads", attention.kv_heads},
-        {"mamba_n_heads", mixer.heads},
-        {"mamba_d_head", mixer.head_dim},
-        {"mamba_d_state", mixer.state},
-        {"mamba_n_groups", mixer.groups},
-        {"mamba_expand", mixer.inner() / model.hidden},
-        {"mamba_d_conv", mixer.convolution},
-        {"mamba_chunk_size", mixer.chunk},
-        {"mamba_conv_bias", true},
-        {"mamba_proj_bias", false},
         {"max_position_embeddings", positions},
         {"rms_norm_eps", model.norm_epsilon},
-        {"rope_theta", attention.rotary.theta},
-        {"partial_rotary_factor", 0.5},
     });
+    if (auto const* mixer = model.first<model::Mamba2>()) {
+        config.update({
+            {"mamba_n_heads", mixer->heads},
+            {"mamba_d_head", mixer->head_dim},
+            {"mamba_d_state", mixer->state},
+            {"mamba_n_groups", mixer->groups},
+            {"mamba_expand", mixer->inner() / model.hidden},
+            {"mamba_d_conv", mixer->convolution},
+            {"mamba_chunk_size", mixer->chunk},
+            {"mamba_conv_bias", true},
+            {"mamba_proj_bias", false},
+        });
+        add_step_limits(config, *mixer);
+    }
+    if (auto const* attention = model.first<model::Attention>()) {
+        config["num_attention_heads"] = attention->heads;
+        config["num_key_value_heads"] = attention->kv_heads;
+        config["partial_rotary_factor"] = attention->rotary.share;
+        add_rotary(config, attention->rotary);
+    }
     return config;
 }
 
-/// The config.json of a DeepseekV3ForCausalLM.
+/// The config.json of a DeepseekV3ForCausalLM, but for the sizes of what no layer has.
 PENTAD_INLINE nlohmann::ordered_json deepseek_v3_config(model::Model const& model, std::size_t positions,
-                                                        std::string const& element) {
+                                                        std::string const& element, RouterLosses const& losses) {
     auto const& attention = *model.find<model::LatentAttention>(0);
-    auto const& experts = *model.first<model::Experts>();
     std::size_t dense = 0;
-    while (model.find<model::GatedMlp>(dense) != nullptr) ++dense;
-    auto const& rotary = attention.rotary;
+    while (dense < model.blocks.size() && model.find<model::GatedMlp>(dense) != nullptr) ++dense;
     auto config = common_config(model, model::Family::deepseek_v3, element);
     config.update({
-        {"intermediate_size", model.first<model::GatedMlp>()->width},
         {"first_k_dense_replace", dense},
         {"num_attention_heads", attention.heads},
         {"num_key_value_heads", attention.heads},
@@ -137,143 +137,99 @@ PENTAD_INLINE nlohmann::ordered_json deepseek_v3_config(model::Model const& mode
         {"qk_nope_head_dim", attention.head_dim},
         {"qk_rope_head_dim", attention.rope_dim},
         {"v_head_dim", attention.value_dim},
-        {"rope_theta", rotary.theta},
-        {"rope_interleave", rotary.is_interleaved},
-        {"n_routed_experts", experts.count},
-        {"num_experts_per_tok", experts.top_k},
-        {"moe_intermediate_size", experts.width},
-        {"n_shared_experts", experts.shared},
-        {"n_group", experts.router.groups},
-        {"topk_group", experts.router.top_groups},
-        {"norm_topk_prob", experts.router.renormalises},
-        {"routed_scaling_factor", experts.router.scale},
+        {"rope_interleave", attention.rotary.is_interleaved},
         {"max_position_embeddings", positions},
         {"rms_norm_eps", model.norm_epsilon},
     });
-    if (auto const& yarn = rotary.yarn; yarn.factor != 1) {
-        auto& scaling = config["rope_scaling"];
-        scaling = {{"rope_type", "yarn"},
-                   {"factor", yarn.factor},
-                   {"original_max_position_embeddings", std::llround(yarn.original_positions)},
-                   {"beta_fast", yarn.fast},
-                   {"beta_slow", yarn.slow}};
-        if (yarn.turned_scale > 0) scaling["mscale"] = yarn.turned_scale;
-        if (yarn.score_scale > 0) scaling["mscale_all_dim"] = yarn.score_scale;
+    add_rotary(config, attention.rotary);
+    if (auto const* mlp = model.first<model::GatedMlp>()) config["intermediate_size"] = mlp->width;
+    if (auto const* experts = model.first<model::Experts>()) {
+        config.update({
+            {"n_routed_experts", experts->count},
+            {"num_experts_per_tok", experts->top_k},
+            {"moe_intermediate_size", experts->width},
+            {"n_shared_experts", experts->shared},
+            {"n_group", experts->router.groups},
+            {"topk_group", experts->router.top_groups},
+            {"norm_topk_prob", experts->router.renormalises},
+            {"routed_scaling_factor", experts->router.scale},
+            {"aux_loss_alpha", losses.balance},
+        });
     }
     return config;
 }
 
-PENTAD_INLINE double about_parameters(model::Model const& model) {
-    auto const number = [](std::size_t n) { return static_cast<double>(n); };
-    double const hidden = number(model.hidden);
-    double sum = hidden * number(model.vocab + model.positions);
-    for (auto const& block : model.blocks)
-        for (auto const& branch : block.branches) {
-            if (auto const* a = branch.part.as<model::Attention>())
-                sum += 4 * hidden * number(a->heads) * number(a->head_dim);
-            if (auto const* a = branch.part.as<model::LatentAttention>())
-                sum += (number(a->query_rank) + number(a->kv_rank) + hidden) * number(a->heads) *
-                       (number(a->head_dim) + number(a->rope_dim) + number(a->value_dim));
-            if (auto const* m = branch.part.as<model::Mamba2>())
-                sum += hidden * (3 * number(m->heads) * number(m->head_dim) + number(m->groups) * number(m->state)) +
-                       number(m->heads) * number(m->head_dim) * number(m->state);
-            if (auto const* m = branch.part.as<model::GatedMlp>()) sum += 3 * hidden * number(m->width);
-            if (auto const* m = branch.part.as<model::PlainMlp>()) sum += 2 * hidden * number(m->width);
-            if (auto const* e = branch.part.as<model::Experts>())
-                sum += 3 * hidden * number(e->width) * (number(e->count) + number(e->shared));
-        }
-    return sum;
+/// The losses that a file names, or transformers where it does not: of DeepSeek's it has none.
+PENTAD_INLINE RouterLosses read_losses(ConfigFields& fields, std::optional<model::Family> family) {
+    RouterLosses losses;
+    if (!family || !model::has_experts(*family)) return losses;
+    losses.balance = *family == model::Family::deepseek_v3 ? fields.number_or("aux_loss_alpha", 0, 0, 1e6)
+                                                           : fields.number_or("router_aux_loss_coef", 0.001, 0, 1e6);
+    losses.z = fields.number_or("router_z_loss_coef", 0, 0, 1e6);
+    return losses;
 }
+
+PENTAD_INLINE model::Model read_family(ConfigFields& from, model::Family family) {
+    if (family == model::Family::mamba2) return read_mamba2(from);
+    if (family == model::Family::deepseek_v3) return read_deepseek_v3(from);
+    return family == model::Family::bamba ? read_bamba(from) : read_decoder(from, family);
+}
+
+/// Types that are planned, not trained.
+using Reader = model::Model (*)(ConfigFields&);
+inline constexpr std::array<std::pair<std::string_view, Reader>, 1> planned_types{{{"gpt2", read_gpt2}}};
 
 } // namespace pentad::io::detail
 
 namespace pentad::io {
 
-PENTAD_INLINE model::Preset model_from_config(std::string_view text) {
-    using Reader = model::Model (*)(detail::ConfigFields&);
-    auto const read_family = [](detail::ConfigFields& from, model::Family family) {
-        if (family == model::Family::mamba2) return detail::read_mamba2(from);
-        if (family == model::Family::deepseek_v3) return detail::read_deepseek_v3(from);
-        return family == model::Family::bamba ? detail::read_bamba(from) : detail::read_decoder(from, family);
-    };
-    static constexpr std::array<std::pair<std::string_view, Reader>, 1> further{{{"gpt2", detail::read_gpt2}}};
+PENTAD_INLINE ModelConfig model_from_config(std::string_view text, ConfigUse use) {
     auto const json = detail::parse_object(detail::with_quoted_infinities(text));
     detail::ConfigFields fields(json);
-    fields.neutral({"architectures",
-                    "attn_implementation",
-                    "_attn_implementation",
-                    "_attn_implementation_autoset",
-                    "auto_map",
-                    "bos_token_id",
-                    "dtype",
-                    "eos_token_id",
-                    "id2label",
-                    "initializer_range",
-                    "label2id",
-                    "max_position_embeddings",
-                    "output_attentions",
-                    "output_hidden_states",
-                    "pad_token_id",
-                    "return_dict",
-                    "tokenizer_class",
-                    "torch_dtype",
-                    "transformers_version",
-                    "use_cache"});
+    fields.neutral(detail::neutral_fields);
     std::string const type = fields.text_or("model_type", "");
-    model::Preset read{fields.text_or("_name_or_path", ""), {}};
+    ModelConfig read{{fields.text_or("_name_or_path", ""), {}}};
     if (read.name.empty()) read.name = type;
     std::string known;
     auto const is = [&](std::string_view name) {
         known += (known.empty() ? "" : ", ") + std::string(name);
         return name == type;
     };
-    bool found = false;
-    for (std::size_t i = 0; i < model::family_names.size() && !found; ++i)
-        if ((found = is(model::family_names[i]))) {
-            auto const family = static_cast<model::Family>(i);
-            read.model = read_family(fields, family);
-            read.model.padding_token = detail::read_padding_token(fields, family, read.model.vocab);
-        }
-    for (std::size_t i = 0; i < further.size() && !found; ++i)
-        if ((found = is(further[i].first))) read.model = further[i].second(fields);
+    std::optional<model::Family> family;
+    for (std::size_t i = 0; i < model::family_names.size() && !family; ++i)
+        if (is(model::family_names[i])) family = static_cast<model::Family>(i);
+    bool found = family.has_value();
+    if (family) {
+        read.model = detail::read_family(fields, *family);
+        read.model.padding_token = detail::read_padding_token(fields, *family, read.model.vocab);
+    }
+    if (!found && use == ConfigUse::planning)
+        for (auto const& [name, reader] : detail::planned_types)
+            if (!found && (found = is(name))) read.model = reader(fields);
     if (!found)
         detail::refuse_json("model_type",
                             "one of " + known +
                                 (type.empty() ? ", and there is none" : ", not \"" + one_line(type) + "\""));
-    fields.require("is_encoder_decoder", false);
-    fields.neutral({"num_nextn_predict_layers"}); // modules that predict further tokens are left out
-    fields.require("tie_encoder_decoder", false);
+    read.losses = detail::read_losses(fields, family);
+    for (auto const* const name : {"num_nextn_predict_layers", "num_mtp_layers"}) // the second is of transformers 5.24
+        read.predictors = std::max(read.predictors, fields.whole_or(name, 0, 0, 10000));
+    detail::read_off_values(fields);
     fields.finish();
-    if (detail::about_parameters(read.model) > 1e15)
+    if (model::parameter_count(read.model) > 1e15)
         detail::refuse_json("its sizes", "at most 10^15 parameters from them");
     return read;
 }
 
-PENTAD_INLINE nlohmann::ordered_json plain_config(std::string_view source) {
-    nlohmann::ordered_json config = detail::parse_object(detail::with_quoted_infinities(source));
-    auto const limits = config.find("time_step_limit");
-    if (limits == config.end() || !limits->is_array() || limits->size() != 2 || limits->at(1) != "Infinity")
-        return config;
-    if (limits->at(0) == 0)
-        config.erase(limits); // what it is where nothing is said
-    else
-        limits->at(1) = detail::longest_step;
-    return config;
+PENTAD_INLINE std::string read_config(std::filesystem::path const& model) {
+    return read_file(config_path(model), std::uint64_t{16} << 20); // some list the names of thousands of labels
 }
 
-PENTAD_INLINE nlohmann::ordered_json stored_config(std::string_view source, std::string const& element) {
-    auto config = plain_config(source);
-    config["torch_dtype"] = element;
-    return config;
-}
-
-PENTAD_INLINE model::Preset read_model(std::filesystem::path const& model) {
-    auto const path = config_path(model);
-    std::string const text = read_file(path, std::uint64_t{16} << 20); // some list the names of thousands of labels
+PENTAD_INLINE ModelConfig read_model(std::filesystem::path const& model, ConfigUse use) {
+    auto const text = read_config(model);
     try {
-        return model_from_config(text);
+        return model_from_config(text, use);
     } catch (std::invalid_argument const& error) {
-        throw FileError("cannot read the model " + path.string() + ": " + error.what());
+        throw FileError("cannot read the model " + config_path(model).string() + ": " + error.what());
     }
 }
 
@@ -283,12 +239,12 @@ namespace pentad::io::detail {
 
 /// Without the predictors.
 PENTAD_INLINE nlohmann::ordered_json main_config(model::Model const& model, std::size_t positions,
-                                                 std::string const& element, double balance_coefficient) {
+                                                 std::string const& element, RouterLosses const& losses) {
     using model::Family;
     auto const family = model::family_of(model);
     if (family == Family::mamba2) return mamba2_config(model, element);
     if (family == Family::bamba) return bamba_config(model, positions, element);
-    if (family == Family::deepseek_v3) return deepseek_v3_config(model, positions, element);
+    if (family == Family::deepseek_v3) return deepseek_v3_config(model, positions, element, losses);
     std::size_t dense_width = 0; // of MLPs
     model::Attention attention;
     model::Experts const* experts = nullptr;
@@ -326,19 +282,13 @@ PENTAD_INLINE nlohmann::ordered_json main_config(model::Model const& model, std:
         {"hidden_act", "silu"},
         {"max_position_embeddings", positions},
         {"rms_norm_eps", model.norm_epsilon},
-        {"rope_theta", attention.rotary.theta},
         {"tie_word_embeddings", model.ties_embeddings},
         {"bos_token_id", nullptr},
         {"eos_token_id", nullptr},
         {"pad_token_id", padding_field(model)},
         {"torch_dtype", element},
     };
-    if (auto const& s = attention.rotary.scaling; s.factor != 1)
-        config["rope_scaling"] = {{"rope_type", "llama3"},
-                                  {"factor", s.factor},
-                                  {"low_freq_factor", s.low_frequency_factor},
-                                  {"high_freq_factor", s.high_frequency_factor},
-                                  {"original_max_position_embeddings", std::llround(s.original_positions)}};
+    add_rotary(config, attention.rotary);
     if (family == Family::llama) {
         config["attention_bias"] = false;
         config["mlp_bias"] = false;
@@ -346,14 +296,14 @@ PENTAD_INLINE nlohmann::ordered_json main_config(model::Model const& model, std:
         config["sliding_window"] = window > 0 ? nlohmann::ordered_json(window) : nlohmann::ordered_json(nullptr);
         if (window > 0 && family != Family::mistral && family != Family::mixtral) {
             config["use_sliding_window"] = true;
-            config["layer_types"] = layer_types;
+            if (family != Family::qwen3_moe) config["layer_types"] = layer_types;
         }
     }
     if (!family) config["pentad_blocks"] = model.text();
     if (experts != nullptr) {
         config[is_mixtral ? "num_local_experts" : "num_experts"] = experts->count;
         config["num_experts_per_tok"] = experts->top_k;
-        config["router_aux_loss_coef"] = balance_coefficient;
+        config["router_aux_loss_coef"] = losses.balance;
         if (!is_mixtral) {
             config["moe_intermediate_size"] = experts->width;
             config["norm_topk_prob"] = experts->router.renormalises;
@@ -364,14 +314,58 @@ PENTAD_INLINE nlohmann::ordered_json main_config(model::Model const& model, std:
     return config;
 }
 
+/// The config.json that Pentad makes, of what the model says alone.
+PENTAD_INLINE nlohmann::ordered_json made_config(model::Model const& model, std::size_t positions,
+                                                 std::string const& element, RouterLosses const& losses) {
+    auto config = main_config(model, positions, element, losses);
+    if (losses.z > 0 && model.first<model::Experts>() != nullptr) config["router_z_loss_coef"] = losses.z;
+    if (!model.predictors.empty()) config["num_nextn_predict_layers"] = model.predictors.size();
+    return config;
+}
+
 } // namespace pentad::io::detail
 
 namespace pentad::io {
 
+PENTAD_INLINE nlohmann::ordered_json plain_config(std::string_view source) {
+    nlohmann::ordered_json config = detail::parse_object(detail::with_quoted_infinities(source));
+    auto const limits = config.find("time_step_limit");
+    if (limits == config.end() || !limits->is_array() || limits->size() != 2 || limits->at(1) != "Infinity")
+        return config;
+    if (limits->at(0) == 0)
+        config.erase(limits); // what it is where nothing is said
+    else
+        limits->at(1) = detail::longest_step;
+    return config;
+}
+
+PENTAD_INLINE nlohmann::ordered_json stored_config(std::string_view source, std::string const& element) {
+    auto config = plain_config(source);
+    bool const is_new_name = config.contains("dtype"); // of transformers since 4.56
+    if (is_new_name) config["dtype"] = element;
+    if (!is_new_name || config.contains("torch_dtype")) config["torch_dtype"] = element;
+    config.erase("quantization_config");
+    return config;
+}
+
 PENTAD_INLINE nlohmann::ordered_json family_config(model::Model const& model, std::size_t positions,
-                                                   std::string const& element, double balance_coefficient) {
-    auto config = detail::main_config(model, positions, element, balance_coefficient);
-    if (!model.predictors.empty()) config["num_nextn_predict_layers"] = model.predictors.size();
+                                                   std::string const& element, RouterLosses const& losses,
+                                                   std::string_view source) {
+    auto const made = detail::made_config(model, positions, element, losses);
+    if (source.empty()) return made;
+    auto config = stored_config(source, element);
+    auto const read = model_from_config(source);
+    // Of the two descriptions in Pentad's words, what differs has changed; all else is as it came.
+    auto const was = detail::made_config(read.model, positions, element, read.losses);
+    for (auto const& [key, value] : made.items())
+        if (!was.contains(key) || was.at(key) != value) config[key] = value;
+    auto const& neutral = detail::neutral_fields;
+    for (auto const& [key, value] : was.items())
+        if (!made.contains(key) && std::find(neutral.begin(), neutral.end(), key) == neutral.end()) config.erase(key);
+    auto const context = config.find("max_position_embeddings");
+    if (context != config.end() && context->is_number() && *context < positions) *context = positions;
+    config.erase("num_mtp_layers");
+    if (read.predictors > 0 || !model.predictors.empty()) config["num_nextn_predict_layers"] = model.predictors.size();
     return config;
 }
 

@@ -7,54 +7,64 @@
 #include <pentad/model/parts.hpp>
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace pentad::model::detail {
 
-/// Of a model with Mamba-2: all blocks that, or that and attention, which are alike wherever they are, with MLPs.
-PENTAD_INLINE std::optional<Family> recurrent_family(Model const& model) {
+/// Of a model of nothing but Mamba-2, all blocks alike.
+PENTAD_INLINE bool is_mamba2(Model const& model) {
     auto const& mixer = *model.first<Mamba2>();
-    if (mixer.norm_groups != mixer.groups || mixer.inner() % model.hidden != 0) return std::nullopt;
-    auto const all = [&](auto const& holds) { return std::all_of(model.blocks.begin(), model.blocks.end(), holds); };
     Block const alone{{{mixer, "mixer", "norm"}}};
-    // transformers' Mamba-2 is the one whose embedding knows of no padding.
-    if (all([&](Block const& block) { return block == alone; }))
-        return model.padding_token ? std::nullopt : std::optional(Family::mamba2);
+    return std::all_of(model.blocks.begin(), model.blocks.end(), [&](Block const& block) { return block == alone; });
+}
+
+/// Of Mamba-2 and attention, which are alike wherever they are, with MLPs; or of one of the two.
+PENTAD_INLINE bool is_bamba(Model const& model) {
+    auto const* mixer = model.first<Mamba2>();
     auto const* mlp = model.first<GatedMlp>();
-    if (mlp == nullptr) return std::nullopt;
-    Branch const second{*mlp, "feed_forward", "pre_ff_layernorm"};
-    Block const with_mixer{{{mixer, "mamba", "input_layernorm"}, second}};
-    Block with_attention = with_mixer;
-    if (auto const* attention = model.first<Attention>()) {
-        auto const expected = Attention{.heads = attention->heads,
-                                        .kv_heads = attention->kv_heads,
-                                        .head_dim = model.hidden / attention->heads,
-                                        .rotary = attention->rotary};
-        if (attention->rotary.share != 0.5) return std::nullopt;
-        with_attention.branches[0] = {expected, "self_attn", "input_layernorm"};
+    auto const* attention = model.first<Attention>();
+    if (mlp == nullptr) return false;
+    std::vector<Block> known;
+    auto const know = [&](Part const& part, std::string const& name) {
+        known.push_back({{{part, name, "input_layernorm"}, {*mlp, "feed_forward", "pre_ff_layernorm"}}});
+    };
+    if (mixer != nullptr) know(*mixer, "mamba");
+    if (attention != nullptr) {
+        if (attention->rotary.share != 0.5) return false;
+        know(Attention{.heads = attention->heads,
+                       .kv_heads = attention->kv_heads,
+                       .head_dim = model.hidden / attention->heads,
+                       .rotary = attention->rotary},
+             "self_attn");
     }
-    if (!all([&](Block const& block) { return block == with_mixer || block == with_attention; })) return std::nullopt;
-    return Family::bamba;
+    return std::all_of(model.blocks.begin(), model.blocks.end(),
+                       [&](Block const& block) { return std::find(known.begin(), known.end(), block) != known.end(); });
 }
 
 /// Of a model with latent attention: DeepSeek-V3 where the first blocks have MLPs and all others its experts.
 PENTAD_INLINE std::optional<Family> latent_family(Model const& model) {
     auto const& mixer = *model.find<LatentAttention>(0);
-    if (!(mixer.sight == Sight{}) || !(mixer.rotary.scaling == RotaryScaling{}) || mixer.rotary.share != 1)
+    if (!(mixer.sight == Sight{}) || mixer.rotary.share != 1 || mixer.norm_epsilon != LatentAttention().norm_epsilon)
         return std::nullopt;
     Branch const attention{mixer, "self_attn", "input_layernorm"};
     auto const* const experts = model.first<Experts>();
     auto const* const mlp = model.first<GatedMlp>();
-    if (experts == nullptr || mlp == nullptr) return std::nullopt;
+    auto const is = [&](Part const& part, std::string const& name) {
+        return [block = Block{{attention, {part, name, "post_attention_layernorm"}}}](Block const& b) {
+            return b == block;
+        };
+    };
+    auto first_sparse = model.blocks.begin();
+    if (mlp != nullptr) first_sparse = std::find_if_not(first_sparse, model.blocks.end(), is(*mlp, "mlp"));
+    if (first_sparse == model.blocks.end()) return Family::deepseek_v3;
+    if (experts == nullptr) return std::nullopt;
     auto const& router = experts->router;
     if (router.score != RouterScore::sigmoid || router.choice != RouterChoice::top_k || !router.has_bias ||
         experts->shared == 0)
         return std::nullopt;
-    Block const dense{{attention, {*mlp, "mlp", "post_attention_layernorm"}}};
-    Block const sparse{{attention, {*experts, "block_sparse_moe", "post_attention_layernorm"}}};
-    auto const& blocks = model.blocks;
-    auto const last_dense = std::find_if(blocks.begin(), blocks.end(), [&](Block const& b) { return !(b == dense); });
-    if (!std::all_of(last_dense, blocks.end(), [&](Block const& b) { return b == sparse; })) return std::nullopt;
+    if (!std::all_of(first_sparse, model.blocks.end(), is(*experts, "block_sparse_moe"))) return std::nullopt;
     return Family::deepseek_v3;
 }
 
@@ -74,7 +84,14 @@ namespace pentad::model {
 
 PENTAD_INLINE std::optional<Family> family_of(Model const& model) {
     if (model.blocks.empty()) return std::nullopt;
-    if (model.first<Mamba2>() != nullptr) return detail::recurrent_family(model);
+    auto const* const recurrent = model.first<Mamba2>();
+    if (recurrent != nullptr) {
+        if (recurrent->norm_groups != recurrent->groups || recurrent->inner() % model.hidden != 0) return std::nullopt;
+        // transformers' Mamba-2 is the one whose embedding knows of no padding.
+        if (detail::is_mamba2(model)) return model.padding_token ? std::nullopt : std::optional(Family::mamba2);
+    }
+    if (detail::is_bamba(model)) return Family::bamba;
+    if (recurrent != nullptr) return std::nullopt;
     if (model.find<LatentAttention>(0) != nullptr) return detail::latent_family(model);
     auto const* first = model.find<Attention>(0);
     std::optional<Part> mlp, experts; // of all blocks that have them
@@ -87,8 +104,7 @@ PENTAD_INLINE std::optional<Family> family_of(Model const& model) {
         auto const& [mixer, other] = std::pair(block.branches[0], block.branches[1]);
         bool const is_dense = other.part.as<GatedMlp>() != nullptr;
         auto expected = *first; // but for the window, which some blocks may not have
-        if (expected.rotary.share != 1 || expected.rotary.is_interleaved || expected.rotary.yarn.factor != 1)
-            return std::nullopt;
+        if (expected.rotary.share != 1 || expected.rotary.is_interleaved) return std::nullopt;
         expected.sight = {.causal = true, .window = attention->sight.window};
         if (!(mixer == Branch{expected, "self_attn", "input_layernorm"})) return std::nullopt;
         if (attention->sight.window > 0) {
@@ -105,8 +121,9 @@ PENTAD_INLINE std::optional<Family> family_of(Model const& model) {
     if (experts && !detail::has_usual_router(*experts->as<Experts>())) return std::nullopt;
     bool const renormalises = !experts || experts->as<Experts>()->router.renormalises;
     if (first->has_bias) return first->norms_queries_and_keys || experts ? std::nullopt : std::optional(Family::qwen2);
-    if (first->norms_queries_and_keys) return experts ? Family::qwen3_moe : Family::qwen3;
     bool const is_mixed = windows > 0 && windows < model.blocks.size();
+    if (first->norms_queries_and_keys)
+        return !experts ? std::optional(Family::qwen3) : is_mixed ? std::nullopt : std::optional(Family::qwen3_moe);
     if (is_mixed || (experts && (mlp || !renormalises))) return std::nullopt;
     return experts ? Family::mixtral : windows > 0 ? Family::mistral : Family::llama;
 }

@@ -54,7 +54,9 @@ PENTAD_INLINE std::vector<double> Rotary::frequencies(std::size_t turned) const 
         // Turns over the original length; from low to high the scaling fades.
         double const turns = s.original_positions * frequency / (2 * std::numbers::pi);
         double const place = (turns - s.low_frequency_factor) / (s.high_frequency_factor - s.low_frequency_factor);
-        double const kept = s.factor == 1 || place >= 1 ? 1 : place <= 0 ? 0 : place;
+        double const kept = s.factor == 1 || turns >= s.high_frequency_factor ? 1
+                            : turns <= s.low_frequency_factor                 ? 0
+                                                                              : place;
         result[i] = kept * frequency + (1 - kept) * frequency / s.factor;
     }
     return result;
