@@ -8,6 +8,7 @@ Hugging Face's transformers (llama_mixtral.py), are its own; each family of publ
 and transformers.
 """
 import argparse
+import os
 import pathlib
 import subprocess
 import sys
@@ -20,7 +21,7 @@ HERE = pathlib.Path(__file__).parent
 
 def run(*command):
     print("+", *command, flush=True)
-    subprocess.run([str(word) for word in command], check=True)
+    subprocess.run([str(word) for word in command], check=True, env=os.environ | {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"})
 
 
 def golden(_):
