@@ -32,6 +32,9 @@ void gemm(benchmark::State& state, Transpose ta, Transpose tb) {
                 [&] { kernels::gemm(exec, ta, tb, 1.0, a, b, std::is_same_v<In, Out> ? 0.0 : 1.0, c); });
 }
 
+/// For a macro of Google Benchmark up to 1.7, which takes no parentheses.
+void gemm_bf16_to_f32(benchmark::State& state, Transpose ta, Transpose tb) { gemm<bf16, f32>(state, ta, tb); }
+
 // The argument's type has another name in each version of Google Benchmark.
 constexpr auto sizes = [](auto* test) {
     if (on_device)
@@ -51,7 +54,7 @@ BENCHMARK_CAPTURE(gemm<f64>, forward, Transpose::no, Transpose::yes)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 BENCHMARK_CAPTURE(gemm<bf16>, forward, Transpose::no, Transpose::yes)->Apply(sizes);
-BENCHMARK_CAPTURE((gemm<bf16, f32>), backward_weight, Transpose::yes, Transpose::no)->Apply(sizes);
+BENCHMARK_CAPTURE(gemm_bf16_to_f32, backward_weight, Transpose::yes, Transpose::no)->Apply(sizes);
 
 template <class T>
 struct Attention {
