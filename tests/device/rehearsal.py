@@ -84,8 +84,11 @@ def main():
         out.write_text(json.dumps(real))
         for _ in range(2):  # again over its own
             expect(run(HERE / "tables.py", out, page).returncode == 0 and page.read_text() == f"<!-- gpu -->\n{made.stdout}<!-- end of gpu -->\n", page.read_text())
-        refused = run(HERE / "run-on-gpu", folder, "--out", out, PATH="/nowhere")  # nvidia-smi is not found
-        expect(refused.returncode == 2 and refused.stderr.startswith("run-on-gpu: there is no GPU here"), f"without a GPU: {refused.stderr}")
+        smi = pathlib.Path(scratch) / "nvidia-smi"
+        smi.write_text("#!/bin/sh\necho No devices were found\nexit 6\n")
+        smi.chmod(0o755)
+        refused = run(HERE / "run-on-gpu", folder, "--out", out, PATH=scratch)
+        expect(refused.returncode == 2 and refused.stderr == "run-on-gpu: there is no GPU here: nvidia-smi: No devices were found\n", f"without a GPU: {refused.stderr}")
     check_hang()
 
 
