@@ -1,6 +1,7 @@
 """A test of tests: the inputs on which oracles and golden files rest are varied. One token that is repeated, a tensor of one value, or sequences that are
 copies of each other agree with anything, and show nothing of positions, masks and tables. Each script in this folder asks here about what it feeds;
 tools_test.py asks about the committed files."""
+import collections
 import json
 import math
 import pathlib
@@ -22,15 +23,15 @@ def tokens(what, sequences, below=None, contains=()):
     sequences = [list(sequence) for sequence in sequences]
     flat = [token for sequence in sequences for token in sequence]
     require(flat, what, "there are none")
-    distinct, span = set(flat), max(flat) - min(flat) + 1
+    distinct, span = collections.Counter(flat), max(flat) - min(flat) + 1
     floor = max(4, below // 8 if below else min(12, span // 2))
     require(len(distinct) >= floor, what, f"{len(distinct)} distinct of {len(flat)} tokens, and at least {floor} are needed")
     others = len({tuple(sequence) for sequence in sequences})  # drawn with replacement, some may be the same
     require(4 * others >= 3 * len(sequences), what, f"{others} distinct of {len(sequences)} sequences")
     same = sum(a == b for sequence in sequences for a, b in zip(sequence, sequence[1:]))
     require(2 * same <= len(flat), what, f"{same} of {len(flat)} tokens repeat the one before")
-    most = max(distinct, key=flat.count)
-    require(2 * flat.count(most) <= len(flat), what, f"more than half of them are {most}")
+    (most, times), = distinct.most_common(1)
+    require(2 * times <= len(flat), what, f"more than half of them are {most}")
     if below:
         missing = [eighth for eighth in range(8) if not any(eighth == 8 * token // below for token in distinct)]
         require(not missing, what, f"none is in these eighths of a vocabulary of {below}: {missing}")
