@@ -6,6 +6,7 @@
 // mpiexec -n 8 own_block DP PP EP CP TP FOLDER
 #include "convolution.hpp"
 
+#include <pentad/comm.hpp>
 #include <pentad/observe.hpp>
 #include <pentad/pipeline.hpp>
 #include <pentad/planner.hpp>
@@ -168,7 +169,7 @@ int run(program::Ranks const& ranks, model::RankMesh const& mesh, std::filesyste
 
 int main(int argc, char** argv) {
     return program::run_on_ranks("own_block", argc, argv, [&](program::Ranks& ranks) {
-        Kokkos::ScopeGuard const kokkos(argc, argv);
+        Kokkos::ScopeGuard const kokkos(comm::kokkos_settings());
         if (argc != 7) throw program::BadInput("it takes DP PP EP CP TP FOLDER, such as 1 2 2 1 2 /tmp");
         auto const extent = [&](int i) { return std::atoi(argv[i]); };
         model::RankMesh const mesh(extent(1), extent(2), extent(3), extent(4), extent(5));

@@ -3,6 +3,7 @@
 // Exit status: 0 done, 2 bad input (or nothing fits), 3 a file cannot be written or memory is short, 1 anything else.
 #include "options.hpp"
 
+#include <pentad/comm/environment.hpp>
 #include <pentad/comm/threads.hpp>
 #include <pentad/io/hardware_file.hpp>
 #include <pentad/model/presets.hpp>
@@ -14,9 +15,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -57,13 +56,6 @@ std::string answer(Options const& o) {
     }
 }
 
-/// Whether a launcher of MPI programs has started this one, by what it leaves in the environment: of MPICH and what
-/// follows its PMI, Open MPI and PMIx, and Cray's PALS.
-bool is_launched() {
-    constexpr std::array names{"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PALS_RANKID"};
-    return std::any_of(names.begin(), names.end(), [](char const* name) { return std::getenv(name) != nullptr; });
-}
-
 } // namespace
 
 // MPI is started where --measure needs it or a launcher has started several ranks, and nowhere else: on the login node
@@ -76,7 +68,7 @@ int main(int argc, char** argv) {
         std::fputs(answer(parsed(measured)).c_str(), stdout);
     };
     bool const measures = std::find(argv, argv + argc, std::string_view("--measure")) != argv + argc;
-    if (!measures && !is_launched())
+    if (!measures && !comm::environment::is_launched())
         return program::run_alone("pentad_plan", [&] {
             print_answer({});
             return program::done;

@@ -16,7 +16,7 @@ using Exec = Kokkos::DefaultHostExecutionSpace;
 
 int main(int argc, char** argv) {
     comm::Environment const mpi(argc, argv);
-    Kokkos::ScopeGuard const kokkos(argc, argv);
+    Kokkos::ScopeGuard const kokkos(comm::kokkos_settings());
     int ranks = 1;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<tp>>(ranks));

@@ -2,6 +2,7 @@
 // comes out does not depend on where the experts are.
 //
 // ranks: 4
+#include <pentad/comm.hpp>
 #include <pentad/experts.hpp>
 #include <pentad/model.hpp>
 #include <pentad/observe.hpp>
@@ -38,7 +39,7 @@ double first_output(MPI_Comm ranks, M const& mesh) {
 
 int main(int argc, char** argv) {
     comm::Environment const mpi(argc, argv);
-    Kokkos::ScopeGuard const kokkos(argc, argv);
+    Kokkos::ScopeGuard const kokkos(comm::kokkos_settings());
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     // The four ranks share out the sequences, and the experts see them as ep = 4.

@@ -2,6 +2,7 @@
 // (Freivalds 1977: A (B x) = C x), and what it sent beside the bound that no product is below.
 //   matrix_product [M N K]: of M x K and K x N
 // ranks: 4
+#include <pentad/comm.hpp>
 #include <pentad/observe.hpp>
 #include <pentad/product.hpp>
 
@@ -46,7 +47,7 @@ std::vector<double> times(Tensor<L, Exec> const& matrix, std::vector<double> con
 
 int main(int argc, char** argv) try {
     comm::Environment const mpi(argc, argv);
-    Kokkos::ScopeGuard const kokkos(argc, argv);
+    Kokkos::ScopeGuard const kokkos(comm::kokkos_settings());
     auto const extent = [&](int at) { return argc > at ? std::strtoul(argv[at], nullptr, 10) : 499; };
     auto const m = extent(1), n = extent(2), inner = extent(3);
     int ranks = 1;

@@ -1,6 +1,6 @@
 // A layer of one's own, y = scale * x. Its gradient is synchronised over the axes that its activations vary over.
-//
 // ranks: 4
+#include <pentad/comm.hpp>
 #include <pentad/layers.hpp>
 #include <pentad/zero.hpp>
 
@@ -61,7 +61,7 @@ static_assert(gradient<SequenceStream<f64>> == "f64[hidden:?]{dp.cp.tp: partial}
 
 int main(int argc, char** argv) {
     comm::Environment const mpi(argc, argv);
-    Kokkos::ScopeGuard const kokkos(argc, argv);
+    Kokkos::ScopeGuard const kokkos(comm::kokkos_settings());
     comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<dp>, Axis<cp>, Axis<tp>>(2, 1, 2));
     Context<Exec> const context(communicators);
     using Stream = SequenceStream<f64>;

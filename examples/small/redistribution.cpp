@@ -2,6 +2,7 @@
 // compiler finds each collective from the two layouts, and says what it sends before it runs.
 //
 // ranks: 6
+#include <pentad/comm.hpp>
 #include <pentad/layout.hpp>
 #include <pentad/tensor.hpp>
 
@@ -35,7 +36,7 @@ static_assert(Plan<AlongY, AlongZ>::text() == "all_to_all(rows) from z to y");
 
 int main(int argc, char** argv) {
     comm::Environment const mpi(argc, argv);
-    Kokkos::ScopeGuard const kokkos(argc, argv);
+    Kokkos::ScopeGuard const kokkos(comm::kokkos_settings());
     Mesh<Axis<rows, 2>, Axis<columns, 3>> const mesh;
     comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     MeshContext const context(communicators, mesh, Kokkos::DefaultHostExecutionSpace());

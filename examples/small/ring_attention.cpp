@@ -2,6 +2,7 @@
 // the same, and the ring never holds more than two blocks.
 //
 // ranks: 4
+#include <pentad/comm.hpp>
 #include <pentad/context.hpp>
 #include <pentad/random.hpp>
 
@@ -25,7 +26,7 @@ Tensor<L, Exec> drawn(Context<Exec> const& context, std::array<std::size_t, 4> c
 
 int main(int argc, char** argv) {
     comm::Environment const mpi(argc, argv);
-    Kokkos::ScopeGuard const kokkos(argc, argv);
+    Kokkos::ScopeGuard const kokkos(comm::kokkos_settings());
     Mesh<Axis<cp>> const mesh([] {
         int ranks = 1;
         MPI_Comm_size(MPI_COMM_WORLD, &ranks);

@@ -2,6 +2,7 @@
 // after three updates are those of stage 0.
 //
 // ranks: 4
+#include <pentad/comm.hpp>
 #include <pentad/observe.hpp>
 #include <pentad/zero.hpp>
 
@@ -46,7 +47,7 @@ std::vector<float> trained(Context<Exec> const& context, int stage) {
 
 int main(int argc, char** argv) {
     comm::Environment const mpi(argc, argv);
-    Kokkos::ScopeGuard const kokkos(argc, argv);
+    Kokkos::ScopeGuard const kokkos(comm::kokkos_settings());
     Mesh<Axis<dp, 4>> const mesh;
     comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     Context<Exec> const context(communicators);

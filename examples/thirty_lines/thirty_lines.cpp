@@ -1,5 +1,6 @@
 // The example of README.md, to the letter (a test compares them).
 #include <cstdio>
+#include <pentad/comm.hpp>
 #include <pentad/layers.hpp>
 #include <pentad/program.hpp>
 using namespace pentad;
@@ -20,7 +21,7 @@ static_assert(layout_text<Gradient>.view() == "f32[ffn@tp:?, hidden:?]{dp: parti
 
 int main(int argc, char** argv) {
     return program::run_on_ranks("thirty_lines", argc, argv, [&](program::Ranks& ranks) { // an error is one sentence
-        Kokkos::ScopeGuard const kokkos(argc, argv);
+        Kokkos::ScopeGuard const kokkos(comm::kokkos_settings());
         Mesh<Axis<dp>, Axis<tp, 2>> const mesh(2); // four ranks
         comm::Communicators communicators(MPI_COMM_WORLD, mesh);
         MeshContext const context(communicators, mesh); // tensors that do not fit the mesh do not compile

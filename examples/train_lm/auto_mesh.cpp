@@ -1,6 +1,8 @@
 #include "auto_mesh.hpp"
 
 #include "configuration.hpp"
+#include "flags.hpp"
+#include "memory_check.hpp"
 
 #include <pentad/planner/search.hpp>
 #include <pentad/report/format.hpp>
@@ -16,41 +18,34 @@
 
 namespace train_lm {
 
-PlannedMesh planned_mesh(Options const& options) {
-    namespace planner = pentad::planner;
-    int ranks = 1;
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    planner::Request request{.model = pentad::train::planned_model(make_model(options)),
-                             .hardware = {.name = "any",
-                                          .devices = ranks,
-                                          .devices_per_node = ranks,
-                                          .peak_f32 = 1e12,
-                                          .peak_bf16 = 1e12,
-                                          .memory_bytes = 1e18,
-                                          .memory_bandwidth = 1e12,
-                                          .links = {{.devices = ranks, .latency_s = 1e-6, .bandwidth = 1e10}}},
-                             .seq = options.seq,
-                             .global_batch = options.batch,
-                             .element = element_of(options),
-                             .schedules = {options.schedule},
-                             .most_micro_batch = options.batch};
-    request.micro_batches = options.micro_batches;
-    if (options.chunks > 0) request.chunks = options.chunks;
-    request.zigzag = options.zigzag;
-    request.zero = static_cast<int>(options.zero);
-    request.zero_ranks = options.zero_ranks;
-    request.zero_keep = options.zero_keep;
-    request.zero_accumulate = options.zero_accumulate;
-    request.gradient_release = options.gradient_release;
-    request.optimizer = make_optimizer(options);
-    request.precision = precision_of(options);
-    request.recompute = recomputation_of(options);
-    request.tensor_kind = options.tensor_kind();
-    request.sequence_parallel = options.sequence_parallel;
-    request.attention_output = attention_output_of(options);
-    request.experts = options.folded_experts();
-    request.context = options.context();
-    request.wants_front = false;
+namespace planner = pentad::planner;
+
+namespace {
+
+PlannedMesh planned(planner::Configuration const& plan, Options const& options) {
+    PlannedMesh found{pentad::report::mesh_text(plan), options.expert_mesh, options.stages};
+    if (plan.experts)
+        found.expert_mesh = "ep=" + std::to_string(plan.experts->ep) + ",etp=" + std::to_string(plan.experts->etp);
+    auto const laid_out = with_mesh(options, found);
+    if (auto const stages = laid_out.stage_count(); found.stages.empty() && options.layers % stages != 0) {
+        Options dealt = laid_out;
+        deal_stages(dealt, stages);
+        found.stages = dealt.stages;
+    }
+    return found;
+}
+
+} // namespace
+
+PlannedMesh planned_mesh(Options const& options, pentad::program::Ranks const& ranks) {
+    auto request = request_of(options, {.name = "any",
+                                        .devices = ranks.size(),
+                                        .devices_per_node = ranks.size(),
+                                        .peak_f32 = 1e12,
+                                        .peak_bf16 = 1e12,
+                                        .memory_bytes = 1e18,
+                                        .memory_bandwidth = 1e12,
+                                        .links = {{.devices = ranks.size(), .latency_s = 1e-6, .bandwidth = 1e10}}});
     // Whether there is a mesh at all is known before the machine is measured, which takes seconds.
     auto findings = planner::search(request, 1);
     if (!findings.best.empty()) {
@@ -62,21 +57,24 @@ PlannedMesh planned_mesh(Options const& options) {
         if (findings.near_misses.empty())
             throw std::invalid_argument("no mesh of " + std::to_string(request.hardware.devices) +
                                         " ranks divides this model and batch");
-        throw std::invalid_argument("no mesh fits: the least needs " +
-                                    pentad::report::bytes(findings.near_misses.front().estimate.memory_peak) +
-                                    " on a rank, which has " + pentad::report::bytes(request.hardware.memory_bytes));
+        auto const& nearest = findings.near_misses.front();
+        auto const mesh = planned(nearest.configuration, options);
+        auto flags = flags_that_fit(with_mesh(options, mesh), ranks);
+        if (!flags.empty() && mesh.stages != options.stages) flags += " --stages " + mesh.stages;
+        if (!flags.empty() && mesh.expert_mesh != options.expert_mesh) flags += " --expert-mesh " + mesh.expert_mesh;
+        throw NoRoom("no mesh fits: the least needs " +
+                                    pentad::report::bytes(nearest.estimate.memory_peak) + " on a rank, which has " +
+                                    pentad::report::bytes(request.hardware.memory_bytes) +
+                                    (flags.empty() ? ": take more hosts or a smaller model" : ": try" + flags));
     }
     auto const& [plan, estimate] = findings.best.front();
-    PlannedMesh planned{pentad::report::mesh_text(plan), options.expert_mesh};
-    if (plan.experts)
-        planned.expert_mesh = "ep=" + std::to_string(plan.experts->ep) + ",etp=" + std::to_string(plan.experts->etp);
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0 && !options.quiet)
-        std::printf("--mesh %s%s is planned to be the fastest: %s a step\n", planned.mesh.c_str(),
-                    planned.expert_mesh.empty() ? "" : (" --expert-mesh " + planned.expert_mesh).c_str(),
+    auto found = planned(plan, options);
+    if (ranks.is_first() && !options.quiet)
+        std::printf("--mesh %s%s%s is planned to be the fastest: %s a step\n", found.mesh.c_str(),
+                    found.expert_mesh.empty() ? "" : (" --expert-mesh " + found.expert_mesh).c_str(),
+                    found.stages.empty() ? "" : (" --stages " + found.stages).c_str(),
                     pentad::report::duration(estimate.step_s).c_str());
-    return planned;
+    return found;
 }
 
 } // namespace train_lm

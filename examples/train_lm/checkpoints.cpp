@@ -1,6 +1,7 @@
 #include "checkpoints.hpp"
 
 #include "flags.hpp"
+#include "settings.hpp"
 
 #include <pentad/comm/broadcast_text.hpp>
 #include <pentad/io/json.hpp>
@@ -257,18 +258,8 @@ void Checkpoints::restore(Training& training, std::filesystem::path const& path)
 void Checkpoints::note_differences(std::string const& theirs, std::string const& ours) const {
     auto const before = Json::parse(theirs), now = Json::parse(ours);
     if (!before.contains("flags")) return; // converted weights
-    std::string differences;
-    for (FlagGroup const& group : flag_groups()) {
-        if (group.heading != "the data" && group.heading != "training") continue;
-        for (Flag const& flag : group.flags) {
-            std::string const name(flag.name);
-            if (name.starts_with("--validat") || name.starts_with("--recompute") || name.starts_with("--offload") ||
-                name == "--micro-batches" || name == "--memory-limit" || name == "--row-parts")
-                continue;
-            auto const was = before["flags"].value(name, ""), is = now["flags"].value(name, "");
-            if (was != is) differences += (differences.empty() ? "" : ", ") + name + " " + is + " (was " + was + ")";
-        }
-    }
+    auto differences = changed_settings(
+        *options_, [&](std::string_view flag) -> std::string { return before["flags"].value(std::string(flag), ""); });
     if (before.value("data", Json::array()) != now["data"])
         differences += differences.empty() ? "other data" : ", other data";
     if (!differences.empty()) std::printf("with other settings than before: %s\n", differences.c_str());

@@ -205,6 +205,39 @@ void repair_tensor_kind(O& o, Complaint& complaint) {
     o.attention_output = "reduce-scatter";
 }
 
+/// Refuses text of another vocabulary, tokens that are none, and learning rates that rise.
+void repair_numbers(O& o, Complaint& complaint) {
+    if (o.sample > 0 && o.tokens.empty() && !o.described && o.vocab > bytes_of_text)
+        complaint.leave_out("--sample " + text(o.sample) + " writes text, whose tokens are its " + text(bytes_of_text) +
+                                " bytes, and " + given(&O::vocab, o) + " has others: leave out one of the two",
+                            "--sample");
+    for (auto const [member, flag, does] : {std::tuple(&O::ignore_token, "--ignore-token", "carries no loss"),
+                                            std::tuple(&O::pack, "--pack", "ends documents")}) {
+        auto& token = o.*member;
+        if (!token || *token < o.vocab) continue;
+        std::string const reason = std::string(flag) + " " + text(*token) + " is not in the vocabulary, which has " +
+                                   text(o.vocab) + " tokens, from 0 to " + text(o.vocab - 1);
+        bool const is_changed =
+            std::find(complaint.changed.begin(), complaint.changed.end(), flag) != complaint.changed.end();
+        if (is_changed)
+            token = o.vocab - 1; // what was asked for is none of ours to guess
+        else
+            complaint.leave_out(reason + ": name the one that " + does + ", or leave it out", flag);
+    }
+    if (o.min_lr > o.lr) {
+        complaint.add("--min-lr " + number_text(o.min_lr) + " is more than --lr " + number_text(o.lr) +
+                          ", and the learning rate falls from that to this",
+                      "--min-lr");
+        o.min_lr = o.lr;
+    }
+}
+
+/// Whether the layers cannot be dealt evenly to the stages, but unevenly.
+bool wants_stages(O const& o, Fault const& fault) {
+    return fault.flag == &O::layers && o.stages.empty() && o.schedule_file.empty() && o.stage_count() <= o.layers &&
+           !divides(o.stage_count(), o.layers);
+}
+
 } // namespace
 
 Conclusion conclude(Options options, Complaint complaint, int ranks) {
@@ -233,9 +266,15 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
         }
     repair_offload(options, complaint);
     repair_precision(options, complaint);
+    repair_numbers(options, complaint);
     // Each round repairs one fault and may cause one in a flag that is checked later.
     auto fault = first_fault(options);
     for (int round = 0; fault && round < 32; ++round, fault = first_fault(options)) {
+        if (options.described && wants_stages(options, *fault)) {
+            complaint.add("--model " + options.model + ": " + fault->reason, "--stages");
+            deal_stages(options, options.stage_count());
+            continue;
+        }
         if (options.described && is_of_model(fault->flag)) { // another mesh, if any
             complaint.add("--model " + options.model + ": " + fault->reason, "--mesh");
             options = nearest_mesh(options, ranks);

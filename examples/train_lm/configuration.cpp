@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace train_lm {
 
@@ -117,6 +118,39 @@ pentad::planner::Configuration configuration_of(Options const& options) {
     c.chunks = options.chunks;
     c.pairs = options.pairs();
     return pentad::train::planned_configuration(make_settings(options), c);
+}
+
+pentad::planner::Request request_of(Options const& options, pentad::planner::Hardware hardware) {
+    auto const settings = make_settings(options);
+    pentad::planner::Request request{.model = pentad::train::planned_model(settings.model),
+                                     .hardware = std::move(hardware),
+                                     .seq = options.seq,
+                                     .global_batch = options.batch,
+                                     .element = element_of(options),
+                                     .schedules = {options.schedule},
+                                     .most_micro_batch = options.batch};
+    request.micro_batches = options.micro_batches;
+    request.chunks = options.stage_count() / options.extent("pp"); // of --chunks 0 as few as there can be
+    request.zigzag = options.zigzag;
+    request.zero = settings.sharding.stage;
+    request.zero_ranks = settings.sharding.ranks;
+    request.zero_keep = settings.sharding.keeps_parameters;
+    request.zero_accumulate = settings.sharding.accumulates_gradients;
+    request.gradient_release = settings.sharding.releases_gradients;
+    request.optimizer = settings.optimizer;
+    request.precision = settings.precision;
+    request.offload = settings.offload;
+    request.local = settings.local;
+    request.bucket_elements = options.bucket_elements;
+    request.recompute = settings.recompute;
+    request.tensor_kind = options.tensor_kind();
+    request.sequence_parallel = options.sequence_parallel;
+    request.attention_output = settings.attention_output;
+    request.experts = options.folded_experts();
+    if (options.pair != "auto" || settings.offload.activations) request.pairs = options.pair == "on";
+    request.context = options.context();
+    request.wants_front = false;
+    return request;
 }
 
 } // namespace train_lm

@@ -9,6 +9,7 @@
 #include <pentad/model/optimizer.hpp>
 #include <pentad/pipeline/schedule.hpp>
 #include <pentad/planner/configuration.hpp>
+#include <pentad/planner/search.hpp>
 #include <pentad/train/run_settings.hpp>
 
 namespace train_lm {
@@ -22,5 +23,7 @@ using Mesh = pentad::model::ModelMesh;
 [[nodiscard]] pentad::model::AttentionOutput attention_output_of(Options const& options);
 [[nodiscard]] pentad::planner::Element element_of(Options const& options);
 [[nodiscard]] pentad::planner::Configuration configuration_of(Options const& options);
+/// What the planner is asked for by --mesh auto: all that the options say, but for the mesh.
+[[nodiscard]] pentad::planner::Request request_of(Options const& options, pentad::planner::Hardware hardware);
 
 } // namespace train_lm

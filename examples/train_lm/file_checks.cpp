@@ -10,6 +10,7 @@
 #include <pentad/io/distinct_files.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/io/token_data.hpp>
+#include <pentad/io/token_index.hpp>
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -19,6 +20,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -117,16 +119,33 @@ pentad::io::TokenData data_of(Options const& o, std::vector<std::string> const& 
     using pentad::io::TokenFormat;
     auto const seed = static_cast<std::uint64_t>(o.seed);
     if (o.tokens.empty()) return {std::vector<std::filesystem::path>(paths.begin(), paths.end()), o.seq, seed};
-    auto const other = o.token_type == "uint32" ? TokenFormat::uint32 : TokenFormat::uint16;
+    auto const other = o.token_type == "uint32"   ? TokenFormat::uint32
+                       : o.token_type == "uint16" ? TokenFormat::uint16
+                       : o.token_type == "uint8"  ? TokenFormat::bytes
+                                                  : TokenFormat::automatic;
     std::vector<pentad::io::TokenFile> files;
     for (auto const& path : paths) files.push_back({path, pentad::io::token_format(path, other)});
     return {files, o.vocab, o.seq, seed};
+}
+
+/// The files of data, with the indices that say what is in them.
+std::vector<std::string> with_indices(std::vector<std::string> files) {
+    auto const count = files.size();
+    for (std::size_t i = 0; i < count; ++i) {
+        try {
+            if (auto const index = pentad::io::index_beside(files[i])) files.push_back(index->string());
+        } catch (pentad::io::FileError const&) { // it is said when the data are read
+        }
+    }
+    return files;
 }
 
 /// Why files of data cannot be used.
 std::optional<std::string> unusable(std::string const& flag, Options const& o, std::vector<std::string> const& paths) {
     try {
         (void)data_of(o, paths);
+    } catch (pentad::io::UnknownTokenWidth const& error) {
+        return flag + ": " + error.what() + ": say it with --token-type uint16 or --token-type uint32";
     } catch (pentad::io::FileError const& error) {
         return flag + ": " + error.what();
     } catch (std::invalid_argument const& error) {
@@ -186,7 +205,7 @@ std::optional<std::string> check_data(Options const& o, bool suggests) {
     }
     if (shortest == 0)
         return which + " is empty, and a text of at least " + std::to_string(o.seq + 1) + " bytes is needed";
-    if (shortest > o.seq) return std::nullopt;
+    if (shortest > o.seq) return o.data.empty() ? std::nullopt : unusable("--data", o, o.data);
     std::string reason = which + " has " + std::to_string(shortest) + " bytes, and " + given(&Options::seq, o) +
                          " needs " + std::to_string(o.seq + 1);
     if (!suggests) return reason;
@@ -222,8 +241,8 @@ std::optional<std::string> refusal_of(Options const& options, bool suggests) {
         if (!path.empty()) files.push_back({flag, path, is_output});
     };
     for (auto const& path : options.data) add("--data", path, false);
-    for (auto const& path : options.tokens) add("--tokens", path, false);
-    for (auto const& path : options.validation) add("--validation", path, false);
+    for (auto const& path : with_indices(options.tokens)) add("--tokens", path, false);
+    for (auto const& path : with_indices(options.validation)) add("--validation", path, false);
     add("--schedule-file", options.schedule_file, false);
     if (!options.model.empty()) add("--model", config_of(options.model), false);
     for (auto const& path : weight_files(options)) add("--weights", path, false);
@@ -287,8 +306,10 @@ std::vector<pentad::comm::Fact> file_facts(std::vector<std::string> const& files
 
 std::vector<pentad::comm::Fact> input_facts(Options const& options) {
     auto files = options.data;
-    files.insert(files.end(), options.tokens.begin(), options.tokens.end());
-    files.insert(files.end(), options.validation.begin(), options.validation.end());
+    for (auto const* const more : {&options.tokens, &options.validation}) {
+        auto const found = with_indices(*more);
+        files.insert(files.end(), found.begin(), found.end());
+    }
     if (!options.schedule_file.empty()) files.push_back(options.schedule_file);
     auto const weights = weight_files(options);
     files.insert(files.end(), weights.begin(), weights.end());

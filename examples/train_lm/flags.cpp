@@ -2,15 +2,18 @@
 
 #include "options.hpp"
 
+#include <pentad/mesh/number.hpp>
 #include <pentad/model/attention_output.hpp>
 #include <pentad/model/router.hpp>
 #include <pentad/model/tensor_kind.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -27,316 +30,343 @@ std::vector<FlagGroup> make_flag_groups() {
     using O = Options;
     return {
         {"the mesh",
-         {{"--mesh", "AXES",
+         {{"--mesh", Effect::numbers, "AXES",
            "extents of the axes, outermost first: dp=2,pp=2,ep=1,cp=1,tp=2 (default: all ranks dp; axes left out are "
            "1); or auto: the one that is planned to be fastest on this machine, which is measured first",
            MeshValue{}},
-          {"--order", "as-given|auto",
+          {"--order", Effect::nothing, "as-given|auto",
            "of the axes, on several nodes: as --mesh names them, or the order that sends least between nodes",
            ChoiceValue{&O::order, {"as-given", "auto"}}},
-          {"--tp-kind", "1d|2d|2.5d|3d",
+          {"--tp-kind", Effect::nothing, "1d|2d|2.5d|3d",
            "how the ranks of tp share attention and MLPs: by the width of weights; or weights and activations in "
            "blocks "
            "on a grid of rows x columns, depth x rows x rows, or rows x depth x columns",
            ChoiceValue{&O::tp_kind,
                        {pentad::model::tensor_kind_names.begin(), pentad::model::tensor_kind_names.end()}}},
-          {"--sequence-parallel", "on|off", "shard activations between the tp regions along the sequence",
-           OnOffValue{&O::sequence_parallel}},
-          {"--schedule", "NAME", "pipeline schedule: " + joined(schedule_names()),
+          {"--sequence-parallel", Effect::nothing, "on|off",
+           "shard activations between the tp regions along the sequence", OnOffValue{&O::sequence_parallel}},
+          {"--schedule", Effect::numbers, "NAME", "pipeline schedule: " + joined(schedule_names()),
            ChoiceValue{&O::schedule, schedule_names()}},
-          {"--chunks", "N", "stages on each rank (default: as few as the schedule is defined for)",
+          {"--chunks", Effect::nothing, "N", "stages on each rank (default: as few as the schedule is defined for)",
            IntegerValue{&O::chunks, 0, 1 << 10}},
-          {"--slices", "N", "slices of each sequence, one after the other in the pipeline",
+          {"--slices", Effect::nothing, "N", "slices of each sequence, one after the other in the pipeline",
            IntegerValue{&O::slices, 1, 1 << 16}},
-          {"--pair", "auto|on|off",
+          {"--pair", Effect::nothing, "auto|on|off",
            "with dualpipe and dualpipe-v the forward of a micro-batch and the backward of another take turns, each "
            "computing while the other waits for its exchanges; auto: where tokens travel to experts of other ranks",
            ChoiceValue{&O::pair, {"auto", "on", "off"}}},
-          {"--stages", "N,N,...|balanced",
+          {"--stages", Effect::numbers, "N,N,...|balanced",
            "layers of each stage of the pipeline, or by the time that they take here (default: as many for each)",
            TextValue{&O::stages}},
-          {"--schedule-file", "FILE", "a schedule of your own, as text or JSON", TextValue{&O::schedule_file}},
-          {"--cp", "ring|allgather|ulysses|two-level|double-ring|auto",
+          {"--schedule-file", Effect::numbers, "FILE", "a schedule of your own, as text or JSON",
+           TextValue{&O::schedule_file}},
+          {"--cp", Effect::nothing, "ring|allgather|ulysses|two-level|double-ring|auto",
            "how attention sees the keys and values of other cp ranks: round a ring; gathered; heads exchanged for "
            "sequence; that among some of the ranks, and rings of the others; rings of neighbours, and a ring of such "
            "rings; or what is planned to be the fastest",
            ChoiceValue{&O::cp, {pentad::model::context_names.begin(), pentad::model::context_names.end()}}},
-          {"--cp-heads", "N",
+          {"--cp-heads", Effect::nothing, "N",
            "two-level: ranks that exchange heads: --cp-inner neighbours (default: these), or the cp / --cp-inner ranks "
            "that the rings of neighbours leave",
            IntegerValue{&O::cp_heads, 0, 1 << 16}},
-          {"--cp-inner", "N",
+          {"--cp-inner", Effect::nothing, "N",
            "two-level and double-ring: neighbours along cp, which should share a node (default: --cp-heads, or the "
            "ranks of cp that a node holds)",
            IntegerValue{&O::cp_inner, 0, 1 << 16}},
-          {"--attention-output", "reduce-scatter|all-to-all",
+          {"--attention-output", Effect::nothing, "reduce-scatter|all-to-all",
            "how heads of tp become the residual stream: sums of their products; or heads exchanged for sequence, and "
            "the "
            "whole projection on every rank, which sends less where a rank of tp has more tokens than the stream is "
            "wide",
            ChoiceValue{&O::attention_output,
                        {pentad::model::attention_output_names.begin(), pentad::model::attention_output_names.end()}}},
-          {"--expert-mesh", "AXES",
+          {"--expert-mesh", Effect::nothing, "AXES",
            "experts see the ranks of dp x cp x tp as edp x ep x etp, edp=1,ep=4,etp=2: copies, ranks with different "
            "experts, and ranks that share the width of each (default: the ranks of ep in --mesh, whose width tp "
            "shards; edp, left out, is what the ranks allow, the others 1)",
            TextValue{&O::expert_mesh, true}},
-          {"--zigzag", "",
+          {"--zigzag", Effect::nothing, "",
            "give each cp rank an early and a late piece of the sequence, so that causal attention is even",
            Switch{&O::zigzag}},
-          {"--zero", "0|1|2|3",
+          {"--zero", Effect::nothing, "0|1|2|3",
            "ZeRO, over the ranks that share a parameter: 1 shards the optimizer state, 2 the gradients too, 3 the "
            "parameters too",
            IntegerValue{&O::zero, 0, 3}},
-          {"--zero-ranks", "N",
+          {"--zero-ranks", Effect::nothing, "N",
            "hybrid sharding: neighbours along dp (and ep) that share one copy; it divides dp x ep (default: all)",
            IntegerValue{&O::zero_ranks, 0, 1 << 16}},
-          {"--zero-keep", "on|off",
+          {"--zero-keep", Effect::nothing, "on|off",
            "--zero 3: gather parameters once a step and keep them, instead of gathering them for each pass",
            OnOffValue{&O::zero_keep}},
-          {"--zero-accumulate", "on|off",
+          {"--zero-accumulate", Effect::nothing, "on|off",
            "--zero 2 and 3: accumulate whole gradients and reduce them once a step, instead of after each micro-batch",
            OnOffValue{&O::zero_accumulate}},
-          {"--gradient-release", "",
+          {"--gradient-release", Effect::nothing, "",
            "update the weights of a block as soon as its gradients are complete, and reuse their memory; needs "
            "--clip 0",
            Switch{&O::gradient_release}},
-          {"--bucket-elements", "N",
+          {"--bucket-elements", Effect::nothing, "N",
            "parameters after which a bucket is closed: its gradients are reduced while the backward pass goes on; "
            "with --zero 2, 3 or --gradient-release each block has buckets of its own",
            IntegerValue{&O::bucket_elements, 1, any - 1}}}},
         {"the data",
-         {{"--data", "FILE",
+         {{"--data", Effect::data, "FILE",
            "text whose bytes are the tokens; repeat for more files (default: a short text of the program's own)",
            ListValue{&O::data}},
-          {"--tokens", "FILE",
+          {"--tokens", Effect::data, "FILE",
            "tokens instead of text: .npy, or little-endian numbers (--token-type); repeat for more files",
            ListValue{&O::tokens}},
-          {"--token-type", "uint16|uint32", "of files of tokens that are not .npy",
-           ChoiceValue{&O::token_type, {"uint16", "uint32"}}},
-          {"--validation", "FILE",
+          {"--token-type", Effect::numbers, "uint8|uint16|uint32",
+           "of files of tokens that are not .npy (default: what an index of Megatron-LM beside the file says, else "
+           "uint16)",
+           ChoiceValue{&O::token_type, {"uint8", "uint16", "uint32"}}},
+          {"--validation", Effect::nothing, "FILE",
            "text held out, or with --tokens tokens: its loss is computed after the last step; repeat for more files",
            ListValue{&O::validation}},
-          {"--vocab", "N", "size of the vocabulary", IntegerValue{&O::vocab, 2, 1 << 24}},
-          {"--ignore-token", "N", "targets equal to this token (of text: byte) carry no loss",
+          {"--vocab", Effect::model, "N", "size of the vocabulary", IntegerValue{&O::vocab, 2, 1 << 24}},
+          {"--ignore-token", Effect::numbers, "N", "targets equal to this token (of text: byte) carry no loss",
            OptionalIntegerValue{&O::ignore_token, 0, 1 << 24}},
-          {"--pack", "BYTE|TOKEN",
+          {"--pack", Effect::numbers, "BYTE|TOKEN",
            "a document ends with each such token (of text: byte): no token sees another document, positions begin anew "
            "in each, and the token that ends one predicts nothing. Over cp, sequences are dealt by the work that their "
            "documents make, unless --zigzag or slices",
            OptionalIntegerValue{&O::pack, 0, 1 << 24}},
-          {"--seq", "N", "tokens in a sequence; where the mesh does not divide them, it is padded, unseen",
+          {"--seq", Effect::numbers, "N",
+           "tokens in a sequence; where the mesh does not divide them, it is padded, unseen",
            IntegerValue{&O::seq, 1, 1 << 24}},
-          {"--batch", "N", "sequences in a step (default: 24, rounded up to a multiple of dp x ep x micro-batches)",
+          {"--batch", Effect::numbers, "N",
+           "sequences in a step (default: 24, rounded up to a multiple of dp x ep x micro-batches)",
            IntegerValue{&O::batch, 1, 1 << 24}},
-          {"--micro-batches", "N", "micro-batches in a step", IntegerValue{&O::micro_batches, 1, 1 << 16}}}},
+          {"--micro-batches", Effect::numbers, "N", "micro-batches in a step",
+           IntegerValue{&O::micro_batches, 1, 1 << 16}}}},
         {"the model",
-         {{"--model", "FILE",
+         {{"--model", Effect::model, "FILE",
            "a config.json (or its folder) of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, mamba2, bamba or "
            "deepseek_v3: all of "
            "the model",
            TextValue{&O::model}},
-          {"--weights", "FILE",
+          {"--weights", Effect::nothing, "FILE",
            "weights to begin with: a safetensors file, an index of several, or their folder; with --resume auto, where "
            "there is no checkpoint",
            TextValue{&O::weights}},
-          {"--layers", "N", "transformer layers", IntegerValue{&O::layers, 1, 1 << 16}},
-          {"--hidden", "N", "width of the residual stream", IntegerValue{&O::hidden, 2, 1 << 20}},
-          {"--heads", "N", "attention heads", IntegerValue{&O::heads, 1, 1 << 14}},
-          {"--kv-heads", "N", "heads of keys and values (default: as many as heads)",
+          {"--layers", Effect::model, "N", "transformer layers", IntegerValue{&O::layers, 1, 1 << 16}},
+          {"--hidden", Effect::model, "N", "width of the residual stream", IntegerValue{&O::hidden, 2, 1 << 20}},
+          {"--heads", Effect::model, "N", "attention heads", IntegerValue{&O::heads, 1, 1 << 14}},
+          {"--kv-heads", Effect::model, "N", "heads of keys and values (default: as many as heads)",
            IntegerValue{&O::kv_heads, 1, 1 << 14}},
-          {"--ffn", "N", "width of the feed-forward network, or of each expert", IntegerValue{&O::ffn, 1, 1 << 22}},
-          {"--mtp", "N",
+          {"--ffn", Effect::model, "N", "width of the feed-forward network, or of each expert",
+           IntegerValue{&O::ffn, 1, 1 << 22}},
+          {"--mtp", Effect::model, "N",
            "multi-token prediction: N modules behind the last layer, each with a block like the last layer's; the "
            "k-th predicts the token k further ahead",
            IntegerValue{&O::mtp, 0, 16}},
-          {"--experts", "N", "experts in an MoE layer; 0: a dense model", IntegerValue{&O::experts, 0, 1 << 14}},
-          {"--top-k", "N", "experts that a token goes to", IntegerValue{&O::top_k, 1, 1 << 14}},
-          {"--moe-every", "N", "every N-th layer is an MoE layer", IntegerValue{&O::moe_every, 1, 1 << 16}},
-          {"--expert-ffn", "N", "width of an expert (default: --ffn)", IntegerValue{&O::expert_ffn, 0, 1 << 22}},
-          {"--shared-experts", "N", "experts that every token goes to, beside those that are chosen",
+          {"--experts", Effect::model, "N", "experts in an MoE layer; 0: a dense model",
+           IntegerValue{&O::experts, 0, 1 << 14}},
+          {"--top-k", Effect::model, "N", "experts that a token goes to", IntegerValue{&O::top_k, 1, 1 << 14}},
+          {"--moe-every", Effect::model, "N", "every N-th layer is an MoE layer",
+           IntegerValue{&O::moe_every, 1, 1 << 16}},
+          {"--expert-ffn", Effect::model, "N", "width of an expert (default: --ffn)",
+           IntegerValue{&O::expert_ffn, 0, 1 << 22}},
+          {"--shared-experts", Effect::model, "N", "experts that every token goes to, beside those that are chosen",
            IntegerValue{&O::shared_experts, 0, 1 << 10}},
-          {"--dense-layers", "N", "the first N layers have MLPs of width --ffn instead of experts",
+          {"--dense-layers", Effect::model, "N", "the first N layers have MLPs of width --ffn instead of experts",
            IntegerValue{&O::dense_layers, 0, 1 << 16}},
-          {"--router", "softmax|sigmoid|switch|expert-choice|hash|sinkhorn",
+          {"--router", Effect::model, "softmax|sigmoid|switch|expert-choice|hash|sinkhorn",
            "who chooses experts: tokens, by a softmax or sigmoids; by a softmax whose probability is the weight, with "
            "jitter (Switch); experts, which see all tokens of a micro-batch; a hash of the token; tokens, after the "
            "scores were balanced",
            ChoiceValue{&O::router, {pentad::model::router_names.begin(), pentad::model::router_names.end()}}},
-          {"--renormalise", "on|off",
+          {"--renormalise", Effect::model, "on|off",
            "the weights of a token's experts sum to 1 (default: on of softmax, sigmoid and hash)",
            ChoiceValue{&O::renormalise, {"on", "off"}}},
-          {"--route-scale", "X", "factor of the weights of routed experts", RealValue{&O::route_scale, 1e-6, 1e6}},
-          {"--expert-groups", "N", "groups of experts, as many in each: a token chooses within the best --top-groups",
+          {"--route-scale", Effect::model, "X", "factor of the weights of routed experts",
+           RealValue{&O::route_scale, 1e-6, 1e6}},
+          {"--expert-groups", Effect::model, "N",
+           "groups of experts, as many in each: a token chooses within the best --top-groups",
            IntegerValue{&O::expert_groups, 1, 64}},
-          {"--top-groups", "N", "groups that a token chooses experts of (default: all)",
+          {"--top-groups", Effect::model, "N", "groups that a token chooses experts of (default: all)",
            IntegerValue{&O::top_groups, 0, 64}},
-          {"--balance", "aux|sequence-aux|bias|bias+sequence-aux|none",
+          {"--balance", Effect::model, "aux|sequence-aux|bias|bias+sequence-aux|none",
            "what keeps the load of experts even: a loss of all tokens of a micro-batch, or of each sequence (both "
            "times "
            "--aux-coef); or a bias for the choice alone, moved by --bias-rate after each step (default: aux, where "
            "tokens choose)",
            ChoiceValue{&O::balance, {pentad::model::balance_names.begin(), pentad::model::balance_names.end()}}},
-          {"--bias-rate", "X", "with --balance bias: by how much a step moves a bias",
+          {"--bias-rate", Effect::numbers, "X", "with --balance bias: by how much a step moves a bias",
            RealValue{&O::bias_rate, 0, 1e3}},
-          {"--bias-step", "sign|proportional",
+          {"--bias-step", Effect::numbers, "sign|proportional",
            "with --balance bias: a step moves a bias against the excess of its expert's load over the mean; sign: by "
            "the "
            "rate; proportional: by the rate times excess / mean, at most the rate",
            ChoiceValue{&O::bias_step, {pentad::model::bias_step_names.begin(), pentad::model::bias_step_names.end()}}},
-          {"--capacity", "X",
+          {"--capacity", Effect::numbers, "X",
            "an expert takes up to X times the mean number of tokens, of all in a micro-batch; 0: all that choose it. "
            "Of --router expert-choice: it takes as many (default: 1)",
            RealValue{&O::capacity, 0, 1e6}},
-          {"--drop", "position|score", "with --capacity: an expert that is full drops the last tokens, or the worst",
+          {"--drop", Effect::numbers, "position|score",
+           "with --capacity: an expert that is full drops the last tokens, or the worst",
            ChoiceValue{&O::drop, {pentad::model::drop_names.begin(), pentad::model::drop_names.end()}}},
-          {"--tie-embeddings", "", "one matrix for the embedding and the output", Switch{&O::tie_embeddings}},
-          {"--window", "N",
+          {"--tie-embeddings", Effect::model, "", "one matrix for the embedding and the output",
+           Switch{&O::tie_embeddings}},
+          {"--window", Effect::model, "N",
            "tokens that attention sees back from each, itself included; 0: all (with --model: its own)",
            IntegerValue{&O::window, 0, 1 << 24}},
-          {"--positions", "rope|alibi|none",
+          {"--positions", Effect::model, "rope|alibi|none",
            "how attention knows them: rotary embedding (with --model: its own); ALiBi, scores that fall with the "
            "distance; or by its causal mask alone",
            ChoiceValue{&O::positions, {"rope", "alibi", "none"}}},
-          {"--soft-cap", "X",
+          {"--soft-cap", Effect::model, "X",
            "the scores of attention become X tanh(score / X), as in Gemma 2; 0: they stay (with --model: its own)",
            RealValue{&O::soft_cap, 0, 1e6}},
-          {"--attention-sinks", "",
+          {"--attention-sinks", Effect::model, "",
            "each head learns a score more for its softmax, of a key without a value, as in gpt-oss",
            Switch{&O::attention_sinks}},
-          {"--latent-attention", "q=N,kv=N,rope=N,nope=N,v=N",
+          {"--latent-attention", Effect::model, "q=N,kv=N,rope=N,nope=N,v=N",
            "attention as in DeepSeek-V2 and V3: keys and values are made from a vector of kv elements, queries from "
            "one "
            "of q (0: from the stream); of each head, queries and keys have nope elements without a position and rope "
            "with one, values have v",
            TextValue{&O::latent_attention}},
-          {"--mixers", "a|m|l,...",
+          {"--mixers", Effect::model, "a|m|l,...",
            "of the layers, again and again: attention, Mamba-2 or linear attention, such as m,m,a; heads are of "
            "hidden / heads elements everywhere",
            TextValue{&O::mixers}},
-          {"--state", "N", "rows of the state of a head of Mamba-2", IntegerValue{&O::state, 1, 1 << 14}},
-          {"--groups", "N", "groups of heads of Mamba-2, which share its B and C",
+          {"--state", Effect::model, "N", "rows of the state of a head of Mamba-2",
+           IntegerValue{&O::state, 1, 1 << 14}},
+          {"--groups", Effect::model, "N", "groups of heads of Mamba-2, which share its B and C",
            IntegerValue{&O::groups, 1, 1 << 14}},
-          {"--expand", "N", "width of Mamba-2 in widths of the residual stream", IntegerValue{&O::expand, 1, 64}},
-          {"--conv", "N", "tokens that the convolution of Mamba-2 sees", IntegerValue{&O::conv, 1, 64}},
-          {"--chunk", "N", "tokens that Mamba-2 and linear attention scan at once", IntegerValue{&O::chunk, 1, 4096}}}},
+          {"--expand", Effect::model, "N", "width of Mamba-2 in widths of the residual stream",
+           IntegerValue{&O::expand, 1, 64}},
+          {"--conv", Effect::model, "N", "tokens that the convolution of Mamba-2 sees", IntegerValue{&O::conv, 1, 64}},
+          {"--chunk", Effect::model, "N", "tokens that Mamba-2 and linear attention scan at once",
+           IntegerValue{&O::chunk, 1, 4096}}}},
         {"training",
-         {{"--steps", "N", "optimizer steps", IntegerValue{&O::steps, 0, many}},
-          {"--lr", "X", "peak learning rate", RealValue{&O::lr, 0, 1e6}},
-          {"--min-lr", "X", "learning rate after the last step (default: a tenth of --lr)",
-           RealValue{&O::min_lr, 0, 1e6}},
-          {"--optimizer", "adamw|sgd|lion|muon",
+         {{"--steps", Effect::numbers, "N", "optimizer steps", IntegerValue{&O::steps, 0, many}},
+          {"--lr", Effect::numbers, "X", "peak learning rate", RealValue{&O::lr, 0, 1e6}},
+          {"--min-lr", Effect::numbers, "X",
+           "learning rate after the last step, --lr at most (default: a tenth of --lr)", RealValue{&O::min_lr, 0, 1e6}},
+          {"--optimizer", Effect::numbers, "adamw|sgd|lion|muon",
            "what updates the weights; muon: matrices by Muon, embeddings, the head, norms and biases by AdamW",
            ChoiceValue{&O::optimizer, {"adamw", "sgd", "lion", "muon"}}},
-          {"--beta1", "X", "decay of AdamW's first moment, or of the average that Lion takes the sign of",
+          {"--beta1", Effect::numbers, "X",
+           "decay of AdamW's first moment, or of the average that Lion takes the sign of",
            RealValue{&O::beta1, 0, 0.999999}},
-          {"--beta2", "X", "decay of AdamW's second moment, or of Lion's momentum", RealValue{&O::beta2, 0, 0.999999}},
-          {"--epsilon", "X", "added to the root of AdamW's second moment", RealValue{&O::epsilon, 1e-30, 1}},
-          {"--momentum", "X", "decay of the momentum of sgd (default: 0.9) or muon (default: 0.95)",
+          {"--beta2", Effect::numbers, "X", "decay of AdamW's second moment, or of Lion's momentum",
+           RealValue{&O::beta2, 0, 0.999999}},
+          {"--epsilon", Effect::numbers, "X", "added to the root of AdamW's second moment",
+           RealValue{&O::epsilon, 1e-30, 1}},
+          {"--momentum", Effect::numbers, "X", "decay of the momentum of sgd (default: 0.9) or muon (default: 0.95)",
            RealValue{&O::momentum, 0, 0.999999}},
-          {"--nesterov", "on|off", "look ahead along the momentum (default: of sgd off, of muon on)",
+          {"--nesterov", Effect::numbers, "on|off", "look ahead along the momentum (default: of sgd off, of muon on)",
            ChoiceValue{&O::nesterov, {"on", "off"}}},
-          {"--muon-rate", "original|match-rms-adamw",
+          {"--muon-rate", Effect::numbers, "original|match-rms-adamw",
            "how Muon adjusts the learning rate to the shape of a matrix: sqrt(max(1, rows / columns)), or "
            "0.2 sqrt(max(rows, columns)), for steps as large as AdamW's",
            ChoiceValue{&O::muon_rate, {"original", "match-rms-adamw"}}},
-          {"--warmup", "N", "steps of linear warm-up, before a cosine decay", IntegerValue{&O::warmup, 0, many}},
-          {"--weight-decay", "X", "weight decay: of sgd added to the gradient, else decoupled",
+          {"--warmup", Effect::numbers, "N", "steps of linear warm-up, before a cosine decay",
+           IntegerValue{&O::warmup, 0, many}},
+          {"--weight-decay", Effect::numbers, "X", "weight decay: of sgd added to the gradient, else decoupled",
            RealValue{&O::weight_decay, 0, 1e6}},
-          {"--clip", "X", "largest global norm of the gradient; 0: any", RealValue{&O::clip, 0, 1e6}},
-          {"--max-bad-steps", "N",
+          {"--clip", Effect::numbers, "X", "largest global norm of the gradient; 0: any", RealValue{&O::clip, 0, 1e6}},
+          {"--max-bad-steps", Effect::nothing, "N",
            "end after this many steps in a row with a loss or a gradient that is not finite; such steps change nothing",
            IntegerValue{&O::max_bad_steps, 1, many}},
-          {"--local-steps", "N",
+          {"--local-steps", Effect::numbers, "N",
            "ranks along dp train apart, and average their parameters after every N-th step and the last; 0: they do "
            "not",
            IntegerValue{&O::local_steps, 0, many}},
-          {"--local-ranks", "N", "with --local-steps: neighbours along dp that share every step, N and N together",
+          {"--local-ranks", Effect::numbers, "N",
+           "with --local-steps: neighbours along dp that share every step, N and N together",
            IntegerValue{&O::local_ranks, 1, 1 << 20}},
-          {"--outer-lr", "X", "with --local-steps: learning rate of averages; 1: the mean (DiLoCo: 0.7)",
+          {"--outer-lr", Effect::numbers, "X",
+           "with --local-steps: learning rate of averages; 1: the mean (DiLoCo: 0.7)",
            RealValue{&O::outer_lr, 1e-6, 1e6}},
-          {"--outer-momentum", "X", "with --local-steps: Nesterov momentum of averages (DiLoCo: 0.9)",
+          {"--outer-momentum", Effect::numbers, "X", "with --local-steps: Nesterov momentum of averages (DiLoCo: 0.9)",
            RealValue{&O::outer_momentum, 0, 0.999999}},
-          {"--validate-every", "N", "compute the loss on --validation every N steps too; 0: at the end alone",
+          {"--validate-every", Effect::nothing, "N",
+           "compute the loss on --validation every N steps too; 0: at the end alone",
            IntegerValue{&O::validate_every, 0, many}},
-          {"--validation-batches", "N",
+          {"--validation-batches", Effect::nothing, "N",
            "batches of --validation whose loss is computed, the same ones each time (default: 4)",
            OptionalIntegerValue{&O::validation_batches, 1, 1 << 16}},
-          {"--aux-coef", "X", "weight of the load-balancing loss (default: what --model says; else 0.01)",
+          {"--aux-coef", Effect::numbers, "X", "weight of the load-balancing loss (default: what --model says; else 0.01)",
            RealValue{&O::aux_coef, 0, 1e6}},
-          {"--z-coef", "X", "weight of the router's z-loss (default: what --model says; else 0.001)",
+          {"--z-coef", Effect::numbers, "X", "weight of the router's z-loss (default: what --model says; else 0.001)",
            RealValue{&O::z_coef, 0, 1e6}},
-          {"--rebalance-experts", "N",
+          {"--rebalance-experts", Effect::nothing, "N",
            "every N steps, move experts between the ranks of ep to even out the loads of ranks, as measured in that "
            "step; optimizer state moves with them. 0: never",
            IntegerValue{&O::rebalance_experts, 0, many}},
-          {"--mtp-coef", "X", "with --mtp: weight of the mean loss of its modules", RealValue{&O::mtp_coef, 0, 1e6}},
-          {"--seed", "N", "of parameters, data and samples", IntegerValue{&O::seed, 0, any - 1}},
-          {"--dtype", "f64|f32|bf16", "number format of weights and activations",
+          {"--mtp-coef", Effect::numbers, "X", "with --mtp: weight of the mean loss of its modules",
+           RealValue{&O::mtp_coef, 0, 1e6}},
+          {"--seed", Effect::numbers, "N", "of parameters, data and samples", IntegerValue{&O::seed, 0, any - 1}},
+          {"--dtype", Effect::numbers, "f64|f32|bf16", "number format of weights and activations",
            ChoiceValue{&O::dtype, {"f64", "f32", "bf16"}}},
-          {"--master-weights", "on|off",
+          {"--master-weights", Effect::numbers, "on|off",
            "bf16: keep f32 weights behind the bf16 ones; off: updates are rounded stochastically to bf16",
            OnOffValue{&O::master_weights}},
-          {"--moment-dtype", "full|bf16|fp8",
+          {"--moment-dtype", Effect::numbers, "full|bf16|fp8",
            "number format in which the optimizer keeps its moments, rounded stochastically; full: f32, or f64 of f64",
            ChoiceValue{&O::moment_dtype, {pentad::compact_names.begin(), pentad::compact_names.end()}}},
-          {"--reduce-dtype", "full|bf16|fp8",
+          {"--reduce-dtype", Effect::numbers, "full|bf16|fp8",
            "number format in which gradients travel; their sums are full. fp8 with error feedback",
            ChoiceValue{&O::reduce_dtype, {pentad::compact_names.begin(), pentad::compact_names.end()}}},
-          {"--row-dtype", "full|bf16|fp8",
+          {"--row-dtype", Effect::numbers, "full|bf16|fp8",
            "number format in which tokens travel to experts on other ranks, and gradients with them; sums come back in "
            "bf16 at "
            "the least. Results then depend on the mesh",
            ChoiceValue{&O::row_dtype, {pentad::compact_names.begin(), pentad::compact_names.end()}}},
-          {"--row-parts", "N",
+          {"--row-parts", Effect::nothing, "N",
            "across nodes tokens travel to experts in up to N parts, while experts compute with others; 1: all at once",
            IntegerValue{&O::row_parts, 1, 8}},
-          {"--recompute", "none|selective|full|auto",
+          {"--recompute", Effect::nothing, "none|selective|full|auto",
            "what blocks recompute in the backward pass instead of keeping it: --recompute-parts, everything but their "
            "inputs, or (auto) the least work that fits into memory",
            ChoiceValue{&O::recompute, {"none", "selective", "full", "auto"}}},
-          {"--recompute-every", "K", "selective and full: of every K-th block alone",
+          {"--recompute-every", Effect::nothing, "K", "selective and full: of every K-th block alone",
            IntegerValue{&O::recompute_every, 1, 1 << 16}},
-          {"--recompute-parts", "LIST", "selective: " + joined(pentad::model::piece_names),
+          {"--recompute-parts", Effect::nothing, "LIST", "selective: " + joined(pentad::model::piece_names),
            TextValue{&O::recompute_parts}},
-          {"--memory-limit", "BYTES|GiB",
+          {"--memory-limit", Effect::nothing, "BYTES|GiB",
            "memory of a rank, such as 8GiB, 500MiB or bytes: for --recompute auto, and a run that needs more is "
            "refused "
            "(default: what the host has)",
            TextValue{&O::memory_limit}},
-          {"--offload", "none|optimizer|activations|both",
+          {"--offload", Effect::nothing, "none|optimizer|activations|both",
            "keep the optimizer's state (bf16: and the f32 weights), the activations that layers save for the backward "
            "pass, or both in files instead of memory: they are read ahead of need and written while the run computes; "
            "needs --offload-folder, except on a device, where the memory of the host is used without it",
            ChoiceValue{&O::offload, {pentad::model::offload_names.begin(), pentad::model::offload_names.end()}}},
-          {"--offload-folder", "DIR", "a folder on a fast disk of each host; the files have no names there",
-           TextValue{&O::offload_folder}},
-          {"--offload-window", "BYTES|GiB",
+          {"--offload-folder", Effect::nothing, "DIR",
+           "a folder on a fast disk of each host; the files have no names there", TextValue{&O::offload_folder}},
+          {"--offload-window", Effect::nothing, "BYTES|GiB",
            "memory of a rank, for states and for activations each, for what is worked on or comes next (default: two "
            "of the largest bucket's states, three of the largest layer's activations)",
            TextValue{&O::offload_window}}}},
         {"checkpoints",
-         {{"--save", "FOLDER",
+         {{"--save", Effect::nothing, "FOLDER",
            "save the state of the run there while it goes on, after the last step, and at SIGTERM or SIGUSR1, which "
            "then "
            "end the run with status 0",
            TextValue{&O::save}},
-          {"--save-every", "N|Ns|Nmin", "steps, seconds or minutes from one checkpoint to the next",
+          {"--save-every", Effect::nothing, "N|Ns|Nmin", "steps, seconds or minutes from one checkpoint to the next",
            TextValue{&O::save_every}},
-          {"--keep", "N", "newest checkpoints that are kept; older ones are removed (default: 3)",
+          {"--keep", Effect::nothing, "N", "newest checkpoints that are kept; older ones are removed (default: 3)",
            OptionalIntegerValue{&O::keep, 1, many}},
-          {"--resume", "FOLDER|auto",
+          {"--resume", Effect::nothing, "FOLDER|auto",
            "go on from a checkpoint, or the newest of a folder; on any mesh, with any schedule, ZeRO stage and dtype. "
            "auto: the newest complete one in the folder of --save, or a fresh start where there is none",
            TextValue{&O::resume}}}},
         {"output",
-         {{"--log", "FILE", "one JSON object a step", TextValue{&O::log}},
-          {"--dump-weights", "DIR", "model.safetensors and config.json of the final weights, into a folder that exists",
+         {{"--log", Effect::nothing, "FILE", "one JSON object a step", TextValue{&O::log}},
+          {"--dump-weights", Effect::nothing, "DIR",
+           "model.safetensors and config.json of the final weights, into a folder that exists",
            TextValue{&O::dump_weights}},
-          {"--trace", "FILE", "a timeline for ui.perfetto.dev", TextValue{&O::trace}},
-          {"--sample", "N", "bytes to sample from the model at the end", IntegerValue{&O::sample, 0, 1 << 20}},
-          {"--prompt", "TEXT", "what the sample goes on from", TextValue{&O::prompt, true}},
-          {"--quiet", "", "print nothing but errors and what --sample asks for", Switch{&O::quiet}}}},
+          {"--trace", Effect::nothing, "FILE", "a timeline for ui.perfetto.dev", TextValue{&O::trace}},
+          {"--sample", Effect::nothing, "N", "bytes to sample from the model at the end",
+           IntegerValue{&O::sample, 0, 1 << 20}},
+          {"--prompt", Effect::nothing, "TEXT", "what the sample goes on from", TextValue{&O::prompt, true}},
+          {"--quiet", Effect::nothing, "", "print nothing but errors and what --sample asks for", Switch{&O::quiet}}}},
     };
 }
 
@@ -388,6 +418,42 @@ std::string mesh_text(std::span<MeshAxis const> mesh) {
     for (auto const& [name, extent] : mesh)
         if (extent != 1) text += (text.empty() ? "" : ",") + name + "=" + std::to_string(extent);
     return text.empty() ? "dp=1" : text;
+}
+
+std::vector<MeshAxis> mesh_of(std::string_view text) {
+    std::vector<MeshAxis> mesh;
+    std::istringstream items{std::string(text)};
+    for (std::string item; std::getline(items, item, ',');) {
+        auto const equals = std::min(item.find('='), item.size());
+        auto const extent =
+            pentad::number_in<std::int64_t>(std::string_view(item).substr(std::min(equals + 1, item.size())));
+        mesh.push_back({item.substr(0, equals), extent.value_or(1)});
+    }
+    for (auto const axis : axis_names)
+        if (std::none_of(mesh.begin(), mesh.end(), [&](MeshAxis const& known) { return known.name == axis; }))
+            mesh.push_back({std::string(axis), 1});
+    return mesh;
+}
+
+Options with_mesh(Options options, PlannedMesh const& planned) {
+    options.mesh = mesh_of(planned.mesh);
+    options.expert_mesh = planned.expert_mesh;
+    options.stages = planned.stages;
+    follow(options);
+    return options;
+}
+
+std::span<std::string_view const> optimizers_with(std::string_view flag) {
+    struct Owned {
+        std::string_view flag;
+        std::vector<std::string_view> optimizers;
+    };
+    static std::vector<Owned> const all{{"--beta1", {"adamw", "lion", "muon"}}, {"--beta2", {"adamw", "lion", "muon"}},
+                                        {"--epsilon", {"adamw", "muon"}},       {"--momentum", {"sgd", "muon"}},
+                                        {"--nesterov", {"sgd", "muon"}},        {"--muon-rate", {"muon"}}};
+    for (auto const& owned : all)
+        if (owned.flag == flag) return owned.optimizers;
+    return {};
 }
 
 std::string given(Integer member, Options const& options) {

@@ -51,8 +51,17 @@ struct Switch {
     bool Options::* member;
 };
 
+/// What another value of a flag changes in a run that goes on from a checkpoint.
+enum class Effect {
+    nothing, ///< but for rounding
+    numbers, ///< it is said when the run goes on (settings.hpp)
+    data,    ///< likewise, by what is in the files
+    model,   ///< of which the checkpoint is: another one is refused
+};
+
 struct Flag {
-    std::string_view name;  ///< with its dashes
+    std::string_view name; ///< with its dashes
+    Effect effect;
     std::string_view shown; ///< its value in the help
     std::string help;
     std::variant<IntegerValue, OptionalIntegerValue, RealValue, ChoiceValue, OnOffValue, TextValue, ListValue,
@@ -93,6 +102,14 @@ std::string given(Integer member, Options const& options);
 
 /// "dp=2,tp=4"; axes of extent 1 are left out.
 std::string mesh_text(std::span<MeshAxis const> mesh);
+/// All axes of what mesh_text() wrote.
+std::vector<MeshAxis> mesh_of(std::string_view text);
+/// The options with a mesh that was planned for them.
+Options with_mesh(Options options, PlannedMesh const& planned);
+/// The optimizers that a flag is a number of; none: it is of all.
+std::span<std::string_view const> optimizers_with(std::string_view flag);
+/// Whether each stage updates its weights on its own, several times in a run of the schedule that --schedule names.
+bool updates_often(Options const& options);
 inline constexpr std::string_view axis_names[] = {"dp", "pp", "ep", "cp", "tp"};
 
 /// The product of sizes, or the largest number where that is more.
@@ -142,6 +159,8 @@ void repair_precision(Options& options, Complaint& complaint);
 void repair_offload(Options& options, Complaint& complaint);
 /// --expert-mesh: that it is one of the ranks of --mesh.
 void repair_expert_mesh(Options& options, Complaint& complaint);
+/// Deals the layers to `count` stages: --stages.
+void deal_stages(Options& options, std::int64_t count);
 /// Validates --stages for `count` stages. Repairs it by an even split of the layers.
 void repair_stages(Options& options, std::int64_t count, Complaint& complaint);
 /// Validates --save-every, and that the flags of checkpoints go together. Repairs the interval by the default.

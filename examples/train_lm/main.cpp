@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
             ranks.require_same(train_lm::file_facts({file}));
         auto const parsed = train_lm::parse(argc, argv, ranks.size(), [&](train_lm::Options const& options) {
             start_kokkos(); // the machine is measured
-            return train_lm::planned_mesh(options);
+            return train_lm::planned_mesh(options, ranks);
         });
         if (!parsed.help.empty()) {
             if (ranks.is_first()) std::fputs(parsed.help.c_str(), stdout);

@@ -189,6 +189,15 @@ std::string cheapest_that_fit(planner::Model const& model, Options const& asked,
 
 } // namespace
 
+std::string flags_that_fit(Options const& options, pentad::program::Ranks const& ranks) {
+    double room = room_of_process(options, ranks).bytes;
+    pentad::comm::check(MPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
+    double least = 0;
+    auto const flags = cheapest_that_fit(planned_model(options), options, ranks.size(), room, least);
+    if (flags.empty() || flags.find(" --mesh ") != flags.npos) return flags;
+    return " --mesh " + mesh_text(options.mesh) + flags;
+}
+
 pentad::model::Recomputation plan_recomputation(Options const& options, pentad::pipeline::Schedule const& schedule,
                                                 pentad::program::Ranks const& ranks) {
     namespace report = pentad::report;

@@ -17,6 +17,10 @@ namespace train_lm {
                                                               pentad::pipeline::Schedule const& schedule,
                                                               pentad::program::Ranks const& ranks);
 
+/// The flags, a mesh among them, with which the run fits into the memory of each rank, and that change least; empty:
+/// none do. Collective.
+[[nodiscard]] std::string flags_that_fit(Options const& options, pentad::program::Ranks const& ranks);
+
 /// @param recompute that of the run
 /// @throws program::BadInput on all ranks where the run does not fit, with the numbers and the flags that would repair
 /// it at the least cost. Collective.

@@ -127,22 +127,17 @@ class Parser {
 
     /// Refuses numbers that the chosen optimizer does not have.
     void check_optimizer_flags(CLI::App const& app) {
-        struct Owned {
-            char const* flag;
-            std::vector<std::string_view> optimizers;
-        };
-        static std::vector<Owned> const all{
-            {"--beta1", {"adamw", "lion", "muon"}}, {"--beta2", {"adamw", "lion", "muon"}},
-            {"--epsilon", {"adamw", "muon"}},       {"--momentum", {"sgd", "muon"}},
-            {"--nesterov", {"sgd", "muon"}},        {"--muon-rate", {"muon"}}};
-        for (auto const& [flag, optimizers] : all) {
-            bool const is_used =
-                std::find(optimizers.begin(), optimizers.end(), options_.optimizer) != optimizers.end();
-            if (is_used || app.count(flag) == 0) continue;
-            complaint_.leave_out(std::string(flag) + " is a number of --optimizer " + joined(optimizers) + ", not of " +
-                                     options_.optimizer + ": leave out " + flag,
-                                 flag);
-        }
+        for (FlagGroup const& group : flag_groups())
+            for (Flag const& flag : group.flags) {
+                auto const optimizers = optimizers_with(flag.name);
+                bool const is_used = optimizers.empty() || std::find(optimizers.begin(), optimizers.end(),
+                                                                     options_.optimizer) != optimizers.end();
+                std::string const name(flag.name);
+                if (is_used || app.count(name) == 0) continue;
+                complaint_.leave_out(name + " is a number of --optimizer " + joined(optimizers) + ", not of " +
+                                         options_.optimizer + ": leave out " + name,
+                                     flag.name);
+            }
         if (options_.optimizer == "sgd" && options_.nesterov == "on" && options_.momentum == 0)
             complaint_.leave_out(
                 "--nesterov on looks ahead along the momentum, and --momentum is 0: leave out --nesterov",
@@ -256,6 +251,10 @@ class Parser {
             auto planned = planner_(options_);
             mesh_ = std::move(planned.mesh);
             options_.expert_mesh = std::move(planned.expert_mesh);
+            options_.stages = std::move(planned.stages);
+        } catch (std::bad_optional_access const&) { // a list that cannot be read: conclude() says which
+        } catch (NoRoom const& error) {
+            complaint_.leave_out(std::string("--mesh auto: ") + error.what(), "--mesh");
         } catch (std::invalid_argument const& error) {
             complaint_.add(std::string("--mesh auto: ") + error.what(), "--mesh");
         }

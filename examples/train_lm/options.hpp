@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,9 +37,9 @@ struct Options {
     std::vector<MeshAxis> mesh;
     std::string order = "as-given"; ///< of the axes of the mesh: as-given, or auto: what sends least between nodes
 
-    std::vector<std::string> data;                  ///< files; none: the text that the program carries
-    std::vector<std::string> tokens;                ///< files of tokens, instead of text
-    std::string token_type = "uint16";              ///< of files that do not say: uint16, uint32
+    std::vector<std::string> data;   ///< files; none: the text that the program carries
+    std::vector<std::string> tokens; ///< files of tokens, instead of text
+    std::string token_type; ///< of files that do not say: uint8, uint16, uint32; empty: io::TokenFormat::automatic
     std::vector<std::string> validation;            ///< files of what the training data are
     std::int64_t validate_every = 0;                ///< steps; 0: at the end alone
     std::optional<std::int64_t> validation_batches; ///< not given: 4
@@ -234,6 +235,12 @@ struct ParseResult {
 struct PlannedMesh {
     std::string mesh;        ///< "dp=2,tp=2"
     std::string expert_mesh; ///< of --expert-mesh; empty: none
+    std::string stages;      ///< of --stages, where the layers are not as many for each; empty: not given
+};
+/// No mesh fits into the memory that there is; the sentence says what would.
+class NoRoom : public std::invalid_argument {
+  public:
+    using std::invalid_argument::invalid_argument;
 };
 /// Finds the mesh of `--mesh auto` for what else is asked. @throws std::invalid_argument
 using MeshPlanner = std::function<PlannedMesh(Options const&)>;

@@ -4,6 +4,7 @@
 #include "rules.hpp"
 
 #include <pentad/io/schedule_file.hpp>
+#include <pentad/pipeline/dealt_layers.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/validator.hpp>
 #include <pentad/train/stages.hpp>
@@ -70,6 +71,12 @@ bool Options::pairs() const {
     return pair == "on" || (pair == "auto" && helps && generator != nullptr && generator->has_pairs);
 }
 
+bool updates_often(O const& o) {
+    return o.schedule == "pipedream"
+               ? o.micro_batches > 1
+               : o.schedule == "pipedream-2bw" && pentad::pipeline::detail::updates_of_2bw(generator_options(o)) > 1;
+}
+
 void repair_schedule(O& o, Complaint& complaint) {
     if (!o.schedule_file.empty()) {
         repair_release(o, complaint);
@@ -111,22 +118,19 @@ void repair_schedule(O& o, Complaint& complaint) {
             o.slices = 1;
         }
     }
-    bool const updates_often =
-        o.schedule == "pipedream"
-            ? o.micro_batches > 1
-            : o.schedule == "pipedream-2bw" && pentad::pipeline::detail::updates_of_2bw(generator_options(o)) > 1;
+    bool const is_asynchronous = updates_often(o);
     std::string const own = "--schedule " + o.schedule + " updates each stage on its own";
-    if (updates_often && o.clip > 0) {
+    if (is_asynchronous && o.clip > 0) {
         complaint.add(own + ", so that the norm of all gradients, which --clip limits, is not known", "--clip");
         o.clip = 0;
     }
-    if (updates_often && o.local_steps > 0) {
+    if (is_asynchronous && o.local_steps > 0) {
         complaint.add(own + ", and ranks that train apart have no common step to average after", "--local-steps");
         if (o.local_ranks > 1) complaint.add("", "--local-ranks");
         o.local_steps = 0;
         o.local_ranks = 1;
     }
-    if (updates_often && (o.tie_embeddings || o.mtp > 0)) {
+    if (is_asynchronous && (o.tie_embeddings || o.mtp > 0)) {
         complaint.add(own + ": its two ends cannot share an embedding, which " +
                           (o.mtp > 0 ? "--mtp " + text(o.mtp) : "--tie-embeddings") + " needs",
                       "--schedule");
@@ -135,6 +139,8 @@ void repair_schedule(O& o, Complaint& complaint) {
     repair_pairs(o, complaint);
     repair_release(o, complaint);
 }
+
+void deal_stages(O& o, std::int64_t count) { o.stages = list_text(pentad::pipeline::dealt_layers(o.layers, count)); }
 
 void repair_stages(O& o, std::int64_t count, Complaint& complaint) {
     if (o.stages.empty() || o.stages == "balanced") return;
@@ -150,10 +156,7 @@ void repair_stages(O& o, std::int64_t count, Complaint& complaint) {
         why = " is of " + std::to_string(sum) + " layers, and the model has " + text(o.layers);
     if (why.empty()) return;
     complaint.add("--stages " + o.stages + why, "--stages");
-    auto const stages = static_cast<std::size_t>(count), all = static_cast<std::size_t>(o.layers);
-    std::vector<std::size_t> even(stages);
-    for (std::size_t i = 0; i < stages; ++i) even[i] = all * (i + 1) / stages - all * i / stages;
-    o.stages = list_text(even);
+    deal_stages(o, count);
 }
 
 std::optional<std::string> check_schedule_file(O const& o) {

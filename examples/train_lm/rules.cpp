@@ -220,8 +220,16 @@ constexpr std::array rules{
              return given(&O::top_groups, o) + " of " + given(&O::expert_groups, o) + " have fewer experts than " +
                     given(&O::top_k, o);
          }},
-    Rule{&O::vocab, [](O const& o) { return !o.tokens.empty() || o.vocab >= 256; },
-         [](O const& o) { return given(&O::vocab, o) + " is less than the 256 bytes of text"; }},
+    Rule{&O::vocab,
+         [](O const& o) {
+             return !o.tokens.empty() || (o.described ? o.vocab == bytes_of_text : o.vocab >= bytes_of_text);
+         },
+         [](O const& o) {
+             if (!o.described)
+                 return given(&O::vocab, o) + " is less than the " + text(bytes_of_text) + " bytes of text";
+             return "its vocabulary has " + text(o.vocab) + " tokens, and those of text are its " +
+                    text(bytes_of_text) + " bytes: give the model's own with --tokens FILE";
+         }},
     Rule{&O::batch, [](O const& o) { return !batch_shape(o).refusal(); },
          [](O const& o) { return given(&O::batch, o) + " " + batch_shape(o).refusal()->why(); }},
     Rule{&O::zero, [](O const& o) { return o.zero_ranks < 1 || o.zero > 0; },

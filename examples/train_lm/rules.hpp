@@ -14,6 +14,9 @@ namespace train_lm {
 inline std::string text(std::int64_t number) { return std::to_string(number); }
 inline bool divides(std::int64_t divisor, std::int64_t number) { return divisor < 1 || number % divisor == 0; }
 
+/// The vocabulary of text, whose bytes are taken for tokens.
+inline constexpr std::int64_t bytes_of_text = 256;
+
 /// A violated constraint, and the flag to change.
 struct Fault {
     Integer flag;

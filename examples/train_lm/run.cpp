@@ -16,6 +16,7 @@
 #include <pentad/layout/ml.hpp>
 #include <pentad/mesh/one_line.hpp>
 #include <pentad/observe/ledger.hpp>
+#include <pentad/pipeline/dealt_layers.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/report/format.hpp>
 #include <pentad/report/progress.hpp>
@@ -95,9 +96,8 @@ pentad::train::RunSettings for_dry_run(pentad::train::RunSettings settings,
     settings.steps = std::numeric_limits<int>::max();
     settings.rebalance_every = 0;
     if (!std::exchange(settings.balances_stages, false)) return settings;
-    auto const stages = static_cast<std::size_t>(schedule.stages()), layers = settings.model.blocks.size();
-    for (std::size_t stage = 0; stage < stages; ++stage)
-        settings.stage_layers.push_back(layers * (stage + 1) / stages - layers * stage / stages);
+    settings.stage_layers =
+        pentad::pipeline::dealt_layers(static_cast<std::int64_t>(settings.model.blocks.size()), schedule.stages());
     return settings;
 }
 
@@ -212,15 +212,27 @@ void print_summary(Options const& options, pentad::model::Model const& model, Me
     }
 }
 
-/// The loss on --validation after a step. Collective.
+/// The loss on --validation after a step; not a number where it has no target. Collective.
 double validate(Options const& options, Training& training, pentad::io::TokenData const& held_out, int rank,
                 std::int64_t step) {
-    double const loss = training.validate(held_out, options.validation_batches.value_or(4)).loss;
+    auto const result = training.validate(held_out, options.validation_batches.value_or(4));
     if (rank == 0 && !options.quiet) {
-        std::printf("step %lld: validation loss %.4f\n", static_cast<long long>(step), loss);
+        std::printf("step %lld: validation loss ", static_cast<long long>(step));
+        if (result.targets > 0)
+            std::printf("%.4f\n", result.loss);
+        else
+            std::printf("none: no target counts\n");
         std::fflush(stdout);
     }
-    return loss;
+    return loss_of(result);
+}
+
+/// Why all targets of a step may carry no loss.
+std::string without_target(Options const& options) {
+    std::string why;
+    if (options.ignore_token) why = "--ignore-token " + std::to_string(*options.ignore_token);
+    if (options.pack) why += (why.empty() ? "" : " or ") + ("--pack " + std::to_string(*options.pack));
+    return "has no target that counts, by " + why + ": it has no loss, and teaches nothing";
 }
 
 /// Steps from `first` on, until the last one or until `checkpoints` say that the run stops. Collective; nothing where
@@ -237,7 +249,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
     (void)traffic.since_last();
     Steps steps;
     auto const before = waiting(); // while the machine was measured
-    bool ok = true;
+    bool ok = true, has_empty_steps = false;
     auto const start = Clock::now();
     double validating = 0; // seconds, which no step takes
     for (std::int64_t step = first; step <= options.steps && !steps.are_stopped; ++step) {
@@ -262,7 +274,12 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
         for (std::size_t i = 0; i < bytes.size(); ++i) steps.bytes[i] += bytes[i];
         steps.offload_wait += result.offload_wait;
         ++steps.count;
-        progress.step(step, result.loss);
+        if (result.targets == 0 && !std::exchange(has_empty_steps, true) && rank == 0) {
+            progress.finish();
+            pentad::program::say("train_lm", "step " + std::to_string(step) + " " + without_target(options) +
+                                                 "; further such steps are not said");
+        }
+        progress.step(step, result.targets > 0 ? std::optional(result.loss) : std::nullopt);
         std::optional<double> validation_loss;
         if (options.validate_every > 0 && step % options.validate_every == 0 && step < options.steps) {
             progress.finish();
@@ -303,6 +320,14 @@ void warn(Options const& options, pentad::model::Model const& model) {
                     has_constant_weights || (experts->top_k == 1 && experts->router.renormalises &&
                                              experts->router.choice == pentad::model::RouterChoice::top_k);
             }
+    if (options.tokens.empty() && options.vocab > 256)
+        std::printf("the tokens of the text are its 256 bytes, and %s has more: others are given with --tokens\n",
+                    given(&Options::vocab, options).c_str());
+    if (options.steps > 0 && options.warmup >= options.steps)
+        std::printf(
+            "the warm-up (%s) is no shorter than the run: the learning rate ends at %.3g of --lr, and does not decay\n",
+            given(&Options::warmup, options).c_str(),
+            static_cast<double>(options.steps) / static_cast<double>(options.warmup));
     if (sees_later)
         pentad::program::say("train_lm",
                              "warning: the experts of a token depend on later tokens (--router expert-choice "
@@ -409,7 +434,7 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
         checkpoints.wait(); // the log has its end too
         if (log)
             outcome.write([&] {
-                log->write("{\"event\":\"end\",\"final_loss\":" + number(last.loss) +
+                log->write("{\"event\":\"end\",\"final_loss\":" + number(loss_of(last)) +
                            (validation_loss ? ",\"validation_loss\":" + number(*validation_loss) : "") + "}");
                 log->close();
             });

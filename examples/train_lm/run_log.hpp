@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -112,18 +113,22 @@ inline std::string load_text(std::vector<pentad::train::BlockLoad> const& loads)
     }
     return ",\"experts\":[" + list + "]";
 }
+/// The loss; not a number where there was no target.
+inline double loss_of(pentad::train::StepResult const& result) {
+    return result.targets > 0 ? result.loss : std::numeric_limits<double>::quiet_NaN();
+}
 inline std::string log_line(std::int64_t step, pentad::train::StepResult const& r,
                             std::vector<pentad::train::BlockLoad> const& loads, std::optional<double> validation_loss,
                             double tokens_per_second, std::array<double, axes.size()> const& bytes,
                             Options const& options) {
     std::string more;
-    if (options.mtp > 0) more += ",\"mtp_loss\":" + number(r.prediction_loss);
+    if (options.mtp > 0) more += ",\"mtp_loss\":" + number(r.targets > 0 ? r.prediction_loss : loss_of(r));
     if (!loads.empty()) more += load_text(loads);
     if (options.rebalance_experts > 0) more += ",\"moved_experts\":" + std::to_string(r.moved_experts);
     if (options.offload != "none") more += ",\"offload_wait_s\":" + number(r.offload_wait);
     if (validation_loss) more += ",\"validation_loss\":" + number(*validation_loss);
     if (!r.not_finite.empty()) more += ",\"not_finite\":" + nlohmann::json(r.not_finite).dump();
-    std::string line = "{\"step\":" + std::to_string(step) + ",\"loss\":" + number(r.loss) +
+    std::string line = "{\"step\":" + std::to_string(step) + ",\"loss\":" + number(loss_of(r)) +
                        ",\"aux_loss\":" + number(r.balance_loss) + ",\"z_loss\":" + number(r.z_loss) +
                        ",\"grad_norm\":" + number(r.gradient_norm) + ",\"lr\":" + number(r.learning_rate) +
                        ",\"tokens_per_s\":" + number(tokens_per_second) + ",\"bytes\":{";

@@ -9,6 +9,7 @@
 #include <pentad/io/file_queue.hpp>
 #include <pentad/io/hardware_file.hpp>
 #include <pentad/io/json.hpp>
+#include <pentad/io/known_beginnings.hpp>
 #include <pentad/io/line_file.hpp>
 #include <pentad/io/model_config.hpp>
 #include <pentad/io/npy.hpp>
@@ -18,3 +19,4 @@
 #include <pentad/io/temporaries.hpp>
 #include <pentad/io/tensor_box.hpp>
 #include <pentad/io/token_data.hpp>
+#include <pentad/io/token_index.hpp>

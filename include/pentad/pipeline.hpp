@@ -1,6 +1,7 @@
 // Pipeline schedules as data: generators, validator, simulator and search. Needs neither MPI nor Kokkos.
 #pragma once
 
+#include <pentad/pipeline/dealt_layers.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/instruction.hpp>
 #include <pentad/pipeline/messages.hpp>

@@ -6,9 +6,11 @@
 #include <pentad/io/impl/file_queue.hpp>
 #include <pentad/io/impl/hardware_file.hpp>
 #include <pentad/io/impl/json.hpp>
+#include <pentad/io/impl/known_beginnings.hpp>
 #include <pentad/io/impl/model_config.hpp>
 #include <pentad/io/impl/npy.hpp>
 #include <pentad/io/impl/safetensors.hpp>
 #include <pentad/io/impl/schedule_file.hpp>
 #include <pentad/io/impl/temporaries.hpp>
 #include <pentad/io/impl/token_data.hpp>
+#include <pentad/io/impl/token_index.hpp>

@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 using namespace pentad;
 
@@ -54,4 +57,59 @@ TEST_CASE("what makes sense passes, and so do the variables of other tools") {
     CHECK(complaint("PENTAD_TIMEOUT", "2.5").empty());
     CHECK(complaint("PENTAD_TOOLCHAIN", "system").empty());
     CHECK(complaint("OTHER_VARIABLE", "").empty());
+}
+
+TEST_CASE("more threads than there is room for are refused, and never chosen") {
+    CHECK(complaint("OMP_NUM_THREADS", "512").empty());
+    CHECK(complaint("OMP_NUM_THREADS", "513") ==
+          "OMP_NUM_THREADS=513: a rank has 512 threads at most: give it fewer, and the machine more ranks");
+    CHECK(complaint("OMP_NUM_THREADS", "1024,2").starts_with("OMP_NUM_THREADS=1024,2: a rank has 512 threads at most"));
+    CHECK(complaint("KOKKOS_NUM_THREADS", "600").starts_with("KOKKOS_NUM_THREADS=600: "));
+    CHECK(complaint("OMP_NUM_THREADS", "2,1024").empty());
+    CHECK(comm::environment::threads_of_rank(768, 1) == 512);
+    CHECK(comm::environment::threads_of_rank(768, 2) == 384);
+    CHECK(comm::environment::threads_of_rank(2, 8) == 1);
+    CHECK(comm::environment::threads_of_rank(0, 1) == 1); // not known
+}
+
+namespace {
+
+/// What a process that is alone in MPI's world finds with these variables: whether it speaks, and the variable.
+std::string found_alone(std::vector<std::pair<char const*, char const*>> const& values, int ranks = 1) {
+    std::vector<std::unique_ptr<Variable>> variables;
+    for (auto const& [name, value] : values) variables.push_back(std::make_unique<Variable>(name, value));
+    auto const found = comm::environment::lonely_rank(ranks);
+    if (!found) return "";
+    auto const begin = found->sentence.find('(') + 1;
+    return (found->speaks ? "says " : "silent ") + found->sentence.substr(begin, found->sentence.find(')') - begin);
+}
+
+} // namespace
+
+TEST_CASE("a rank that is alone although its launcher started several is told so, by the first of them") {
+    for (auto const& launcher : comm::environment::launchers) { // of this test itself
+        if (launcher.size != nullptr) unsetenv(launcher.size);
+        unsetenv(launcher.rank);
+    }
+    CHECK(!comm::environment::is_launched());
+    for (auto const& [name, size, rank] : comm::environment::launchers) {
+        if (size == nullptr) {
+            CHECK(found_alone({{rank, "1"}}) == "says " + std::string(rank) + "=1");
+            CHECK(found_alone({{rank, "2"}}) == "silent " + std::string(rank) + "=2");
+            CHECK(found_alone({{rank, "0"}}).empty());
+            continue;
+        }
+        CHECK(found_alone({{size, "2"}, {rank, "0"}}) == "says " + std::string(size) + "=2");
+        CHECK(found_alone({{size, "2"}}) == "says " + std::string(size) + "=2");
+        CHECK(found_alone({{size, "2"}, {rank, "1"}}) == "silent " + std::string(size) + "=2");
+        CHECK(found_alone({{size, "1"}, {rank, "0"}}).empty());
+        CHECK(found_alone({{size, "2"}, {rank, "0"}}, 2).empty()); // MPI knows of them
+        Variable const several(size, "2");
+        CHECK(comm::environment::is_launched());
+    }
+    // What Slurm says in the script of a job, and srun -n 1 in an allocation of several tasks.
+    CHECK(found_alone({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "7"}}).empty());
+    CHECK(found_alone({{"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}).empty());
+    // MPICH's launcher, which Slurm has started on several nodes, has started one rank.
+    CHECK(found_alone({{"SLURM_STEP_NUM_TASKS", "2"}, {"PMI_SIZE", "1"}, {"PMI_RANK", "0"}}).empty());
 }

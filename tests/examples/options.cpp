@@ -11,10 +11,12 @@
 #include <pentad/train/planned.hpp>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -175,7 +177,8 @@ TEST_CASE("latent attention is five sizes, with the heads, in place of all other
 
 TEST_CASE("every flag reaches its option") {
     auto const o = options_of(
-        "--mesh tp=2,dp=3,cp=1 --data a --data b --vocab 300 --ignore-token 10 --steps 7 --batch 12 --micro-batches 2 "
+        "--mesh tp=2,dp=3,cp=1 --tokens a --tokens b --token-type uint32 --vocab 300 --ignore-token 10 --steps 7 "
+        "--batch 12 --micro-batches 2 "
         "--seq 64 "
         "--layers 6 --hidden 96 --heads 6 --kv-heads 2 --ffn 128 --experts 4 --top-k 3 --moe-every 2 --tie-embeddings "
         "--window 9 --positions alibi --soft-cap 50 --attention-sinks "
@@ -192,7 +195,9 @@ TEST_CASE("every flag reaches its option") {
     CHECK(o.mesh[2].name == "cp");
     CHECK(o.extent("dp") == 3);
     CHECK(o.extent("ep") == 1);
-    CHECK(o.data == std::vector<std::string>{"a", "b"});
+    CHECK(o.tokens == std::vector<std::string>{"a", "b"});
+    CHECK(o.token_type == "uint32");
+    CHECK(options_of("--data a --data b").data == std::vector<std::string>{"a", "b"});
     CHECK(o.vocab == 300);
     CHECK(o.ignore_token == 10);
     CHECK(o.steps == 7);
@@ -349,10 +354,14 @@ TEST_CASE("a value that cannot be read is refused with one that works") {
     CHECK(mended("--zero-ranks -1") == "--zero-ranks -1 is not between 0 and 65536: try --zero-ranks 0");
     CHECK(mended("--zero-keep yes --zero 3") == "--zero-keep yes is none of on, off: try --zero-keep off");
     CHECK(mended("--ignore-token 16777217") ==
-          "--ignore-token 16777217 is not between 0 and 16777216: try --ignore-token 16777216");
+          "--ignore-token 16777217 is not between 0 and 16777216: try --ignore-token 255");
     CHECK(mended("--ignore-token x") == "--ignore-token x is not a whole number: try --ignore-token 0");
     CHECK(mended("--ignore-token") == "--ignore-token needs a value, N: try --ignore-token 0");
     CHECK(mended("--vocab 100") == "--vocab 100 is less than the 256 bytes of text: try --vocab 256");
+    CHECK(error_of("--vocab 1000 --sample 3") == "--sample 3 writes text, whose tokens are its 256 bytes, and --vocab "
+                                                 "1000 has others: leave out one of the two");
+    CHECK(options_of("--vocab 1000").vocab == 1000); // of which text has some
+    CHECK(options_of("--vocab 97 --tokens a --token-type uint8").vocab == 97);
     CHECK(mended("--vocab 1") == "--vocab 1 is not between 2 and 16777216: try --vocab 256");
     CHECK(mended("--steps 3 --steps 4") == "--steps is given twice: try --steps 3");
     CHECK(error_of("--log") == "--log needs a value, FILE");
@@ -907,4 +916,53 @@ TEST_CASE("local steps need groups to average, and one model wherever it is look
     CHECK(error_of("--local-steps 2 --mesh dp=2,pp=2 --schedule pipedream --micro-batches 4 --clip 0", 4) ==
           "--schedule pipedream updates each stage on its own, and ranks that train apart have no common step to "
           "average after: try --local-steps 0");
+}
+
+TEST_CASE("tokens that are none, text for another vocabulary, and learning rates that rise are refused") {
+    CHECK(error_of("--tokens t --vocab 512 --ignore-token 600") ==
+          "--ignore-token 600 is not in the vocabulary, which has 512 tokens, from 0 to 511: name the one that carries "
+          "no loss, or leave it out");
+    CHECK(error_of("--pack 256").ends_with(": name the one that ends documents, or leave it out"));
+    CHECK(options_of("--tokens t --vocab 512 --ignore-token 511 --pack 0").pack == 0);
+    CHECK(mended("--lr 1e-5 --min-lr 1e-4") ==
+          "--min-lr 1e-04 is more than --lr 1e-05, and the learning rate falls from that to this: try --min-lr 1e-05");
+    CHECK(options_of("--lr 1e-5 --min-lr 1e-5").min_lr == 1e-5);
+}
+
+TEST_CASE("a model of a file keeps its layers and its tokens: stages of unequal length, and no text") {
+    test::Scratch const scratch;
+    auto const config = (scratch / "config.json").string();
+    auto const write = [&](int layers, int vocabulary) {
+        test::write_text(config, R"({"model_type": "llama", "vocab_size": )" + std::to_string(vocabulary) +
+                                     R"(, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, )" +
+                                     R"("num_hidden_layers": )" + std::to_string(layers) + "}");
+    };
+    std::string const model = "--model " + config;
+    write(24, 256);
+    CHECK(mended(model + " --mesh pp=5", 5) ==
+          model + ": --layers 24 is not divisible by pp = 5: try --stages 4,5,5,5,5");
+    CHECK(options_of(model).vocab == 256);
+    write(2, 256);
+    CHECK(mended(model + " --mesh pp=5", 5) == model + ": --layers 2 is not divisible by pp = 5: try --mesh dp=5");
+    write(2, 32000);
+    CHECK(error_of(model) == model + ": its vocabulary has 32000 tokens, and those of text are its 256 bytes: give the "
+                                     "model's own with --tokens FILE");
+    CHECK(error_of(model + " --data text --sample 3").starts_with(model + ": its vocabulary has 32000 tokens, "));
+    CHECK(options_of(model + " --tokens t").vocab == 32000);
+}
+
+TEST_CASE("--mesh auto takes what was planned, and suggests nothing where no mesh has room") {
+    auto const planned = [](MeshPlanner const& planner) {
+        constexpr std::array words{"train_lm", "--mesh", "auto", "--layers", "5"};
+        return parse(static_cast<int>(words.size()), words.data(), 2, planner);
+    };
+    auto const found = planned([](Options const&) { return PlannedMesh{"pp=2", "", "2,3"}; });
+    REQUIRE(found.options);
+    CHECK(found.options->extent("pp") == 2);
+    CHECK(found.options->stages == "2,3");
+    auto const none = planned([](Options const&) -> PlannedMesh { throw NoRoom("no mesh fits"); });
+    CHECK(none.error == "--mesh auto: no mesh fits");
+    CHECK(none.suggestion.empty());
+    auto const undivided = planned([](Options const&) -> PlannedMesh { throw std::invalid_argument("no mesh"); });
+    CHECK(undivided.suggestion == ": try --mesh dp=2");
 }

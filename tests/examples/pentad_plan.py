@@ -139,6 +139,11 @@ def search(folder):
     more = re.search(r"--explain (.*)", text)[1]
     one = json_of(f"{long} --evaluate {more}".replace("--mesh cp=16 --recompute auto --zero 3 ", ""))
     expect(" --cp " in more and one == {key: found["plans"][0][key] for key in one}, f"{more} is another plan")
+    # So is what the optimizer keeps, and in which numbers.
+    state = f"{SMALL} --mesh pp=1,cp=1,tp=1 --top 1 --optimizer muon --moment-dtype fp8 --reduce-dtype bf16 --offload optimizer --dtype f32"
+    more, found = re.search(r"--explain (.*)", output_of(state))[1], json_of(state)
+    one = json_of(f"{SMALL} --evaluate {more}")
+    expect(one == {key: found["plans"][0][key] for key in one}, f"{more} is another plan")
     slower = json_of(SMALL + " --dtype f32")["plans"][0]
     expect(slower["step_s"] > 2 * steps[0], "f32 is as fast as bf16")
 

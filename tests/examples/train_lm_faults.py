@@ -142,6 +142,17 @@ def environment(folder):
                                   ("PENTAD_COLECTIVES", "mpi", r"there is no variable PENTAD_COLECTIVES: did you mean PENTAD_COLLECTIVES\?")]:
         for ranks in (1, 3):
             says(on(ranks, *T, environment={name: value}), 2, sentence)
+    # Every program on ranks, started by a launcher that its MPI does not know; and with more threads than there is room for.
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "SLURM", "OMPI", "MPI_"))}
+    for name in ("train_lm", "pentad_tune", "own_block", "fft", "stencil", "conjugate_gradient"):
+        program = pathlib.Path(TRAIN_LM).with_name(name)
+        if not program.exists():
+            continue
+        for more, wanted in (({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0"}, r"Slurm's srun has started several processes \(SLURM_STEP_NUM_TASKS=2\), .*"),
+                             ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}, None),
+                             ({"OMP_NUM_THREADS": "513"}, "OMP_NUM_THREADS=513: a rank has 512 threads at most: .*")):
+            done = subprocess.run([program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=bare | more)
+            expect(done.returncode == 2 and not done.stdout and (re.fullmatch(f"{name}: {wanted}\n", done.stderr) if wanted else not done.stderr), f"{name}, {more}: {done}")
 
 
 def inputs_and_outputs(folder):
@@ -173,6 +184,19 @@ def edges(folder):
     short = ["1" if flag == "32" and before == "--seq" else flag for before, flag in zip(["", *T], T)]
     says(on(3, *short, "--mesh", "auto"), 2, r"--mesh auto: no mesh of 3 ranks divides this model and batch.*")
     expect(busy() - begin < 8, "the machine was measured first")
+
+
+def nothing_to_learn(folder):
+    """Steps without a target say so once and have no loss; a warm-up that the run does not get through is said."""
+    (folder / "zeros").write_bytes(bytes(800))
+    loud = [*T[:-1], "--steps", "3", "--log", folder / "log"]
+    del loud[loud.index("--steps"):loud.index("--steps") + 2]  # that of T
+    done = on(2, *loud, "--tokens", folder / "zeros", "--vocab", "97", "--ignore-token", "0", "--validation", folder / "zeros")
+    says(done, 0, "step 1 has no target that counts, by --ignore-token 0: .*")
+    expect(len(re.findall(r"^step \d/3  loss none  ", done.output, re.M)) == 3 and "validation loss none" in done.output, done.output)
+    expect("the warm-up (--warmup 10) is no shorter than the run: the learning rate ends at 0.3 of --lr" in done.output, done.output)
+    lines = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+    expect([line["loss"] for line in lines[:-1]] == [None] * 3 and lines[-1]["final_loss"] is None and lines[-1]["validation_loss"] is None, lines)
 
 
 def lost_rank(folder):
@@ -244,7 +268,7 @@ def offload(folder):
 
 with tempfile.TemporaryDirectory() as name:
     wanted = os.environ.get("CASES", "").split()
-    for check in (not_finite, started_differently, memory, environment, inputs_and_outputs, edges, offload, lost_rank):
+    for check in (not_finite, started_differently, memory, environment, inputs_and_outputs, edges, offload, nothing_to_learn, lost_rank):
         if wanted and check.__name__ not in wanted:
             continue
         folder = pathlib.Path(name) / check.__name__

@@ -13,6 +13,7 @@ from common import expect
 
 TRAIN_LM, MPIEXEC = sys.argv[1:]
 RUN = "--seq 16 --batch 8 --micro-batches 2 --dtype f64 --quiet --warmup 0 --lr 0.01".split()
+BYTES = ["--tokens", __file__, "--token-type", "uint8"]  # of any vocabulary that has as many
 COMMON = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 257,
           "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32",
           "bos_token_id": 1, "eos_token_id": [2, 3], "max_position_embeddings": 4096, "transformers.js_config": {"dtype": "q4"}, "pretraining_tp": 1}
@@ -48,14 +49,14 @@ def family(name, folder):
     config, dump, log = folder / "config.json", folder / "dump", folder / "log"
     config.write_text(json.dumps({"model_type": name, **COMMON, **FAMILIES[name]}))
     dump.mkdir()
-    drawn = losses(1, log, "--model", config, "--steps", 2, "--dump-weights", dump, "--seed", 3)
+    drawn = losses(1, log, "--model", config, *BYTES, "--steps", 2, "--dump-weights", dump, "--seed", 3)
     expect(drawn[1] < drawn[0], f"{name} does not learn: {drawn}")
     written = json.loads((dump / "config.json").read_text())
     expect(written == {**json.loads(config.read_text()), "torch_dtype": "float64"}, f"{name} is another model now: {written}")
     # On from there, with other data, on one rank and on a mesh: another loss than with drawn weights, and the same one.
-    go_on = ["--model", dump, "--weights", dump, "--steps", 3, "--seed", 4]
+    go_on = ["--model", dump, "--weights", dump, *BYTES, "--steps", 3, "--seed", 4]
     alone = losses(1, log, *go_on)
-    fresh = losses(1, log, "--model", dump, "--steps", 1, "--seed", 4)
+    fresh = losses(1, log, "--model", dump, *BYTES, "--steps", 1, "--seed", 4)
     expect(abs(alone[0] - fresh[0]) > 1e-3, f"{name}: the weights were not read: {alone[0]}, {fresh[0]}")
     mesh = "pp=2,ep=2,tp=2" if "experts" in str(FAMILIES[name]) else "pp=2,cp=2,tp=2"
     spread = losses(8, log, *go_on, "--mesh", mesh, "--zero", 1)
@@ -129,16 +130,16 @@ def bad_input(config, dump):
     refuses("--model .*other.json: .* the field 'quantization_config' is not known", 2, "--model", other)
     refuses("--hidden and --model: the file says all of the model; leave out --hidden", 1, "--model", config, "--hidden", 64)
     refuses("No such file", 2, "--model", folder / "none.json")
-    refuses(r"--model .*: --heads 4 is not divisible by tp = 8: try --mesh", 8, "--model", config, "--mesh", "tp=8")
+    refuses(r"--model .*: --heads 4 is not divisible by tp = 8: try --mesh", 8, "--model", config, *BYTES, "--mesh", "tp=8")
     wider = folder / "wider.json"
     wider.write_text(json.dumps({**json.loads(config.read_text()), "intermediate_size": 64}))
-    refuses(r"dump does not fit the model: it has 12 tensors of another shape \(model.layers.0.mlp.gate_proj.weight", 2, "--model", wider, "--weights", dump)
+    refuses(r"dump does not fit the model: it has 12 tensors of another shape \(model.layers.0.mlp.gate_proj.weight", 2, "--model", wider, *BYTES, "--weights", dump)
     shards = dump / "model.safetensors"
     whole = shards.read_bytes()
     shards.write_bytes(whole[:len(whole) // 2])
-    refuses("cannot read", 2, "--model", config, "--weights", dump)
+    refuses("cannot read", 2, "--model", config, *BYTES, "--weights", dump)
     shards.write_bytes(whole)
-    refuses("--dump-weights .* would overwrite --weights", 1, "--model", config, "--weights", dump, "--dump-weights", dump)
+    refuses("--dump-weights .* would overwrite --weights", 1, "--model", config, *BYTES, "--weights", dump, "--dump-weights", dump)
 
 
 with tempfile.TemporaryDirectory() as name:

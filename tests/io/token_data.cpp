@@ -1,7 +1,9 @@
 // Text and tokens as training data.
 #include <doctest/doctest.h>
 
+#include <pentad/io/known_beginnings.hpp>
 #include <pentad/io/token_data.hpp>
+#include <pentad/io/token_index.hpp>
 
 #include "safetensors_bytes.hpp"
 
@@ -12,6 +14,8 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 using namespace pentad;
@@ -337,4 +341,123 @@ TEST_CASE("an array that is cut while it is used is a sentence") {
         for (int i = 0; i < 20; ++i) (void)tokens(data, 20, i);
     });
     CHECK(test::without(sentence, scratch.path()).starts_with("cannot read t: it has 150 bytes, and had "));
+}
+
+namespace {
+
+/// NAME.idx of Megatron-LM for sequences of these lengths.
+std::string megatron_index(unsigned char type, std::vector<std::int32_t> const& lengths, std::uint64_t version = 1) {
+    auto const count = static_cast<std::uint64_t>(lengths.size());
+    std::string text(io::megatron_beginning);
+    text += test::bytes_of(std::vector{version}) + static_cast<char>(type) +
+            test::bytes_of(std::vector{count, std::uint64_t{1}}) + test::bytes_of(lengths) +
+            test::bytes_of(std::vector<std::int64_t>(lengths.size())) + test::bytes_of(std::vector<std::int64_t>(1));
+    return text;
+}
+
+/// Tokens 0, 7, 14, ... as the golden files have them.
+template <class Token>
+std::string multiples_of_seven(std::size_t count) {
+    std::vector<Token> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<Token>(7 * i % 303);
+    return test::bytes_of(values);
+}
+
+} // namespace
+
+TEST_CASE("what begins as another format is named, and read as no text and no tokens") {
+    for (auto const& known : io::known_beginnings) {
+        std::string bytes(known.at, '\0');
+        if (known.at > 0) bytes[0] = 16; // a length
+        bytes += std::string(known.bytes) + std::string(64, '\0');
+        for (auto const format :
+             {io::TokenFormat::uint16, io::TokenFormat::uint32, io::TokenFormat::automatic, io::TokenFormat::bytes}) {
+            auto const refusal = refusal_of(bytes, format);
+            bool const is_read = known.bytes == io::npy_beginning && format != io::TokenFormat::bytes;
+            if (!is_read)
+                CHECK(refusal == "t is " + std::string(known.name) + ": " + std::string(known.advice));
+            else
+                CHECK(refusal.starts_with("cannot read t as .npy: "));
+        }
+        CHECK(!refusal_of(bytes.substr(0, known.at + known.bytes.size() - 1), io::TokenFormat::bytes)
+                   .starts_with("t is "));
+    }
+    auto const tokens_of_a_name = npy_file(npy_header("<u2", "(4,)"), std::string(8, '\0'));
+    CHECK(refusal_of(tokens_of_a_name, io::TokenFormat::uint32).empty());
+    std::string const text = "{\"text\": \"In the beginning God created the heaven and the earth.\"}\n";
+    CHECK(refusal_of(text, io::TokenFormat::automatic) == "t is text, and tokens are numbers");
+    CHECK(refusal_of(text, io::TokenFormat::uint16) == "t is text, and tokens are numbers");
+    CHECK(refusal_of(text, io::TokenFormat::bytes).empty());
+}
+
+TEST_CASE("how wide tokens are is guessed nowhere where 16 bits can hardly be meant") {
+    using enum io::TokenFormat;
+    test::Scratch const scratch;
+    std::string const path = scratch / "t";
+    auto const refusal = [&](std::string const& bytes, io::TokenFormat format, std::int64_t vocabulary) -> std::string {
+        test::write_text(path, bytes);
+        try {
+            (void)io::TokenData({{path, format}}, vocabulary, 3, 1);
+        } catch (io::UnknownTokenWidth const& error) {
+            return test::without(error.what(), scratch.path());
+        }
+        return "";
+    };
+    std::string const unsaid = "t does not say whether its tokens are uint16 or uint32, and ";
+    auto const narrow = multiples_of_seven<std::uint16_t>(400), wide = multiples_of_seven<std::uint32_t>(400);
+    CHECK(refusal(narrow, automatic, 65536).empty());
+    CHECK(refusal(narrow, automatic, 65537) == unsaid + "uint16 cannot name all of a vocabulary of 65537");
+    CHECK(refusal(wide, automatic, 303) ==
+          unsaid + "every second of its 16-bit words is 0, 1 or 2, as in numbers of 32 bits");
+    CHECK(refusal(std::string(800, '\0'), automatic, 303).empty());
+    for (auto const format : {uint16, uint32}) { // as the caller says
+        CHECK(refusal(wide, format, 80'000).empty());
+        CHECK(refusal(narrow, format, 80'000).empty());
+    }
+}
+
+TEST_CASE("tokens of Megatron-LM are what the index beside them says") {
+    using enum io::TokenFormat;
+    test::Scratch const scratch;
+    std::string const path = scratch / "meg.bin", index = scratch / "meg.idx";
+    auto const data = [&](io::TokenFormat format = automatic) {
+        return io::TokenData({{path, format}}, 80'000, 7, 11);
+    };
+    auto const refusal = [&](io::TokenFormat format = automatic) {
+        return test::without(test::without(test::file_error([&] { (void)data(format); }), scratch.path()),
+                             scratch.path());
+    };
+    for (auto const& [type, bytes, same, other] :
+         {std::tuple{4, multiples_of_seven<std::int32_t>(400), uint32, uint16},
+          std::tuple{5, multiples_of_seven<std::int64_t>(400), automatic, uint16},
+          std::tuple{8, multiples_of_seven<std::uint16_t>(400), uint16, uint32}}) {
+        test::write_text(path, bytes);
+        test::write_text(index, megatron_index(static_cast<unsigned char>(type), {100, 250, 50}));
+        auto const found = data();
+        CHECK(found.tokens() == 400);
+        for (int i = 0; i < 50; ++i) {
+            auto const window = tokens(found, 7, i);
+            for (std::size_t k = 1; k < window.size(); ++k) CHECK(window[k] == (window[k - 1] + 7) % 303);
+        }
+        CHECK(refusal(same).empty());
+        CHECK(refusal(other).starts_with("meg.bin: the index beside it, "));
+        CHECK(refusal(other).find("says that its tokens are ") != std::string::npos);
+    }
+    test::write_text(index, megatron_index(8, {100, 250}));
+    CHECK(refusal().ends_with("says that it has 350 tokens of 2 bytes, and it has 800 bytes"));
+    auto const whole = megatron_index(8, {100, 250, 50});
+    for (auto const& [content, why] :
+         {std::pair{whole.substr(0, 20), std::string("it has 20 bytes, and its header has 34")},
+          {whole.substr(0, 60), "it has 60 bytes, which are too few for 3 sequences of 1 documents"},
+          {megatron_index(8, {400}, 2), "it is of version 2, and version 1 is read"},
+          {megatron_index(8, {-1, 401}), "sequence 0 would have -1 tokens"},
+          {megatron_index(7, {400}), "its tokens are of type 7 (float32), and uint8, int32, int64 and uint16 are read"},
+          {megatron_index(9, {400}), "its tokens are of type 9, and uint8, int32, int64 and uint16 are read"}}) {
+        test::write_text(index, content);
+        CHECK(refusal().ends_with("meg.idx as an index of tokens: " + why));
+    }
+    test::write_text(index, "of something else");
+    CHECK(refusal(uint16).empty());
+    CHECK(!io::index_beside(scratch / "none.bin"));
+    CHECK(!io::index_beside(index));
 }

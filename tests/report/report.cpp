@@ -12,6 +12,7 @@
 
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,11 +87,11 @@ TEST_CASE("a timeline that cannot be written is an error that names it") {
 
 TEST_CASE("progress in a file is a line a step, and nothing when quiet") {
     test::Scratch const scratch;
-    auto const printed = [&](report::Progress::Style style) {
+    auto const printed = [&](report::Progress::Style style, std::optional<double> first = 3.25) {
         std::FILE* const file = std::fopen((scratch / "out").c_str(), "w");
         {
             report::Progress progress(2, 100, style, file);
-            progress.step(1, 3.25);
+            progress.step(1, first);
             progress.step(2, 3.125);
         }
         std::fclose(file);
@@ -106,6 +107,7 @@ TEST_CASE("progress in a file is a line a step, and nothing when quiet") {
     CHECK(lines.find(" left\n") < lines.find("step 2/2"));
     CHECK(lines.ends_with(" tokens/s\n")); // the last step leaves none
     CHECK(printed(report::Progress::Style::quiet) == "");
+    CHECK(printed(report::Progress::Style::lines, std::nullopt).starts_with("step 1/2  loss none  "));
 
     auto const bar = printed(report::Progress::Style::bar);
     CHECK(bar.starts_with("\r["));

@@ -8,22 +8,31 @@
 #include <pentad/layout/ml.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/mesh/mesh.hpp>
+#include <pentad/pipeline/dealt_layers.hpp>
 #include <pentad/pipeline/generators.hpp>
+#include <pentad/report/plan_text.hpp>
 #include <pentad/report/plan_types.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/run_settings.hpp>
 
 #include "../reference/golden/plan.inc"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <set>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 using namespace pentad;
 using namespace pentad::ml;
 
 namespace {
 
-planner::Configuration pasted() {
+planner::Configuration plain() {
     planner::Configuration c;
     c.dp = 4, c.pp = 2, c.cp = 2, c.tp = 2;
     c.seq = 4096;
@@ -34,6 +43,23 @@ planner::Configuration pasted() {
     c.recompute = {.kind = model::Recomputation::Kind::full};
     c.sequence_parallel = true;
     return c;
+}
+
+/// The same with all that the optimizer keeps in another way.
+planner::Configuration pasted() {
+    auto c = plain();
+    c.bucket_elements = 100'000;
+    c.optimizer = model::Muon{
+        .momentum = 0.9, .nesterov = false, .rate = model::MuonRate::match_rms_adamw, .others = {.beta2 = 0.99}};
+    c.precision = {.reduce = Compact::bf16, .rows = Compact::fp8, .moments = Compact::fp8, .keeps_masters = false};
+    c.offload = {.optimizer = true, .activations = true, .folder = "a folder", .window_bytes = 1 << 30};
+    return c;
+}
+
+/// The C++ of a plan, without the line that says it in words.
+std::string code_of(planner::Model const& model, planner::Configuration const& c) {
+    auto const text = report::plan_types(model, c);
+    return text.substr(text.find("namespace plan"));
 }
 
 } // namespace
@@ -54,10 +80,107 @@ TEST_CASE("a pasted plan is what is written now, and says the same") {
     CHECK(settings.order == Order::zigzag);
     CHECK(settings.recompute == model::Recomputation{.kind = model::Recomputation::Kind::full});
     CHECK(settings.sharding.stage == 1);
+    CHECK(settings.bucket_elements == 100'000);
+    CHECK(settings.optimizer == c.optimizer);
+    CHECK(settings.precision == c.precision);
+    CHECK(settings.offload.optimizer);
+    CHECK(settings.offload.activations);
+    CHECK(settings.offload.folder == c.offload.folder);
+    CHECK(settings.offload.window_bytes == c.offload.window_bytes);
+}
+
+TEST_CASE("no field of a plan is left out of its types, and none that has a flag of its flags") {
+    // A field more, of which the compiler tells here: below, in plan_types() and in settings_text().
+    auto const& [dp, pp, ep, cp, tp, order, experts, seq, global_batch, micro_batch, sharding, optimizer, local,
+                 precision, offload, schedule, chunks, pairs, bucket_elements, recompute, tensor_kind,
+                 sequence_parallel, context, attention_output, inner_cp, zigzag, element, fp8_products] = plain();
+    (void)dp;
+    using Kind = model::Recomputation::Kind;
+    auto const model = train::planned_preset("mixtral-8x7b");
+    planner::Configuration base;
+    base.dp = 4, base.pp = 2, base.cp = 4, base.tp = 4;
+    base.seq = 4096, base.global_batch = 64;
+    base.sharding.stage = 2;
+    base.schedule = "dualpipe";
+    struct Change {
+        bool in_types, in_flags;
+        std::function<void(planner::Configuration&)> make;
+    };
+    using C = planner::Configuration;
+    std::vector<Change> const changes{
+        {true, false, [](C& c) { c.dp = 8, c.global_batch = 128; }},
+        {true, false, [](C& c) { c.pp = 4; }},
+        {true, false, [](C& c) { c.tp = 8; }},
+        {true, true, [](C& c) { c.ep = 2; }}, // beside whose exchanges passes are pairs by default
+        {true, true, [](C& c) { c.order = {"tp", "dp", "pp", "ep", "cp"}; }},
+        {true, true, [](C& c) { c.experts = model::ExpertMesh{4, 1}; }},
+        {true, false, [](C& c) { c.seq = 2048; }},
+        {true, false, [](C& c) { c.global_batch = 128; }},
+        {true, true, [](C& c) { c.micro_batch = 2; }},
+        {true, true, [](C& c) { c.sharding.stage = 3; }},
+        {true, true, [](C& c) { c.sharding.ranks = 2; }},
+        {true, true, [](C& c) { c.sharding.stage = 3, c.sharding.keeps_parameters = true; }},
+        {true, true, [](C& c) { c.sharding.accumulates_gradients = true; }},
+        {true, true, [](C& c) { c.sharding.releases_gradients = true; }},
+        {true, true, [](C& c) { c.optimizer = model::Sgd(); }},
+        {true, true, [](C& c) { c.optimizer = model::Lion(); }},
+        {true, true, [](C& c) { c.optimizer = model::Muon(); }},
+        {true, false, [](C& c) { c.optimizer = model::AdamW{.beta1 = 0.8}; }},
+        {true, false, [](C& c) { c.optimizer = model::AdamW{.epsilon = 1e-7}; }},
+        {true, false, [](C& c) { c.local.steps = 8; }},
+        {true, true, [](C& c) { c.precision.reduce = Compact::fp8; }},
+        {true, true, [](C& c) { c.precision.rows = Compact::bf16; }},
+        {true, true, [](C& c) { c.precision.moments = Compact::bf16; }},
+        {true, true, [](C& c) { c.precision.keeps_masters = false; }},
+        {true, true, [](C& c) { c.offload.optimizer = true; }},
+        {true, true, [](C& c) { c.offload.activations = true; }},
+        {true, true, [](C& c) { c.offload.optimizer = c.offload.activations = true; }},
+        {true, true, [](C& c) { c.offload.optimizer = true, c.offload.window_bytes = 1 << 20; }},
+        {true, true, [](C& c) { c.schedule = "dualpipe-v"; }},
+        {true, true, [](C& c) { c.chunks = 2; }},
+        {true, true, [](C& c) { c.pairs = true; }},
+        {true, false, [](C& c) { c.bucket_elements = 1000; }},
+        {true, true, [](C& c) { c.recompute.kind = Kind::full; }},
+        {true, true, [](C& c) { c.recompute.kind = Kind::selective; }},
+        {true, true, [](C& c) { c.recompute = {.kind = Kind::full, .every = 2}; }},
+        {true, true, [](C& c) { c.recompute = {.kind = Kind::selective, .pieces = {model::Piece::norms}}; }},
+        {true, true, [](C& c) { c.tensor_kind = model::TensorKind::two_d; }},
+        {true, true, [](C& c) { c.sequence_parallel = true; }},
+        {true, true, [](C& c) { c.context = ContextStrategy::all_gather; }},
+        {true, true, [](C& c) { c.context = ContextStrategy::double_ring, c.inner_cp = 2; }},
+        {true, true, [](C& c) { c.attention_output = model::AttentionOutput::all_to_all; }},
+        {true, false, [](C& c) { c.zigzag = false; }},
+        {true, true, [](C& c) { c.element = planner::Element::f32; }},
+        {false, true, [](C& c) { c.fp8_products = true; }}};
+    std::set<std::string> codes{code_of(model, base)}, flags{report::settings_text(base)};
+    std::size_t in_types = 1, in_flags = 1;
+    for (auto const& change : changes) {
+        auto c = base;
+        change.make(c);
+        in_types += change.in_types ? 1 : 0;
+        in_flags += change.in_flags ? 1 : 0;
+        CAPTURE(report::settings_text(c));
+        CHECK(codes.insert(code_of(model, c)).second == change.in_types);
+        CHECK(flags.insert(report::settings_text(c)).second == change.in_flags);
+    }
+    CHECK(codes.size() == in_types);
+    CHECK(flags.size() == in_flags);
+}
+
+TEST_CASE("planner and program deal layers to stages in the same way") {
+    auto const model = train::planned_preset("llama-1b");
+    for (std::int64_t stages = 1; stages <= model.layers(); ++stages) {
+        std::vector<std::int64_t> planned;
+        for (auto const& shape : planner::stage_shapes(model, stages)) planned.push_back(shape.count);
+        CHECK(planned == pipeline::dealt_layers<std::int64_t>(model.layers(), stages));
+        auto const [least, most] = std::minmax_element(planned.begin(), planned.end());
+        CHECK(*most - *least <= 1);
+        CHECK(std::accumulate(planned.begin(), planned.end(), std::int64_t{0}) == model.layers());
+    }
 }
 
 TEST_CASE("what ZeRO shards, and for how long, is in the settings and the flags of a plan") {
-    auto c = pasted();
+    auto c = plain();
     c.sharding = {.stage = 3, .ranks = 2, .keeps_parameters = true, .accumulates_gradients = true};
     auto const text = report::plan_types(train::planned_preset("llama-1b"), c);
     for (auto const* const part :

@@ -5,6 +5,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/mesh/number.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdlib>
@@ -67,10 +68,47 @@ inline double timeout() {
 /// PENTAD_TUNING=FILE: what pentad_tune wrote; null without it.
 inline char const* tuning() { return std::getenv("PENTAD_TUNING"); }
 
+/// Most threads that a rank can have: Kokkos' pool of them has no room for more, and does not check.
+inline constexpr int most_threads = 512;
+/// Threads of a rank where nobody says how many: its part of the processors of a machine.
+constexpr int threads_of_rank(int processors, int ranks_of_machine) {
+    return std::clamp(processors / std::max(ranks_of_machine, 1), 1, most_threads);
+}
+
+/// What the programs that start ranks say of them in the environment. Only what is said of a step, that is of the
+/// processes that were started together: in the script of a job Slurm says how many tasks that may start
+/// (SLURM_NTASKS), and a program of one rank may be started there.
+struct Launcher {
+    std::string_view name;
+    char const* size; ///< the variable with the number of ranks; null: it has none
+    char const* rank; ///< with the number of this one
+};
+/// Those of MPI libraries first: what they start may itself be a task of Slurm's.
+inline constexpr std::array<Launcher, 7> launchers{{
+    {"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+    {"a launcher for MPICH and its relatives", "PMI_SIZE", "PMI_RANK"},
+    {"MVAPICH2's launcher", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
+    {"jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"},
+    {"Slurm's srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+    {"a launcher that speaks PMIx", nullptr, "PMIX_RANK"},
+    {"PALS", nullptr, "PALS_RANKID"},
+}};
+/// Whether one of them has started this process and, as far as it says, others.
+[[gnu::cold]] bool is_launched();
+
+/// Where a launcher has started several processes, and MPI knows of one alone, each would do the whole work.
+struct LonelyRank {
+    std::string sentence;
+    bool speaks = true; ///< the first process of those that can know says it
+};
+/// @param ranks of MPI's world. Nothing where it has several, or no launcher started more than one
+[[gnu::cold]] std::optional<LonelyRank> lonely_rank(int ranks);
+
 /// The variables of the environment whose names begin so, as NAME=VALUE, sorted.
 std::vector<std::string> variables(std::string_view prefix);
 
-/// Reads all of them. @throws Error also for a PENTAD_ variable that nothing reads, which is most likely misspelt
+/// Reads all of them, and the number of threads. @throws Error also for a PENTAD_ variable that nothing reads, which is
+/// most likely misspelt
 void check();
 
 } // namespace environment

@@ -1,12 +1,12 @@
 // How many threads a rank has, where ranks share a machine.
 #pragma once
 
+#include <pentad/comm/environment.hpp>
 #include <pentad/comm/error.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <mpi.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <string_view>
@@ -15,8 +15,12 @@
 
 namespace pentad::comm {
 
-/// As many threads as there are cores for a rank, and at least one, where OMP_NUM_THREADS and KOKKOS_NUM_THREADS do not
-/// say otherwise. Collective over all ranks.
+#ifdef KOKKOS_ENABLE_OPENMP
+static_assert(environment::most_threads <= Kokkos::Impl::OpenMPTraits::MAX_THREAD_COUNT);
+#endif
+
+/// As many threads as there are processors for a rank (environment::threads_of_rank), where OMP_NUM_THREADS and
+/// KOKKOS_NUM_THREADS do not say otherwise. Collective over all ranks.
 inline Kokkos::InitializationSettings kokkos_settings() {
     Kokkos::InitializationSettings settings;
     settings.set_disable_warnings(true); // more ranks than cores is a usual thing here
@@ -31,8 +35,8 @@ inline Kokkos::InitializationSettings kokkos_settings() {
     int here = 0;
     for (int r = 0; r < ranks; ++r)
         here += std::string_view(name) == &names[static_cast<std::size_t>(r) * sizeof name] ? 1 : 0;
-    int const cores = static_cast<int>(std::thread::hardware_concurrency());
-    settings.set_num_threads(std::max(1, cores / here));
+    auto const processors = static_cast<int>(std::thread::hardware_concurrency());
+    settings.set_num_threads(environment::threads_of_rank(processors, here));
     return settings;
 }
 

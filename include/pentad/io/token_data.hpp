@@ -25,13 +25,26 @@ namespace pentad::io {
 
 static_assert(std::endian::native == std::endian::little, "files of tokens are little-endian, and so must we be");
 
-/// How a file holds tokens: one after the other, as bytes or little-endian numbers; or as NumPy writes an array.
-enum class TokenFormat { bytes, uint16, uint32, npy };
+/// How a file holds tokens.
+enum class TokenFormat {
+    bytes,     ///< one after the other, as text has them
+    uint16,    ///< as little-endian numbers
+    uint32,    ///< likewise
+    npy,       ///< as NumPy writes an array
+    automatic, ///< as the file, or an index of Megatron-LM beside it (io/token_index.hpp), says; else uint16, where
+               ///< that can be meant
+};
 
 /// .npy for such a name; what else there is has no header, and is as the caller says.
 inline TokenFormat token_format(std::filesystem::path const& path, TokenFormat without_header) {
     return path.extension() == ".npy" ? TokenFormat::npy : without_header;
 }
+
+/// A file does not say how wide its tokens are, and uint16 can hardly be meant: the caller names another format.
+class UnknownTokenWidth : public FileError {
+  public:
+    using FileError::FileError;
+};
 
 struct TokenFile {
     std::filesystem::path path;
@@ -45,7 +58,8 @@ class TokenData {
 
     /// The files in this order; `seq` is the number of targets in a sequence. A .npy file is an array of '<u2', '<u4',
     /// '<i4' or '<i8' in C order, whose rows, if it has two dimensions, are windows' bounds as files are. Refuses
-    /// (FileError) a file that is missing, empty, too short for one window, or not in its format. The files stay open.
+    /// (FileError) a file that is missing, empty, too short for one window, not in its format, or by its first bytes
+    /// something else (io/known_beginnings.hpp); UnknownTokenWidth. The files stay open.
     TokenData(std::vector<TokenFile> const& files, std::int64_t vocabulary, std::int64_t seq, std::uint64_t seed);
     /// Text: a token is a byte.
     TokenData(std::vector<std::filesystem::path> const& paths, std::int64_t seq, std::uint64_t seed)
@@ -98,6 +112,11 @@ class TokenData {
     /// Tokens without a header.
     static Part flat(std::string const& name, std::uint64_t bytes, TokenFormat format);
     static Part npy(File const& file);
+    /// Tokens of which an index beside the file says what they are.
+    static Part indexed(File const& file, std::filesystem::path const& index, TokenFormat format);
+    [[nodiscard]] Part part_of(File const& file, TokenFormat format) const;
+    /// uint16, where that can be meant.
+    [[nodiscard]] TokenFormat width_of(File const& file) const;
 
     void add(Part part, std::string const& name);
 

@@ -41,6 +41,8 @@ struct Request {
     pentad::model::Optimizer optimizer{};
     pentad::model::Precision precision{};
     pentad::model::Offload offload{};
+    LocalSteps local{};
+    std::int64_t bucket_elements = Configuration{}.bucket_elements;
     std::optional<model::Recomputation> recompute{}; ///< none: none, selective, full and automatic are tried
     pentad::model::TensorKind tensor_kind = pentad::model::TensorKind::one_d;
     std::optional<bool> sequence_parallel{};
@@ -109,6 +111,8 @@ void for_each_mesh(Request const& request, F&& f) {
     c.optimizer = request.optimizer;
     c.precision = request.precision;
     c.offload = request.offload;
+    c.local = request.local;
+    c.bucket_elements = request.bucket_elements;
     c.zigzag = request.zigzag;
     c.tensor_kind = request.tensor_kind;
     c.attention_output = request.attention_output;
@@ -124,6 +128,7 @@ void for_each_mesh(Request const& request, F&& f) {
                         !wanted(request.pp, pp) || !wanted(request.dp, c.dp) || pp > request.model.layers() ||
                         request.global_batch % (c.dp * ep) != 0)
                         continue;
+                    if (c.local.is_on() && !c.averages_groups()) continue; // there is none to average with
                     auto const share = request.global_batch / (c.dp * ep);
                     for (c.micro_batch = 1; c.micro_batch <= std::min(share, request.most_micro_batch); ++c.micro_batch)
                         if (share % c.micro_batch == 0 && wanted(request.micro_batch, c.micro_batch) &&

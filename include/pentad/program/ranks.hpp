@@ -45,8 +45,11 @@ class Ranks {
     MachineBoard& board() { return *board_; }
     [[nodiscard]] MachineBoard const& board() const { return *board_; }
 
-    /// @throws BadInput on all ranks where they were started differently, or their environment makes no sense
+    /// @throws BadInput on all ranks where they were started differently, each by itself, or their environment makes no
+    /// sense
     void require_alike() const {
+        if (auto const alone = comm::environment::lonely_rank(size_))
+            throw BadInput(alone->speaks ? alone->sentence : "");
         if (!disagreement_.empty()) throw BadInput(disagreement_);
         try {
             comm::environment::check();
@@ -109,7 +112,8 @@ int run_on_ranks(std::string_view program, int argc, char** argv, Body&& body) {
         ranks->require_alike();
         return flushed(program, body(*ranks));
     } catch (Ending const& ending) {
-        if (!ranks || ranks->is_first()) say(program, ending.what());
+        bool const is_said = *ending.what() != '\0'; // elsewhere, where each process has an MPI of its own
+        if (is_said && (!ranks || ranks->is_first())) say(program, ending.what());
         return flushed(program, ending.status());
     } catch (...) {
         auto const ending = ending_of_current_exception();

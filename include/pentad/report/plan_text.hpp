@@ -15,6 +15,8 @@
 namespace pentad::report {
 
 inline constexpr std::array<std::string_view, 3> element_names{"f64", "f32", "bf16"};
+/// Those that can be chosen, in the order of model::Optimizer.
+inline constexpr std::array<std::string_view, 4> optimizer_names{"adamw", "sgd", "lion", "muon"};
 
 /// "selective", "full /2": every second block.
 inline std::string recompute_text(model::Recomputation const& recompute) {
@@ -41,7 +43,8 @@ inline model::ContextChoice context_choice(planner::Configuration const& c) {
     return model::ContextChoice::of({c.context, c.inner_cp}, c.cp);
 }
 
-/// All else that sets a plan apart from another, as flags of pentad_plan.
+/// All else that sets a plan apart from another, as flags of pentad_plan; but for local steps and the size of buckets,
+/// for which it has none.
 std::string settings_text(planner::Configuration const& c);
 
 /// The kinds of memory, as the words for them and bytes.

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 namespace pentad::report {
@@ -26,8 +27,8 @@ class Progress {
     Progress& operator=(Progress const&) = delete;
     ~Progress() { finish(); }
 
-    /// Says that a step (counted from 1) is done.
-    void step(std::int64_t step, double loss);
+    /// Says that a step (counted from 1) is done. @param loss none: the step had no target
+    void step(std::int64_t step, std::optional<double> loss);
 
     /// Something else came between the steps: the next one begins now.
     void resume() { last_ = Clock::now(); }
@@ -38,19 +39,20 @@ class Progress {
   private:
     using Clock = std::chrono::steady_clock;
 
-    static std::string loss_text(double loss) {
+    static std::string loss_text(std::optional<double> loss) {
+        if (!loss) return "none";
         std::array<char, 32> text{};
-        std::snprintf(text.data(), text.size(), "%.4f", loss);
+        std::snprintf(text.data(), text.size(), "%.4f", *loss);
         return text.data();
     }
 
-    void print_line(std::int64_t step, double loss, double rate, std::string const& rest) {
+    void print_line(std::int64_t step, std::optional<double> loss, double rate, std::string const& rest) {
         std::fprintf(output_, "step %lld/%lld  loss %s  %s tokens/s%s\n", static_cast<long long>(step),
                      static_cast<long long>(steps_), loss_text(loss).c_str(), count(rate).c_str(), rest.c_str());
         std::fflush(output_);
     }
 
-    void print_bar(std::int64_t step, double loss, std::string const& rest, Clock::time_point now);
+    void print_bar(std::int64_t step, std::optional<double> loss, std::string const& rest, Clock::time_point now);
 
     std::int64_t steps_;
     double tokens_per_step_;

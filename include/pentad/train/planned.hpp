@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/model/presets.hpp>
+#include <pentad/pipeline/dealt_layers.hpp>
 #include <pentad/pipeline/simulator.hpp>
 #include <pentad/planner/account.hpp>
 #include <pentad/planner/automatic_recomputation.hpp>
@@ -101,11 +102,10 @@ namespace detail {
 /// Layers of each stage; none: as many for each.
 inline std::vector<std::int64_t> layer_counts(planner::Model const& model, pipeline::Schedule const& schedule,
                                               std::vector<std::size_t> const& layers) {
+    if (layers.empty()) return pipeline::dealt_layers<std::int64_t>(model.layers(), schedule.stages());
     std::vector<std::int64_t> counts;
-    auto const stages = static_cast<std::int64_t>(schedule.stages());
-    for (std::int64_t stage = 0; stage < stages; ++stage)
-        counts.push_back(layers.empty() ? model.layers() * (stage + 1) / stages - model.layers() * stage / stages
-                                        : static_cast<std::int64_t>(layers.at(static_cast<std::size_t>(stage))));
+    for (int stage = 0; stage < schedule.stages(); ++stage)
+        counts.push_back(static_cast<std::int64_t>(layers.at(static_cast<std::size_t>(stage))));
     return counts;
 }
 } // namespace detail

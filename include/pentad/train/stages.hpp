@@ -3,11 +3,13 @@
 
 #include <pentad/layout/ml.hpp>
 #include <pentad/mesh/mesh.hpp>
+#include <pentad/pipeline/dealt_layers.hpp>
 #include <pentad/pipeline/schedule.hpp>
 #include <pentad/train/run_settings.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -102,7 +104,7 @@ inline std::vector<std::size_t> even_layers(std::size_t layers, int stages) {
     if (layers % parts != 0)
         throw std::invalid_argument(std::to_string(layers) + " layers cannot be dealt evenly to " +
                                     std::to_string(stages) + " stages of the pipeline");
-    return std::vector<std::size_t>(parts, layers / parts);
+    return pipeline::dealt_layers(static_cast<std::int64_t>(layers), stages);
 }
 
 /// The stages that a rank of the schedule holds, in the model's order; `layers` has their number for each stage.

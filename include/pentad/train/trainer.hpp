@@ -356,12 +356,10 @@ StepResult Trainer<Stream, Exec>::validate(io::TokenData const& data, std::int64
                                     std::to_string(settings_.model.vocab));
     store_.gather();
     StepResult mean;
-    double targets = 0;
     for (std::int64_t number = 1; number <= batches; ++number) {
         auto const result = run(schedules_.evaluation(), data, number);
-        double const count = std::accumulate(batch_.valid().begin(), batch_.valid().end(), 0.0);
-        targets += count;
-        if (count > 0) mean.loss += (result.loss - mean.loss) * (count / targets);
+        mean.targets += result.targets;
+        if (result.targets > 0) mean.loss += (result.loss - mean.loss) * (result.targets / mean.targets);
         mean.balance_loss += result.balance_loss / static_cast<double>(batches);
         mean.z_loss += result.z_loss / static_cast<double>(batches);
     }
@@ -529,6 +527,7 @@ StepResult Trainer<Stream, Exec>::run(pipeline::Schedule const& schedule, io::To
     total_over_mesh(*context_, Placement::partial, std::span(auxiliary));
     double const all = std::accumulate(valid.begin(), valid.end(), 0.0);
     StepResult result;
+    result.targets = all;
     result.loss = all > 0 ? losses[0] / all : 0;
     result.prediction_loss = all > 0 ? losses[1] / all / predictors : 0;
     result.balance_loss = auxiliary[0] / count;

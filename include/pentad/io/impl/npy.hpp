@@ -3,6 +3,7 @@
 
 #include <pentad/io/npy.hpp>
 
+#include <pentad/io/known_beginnings.hpp>
 #include <pentad/mesh/inline.hpp>
 #include <pentad/mesh/one_line.hpp>
 
@@ -114,7 +115,7 @@ PENTAD_INLINE NpyHeader read_npy_header(File const& file) {
     auto const refuse = [&](std::string const& why) {
         throw FileError("cannot read " + file.path().string() + " as .npy: " + why);
     };
-    constexpr std::string_view magic = "\x93NUMPY";
+    constexpr auto magic = npy_beginning;
     constexpr std::uint64_t most = 10'000; // NumPy's own limit
     std::uint64_t const size = file.size();
     std::array<char, 12> start{}; // the magic, the version, the length of the header: 2 bytes, from version 2 on 4

@@ -3,7 +3,9 @@
 
 #include <pentad/io/token_data.hpp>
 
+#include <pentad/io/known_beginnings.hpp>
 #include <pentad/io/npy.hpp>
+#include <pentad/io/token_index.hpp>
 #include <pentad/mesh/inline.hpp>
 #include <pentad/mesh/one_line.hpp>
 
@@ -18,7 +20,7 @@ PENTAD_INLINE TokenData::TokenData(std::vector<TokenFile> const& files, std::int
     allow_open_files(files.size());
     for (auto const& [path, format] : files) {
         auto file = File::open_for_reading(path);
-        auto part = format == TokenFormat::npy ? npy(file) : flat(path.string(), file.size(), format);
+        auto part = part_of(file, format);
         part.file = std::move(file);
         add(std::move(part), path.string());
     }
@@ -37,6 +39,54 @@ PENTAD_INLINE TokenData::TokenData(std::int64_t vocabulary, std::int64_t seq, st
     if (vocabulary < 1 || vocabulary > largest_vocabulary)
         throw std::invalid_argument("a vocabulary has from 1 to " + std::to_string(largest_vocabulary) +
                                     " tokens, not " + std::to_string(vocabulary));
+}
+
+PENTAD_INLINE auto TokenData::part_of(File const& file, TokenFormat format) const -> Part {
+    auto const name = file.path().string();
+    if (format == TokenFormat::npy) return npy(file);
+    if (auto const* const known = known_beginning(file); known != nullptr) {
+        if (format != TokenFormat::bytes && known->bytes == npy_beginning) return npy(file); // whatever its name
+        throw FileError(name + " is " + std::string(known->name) + ": " + std::string(known->advice));
+    }
+    if (format == TokenFormat::bytes) return flat(name, file.size(), format);
+    if (begins_as_text(file)) throw FileError(name + " is text, and tokens are numbers");
+    if (auto const index = index_beside(file.path())) return indexed(file, *index, format);
+    return flat(name, file.size(), format == TokenFormat::automatic ? width_of(file) : format);
+}
+
+PENTAD_INLINE TokenFormat TokenData::width_of(File const& file) const {
+    constexpr std::int64_t most = std::int64_t{1} << 16;
+    auto const name = file.path().string();
+    if (vocabulary_ > most)
+        throw UnknownTokenWidth(name +
+                                " does not say whether its tokens are uint16 or uint32, and uint16 cannot name "
+                                "all of a vocabulary of " +
+                                std::to_string(vocabulary_));
+    // Of a token of 32 bits the upper half is 0, or 1 or 2 of the largest vocabularies there are.
+    std::array<std::uint16_t, 4096> words{};
+    auto const count = static_cast<std::size_t>(std::min<std::uint64_t>(file.size() / 4 * 2, words.size()));
+    file.read_at(0, words.data(), count * sizeof words[0]);
+    std::array<std::size_t, 2> small{};
+    for (std::size_t i = 0; i < count; ++i) small[i % 2] += words[i] <= 2 ? 1 : 0;
+    if (count >= 128 && 50 * small[1] >= 49 * count / 2 && 4 * small[0] < count)
+        throw UnknownTokenWidth(name + " does not say whether its tokens are uint16 or uint32, and every second of its "
+                                       "16-bit words is 0, 1 or 2, as in numbers of 32 bits");
+    return TokenFormat::uint16;
+}
+
+PENTAD_INLINE auto TokenData::indexed(File const& file, std::filesystem::path const& index, TokenFormat format)
+    -> Part {
+    auto const known = read_token_index(index);
+    Part part{.width = known.width, .is_signed = known.is_signed};
+    part.columns = known.tokens;
+    auto const says = file.path().string() + ": the index beside it, " + index.string() + ", says that ";
+    if (format != TokenFormat::automatic && known.width != (format == TokenFormat::uint16 ? 2 : 4))
+        throw FileError(says + "its tokens are " + std::string(known.type) + ", not " +
+                        (format == TokenFormat::uint16 ? "uint16" : "uint32"));
+    if (std::uint64_t const bytes = file.size(); bytes % known.width != 0 || bytes / known.width != known.tokens)
+        throw FileError(says + "it has " + std::to_string(known.tokens) + " tokens of " + std::to_string(known.width) +
+                        " bytes, and it has " + std::to_string(bytes) + " bytes");
+    return part;
 }
 
 PENTAD_INLINE auto TokenData::flat(std::string const& name, std::uint64_t bytes, TokenFormat format) -> Part {

@@ -4,6 +4,7 @@
 #include <pentad/planner/account.hpp>
 
 #include <pentad/mesh/inline.hpp>
+#include <pentad/pipeline/dealt_layers.hpp>
 
 #include <algorithm>
 #include <stdexcept>
@@ -53,10 +54,7 @@ PENTAD_INLINE std::vector<StageShape> stage_shapes(Model const& model, std::int6
     if (stages > model.layers())
         throw std::invalid_argument(std::to_string(stages) + " stages of the pipeline are more than the " +
                                     std::to_string(model.layers()) + " layers");
-    std::vector<std::int64_t> layers;
-    for (std::int64_t stage = 0; stage < stages; ++stage)
-        layers.push_back(model.layers() / stages + (stage < model.layers() % stages ? 1 : 0));
-    return stage_shapes(model, layers, recompute);
+    return stage_shapes(model, pipeline::dealt_layers<std::int64_t>(model.layers(), stages), recompute);
 }
 
 PENTAD_INLINE void Synchronisation::add(Synchronisation const& other, double times) {

@@ -45,6 +45,36 @@ PENTAD_INLINE std::string order_text(planner::Configuration const& c) {
     return order == usual ? "" : order;
 }
 
+namespace detail {
+/// By default forwards and backwards are pairs where tokens travel to experts.
+PENTAD_INLINE std::string pair_flag(planner::Configuration const& c) {
+    auto const* const generator = pipeline::find_generator(c.schedule);
+    if (generator == nullptr || !generator->has_pairs) return "";
+    return c.pairs ? " --pair on" : c.expert_mesh().ep > 1 ? " --pair off" : "";
+}
+/// The optimizer and the formats of numbers, as flags, where they are not the defaults.
+PENTAD_INLINE std::string state_flags(planner::Configuration const& c) {
+    std::string flags;
+    auto const add = [&](std::string_view flag, std::string_view value) {
+        flags += " " + std::string(flag) + " " + std::string(value);
+    };
+    auto const add_compact = [&](std::string_view flag, Compact compact) {
+        if (compact != Compact::none) add(flag, compact_names[static_cast<std::size_t>(compact)]);
+    };
+    if (auto const index = c.optimizer.index(); index > 0) add("--optimizer", optimizer_names.at(index));
+    if (c.element != planner::Configuration().element) add("--dtype", name(c.element));
+    if (c.fp8_products) add("--product-dtype", "fp8");
+    if (!c.precision.keeps_masters) add("--master-weights", "off");
+    add_compact("--moment-dtype", c.precision.moments);
+    add_compact("--reduce-dtype", c.precision.reduce);
+    add_compact("--row-dtype", c.precision.rows);
+    if (c.offload.optimizer || c.offload.activations)
+        add("--offload", model::offload_names[(c.offload.optimizer ? 1u : 0u) + (c.offload.activations ? 2u : 0u)]);
+    if (c.offload.window_bytes > 0) add("--offload-window", std::to_string(c.offload.window_bytes));
+    return flags;
+}
+} // namespace detail
+
 PENTAD_INLINE std::string settings_text(planner::Configuration const& c) {
     auto const order = order_text(c);
     return (order.empty() ? "" : "--order " + order + " ") + "--micro-batch " + std::to_string(c.micro_batch) +
@@ -55,11 +85,8 @@ PENTAD_INLINE std::string settings_text(planner::Configuration const& c) {
            (c.sharding.releases_gradients ? " --gradient-release" : "") +
            (c.pp > 1 ? " --schedule " + c.schedule + (c.chunks > 0 ? " --chunks " + std::to_string(c.chunks) : "")
                      : "") +
-           (planner::has_pairs(c) ? " --pair on" : "") + (c.fp8_products ? " --product-dtype fp8" : "") +
-           (c.precision.rows != Compact::none
-                ? " --row-dtype " + std::string(compact_names[static_cast<std::size_t>(c.precision.rows)])
-                : "") +
-           (c.cp > 1 ? " " + context_choice(c).flags() : "") + " " + recompute_flags(c.recompute) +
+           detail::pair_flag(c) + detail::state_flags(c) + (c.cp > 1 ? " " + context_choice(c).flags() : "") + " " +
+           recompute_flags(c.recompute) +
            (c.tensor_kind != model::TensorKind::one_d ? " --tp-kind " + std::string(model::name(c.tensor_kind)) : "") +
            (c.sequence_parallel ? " --sequence-parallel on" : "") +
            (c.attention_output == model::AttentionOutput::all_to_all ? " --attention-output all-to-all" : "") +

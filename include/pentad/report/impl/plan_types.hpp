@@ -7,9 +7,12 @@
 #include <pentad/planner/pairs.hpp>
 #include <pentad/report/plan_text.hpp>
 
+#include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <variant>
 
 namespace pentad::report::detail {
 
@@ -23,6 +26,96 @@ PENTAD_INLINE std::string stream_type(planner::Configuration const& c) {
 } // namespace pentad::report::detail
 
 namespace pentad::report::detail {
+
+/// A number of which nothing is lost.
+PENTAD_INLINE std::string real_value(double value) {
+    std::array<char, 32> text{};
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+/// "{.a = 1, .b = true}"
+class Initialiser {
+  public:
+    void add(std::string_view member, std::string const& value) {
+        text_ += (text_.empty() ? "." : ", .") + std::string(member) + " = " + value;
+    }
+    void add(std::string_view member, double value) { add(member, real_value(value)); }
+    void add(std::string_view member, bool value) { add(member, std::string(value ? "true" : "false")); }
+    [[nodiscard]] bool empty() const { return text_.empty(); }
+    [[nodiscard]] std::string text() const { return "{" + text_ + "}"; }
+
+  private:
+    std::string text_;
+};
+
+/// As a value of a model::Optimizer.
+PENTAD_INLINE std::string optimizer_value(model::Optimizer const& optimizer) {
+    Initialiser text;
+    if (auto const* adamw = std::get_if<model::AdamW>(&optimizer)) {
+        text.add("beta1", adamw->beta1);
+        text.add("beta2", adamw->beta2);
+        text.add("epsilon", adamw->epsilon);
+        text.add("weight_decay", adamw->weight_decay);
+        return "model::AdamW" + text.text();
+    }
+    if (auto const* sgd = std::get_if<model::Sgd>(&optimizer)) {
+        text.add("momentum", sgd->momentum);
+        text.add("nesterov", sgd->nesterov);
+        text.add("weight_decay", sgd->weight_decay);
+        return "model::Sgd" + text.text();
+    }
+    if (auto const* lion = std::get_if<model::Lion>(&optimizer)) {
+        text.add("beta1", lion->beta1);
+        text.add("beta2", lion->beta2);
+        text.add("weight_decay", lion->weight_decay);
+        return "model::Lion" + text.text();
+    }
+    auto const& muon = std::get<model::Muon>(optimizer);
+    text.add("momentum", muon.momentum);
+    text.add("nesterov", muon.nesterov);
+    text.add("weight_decay", muon.weight_decay);
+    text.add("epsilon", muon.epsilon);
+    text.add("iterations", std::to_string(muon.iterations));
+    text.add("rate", std::string("model::MuonRate::") +
+                         (muon.rate == model::MuonRate::original ? "original" : "match_rms_adamw"));
+    text.add("others", optimizer_value(muon.others));
+    return "model::Muon" + text.text();
+}
+
+/// As an initialiser of a model::Precision; empty where all is full.
+PENTAD_INLINE std::string precision_value(model::Precision const& precision) {
+    auto const name = [](Compact compact) { // of the enumerator
+        return "Compact::" +
+               std::string(compact == Compact::none ? "none" : compact_names[static_cast<std::size_t>(compact)]);
+    };
+    Initialiser text;
+    if (precision.reduce != Compact::none) text.add("reduce", name(precision.reduce));
+    if (precision.rows != Compact::none) text.add("rows", name(precision.rows));
+    if (precision.moments != Compact::none) text.add("moments", name(precision.moments));
+    if (!precision.keeps_masters) text.add("keeps_masters", false);
+    return text.empty() ? "" : text.text();
+}
+
+/// As an initialiser of a model::Offload; empty where nothing is in files.
+PENTAD_INLINE std::string offload_value(model::Offload const& offload) {
+    Initialiser text;
+    if (offload.optimizer) text.add("optimizer", true);
+    if (offload.activations) text.add("activations", true);
+    if (!offload.folder.empty()) text.add("folder", "R\"(" + offload.folder + ")\"");
+    if (offload.window_bytes > 0) text.add("window_bytes", std::to_string(offload.window_bytes));
+    return text.empty() ? "" : text.text();
+}
+
+/// As an initialiser of LocalSteps; empty where there are none.
+PENTAD_INLINE std::string local_value(LocalSteps const& local) {
+    if (!local.is_on()) return "";
+    Initialiser text;
+    text.add("steps", std::to_string(local.steps));
+    text.add("ranks", std::to_string(local.ranks));
+    text.add("outer_learning_rate", local.outer_learning_rate);
+    text.add("outer_momentum", local.outer_momentum);
+    return text.text();
+}
 
 /// As an initialiser of a model::Recomputation.
 PENTAD_INLINE std::string recompute_value(model::Recomputation const& recompute) {
@@ -95,6 +188,10 @@ namespace pentad::report {
 
 PENTAD_INLINE std::string plan_types(planner::Model const& model, planner::Configuration const& c) {
     auto const number = [](std::int64_t n) { return std::to_string(n); };
+    auto const field = [](std::string_view member, std::string const& value) {
+        return value.empty() ? "" : ",\n            ." + std::string(member) + " = " + value;
+    };
+    planner::Configuration const usual;
     std::string text;
     if (c.recompute.kind == model::Recomputation::Kind::automatic)
         text +=
@@ -106,6 +203,8 @@ PENTAD_INLINE std::string plan_types(planner::Model const& model, planner::Confi
         (c.sharding.ranks > 0
              ? " // to be split for hybrid ZeRO: model::split_data(mesh, " + number(c.sharding.ranks) + ")"
              : "") +
+        (c.local.is_on() ? " // to be split for local steps: model::split_data(mesh, " + number(c.local.ranks) + ")"
+                         : "") +
         (c.inner_cp > 1 ? " // to be split for two levels of attention: split<cp>(" + number(c.inner_cp) + ")" : "") +
         detail::grid_split(c) + "\n" + "using Stream = " + detail::stream_type(c) + "<" + std::string(name(c.element)) +
         ">; // the residual stream\n" + "using Attention = context::" + std::string(detail::context_type(c.context)) +
@@ -128,6 +227,10 @@ PENTAD_INLINE std::string plan_types(planner::Model const& model, planner::Confi
         (c.sharding.keeps_parameters ? ", .keeps_parameters = true" : "") +
         (c.sharding.accumulates_gradients ? ", .accumulates_gradients = true" : "") +
         (c.sharding.releases_gradients ? ", .releases_gradients = true" : "") + "}" +
+        field("local", detail::local_value(c.local)) +
+        field("bucket_elements", c.bucket_elements == usual.bucket_elements ? "" : number(c.bucket_elements)) +
+        field("optimizer", c.optimizer == usual.optimizer ? "" : detail::optimizer_value(c.optimizer)) +
+        field("precision", detail::precision_value(c.precision)) + field("offload", detail::offload_value(c.offload)) +
         (c.sharding.releases_gradients ? ",\n            .clip = 0" : "") + "};\n}\n\n} // namespace plan\n";
     return text;
 }

@@ -11,7 +11,7 @@
 
 namespace pentad::report {
 
-PENTAD_INLINE void Progress::step(std::int64_t step, double loss) {
+PENTAD_INLINE void Progress::step(std::int64_t step, std::optional<double> loss) {
     auto const now = Clock::now();
     double const seconds = std::chrono::duration<double>(now - last_).count();
     last_ = now;
@@ -31,7 +31,8 @@ PENTAD_INLINE void Progress::finish() {
     bar_shown_ = false;
 }
 
-PENTAD_INLINE void Progress::print_bar(std::int64_t step, double loss, std::string const& rest, Clock::time_point now) {
+PENTAD_INLINE void Progress::print_bar(std::int64_t step, std::optional<double> loss, std::string const& rest,
+                                       Clock::time_point now) {
     // A terminal is slow and an eye slower: 20 pictures a second, and the last one.
     if (bar_shown_ && step < steps_ && now - drawn_ < std::chrono::milliseconds(50)) return;
     drawn_ = now;

@@ -1,0 +1,20 @@
+// How the layers of a model are dealt to the stages of a pipeline where nobody says otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace pentad::pipeline {
+
+/// The number of layers of each stage: they differ by one at most.
+/// @param stages at least 1
+template <class Count = std::size_t>
+std::vector<Count> dealt_layers(std::int64_t layers, std::int64_t stages) {
+    std::vector<Count> counts;
+    for (std::int64_t stage = 0; stage < stages; ++stage)
+        counts.push_back(static_cast<Count>(layers * (stage + 1) / stages - layers * stage / stages));
+    return counts;
+}
+
+} // namespace pentad::pipeline
