@@ -93,8 +93,9 @@ void to_hugging_face(std::filesystem::path const& path, std::filesystem::path co
             }
         }
     });
-    auto const config = io::stored_config(manifest.run.at("config").dump(),
-                                          type == "F64" ? "float64" : type == "F32" ? "float32" : "bfloat16");
+    auto const config = io::stored_config(manifest.run.at("config").dump(), type == "F64"   ? "float64"
+                                                                            : type == "F32" ? "float32"
+                                                                                            : "bfloat16");
     io::AtomicFile description(folder / "config.json");
     description.write(config.dump(2) + "\n");
     writer.publish(description);
@@ -116,8 +117,7 @@ std::filesystem::path from_hugging_face(std::filesystem::path const& weights, st
                                     std::to_string(found.back().step) + " already: convert to another folder");
     checkpoint::remove_left_behind(folder);
     auto const partial = checkpoint::make_partial(folder, 0);
-    checkpoint::Manifest manifest{
-        .step = 0, .run = {{"config", io::plain_config(config)}}, .tensors = {}, .files = {}};
+    checkpoint::Manifest manifest{.step = 0, .run = {{"config", io::plain_config(config)}}, .tensors = {}, .files = {}};
     int number = 0;
     for (auto const& [name, type, shape] : source.tensors()) {
         manifest.tensors.push_back({name, shape});

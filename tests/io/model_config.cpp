@@ -256,9 +256,7 @@ TEST_CASE("a config.json that is wrong is refused with its name, the field and w
 }
 
 TEST_CASE("a config.json of Mamba-2 as Python writes it becomes JSON, of the same model") {
-    auto const limited = [](std::string const& limits) {
-        return with(mamba2_7b, "[0.0, Infinity]", limits);
-    };
+    auto const limited = [](std::string const& limits) { return with(mamba2_7b, "[0.0, Infinity]", limits); };
     for (auto const& text : {limited("[0.0, Infinity]"), limited("[0.25, Infinity]"), limited("[0.25, 0.5]")}) {
         auto const plain = nlohmann::json::parse(io::plain_config(text).dump()).dump();
         CHECK(io::model_from_config(plain).model.blocks == io::model_from_config(text).model.blocks);
