@@ -4,6 +4,7 @@
 
 #include "train_lm/configuration.hpp"
 #include "train_lm/flags.hpp"
+#include "train_lm/rules.hpp"
 #include "train_lm/settings.hpp"
 
 #include <pentad/io/model_config.hpp>
@@ -108,7 +109,7 @@ std::vector<Changed> const& changes() {
                         follow(other);
                         bool const is_switch = std::holds_alternative<Switch>(flag.value);
                         if (wanted == 0 || (!is_switch && value_text(flag, other) == value_text(flag, *base)) ||
-                            check(other, ranks))
+                            !obeys_rules(other) || check(other, ranks))
                             continue;
                         found.push_back({&flag, *base, other, ranks, line + " " + std::string(flag.name) + " " + value});
                         --wanted;
