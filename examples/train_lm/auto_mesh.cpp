@@ -62,10 +62,9 @@ PlannedMesh planned_mesh(Options const& options, pentad::program::Ranks const& r
         auto flags = flags_that_fit(with_mesh(options, mesh), ranks);
         if (!flags.empty() && mesh.stages != options.stages) flags += " --stages " + mesh.stages;
         if (!flags.empty() && mesh.expert_mesh != options.expert_mesh) flags += " --expert-mesh " + mesh.expert_mesh;
-        throw NoRoom("no mesh fits: the least needs " +
-                                    pentad::report::bytes(nearest.estimate.memory_peak) + " on a rank, which has " +
-                                    pentad::report::bytes(request.hardware.memory_bytes) +
-                                    (flags.empty() ? ": take more hosts or a smaller model" : ": try" + flags));
+        throw NoRoom("no mesh fits: the least needs " + pentad::report::bytes(nearest.estimate.memory_peak) +
+                     " on a rank, which has " + pentad::report::bytes(request.hardware.memory_bytes) +
+                     (flags.empty() ? ": take more hosts or a smaller model" : ": try" + flags));
     }
     auto const& [plan, estimate] = findings.best.front();
     auto found = planned(plan, options);

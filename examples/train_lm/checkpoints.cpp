@@ -57,7 +57,8 @@ Json model_of(std::string const& config) {
         json = pentad::io::family_config(pentad::io::model_from_config(config).model, 0, "", 0);
     } catch (std::invalid_argument const&) { // of no family
     }
-    for (auto const* const field : {"max_position_embeddings", "torch_dtype", "router_aux_loss_coef"})
+    for (auto const* const field : {"max_position_embeddings", "torch_dtype", "dtype", "router_aux_loss_coef",
+                                    "router_z_loss_coef", "aux_loss_alpha"})
         json.erase(field);
     return json;
 }

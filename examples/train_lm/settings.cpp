@@ -55,7 +55,8 @@ void set_router(InForce& f) {
     bool const experts_choose = router.choice == model::RouterChoice::expert_choice;
     if (experts_choose && o.capacity == 0) o.capacity = 1;
     if (experts == nullptr)
-        f.silent.insert({"--aux-coef", "--z-coef", "--row-dtype", "--bias-rate", "--bias-step", "--capacity", "--drop"});
+        f.silent.insert(
+            {"--aux-coef", "--z-coef", "--row-dtype", "--bias-rate", "--bias-step", "--capacity", "--drop"});
     if (router.balance_loss == model::BalanceLoss::none) f.silent.insert("--aux-coef");
     if (!router.has_bias) f.silent.insert({"--bias-rate", "--bias-step"});
     if (o.capacity == 0 || experts_choose) f.silent.insert("--drop");
@@ -102,6 +103,19 @@ std::string shown(Flag const& flag, Options const& given, Options const& effecti
     return text.empty() ? "none" : text;
 }
 
+bool is_same(pentad::model::Model const& a, pentad::model::Model const& b) {
+    return a.blocks == b.blocks && a.predictors == b.predictors && a.hidden == b.hidden && a.vocab == b.vocab &&
+           a.ties_embeddings == b.ties_embeddings;
+}
+
+/// Whether a flag of the model makes another one, of which config.json says nothing: it would have been refused.
+bool changes_model(Flag const& flag, Options const& now, std::string const& before) {
+    if (std::holds_alternative<Switch>(flag.value) || value_text(flag, now) == before) return false;
+    Options other = now;
+    set_value(other, flag, before);
+    return !is_same(make_model(other), make_model(now));
+}
+
 } // namespace
 
 void set_value(Options& o, Flag const& flag, std::string const& text) {
@@ -123,21 +137,26 @@ void set_value(Options& o, Flag const& flag, std::string const& text) {
 }
 
 std::string changed_settings(Options const& now, StoredValue const& before) {
-    Options earlier = now; // the model is the same
+    Options earlier = now;
     for (FlagGroup const& group : flag_groups())
         for (Flag const& flag : group.flags)
             if (flag.effect == Effect::numbers) set_value(earlier, flag, before(flag.name));
     auto const was = in_force(earlier), is = in_force(now);
+    bool const is_described_alike = now.model.empty() == before("--model").empty(); // by flags, or by a file with flags
     std::string differences;
+    auto const add = [&](Flag const& flag, std::string const& own, std::string const& theirs) {
+        if (own == theirs) return; // it follows another, which is listed
+        differences += (differences.empty() ? "" : ", ") + std::string(flag.name) + " " + own + " (was " + theirs + ")";
+    };
+    auto const or_none = [](std::string const& text) { return text.empty() ? std::string("none") : text; };
     for (FlagGroup const& group : flag_groups())
         for (Flag const& flag : group.flags) {
-            if (flag.effect != Effect::numbers || was.silent.contains(flag.name) || is.silent.contains(flag.name) ||
-                value_text(flag, is.options) == value_text(flag, was.options))
-                continue;
-            auto const own = shown(flag, now, is.options), theirs = shown(flag, earlier, was.options);
-            if (own == theirs) continue; // it follows another, which is listed
-            differences +=
-                (differences.empty() ? "" : ", ") + std::string(flag.name) + " " + own + " (was " + theirs + ")";
+            auto const name = flag.name;
+            if (flag.effect == Effect::model && is_described_alike && changes_model(flag, now, before(name)))
+                add(flag, or_none(value_text(flag, now)), or_none(before(name)));
+            if (flag.effect == Effect::numbers && !was.silent.contains(name) && !is.silent.contains(name) &&
+                value_text(flag, is.options) != value_text(flag, was.options))
+                add(flag, shown(flag, now, is.options), shown(flag, earlier, was.options));
         }
     return differences;
 }
