@@ -1,4 +1,4 @@
-// What the benchmarks of kernels share, on the host and on a device: data drawn where the kernels run, timing, main.
+// Shared by the benchmarks of kernels, on the host and on a device: data drawn where the kernels run, timing, main.
 #pragma once
 
 #include <pentad/layout/element.hpp>

@@ -159,7 +159,7 @@ constexpr auto host_shapes = [](auto* test) {
     for (i64 window : {2048, 1024, 512}) test->Args({1, 4096, 8, 8, 64, 1, window, 0, 0, 0});
     for (i64 document : {1999, 1033, 509}) test->Args({1, 4096, 8, 8, 64, 1, 0, document, 0, 0});
 };
-/// Of 8,192 tokens and a hidden size of 2,048.
+/// 8,192 tokens and a hidden size of 2,048.
 constexpr auto device_shapes = [](auto* test) {
     test->Args({4, 2048, 16, 16, 128, 1, 0, 0, 0, 0})->Args({1, 8192, 16, 16, 128, 1, 0, 0, 0, 0});
     test->Args({4, 2048, 32, 32, 64, 1, 0, 0, 0, 0})->Args({4, 2048, 16, 4, 128, 1, 0, 0, 0, 0});

@@ -49,7 +49,7 @@ void stop_after_step_on_signals() {
 
 std::string const state_of_run = "state of the run";
 
-/// What a config.json says of the model, the same text for models that are alike: as Pentad writes it, or, where it can
+/// The model of a config.json as JSON, equal for models that are alike: as Pentad writes it, or, where it can
 /// only be compared field by field, as it is. Without what may differ from one run of a model to the next.
 Json model_of(std::string const& config) {
     auto json = Json::parse(config);
@@ -63,7 +63,7 @@ Json model_of(std::string const& config) {
     return json;
 }
 
-/// In what the model of a checkpoint is not that of the run; empty where they are alike.
+/// The fields in which the model of a checkpoint differs from the run's; empty if there are none.
 std::string differences_of(Json const& theirs, Json const& ours) {
     auto const text = [](Json const& config, std::string const& key) { // whatever the order of keys in objects
         return config.contains(key) ? nlohmann::json::parse(config.at(key).dump()).dump() : "not given";

@@ -23,7 +23,7 @@ using Mesh = pentad::model::ModelMesh;
 [[nodiscard]] pentad::model::AttentionOutput attention_output_of(Options const& options);
 [[nodiscard]] pentad::planner::Element element_of(Options const& options);
 [[nodiscard]] pentad::planner::Configuration configuration_of(Options const& options);
-/// What the planner is asked for by --mesh auto: all that the options say, but for the mesh.
+/// The planner's request for --mesh auto: all options but the mesh.
 [[nodiscard]] pentad::planner::Request request_of(Options const& options, pentad::planner::Hardware hardware);
 
 } // namespace train_lm

@@ -51,7 +51,7 @@ struct Switch {
     bool Options::* member;
 };
 
-/// What another value of a flag changes in a run that goes on from a checkpoint.
+/// The effect of another value of a flag on a run that goes on from a checkpoint.
 enum class Effect {
     nothing, ///< but for rounding
     numbers, ///< it is said when the run goes on (settings.hpp)

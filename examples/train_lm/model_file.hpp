@@ -17,7 +17,7 @@ std::string read_model(Options& options);
 /// What the names of tensors of --weights begin with that are modules of multi-token prediction, as the file says,
 /// beyond those of --mtp.
 std::vector<std::string> passed_over(Options const& options);
-/// What to say of the model at first. @param weights those of --weights, or null
+/// The lines about the model at the start of a run. @param weights the checkpoint of --weights, or null
 std::vector<std::string> lines_of_model(Options const& options, pentad::io::Checkpoint const* weights);
 
 /// The config.json of --model, which may name its folder.

@@ -88,8 +88,8 @@ std::unique_ptr<Training> make_training(Options const& options, TrainingSetup co
     return make<pentad::bf16>(setup);
 }
 
-/// The same for a dry run, which does not average, move experts or measure stages: the numbers of layers of two stages
-/// differ by one at most.
+/// The settings of a dry run, which does not average, move experts or measure stages: the numbers of layers of two
+/// stages differ by one at most.
 pentad::train::RunSettings for_dry_run(pentad::train::RunSettings settings,
                                        pentad::pipeline::Schedule const& schedule) {
     if (settings.local.is_on()) settings.local.steps = std::numeric_limits<int>::max();

@@ -74,7 +74,7 @@ TEST_CASE("more threads than there is room for are refused, and never chosen") {
 
 namespace {
 
-/// What a process that is alone in MPI's world finds with these variables: whether it speaks, and the variable.
+/// The findings of a process that is alone in MPI's world with these variables: whether it speaks, and the variable.
 std::string found_alone(std::vector<std::pair<char const*, char const*>> const& values, int ranks = 1) {
     std::vector<std::unique_ptr<Variable>> variables;
     for (auto const& [name, value] : values) variables.push_back(std::make_unique<Variable>(name, value));
@@ -107,7 +107,7 @@ TEST_CASE("a rank that is alone although its launcher started several is told so
         Variable const several(size, "2");
         CHECK(comm::environment::is_launched());
     }
-    // What Slurm says in the script of a job, and srun -n 1 in an allocation of several tasks.
+    // Slurm's variables in the script of a job, and of srun -n 1 in an allocation of several tasks.
     CHECK(found_alone({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "7"}}).empty());
     CHECK(found_alone({{"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}).empty());
     // MPICH's launcher, which Slurm has started on several nodes, has started one rank.

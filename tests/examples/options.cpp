@@ -593,7 +593,7 @@ TEST_CASE("layers of stages that are not those of the model are refused with a d
     CHECK(mended("--stages 1,2 --mesh pp=2", 2) ==
           "--stages 1,2 is of 3 layers, and the model has 4: try --stages 2,2");
     CHECK(mended("--stages 4 --layers 5 --mesh pp=2", 2) ==
-          "--stages 4 is for 1 stages, and the pipeline has 2: try --stages 2,3");
+          "--stages 4 is for 1 stages, and the pipeline has 2: try --stages 3,2");
     CHECK(mended("--stages 2,x --mesh pp=2", 2) ==
           "--stages 2,x is neither a list of numbers nor balanced: try --stages 2,2");
     CHECK(mended("--stages 2,-1,3 --mesh pp=2", 2) ==
@@ -617,7 +617,7 @@ TEST_CASE("a schedule in a file is refused where it does not fit the rest of the
     CHECK(refusal("--mesh dp=2 --micro-batches 4") == flag + " is for 2 ranks, and the mesh has pp = 1");
     CHECK(refusal("--mesh pp=2 --micro-batches 4 --layers 5").find("say how many each has with --stages") !=
           std::string::npos);
-    CHECK(refusal("--mesh pp=2 --micro-batches 4 --layers 5 --stages 2,2").ends_with(": try --stages 2,3"));
+    CHECK(refusal("--mesh pp=2 --micro-batches 4 --layers 5 --stages 2,2").ends_with(": try --stages 3,2"));
     own({.ranks = 2, .micro_batches = 4, .slices = 5}, "terapipe");
     CHECK(refusal("--mesh pp=2 --micro-batches 4 --seq 12").empty());
     own({.ranks = 2, .micro_batches = 4}, "pipedream");
@@ -940,7 +940,7 @@ TEST_CASE("a model of a file keeps its layers and its tokens: stages of unequal 
     std::string const model = "--model " + config;
     write(24, 256);
     CHECK(mended(model + " --mesh pp=5", 5) ==
-          model + ": --layers 24 is not divisible by pp = 5: try --stages 4,5,5,5,5");
+          model + ": --layers 24 is not divisible by pp = 5: try --stages 5,5,5,5,4");
     CHECK(options_of(model).vocab == 256);
     write(2, 256);
     CHECK(mended(model + " --mesh pp=5", 5) == model + ": --layers 2 is not divisible by pp = 5: try --mesh dp=5");
@@ -959,7 +959,7 @@ TEST_CASE("--mesh auto takes what was planned, and suggests nothing where no mes
     auto const found = planned([](Options const&) { return PlannedMesh{"pp=2", "", "2,3"}; });
     REQUIRE(found.options);
     CHECK(found.options->extent("pp") == 2);
-    CHECK(found.options->stages == "2,3");
+    CHECK(found.options->stages == "3,2");
     auto const none = planned([](Options const&) -> PlannedMesh { throw NoRoom("no mesh fits"); });
     CHECK(none.error == "--mesh auto: no mesh fits");
     CHECK(none.suggestion.empty());

@@ -100,7 +100,7 @@ std::vector<Changed> const& changes() {
             REQUIRE_MESSAGE(base, line);
             for (FlagGroup const& group : flag_groups())
                 for (Flag const& flag : group.flags) {
-                    // Of words each may mean something else.
+                    // Each word may mean something else.
                     int wanted = std::holds_alternative<ChoiceValue>(flag.value) ? 3 : 1;
                     for (auto const& value : values_of(flag)) {
                         auto other = *base;
@@ -122,7 +122,7 @@ std::vector<Changed> const& changes() {
     return all;
 }
 
-/// What is said when a run goes on with other options.
+/// The lines that a run prints when it goes on with other options.
 std::string said(Options const& now, Options const& before) {
     return changed_settings(now, [&](std::string_view flag) { return value_text(*find_flag(flag), before); });
 }

@@ -68,7 +68,7 @@ std::string wrong_field(std::string const& text, model::Model const& model) {
                                     "mamba_d_state",
                                     "mamba_n_groups"}) {
         if (!json.contains(field) || json[field].is_null()) continue;
-        // Of attention and of Mamba-2 a file says more than a model without them.
+        // A file of a model with attention or Mamba-2 says more of them than one of a model without.
         if (field.starts_with("mamba_") && model.first<model::Mamba2>() == nullptr) continue;
         bool const is_of_attention =
             field == "num_attention_heads" || field == "num_key_value_heads" || field == "rope_theta";

@@ -13,7 +13,9 @@ using namespace pentad::ml;
 /// Maps x to scale x + shift: a + b is b after a, which is not a after b.
 struct Affine {
     double scale, shift;
-    KOKKOS_FUNCTION friend Affine operator+(Affine a, Affine b) { return {a.scale * b.scale, b.scale * a.shift + b.shift}; }
+    KOKKOS_FUNCTION friend Affine operator+(Affine a, Affine b) {
+        return {a.scale * b.scale, b.scale * a.shift + b.shift};
+    }
 };
 struct Pair {
     double first, second;

@@ -77,7 +77,7 @@ struct Largest {
     }
 };
 
-/// Where this rank's shard lies in a row-major file of the whole array.
+/// The place of this rank's shard in a row-major file of the whole array.
 template <class L, class M>
 MPI_Datatype place_in_file(Tensor<L, Exec, M> const& tensor) {
     auto const& communicators = tensor.context().communicators();

@@ -395,7 +395,7 @@ void check_all_ways(std::string const& name, train::RunSettings run, std::vector
         Run<Stream> second(way, run, MPI_COMM_WORLD);
         second.restore(saved.path());
         CHECK(states_of<T>(second) == states);
-        // What rounding took from gradients in fp8 is not saved.
+        // Rounding errors of gradients in fp8 are not saved.
         if (run.precision.reduce != Compact::fp8) CHECK(second.steps(3, 2) == expected);
     }
     for (MeshShape const& mesh : elsewhere) {
@@ -424,7 +424,7 @@ std::vector<MeshShape> const dense_elsewhere{{.tp = 2}, {.pp = 2}}, elsewhere{{.
 
 TEST_CASE("every part that there is a layer for is saved and read, with each of its parameters") {
     if (world_size() != 2) return;
-    // Of each kind one without and one with all that switches add.
+    // One of each kind without and one with all that switches add.
     std::vector<model::Part> const parts{
         model::Attention{.kv_heads = 2, .head_dim = 8},
         model::Attention{.kv_heads = 2,

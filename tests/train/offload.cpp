@@ -258,7 +258,7 @@ TEST_CASE("a checkpoint of offloaded state is one of any other run") {
 
 namespace {
 
-/// What weights are written.
+/// The weights that are written.
 class Written final : public train::WeightSink<f32> {
   public:
     void begin(std::vector<io::NamedShape> const& entries) override {

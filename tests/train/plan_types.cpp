@@ -45,7 +45,7 @@ planner::Configuration plain() {
     return c;
 }
 
-/// The same with all that the optimizer keeps in another way.
+/// A plan with all that the optimizer can keep in another way.
 planner::Configuration pasted() {
     auto c = plain();
     c.bucket_elements = 100'000;

@@ -30,7 +30,7 @@ inline std::string rank_file(int rank) {
     return "rank-" + digits + ".safetensors";
 }
 
-/// What a file of these pieces begins with. @throws std::invalid_argument where the format cannot hold them
+/// The header of a file of these pieces. @throws std::invalid_argument where the format cannot hold them
 inline std::string header_of(std::span<StoredPiece const> pieces) {
     auto const names = names_in_file(pieces);
     std::vector<io::TensorEntry> entries;

@@ -75,7 +75,7 @@ constexpr int threads_of_rank(int processors, int ranks_of_machine) {
     return std::clamp(processors / std::max(ranks_of_machine, 1), 1, most_threads);
 }
 
-/// What the programs that start ranks say of them in the environment. Only what is said of a step, that is of the
+/// Variables by which launchers describe the ranks that they start. Only variables of a step count, that is of the
 /// processes that were started together: in the script of a job Slurm says how many tasks that may start
 /// (SLURM_NTASKS), and a program of one rank may be started there.
 struct Launcher {
@@ -83,7 +83,7 @@ struct Launcher {
     char const* size; ///< the variable with the number of ranks; null: it has none
     char const* rank; ///< with the number of this one
 };
-/// Those of MPI libraries first: what they start may itself be a task of Slurm's.
+/// MPI libraries come first: their launchers may themselves be tasks of Slurm.
 inline constexpr std::array<Launcher, 7> launchers{{
     {"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
     {"a launcher for MPICH and its relatives", "PMI_SIZE", "PMI_RANK"},
@@ -96,7 +96,7 @@ inline constexpr std::array<Launcher, 7> launchers{{
 /// Whether one of them has started this process and, as far as it says, others.
 [[gnu::cold]] bool is_launched();
 
-/// Where a launcher has started several processes, and MPI knows of one alone, each would do the whole work.
+/// If a launcher has started several processes and MPI knows of one alone, each would do the whole work.
 struct LonelyRank {
     std::string sentence;
     bool speaks = true; ///< the first process of those that can know says it

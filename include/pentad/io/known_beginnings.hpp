@@ -54,7 +54,7 @@ inline constexpr std::array known_beginnings{
     KnownBeginning{"\x7f\x45LF", "a program", "name a file of data"},
 };
 
-/// What a file begins as; null where that is nothing known.
+/// The format that a file begins as; null if it is not known.
 [[gnu::cold]] KnownBeginning const* known_beginning(File const& file);
 
 /// Whether the first bytes of a file, 64 of them at least, are printable ASCII: text, and no numbers.

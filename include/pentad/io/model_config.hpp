@@ -25,7 +25,7 @@ struct RouterLosses {
     friend bool operator==(RouterLosses const&, RouterLosses const&) = default;
 };
 
-/// What a config.json says.
+/// The contents of a config.json.
 struct ModelConfig : model::Preset {
     RouterLosses losses{}; ///< with which the model is trained: what the file says, or transformers where it does not
     /// Modules of multi-token prediction that the checkpoint may have as further layers; the model has none of them.
@@ -65,12 +65,7 @@ nlohmann::ordered_json family_config(model::Model const& model, std::size_t posi
 
 /// A config.json as JSON has it, without the infinities that Python writes. @throws std::invalid_argument
 nlohmann::ordered_json plain_config(std::string_view source);
-/// The same as one that describes weights that are written anew, as elements of this kind: "float32".
-nlohmann::ordered_json stored_config(std::string_view source, std::string const& element);
-
-/// A config.json as JSON has it, without the infinities that Python writes. @throws std::invalid_argument
-nlohmann::ordered_json plain_config(std::string_view source);
-/// The same as one that describes weights that are written anew, as elements of this kind: "float32".
+/// A config.json for weights that are written anew with elements of this kind, such as "float32".
 nlohmann::ordered_json stored_config(std::string_view source, std::string const& element);
 
 } // namespace pentad::io

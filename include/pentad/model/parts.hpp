@@ -159,7 +159,7 @@ struct Experts {
     Router router{};
 
     friend bool operator==(Experts const&, Experts const&) = default;
-    /// Where experts choose, tokens have rivals, of which none is padding (LayerSetup::real_tokens).
+    /// If experts choose, tokens compete, and padding does not take part (LayerSetup::real_tokens).
     [[nodiscard]] bool sees_later_tokens() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] std::string text() const {

@@ -1,4 +1,4 @@
-// How the layers of a model are dealt to the stages of a pipeline where nobody says otherwise.
+// How the layers of a model are dealt to the stages of a pipeline by default.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 
 namespace pentad::pipeline {
 
-/// The number of layers of each stage: they differ by one at most.
-/// @param stages at least 1
+/// The number of layers of each stage: they differ by one at most, and the first stages have one more, as the last one
+/// has the head. @param stages at least 1
 template <class Count = std::size_t>
 std::vector<Count> dealt_layers(std::int64_t layers, std::int64_t stages) {
     std::vector<Count> counts;
     for (std::int64_t stage = 0; stage < stages; ++stage)
-        counts.push_back(static_cast<Count>(layers * (stage + 1) / stages - layers * stage / stages));
+        counts.push_back(static_cast<Count>(layers / stages + (stage < layers % stages ? 1 : 0)));
     return counts;
 }
 

@@ -15,7 +15,7 @@
 namespace pentad::report {
 
 inline constexpr std::array<std::string_view, 3> element_names{"f64", "f32", "bf16"};
-/// Those that can be chosen, in the order of model::Optimizer.
+/// Names of optimizers, in the order of model::Optimizer.
 inline constexpr std::array<std::string_view, 4> optimizer_names{"adamw", "sgd", "lion", "muon"};
 
 /// "selective", "full /2": every second block.

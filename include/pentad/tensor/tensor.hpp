@@ -120,7 +120,7 @@ class Tensor {
     Tensor() = default;
     Tensor(Tensor const&) = default;
     Tensor& operator=(Tensor const&) = default;
-    /// What was moved from is empty: its extents may be read, and every other use is a std::logic_error.
+    /// A tensor that was moved from is empty: its extents may be read, and every other use is a std::logic_error.
     Tensor(Tensor&& other) noexcept
         : context_(std::exchange(other.context_, nullptr)), global_(other.global_), local_(other.local_),
           block_(std::move(other.block_)), offset_(std::exchange(other.offset_, 0)) {}
@@ -282,8 +282,8 @@ class Tensor {
     /// The layout with its global extents, in the short form.
     [[nodiscard]] std::string describe() const { return to_string(L::value, global_.data()); }
 
-    /// The same value under other names of its dimensions, or with ghost cells that are stale from now on: no copy.
-    /// What would be another value does not compile. @throws std::invalid_argument where static extents of that layout
+    /// This value under other names of its dimensions, or with ghost cells that are stale from now on: no copy.
+    /// A layout of another value does not compile. @throws std::invalid_argument where static extents of that layout
     /// are others
     template <class To>
     [[nodiscard]] Tensor<To, Exec, M> as() const& {
@@ -295,7 +295,7 @@ class Tensor {
         require_relabelled<L, To>();
         return std::move(*this).template reinterpret_as<To>();
     }
-    /// The same memory under another layout with local shards of the same shape, whatever that makes of the value: to
+    /// This memory under another layout with local shards of the same shape, whatever that makes of the value: to
     /// use it again, or because the program knows what the types do not.
     /// @throws std::invalid_argument where the shards of that layout have another shape
     template <class To>

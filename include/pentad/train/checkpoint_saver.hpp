@@ -190,7 +190,7 @@ class CheckpointSaver {
             return std::pair(tensors_, std::move(file));
         });
     }
-    /// What `make` gives, the tensors of this rank and its file, as JSON; or why it throws.
+    /// The result of `make`, the tensors of this rank and its file, as JSON; or the reason why it throws.
     template <class Make>
     static std::string record_of(Make const& make) {
         io::detail::OrderedJson record = io::detail::OrderedJson::object();
@@ -203,7 +203,7 @@ class CheckpointSaver {
         }
         return io::detail::dump(record);
     }
-    /// What all ranks have written. On the first one.
+    /// The pieces that all ranks have written, on the first one.
     [[nodiscard]] checkpoint::Manifest manifest_of_records() const {
         checkpoint::Manifest manifest{.step = result_.step, .run = run_, .tensors = {}, .files = {}};
         std::map<std::string, std::vector<std::int64_t>> tensors;

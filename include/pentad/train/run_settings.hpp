@@ -90,7 +90,7 @@ inline double learning_rate(RunSettings const& settings, std::int64_t step) {
 struct StepResult {
     double targets = 0; ///< that carry a loss, on all ranks; of validation, in all batches
     double loss = 0;    ///< cross-entropy: token losses / targets; without targets there is none, and this is 0
-    /// Of multi-token prediction, in training: token losses / targets of the next token, the mean over the modules.
+    /// Loss of multi-token prediction in training: token losses / targets of the next token, the mean over the modules.
     double prediction_loss = 0;
     double balance_loss = 0;  ///< summed over layers, averaged over micro-batches, unweighted
     double z_loss = 0;        ///< likewise

@@ -29,7 +29,7 @@ inline std::vector<std::size_t> read_windows(ConfigFields& fields, model::Family
     if (family == Family::llama && fields.has("sliding_window"))
         refuse_json("sliding_window", "null, as LLaMA has no windows: Mistral is LLaMA with them",
                     fields.at("sliding_window"));
-    // Where a file says nothing, these families have a window of 4096 all the same.
+    // These families have a window of 4096 if the file says nothing.
     bool const is_default = family == Family::mistral || has_switch;
     bool const has_window = fields.has("sliding_window") || (is_default && !fields.is_there("sliding_window"));
     std::size_t const window = has_window ? fields.size_or("sliding_window", 4096) : 0;

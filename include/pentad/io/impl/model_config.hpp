@@ -355,7 +355,7 @@ PENTAD_INLINE nlohmann::ordered_json family_config(model::Model const& model, st
     if (source.empty()) return made;
     auto config = stored_config(source, element);
     auto const read = model_from_config(source);
-    // Of the two descriptions in Pentad's words, what differs has changed; all else is as it came.
+    // Fields in which the two descriptions in Pentad's words differ have changed; all others stay as they came.
     auto const was = detail::made_config(read.model, positions, element, read.losses);
     for (auto const& [key, value] : made.items())
         if (!was.contains(key) || was.at(key) != value) config[key] = value;

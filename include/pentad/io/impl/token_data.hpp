@@ -62,7 +62,7 @@ PENTAD_INLINE TokenFormat TokenData::width_of(File const& file) const {
                                 " does not say whether its tokens are uint16 or uint32, and uint16 cannot name "
                                 "all of a vocabulary of " +
                                 std::to_string(vocabulary_));
-    // Of a token of 32 bits the upper half is 0, or 1 or 2 of the largest vocabularies there are.
+    // The upper half of a token of 32 bits is 0, or 1 or 2 with the largest vocabularies there are.
     std::array<std::uint16_t, 4096> words{};
     auto const count = static_cast<std::size_t>(std::min<std::uint64_t>(file.size() / 4 * 2, words.size()));
     file.read_at(0, words.data(), count * sizeof words[0]);

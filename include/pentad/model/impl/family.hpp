@@ -13,14 +13,14 @@
 
 namespace pentad::model::detail {
 
-/// Of a model of nothing but Mamba-2, all blocks alike.
+/// Whether all blocks are alike and hold nothing but Mamba-2.
 PENTAD_INLINE bool is_mamba2(Model const& model) {
     auto const& mixer = *model.first<Mamba2>();
     Block const alone{{{mixer, "mixer", "norm"}}};
     return std::all_of(model.blocks.begin(), model.blocks.end(), [&](Block const& block) { return block == alone; });
 }
 
-/// Of Mamba-2 and attention, which are alike wherever they are, with MLPs; or of one of the two.
+/// Whether each block has Mamba-2 or attention, alike in all blocks that have it, and an MLP.
 PENTAD_INLINE bool is_bamba(Model const& model) {
     auto const* mixer = model.first<Mamba2>();
     auto const* mlp = model.first<GatedMlp>();
