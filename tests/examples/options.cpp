@@ -959,7 +959,7 @@ TEST_CASE("--mesh auto takes what was planned, and suggests nothing where no mes
     auto const found = planned([](Options const&) { return PlannedMesh{"pp=2", "", "2,3"}; });
     REQUIRE(found.options);
     CHECK(found.options->extent("pp") == 2);
-    CHECK(found.options->stages == "3,2");
+    CHECK(found.options->stages == "2,3");
     auto const none = planned([](Options const&) -> PlannedMesh { throw NoRoom("no mesh fits"); });
     CHECK(none.error == "--mesh auto: no mesh fits");
     CHECK(none.suggestion.empty());
