@@ -44,6 +44,9 @@ std::vector<FlagGroup> const& flag_groups() {
           {"--schedule", "NAME", "pipeline schedule (1f1b): " + pentad::pipeline::generator_names()},
           {"--pair", "auto|on|off",
            "forwards and backwards of dualpipe and dualpipe-v take turns, as train_lm has it (auto)"},
+          {"--stages", "N,N,...|balanced",
+           "layers of each stage of the pipeline, as train_lm has it; balanced: the slowest stage is as fast as can be "
+           "(as many for each; a search tries this and balanced)"},
           {"--recompute", "none|selective|full|auto",
            "what the backward computes again; auto: the least that fits (none)"},
           {"--recompute-every", "K", "of every K-th block alone"},
@@ -59,6 +62,9 @@ std::vector<FlagGroup> const& flag_groups() {
           {"--cp-inner", "N",
            "two-level and double-ring: neighbours along cp, with which the rest of cp forms a ring (--cp-heads; "
            "without it the ranks of cp on a node)"},
+          {"--zigzag", "on|off",
+           "each cp rank has an early and a late piece of the sequence, as with train_lm --zigzag; off: one piece, of "
+           "which causal attention makes the last rank's the slowest (on)"},
           {"--attention-output", "reduce-scatter|all-to-all",
            "how heads of tp become the residual stream, as train_lm has it (reduce-scatter)"},
           {"--expert-mesh", "AXES",

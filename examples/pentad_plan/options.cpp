@@ -167,6 +167,8 @@ class Parser {
                                                      "--attention-output",
                                                      "--expert-mesh",
                                                      "--pair",
+                                                     "--stages",
+                                                     "--zigzag",
                                                      "--product-dtype"};
         std::vector<std::string_view> const plan{"--chunks", "--order"};
         auto const all = [](std::initializer_list<std::vector<std::string_view>> lists) {
@@ -223,6 +225,7 @@ class Parser {
         one_of("--model", "--model-json");
         auto const chosen = has("--model") ? preset("--model", text("--model"), model::presets())
                                            : io::read_model(text("--model-json"));
+        if (has("--model-json")) o.model_file = text("--model-json");
         o.model = train::planned_model(chosen.model, chosen.name.empty() ? text("--model-json") : chosen.name);
         if (!has("--expert-imbalance")) return;
         if (o.model.experts() == nullptr) refuse("--expert-imbalance: " + o.model.name + " has no experts");
@@ -381,6 +384,8 @@ class Parser {
                 refuse("--pair on and --schedule " + *o.schedule +
                        ", which has no pairs, as dualpipe and dualpipe-v have");
         }
+        if (has("--stages")) read_stages(o);
+        o.zigzag = on_or_off("--zigzag").value_or(true);
         if (has("--zero-ranks")) o.zero_ranks = whole("--zero-ranks", text("--zero-ranks"), 1, many);
         if (o.zero)
             if (auto const why = o.sharding().refusal(); !why.empty()) refuse(why);
@@ -406,6 +411,18 @@ class Parser {
         for (auto const& why : {given.refused_heads(cp), given.refused_inner(cp)})
             if (!why.empty()) refuse(why);
         if (o.context) o.context = given;
+    }
+
+    void read_stages(Options& o) const {
+        o.balances_stages = text("--stages") == "balanced";
+        if (o.balances_stages) return;
+        std::istringstream items(text("--stages") + ",");
+        for (std::string item; std::getline(items, item, ',');) {
+            auto const layers = number_in<std::int64_t>(item);
+            if (!layers || *layers < 0 || *layers > many)
+                refuse("--stages " + text("--stages") + " is neither a list of numbers nor balanced");
+            o.stage_layers.push_back(*layers);
+        }
     }
 
     void read_expert_mesh(Options& o) const {

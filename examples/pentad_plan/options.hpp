@@ -27,6 +27,7 @@ struct Options {
     std::string help; ///< to print, and nothing else
 
     planner::Model model;
+    std::string model_file;     ///< that it was read from; empty: it is a published one
     planner::Hardware hardware; ///< with the devices that are to be used
     std::int64_t seq = 0, global_batch = 0;
     std::optional<std::int64_t> micro_batch, chunks, zero_ranks;
@@ -41,7 +42,9 @@ struct Options {
     pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
     std::optional<pentad::model::ExpertMesh> experts{}; ///< as of a planner::Configuration
     std::optional<bool> sequence_parallel, zero_keep, zero_accumulate, pairs;
-    bool gradient_release = false;
+    std::vector<std::int64_t> stage_layers; ///< as of a planner::Configuration
+    bool balances_stages = false;
+    bool gradient_release = false, zigzag = true;
     planner::Element element = planner::Element::bf16;
     bool fp8_products = false;
     Extents mesh;                   ///< of the axes that are given

@@ -51,6 +51,9 @@ Configuration configuration_of(Options const& o) {
     c.offload = o.offload;
     c.schedule = o.schedule.value_or(c.schedule);
     c.chunks = o.chunks.value_or(0);
+    c.stage_layers = o.stage_layers;
+    c.balances_stages = o.balances_stages;
+    c.zigzag = o.zigzag;
     std::size_t next = 0; // axes that --order leaves out have one rank each
     auto const is_given = [&](std::string_view axis) {
         return std::find(o.order.begin(), o.order.end(), axis) != o.order.end();
@@ -89,6 +92,7 @@ Json estimate_json(planner::Estimate const& estimate) {
               {"bytes", bytes_json(estimate.bytes)}};
     if (estimate.recompute.kind == model::Recomputation::Kind::planned)
         json["recomputed"] = report::recomputed_layers(estimate.recompute, estimate.recompute.blocks.size());
+    if (estimate.stage_layers.size() > 1) json["stage_layers"] = estimate.stage_layers;
     for (auto const& [what, bytes] : report::memory_kinds(estimate.fullest))
         json["memory_bytes"][std::string(what)] = std::llround(bytes);
     for (auto const& [what, seconds] : report::time_shares(estimate.shares)) json["time_s"][what] = seconds;
@@ -150,8 +154,17 @@ planner::Request request_of(Options const& o) {
     request.attention_output = o.attention_output;
     request.experts = o.experts;
     request.pairs = o.pairs;
+    request.zigzag = o.zigzag;
+    request.stage_layers = o.stage_layers;
+    if (o.balances_stages) request.balances_stages = true;
     if (o.context) request.context = *o.context;
     return request;
+}
+
+/// The train_lm command of a plan.
+std::string run_command(Options const& o, Configuration const& c) {
+    if (!o.model_file.empty()) return report::run_command(c, o.model_file);
+    return report::run_command(c, "config.json") + " (config.json: that of " + o.model.name + ")";
 }
 
 std::string plan_text(Configuration const& c) { return report::mesh_text(c) + " " + report::settings_text(c); }
@@ -192,9 +205,11 @@ std::string search(Options const& o) {
            std::to_string(o.global_batch) + " sequences of " + std::to_string(o.seq) + " tokens in a step; " +
            std::to_string(findings.considered) + " plans were weighed, and the others ruled out\n\n" +
            report::plan_table(findings.best, findings.near_misses, o.hardware) +
-           "\nsp: sequence parallelism; by AXIS: what all ranks send in a step; -: faster, but it does not fit.\nMore "
-           "of the first: --explain " +
-           plan_text(winner) + "\n";
+           "\nsp: sequence parallelism; by AXIS: what all ranks send in a step; -: faster, but it does not fit. A line "
+           "is "
+           "the fastest of the plans that differ from it in chunks, the order of the axes and the layers of stages "
+           "alone.\nMore of the first: --explain " +
+           plan_text(winner) + "\nTo run it: " + run_command(o, winner) + "\n";
 }
 
 std::string evaluate(Options const& o) {
@@ -208,7 +223,12 @@ std::string evaluate(Options const& o) {
 
 std::string explain(Options const& o) {
     auto const c = configuration_of(o);
-    return o.types ? report::plan_types(o.model, c) : report::plan_account(o.model, o.hardware, c);
+    if (o.types) return report::plan_types(o.model, c);
+    auto planned = c; // in the numbers that a run needs
+    planned.stage_layers = planner::estimate(o.model, o.hardware, c).stage_layers;
+    planned.balances_stages = false;
+    return report::plan_account(o.model, o.hardware, c) +
+           "\nto run it: " + run_command(o, c.balances_stages ? planned : c) + "\n";
 }
 
 } // namespace pentad_plan

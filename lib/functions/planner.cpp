@@ -13,4 +13,5 @@
 #include <pentad/planner/impl/search.hpp>
 #include <pentad/planner/impl/serving.hpp>
 #include <pentad/planner/impl/serving_search.hpp>
+#include <pentad/planner/impl/stage_layers.hpp>
 #include <pentad/planner/impl/stage_times.hpp>

@@ -81,13 +81,15 @@ def contract(folder):
     expect(json_of(call.replace("tp=1", "tp=2"))["bytes"]["tp"] > 0, "tp sends nothing")
     context = "--model llama-3-8b --hardware h100 --evaluate cp=8 --seq 32768 --global-batch 8"
     more = call.replace("tp=1", "tp=2")
-    for change in ("--sequence-parallel on", "--order tp,dp,pp", "--zero-ranks 2"):
+    for change in ("--sequence-parallel on", "--order tp,dp,pp", "--zero-ranks 2", "--stages 1,3"):
         expect(json_of(f"{more} {change}") != json_of(more), f"{change} changes nothing")
     ways = {}
     for way in ("ring", "allgather", "ulysses", "two-level", "double-ring", "two-level --cp-heads 2", "two-level --cp-inner 4 --cp-heads 2",
                 "double-ring --cp-inner 2", "auto"):
         ways[way] = json_of(f"{context} --cp {way}")
     expect(ways["ring"] == json_of(context), "--cp ring is not the default")
+    expect(json_of(f"{context} --zigzag on") == ways["ring"], "--zigzag on is not the default")
+    expect(json_of(f"{context} --zigzag off") != ways["ring"], "--zigzag off changes nothing")
     expect(ways["two-level"] == ways["ulysses"], "one node splits cp in other parts than all of it")
     expect(len({way["bytes"]["cp"] for way in ways.values()}) == 3, "rings send as much as gathers, heads less, and fewer ranks of heads more")
     expect(len({ways[way]["step_s"] for way in ("ring", "allgather", "ulysses", "two-level --cp-heads 2", "double-ring --cp-inner 2")}) == 5,
@@ -104,18 +106,20 @@ def contract(folder):
 def search(folder):
     text = output_of(SMALL)
     expect(re.search(r"^1  \S+=.* %", text, re.M) and re.search(r"^5  ", text, re.M) and not re.search(r"^6  ", text, re.M), text)
-    expect(re.search(r"^-  .*exceeds memory by [\d.]+ GiB in (optimizer state|activations|gradients|weights)$", text, re.M), text)
+    tight = SMALL + " --memory-limit 40GiB"
+    expect(re.search(r"^-  .*exceeds memory by [\d.]+ GiB in (optimizer state|activations|gradients|weights)$", output_of(tight), re.M), tight)
     found = json_of(SMALL)
     steps = [plan["step_s"] for plan in found["plans"]]
     expect(len(steps) == 5 and steps == sorted(steps) and all(plan["fits"] for plan in found["plans"]), steps)
-    expect(found["near_misses"] and all(not x["fits"] and x["step_s"] < steps[0] for x in found["near_misses"]), "near misses")
+    missed = json_of(tight)
+    expect(missed["near_misses"] and all(not x["fits"] and x["step_s"] < missed["plans"][0]["step_s"] for x in missed["near_misses"]), "near misses")
     expect(len(json_of(SMALL + " --top 2")["plans"]) == 2, "--top 2")
     # What is said of the winner is what --explain and --evaluate say of it.
     more = re.search(r"--explain (.*)", text)[1]
     one = json_of(f"{SMALL} --evaluate {more}")
     expect(one == {key: found["plans"][0][key] for key in one}, f"{more} is another plan")
     account = output_of(f"{SMALL} --explain {more}")
-    for wanted in ("a step of the slowest rank", "memory of the fullest rank", "sent in a step, by axis", "bound by", "guidelines"):
+    for wanted in ("a step, on average over the ranks of the pipeline", "waits for the slowest stage", "layers of the stages: ", "memory of the fullest rank", "sent in a step, by axis", "bound by", "guidelines"):
         expect(wanted in account, f"no {wanted!r} in\n{account}")
     expect(output_of(f"{SMALL} --explain {more} --types") == output_of(f"{SMALL} --types"), "other types")
     # What is given is kept.
@@ -146,6 +150,26 @@ def search(folder):
     expect(one == {key: found["plans"][0][key] for key in one}, f"{more} is another plan")
     slower = json_of(SMALL + " --dtype f32")["plans"][0]
     expect(slower["step_s"] > 2 * steps[0], "f32 is as fast as bf16")
+
+
+def stages(folder):
+    """Stages by cost: a head as long as some layers is a stage of its own, the account says who waits, and the search finds it."""
+    head = "--model llama-1b --hardware h100 --seq 4096 --global-batch 256"
+    even, balanced = (json_of(f"{head} --evaluate pp=8 --zero 1 {flag}") for flag in ("", "--stages balanced"))
+    expect(balanced["step_s"] < 3.1 < 4.4 < even["step_s"] and balanced["stage_layers"][-1] == 0 and sum(balanced["stage_layers"]) == 16, balanced)
+    expect(even["time_s"]["waits for the slowest stage"] > 0.5 * even["step_s"] > 10 * even["time_s"]["waits for other stages"], even)
+    expect(abs(even["time_s"]["matrix products"] / balanced["time_s"]["matrix products"] - 1) < 1e-9, "the mean of the ranks' work depends on its deal")
+    listed = ",".join(map(str, balanced["stage_layers"]))
+    expect(json_of(f"{head} --evaluate pp=8 --zero 1 --stages {listed}") == balanced, "balanced is another plan than its list")
+    text = output_of(f"{head} --explain pp=8 --zero 1")
+    expect(f"; --stages {listed} takes " in text and "wait for the slowest stage" in text, text)
+    for flag in ("", f"--stages {listed}", "--stages balanced"):
+        found = json_of(f"{head} --mesh pp=8 --zero 1 --schedule 1f1b --recompute none --micro-batch 1 {flag}")["plans"][0]
+        expect(found["stage_layers"] == balanced["stage_layers"], f"{flag}: the search finds {found['stage_layers']}")
+    plans = json_of(SMALL)["plans"]
+    keys = [[plan.get(key) for key in ("micro_batch", "zero", "zero_ranks", "schedule", "recompute", "sequence_parallel", "cp")]
+            + sorted(plan["mesh"].items()) for plan in plans]
+    expect(all(keys.count(key) == 1 for key in keys), f"plans that differ in chunks, order or stages alone: {keys}")
 
 
 def picture(folder):
@@ -312,6 +336,9 @@ def bad_input(folder):
             (one + " --zero-ranks 2", 2, "ZeRO over 2 ranks shards nothing in stage 0"),
             (SMALL + " --zero 2 --zero-keep on", 2, "only ZeRO stage 3 gathers parameters, which it may keep"),
             (one.replace("tp=2", "pp=2") + " --schedule dualpipe --gradient-release", 2, "they cannot be released"),
+            (one.replace("tp=2", "pp=2") + " --stages 16,15", 2, "stages of 31 layers are given, and the model has 32"),
+            (one.replace("tp=2", "pp=2") + " --stages 32", 2, "layers of 1 stages are given, and the pipeline has 2"),
+            (one.replace("tp=2", "pp=2") + " --stages even", 2, "--stages even is neither a list of numbers nor balanced"),
             (one + " --order dp", 2, "--order dp does not name tp, which has 2 ranks"),
             (one + " --order dp,tp,dp", 2, "names dp twice"),
             (one + " --svg x", 2, "--svg has no meaning with --evaluate"),
@@ -380,6 +407,6 @@ def full_output(folder):
 
 
 with tempfile.TemporaryDirectory() as name:
-    for check in (contract, search, picture, machines, serving, pages, bad_input, ranks, full_output, hostile_files):
+    for check in (contract, search, stages, picture, machines, serving, pages, bad_input, ranks, full_output, hostile_files):
         check(pathlib.Path(name))
         print(f"{check.__name__}: ok", flush=True)

@@ -141,8 +141,10 @@ TEST_CASE("an account adds up: shares to the step, kinds to the memory, operatio
             CHECK(is_near(x.backward, find(x.name, x.sends).backward + x.forward, 1e-9));
         }
     auto const text = report::plan_account(model, hardware, c);
-    for (auto const* const part : {"llama-3-8b on 16 x h100: pp=4,tp=4 --micro-batch 1", "a step of the slowest rank",
-                                   "memory of the fullest rank", "sent in a step, by axis", "\n  feed-forward",
-                                   "bound by", "guidelines (+ followed, - not)\n+ tp = 4 stays within a node"})
+    for (auto const* const part :
+         {"llama-3-8b on 16 x h100: pp=4,tp=4 --micro-batch 1", "a step, on average over the ranks of the pipeline",
+          "waits for the slowest stage", "layers of the stages: 8,8,8,8; stage 3 of 0 to 3",
+          "memory of the fullest rank", "sent in a step, by axis", "\n  feed-forward", "bound by",
+          "guidelines (+ followed, - not)\n+ tp = 4 stays within a node"})
         CHECK(has(text, part));
 }

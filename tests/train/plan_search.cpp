@@ -36,10 +36,16 @@ std::vector<Candidate> by_force(Request const& request) {
 void compare(Request const& request) {
     auto const all = by_force(request);
     auto const found = search(request, 20);
-    REQUIRE(found.best.size() == std::min<std::size_t>(20, all.size()));
-    for (std::size_t i = 0; i < found.best.size(); ++i) {
-        CHECK(found.best[i].estimate.step_s == all[i].estimate.step_s);
-        CHECK(found.best[i].estimate.memory_peak == all[i].estimate.memory_peak);
+    std::vector<Candidate> best; // of each plan and its variants the fastest
+    for (auto one = all.begin(); one != all.end() && best.size() < 20; ++one)
+        if (std::none_of(best.begin(), best.end(), [&](Candidate const& other) {
+                return planner::detail::are_variants(one->configuration, other.configuration);
+            }))
+            best.push_back(*one);
+    REQUIRE(found.best.size() == best.size());
+    for (std::size_t i = 0; i < best.size(); ++i) {
+        CHECK(found.best[i].estimate.step_s == best[i].estimate.step_s);
+        CHECK(found.best[i].estimate.memory_peak == best[i].estimate.memory_peak);
     }
     // The front: nobody is as fast with less memory.
     double least = 1e300;

@@ -48,6 +48,7 @@ planner::Configuration plain() {
 /// A plan with all that the optimizer can keep in another way.
 planner::Configuration pasted() {
     auto c = plain();
+    c.stage_layers = {4, 5, 4, 3};
     c.bucket_elements = 100'000;
     c.optimizer = model::Muon{
         .momentum = 0.9, .nesterov = false, .rate = model::MuonRate::match_rms_adamw, .others = {.beta2 = 0.99}};
@@ -79,6 +80,7 @@ TEST_CASE("a pasted plan is what is written now, and says the same") {
     CHECK(settings.seq == 4096);
     CHECK(settings.order == Order::zigzag);
     CHECK(settings.recompute == model::Recomputation{.kind = model::Recomputation::Kind::full});
+    CHECK(settings.stage_layers == std::vector<std::size_t>{4, 5, 4, 3});
     CHECK(settings.sharding.stage == 1);
     CHECK(settings.bucket_elements == 100'000);
     CHECK(settings.optimizer == c.optimizer);
@@ -92,8 +94,9 @@ TEST_CASE("a pasted plan is what is written now, and says the same") {
 TEST_CASE("no field of a plan is left out of its types, and none that has a flag of its flags") {
     // A field more, of which the compiler tells here: below, in plan_types() and in settings_text().
     auto const& [dp, pp, ep, cp, tp, order, experts, seq, global_batch, micro_batch, sharding, optimizer, local,
-                 precision, offload, schedule, chunks, pairs, bucket_elements, recompute, tensor_kind,
-                 sequence_parallel, context, attention_output, inner_cp, zigzag, element, fp8_products] = plain();
+                 precision, offload, schedule, chunks, pairs, stage_layers, balances_stages, bucket_elements, recompute,
+                 tensor_kind, sequence_parallel, context, attention_output, inner_cp, zigzag, element, fp8_products] =
+        plain();
     (void)dp;
     using Kind = model::Recomputation::Kind;
     auto const model = train::planned_preset("mixtral-8x7b");
@@ -139,6 +142,8 @@ TEST_CASE("no field of a plan is left out of its types, and none that has a flag
         {true, true, [](C& c) { c.schedule = "dualpipe-v"; }},
         {true, true, [](C& c) { c.chunks = 2; }},
         {true, true, [](C& c) { c.pairs = true; }},
+        {true, true, [](C& c) { c.stage_layers = {15, 17}; }},
+        {true, true, [](C& c) { c.balances_stages = true; }},
         {true, false, [](C& c) { c.bucket_elements = 1000; }},
         {true, true, [](C& c) { c.recompute.kind = Kind::full; }},
         {true, true, [](C& c) { c.recompute.kind = Kind::selective; }},
@@ -149,7 +154,7 @@ TEST_CASE("no field of a plan is left out of its types, and none that has a flag
         {true, true, [](C& c) { c.context = ContextStrategy::all_gather; }},
         {true, true, [](C& c) { c.context = ContextStrategy::double_ring, c.inner_cp = 2; }},
         {true, true, [](C& c) { c.attention_output = model::AttentionOutput::all_to_all; }},
-        {true, false, [](C& c) { c.zigzag = false; }},
+        {true, true, [](C& c) { c.zigzag = false; }},
         {true, true, [](C& c) { c.element = planner::Element::f32; }},
         {false, true, [](C& c) { c.fp8_products = true; }}};
     std::set<std::string> codes{code_of(model, base)}, flags{report::settings_text(base)};

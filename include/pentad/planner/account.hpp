@@ -73,6 +73,11 @@ std::vector<StageShape> stage_shapes(Model const& model, std::vector<std::int64_
 /// Layers of each stage: as many for each where they divide; else the first stages, which have no head, one more.
 std::vector<StageShape> stage_shapes(Model const& model, std::int64_t stages,
                                      model::Recomputation const& recompute = {});
+/// The stages of a configuration whose schedule has so many: with the layers that it gives, or dealt evenly.
+inline std::vector<StageShape> stage_shapes(Model const& model, Configuration const& c, std::int64_t stages) {
+    return c.stage_layers.empty() ? stage_shapes(model, stages, c.recompute)
+                                  : stage_shapes(model, c.stage_layers, c.recompute);
+}
 
 /// What a rank sends in a step to synchronise gradients and parameters, in bytes: gradients are reduced over the axes
 /// over which they are partial, and shards are gathered.
@@ -99,6 +104,9 @@ struct Traffic {
     double bytes = 0, rounds = 0;           ///< of collectives
     double message_bytes = 0, messages = 0; ///< from rank to rank
     double waits = 0;                       ///< how often the ranks wait for each other
+    double meetings = 0;                    ///< how often two of them do
+
+    [[nodiscard]] bool is_used() const { return waits > 0 || meetings > 0; }
 };
 /// The axes that a pass sends along: those of both views, the parts of ep where dispatch goes by node, those of cp
 /// where attention has two levels, and those of tp where it is a grid.

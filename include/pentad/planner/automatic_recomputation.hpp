@@ -60,7 +60,7 @@ AutomaticRecomputation automatic_recomputation(Model const& model, Hardware cons
                                                pipeline::Schedule const& schedule,
                                                std::vector<std::vector<HeldMoment>> const& held,
                                                std::vector<StageShape> const& shapes, std::int64_t nodes);
-/// The same for the schedule of a configuration, with layers dealt evenly.
+/// The same for the schedule of a configuration, whose stages are not to be balanced any more.
 AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware, Configuration const& c,
                                                Pipelines& pipelines);
 

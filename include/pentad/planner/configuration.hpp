@@ -24,6 +24,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pentad::planner {
 
@@ -50,8 +51,11 @@ struct Configuration {
     model::Precision precision{};
     model::Offload offload{}; ///< of the optimizer's state and of activations, to files
     std::string schedule = "1f1b";
-    std::int64_t chunks = 0;                ///< stages on each rank; 0: as few as the schedule is defined for
-    bool pairs = false;                     ///< as pipeline::GeneratorOptions
+    std::int64_t chunks = 0;                     ///< stages on each rank; 0: as few as the schedule is defined for
+    bool pairs = false;                          ///< as pipeline::GeneratorOptions
+    std::vector<std::int64_t> stage_layers = {}; ///< layers of each stage; none: as many for each
+    bool balances_stages =
+        false; ///< layers are dealt so that the slowest stage is as fast as can be: balanced_layers()
     std::int64_t bucket_elements = 1 << 22; ///< a bucket of weights is closed when it holds as many
     model::Recomputation recompute{};       ///< automatic: what each rank needs to fit into the memory of its device
     model::TensorKind tensor_kind = model::TensorKind::one_d;

@@ -33,6 +33,8 @@ struct Estimate {
     Shares shares;
     /// What automatic recomputation comes to on this machine; else that of the configuration.
     model::Recomputation recompute;
+    std::vector<std::int64_t> stage_layers{}; ///< of each stage
+    std::vector<double> stage_seconds{};      ///< of a micro-batch in each stage, forward and backward
 };
 
 /// FLOPs that a model needs for a token, forward and backward, without what is recomputed.
@@ -59,7 +61,7 @@ double synchronise(Synchronisation const& sum, Configuration const& c, Rates con
 /// The norm of the gradients, then the update reads and writes everything.
 inline double update(Memory const& memory, Hardware const& hardware) {
     double const state = memory.offloaded > 0 ? memory.offloaded : memory.optimizer; // what files take is not known
-    return (2 * memory.gradients + 2 * state + memory.weights) / hardware.memory_bandwidth;
+    return (2 * memory.gradients + 2 * state + memory.weights) / (hardware.memory_bandwidth * hardware.pass_efficiency);
 }
 
 inline pipeline::Time nanoseconds(double seconds) { return static_cast<pipeline::Time>(std::llround(seconds * 1e9)); }

@@ -52,10 +52,17 @@ struct Hardware {
     std::vector<Link> links = {}; ///< from the tier of the nearest neighbours to the one that joins all
 
     // Constants that are fitted to measurements, or measured.
-    double product_efficiency = 1;   ///< part of the peak that products of large matrices reach
-    double bandwidth_efficiency = 1; ///< part of the links' bandwidth that collectives reach
-    double launch_s = 0;             ///< host time to start an operation; the device idles where these take longer
-    double overlap = 0;              ///< part of the gradients' communication that hides behind the backward pass
+    double product_efficiency = 1;     ///< part of the peak that products of large matrices reach
+    double attention_efficiency = 0.7; ///< part of that which a fused attention reaches (Dao 2023, figures 4 to 6)
+    double pass_efficiency = 1;        ///< part of the memory's bandwidth that passes over activations reach
+    double product_s = 0;              ///< device time that a product, attention or scan takes besides its work
+    double pass_s = 0;                 ///< device time that a pass over activations takes besides its work
+    double bandwidth_efficiency = 1;   ///< part of the links' bandwidth that collectives reach
+    double launch_s = 0;               ///< host time to start an operation; the device idles where these take longer
+    /// Host time of the framework for a call: a product, attention or scan, with the passes that belong to it (the same
+    /// one again and again is one call), or an exchange that is waited for.
+    double call_s = 0;
+    double overlap = 0; ///< part of the gradients' communication that hides behind the backward pass
 
     /// How far devices share what they compute with: 0: each has its own; 1: what one leaves idle the others get, as
     /// ranks that share cores do. A pipeline's bubble costs so much less.

@@ -46,7 +46,9 @@ struct Request {
     std::optional<model::Recomputation> recompute{}; ///< none: none, selective, full and automatic are tried
     pentad::model::TensorKind tensor_kind = pentad::model::TensorKind::one_d;
     std::optional<bool> sequence_parallel{};
-    std::optional<bool> pairs{}; ///< of schedules that have them; none: where tokens travel to experts
+    std::optional<bool> pairs{};              ///< of schedules that have them; none: where tokens travel to experts
+    std::vector<std::int64_t> stage_layers{}; ///< of each stage; none: dealt evenly, or balanced
+    std::optional<bool> balances_stages{};    ///< as of a Configuration; none: both are tried
     pentad::model::ContextChoice context{.kind = pentad::model::ContextChoice::Kind::automatic}; ///< attention over cp
     bool wants_front = true; ///< costs time: slower configurations are looked at for their memory
 };
@@ -57,7 +59,7 @@ struct Candidate {
 };
 
 struct Findings {
-    std::vector<Candidate> best;        ///< those that fit, the fastest first
+    std::vector<Candidate> best;        ///< those that fit, the fastest first; no two of them are_variants()
     std::vector<Candidate> near_misses; ///< faster than the best, but they do not fit: those that lack least first
     std::vector<Candidate> front;       ///< each takes less memory than any that is as fast, the fastest first
     std::int64_t considered = 0;        ///< configurations that were not ruled out with others, all at once
@@ -162,6 +164,11 @@ bool may_pair(Request const& request, Configuration const& c);
 /// The schedules to try on a mesh, with their chunks.
 std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& request, Configuration const& c);
 
+/// The layers of each stage to try with a schedule, as of Configuration::stage_layers: as asked, or evenly and
+/// balanced.
+std::vector<std::vector<std::int64_t>> stage_deals(Request const& request, Configuration const& c, std::int64_t stages,
+                                                   Bounds const& bounds);
+
 /// The ways to shard over all ranks that differ on a mesh.
 std::vector<ZeroSharding> shardings_for(Request const& request, Configuration const& c);
 
@@ -178,42 +185,48 @@ void for_each_on(ContextWay const& way, Request const& request, Pipelines& pipel
         for (auto const& [schedule, chunks] : schedules_for(request, c)) {
             c.schedule = schedule;
             c.chunks = chunks;
-            bounds.arrange(c, pipelines);
-            bounds.place_anyhow(c);
-            std::vector<ZeroSharding> shardings;
-            for (auto const& sharding : shardings_for(request, c)) {
-                c.sharding = sharding;
-                bounds.shard(c);
-                // Hybrid sharding keeps more, and sends no less than what is left out here.
-                if (may(c.sharding.stage > 0 ? bounds.unsynchronised() : bounds.seconds(), bounds.bytes()))
-                    shardings.push_back(sharding);
-            }
-            if (shardings.empty()) continue;
-            if (orders.empty()) orders = orders_of(way.mesh, request.hardware);
-            for (auto const& order : orders) {
-                c.order = order.order;
-                bounds.place(c);
-                // Hybrid: sharded where links are fast, copies beyond.
-                auto const near = request.zero_ranks.value_or(bounds.near_ranks());
-                bool const can_cut = near > 0 && c.views().can_split<ml::dp>(static_cast<int>(near));
-                bool const is_hybrid = can_cut && (request.zero_ranks || (near > 1 && near < c.data_ranks()));
-                for (auto const& sharding : shardings) {
+            for (auto const& layers : stage_deals(request, c, pipelines.schedule(c).stages(), bounds)) {
+                c.stage_layers = layers;
+                bounds.arrange(c, pipelines);
+                bounds.place_anyhow(c);
+                std::vector<ZeroSharding> shardings;
+                for (auto const& sharding : shardings_for(request, c)) {
                     c.sharding = sharding;
-                    if (request.zero_ranks.value_or(0) == 0) {
+                    bounds.shard(c);
+                    // Hybrid sharding keeps more, and sends no less than what is left out here.
+                    if (may(c.sharding.stage > 0 ? bounds.unsynchronised() : bounds.seconds(), bounds.bytes()))
+                        shardings.push_back(sharding);
+                }
+                if (shardings.empty()) continue;
+                if (orders.empty()) orders = orders_of(way.mesh, request.hardware);
+                for (auto const& order : orders) {
+                    c.order = order.order;
+                    bounds.place(c);
+                    // Hybrid: sharded where links are fast, copies beyond.
+                    auto const near = request.zero_ranks.value_or(bounds.near_ranks());
+                    bool const can_cut = near > 0 && c.views().can_split<ml::dp>(static_cast<int>(near));
+                    bool const is_hybrid = can_cut && (request.zero_ranks || (near > 1 && near < c.data_ranks()));
+                    for (auto const& sharding : shardings) {
+                        c.sharding = sharding;
+                        if (request.zero_ranks.value_or(0) == 0) {
+                            bounds.shard(c);
+                            f(c, bounds);
+                        }
+                        if (sharding.stage == 0 || !is_hybrid) continue;
+                        c.sharding.ranks = static_cast<int>(near);
                         bounds.shard(c);
                         f(c, bounds);
                     }
-                    if (sharding.stage == 0 || !is_hybrid) continue;
-                    c.sharding.ranks = static_cast<int>(near);
-                    bounds.shard(c);
-                    f(c, bounds);
                 }
             }
         }
     }
 }
 
-/// The best so far, what is nearly as good, and the front of memory against time.
+/// Whether plans differ only in how many stages each rank has, in the order of the axes, and in the layers of stages.
+[[nodiscard]] bool are_variants(Configuration const& a, Configuration const& b);
+
+/// The best so far, each the fastest of its variants; what is nearly as good, and the front of memory against time.
 class Record {
   public:
     Record(std::size_t count, double limit, bool wants_front)
@@ -302,7 +315,8 @@ void for_each_configuration(Request const& request, Pipelines& pipelines, May&& 
 /// Whether automatic recomputation came to what is tried by itself.
 [[nodiscard]] bool is_tried_twice(Request const& request, Candidate const& candidate);
 
-/// The `count` fastest configurations that fit, exact within the model of estimate().
+/// The `count` fastest configurations that fit, of each with its variants (detail::are_variants()) the fastest. Exact
+/// within the model of estimate().
 Findings search(Request const& request, std::size_t count);
 
 } // namespace pentad::planner

@@ -9,14 +9,15 @@
 
 namespace pentad::planner {
 
-/// Where the time of the slowest rank goes, in seconds of a step.
+/// Where the time of a step goes, in seconds: work, on average over the ranks of the pipeline, and waiting.
 struct Shares {
     double matrix = 0, attention = 0, vector = 0;
     PerAxis communication;      ///< of the micro-batches, where no pair hides it
     double hidden = 0;          ///< the rest of it, which takes no time
     double launches = 0;        ///< the device waits for the host
-    double bubble = 0;          ///< it waits for other stages
-    double synchronisation = 0; ///< of gradients and parameters, where nothing hides it
+    double imbalance = 0;       ///< stages wait for the slowest one, which takes longer than they do on average
+    double bubble = 0;          ///< all stages wait for each other, as the schedule begins and ends
+    double synchronisation = 0; ///< of gradients and parameters, where nothing hides it, on the rank that ends last
     double optimizer = 0;
 
     void add(Shares const& other, double times);
@@ -50,8 +51,9 @@ struct StageTime {
     }
 };
 
-/// Operations of data loading and of the loss that are started for each micro-batch besides those of the layers.
-inline constexpr double operations_of_micro_batch = 20;
+/// Operations of data loading and of the loss that are started for each micro-batch besides those of the layers, and
+/// the calls that these are.
+inline constexpr double operations_of_micro_batch = 20, calls_of_micro_batch = 6;
 
 /// What a micro-batch takes in a part of the model. @param is_block it is neither the embedding nor the head
 StageTime part_time(MeshPart const& part, Rates const& rates, bool is_block);
@@ -63,7 +65,7 @@ class StageTimes {
         auto const& parts = account.parts();
         for (std::size_t i = 0; i < parts.size(); ++i)
             parts_.push_back(part_time(parts[i], rates, i > 0 && i + 1 < parts.size()));
-        overhead_ = rates.launches(operations_of_micro_batch) / 2;
+        overhead_ = rates.launches(operations_of_micro_batch, calls_of_micro_batch) / 2;
     }
     [[nodiscard]] StageTime of(StageShape const& stage) const;
 

@@ -2,6 +2,7 @@
 // cheap as can be.
 #pragma once
 
+#include <pentad/planner/balanced_stages.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/detail/totals.hpp>
 #include <pentad/train/language_model.hpp>
@@ -10,45 +11,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace pentad::train {
 
-/// Deals layers of the given costs to stages, in order; the first stage costs `first` more and the last `last`. The
-/// costliest stage is as cheap as can be; of such deals, the one with the most layers on early stages.
-inline std::vector<std::size_t> balanced_layers(std::span<double const> layers, double first, double last, int stages) {
-    auto const count = static_cast<std::size_t>(stages), n = layers.size();
-    std::vector<double> before(n + 1, 0); // the cost of the layers before
-    for (std::size_t i = 0; i < n; ++i) before[i + 1] = before[i] + layers[i];
-    auto const cost = [&](std::size_t stage, std::size_t begin, std::size_t end) {
-        return before[end] - before[begin] + (stage == 0 ? first : 0) + (stage + 1 == count ? last : 0);
-    };
-    // least[s][i]: of the costliest stage, where stages from s on have the layers from i on.
-    std::vector<std::vector<double>> least(count + 1,
-                                           std::vector<double>(n + 1, std::numeric_limits<double>::infinity()));
-    std::vector<std::vector<std::size_t>> ends(count, std::vector<std::size_t>(n + 1, n));
-    least[count][n] = 0;
-    for (std::size_t stage = count; stage-- > 0;)
-        for (std::size_t begin = 0; begin <= n; ++begin)
-            for (std::size_t end = n + 1; end-- > begin;) {
-                double const costliest = std::max(cost(stage, begin, end), least[stage + 1][end]);
-                if (costliest >= least[stage][begin]) continue;
-                least[stage][begin] = costliest;
-                ends[stage][begin] = end;
-            }
-    std::vector<std::size_t> dealt(count);
-    for (std::size_t stage = 0, begin = 0; stage < count; ++stage) {
-        dealt[stage] = ends[stage][begin] - begin;
-        begin = ends[stage][begin];
-    }
-    return dealt;
-}
-
 /// Times a forward and a backward pass of the embedding, of a block of each kind and of the head on this mesh, and
-/// deals the blocks by the times of the slowest rank. The same on every rank. Collective over all ranks.
+/// deals the blocks by the times of the slowest rank (planner::balanced_stages). The same on every rank. Collective
+/// over all ranks.
 template <class Stream, class Exec>
 std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::Model const& model,
                                          LayerRegistry<Stream, Exec> const& registry, int stages,
@@ -116,7 +87,7 @@ std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::M
     total_over_mesh(context, Placement::partial_max, std::span(times));
     std::vector<double> costs;
     for (auto const kind : kind_of) costs.push_back(times[1 + kind]);
-    return balanced_layers(costs, times.front(), times.back(), stages);
+    return planner::balanced_stages(costs, times.front(), times.back(), static_cast<std::size_t>(stages));
 }
 
 } // namespace pentad::train

@@ -39,10 +39,15 @@ constexpr std::array<NumberKey<Hardware>, 3> peak_keys{{{"bf16", &Hardware::peak
                                                         {"fp8", &Hardware::peak_fp8, 1e18, true, true}}};
 constexpr std::array<NumberKey<Hardware>, 2> memory_keys{
     {{"memory_bytes", &Hardware::memory_bytes, 1e15}, {"memory_bandwidth", &Hardware::memory_bandwidth, 1e15}}};
-constexpr std::array<NumberKey<Hardware>, 6> fitted_keys{
+constexpr std::array<NumberKey<Hardware>, 11> fitted_keys{
     {{"product_efficiency", &Hardware::product_efficiency, 1, false, true},
+     {"attention_efficiency", &Hardware::attention_efficiency, 1, false, true},
+     {"pass_efficiency", &Hardware::pass_efficiency, 1, false, true},
+     {"product_s", &Hardware::product_s, 1, true, true},
+     {"pass_s", &Hardware::pass_s, 1, true, true},
      {"bandwidth_efficiency", &Hardware::bandwidth_efficiency, 1, false, true},
      {"launch_s", &Hardware::launch_s, 1, true, true},
+     {"call_s", &Hardware::call_s, 1, true, true},
      {"overlap", &Hardware::overlap, 1, true, true},
      {"sharing", &Hardware::sharing, 1, true, true},
      {"jitter_s", &Hardware::jitter_s, 1, true, true}}};
@@ -51,7 +56,7 @@ constexpr std::array<NumberKey<Link>, 4> link_keys{{{"latency_s", &Link::latency
                                                     {"message_latency_s", &Link::message_latency_s, 1, true, true},
                                                     {"message_bandwidth", &Link::message_bandwidth, 1e15, true, true}}};
 
-constexpr std::array<std::string_view, 13> hardware_words{"name",
+constexpr std::array<std::string_view, 18> hardware_words{"name",
                                                           "devices",
                                                           "devices_per_node",
                                                           "peak_flops",
@@ -59,8 +64,13 @@ constexpr std::array<std::string_view, 13> hardware_words{"name",
                                                           "memory_bandwidth",
                                                           "links",
                                                           "product_efficiency",
+                                                          "attention_efficiency",
+                                                          "pass_efficiency",
+                                                          "product_s",
+                                                          "pass_s",
                                                           "bandwidth_efficiency",
                                                           "launch_s",
+                                                          "call_s",
                                                           "overlap",
                                                           "sharing",
                                                           "jitter_s"};

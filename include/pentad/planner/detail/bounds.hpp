@@ -8,6 +8,7 @@
 #include <pentad/planner/detail/rates.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/planner/pipelines.hpp>
+#include <pentad/planner/stage_layers.hpp>
 
 #include <algorithm>
 #include <array>
@@ -52,7 +53,7 @@ class Bounds {
     void arrange(Configuration const& c, Pipelines& pipelines) {
         auto const& schedule = pipelines.schedule(c);
         auto const& moments = pipelines.held(c);
-        shapes_ = stage_shapes(*model_, schedule.stages(), c.recompute);
+        shapes_ = stage_shapes(*model_, c, schedule.stages());
         copies_ = static_cast<double>(schedule.placements.size());
         // Where backward passes are whole, the last one of a rank has to go back through the stages before.
         goes_back_ = !splits_backward(schedule);
@@ -79,6 +80,12 @@ class Bounds {
             else
                 same->activations = std::max(same->activations, holder.activations);
         }
+    }
+    /// The layers of so many stages with which the slowest of them is as fast as can be (balanced_layers()), in the
+    /// order of the axes in which stages are fastest.
+    [[nodiscard]] std::vector<std::int64_t> balanced_layers(Configuration const& c, std::int64_t stages) const {
+        auto const& [nodes, account, keeps_least] = accounts_.front();
+        return planner::balanced_layers(*model_, c, account, Rates::of_any_order(*hardware_, c, nodes), stages);
     }
     /// For another order of the axes; for any of them.
     void place(Configuration const& c) {

@@ -37,7 +37,11 @@ struct PassSums {
     double attention_flops = 0, attention_bytes = 0;
     double scan_flops = 0, scan_bytes = 0;
     double pass_bytes = 0; ///< of passes over memory
-    double operations = 0; ///< that the host starts
+    double products = 0;   ///< how many
+    double attentions = 0; ///< how many, with scans
+    double passes = 0;     ///< how many over memory
+    double operations = 0; ///< that the host starts: all of these, and exchanges
+    double calls = 0;      ///< of a framework: as Hardware::call_s
     std::vector<ExchangeSum> exchanges;
 };
 
@@ -88,8 +92,20 @@ inline ExchangeSum sum_of(observe::Work const& x) {
 inline PassSums sums_of(std::vector<observe::Work> const& work) {
     using observe::WorkKind;
     PassSums sums;
+    observe::Work const* last = nullptr; // but for exchanges
     for (auto const& x : work) {
         sums.operations += 1;
+        if (x.kind == WorkKind::exchange) {
+            if (!x.is_started) sums.calls += 1;
+        } else {
+            bool const is_repeated =
+                last != nullptr && last->kind == x.kind && last->name == x.name && last->scope == x.scope;
+            (x.kind == WorkKind::pass      ? sums.passes
+             : x.kind == WorkKind::product ? sums.products
+                                           : sums.attentions) += 1;
+            if (x.kind != WorkKind::pass && !is_repeated) sums.calls += 1;
+            last = &x;
+        }
         switch (x.kind) {
         case WorkKind::product:
             sums.product_flops += x.flops;

@@ -25,9 +25,6 @@ using namespace ml;
 enum class Bound { compute, memory, network, launches };
 inline constexpr std::array<std::string_view, 4> bound_names{"compute", "memory", "network", "kernel launches"};
 
-/// A fused attention reaches about this part of what large products do (Dao 2023, figures 4 to 6).
-inline constexpr double attention_efficiency = 0.7;
-
 /// Times operations of one configuration.
 class Rates {
   public:
@@ -75,26 +72,33 @@ class Rates {
 
     /// Seconds on the device. Products take their memory traffic on top of their FLOPs, which is what makes small ones
     /// slow.
-    [[nodiscard]] double products(double flops, double bytes) const { return flops / peak_ + passes(bytes); }
+    [[nodiscard]] double products(double flops, double bytes) const { return flops / peak_ + traffic(bytes); }
     /// Those of a block. In FP8 operands are read, written in FP8 and read again: twice the traffic (DeepSeek-V3,
     /// section 3.5.2).
     [[nodiscard]] double block_products(double flops, double bytes) const {
-        return flops / block_peak_ + passes(has_fp8_ ? 2 * bytes : bytes);
+        return flops / block_peak_ + traffic(has_fp8_ ? 2 * bytes : bytes);
     }
     /// The same of large products of accumulators.
     [[nodiscard]] double accumulator_products(double flops) const { return flops / accumulator_peak_; }
+    /// Of attention and scans.
     [[nodiscard]] double attention(double flops, double bytes) const {
-        return flops / (peak_ * attention_efficiency) + passes(bytes);
+        return flops / (peak_ * hardware_->attention_efficiency) + traffic(bytes);
     }
-    [[nodiscard]] double passes(double bytes) const { return bytes / hardware_->memory_bandwidth; }
-    /// Seconds of the host, which starts so many operations.
-    [[nodiscard]] double launches(double operations) const { return operations * hardware_->launch_s; }
+    /// Of passes over activations.
+    [[nodiscard]] double passes(double bytes) const { return traffic(bytes) / hardware_->pass_efficiency; }
+    /// What so many operations take besides their work.
+    [[nodiscard]] double product_starts(double products) const { return products * hardware_->product_s; }
+    [[nodiscard]] double pass_starts(double passes) const { return passes * hardware_->pass_s; }
+    /// Seconds of the host, which starts so many operations, in so many calls.
+    [[nodiscard]] double launches(double operations, double calls) const {
+        return operations * hardware_->launch_s + calls * hardware_->call_s;
+    }
     /// Seconds on the network. @param axis as traffic_axis() numbers them
     [[nodiscard]] double exchanges(std::size_t axis, Traffic const& x) const {
         double seconds = 0;
         if (x.bytes > 0 || x.rounds > 0) seconds += collective(axis, x.bytes, x.rounds);
         if (x.message_bytes > 0 || x.messages > 0) seconds += messages(axis, x.message_bytes, x.messages);
-        return seconds + (x.waits > 0 ? waiting(axes_[axis].extent, x.waits) : 0);
+        return seconds + (x.waits > 0 ? waiting(axes_[axis].extent, x.waits) : 0) + waiting(2, x.meetings);
     }
 
     /// Seconds of one thing that a dry run recorded, and what bounds it. On the mesh it may take no time at all.
@@ -102,24 +106,27 @@ class Rates {
     [[nodiscard]] std::pair<double, Bound> of(observe::Work const& x, std::span<MeshAxisValue const> mesh,
                                               bool in_block) const {
         using observe::WorkKind;
-        double compute = 0, memory = passes(x.bytes), network = 0;
+        double compute = 0, memory = traffic(x.bytes), network = 0;
         if (x.kind == WorkKind::product) {
             compute = x.flops / (in_block ? block_peak_ : peak_);
             if (in_block && has_fp8_) memory *= 2;
         }
         if (x.kind == WorkKind::attention || x.kind == WorkKind::scan)
-            compute = x.flops / (peak_ * attention_efficiency);
+            compute = x.flops / (peak_ * hardware_->attention_efficiency);
+        double starts = product_starts(1);
+        if (x.kind == WorkKind::pass) memory = passes(x.bytes), starts = pass_starts(1);
         if (x.kind == WorkKind::exchange) {
             MeshPart part;
             PassTraffic traffic;
             add_traffic(part, traffic, detail::sum_of(x), mesh, std::nullopt);
             for (std::size_t axis = 0; axis < traffic_axes; ++axis)
-                if (traffic[axis].waits > 0) network += exchanges(axis, traffic[axis]);
+                if (traffic[axis].is_used()) network += exchanges(axis, traffic[axis]);
             if (network == 0) return {0, Bound::network};
-            compute = memory = 0;
+            compute = memory = starts = 0;
         }
-        double const device = compute + memory + network, host = launches(1);
-        if (host > device) return {host, Bound::launches};
+        bool const is_call = x.kind == WorkKind::exchange ? !x.is_started : x.kind != WorkKind::pass;
+        double const device = compute + memory + network + starts, host = launches(1, is_call ? 1 : 0);
+        if (host > device || starts > device / 2) return {std::max(host, device), Bound::launches};
         return {device, network > 0 ? Bound::network : compute > memory ? Bound::compute : Bound::memory};
     }
 
@@ -200,6 +207,7 @@ class Rates {
                      groups.extent / inside};
         axes_[at + 1] = {traffic_axis(at + 1), inside, &tier(inner), groups.stride, inside};
     }
+    [[nodiscard]] double traffic(double bytes) const { return bytes / hardware_->memory_bandwidth; }
     /// A group meets as in a tree of pairs.
     [[nodiscard]] double waiting(std::int64_t group, double times) const {
         return times * hardware_->jitter_s * std::log2(static_cast<double>(group));

@@ -131,7 +131,7 @@ PENTAD_INLINE void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum
         bool const is_collective = x.kind == Kind::collective;
         (is_collective ? to.bytes : to.message_bytes) += bytes;
         (is_collective ? to.rounds : to.messages) += rounds;
-        to.waits += x.count;
+        (x.kind == Kind::message ? to.meetings : to.waits) += x.count;
         part.sent[axis] += bytes;
     };
     auto const others = [&](std::string_view axis) { return find_axis(mesh, axis).extent - 1.0; };

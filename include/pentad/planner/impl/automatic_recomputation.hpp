@@ -204,7 +204,7 @@ PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model,
                                                              Configuration const& c, Pipelines& pipelines) {
     auto const& schedule = pipelines.schedule(c);
     return automatic_recomputation(model, hardware, c, schedule, pipelines.held(c),
-                                   stage_shapes(model, schedule.stages()),
+                                   stage_shapes(model, c, schedule.stages()),
                                    dispatch_nodes(model, c, hardware.devices_per_node));
 }
 

@@ -7,6 +7,7 @@
 #include <pentad/model/sharding.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/automatic_recomputation.hpp>
+#include <pentad/planner/stage_layers.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -127,6 +128,15 @@ PENTAD_INLINE std::string misfit(Model const& model, Configuration const& c) {
     auto const* generator = pipeline::find_generator(c.schedule);
     auto const stages =
         c.pp * (c.chunks == 0 && generator != nullptr ? generator->least_chunks : std::max<std::int64_t>(c.chunks, 1));
+    if (!c.stage_layers.empty()) {
+        std::int64_t sum = 0;
+        for (auto const layers : c.stage_layers) sum += layers;
+        if (static_cast<std::int64_t>(c.stage_layers.size()) != stages)
+            return "layers of " + number(static_cast<std::int64_t>(c.stage_layers.size())) +
+                   " stages are given, and the pipeline has " + number(stages);
+        if (sum != model.layers() || std::ranges::any_of(c.stage_layers, [](auto layers) { return layers < 0; }))
+            return "stages of " + number(sum) + " layers are given, and the model has " + number(model.layers());
+    }
     if (stages > model.layers())
         return number(stages) + " stages of the pipeline are more than the " + number(model.layers()) + " layers";
     pipeline::GeneratorOptions const options{.ranks = static_cast<int>(c.pp),
@@ -211,6 +221,8 @@ namespace pentad::planner {
 PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c,
                                 Pipelines& pipelines) {
     if (auto const why = misfit(model, c); !why.empty()) throw std::invalid_argument(why);
+    if (c.balances_stages)
+        return estimate(model, hardware, with_stage_layers(model, hardware, c, pipelines), pipelines);
     if (c.recompute.kind == model::Recomputation::Kind::automatic) {
         auto planned = c;
         planned.recompute = automatic_recomputation(model, hardware, c, pipelines).recompute;
@@ -220,7 +232,7 @@ PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, Co
     Account const account(model, c, static_cast<int>(schedule.placements.size()),
                           dispatch_nodes(model, c, hardware.devices_per_node), pipeline::ends_meet(schedule));
     Rates const rates(hardware, c);
-    auto const shapes = stage_shapes(model, schedule.stages(), c.recompute);
+    auto const shapes = stage_shapes(model, c, schedule.stages());
     detail::StageTimes const stage_times(account, rates);
     std::vector<detail::StageTime> times;
     for (auto const& shape : shapes) times.push_back(stage_times.of(shape));
@@ -229,7 +241,12 @@ PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, Co
 
     Estimate result;
     result.recompute = c.recompute;
-    double slowest = -1, end = 0;
+    for (std::size_t stage = 0; stage < shapes.size(); ++stage) {
+        result.stage_layers.push_back(shapes[stage].count);
+        result.stage_seconds.push_back(times[stage].seconds());
+    }
+    double slowest = 0, mean = 0, end = 0; // seconds of a micro-batch; of what follows them
+    double const part = 1 / static_cast<double>(schedule.ranks());
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
         auto sum = detail::account_of(rank, schedule, account, shapes, times, c, activation);
         sum.memory.activations = static_cast<double>(run.simulation.ranks[static_cast<std::size_t>(rank)].peak_memory);
@@ -237,14 +254,17 @@ PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, Co
             workspace_of(account, schedule, shapes, rank, pipelines.held(c)[static_cast<std::size_t>(rank)],
                          sum.memory.activations, sum.update_memory, updates_between_passes(schedule, c));
         sum.memory.activations += activation_window(account, schedule, shapes, rank, c);
-        sum.shares.synchronisation = detail::synchronise(sum.synchronisation, c, rates);
-        sum.shares.optimizer = detail::update(sum.memory, hardware) + rates.accumulator_products(sum.update_flops);
-        end = std::max(end, sum.shares.synchronisation + sum.shares.optimizer);
-        if (sum.seconds > slowest) {
-            slowest = sum.seconds;
-            result.shares = sum.shares;
-            result.shares.hidden = run.hidden[static_cast<std::size_t>(rank)];
+        double const synchronisation = detail::synchronise(sum.synchronisation, c, rates);
+        double const optimizer = detail::update(sum.memory, hardware) + rates.accumulator_products(sum.update_flops);
+        if (synchronisation + optimizer > end) {
+            end = synchronisation + optimizer;
+            result.shares.synchronisation = synchronisation;
+            result.shares.optimizer = optimizer;
         }
+        sum.shares.hidden = run.hidden[static_cast<std::size_t>(rank)];
+        result.shares.add(sum.shares, part);
+        slowest = std::max(slowest, sum.seconds);
+        mean += sum.seconds * part;
         if (sum.memory.total() > result.fullest.total()) result.fullest = sum.memory;
         result.memory_mean += sum.memory.total() / schedule.ranks();
         double const alike = static_cast<double>(c.devices() / c.pp); // ranks at this place of the pipeline
@@ -252,7 +272,10 @@ PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, Co
         result.flops += alike * sum.flops;
     }
     result.step_s = run.seconds + end;
-    result.shares.bubble = run.seconds - (static_cast<double>(c.micro_batches()) * slowest - result.shares.hidden);
+    auto const micro_batches = static_cast<double>(c.micro_batches());
+    double const waited = run.seconds - (micro_batches * mean - result.shares.hidden);
+    result.shares.imbalance = std::min(micro_batches * (slowest - mean), waited);
+    result.shares.bubble = waited - result.shares.imbalance;
     if (double const sent = result.shares.communication.total(); sent > 0) {
         PerAxis waited;
         waited.add(result.shares.communication, 1 - std::min(1.0, result.shares.hidden / sent));

@@ -6,9 +6,12 @@
 #include <pentad/mesh/inline.hpp>
 #include <pentad/pipeline/generators.hpp>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <map>
 #include <string_view>
+#include <tuple>
 
 namespace pentad::planner::detail {
 
@@ -68,6 +71,19 @@ PENTAD_INLINE std::vector<ContextWay> worthwhile(std::vector<Configuration> cons
     return found;
 }
 
+PENTAD_INLINE std::vector<std::vector<std::int64_t>> stage_deals(Request const& request, Configuration const& c,
+                                                                 std::int64_t stages, Bounds const& bounds) {
+    if (!request.stage_layers.empty()) return {request.stage_layers};
+    std::vector<std::vector<std::int64_t>> deals;
+    if (!request.balances_stages.value_or(false) || c.pp == 1) deals.emplace_back();
+    if (!request.balances_stages.value_or(true) || c.pp == 1) return deals;
+    auto balanced = bounds.balanced_layers(c, stages);
+    std::vector<std::int64_t> even;
+    for (auto const& shape : stage_shapes(request.model, stages)) even.push_back(shape.count);
+    if (deals.empty() || balanced != even) deals.push_back(std::move(balanced));
+    return deals;
+}
+
 PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, Configuration const& c) {
     std::vector<ZeroSharding> found;
     for (int stage = 0; stage <= 3; ++stage) {
@@ -90,6 +106,17 @@ PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, Co
     return found;
 }
 
+PENTAD_INLINE bool are_variants(Configuration const& a, Configuration const& b) {
+    auto const choices = [](Configuration const& c) {
+        auto const& zero = c.sharding;
+        auto const experts = c.expert_mesh();
+        return std::tuple(c.dp, c.pp, c.ep, c.cp, c.tp, experts.ep, experts.etp, c.micro_batch, c.schedule, c.pairs,
+                          zero.stage, zero.ranks, zero.keeps_parameters, zero.accumulates_gradients,
+                          c.sequence_parallel, c.context, c.inner_cp);
+    };
+    return choices(a) == choices(b) && a.recompute == b.recompute;
+}
+
 PENTAD_INLINE void Record::add(Candidate candidate) {
     auto const& e = candidate.estimate;
     if (!e.fits) return;
@@ -100,6 +127,13 @@ PENTAD_INLINE void Record::add(Candidate candidate) {
         front_.push_back(candidate);
     }
     auto const before = [](Candidate const& a, Candidate const& b) { return rank_of(a) < rank_of(b); };
+    auto const variant = std::find_if(best_.begin(), best_.end(), [&](Candidate const& other) {
+        return are_variants(other.configuration, candidate.configuration);
+    });
+    if (variant != best_.end()) {
+        if (!before(candidate, *variant)) return;
+        best_.erase(variant);
+    }
     best_.insert(std::upper_bound(best_.begin(), best_.end(), candidate, before), candidate);
     if (best_.size() > count_) best_.pop_back();
 }
@@ -158,8 +192,15 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
         if (findings.best.empty() || candidate.estimate.step_s < findings.best.front().estimate.step_s)
             findings.near_misses.push_back(candidate);
     }
-    std::sort(findings.near_misses.begin(), findings.near_misses.end(),
+    auto& misses = findings.near_misses;
+    std::sort(misses.begin(), misses.end(),
               [](Candidate const& a, Candidate const& b) { return a.estimate.memory_peak < b.estimate.memory_peak; });
+    for (std::size_t i = 0; i < misses.size(); ++i)
+        misses.erase(std::remove_if(misses.begin() + static_cast<std::ptrdiff_t>(i) + 1, misses.end(),
+                                    [&](Candidate const& other) {
+                                        return detail::are_variants(other.configuration, misses[i].configuration);
+                                    }),
+                     misses.end());
     return findings;
 }
 
@@ -176,6 +217,7 @@ PENTAD_INLINE bool may_pair(Request const& request, Configuration const& c) {
 
 PENTAD_INLINE std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& request,
                                                                               Configuration const& c) {
+    if (c.pp == 1 && request.stage_layers.size() > 1) return {};
     if (c.pp == 1) return {{"1f1b", 1}};
     std::vector<std::pair<std::string, std::int64_t>> found;
     for (auto const& name : request.schedules) {
@@ -189,6 +231,7 @@ PENTAD_INLINE std::vector<std::pair<std::string, std::int64_t>> schedules_for(Re
             auto tried = c;
             tried.schedule = name;
             tried.chunks = chunks;
+            tried.stage_layers = request.stage_layers;
             tried.sharding.releases_gradients = request.gradient_release;
             if (misfit(request.model, tried).empty()) found.emplace_back(name, chunks);
         }

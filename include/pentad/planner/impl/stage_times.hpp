@@ -15,6 +15,7 @@ PENTAD_INLINE void Shares::add(Shares const& other, double times) {
     attention += times * other.attention;
     vector += times * other.vector;
     communication.add(other.communication, times);
+    hidden += times * other.hidden;
     launches += times * other.launches;
 }
 
@@ -28,23 +29,25 @@ PENTAD_INLINE StageTime part_time(MeshPart const& part, Rates const& rates, bool
     std::array<PassTime*, 3> const times{&time.forward, &time.backward_data, &time.backward_weight};
     for (std::size_t i = 0; i < passes.size(); ++i) {
         auto const& pass = *passes[i];
-        double const matrix = is_block ? rates.block_products(pass.product_flops, pass.product_bytes)
-                                       : rates.products(pass.product_flops, pass.product_bytes);
+        double const matrix = (is_block ? rates.block_products(pass.product_flops, pass.product_bytes)
+                                        : rates.products(pass.product_flops, pass.product_bytes)) +
+                              rates.product_starts(pass.products);
         double const attention =
-            rates.attention(pass.attention_flops + pass.scan_flops, pass.attention_bytes + pass.scan_bytes);
-        double const vector = rates.passes(pass.pass_bytes);
+            rates.attention(pass.attention_flops + pass.scan_flops, pass.attention_bytes + pass.scan_bytes) +
+            rates.product_starts(pass.attentions);
+        double const vector = rates.passes(pass.pass_bytes) + rates.pass_starts(pass.passes);
         time.shares.matrix += matrix;
         time.shares.attention += attention;
         time.shares.vector += vector;
         double sent = 0;
         for (std::size_t axis = 0; axis < traffic_axes; ++axis) {
             auto const& traffic = part.traffic[i][axis];
-            if (traffic.waits == 0) continue;
+            if (!traffic.is_used()) continue;
             double const seconds = rates.exchanges(axis, traffic);
             time.shares.communication[traffic_axis(axis)] += seconds;
             sent += seconds;
         }
-        *times[i] = {matrix + attention + vector + sent, rates.launches(pass.operations), sent};
+        *times[i] = {matrix + attention + vector + sent, rates.launches(pass.operations, pass.calls), sent};
     }
     return time;
 }

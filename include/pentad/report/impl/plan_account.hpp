@@ -86,7 +86,10 @@ PENTAD_INLINE std::string plan_account(planner::Model const& model, planner::Har
     Cells rows;
     for (auto const& [what, seconds] : time_shares(estimate.shares))
         rows.push_back({"  " + what, duration(seconds), percent(seconds / estimate.step_s)});
-    section("a step of the slowest rank", rows);
+    section(c.pp > 1 ? "a step, on average over the ranks of the pipeline" : "a step", rows);
+    if (c.pp > 1)
+        text +=
+            "\nlayers of the stages: " + stages_text(estimate.stage_layers) + "; " + stages_account(estimate) + "\n";
     rows.clear();
     for (auto const& [what, held] : memory_kinds(estimate.fullest))
         rows.push_back({"  " + std::string(what), bytes(held)});
@@ -129,6 +132,7 @@ PENTAD_INLINE std::vector<std::pair<std::string, double>> time_shares(planner::S
         if (shares.communication[axis] > 0)
             list.emplace_back("communication, " + std::string(axis), shares.communication[axis]);
     list.insert(list.end(), {{"waits for the host", shares.launches},
+                             {"waits for the slowest stage", shares.imbalance},
                              {"waits for other stages", shares.bubble},
                              {"gradients and parameters", shares.synchronisation},
                              {"optimizer", shares.optimizer}});

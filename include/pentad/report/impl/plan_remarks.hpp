@@ -82,6 +82,10 @@ class PlanRemarks {
     /// Huang et al. 2019 (GPipe), section 2.3: the bubble is little where there are 4 micro-batches for a stage.
     void pipeline();
 
+    /// Embedding and head take as long as some layers do (Llama 3, section 3.3.2: a layer less for the first and the
+    /// last stage).
+    void stages();
+
     /// Rajbhandari et al. 2020: stage 1 costs nothing; from stage 2 on with several micro-batches see below.
     void sharding();
 
@@ -104,6 +108,7 @@ PENTAD_INLINE std::vector<Remark> PlanRemarks::run() {
     padding();
     experts();
     pipeline();
+    stages();
     sharding();
     recomputation();
     host();
@@ -241,6 +246,22 @@ PENTAD_INLINE void PlanRemarks::pipeline() {
         say(false, std::to_string(model_.layers()) + " layers do not divide by " + extent("pp", c_.pp) +
                        ": some ranks have " + std::to_string(model_.layers() / c_.pp + 1) +
                        " and others wait for them with " + std::to_string(model_.layers() / c_.pp));
+}
+
+PENTAD_INLINE void PlanRemarks::stages() {
+    double const waits = here_.shares.imbalance;
+    if (waits < 0.01 * here_.step_s) return;
+    auto const other = with([](Configuration& c) {
+        c.stage_layers.clear();
+        c.balances_stages = true;
+    });
+    bool const is_better = other && other->estimate.step_s < 0.99 * here_.step_s;
+    say(!is_better, "the ranks of the pipeline wait for the slowest stage " + of_step(waits) + ": " +
+                        stages_account(here_) +
+                        (is_better ? "; --stages " + stages_text(other->estimate.stage_layers) + " takes " +
+                                         duration(other->estimate.step_s) + " a step, not " + duration(here_.step_s) +
+                                         (other->estimate.fits ? "" : ", but lacks memory")
+                                   : "; other layers of each stage are not faster"));
 }
 
 PENTAD_INLINE void PlanRemarks::sharding() {

@@ -42,7 +42,9 @@ PENTAD_INLINE std::vector<std::string> plan_cells(planner::Candidate const& plan
             (c.tensor_kind != model::TensorKind::one_d ? " " + std::string(model::name(c.tensor_kind)) : "") +
             (c.sequence_parallel ? " sp" : ""),
         c.cp == 1 ? "-" : context_choice(c).text(),
-        c.pp == 1 ? "-" : c.schedule + (c.chunks > 1 ? " x" + std::to_string(c.chunks) : ""),
+        c.pp == 1 ? "-"
+                  : c.schedule + (c.chunks > 1 ? " x" + std::to_string(c.chunks) : "") +
+                        (c.balances_stages || !c.stage_layers.empty() ? " uneven" : ""),
         recompute_text(c.recompute),
         std::to_string(c.sharding.stage) + (c.sharding.ranks > 0 ? "/" + std::to_string(c.sharding.ranks) : "") +
             (c.sharding.keeps_parameters ? " keep" : "") + (c.sharding.accumulates_gradients ? " accumulate" : ""),

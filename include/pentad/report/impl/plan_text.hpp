@@ -52,7 +52,7 @@ PENTAD_INLINE std::string pair_flag(planner::Configuration const& c) {
     if (generator == nullptr || !generator->has_pairs) return "";
     return c.pairs ? " --pair on" : c.expert_mesh().ep > 1 ? " --pair off" : "";
 }
-/// The optimizer and the formats of numbers, as flags, where they are not the defaults.
+/// The optimizer and the formats of numbers, as flags, where they are not the defaults of both programs.
 PENTAD_INLINE std::string state_flags(planner::Configuration const& c) {
     std::string flags;
     auto const add = [&](std::string_view flag, std::string_view value) {
@@ -62,8 +62,6 @@ PENTAD_INLINE std::string state_flags(planner::Configuration const& c) {
         if (compact != Compact::none) add(flag, compact_names[static_cast<std::size_t>(compact)]);
     };
     if (auto const index = c.optimizer.index(); index > 0) add("--optimizer", optimizer_names.at(index));
-    if (c.element != planner::Configuration().element) add("--dtype", name(c.element));
-    if (c.fp8_products) add("--product-dtype", "fp8");
     if (!c.precision.keeps_masters) add("--master-weights", "off");
     add_compact("--moment-dtype", c.precision.moments);
     add_compact("--reduce-dtype", c.precision.reduce);
@@ -73,25 +71,65 @@ PENTAD_INLINE std::string state_flags(planner::Configuration const& c) {
     if (c.offload.window_bytes > 0) add("--offload-window", std::to_string(c.offload.window_bytes));
     return flags;
 }
-} // namespace detail
-
-PENTAD_INLINE std::string settings_text(planner::Configuration const& c) {
-    auto const order = order_text(c);
-    return (order.empty() ? "" : "--order " + order + " ") + "--micro-batch " + std::to_string(c.micro_batch) +
-           " --zero " + std::to_string(c.sharding.stage) +
+/// " --stages 3,3,2", or balanced; nothing where layers are dealt evenly.
+PENTAD_INLINE std::string stages_flag(planner::Configuration const& c) {
+    if (c.pp == 1 || (c.stage_layers.empty() && !c.balances_stages)) return "";
+    return " --stages " + (c.balances_stages ? "balanced" : stages_text(c.stage_layers));
+}
+/// What train_lm and pentad_plan say with the same flags.
+PENTAD_INLINE std::string shared_flags(planner::Configuration const& c) {
+    return " --zero " + std::to_string(c.sharding.stage) +
            (c.sharding.ranks > 0 ? " --zero-ranks " + std::to_string(c.sharding.ranks) : "") +
            (c.sharding.keeps_parameters ? " --zero-keep on" : "") +
            (c.sharding.accumulates_gradients ? " --zero-accumulate on" : "") +
            (c.sharding.releases_gradients ? " --gradient-release" : "") +
            (c.pp > 1 ? " --schedule " + c.schedule + (c.chunks > 0 ? " --chunks " + std::to_string(c.chunks) : "")
                      : "") +
-           detail::pair_flag(c) + detail::state_flags(c) + (c.cp > 1 ? " " + context_choice(c).flags() : "") + " " +
+           stages_flag(c) + pair_flag(c) + state_flags(c) + (c.cp > 1 ? " " + context_choice(c).flags() : "") + " " +
            recompute_flags(c.recompute) +
            (c.tensor_kind != model::TensorKind::one_d ? " --tp-kind " + std::string(model::name(c.tensor_kind)) : "") +
            (c.sequence_parallel ? " --sequence-parallel on" : "") +
            (c.attention_output == model::AttentionOutput::all_to_all ? " --attention-output all-to-all" : "") +
            (c.experts ? " --expert-mesh ep=" + std::to_string(c.experts->ep) + ",etp=" + std::to_string(c.experts->etp)
                       : "");
+}
+} // namespace detail
+
+PENTAD_INLINE std::string stages_text(std::vector<std::int64_t> const& layers) {
+    std::string text;
+    for (auto const count : layers) text += (text.empty() ? "" : ",") + std::to_string(count);
+    return text;
+}
+
+PENTAD_INLINE std::string stages_account(planner::Estimate const& estimate) {
+    auto const& seconds = estimate.stage_seconds;
+    auto const slowest = static_cast<std::size_t>(std::max_element(seconds.begin(), seconds.end()) - seconds.begin());
+    double sum = 0;
+    for (double const one : seconds) sum += one;
+    auto const layers = estimate.stage_layers[slowest];
+    return "stage " + std::to_string(slowest) + " of 0 to " + std::to_string(seconds.size() - 1) + ", with " +
+           std::to_string(layers) + (layers == 1 ? " layer" : " layers") +
+           (slowest + 1 == seconds.size() ? " and the head"
+            : slowest == 0                ? " and the embedding"
+                                          : "") +
+           ", takes " + duration(seconds[slowest]) + " for a micro-batch, and the mean of all stages is " +
+           duration(sum / static_cast<double>(seconds.size()));
+}
+
+PENTAD_INLINE std::string settings_text(planner::Configuration const& c) {
+    auto const order = order_text(c);
+    return (order.empty() ? "" : "--order " + order + " ") + "--micro-batch " + std::to_string(c.micro_batch) +
+           (c.element != planner::Configuration().element ? " --dtype " + std::string(name(c.element)) : "") +
+           (c.fp8_products ? " --product-dtype fp8" : "") + detail::shared_flags(c) +
+           (c.cp > 1 && !c.zigzag ? " --zigzag off" : "");
+}
+
+PENTAD_INLINE std::string run_command(planner::Configuration const& c, std::string const& model) {
+    return "mpiexec -n " + std::to_string(c.devices()) + " train_lm --model " + model + " --mesh " + mesh_text(c) +
+           " --seq " + std::to_string(c.seq) + " --batch " + std::to_string(c.global_batch) + " --micro-batches " +
+           std::to_string(c.micro_batches()) + " --dtype " + std::string(name(c.element)) + detail::shared_flags(c) +
+           (c.cp > 1 && c.zigzag ? " --zigzag" : "") + (c.sharding.releases_gradients ? " --clip 0" : "") +
+           (c.offload.optimizer || c.offload.activations ? " --offload-folder FOLDER" : "");
 }
 
 PENTAD_INLINE std::array<std::pair<std::string_view, double>, 5> memory_kinds(planner::Memory const& memory) {

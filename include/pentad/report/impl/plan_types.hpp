@@ -221,6 +221,8 @@ PENTAD_INLINE std::string plan_types(planner::Model const& model, planner::Confi
         (c.attention_output == model::AttentionOutput::all_to_all
              ? ",\n            .attention_output = model::AttentionOutput::all_to_all"
              : "") +
+        field("stage_layers", c.stage_layers.empty() ? "" : "{" + stages_text(c.stage_layers) + "}") +
+        (c.balances_stages ? ",\n            .balances_stages = true" : "") +
         ",\n            .recompute = " + detail::recompute_value(c.recompute) +
         ",\n            .sharding = {.stage = " + number(c.sharding.stage) +
         (c.sharding.ranks > 0 ? ", .ranks = " + number(c.sharding.ranks) : "") +

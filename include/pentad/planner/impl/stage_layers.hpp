@@ -1,0 +1,53 @@
+// The functions of <pentad/planner/stage_layers.hpp>.
+#pragma once
+
+#include <pentad/planner/stage_layers.hpp>
+
+#include <pentad/mesh/inline.hpp>
+#include <pentad/planner/balanced_stages.hpp>
+#include <pentad/planner/nodes.hpp>
+
+#include <array>
+#include <cstddef>
+
+namespace pentad::planner {
+
+PENTAD_INLINE std::vector<std::int64_t> balanced_layers(Model const& model, Configuration const& c,
+                                                        Account const& account, Rates const& rates,
+                                                        std::int64_t stages) {
+    detail::StageTimes const times(account, rates);
+    AlikeLayers const kinds(model, c.recompute);
+    auto const layers = static_cast<std::size_t>(model.layers()), count = static_cast<std::size_t>(stages);
+    // What a stage takes depends on its ends and on how many layers of each kind it has: each is timed once.
+    std::array<std::vector<std::vector<double>>, 4> known;
+    auto const costs_from = [&](std::size_t stage, std::size_t begin) -> std::vector<double> const& {
+        bool const is_first = stage == 0, is_last = stage + 1 == count;
+        auto& of_ends = known[(is_first ? 1U : 0U) + (is_last ? 2U : 0U)];
+        if (of_ends.empty()) of_ends.resize(layers + 1);
+        auto& costs = of_ends[begin];
+        if (!costs.empty()) return costs;
+        StageShape shape{.of_kind = std::vector<double>(kinds.alike.size()), .is_first = is_first, .is_last = is_last};
+        for (std::size_t end = begin;; ++end) {
+            costs.push_back(times.of(shape).seconds());
+            if (end == layers) return costs;
+            ++shape.of_kind[kinds.of_layer[end]];
+        }
+    };
+    auto const dealt = balanced_stages(layers, count, [&](std::size_t stage, std::size_t begin, std::size_t end) {
+        return costs_from(stage, begin)[end - begin];
+    });
+    return {dealt.begin(), dealt.end()};
+}
+
+PENTAD_INLINE Configuration with_stage_layers(Model const& model, Hardware const& hardware, Configuration c,
+                                              Pipelines& pipelines) {
+    if (!c.balances_stages) return c;
+    auto const& schedule = pipelines.schedule(c);
+    Account const account(model, c, static_cast<int>(schedule.placements.size()),
+                          dispatch_nodes(model, c, hardware.devices_per_node), pipeline::ends_meet(schedule));
+    c.stage_layers = balanced_layers(model, c, account, Rates(hardware, c), schedule.stages());
+    c.balances_stages = false;
+    return c;
+}
+
+} // namespace pentad::planner
