@@ -6,7 +6,8 @@
 //      "links": [{"devices": 8, "latency_s": 3e-6, "bandwidth": 3e11, "topology": "switched"},
 //                {"devices": 16, "latency_s": 1e-5, "bandwidth": 2.5e10}],
 //      "product_efficiency": 0.8, "attention_efficiency": 0.7, "pass_efficiency": 1, "product_s": 0, "pass_s": 0,
-//      "bandwidth_efficiency": 0.8, "launch_s": 1e-5, "call_s": 0, "overlap": 0.5, "sharing": 0, "jitter_s": 0}
+//      "bandwidth_efficiency": 0.8, "launch_s": 1e-5, "call_s": 0, "micro_batch_s": 0, "overlap": 0.5,
+//      "sharing": 0, "jitter_s": 0}
 #pragma once
 
 #include <pentad/planner/hardware.hpp>

@@ -59,9 +59,11 @@ struct Hardware {
     double pass_s = 0;                 ///< device time that a pass over activations takes besides its work
     double bandwidth_efficiency = 1;   ///< part of the links' bandwidth that collectives reach
     double launch_s = 0;               ///< host time to start an operation; the device idles where these take longer
-    /// Host time of the framework for a call: a product, attention or scan, with the passes that belong to it (the same
-    /// one again and again is one call), or an exchange that is waited for.
+    /// Host time of the framework for a call: a product, attention or scan with the passes that belong to it, or an
+    /// exchange. The same one several times in a row, as of queries, keys and values or round a ring, is one call.
     double call_s = 0;
+    /// What a micro-batch takes in a stage besides its layers: data, the loss's bookkeeping, the pipeline's handshakes.
+    double micro_batch_s = 0;
     double overlap = 0; ///< part of the gradients' communication that hides behind the backward pass
 
     /// How far devices share what they compute with: 0: each has its own; 1: what one leaves idle the others get, as

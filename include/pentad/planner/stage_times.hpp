@@ -66,13 +66,14 @@ class StageTimes {
         for (std::size_t i = 0; i < parts.size(); ++i)
             parts_.push_back(part_time(parts[i], rates, i > 0 && i + 1 < parts.size()));
         overhead_ = rates.launches(operations_of_micro_batch, calls_of_micro_batch) / 2;
+        beside_ = rates.hardware().micro_batch_s / 2;
     }
     [[nodiscard]] StageTime of(StageShape const& stage) const;
 
   private:
     Account const* account_;
     std::vector<StageTime> parts_;
-    double overhead_ = 0;
+    double overhead_ = 0, beside_ = 0;
 };
 
 } // namespace detail

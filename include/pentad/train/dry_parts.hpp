@@ -40,7 +40,9 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     run.stand_for_all();
     run.routing().imbalance = shape.imbalance;
     int const on_a_node = shape.nodes > 1 ? static_cast<int>(shape.ep / shape.nodes * shape.etp) : mesh.size();
-    comm::Communicators communicators(mesh, 0, on_a_node);
+    // Of contiguous pieces of causal sequences the last rank of cp sees most: it is the one that the others wait for.
+    int const slowest = shape.zigzag ? 0 : static_cast<int>((shape.cp - 1) * shape.tp);
+    comm::Communicators communicators(mesh, slowest, on_a_node);
     Context<Exec> const context(communicators);
     LayerSetup<Exec> setup{context, model.hidden, model.norm_epsilon};
     setup.batch = static_cast<std::size_t>(shape.micro_batch * copies);

@@ -39,7 +39,7 @@ constexpr std::array<NumberKey<Hardware>, 3> peak_keys{{{"bf16", &Hardware::peak
                                                         {"fp8", &Hardware::peak_fp8, 1e18, true, true}}};
 constexpr std::array<NumberKey<Hardware>, 2> memory_keys{
     {{"memory_bytes", &Hardware::memory_bytes, 1e15}, {"memory_bandwidth", &Hardware::memory_bandwidth, 1e15}}};
-constexpr std::array<NumberKey<Hardware>, 11> fitted_keys{
+constexpr std::array<NumberKey<Hardware>, 12> fitted_keys{
     {{"product_efficiency", &Hardware::product_efficiency, 1, false, true},
      {"attention_efficiency", &Hardware::attention_efficiency, 1, false, true},
      {"pass_efficiency", &Hardware::pass_efficiency, 1, false, true},
@@ -48,6 +48,7 @@ constexpr std::array<NumberKey<Hardware>, 11> fitted_keys{
      {"bandwidth_efficiency", &Hardware::bandwidth_efficiency, 1, false, true},
      {"launch_s", &Hardware::launch_s, 1, true, true},
      {"call_s", &Hardware::call_s, 1, true, true},
+     {"micro_batch_s", &Hardware::micro_batch_s, 1, true, true},
      {"overlap", &Hardware::overlap, 1, true, true},
      {"sharing", &Hardware::sharing, 1, true, true},
      {"jitter_s", &Hardware::jitter_s, 1, true, true}}};
@@ -56,7 +57,7 @@ constexpr std::array<NumberKey<Link>, 4> link_keys{{{"latency_s", &Link::latency
                                                     {"message_latency_s", &Link::message_latency_s, 1, true, true},
                                                     {"message_bandwidth", &Link::message_bandwidth, 1e15, true, true}}};
 
-constexpr std::array<std::string_view, 18> hardware_words{"name",
+constexpr std::array<std::string_view, 19> hardware_words{"name",
                                                           "devices",
                                                           "devices_per_node",
                                                           "peak_flops",
@@ -71,6 +72,7 @@ constexpr std::array<std::string_view, 18> hardware_words{"name",
                                                           "bandwidth_efficiency",
                                                           "launch_s",
                                                           "call_s",
+                                                          "micro_batch_s",
                                                           "overlap",
                                                           "sharing",
                                                           "jitter_s"};

@@ -26,8 +26,8 @@ struct ExchangeSum {
     Kind kind = Kind::collective;
     bool has_rows = false; ///< of experts, of which training sends others than a dry run
     double bytes = 0;      ///< of a collective the whole operand, of messages what is sent
-    double rounds = 0;     ///< times n-1 messages one after the other
-    double count = 0;      ///< how often the ranks wait for each other
+    double rounds = 0;     ///< times n-1 messages one after the other; of messages how many
+    double count = 0;      ///< how often the ranks wait for each other: once for several that follow each other
     double row_bytes = 0;  ///< of a row, in all of them that it is in
 };
 
@@ -63,6 +63,12 @@ inline AxisNames const* kept(AxisNames const& axes) {
     return &all.emplace_back(axes);
 }
 
+/// Whether work is done again, on something else.
+inline bool are_alike(observe::Work const* before, observe::Work const& x) {
+    return before != nullptr && before->kind == x.kind && before->name == x.name && before->scope == x.scope &&
+           before->operation == x.operation && before->cost.axes == x.cost.axes;
+}
+
 inline ExchangeSum sum_of(observe::Work const& x) {
     using Kind = ExchangeSum::Kind;
     double const n = x.ranks;
@@ -73,6 +79,7 @@ inline ExchangeSum sum_of(observe::Work const& x) {
     case observe::Operation::send:
         sum.kind = Kind::message;
         sum.bytes = x.bytes;
+        sum.rounds = 1;
         break;
     case observe::Operation::all_to_all:
         sum.kind = x.rows > 0 ? Kind::pieces : Kind::collective;
@@ -92,20 +99,18 @@ inline ExchangeSum sum_of(observe::Work const& x) {
 inline PassSums sums_of(std::vector<observe::Work> const& work) {
     using observe::WorkKind;
     PassSums sums;
-    observe::Work const* last = nullptr; // but for exchanges
+    observe::Work const *before = nullptr, *exchange = nullptr, *other = nullptr; // the last of all, and of each sort
     for (auto const& x : work) {
+        auto*& alike = x.kind == WorkKind::exchange ? exchange : other;
+        bool const is_repeated = detail::are_alike(alike, x), is_next = detail::are_alike(before, x);
+        alike = before = &x;
         sums.operations += 1;
-        if (x.kind == WorkKind::exchange) {
-            if (!x.is_started) sums.calls += 1;
-        } else {
-            bool const is_repeated =
-                last != nullptr && last->kind == x.kind && last->name == x.name && last->scope == x.scope;
-            (x.kind == WorkKind::pass      ? sums.passes
-             : x.kind == WorkKind::product ? sums.products
-                                           : sums.attentions) += 1;
-            if (x.kind != WorkKind::pass && !is_repeated) sums.calls += 1;
-            last = &x;
-        }
+        if (x.kind == WorkKind::pass)
+            sums.passes += 1;
+        else if (!is_repeated)
+            sums.calls += 1;
+        if (x.kind == WorkKind::product) sums.products += 1;
+        if (x.kind == WorkKind::attention || x.kind == WorkKind::scan) sums.attentions += 1;
         switch (x.kind) {
         case WorkKind::product:
             sums.product_flops += x.flops;
@@ -123,7 +128,8 @@ inline PassSums sums_of(std::vector<observe::Work> const& work) {
             sums.pass_bytes += x.bytes;
             break;
         case WorkKind::exchange: {
-            auto const one = detail::sum_of(x);
+            auto one = detail::sum_of(x);
+            if (is_next) one.count = 0;
             auto const found =
                 std::find_if(sums.exchanges.begin(), sums.exchanges.end(), [&](ExchangeSum const& known) {
                     return known.axes == one.axes && known.kind == one.kind && known.has_rows == one.has_rows;

@@ -124,8 +124,8 @@ class Rates {
             if (network == 0) return {0, Bound::network};
             compute = memory = starts = 0;
         }
-        bool const is_call = x.kind == WorkKind::exchange ? !x.is_started : x.kind != WorkKind::pass;
-        double const device = compute + memory + network + starts, host = launches(1, is_call ? 1 : 0);
+        double const device = compute + memory + network + starts,
+                     host = launches(1, x.kind == WorkKind::pass ? 0 : 1);
         if (host > device || starts > device / 2) return {std::max(host, device), Bound::launches};
         return {device, network > 0 ? Bound::network : compute > memory ? Bound::compute : Bound::memory};
     }

@@ -136,7 +136,7 @@ PENTAD_INLINE void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum
     };
     auto const others = [&](std::string_view axis) { return find_axis(mesh, axis).extent - 1.0; };
     auto const first = (*x.axes)[0];
-    if (x.kind == Kind::message) return on(first, x.bytes, x.count);
+    if (x.kind == Kind::message) return on(first, x.bytes, x.rounds);
     auto whole = x.bytes;
     if (x.has_rows && rows) {
         auto const leaving = x.row_bytes * (first == etp::name             ? rows->held

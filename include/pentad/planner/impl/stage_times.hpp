@@ -61,10 +61,12 @@ PENTAD_INLINE StageTime StageTimes::of(StageShape const& stage) const {
         time.backward_weight.add(one.backward_weight, count);
         time.shares.add(one.shares, count);
     });
-    time.forward.launches += overhead_;
-    time.backward_data.launches += overhead_;
-    time.shares.launches =
-        time.seconds() - time.forward.device - time.backward_data.device - time.backward_weight.device;
+    double const device = time.forward.device + time.backward_data.device + time.backward_weight.device;
+    for (auto* const pass : {&time.forward, &time.backward_data}) {
+        pass->device += beside_;
+        pass->launches += overhead_ + beside_;
+    }
+    time.shares.launches = time.seconds() - device;
     return time;
 }
 
