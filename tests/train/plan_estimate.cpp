@@ -65,7 +65,6 @@ struct Constant {
     double none; ///< with which it means nothing
 };
 constexpr std::array constants{Constant{"product_efficiency", &Hardware::product_efficiency, 1},
-                               Constant{"attention_efficiency", &Hardware::attention_efficiency, 1},
                                Constant{"pass_efficiency", &Hardware::pass_efficiency, 1},
                                Constant{"product_s", &Hardware::product_s, 0},
                                Constant{"pass_s", &Hardware::pass_s, 0},
@@ -223,8 +222,7 @@ TEST_CASE("each constant is what it is called, and none is idle") {
             CHECK((value > 1e-6 && value < 0.02)); // less than what a micro-batch takes
         auto without = machine;
         without.*constant.member = constant.none;
-        if (constant.name == "product_efficiency" || constant.name == "bandwidth_efficiency") continue; // near to 1
-        CHECK(loss(without, "") > all + 0.3);
+        if (value < 0.85) CHECK(loss(without, "") > all + 0.3); // others are as good as nothing
     }
 }
 
@@ -233,7 +231,7 @@ TEST_CASE("constants fitted to three of the tables plan the fourth") {
     for (auto const& table : tables()) {
         CAPTURE(table.published->name);
         auto const list = errors(table, fitted(machine, table.published->name));
-        CHECK(median(list) <= (has_attention(table) ? 0.15 : 0.35));
+        CHECK(median(list) <= 0.35);
         MESSAGE("without ", table.published->name, " its median error is ", median(list));
     }
 }
@@ -327,9 +325,9 @@ TEST_CASE("the parts of the time are the whole of it, and what is sharded is sha
     for (c.sharding.stage = 0; c.sharding.stage <= 3; ++c.sharding.stage) {
         auto const e = estimate(model, machine, c);
         auto const& s = e.shares;
-        CHECK(s.matrix + s.attention + s.vector + s.communication.total() + s.launches + s.bubble + s.synchronisation +
-                  s.optimizer ==
-              doctest::Approx(e.step_s).epsilon(0.02)); // the end is of the rank that takes longest there
+        CHECK(s.matrix + s.attention + s.vector + s.communication.total() + s.launches + s.imbalance + s.bubble +
+                  s.synchronisation + s.optimizer ==
+              doctest::Approx(e.step_s).epsilon(1e-9));
         CHECK(e.memory_peak < before);
         before = e.memory_peak;
         CHECK(e.mfu > 0);

@@ -38,7 +38,7 @@ struct PassSums {
     double scan_flops = 0, scan_bytes = 0;
     double pass_bytes = 0; ///< of passes over memory
     double products = 0;   ///< how many
-    double attentions = 0; ///< how many, with scans
+    double attentions = 0; ///< how many, with scans; of several pieces one after the other once
     double passes = 0;     ///< how many over memory
     double operations = 0; ///< that the host starts: all of these, and exchanges
     double calls = 0;      ///< of a framework: as Hardware::call_s
@@ -110,7 +110,7 @@ inline PassSums sums_of(std::vector<observe::Work> const& work) {
         else if (!is_repeated)
             sums.calls += 1;
         if (x.kind == WorkKind::product) sums.products += 1;
-        if (x.kind == WorkKind::attention || x.kind == WorkKind::scan) sums.attentions += 1;
+        if ((x.kind == WorkKind::attention || x.kind == WorkKind::scan) && !is_next) sums.attentions += 1;
         switch (x.kind) {
         case WorkKind::product:
             sums.product_flops += x.flops;
