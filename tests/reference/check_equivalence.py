@@ -21,6 +21,7 @@ TOLERANCES = {
     "f32": {"loss": 1e-4, "aux_loss": 1e-3, "z_loss": 1e-3, "mtp_loss": 1e-3, "grad_norm": 1e-3, "lr": 1e-6, "final_loss": 1e-4, "weights": 0.5},
 }
 STEP_NUMBERS = ("loss", "aux_loss", "z_loss", "grad_norm", "lr")
+NONE_WITHOUT_TARGETS = ("loss", "final_loss")  # null where nothing was to be predicted
 
 
 class Difference(Exception):
@@ -53,6 +54,8 @@ def read_log(path):
             if set(entry.get("bytes", {})) != axes:
                 refuse(number, f"bytes are not those of {', '.join(sorted(axes))}")
         for key in wanted:
+            if key in NONE_WITHOUT_TARGETS and key in entry and entry[key] is None:
+                continue
             if not isinstance(entry.get(key), (int, float)) or not math.isfinite(entry[key]):
                 refuse(number, f"{key} is {entry.get(key)}")
     if end is None:
@@ -119,7 +122,9 @@ def compare_logs(reference, log, tolerances):
         compare_experts(f"step {a['step']}", a.get("experts"), b.get("experts"))
     largest = {}
     for where, key, value, wanted in pairs:
-        difference = relative(value, wanted)
+        if (value is None) != (wanted is None):
+            raise Difference(f"{where}: {key} is {value!r}, should be {wanted!r}")
+        difference = 0.0 if value is None else relative(value, wanted)
         if difference > tolerances[key]:
             raise Difference(f"{where}: {key} is {value!r}, should be {wanted!r}: {difference:.1e} apart, {tolerances[key]:.0e} allowed")
         largest[key] = max(largest.get(key, 0.0), difference)

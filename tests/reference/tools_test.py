@@ -41,16 +41,17 @@ PRETENDER = """
     if wrong == "chatter":
         print("hello")
     silent = flags["--data"].endswith("none.0") and fault != "phantom loss"
-    loss = 0.0 if silent else 3.0 + int(flags["--hidden"]) / 64
+    loss = 3.0 + int(flags["--hidden"]) / 64
+    shown = lambda name: None if silent or wrong == "no " + name else loss * nudge(name, 2e-10)
     nudge = lambda name, size: 1 + size if wrong == name else 1
     with open(flags["--log"], "w") as log:
         for step in range(1, int(flags["--steps"]) + (0 if wrong == "short log" else 1)):
-            entry = {{"step": step, "loss": loss * nudge("loss", 2e-10), "aux_loss": 1.5 * nudge("aux_loss", 2e-10), "z_loss": 2.5,
+            entry = {{"step": step, "loss": shown("loss"), "aux_loss": 1.5 * nudge("aux_loss", 2e-10), "z_loss": 2.5,
                       "grad_norm": 0.5 * nudge("grad_norm", 2e-10), "lr": 0.003, "tokens_per_s": 10 * ranks,
                       "bytes": {{"dp": ranks, "pp": 0, "ep": 0, "cp": 0, "tp": 0}}}}
             log.write(json.dumps(entry).replace("2.5", "NaN" if wrong == "nan" else "2.5") + "\\n")
         if wrong != "no end":
-            log.write(json.dumps({{"event": "end", "final_loss": loss * nudge("final_loss", 2e-10)}}) + "\\n")
+            log.write(json.dumps({{"event": "end", "final_loss": shown("final_loss")}}) + "\\n")
     values = [-0.5, 0.25 + (2e-9 if wrong == "weights" else 4e-10)]
     header = json.dumps({{"__metadata__": {{"format": "pt"}}, "other" if wrong == "name" else "w":
                           {{"dtype": "F64", "shape": [2, 1] if wrong == "shape" else [2], "data_offsets": [0, 16]}}}}).encode()
@@ -89,6 +90,7 @@ class Equivalence(unittest.TestCase):
     def test_each_fault_is_noticed(self):
         for fault, message in {
             "loss": "loss is", "aux_loss": "aux_loss is", "grad_norm": "grad_norm is", "final_loss": "final_loss is",
+            "no loss": "there were targets", "no final_loss": "there were targets",
             "weights": "w: max|a-b| is", "nan": "NaN is not a number", "short log": "has 4 steps", "no end": "does not end",
             "name": "tensors in only one", "shape": "w is F64[2, 1]", "config": "config.json differs", "crash": "exit status 3",
             "chatter": "prints although --quiet",
