@@ -195,8 +195,9 @@ namespace {
 /// All of a configuration; of a field more the compiler tells.
 std::string text_of(pentad::planner::Configuration const& c) {
     auto const& [dp, pp, ep, cp, tp, order, experts, seq, global_batch, micro_batch, sharding, optimizer, local,
-                 precision, offload, schedule, chunks, pairs, bucket_elements, recompute, tensor_kind,
-                 sequence_parallel, context, attention_output, inner_cp, zigzag, element, fp8_products] = c;
+                 precision, offload, schedule, chunks, pairs, stage_layers, balances_stages, bucket_elements, recompute,
+                 tensor_kind, sequence_parallel, context, attention_output, inner_cp, zigzag, element, fp8_products] =
+        c;
     (void)order; // those that differ on the machine are tried
     std::ostringstream text;
     bool const is_pipeline = pp > 1;
@@ -215,6 +216,8 @@ std::string text_of(pentad::planner::Configuration const& c) {
          << zigzag << " element " << static_cast<int>(element) << " " << fp8_products << " precision "
          << static_cast<int>(precision.reduce) << static_cast<int>(precision.rows)
          << static_cast<int>(precision.moments) << precision.keeps_masters << " optimizer " << optimizer.index();
+    if (is_pipeline) text << " stages " << (balances_stages ? "balanced" : "");
+    for (auto const layers : stage_layers) text << " " << layers;
     if (experts) text << " experts " << experts->ep << " " << experts->etp;
     auto const add_adamw = [&](pentad::model::AdamW const& o) {
         text << " " << o.beta1 << " " << o.beta2 << " " << o.epsilon << " " << o.weight_decay;

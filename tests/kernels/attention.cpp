@@ -103,53 +103,60 @@ Reference reference(Shape const& s, kernels::AttentionScores const& scores, Slic
     r.lse.assign(s.batch * s.heads * s.seq_q, -infinity);
     r.dk.assign(s.batch * s.seq_k * s.kv_heads * s.head_dim, 0);
     r.dv.assign(s.batch * s.seq_k * s.kv_heads * s.values(), 0);
-    std::vector<double> p(s.seq_k), dp(s.seq_k);
+    std::vector<double> p(s.seq_k), dp(s.seq_k), query(s.head_dim), gradient(s.values());
     for (i64 b = 0; b < s.batch; ++b)
         for (i64 h = 0; h < s.heads; ++h)
             for (i64 i = 0; i < s.seq_q; ++i) {
                 i64 const g = h / (s.heads / s.kv_heads);
                 double largest = -infinity, sum = 0, delta = 0;
+                for (i64 d = 0; d < s.head_dim; ++d) query[d] = q(b, i, h, d);
+                for (i64 d = 0; d < s.values(); ++d) gradient[d] = d_o(b, i, h, d);
                 for (i64 j = 0; j < s.seq_k; ++j) {
+                    p[j] = -infinity;
+                    if (!s.sees(b, i, j)) continue;
                     double dot = 0;
-                    for (i64 d = 0; d < s.head_dim; ++d) dot += q(b, i, h, d) * k(b, j, g, d);
+                    for (i64 d = 0; d < s.head_dim; ++d) dot += query[d] * k(b, j, g, d);
                     double score = scores.scale * dot;
                     slope_of[j] = 1;
                     if (scores.soft_cap > 0) {
-                        score = scores.soft_cap * std::tanh(score / scores.soft_cap);
-                        slope_of[j] = 1 - std::pow(score / scores.soft_cap, 2);
+                        double const part = std::tanh(score / scores.soft_cap);
+                        score = scores.soft_cap * part;
+                        slope_of[j] = 1 - part * part;
                     }
                     i64 const apart = s.mask.query_start + i - (s.mask.key_start + j);
                     if (scores.alibi_heads > 0)
                         score -= slopes[scores.first_head + h] * static_cast<double>(std::abs(apart));
-                    p[j] = s.sees(b, i, j) ? score : -infinity;
+                    p[j] = score;
                     largest = std::max(largest, p[j]);
                 }
                 if (s.has_sinks) largest = std::max(largest, sinks[h]);
                 if (largest == -infinity) continue;
-                for (auto& x : p) sum += x = std::exp(x - largest);
+                for (auto& x : p) sum += x = x == -infinity ? 0 : std::exp(x - largest);
                 double const of_sink = s.has_sinks ? std::exp(sinks[h] - largest) : 0;
                 sum += of_sink;
                 r.lse[(b * s.heads + h) * s.seq_q + i] = largest + std::log(sum);
-                auto const query = ((b * s.seq_q + i) * s.heads + h) * s.head_dim;
+                auto const to = ((b * s.seq_q + i) * s.heads + h) * s.head_dim;
                 auto const output = ((b * s.seq_q + i) * s.heads + h) * s.values();
                 for (i64 j = 0; j < s.seq_k; ++j) {
-                    p[j] /= sum;
                     dp[j] = 0;
+                    if (p[j] == 0) continue; // not seen
+                    p[j] /= sum;
                     auto const value = ((b * s.seq_k + j) * s.kv_heads + g) * s.values();
                     for (i64 d = 0; d < s.values(); ++d) {
                         r.o[output + d] += p[j] * v(b, j, g, d);
-                        r.dv[value + d] += p[j] * d_o(b, i, h, d);
-                        dp[j] += d_o(b, i, h, d) * v(b, j, g, d);
+                        r.dv[value + d] += p[j] * gradient[d];
+                        dp[j] += gradient[d] * v(b, j, g, d);
                     }
                     delta += p[j] * dp[j];
                 }
                 r.d_sinks[h] -= of_sink / sum * delta;
                 for (i64 j = 0; j < s.seq_k; ++j) {
+                    if (p[j] == 0) continue;
                     auto const key = ((b * s.seq_k + j) * s.kv_heads + g) * s.head_dim;
                     double const ds = p[j] * (dp[j] - delta) * slope_of[j] * scores.scale;
                     for (i64 d = 0; d < s.head_dim; ++d) {
-                        r.dq[query + d] += ds * k(b, j, g, d);
-                        r.dk[key + d] += ds * q(b, i, h, d);
+                        r.dq[to + d] += ds * k(b, j, g, d);
+                        r.dk[key + d] += ds * query[d];
                     }
                 }
             }

@@ -262,30 +262,47 @@ Reference recurrence(Scan<T> const& scan) {
             i64 const g = h / (s.heads / s.groups), at = (b * s.heads + h) * per_state;
             std::vector<std::vector<double>> states(s.seq + 1, std::vector<double>(per_state, 0));
             if (!initial.empty()) std::copy_n(initial.begin() + at, per_state, states[0].begin());
-            for (i64 t = 0; t < s.seq; ++t)
+            // Of a token, read once for all elements of the state.
+            std::vector<double> q(s.state), k(s.state), v(s.head_dim), dy(s.head_dim);
+            double decay = 0;
+            auto const read = [&](i64 t) {
+                decay = scan.decay(b, t, h);
+                for (i64 n = 0; n < s.state; ++n) q[n] = scan.q(b, t, g, n), k[n] = scan.k(b, t, g, n);
+                for (i64 d = 0; d < s.head_dim; ++d) v[d] = scan.v(b, t, h, d), dy[d] = scan.dy(b, t, h, d);
+            };
+            for (i64 t = 0; t < s.seq; ++t) {
+                read(t);
+                double *const before = states[t].data(), *const after = states[t + 1].data(),
+                              *const y = r.y.data() + ((b * s.seq + t) * s.heads + h) * s.head_dim;
                 for (i64 n = 0; n < s.state; ++n)
                     for (i64 d = 0; d < s.head_dim; ++d) {
-                        double const now = scan.decay(b, t, h) * states[t][n * s.head_dim + d] +
-                                           scan.k(b, t, g, n) * scan.v(b, t, h, d);
-                        states[t + 1][n * s.head_dim + d] = now;
-                        r.y[((b * s.seq + t) * s.heads + h) * s.head_dim + d] += scan.q(b, t, g, n) * now;
+                        double const now = decay * before[n * s.head_dim + d] + k[n] * v[d];
+                        after[n * s.head_dim + d] = now;
+                        y[d] += q[n] * now;
                     }
+            }
             r.final_state.insert(r.final_state.end(), states[s.seq].begin(), states[s.seq].end());
             std::vector<double> slope(per_state, 0);
             if (!d_final.empty()) std::copy_n(d_final.begin() + at, per_state, slope.begin());
-            for (i64 t = s.seq; t-- > 0;)
+            for (i64 t = s.seq; t-- > 0;) {
+                read(t);
+                double *const before = states[t].data(), *const after = states[t + 1].data(),
+                              *const dq = r.dq.data() + ((b * s.seq + t) * s.groups + g) * s.state,
+                              *const dk = r.dk.data() + ((b * s.seq + t) * s.groups + g) * s.state,
+                              *const dv = r.dv.data() + ((b * s.seq + t) * s.heads + h) * s.head_dim;
+                double da = 0;
                 for (i64 n = 0; n < s.state; ++n)
                     for (i64 d = 0; d < s.head_dim; ++d) {
-                        i64 const i = n * s.head_dim + d, of_group = ((b * s.seq + t) * s.groups + g) * s.state + n,
-                                  of_head = ((b * s.seq + t) * s.heads + h) * s.head_dim + d;
-                        double const dy = scan.dy(b, t, h, d), decay = scan.decay(b, t, h);
-                        slope[i] += scan.q(b, t, g, n) * dy;
-                        r.dq[of_group] += states[t + 1][i] * dy;
-                        r.dk[of_group] += slope[i] * scan.v(b, t, h, d);
-                        r.dv[of_head] += slope[i] * scan.k(b, t, g, n);
-                        r.da[(b * s.seq + t) * s.heads + h] += slope[i] * decay * states[t][i];
+                        i64 const i = n * s.head_dim + d;
+                        slope[i] += q[n] * dy[d];
+                        dq[n] += after[i] * dy[d];
+                        dk[n] += slope[i] * v[d];
+                        dv[d] += slope[i] * k[n];
+                        da += slope[i] * decay * before[i];
                         slope[i] *= decay;
                     }
+                r.da[(b * s.seq + t) * s.heads + h] += da;
+            }
             r.d_initial.insert(r.d_initial.end(), slope.begin(), slope.end());
         }
     return r;
@@ -306,13 +323,15 @@ std::vector<double> quadratic_form(Scan<T> const& scan) {
                 for (i64 j = i; j >= std::max<i64>(begin, 0); log_decay += scan.a(b, j--, h)) {
                     double score = 0;
                     for (i64 n = 0; n < s.state; ++n) score += scan.q(b, i, g, n) * scan.k(b, j, g, n);
-                    for (i64 d = 0; d < s.head_dim; ++d) y[to + d] += std::exp(log_decay) * score * scan.v(b, j, h, d);
+                    double const weight = std::exp(log_decay) * score;
+                    for (i64 d = 0; d < s.head_dim; ++d) y[to + d] += weight * scan.v(b, j, h, d);
                 }
                 if (initial.empty() || begin >= 0) continue;
+                double const left = std::exp(log_decay);
                 for (i64 n = 0; n < s.state; ++n)
                     for (i64 d = 0; d < s.head_dim; ++d)
-                        y[to + d] += std::exp(log_decay) * scan.q(b, i, g, n) *
-                                     initial[((b * s.heads + h) * s.state + n) * s.head_dim + d];
+                        y[to + d] +=
+                            left * scan.q(b, i, g, n) * initial[((b * s.heads + h) * s.state + n) * s.head_dim + d];
             }
     return y;
 }

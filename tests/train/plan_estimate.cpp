@@ -61,7 +61,7 @@ Configuration configuration(Table const& table, PublishedRow const& row, bool as
 /// The constants of the preset that are fitted to the tables.
 struct Constant {
     std::string_view name;
-    double Hardware::*member;
+    double Hardware::* member;
     double none; ///< with which it means nothing
 };
 constexpr std::array constants{Constant{"product_efficiency", &Hardware::product_efficiency, 1},
@@ -193,7 +193,9 @@ TEST_CASE("step times of four models on eight Ascend 910B, as published") {
         CHECK(correlation >= (is_llama ? 0.95 : table.published->name == "Mamba-7B" ? 0.84 : 0.73));
         CHECK(median(list) <= (is_llama ? 0.08 : 0.30));
         if (is_llama) CHECK(worst <= 0.25);
-        auto const best = [](auto const& values) { return std::min_element(values.begin(), values.end()) - values.begin(); };
+        auto const best = [](auto const& values) {
+            return std::min_element(values.begin(), values.end()) - values.begin();
+        };
         CHECK(best(seconds) == best(published));
         // As it is called without a word about cp, a ring takes no longer than 1.4 times what was measured.
         auto const rings = ratios(table, machine, false);

@@ -71,7 +71,7 @@ TEST_CASE("a prompt takes the products of its tokens, where these are all that t
     Serving const serving(model, ideal(1e15, nothing), {.prompt = prompt, .output = 2});
     double const table = 4096.0 * 128256, norms = 65.0 * 4096;
     double const weights = parameters(model).total - 2 * table - norms;
-    double const attention = 32 * 32.0 * 1000 * 1001 * 256 / attention_efficiency;
+    double const attention = 32 * 32.0 * 1000 * 1001 * 256 / Hardware{}.attention_efficiency;
     CHECK(is_near(serving.first_token_s(), (2 * weights * 1000 + 2 * table + attention) / 1e15,
                   1e-6)); // logits of one token
 }

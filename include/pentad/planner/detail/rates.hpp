@@ -124,8 +124,7 @@ class Rates {
             if (network == 0) return {0, Bound::network};
             compute = memory = starts = 0;
         }
-        double const device = compute + memory + network + starts,
-                     host = launches(1, x.kind == WorkKind::pass ? 0 : 1);
+        double const device = compute + memory + network + starts, host = launches(1, x.kind == WorkKind::pass ? 0 : 1);
         if (host > device || starts > device / 2) return {std::max(host, device), Bound::launches};
         return {device, network > 0 ? Bound::network : compute > memory ? Bound::compute : Bound::memory};
     }

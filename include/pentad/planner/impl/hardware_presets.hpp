@@ -62,7 +62,8 @@ PENTAD_INLINE std::vector<Hardware> const& machines() {
         // bf16 and memory: Amer, Karim et al., "Distributed Hybrid Parallelism for Large Language Models" (378.88
         // TFLOP/s, 60 GB). The rest: Huawei, Atlas 800T A2 training server with Ascend 910B2: 99 TFLOP/s of f32, HBM
         // at 1600 GB/s, eight devices in a full mesh, each with 7 HCCS links of 392 GB/s together (both ways), and a
-        // port of 200 Gbit/s. There is no public figure of latencies: they are left out, as is launch_s, of which call_s has
+        // port of 200 Gbit/s. There is no public figure of latencies: they are left out, as is launch_s, of which
+        // call_s has
         // its part. All after the links is fitted to that paper's step times of four models and its figures 6 and 7
         // together (tests/train/plan_estimate.cpp).
         {.name = "ascend-910b",
