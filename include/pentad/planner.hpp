@@ -4,6 +4,7 @@
 
 #include <pentad/planner/account.hpp>
 #include <pentad/planner/automatic_recomputation.hpp>
+#include <pentad/planner/balanced_stages.hpp>
 #include <pentad/planner/configuration.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/planner/hardware.hpp>
@@ -22,4 +23,5 @@
 #include <pentad/planner/search.hpp>
 #include <pentad/planner/serving.hpp>
 #include <pentad/planner/serving_search.hpp>
+#include <pentad/planner/stage_layers.hpp>
 #include <pentad/planner/stage_times.hpp>

@@ -183,6 +183,9 @@ void all_collectives(World const& world, std::size_t piece, Where where, bool sa
     CHECK(differ(arriving.view, [&](std::size_t i) { return want[i]; }) == 0);
 }
 
+/// A piece of which all ranks' together are more than any cache of a core has.
+std::size_t large(World const& world) { return 600'015 / world.n; }
+
 } // namespace
 
 TEST_CASE("the ranks of this machine find each other") {
@@ -201,14 +204,16 @@ TEST_CASE("more ranks than processors share them, on however many nodes they are
 
 TEST_CASE_TEMPLATE("any size gives the same bits, wherever the buffers are", T, f64, f32, bf16, i32) {
     World const world;
-    for (std::size_t const piece : {1, 33, 1000, 70001, 300007})
+    for (std::size_t const piece :
+         {std::size_t{1}, std::size_t{33}, std::size_t{1000}, std::size_t{70001}, large(world)})
         for (auto const where : {Where::nobody, Where::everybody, Where::even_ranks})
             all_collectives<T>(world, piece, where);
     comm::forced_algorithm() = comm::Algorithm::mailbox;
     all_collectives<T>(world, 70001, Where::everybody);
     comm::forced_algorithm() = comm::Algorithm::process;
     for (auto const where : {Where::nobody, Where::even_ranks})
-        for (std::size_t const piece : {33, 70001, 300007}) all_collectives<T>(world, piece, where);
+        for (std::size_t const piece : {std::size_t{33}, std::size_t{70001}, large(world)})
+            all_collectives<T>(world, piece, where);
     comm::forced_algorithm() = comm::Algorithm::automatic;
 }
 

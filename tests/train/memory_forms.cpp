@@ -31,7 +31,7 @@ using namespace support;
 namespace {
 
 // Every buffer of these sizes, and an eighth of it, is a multiple of the allocator's 256 bytes.
-constexpr double h = 1024, vocab = 64, layers = 3, heads = 2, kv_heads = 1, width = 64, ffn = 64, tokens = 64;
+constexpr double h = 1024, vocab = 32, layers = 3, heads = 2, kv_heads = 1, width = 16, ffn = 16, tokens = 64;
 // Parameters of the units: the embedding, a block's branches, the head with its norm; and of all of them.
 constexpr double embedding = vocab * h, attention = 2 * h * (heads + kv_heads) * width + h,
                  feed_forward = 3 * h * ffn + h, head = vocab * h + h;
