@@ -53,7 +53,7 @@ constexpr auto everywhere = [](int, int) { return true; };
 TEST_CASE("the validator accepts every schedule on 1 to 16 ranks with 1 to 64 micro-batches and 1 to 4 chunks") {
     for (Generator const& generator : generators)
         for (int p = 1; p <= 16; ++p)
-            for (int m = 1; m <= 64; ++m)
+            for (int m = 1; m <= 64; m += m < 32 ? 1 : 4) // of the larger ones each fourth
                 for (int chunks = 1; chunks <= 4; ++chunks) {
                     if (!defined(generator, p, chunks)) continue;
                     auto const schedule = generate(generator.name, {.ranks = p, .micro_batches = m, .chunks = chunks});
