@@ -9,6 +9,14 @@
 
 namespace pentad::planner {
 
+namespace detail {
+/// Stages from one on have the layers from one on: what is least, and where the first of them ends then.
+struct StagesLeft {
+    double least = std::numeric_limits<double>::infinity();
+    std::size_t end = 0;
+};
+} // namespace detail
+
 /// Deals `layers` layers to `stages` stages, in order: the costliest stage is as cheap as can be, and of such deals the
 /// sum of the squares of the costs is least, so that the other stages are alike. Exact dynamic programming over pairs
 /// of a stage and a layer. Stages may have no layer.
@@ -17,14 +25,9 @@ namespace pentad::planner {
 template <class Cost>
 std::vector<std::size_t> balanced_stages(std::size_t layers, std::size_t stages, Cost&& cost) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
-    // Stages from `stage` on have the layers from `begin` on: what is least, and where the first of them ends then.
-    struct Rest {
-        double least = infinity;
-        std::size_t end = 0;
-    };
-    std::vector<std::vector<Rest>> rests(stages + 1);
+    std::vector<std::vector<detail::StagesLeft>> rests(stages + 1); // by stage and first layer
     auto const deal = [&](auto&& is_too_much, auto&& join) {
-        rests.assign(stages + 1, std::vector<Rest>(layers + 1));
+        rests.assign(stages + 1, std::vector<detail::StagesLeft>(layers + 1));
         rests[stages][layers].least = 0;
         for (std::size_t stage = stages; stage-- > 0;)
             for (std::size_t begin = 0; begin <= layers; ++begin) {
