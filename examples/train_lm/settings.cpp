@@ -154,9 +154,16 @@ std::string changed_settings(Options const& now, StoredValue const& before) {
             auto const name = flag.name;
             if (flag.effect == Effect::model && is_described_alike && changes_model(flag, now, before(name)))
                 add(flag, or_none(value_text(flag, now)), or_none(before(name)));
-            if (flag.effect == Effect::numbers && !was.silent.contains(name) && !is.silent.contains(name) &&
-                value_text(flag, is.options) != value_text(flag, was.options))
-                add(flag, shown(flag, now, is.options), shown(flag, earlier, was.options));
+            if (flag.effect != Effect::numbers || is.silent.contains(name) ||
+                value_text(flag, is.options) == value_text(flag, was.options))
+                continue;
+            bool const had_effect = !was.silent.contains(name);
+            if (!had_effect) { // a default that follows from another flag, which is listed, is no change of its own
+                Options usual = now;
+                set_value(usual, flag, "");
+                if (value_text(flag, is.options) == value_text(flag, in_force(usual).options)) continue;
+            }
+            add(flag, shown(flag, now, is.options), had_effect ? shown(flag, earlier, was.options) : "without effect");
         }
     return differences;
 }

@@ -179,6 +179,10 @@ TEST_CASE("settings that changed are said as they are given, by what they stand 
     CHECK(said("--optimizer sgd --momentum 0.9", "--optimizer sgd").empty());
     CHECK(said("--optimizer muon --nesterov off", "--optimizer muon") == "--nesterov off (was on)");
     CHECK(said("--experts 4 --capacity 0.5", "--experts 4") == "--capacity 0.5 (was 0)");
+    CHECK(said("--experts 4 --capacity 0.5 --drop score", "--experts 4") ==
+          "--capacity 0.5 (was 0), --drop score (was without effect)");
+    CHECK(said("--optimizer sgd --momentum 0.5", "") ==
+          "--optimizer sgd (was adamw), --momentum 0.5 (was without effect)");
     CHECK(said("--experts 4 --router expert-choice --capacity 1", "--experts 4 --router expert-choice").empty());
     CHECK(said("--experts 4 --router hash --aux-coef 1", "--experts 4 --router hash").empty());
     CHECK(said("--aux-coef 1 --z-coef 1 --mtp-coef 0.3", "").empty());
