@@ -132,7 +132,7 @@ pentad::planner::Request request_of(Options const& options, pentad::planner::Har
     request.micro_batches = options.micro_batches;
     request.chunks = options.stage_count() / options.extent("pp"); // of --chunks 0 as few as there can be
     request.zigzag = options.zigzag;
-    // Balanced stages are measured when the run begins: the planner takes them to be what it would make them.
+    // The run balances its stages by measured times; the planner balances them by its own.
     request.balances_stages = settings.balances_stages;
     for (auto const layers : settings.stage_layers) request.stage_layers.push_back(static_cast<std::int64_t>(layers));
     request.zero = settings.sharding.stage;

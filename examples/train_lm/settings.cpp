@@ -158,7 +158,7 @@ std::string changed_settings(Options const& now, StoredValue const& before) {
                 value_text(flag, is.options) == value_text(flag, was.options))
                 continue;
             bool const had_effect = !was.silent.contains(name);
-            if (!had_effect) { // a default that follows from another flag, which is listed, is no change of its own
+            if (!had_effect) { // a default that follows from another flag is listed with that one
                 Options usual = now;
                 set_value(usual, flag, "");
                 if (value_text(flag, is.options) == value_text(flag, in_force(usual).options)) continue;

@@ -10,7 +10,7 @@
 namespace pentad::planner {
 
 namespace detail {
-/// Stages from one on have the layers from one on: what is least, and where the first of them ends then.
+/// The least cost of the last stages with the last layers, and where the first of these stages ends.
 struct StagesLeft {
     double least = std::numeric_limits<double>::infinity();
     std::size_t end = 0;
@@ -54,7 +54,7 @@ std::vector<std::size_t> balanced_stages(std::size_t layers, std::size_t stages,
     return dealt;
 }
 
-/// Of layers whose costs add up: the first stage costs `first` more and the last `last`.
+/// The same for layers whose costs add up; the first stage costs `first` more and the last `last`.
 inline std::vector<std::size_t> balanced_stages(std::span<double const> layers, double first, double last,
                                                 std::size_t stages) {
     std::vector<double> before(1, 0.0); // the cost of the layers before

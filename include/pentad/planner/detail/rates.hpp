@@ -80,13 +80,13 @@ class Rates {
     }
     /// The same of large products of accumulators.
     [[nodiscard]] double accumulator_products(double flops) const { return flops / accumulator_peak_; }
-    /// Of attention and scans.
+    /// Seconds of attention and scans.
     [[nodiscard]] double attention(double flops, double bytes) const {
         return flops / (peak_ * hardware_->attention_efficiency) + traffic(bytes);
     }
-    /// Of passes over activations.
+    /// Seconds of passes over activations.
     [[nodiscard]] double passes(double bytes) const { return traffic(bytes) / hardware_->pass_efficiency; }
-    /// What so many operations take besides their work.
+    /// Seconds that so many operations take besides their work.
     [[nodiscard]] double product_starts(double products) const { return products * hardware_->product_s; }
     [[nodiscard]] double pass_starts(double passes) const { return passes * hardware_->pass_s; }
     /// Seconds of the host, which starts so many operations, in so many calls.
