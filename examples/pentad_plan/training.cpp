@@ -2,6 +2,8 @@
 
 #include <pentad/io/atomic_file.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/planner/pipelines.hpp>
+#include <pentad/planner/stage_layers.hpp>
 #include <pentad/report/plan_account.hpp>
 #include <pentad/report/plan_svg.hpp>
 #include <pentad/report/plan_table.hpp>
@@ -224,11 +226,10 @@ std::string evaluate(Options const& o) {
 std::string explain(Options const& o) {
     auto const c = configuration_of(o);
     if (o.types) return report::plan_types(o.model, c);
-    auto planned = c; // in the numbers that a run needs
-    planned.stage_layers = planner::estimate(o.model, o.hardware, c).stage_layers;
-    planned.balances_stages = false;
-    return report::plan_account(o.model, o.hardware, c) +
-           "\nto run it: " + run_command(o, c.balances_stages ? planned : c) + "\n";
+    planner::Pipelines pipelines;
+    auto const planned =
+        planner::with_stage_layers(o.model, o.hardware, c, pipelines); // in the numbers that a run needs
+    return report::plan_account(o.model, o.hardware, c) + "\nto run it: " + run_command(o, planned) + "\n";
 }
 
 } // namespace pentad_plan

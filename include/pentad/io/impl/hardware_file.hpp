@@ -57,28 +57,24 @@ constexpr std::array<NumberKey<Link>, 4> link_keys{{{"latency_s", &Link::latency
                                                     {"message_latency_s", &Link::message_latency_s, 1, true, true},
                                                     {"message_bandwidth", &Link::message_bandwidth, 1e15, true, true}}};
 
-constexpr std::array<std::string_view, 19> hardware_words{"name",
-                                                          "devices",
-                                                          "devices_per_node",
-                                                          "peak_flops",
-                                                          "memory_bytes",
-                                                          "memory_bandwidth",
-                                                          "links",
-                                                          "product_efficiency",
-                                                          "attention_efficiency",
-                                                          "pass_efficiency",
-                                                          "product_s",
-                                                          "pass_s",
-                                                          "bandwidth_efficiency",
-                                                          "launch_s",
-                                                          "call_s",
-                                                          "micro_batch_s",
-                                                          "overlap",
-                                                          "sharing",
-                                                          "jitter_s"};
-constexpr std::array<std::string_view, 3> peak_words{"bf16", "f32", "fp8"};
-constexpr std::array<std::string_view, 6> link_words{"devices",           "latency_s",         "bandwidth",
-                                                     "message_latency_s", "message_bandwidth", "topology"};
+/// The names of the keys, and the words of an object that are no number.
+template <std::size_t others, class Object, std::size_t... counts>
+constexpr auto words_of(std::array<std::string_view, others> const& words,
+                        std::array<NumberKey<Object>, counts> const&... keys) {
+    std::array<std::string_view, others + (0 + ... + counts)> all{};
+    std::size_t next = 0;
+    for (auto const word : words) all[next++] = word;
+    auto const add = [&](auto const& list) {
+        for (auto const& key : list) all[next++] = key.name;
+    };
+    (add(keys), ...);
+    return all;
+}
+constexpr auto hardware_words =
+    words_of(std::array<std::string_view, 5>{"name", "devices", "devices_per_node", "peak_flops", "links"}, memory_keys,
+             fitted_keys);
+constexpr auto peak_words = words_of(std::array<std::string_view, 0>{}, peak_keys);
+constexpr auto link_words = words_of(std::array<std::string_view, 2>{"devices", "topology"}, link_keys);
 
 template <class Object, std::size_t count>
 void read_numbers(Json const& json, std::string const& path, std::array<NumberKey<Object>, count> const& keys,
