@@ -7,6 +7,7 @@
 #include <pentad/random/philox.hpp>
 #include <pentad/train/detail/totals.hpp>
 
+#include <support/first_rank.hpp>
 #include <support/on_mesh.hpp>
 #include <support/parameters.hpp>
 
@@ -177,26 +178,28 @@ void check_layer(OnMesh const& mesh, LayerSetup<Exec> const& setup, Make&& make,
 template <class Make>
 Arrays on_one_rank(LayerSetup<Exec> const& setup, Make&& make, Arrays const& arrays,
                    SequenceMap<Exec> const* map = nullptr, double balance_scale = 0, double z_scale = 0) {
-    using Layer = std::remove_cvref_t<decltype(make(setup))>;
-    Alone const alone;
-    LayerSetup<Exec> const own{alone.context, setup.hidden, setup.norm_epsilon,    setup.batch,
-                               setup.seq,     setup.order,  setup.context_strategy};
-    Trial<Layer> trial{
-        .mesh = alone,
-        .order = Order::contiguous,
-        .layer = make(own),
-        .arrays = arrays,
-        .pass = {.context = alone.context, .balance_scale = balance_scale, .z_scale = z_scale, .map = map}};
-    auto const y = trial.forward(shard<typename Layer::input_layout>(alone, arrays.at("x"), trial.order));
-    auto const dy = shard<dual_t<typename Layer::output_layout>>(alone, arrays.at("dy"), trial.order);
-    auto const dx = trial.layer.backward_data(trial.pass, dy, trial.saved);
-    trial.layer.backward_weight(trial.pass, trial.saved);
-    Arrays result = arrays;
-    result["y"] = gather(y, trial.order);
-    result["dx"] = gather(dx, trial.order);
-    trial.layer.for_each_parameter(
-        [&](auto const& parameter) { result["d" + parameter.name()] = reduced_gradient(parameter); });
-    return result;
+    return on_first_rank([&] {
+        using Layer = std::remove_cvref_t<decltype(make(setup))>;
+        Alone const alone;
+        LayerSetup<Exec> const own{alone.context, setup.hidden, setup.norm_epsilon,    setup.batch,
+                                   setup.seq,     setup.order,  setup.context_strategy};
+        Trial<Layer> trial{
+            .mesh = alone,
+            .order = Order::contiguous,
+            .layer = make(own),
+            .arrays = arrays,
+            .pass = {.context = alone.context, .balance_scale = balance_scale, .z_scale = z_scale, .map = map}};
+        auto const y = trial.forward(shard<typename Layer::input_layout>(alone, arrays.at("x"), trial.order));
+        auto const dy = shard<dual_t<typename Layer::output_layout>>(alone, arrays.at("dy"), trial.order);
+        auto const dx = trial.layer.backward_data(trial.pass, dy, trial.saved);
+        trial.layer.backward_weight(trial.pass, trial.saved);
+        Arrays result = arrays;
+        result["y"] = gather(y, trial.order);
+        result["dx"] = gather(dx, trial.order);
+        trial.layer.for_each_parameter(
+            [&](auto const& parameter) { result["d" + parameter.name()] = reduced_gradient(parameter); });
+        return result;
+    });
 }
 
 } // namespace support

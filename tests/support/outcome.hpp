@@ -1,6 +1,7 @@
 // What a run computes, to compare runs with.
 #pragma once
 
+#include <support/first_rank.hpp>
 #include <support/parameters.hpp>
 #include <support/training.hpp>
 
@@ -16,6 +17,11 @@ struct Outcome {
     std::vector<double> losses;
     std::map<std::string, Whole> weights;
 };
+
+inline void send_to_all(Outcome& outcome) {
+    send_to_all(outcome.losses);
+    send_to_all(outcome.weights);
+}
 
 template <class Stream>
 Outcome outcome_of(Training<Stream>& training, std::int64_t steps) {

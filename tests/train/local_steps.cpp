@@ -141,7 +141,7 @@ void check(MeshShape const& m, train::RunSettings const& settings) {
     auto const& local = settings.local;
     INFO(m.text(), " ", local.steps, " local steps of ", local.ranks, " ranks, outer ", local.outer_learning_rate, " ",
          local.outer_momentum, " zero ", settings.sharding.stage);
-    auto const expected = by_hand(settings, m.dp / local.ranks);
+    auto const expected = on_first_rank([&] { return by_hand(settings, m.dp / local.ranks); });
     OnMesh const on(m, mesh_of(m, settings));
     Training<InvariantStream<f64>> training(on, settings);
     for (std::int64_t step = 1; step <= total_steps; ++step) {

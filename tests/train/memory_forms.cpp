@@ -229,9 +229,11 @@ std::vector<ZeroSharding> const shardings{{.stage = 0},
 TEST_CASE("what a rank holds and sends in each stage of ZeRO") {
     int const n = world_size();
     for (auto const& sharding : shardings) {
-        check<f32>({.dp = n}, sharding);
-        check<f32>({.dp = n}, sharding, false);
-        if (n <= 4) check<bf16>({.dp = n}, sharding);
+        if (n <= 4) {
+            check<f32>({.dp = n}, sharding);
+            check<f32>({.dp = n}, sharding, false);
+            check<bf16>({.dp = n}, sharding);
+        }
         if (n > 2) check<f32>({.dp = n / 2, .ep = 2}, sharding);
     }
 }
@@ -242,7 +244,7 @@ TEST_CASE("what a rank holds and sends where neighbours share a copy") {
     for (auto const& sharding : shardings) {
         if (sharding.stage == 0) continue;
         check<f32>({.dp = n, .shared = n / 2}, sharding); // 2 x 4 of 8 ranks
-        check<f32>({.dp = n, .shared = n / 2}, sharding, false);
+        if (n == 4) check<f32>({.dp = n, .shared = n / 2}, sharding, false);
         check<bf16>({.dp = n, .shared = 2}, sharding);
         if (n == 8) check<f32>({.dp = 4, .ep = 2, .shared = 2}, sharding);
     }

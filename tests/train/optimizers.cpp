@@ -123,9 +123,11 @@ Outcome const& alone(train::RunSettings const& of, std::size_t optimizer) {
     if (!is_new) return at->second;
     auto settings = of;
     settings.sharding = {};
-    Alone const mesh;
-    Training<Invariant> training(mesh, settings);
-    return at->second = outcome_of(training, settings.steps);
+    return at->second = on_first_rank([&] {
+               Alone const mesh;
+               Training<Invariant> training(mesh, settings);
+               return outcome_of(training, settings.steps);
+           });
 }
 
 template <class Stream>

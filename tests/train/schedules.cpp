@@ -54,9 +54,11 @@ Outcome const& alone(train::RunSettings const& settings) {
                                   static_cast<double>(settings.micro_batches), static_cast<double>(settings.batch)};
     auto const [at, is_new] = known.try_emplace(key);
     if (!is_new) return at->second;
-    Alone const mesh;
-    Training<Stream> training(mesh, settings);
-    return at->second = outcome_of(training, settings.steps);
+    return at->second = on_first_rank([&] {
+               Alone const mesh;
+               Training<Stream> training(mesh, settings);
+               return outcome_of(training, settings.steps);
+           });
 }
 
 /// A layer more or less here and there; with more stages than layers some have none.
@@ -214,7 +216,7 @@ void check_asynchronous(std::string const& name, int dp, int zero_stage, int upd
     auto const schedule = pipeline::generate(name, options);
     INFO(name, " of ", updates, " updates, pp = ", p, " dp = ", dp);
     CHECK(schedule.updates == updates);
-    auto const expected = emulate(settings, p, updates, version);
+    auto const expected = on_first_rank([&] { return emulate(settings, p, updates, version); });
     settings.stage_layers = uneven_layers(sizes(settings.model).layers, p);
     OnMesh const mesh({.dp = dp, .pp = p}, sizes(settings.model).kv_heads);
     Training<Stream> training(mesh, settings, schedule);
@@ -283,11 +285,9 @@ TEST_CASE("with every other axis inside the stages, ZeRO across them, recomputat
         how.options.recompute = number % 5 == 0 || how.options.recompute;
         if (number % 4 < 2) how.options.stage_operations = {.gather = true, .reduce = true, .step = true};
         how.sequence_parallel = number % 2 == 0;
-        how.zero_stage = number % 3 == 0 ? 0 : 1;
+        how.zero_stage = static_cast<int>(number % 7 % 4);
         how.order = number % 2 == 0 ? Order::contiguous : Order::zigzag;
         how.strategy = number % 3 == 0 ? ContextStrategy::all_gather : ContextStrategy::ring;
-        check(settings, how);
-        how.zero_stage = 2 + static_cast<int>(number % 2);
         check(settings, how);
     }
 }

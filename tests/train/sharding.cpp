@@ -40,9 +40,11 @@ Outcome const& alone(train::RunSettings const& of) {
     auto settings = of;
     settings.sharding = {};
     settings.recompute = {};
-    Alone const mesh;
-    Training<Invariant> training(mesh, settings);
-    return at->second = evaluated_outcome_of(training, settings.steps);
+    return at->second = on_first_rank([&] {
+               Alone const mesh;
+               Training<Invariant> training(mesh, settings);
+               return evaluated_outcome_of(training, settings.steps);
+           });
 }
 
 template <class Stream>

@@ -339,24 +339,28 @@ class RecomputationChain {
         std::stable_sort(next.begin(), next.end(), [&](State const& a, State const& b) {
             return a.work != b.work ? a.work < b.work : lexical(a, b);
         });
-        auto const is_no_worse = [&](std::size_t a, std::size_t b) { // in bytes
+        auto const no_worse = [moments](HeldBytes const* a, HeldBytes const* b) {
             for (std::size_t m = 0; m < moments; ++m)
-                if (bytes[a + m].most > bytes[b + m].most || bytes[a + m].base > bytes[b + m].base) return false;
+                if (a[m].most > b[m].most || a[m].base > b[m].base) return false;
             return true;
         };
         std::vector<State> kept;
-        std::vector<std::size_t> front; // bytes of states so far of which none is no worse than another
+        std::vector<std::size_t> front; // states kept so far of whose bytes none are no worse than another's
         bytes_.clear();
         for (auto state : next) {
-            if (std::any_of(front.begin(), front.end(), [&](std::size_t a) { return is_no_worse(a, state.at); }))
+            auto const* const own = bytes.data() + state.at;
+            auto const better = std::find_if(front.begin(), front.end(),
+                                             [&](std::size_t at) { return no_worse(bytes_.data() + at, own); });
+            if (better != front.end()) { // which is soon better than another: it moves forward
+                std::iter_swap(better, front.begin() + (better - front.begin()) / 2);
                 continue;
-            std::erase_if(front, [&](std::size_t a) { return is_no_worse(state.at, a); });
-            front.push_back(state.at);
+            }
+            std::erase_if(front, [&](std::size_t at) { return no_worse(own, bytes_.data() + at); });
             steps_.push_back(parents_[state.step]);
             state.step = steps_.size() - 1;
-            std::size_t const at = bytes_.size();
-            for (std::size_t m = 0; m < moments; ++m) bytes_.push_back(bytes[state.at + m]);
-            state.at = at;
+            state.at = bytes_.size();
+            bytes_.insert(bytes_.end(), own, own + moments);
+            front.push_back(state.at);
             kept.push_back(state);
         }
         parents_.clear();

@@ -56,23 +56,35 @@ class RelaxedWork {
     void finish() {
         std::sort(segments_.begin(), segments_.end(),
                   [](HullSegment const& a, HullSegment const& b) { return a.price() < b.price(); });
+        Corner at{0, least_work_};
+        for (auto const& segment : segments_) {
+            at = {at.freed + segment.bytes, at.work + segment.work};
+            corners_.push_back(at);
+        }
     }
     /// Infinity where there is no room.
     [[nodiscard]] double within(double room) const {
-        double lacking = most_ - room, work = least_work_;
-        for (auto const& segment : segments_) {
-            if (lacking <= 0) return work;
-            double const part = std::min(1.0, lacking / segment.bytes);
-            work += part * segment.work;
-            lacking -= part * segment.bytes;
-        }
+        double const lacking = most_ - room;
+        if (lacking <= 0) return least_work_;
+        auto const end = std::partition_point(corners_.begin(), corners_.end(),
+                                              [&](Corner const& corner) { return corner.freed < lacking; });
+        if (end != corners_.end())
+            return end->work -
+                   (end->freed - lacking) * segments_[static_cast<std::size_t>(end - corners_.begin())].price();
         // What is lacking after all segments is nothing but rounding, or real.
-        return lacking <= 1e-9 * (most_ + 1) ? work : std::numeric_limits<double>::infinity();
+        auto const last = corners_.empty() ? Corner{0, least_work_} : corners_.back();
+        return lacking - last.freed <= 1e-9 * (most_ + 1) ? last.work : std::numeric_limits<double>::infinity();
     }
 
   private:
+    /// The end of a segment: the bytes that it and those before it free, and the work then.
+    struct Corner {
+        double freed = 0, work = 0;
+    };
+
     double most_ = 0, least_work_ = 0;
     std::vector<HullSegment> segments_;
+    std::vector<Corner> corners_; ///< of each segment
 };
 
 } // namespace pentad::planner::detail
