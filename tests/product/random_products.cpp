@@ -231,6 +231,7 @@ void check_products(int draws) {
             // The bytes.
             auto const extents = extents_of(a, b, at);
             auto const plan = plan_product(a.layout, b.layout, c.layout, extents, a.mesh);
+            // All ranks would search the same: they take turns.
             if (i % world_size() == world_rank()) CHECK(plan.bytes <= least_bytes(a, b, c) * (1 + 1e-9));
             CHECK(sum_over_ranks(sent) == doctest::Approx(plan.bytes * world_size()));
 

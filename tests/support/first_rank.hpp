@@ -1,4 +1,4 @@
-// What one rank computes by itself, for all: the ranks share the cores, and each would compute the same.
+// Runs a computation on the first rank alone and sends the result to all, since the ranks of a test share the cores.
 #pragma once
 
 #include <support/on_mesh.hpp>
@@ -8,15 +8,15 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
-#include <functional>
 #include <map>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace support {
 
-// Values from the first rank to all, behind the profiling interface.
+// Sends a value from the first rank to all. Collective; pmpi_counter.hpp does not count it.
 template <class T>
     requires std::is_arithmetic_v<T>
 void send_to_all(T& value) {
@@ -37,25 +37,18 @@ inline void send_to_all(Whole& whole) {
 }
 template <class Value, class Compare>
 void send_to_all(std::map<std::string, Value, Compare>& map) {
-    auto size = map.size();
+    std::vector<std::pair<std::string, Value>> entries(map.begin(), map.end());
+    auto size = entries.size();
     send_to_all(size);
-    if (world_rank() == 0) {
-        for (auto& [name, value] : map) {
-            auto sent = name;
-            send_to_all(sent);
-            send_to_all(value);
-        }
-        return;
-    }
-    map.clear();
-    for (std::size_t i = 0; i < size; ++i) {
-        std::string name;
+    entries.resize(size);
+    for (auto& [name, value] : entries) {
         send_to_all(name);
-        send_to_all(map[name]);
+        send_to_all(value);
     }
+    map = {entries.begin(), entries.end()};
 }
 
-/// f() of the first rank, on all: f communicates with nobody. Collective.
+/// The result of f() on the first rank, where f communicates with no other. Collective.
 template <class F>
 auto on_first_rank(F&& f) {
     std::invoke_result_t<F> result;

@@ -39,4 +39,14 @@ Outcome outcome_of(Training<Stream>& training, std::int64_t steps) {
     return outcome;
 }
 
+/// f(training) on one rank, for all. Collective.
+template <class Stream, class F>
+Outcome trained_alone(train::RunSettings const& settings, F&& f) {
+    return on_first_rank([&] {
+        Alone const mesh;
+        Training<Stream> training(mesh, settings);
+        return f(training);
+    });
+}
+
 } // namespace support

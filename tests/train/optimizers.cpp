@@ -123,11 +123,8 @@ Outcome const& alone(train::RunSettings const& of, std::size_t optimizer) {
     if (!is_new) return at->second;
     auto settings = of;
     settings.sharding = {};
-    return at->second = on_first_rank([&] {
-               Alone const mesh;
-               Training<Invariant> training(mesh, settings);
-               return outcome_of(training, settings.steps);
-           });
+    return at->second =
+               trained_alone<Invariant>(settings, [&](auto& training) { return outcome_of(training, settings.steps); });
 }
 
 template <class Stream>

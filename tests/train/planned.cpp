@@ -192,8 +192,8 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case how = 
         compare<InvariantStream<f32>>(m, settings, how);
 }
 
-/// A model whose sizes are not small against the rounding of the allocator, of as many layers as chunks of a pipeline
-/// need; what is counted of a layer is the same in each.
+/// A model whose sizes are not small against the rounding of the allocator, with few layers. A pipeline needs one for
+/// each chunk.
 train::RunSettings dense(std::size_t layers = 2) {
     return {.model =
                 model::decoder({.layers = layers, .hidden = 128, .heads = 8, .kv_heads = 4, .ffn = 352, .vocab = 512}),

@@ -40,11 +40,8 @@ Outcome const& alone(train::RunSettings const& of) {
     auto settings = of;
     settings.sharding = {};
     settings.recompute = {};
-    return at->second = on_first_rank([&] {
-               Alone const mesh;
-               Training<Invariant> training(mesh, settings);
-               return evaluated_outcome_of(training, settings.steps);
-           });
+    return at->second = trained_alone<Invariant>(
+               settings, [&](auto& training) { return evaluated_outcome_of(training, settings.steps); });
 }
 
 template <class Stream>

@@ -345,14 +345,14 @@ class RecomputationChain {
             return true;
         };
         std::vector<State> kept;
-        std::vector<std::size_t> front; // states kept so far of whose bytes none are no worse than another's
+        std::vector<std::size_t> front; // the Pareto front of the bytes of kept states: where each begins in bytes_
         bytes_.clear();
         for (auto state : next) {
             auto const* const own = bytes.data() + state.at;
-            auto const better = std::find_if(front.begin(), front.end(),
-                                             [&](std::size_t at) { return no_worse(bytes_.data() + at, own); });
-            if (better != front.end()) { // which is soon better than another: it moves forward
-                std::iter_swap(better, front.begin() + (better - front.begin()) / 2);
+            auto const found = std::find_if(front.begin(), front.end(),
+                                            [&](std::size_t at) { return no_worse(bytes_.data() + at, own); });
+            if (found != front.end()) { // it is likely to be no worse than the next state, too: it moves forward
+                std::iter_swap(found, front.begin() + (found - front.begin()) / 2);
                 continue;
             }
             std::erase_if(front, [&](std::size_t at) { return no_worse(own, bytes_.data() + at); });

@@ -56,11 +56,10 @@ class RelaxedWork {
     void finish() {
         std::sort(segments_.begin(), segments_.end(),
                   [](HullSegment const& a, HullSegment const& b) { return a.price() < b.price(); });
-        Corner at{0, least_work_};
-        for (auto const& segment : segments_) {
-            at = {at.freed + segment.bytes, at.work + segment.work};
-            corners_.push_back(at);
-        }
+        corners_ = {{0, least_work_, 0}};
+        for (auto const& segment : segments_)
+            corners_.push_back(
+                {corners_.back().freed + segment.bytes, corners_.back().work + segment.work, segment.price()});
     }
     /// Infinity where there is no room.
     [[nodiscard]] double within(double room) const {
@@ -68,23 +67,21 @@ class RelaxedWork {
         if (lacking <= 0) return least_work_;
         auto const end = std::partition_point(corners_.begin(), corners_.end(),
                                               [&](Corner const& corner) { return corner.freed < lacking; });
-        if (end != corners_.end())
-            return end->work -
-                   (end->freed - lacking) * segments_[static_cast<std::size_t>(end - corners_.begin())].price();
+        if (end != corners_.end()) return end->work - (end->freed - lacking) * end->price;
         // What is lacking after all segments is nothing but rounding, or real.
-        auto const last = corners_.empty() ? Corner{0, least_work_} : corners_.back();
+        auto const& last = corners_.back();
         return lacking - last.freed <= 1e-9 * (most_ + 1) ? last.work : std::numeric_limits<double>::infinity();
     }
 
   private:
-    /// The end of a segment: the bytes that it and those before it free, and the work then.
+    /// A corner of the function: bytes freed, least work, and the price of a byte before it.
     struct Corner {
-        double freed = 0, work = 0;
+        double freed = 0, work = 0, price = 0;
     };
 
     double most_ = 0, least_work_ = 0;
     std::vector<HullSegment> segments_;
-    std::vector<Corner> corners_; ///< of each segment
+    std::vector<Corner> corners_; ///< the beginning, and the end of each segment
 };
 
 } // namespace pentad::planner::detail
