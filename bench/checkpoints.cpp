@@ -47,8 +47,9 @@ void bench(std::filesystem::path const& folder, std::size_t hidden, std::size_t 
     std::string text(1 << 16, ' ');
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i * i % 23);
     io::TokenData const data(text, "the text", 128, 1);
-    train::Trainer<InvariantStream<f32>, Kokkos::DefaultExecutionSpace> trainer(
-        context, settings, train::ProvenSchedules(pipeline::generate("1f1b", {.ranks = 1, .micro_batches = 1})), data);
+    train::Trainer<f32, Kokkos::DefaultExecutionSpace> trainer(
+        context, InvariantStream<f32>::value, settings,
+        train::ProvenSchedules(pipeline::generate("1f1b", {.ranks = 1, .micro_batches = 1})), data);
 
     std::int64_t step = 0;
     std::vector<double> alone;

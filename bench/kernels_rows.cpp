@@ -131,14 +131,15 @@ void rope(benchmark::State& state) {
 template <class T>
 void swiglu_forward(benchmark::State& state) {
     i64 const rows = state.range(0), ffn = state.range(1);
-    auto const both = matrix<T>(rows, 2 * ffn), y = matrix<T>(rows, ffn);
-    measure(state, 3 * rows * ffn * sizeof(T), [&] { kernels::swiglu_forward<T>(Exec(), both, y); });
+    auto const gate = matrix<T>(rows, ffn), up = matrix<T>(rows, ffn), y = matrix<T>(rows, ffn);
+    measure(state, 3 * rows * ffn * sizeof(T), [&] { kernels::swiglu_forward<T>(Exec(), gate, up, y); });
 }
 template <class T>
 void swiglu_backward(benchmark::State& state) {
     i64 const rows = state.range(0), ffn = state.range(1);
-    auto const both = matrix<T>(rows, 2 * ffn), dboth = matrix<T>(rows, 2 * ffn), dy = matrix<T>(rows, ffn);
-    measure(state, 5 * rows * ffn * sizeof(T), [&] { kernels::swiglu_backward<T>(Exec(), dy, both, dboth); });
+    auto const gate = matrix<T>(rows, ffn), up = matrix<T>(rows, ffn), dgate = matrix<T>(rows, ffn),
+               dup = matrix<T>(rows, ffn), dy = matrix<T>(rows, ffn);
+    measure(state, 5 * rows * ffn * sizeof(T), [&] { kernels::swiglu_backward<T>(Exec(), dy, gate, up, dgate, dup); });
 }
 template <class T>
 void gelu_forward(benchmark::State& state) {

@@ -52,9 +52,7 @@ double reduced(double own, MPI_Op operation) {
 /// Stages that take a known time each: a forward and each part of a backward pass sleep.
 class SleepingModel {
   public:
-    using Activation = Tensor<Stream, Exec>;
-    using Gradient = Tensor<dual_t<Stream>, Exec>;
-    using Logits = Activation;
+    using Any = AnyTensor<f32, Exec>;
     struct Saved {};
 
     SleepingModel(Context<Exec> const& context, std::vector<int> stages, int all, double milliseconds)
@@ -63,23 +61,24 @@ class SleepingModel {
     [[nodiscard]] std::size_t index_of(int stage) const {
         return static_cast<std::size_t>(std::find(stages_.begin(), stages_.end(), stage) - stages_.begin());
     }
-    Activation forward(int stage, Pass<Exec>&, Activation, Saved&) const {
+    Any forward(int stage, Pass<Exec>&, Any, Saved&) const {
         sleep(1);
-        return stage + 1 == all_ ? Activation() : Activation(*context_, {1, 64, 64});
+        return stage + 1 == all_ ? Any() : made();
     }
-    Logits logits(int, Pass<Exec>&, Activation, Saved&) const { return {}; }
-    Gradient backward(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved) const {
+    Any logits(int, Pass<Exec>&, Any, Saved&) const { return {}; }
+    Any backward(int stage, Pass<Exec>& pass, Any dy, Saved& saved) const {
         sleep(1);
         return backward_data(stage, pass, std::move(dy), saved);
     }
-    Gradient backward_data(int stage, Pass<Exec>&, Gradient, Saved&) const {
+    Any backward_data(int stage, Pass<Exec>&, Any, Saved&) const {
         sleep(1);
-        return stage == 0 ? Gradient() : Gradient(*context_, {1, 64, 64});
+        return stage == 0 ? Any() : made();
     }
     void backward_weight(int, Pass<Exec>&, Saved&) const { sleep(1); }
     static void discard(Saved&) {}
 
   private:
+    [[nodiscard]] Any made() const { return {*context_, Stream::value, std::array<std::size_t, 3>{1, 64, 64}}; }
     void sleep(double parts) const {
         std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(parts * time_));
     }
@@ -147,11 +146,11 @@ Candidate sleeping(Named const& what, int micro_batches, double milliseconds) {
         comm::Communicators communicators;
         Context<Exec> context{communicators};
         SleepingModel model;
-        train::Executor<SleepingModel, Stream, Exec> executor;
+        train::Executor<SleepingModel, f32, Exec> executor;
 
         Run(Schedule const& schedule, std::vector<int> const& stages, double time)
             : communicators(MPI_COMM_WORLD, train::for_schedule(model::DenseMesh(1, ranks, 1, 1), schedule)),
-              model(context, stages, schedule.stages(), time), executor(context, model, {1, 64, 64}) {}
+              model(context, stages, schedule.stages(), time), executor(context, model, Stream::value, {1, 64, 64}) {}
     };
     Candidate candidate;
     candidate.schedule =
@@ -174,11 +173,11 @@ Candidate training(Named const& what, int micro_batches, io::TokenData const& da
     struct Run {
         comm::Communicators communicators;
         Context<Exec> context{communicators};
-        train::Trainer<Stream, Exec> trainer;
+        train::Trainer<f32, Exec> trainer;
 
         Run(train::RunSettings const& settings, pipeline::Schedule const& schedule, io::TokenData const& text)
             : communicators(MPI_COMM_WORLD, train::for_schedule(model::DenseMesh(1, ranks, 1, 1), schedule)),
-              trainer(context, settings, train::ProvenSchedules(schedule), text) {}
+              trainer(context, Stream::value, settings, train::ProvenSchedules(schedule), text) {}
     };
     Candidate candidate;
     candidate.schedule =

@@ -1,4 +1,4 @@
-// What pentad::decoder_layers compiles for a stream.
+// What pentad::decoder_layers compiles for a stream, and for an element.
 #pragma once
 
 #include <pentad/train/dry_parts.hpp>
@@ -7,10 +7,14 @@
 
 #define PENTAD_COMPILE_DECODER_LAYERS(Stream)                                                                          \
     namespace pentad {                                                                                                 \
-    template LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> train::decoder_layers();                             \
-    template class train::LanguageModel<Stream, Kokkos::DefaultExecutionSpace>;                                        \
-    template class train::Trainer<Stream, Kokkos::DefaultExecutionSpace>;                                              \
+    template void                                                                                                      \
+    train::add_decoder_layers<Stream>(LayerRegistry<typename Stream::element, Kokkos::DefaultExecutionSpace>&);        \
+    }
+#define PENTAD_COMPILE_TRAINER(T)                                                                                      \
+    namespace pentad {                                                                                                 \
+    template class train::LanguageModel<T, Kokkos::DefaultExecutionSpace>;                                             \
+    template class train::Trainer<T, Kokkos::DefaultExecutionSpace>;                                                   \
     template planner::PartAccounts train::dry_parts(model::Model const&,                                               \
-                                                    LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> const&,       \
-                                                    std::vector<std::size_t> const&, planner::PartShape const&, bool);       \
+                                                    LayerRegistry<T, Kokkos::DefaultExecutionSpace> const&,            \
+                                                    std::vector<std::size_t> const&, planner::PartShape const&, bool); \
     }

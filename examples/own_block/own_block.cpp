@@ -26,7 +26,7 @@ using namespace pentad;
 using namespace pentad::ml;
 using HostExec = Kokkos::DefaultHostExecutionSpace;
 using Stream = SequenceStream<f64>;
-using Trainer = train::Trainer<Stream, HostExec>;
+using Trainer = train::Trainer<f64, HostExec>;
 constexpr auto sent_axes = planner::view_axes;
 
 train::RunSettings settings() {
@@ -40,10 +40,10 @@ train::RunSettings settings() {
 
 /// The library's layers and the one of convolution.hpp.
 struct Layers {
-    template <class S, class Exec>
-    static LayerRegistry<S, Exec> const& of() {
+    template <class T, class Exec>
+    static LayerRegistry<T, Exec> const& of() {
         static auto const registry = [] {
-            auto all = train::decoder_layers<S, Exec>();
+            auto all = train::decoder_layers<T, Exec>();
             all.template add<Convolution, GatedConvolution>();
             return all;
         }();
@@ -61,7 +61,8 @@ struct Run {
     explicit Run(comm::Communicators& communicators) : Run(communicators, settings()) {}
     Run(comm::Communicators& communicators, train::RunSettings const& how)
         : text(lines()), context(communicators), data(text, "the text", static_cast<std::int64_t>(how.seq), how.seed),
-          trainer(context, how, schedules(communicators.extent("pp"), how), data, Layers::of<Stream, HostExec>()) {}
+          trainer(context, Stream::value, how, schedules(communicators.extent("pp"), how), data,
+                  Layers::of<f64, HostExec>()) {}
     static std::string lines() {
         std::string text;
         for (int i = 0; i < 200; ++i) text += std::to_string(i * i) + " is the square of " + std::to_string(i) + "\n";

@@ -19,14 +19,15 @@ extern template std::unique_ptr<pentad::train::WeightSink<double>> make_sink(std
 extern template std::unique_ptr<pentad::train::WeightSink<float>> make_sink(std::filesystem::path const&,
                                                                             std::string const&);
 
-template <class Stream>
+template <class T>
 class TrainingOf final : public Training {
   public:
     using Exec = Kokkos::DefaultExecutionSpace;
-    using T = typename Stream::element;
 
     explicit TrainingOf(TrainingSetup const& setup)
-        : context_(setup.communicators), trainer_(context_, setup.settings, setup.schedules, setup.data) {}
+        : context_(setup.communicators),
+          trainer_(context_, pentad::model::stream_layout<T>(setup.tensor_kind, setup.sequence_parallel),
+                   setup.settings, setup.schedules, setup.data) {}
 
     pentad::train::StepResult step(std::int64_t number) override { return trainer_.step(number); }
     std::vector<pentad::train::BlockLoad> take_loads() override { return trainer_.take_loads(); }
@@ -70,16 +71,12 @@ class TrainingOf final : public Training {
 
   private:
     pentad::Context<Exec> context_;
-    pentad::train::Trainer<Stream, Exec> trainer_;
+    pentad::train::Trainer<T, Exec> trainer_;
 };
 
 template <class T>
 std::unique_ptr<Training> make(TrainingSetup const& setup) {
-    using pentad::model::TensorKind;
-    if (setup.tensor_kind == TensorKind::three_d) return std::make_unique<TrainingOf<pentad::CubeStream<T>>>(setup);
-    if (setup.tensor_kind != TensorKind::one_d) return std::make_unique<TrainingOf<pentad::GridStream<T>>>(setup);
-    if (setup.sequence_parallel) return std::make_unique<TrainingOf<pentad::SequenceStream<T>>>(setup);
-    return std::make_unique<TrainingOf<pentad::InvariantStream<T>>>(setup);
+    return std::make_unique<TrainingOf<T>>(setup);
 }
 
 } // namespace train_lm

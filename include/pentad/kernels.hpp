@@ -11,6 +11,7 @@
 #include <pentad/kernels/chunk_scan.hpp>
 #include <pentad/kernels/column_sums.hpp>
 #include <pentad/kernels/compact_rows.hpp>
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/cross_entropy.hpp>
 #include <pentad/kernels/dry.hpp>
 #include <pentad/kernels/elementwise.hpp>

@@ -10,6 +10,8 @@
 #include <pentad/layers/feed_forward.hpp>
 #include <pentad/layers/gated_norm.hpp>
 #include <pentad/layers/grid_projection.hpp>
+#include <pentad/layers/heads_output.hpp>
+#include <pentad/layers/joined_projection.hpp>
 #include <pentad/layers/latent_attention.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/layer_norm.hpp>
@@ -29,6 +31,7 @@
 #include <pentad/layers/stack.hpp>
 #include <pentad/layers/stack_order.hpp>
 #include <pentad/layers/state_scan.hpp>
+#include <pentad/layers/stream_ends.hpp>
 #include <pentad/layers/stream_layer.hpp>
 #include <pentad/layers/tensor_parallel.hpp>
 #include <pentad/layers/unit.hpp>

@@ -1,6 +1,7 @@
 // Distributed tensors and redistributions between layouts.
 #pragma once
 
+#include <pentad/tensor/any_tensor.hpp>
 #include <pentad/tensor/box_messages.hpp>
 #include <pentad/tensor/context.hpp>
 #include <pentad/tensor/exchange.hpp>

@@ -1,4 +1,8 @@
 #define PENTAD_INLINE
+#define PENTAD_EXTERN
+#include <pentad/comm/impl/node/reduction.hpp>
+#define PENTAD_EXTERN
+#include <pentad/comm/impl/ring.hpp>
 #include <pentad/comm/impl/agreement.hpp>
 #include <pentad/comm/impl/axis_communicator.hpp>
 #include <pentad/comm/impl/choice.hpp>

@@ -1,2 +1,3 @@
+#include <pentad/comm/ring.hpp>
 #define PENTAD_EXTERN
 #include <pentad/tensor/impl/redistribute.hpp>

@@ -58,14 +58,40 @@ std::vector<model::Recomputation> recomputations() {
             {.kind = Kind::planned, .blocks = {{.pieces = {Piece::inputs, Piece::activations}}, {.whole = true}}}};
 }
 
+/// A stack as a layer whose streams are types.
+template <class Stream>
+struct TypedStack {
+    using input_layout = Stream;
+    using output_layout = Stream;
+    using Saved = Stack<f64, Exec>::Saved;
+    using Gradient = Tensor<dual_t<Stream>, Exec>;
+    Stack<f64, Exec> stack;
+
+    Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, Saved& saved) const {
+        return stack.forward(pass, std::move(x), saved).template as<Stream>();
+    }
+    Gradient backward(Pass<Exec>& pass, Gradient dy, Saved& saved) const {
+        return stack.backward(pass, std::move(dy), saved).template as<dual_t<Stream>>();
+    }
+    Gradient backward_data(Pass<Exec>& pass, Gradient dy, Saved& saved) const {
+        return stack.backward_data(pass, std::move(dy), saved).template as<dual_t<Stream>>();
+    }
+    void backward_weight(Pass<Exec>& pass, Saved& saved) const { stack.backward_weight(pass, saved); }
+    template <class F>
+    void for_each_parameter(F&& f) {
+        stack.for_each_parameter(f);
+    }
+};
+
 template <class Stream>
 auto make_blocks(model::Recomputation const& recompute, std::size_t count) {
     return [recompute, count](LayerSetup<Exec> const& setup) {
-        LayerRegistry<Stream, Exec> registry;
-        registry.template add<model::GatedMlp, GatedMlp<>>()
-            .template add<model::PlainMlp, PlainMlp<>>()
-            .template add<NormedMlp, NormedMlpLayer>();
-        return Stack<Stream, Exec>(setup, described(count), registry, 0, count, recompute);
+        LayerRegistry<f64, Exec> registry;
+        registry.template add<model::GatedMlp, GatedMlp<>, Stream>()
+            .template add<model::PlainMlp, PlainMlp<>, Stream>()
+            .template add<NormedMlp, NormedMlpLayer, Stream>();
+        return TypedStack<Stream>{
+            Stack<f64, Exec>(setup, Stream::value, described(count), registry, 0, count, recompute)};
     };
 }
 
@@ -149,11 +175,11 @@ TEST_CASE("a part that the registry has no layer for is refused by name") {
     OnMesh const mesh({.tp = world_size()});
     LayerSetup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
     auto const make = [&] {
-        return Stack<SequenceStream<f64>, Exec>(setup, described(1), LayerRegistry<SequenceStream<f64>, Exec>(), 0, 1,
-                                                {});
+        return Stack<f64, Exec>(setup, SequenceStream<f64>::value, described(1), LayerRegistry<f64, Exec>(), 0, 1, {});
     };
     CHECK_THROWS_WITH_AS(make(),
-                         "there is no layer for the part 'gated MLP' of model.layers.0.first: add one to the registry",
+                         "there is no layer for the part 'gated MLP' of model.layers.0.first "
+                         "on the stream f64[batch@dp:?, seq@cp.tp:?, hidden:?]: add one to the registry",
                          std::invalid_argument);
 }
 
@@ -166,10 +192,10 @@ TEST_CASE("each piece keeps less between the passes, and what is recomputed is f
     auto const& held = observe::counters()[observe::Memory::activations];
     /// Bytes that a forward pass of a block of a gated MLP leaves.
     auto const saved_with = [&](model::Recomputation const& recompute) {
-        LayerRegistry<Stream, Exec> registry;
-        registry.template add<model::GatedMlp, GatedMlp<>>();
+        LayerRegistry<f64, Exec> registry;
+        registry.template add<model::GatedMlp, GatedMlp<>, Stream>();
         model::Model const model{.hidden = 8, .blocks = {{{{model::GatedMlp{12}, "mlp", "norm"}}}}};
-        Stack<Stream, Exec> layer(setup, model, registry, 0, 1, recompute);
+        TypedStack<Stream> layer{Stack<f64, Exec>(setup, Stream::value, model, registry, 0, 1, recompute)};
         Parameters<f64> const parameters(layer, [](std::string const& name) {
             return drawn({name.find("norm") == std::string::npos ? std::size_t{96} : std::size_t{8}}, name);
         });

@@ -2,6 +2,7 @@
 // it. All of it is found while compiling; there is nothing to run.
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/layout/streams.hpp>
 
 #include <string_view>
 #include <type_traits>
@@ -44,6 +45,18 @@ static_assert(gradient<Layout<f32, Dims<Dim<vocab, dynamic, tp>, Dim<hidden>>>, 
               "f32[vocab@tp:?, hidden:?]{dp.cp.ends(pp): partial}");
 // A weight that the ranks do the same work with has a whole gradient.
 static_assert(gradient<NormWeight, NormWeight> == "f32[hidden:?]");
+
+// The dual and the layout of tokens of a layout that is a value are those of the type.
+template <class... L>
+constexpr bool duals_agree = ((dual(L::value) == dual_t<L>::value && dual(dual_t<L>::value) == L::value) && ...);
+static_assert(duals_agree<Invariant, Sequence, Gathered, dual_t<Gathered>, Rows,
+                          Layout<f64, Dims<Halo<Dim<seq, dynamic, cp>, 2>, Dim<hidden>>, Partial<dp>, Replicated<tp>>,
+                          dual_t<Layout<f64, Dims<Halo<Dim<seq, dynamic, cp>, 1>>>>>);
+template <class... Stream>
+constexpr bool tokens_agree = ((token_values<i32>(Stream::value) == token_values_t<Stream, i32>::value) && ...);
+static_assert(tokens_agree<InvariantStream<f32>, SequenceStream<f64>, GridStream<bf16>, CubeStream<f32>>);
+static_assert(is_on_grid(GridStream<f32>::value) && is_on_grid(CubeStream<f32>::value) &&
+              !is_on_grid(InvariantStream<f32>::value) && !is_on_grid(SequenceStream<f32>::value));
 
 // Sets of axes: the first mention counts; a factor is taken out of the whole.
 static_assert(std::is_same_v<union_t<AxisSet<dp, cp>, AxisSet<cp, tp, dp>>, AxisSet<dp, cp, tp>>);

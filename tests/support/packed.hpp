@@ -16,7 +16,7 @@ namespace support {
 template <class Stream>
 class PackedTokens {
   public:
-    PackedTokens(LayerSetup<Exec> const& setup, Arrays const& arrays) : map_(setup) {
+    PackedTokens(LayerSetup<Exec> const& setup, Arrays const& arrays) : map_(setup, Stream::value) {
         auto const tokens = arrays.find("tokens");
         if (tokens == arrays.end()) return;
         auto const& communicators = setup.context.communicators();
@@ -35,7 +35,7 @@ class PackedTokens {
     [[nodiscard]] SequenceMap<Exec> const* map() const { return is_packed_ ? &map_.of_slice(0) : nullptr; }
 
   private:
-    train::PackedMap<Stream, Exec> map_;
+    train::PackedMap<Exec> map_;
     bool is_packed_ = false;
 };
 

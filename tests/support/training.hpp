@@ -98,7 +98,7 @@ template <class Stream>
 struct Training {
     std::string text;
     io::TokenData data;
-    train::Trainer<Stream, Exec> trainer;
+    train::Trainer<typename Stream::element, Exec> trainer;
 
     /// By 1F1B.
     Training(OnMesh const& mesh, train::RunSettings const& settings, std::string bytes = varied_text())
@@ -108,9 +108,10 @@ struct Training {
                    std::move(bytes)) {}
     Training(OnMesh const& mesh, train::RunSettings const& settings, pipeline::Schedule schedule,
              std::string bytes = varied_text(),
-             LayerRegistry<Stream, Exec> const& registry = train::decoder_layers<Stream, Exec>())
+             LayerRegistry<typename Stream::element, Exec> const& registry =
+                 train::decoder_layers<typename Stream::element, Exec>())
         : text(std::move(bytes)), data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed),
-          trainer(mesh.context, settings, train::ProvenSchedules(std::move(schedule)), data, registry) {}
+          trainer(mesh.context, Stream::value, settings, train::ProvenSchedules(std::move(schedule)), data, registry) {}
 };
 
 /// The loss and the norm of the gradient of steps [first, first + count), one after the other.

@@ -38,14 +38,6 @@ using M = Mesh<Axis<dp>, Axis<cp>, Axis<tp>>;
 constexpr std::array<std::string_view, 3> axes{"dp", "cp", "tp"};
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 
-LayoutValue dual(LayoutValue layout) {
-    std::swap(layout.partial, layout.replicated);
-    for (auto& dimension : layout.dimensions)
-        if (dimension.ghosts == Ghosts::filled || dimension.ghosts == Ghosts::summands)
-            dimension.ghosts = dimension.ghosts == Ghosts::filled ? Ghosts::summands : Ghosts::filled;
-    return layout;
-}
-
 /// A cell of a rank's memory.
 struct Cell {
     std::size_t element = 0;

@@ -127,6 +127,24 @@ TEST_CASE("memory that a program has") {
     CHECK(field.data() == mine.data());
 }
 
+TEST_CASE("layouts that are chosen while the program runs") {
+    auto const mesh = mesh_of_world();
+    comm::Communicators communicators(MPI_COMM_WORLD, mesh);
+    MeshContext const context(communicators, mesh);
+    std::array<std::size_t, 2> const n{31, 17};
+    for (bool const by_lines : {true, false}) {
+        LayoutValue const& chosen = by_lines ? Lines::value : Files::value;
+        AnyTensor<f64, Exec> field(context, chosen, n);
+        Kokkos::deep_copy(field.flat(), 1.0 + world_rank());
+        Edge const edge(chosen, Lines::value);
+        Tensor<Lines, Exec> const lines = edge.forward(std::move(field)).as<Lines>();
+
+        auto const local = local_extents(Lines::value, n, mesh.axes(), world_rank());
+        CHECK(lines.local()[0] == local[0]);
+        CHECK(edge.is_nothing() == by_lines);
+    }
+}
+
 TEST_CASE("communicators that a program has") {
     auto const mesh = mesh_of_world();
     std::array<int, 2> const ranks{mesh.extent<rows>(), mesh.extent<columns>()}, is_periodic{0, 0};

@@ -12,6 +12,7 @@
 #include <pentad/layout/cost.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/observe/ledger.hpp>
+#include <pentad/tensor/any_tensor.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
 
@@ -23,6 +24,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -149,6 +151,17 @@ std::size_t index_of(LayoutValue const& layout) {
     return i;
 }
 
+AnyTensor<f64, Exec> made(Context<Exec> const& context, LayoutValue const& layout, Numbers const& mine) {
+    AnyTensor<f64, Exec> tensor(context, layout, extents);
+    tensor.set(mine.data());
+    return tensor;
+}
+Numbers numbers(AnyTensor<f64, Exec> const& tensor) {
+    Numbers result(tensor.size());
+    tensor.get(result.data());
+    return result;
+}
+
 /// Every pair on a mesh.
 void check_every_pair(M const& mesh) {
     comm::Communicators communicators(MPI_COMM_WORLD, mesh);
@@ -175,6 +188,14 @@ void check_every_pair(M const& mesh) {
             auto const y = shard(Holding(All::duals[j], extents, mesh.axes(), world_rank()), 2);
             auto const adjoint = table[dual[j]][dual[i]];
             CHECK(pairing(target, ax.kept, y) == pairing(source, x, adjoint(context, y).kept));
+
+            // Both ways again, where the layouts are values.
+            Edge const edge(from, to);
+            auto const dual_from = pentad::dual(from), dual_to = pentad::dual(to);
+            CHECK(dual_from == All::duals[i]);
+            CHECK(numbers(edge.forward(made(context, from, x))) == ax.kept);
+            CHECK(numbers(edge.backward(made(context, dual_to, y))) == adjoint(context, y).kept);
+            CHECK(edge.is_nothing() == (i == j));
 
             auto const cost = cost_of(make_plan(from, to), from, extents, mesh.axes(), world_rank());
             for (auto const algorithm : {comm::Algorithm::automatic, comm::Algorithm::mpi}) {
@@ -220,6 +241,48 @@ TEST_CASE("every pair of sum layouts: the value, the adjoint law <Ax, y> = <x, A
     check_every_pair(mesh);
     check_every_pair(mesh.ordered<tp, cp>());
     if (world_size() == 6) check_every_pair(M(3, 2));
+}
+
+TEST_CASE("a tensor whose layout is a value: made, taken as a type and back, moved, refused") {
+    comm::Communicators communicators(MPI_COMM_WORLD, M(1, world_size()));
+    Context<Exec> const context(communicators);
+    auto const n = static_cast<std::size_t>(world_size());
+    using Rows = Layout<f64, Dims<Dim<batch, dynamic, tp>, Dim<seq>>>;
+    using Columns = Layout<f64, Dims<Dim<batch>, Dim<seq, dynamic, tp>>>;
+    AnyTensor<f64, Exec> any(context, Rows::value, std::array{n, 2 * n});
+    CHECK(any.describe() == "f64[batch@tp:" + std::to_string(n) + ", seq:" + std::to_string(2 * n) + "]");
+    CHECK(any.size() == 2 * n);
+    CHECK(any.rows().extent(0) == 1);
+    CHECK(any.rows().extent(1) == 2 * n);
+    auto* const data = any.data();
+    auto const typed = any.as<Rows>();
+    CHECK(typed.array_data() == data);
+    CHECK_FALSE(any.block().sole_owner());
+    CHECK_THROWS_WITH_AS((void)any.as<Columns>(),
+                         (any.describe() + " is not of the layout f64[batch:?, seq@tp:?]: redistribute it").c_str(),
+                         std::logic_error);
+    AnyTensor<f64, Exec> const back = std::move(any).as<Rows>();
+    CHECK(any.empty()); // NOLINT: what was moved from is empty
+    CHECK(any.size() == 0);
+    CHECK(back.data() == data);
+    CHECK_THROWS_WITH_AS((void)any.layout(), "a tensor is used after it was moved from, or before it was made",
+                         std::logic_error);
+    CHECK(AnyTensor<f64, Exec>(Tensor<Rows, Exec>()).empty());
+    CHECK(AnyTensor<f64, Exec>().as<Rows>().empty());
+    // What a type refuses while compiling is refused here when it is made.
+    CHECK_THROWS_WITH_AS((AnyTensor<f32, Exec>(context, Rows::value, std::array{n, n})),
+                         "a tensor of f32 cannot have the layout f64[batch@tp:?, seq:?]", std::invalid_argument);
+    CHECK_THROWS_WITH_AS((AnyTensor<f64, Exec>(context, Rows::value, std::array{n})),
+                         "1 extents for f64[batch@tp:?, seq:?]", std::invalid_argument);
+    CHECK_THROWS_AS((AnyTensor<f64, Exec>(context, Rows::value, std::array{n + 1, n})), std::invalid_argument);
+    CHECK_THROWS_WITH_AS(Edge(Rows::value, Layout<f64, Dims<Dim<batch>, Dim<hidden>>>::value),
+                         "the layouts have different dimensions: redistribution keeps the names and the order of the "
+                         "dimensions: from f64[batch@tp:?, seq:?] to f64[batch:?, hidden:?]",
+                         std::invalid_argument);
+    CHECK_THROWS_AS((void)Edge(Rows::value, Columns::value)
+                        .forward(AnyTensor<f64, Exec>(context, Columns::value, std::array{n, n})),
+                    std::logic_error);
+    CHECK_THROWS_AS((void)pentad::dual(Layout<f64, Dims<Dim<token>>, PartialMax<tp>>::value), std::invalid_argument);
 }
 
 TEST_CASE("partial maxima, minima and log-sum-exps are reduced to the value") {

@@ -37,7 +37,7 @@ train::RunSettings settings() {
 
 /// What layers read of each bias, in steps of the rate; and that masters and what is exported are the same.
 template <class T>
-std::map<std::string, std::vector<double>> biases(train::Trainer<InvariantStream<T>, Exec>& trainer) {
+std::map<std::string, std::vector<double>> biases(train::Trainer<T, Exec>& trainer) {
     auto const on_host = [](auto const& view) {
         auto const host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
         return std::vector<double>(host.data(), host.data() + host.size());

@@ -444,13 +444,15 @@ TEST_CASE("every part that there is a layer for is saved and read, with each of 
         model::PlainMlp{.width = 24, .has_bias = true},
         model::Experts{.count = 4, .width = 12},
         model::Experts{.count = 4, .width = 12, .shared = 2, .router = {.has_bias = true}}};
-    auto const registry = train::decoder_layers<InvariantStream<f64>, Exec>();
+    auto const registry = train::decoder_layers<f64, Exec>();
+    auto const& stream = InvariantStream<f64>::value;
     std::set<std::string_view> kinds;
     for (auto const& part : parts) {
-        CHECK(registry.contains(part));
+        CHECK(registry.contains(stream, part));
         kinds.insert(part.kind());
     }
-    CHECK_MESSAGE(kinds.size() == registry.size(), "a part that the registry has a layer for is not in this list");
+    CHECK_MESSAGE(kinds.size() == registry.size(stream),
+                  "a part that the registry has a layer for is not in this list");
     check_all_ways<f64>("every part", {.model = blocks_of(parts), .seq = 16, .warmup = 1}, elsewhere, f64_elsewhere);
     auto ends = blocks_of(parts);
     ends.blocks.resize(2);

@@ -64,10 +64,13 @@ void compare(MeshShape const& m, train::RunSettings const& settings, std::string
     auto const text = varied_text();
     io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
     struct Dry {
-        train::Trainer<Stream, Exec> trainer;
+        train::Trainer<typename Stream::element, Exec> trainer;
     };
     auto const dry = step<Stream>(
-        [&] { return std::unique_ptr<Dry>(new Dry{{context, settings, train::ProvenSchedules(schedule), data}}); },
+        [&] {
+            return std::unique_ptr<Dry>(
+                new Dry{{context, Stream::value, settings, train::ProvenSchedules(schedule), data}});
+        },
         settings);
 
     INFO(m.text(), " ", name, " zero ", settings.sharding.stage, " recompute ", model::text(settings.recompute));
@@ -215,8 +218,8 @@ TEST_CASE("a rank of a mesh of 4,096 ranks runs dry") {
     std::string const text(1 << 20, 'a');
     io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
     auto schedule = pipeline::generate("1f1b", {.ranks = 8, .micro_batches = 16});
-    train::Trainer<SequenceStream<bf16>, Exec> trainer(context, settings, train::ProvenSchedules(std::move(schedule)),
-                                                       data);
+    train::Trainer<bf16, Exec> trainer(context, SequenceStream<bf16>::value, settings,
+                                       train::ProvenSchedules(std::move(schedule)), data);
     trainer.step(1);
     CHECK(observe::ledger().bytes("tp") > 1e9);
     CHECK(observe::counters()[observe::Memory::parameters].peak > 200e6); // 7e9 parameters of 2 bytes over pp and tp

@@ -52,7 +52,7 @@ constexpr double predicted_scale = 0.35;
 /// The loss and the gradients of a model on a mesh.
 template <class Stream>
 struct ModelRun {
-    using Model = train::LanguageModel<Stream, Exec>;
+    using Model = train::LanguageModel<f64, Exec>;
 
     OnMesh const& mesh;
     Order order;
@@ -66,7 +66,7 @@ struct ModelRun {
         : mesh(on), order(dealt), schedule(pipeline::generate("1f1b", {.ranks = on.shape.pp, .micro_batches = 1})),
           setup{.context = on.context, .hidden = described.hidden, .batch = sequences, .seq = length, .order = dealt},
           predictors(described.predictors.size()),
-          model(setup, described, train::decoder_layers<Stream, Exec>(),
+          model(setup, Stream::value, described, train::decoder_layers<f64, Exec>(),
                 train::stages_of(schedule, on.communicators.coordinate("pp"), train::even_layers(2, on.shape.pp), 2),
                 recompute) {
         model.for_each_parameter([&](auto& parameter) {
@@ -96,7 +96,8 @@ struct ModelRun {
                           .ahead = ahead,
                           .predicted_scale = predicted_scale,
                           .loss_scale = 1.0 / (sequences * length)});
-        train::Executor<Model, Stream, Exec> executor(mesh.context, model, {sequences, length, setup.hidden});
+        train::Executor<Model, f64, Exec> executor(mesh.context, model, Stream::value,
+                                                   {sequences, length, setup.hidden});
         executor.run(schedule, passes);
         Tensor<Sums, Exec> const sum(mesh.context, {1});
         auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), sum.summands());

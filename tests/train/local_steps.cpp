@@ -78,7 +78,7 @@ TextOfGroup text_of(train::RunSettings const& settings, std::size_t group, std::
     }
 }
 
-Weights exported(train::Trainer<InvariantStream<f64>, Exec>& trainer) {
+Weights exported(train::Trainer<f64, Exec>& trainer) {
     Weights weights;
     trainer.store().for_each_exported([&](auto const& p) { weights[p.name()] = gather_exported(p).values; });
     return weights;
@@ -89,7 +89,7 @@ Weights by_hand(train::RunSettings const& settings, int groups) {
     Alone const alone;
     std::vector<TextOfGroup> texts;
     std::vector<io::TokenData> data;
-    std::vector<std::unique_ptr<train::Trainer<InvariantStream<f64>, Exec>>> trainers;
+    std::vector<std::unique_ptr<train::Trainer<f64, Exec>>> trainers;
     auto own = settings;
     own.local = {};
     own.sharding = {};
@@ -101,8 +101,8 @@ Weights by_hand(train::RunSettings const& settings, int groups) {
     for (auto const& text : texts)
         data.emplace_back(text.text, "a group's text", static_cast<std::int64_t>(settings.seq), text.seed);
     for (auto const& one : data)
-        trainers.push_back(std::make_unique<train::Trainer<InvariantStream<f64>, Exec>>(
-            alone.context, own, train::ProvenSchedules(schedule), one));
+        trainers.push_back(std::make_unique<train::Trainer<f64, Exec>>(alone.context, InvariantStream<f64>::value, own,
+                                                                       train::ProvenSchedules(schedule), one));
     auto anchor = exported(*trainers.front());
     Weights momentum;
     for (std::int64_t step = 1; step <= total_steps; ++step) {

@@ -97,7 +97,7 @@ struct Sent {
 template <class T>
 void check(Ranks const& ranks, ZeroSharding sharding, bool recomputes = true) {
     using Stream = InvariantStream<T>;
-    using Model = train::LanguageModel<Stream, Exec>;
+    using Model = train::LanguageModel<T, Exec>;
     using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>>>;
     sharding.ranks = ranks.shared;
     INFO("dp ", ranks.dp, " ep ", ranks.ep, " shared by ", ranks.shared, " stage ", sharding.stage, " keeps ",
@@ -130,7 +130,8 @@ void check(Ranks const& ranks, ZeroSharding sharding, bool recomputes = true) {
                                  .hidden = described.hidden,
                                  .batch = sequences,
                                  .seq = static_cast<std::size_t>(tokens)};
-    Model model(setup, described, train::decoder_layers<Stream, Exec>(), {{.count = static_cast<std::size_t>(layers)}},
+    Model model(setup, Stream::value, described, train::decoder_layers<T, Exec>(),
+                {{.count = static_cast<std::size_t>(layers)}},
                 {.kind = recomputes ? model::Recomputation::Kind::full : model::Recomputation::Kind::none});
     zero::ParameterStore<T, Exec> store(mesh.context, model, 1, sharding, 1);
     double const whole_gradients = sharding.stage < 2 ? g * all : 0; // for good

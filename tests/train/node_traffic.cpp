@@ -56,11 +56,12 @@ planner::NodeTraffic compare(planner::Configuration const& c, train::RunSettings
     struct Run {
         Run(comm::Communicators& communicators, train::RunSettings const& run, pipeline::Schedule const& its_schedule,
             io::TokenData const& its_data)
-            : context(communicators), trainer(context, run, train::ProvenSchedules(its_schedule), its_data) {}
+            : context(communicators),
+              trainer(context, Stream::value, run, train::ProvenSchedules(its_schedule), its_data) {}
         void step(int number) { trainer.step(number); }
         void average() { trainer.average(); }
         Context<Exec> context;
-        train::Trainer<Stream, Exec> trainer;
+        train::Trainer<f32, Exec> trainer;
     };
     auto const make = [&](comm::Communicators& communicators) {
         return std::make_unique<Run>(communicators, settings, schedule, data);

@@ -36,7 +36,10 @@ Run run(M const& mesh, train::RunSettings const& settings) {
     io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
     auto schedule = pipeline::generate(
         "1f1b", {.ranks = communicators.extent("pp"), .micro_batches = static_cast<int>(settings.micro_batches)});
-    train::Trainer<Stream, Exec> trainer(context, settings, train::ProvenSchedules(std::move(schedule)), data);
+    auto layers = train::decoder_layers<f64, Exec>();
+    train::add_decoder_layers<OwnStream>(layers);
+    train::Trainer<f64, Exec> trainer(context, Stream::value, settings, train::ProvenSchedules(std::move(schedule)),
+                                      data, layers);
     observe::ledger().clear();
     Run result{};
     for (int step = 1; step <= 3; ++step) result.steps.push_back(trainer.step(step));

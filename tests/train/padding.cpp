@@ -55,15 +55,15 @@ struct OwnMixerThatSays : OwnMixer {
 };
 /// The library's layers, and those of the mixers above.
 template <class Stream>
-LayerRegistry<Stream, Exec> own_layers() {
-    auto all = train::decoder_layers<Stream, Exec>();
+LayerRegistry<typename Stream::element, Exec> own_layers() {
+    auto all = train::decoder_layers<typename Stream::element, Exec>();
     auto const as_attention = [layers = all]<class Own>(Own) {
         return [layers](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
-            return layers.make(setup, part.as<Own>()->attention, name);
+            return layers.make(setup, Stream::value, part.as<Own>()->attention, name);
         };
     };
-    all.template add<OwnMixer>(as_attention(OwnMixer()))
-        .template add<OwnMixerThatSays>(as_attention(OwnMixerThatSays()));
+    all.template add<OwnMixer, Stream>(as_attention(OwnMixer()))
+        .template add<OwnMixerThatSays, Stream>(as_attention(OwnMixerThatSays()));
     return all;
 }
 /// The run with mixers of its own in place of its attention.

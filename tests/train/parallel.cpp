@@ -99,16 +99,18 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
     result.bytes_through_memory = sizes(settings.model).experts == 0 ? bytes_of_step(3) : result.bytes;
 
     // What the forward pass of one micro-batch keeps for its backward pass, what came from the stage before included.
-    train::Batch<Stream, Exec> batch(trainer.setup(), settings.micro_batches, {});
+    train::Batch<Exec> batch(trainer.setup(), Stream::value, settings.micro_batches, {});
     batch.load(training.data, 3);
     Pass<Exec> pass{.context = mesh.context, .tokens = batch.tokens(0, 0), .targets = batch.targets(0, 0)};
     int const stage = trainer.model().stages().front();
-    typename train::LanguageModel<Stream, Exec>::Saved saved;
+    train::LanguageModel<f32, Exec>::Saved saved;
     double const before = held(observe::Memory::activations);
-    Tensor<Stream, Exec> x;
+    AnyTensor<f32, Exec> x;
     if (stage > 0) {
-        x = {mesh.context, {trainer.setup().batch, settings.seq, sizes(settings.model).hidden}};
-        x.clear();
+        Tensor<Stream, Exec> const received(mesh.context,
+                                            {trainer.setup().batch, settings.seq, sizes(settings.model).hidden});
+        received.clear();
+        x = received;
     }
     auto y = trainer.model().forward(stage, pass, std::move(x), saved);
     y = {};

@@ -36,12 +36,12 @@ void compare(MeshShape const& m, train::RunSettings const& settings, bool sequen
     LayerSetup<Exec> const setup{
         context,      settings.model.hidden, settings.model.norm_epsilon, settings.batch / settings.micro_batches,
         settings.seq, settings.order,        settings.context_strategy};
-    auto const registry = train::decoder_layers<Stream, Exec>();
+    auto const registry = train::decoder_layers<f32, Exec>();
     std::size_t const last = settings.model.blocks.size() - 1;
     for (std::size_t part = 0; part < 3; ++part) { // embedding, the last block, head
         train::StageLayers const layers{0, part == 1 ? last : 0, part == 1 ? 1u : 0u, part == 0, part == 2};
         auto const account =
-            train::account_of<Stream, Exec>(setup, settings.model, registry, layers, settings.recompute.of(0));
+            train::account_of(setup, Stream::value, settings.model, registry, layers, settings.recompute.of(0));
         auto const& expected = part == 0   ? planned.parts().front()
                                : part == 2 ? planned.parts().back()
                                            : planned.parts()[1 + model.kind_of(static_cast<std::int64_t>(last))];
@@ -168,9 +168,9 @@ TEST_CASE(
                                              .hidden = model.hidden,
                                              .batch = 1,
                                              .seq = own_tokens * static_cast<std::size_t>(ranks)};
-                auto const registry = train::decoder_layers<InvariantStream<f32>, Exec>();
-                auto const account = train::account_of<InvariantStream<f32>, Exec>(
-                    setup, model, registry, train::StageLayers{0, 0, 1, false, false}, {});
+                auto const registry = train::decoder_layers<f32, Exec>();
+                auto const account = train::account_of(setup, InvariantStream<f32>::value, model, registry,
+                                                       train::StageLayers{0, 0, 1, false, false}, {});
                 double flops = 0, sent = 0;
                 for (auto const* pass : {&account.forward, &account.backward_data, &account.backward_weight})
                     for (auto const& work : pass->work) {
@@ -197,7 +197,7 @@ TEST_CASE(
 TEST_CASE("ranks of tp send each token once to ep, gather what arrived over etp, and sum no output over tp") {
     auto const model = model::decoder({.layers = 1, .hidden = 64, .heads = 8, .ffn = 128, .experts = 16, .top_k = 2});
     using Stream = SequenceStream<f32>;
-    auto const registry = train::decoder_layers<Stream, Exec>();
+    auto const registry = train::decoder_layers<f32, Exec>();
     // Of 2 ranks of dp and 4 of tp: the width over tp, and whole experts on all.
     for (auto const on : {model::ExpertMesh{2, 4}, model::ExpertMesh{8, 1}}) {
         CAPTURE(on.ep);
@@ -207,7 +207,7 @@ TEST_CASE("ranks of tp send each token once to ep, gather what arrived over etp,
         Context<Exec> const context(communicators);
         LayerSetup<Exec> const setup{.context = context, .hidden = model.hidden, .batch = 4, .seq = 64};
         auto const account =
-            train::account_of<Stream, Exec>(setup, model, registry, train::StageLayers{0, 0, 1, false, false}, {});
+            train::account_of(setup, Stream::value, model, registry, train::StageLayers{0, 0, 1, false, false}, {});
         // 32 tokens on each rank.
         double const own = 4 * 64 / 8.0, chosen = planner::mean_groups_of_a_token({16, on.ep, 2}),
                      arrived = own * chosen, row = 64 * sizeof(f32), word = sizeof(f32);

@@ -126,9 +126,10 @@ void check_saved(MeshShape const& m, std::optional<std::size_t> query_rank = {})
     double none = 0, full = 0;
     for (auto const& recompute : kinds) {
         settings.recompute = recompute;
-        Stack<Stream, Exec> blocks(setup, settings.model, train::decoder_layers<Stream, Exec>(), 0, 4, recompute);
-        Parameters<typename Stream::element> const parameters(blocks, [](std::string const&) { return Whole{}; });
-        typename Stack<Stream, Exec>::Saved saved;
+        using T = typename Stream::element;
+        Stack<T, Exec> blocks(setup, Stream::value, settings.model, train::decoder_layers<T, Exec>(), 0, 4, recompute);
+        Parameters<T> const parameters(blocks, [](std::string const&) { return Whole{}; });
+        typename Stack<T, Exec>::Saved saved;
         Pass<Exec> pass{.context = on.context};
         Tensor<Stream, Exec> x(on.context, {setup.batch, setup.seq, setup.hidden});
         x.clear();

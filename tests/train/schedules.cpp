@@ -127,13 +127,13 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
                                  .seq = settings.seq};
     pipeline::Schedule here; // all stages on one rank
     here.placements = {std::vector<int>(static_cast<std::size_t>(stages), 0)};
-    using Model = train::LanguageModel<Stream, Exec>;
+    using Model = train::LanguageModel<f64, Exec>;
     Model model(
-        setup, settings.model, train::decoder_layers<Stream, Exec>(),
+        setup, Stream::value, settings.model, train::decoder_layers<f64, Exec>(),
         train::stages_of(here, 0, uneven_layers(sizes(settings.model).layers, stages), sizes(settings.model).layers),
         {});
     zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, {}, 1 << 20);
-    train::Batch<Stream, Exec> batch(setup, settings.micro_batches, {});
+    train::Batch<Exec> batch(setup, Stream::value, settings.micro_batches, {});
 
     using Weights = std::map<std::string, Whole>;
     std::vector<std::vector<Weights>> kept(static_cast<std::size_t>(stages)); // [stage][updates so far]
@@ -168,8 +168,7 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
                                 .targets = batch.targets(at, 0),
                                 .loss_scale = 1 / targets};
                 std::vector<typename Model::Saved> saved(static_cast<std::size_t>(stages));
-                typename Model::Activation x;
-                typename Model::Gradient dy;
+                typename Model::Any x, dy;
                 for (int stage = 0; stage < stages; ++stage) {
                     load(stage, first + version(stage, update));
                     x = model.forward(stage, pass, std::move(x), saved[static_cast<std::size_t>(stage)]);
@@ -190,7 +189,7 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
     double loss = 0;
     for (std::size_t i = 0; i < settings.micro_batches; ++i) {
         Pass<Exec> pass{.context = mesh.context, .tokens = batch.tokens(i, 0), .targets = batch.targets(i, 0)};
-        typename Model::Activation x;
+        typename Model::Any x;
         for (int stage = 0; stage < stages; ++stage) {
             typename Model::Saved saved;
             x = model.forward(stage, pass, std::move(x), saved);
@@ -383,18 +382,18 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
                                      .seq = settings.seq / static_cast<std::size_t>(original.slices),
                                      .slices = static_cast<std::size_t>(original.slices)};
         auto const layers = uneven_layers(sizes(settings.model).layers, original.stages());
-        using Model = train::LanguageModel<Stream, Exec>;
-        Model model(setup, settings.model, train::decoder_layers<Stream, Exec>(),
+        using Model = train::LanguageModel<f64, Exec>;
+        Model model(setup, Stream::value, settings.model, train::decoder_layers<f64, Exec>(),
                     train::stages_of(original, train::pipeline_rank(original, world_rank()), layers,
                                      sizes(settings.model).layers),
                     {});
         zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, {}, 1 << 20);
-        train::Batch<Stream, Exec> batch(setup, 4, {});
+        train::Batch<Exec> batch(setup, Stream::value, 4, {});
         auto const text = varied_text();
         io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
         batch.load(data, 1);
-        train::Executor<Model, Stream, Exec> executor(mesh.context, model,
-                                                      {setup.batch, setup.seq, sizes(settings.model).hidden});
+        train::Executor<Model, f64, Exec> executor(mesh.context, model, Stream::value,
+                                                   {setup.batch, setup.seq, sizes(settings.model).hidden});
         // Copies of a stage each have the gradients of their micro-batches.
         auto const gradients = [&](pipeline::Schedule const& schedule) {
             store.clear_gradients();

@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace pentad::comm {
@@ -20,6 +21,22 @@ namespace pentad::comm {
 /// Rows [first_row, last_row) of columns [first_column, last_column) of a View [rows, columns, depth].
 struct Box {
     std::size_t first_row, last_row, first_column, last_column;
+};
+
+/// A function of a box, which lives elsewhere.
+class OnBox {
+  public:
+    template <class F>
+        requires(std::is_invocable_v<F&, Box const&> && !std::is_same_v<std::remove_const_t<F>, OnBox>)
+    OnBox(F&& f) // NOLINT: an argument that is a function
+        : object_(&f), call_([](void const* object, Box const& box) {
+              (*const_cast<std::remove_reference_t<F>*>(static_cast<std::remove_reference_t<F> const*>(object)))(box);
+          }) {}
+    void operator()(Box const& box) const { call_(object_, box); }
+
+  private:
+    void const* object_;
+    void (*call_)(void const*, Box const&);
 };
 
 /// A shard [rows, columns, depth] cut into pieces of similar size, along its rows where it has enough of them.
@@ -133,9 +150,9 @@ class RingTransfers {
 /// Gathers `in` [rows, columns, depth] of each rank into `out` [rows, ranks x columns, depth], and calls use(box) for
 /// each part of `out` that is there, this rank's first. What `use` computes runs beside the transfers: (n-1)/n of `out`
 /// arrives from one neighbour and leaves for the other, each shard in `wanted` pieces.
-template <class Exec, class V, class Use>
+template <class Exec, class V>
 void ring_all_gather(Exec const& exec, Communicator const& comm, V const& in, V const& out, std::size_t wanted,
-                     Use&& use) {
+                     OnBox use) {
     auto const n = static_cast<std::size_t>(comm.size());
     std::size_t const columns = in.extent(1);
     Pieces const pieces(in.extent(0), columns, wanted);
@@ -164,9 +181,9 @@ void ring_all_gather(Exec const& exec, Communicator const& comm, V const& in, V 
 /// Sums the ranks' `in` [rows, ranks x columns, depth], of which each gets its columns in `out` [rows, columns, depth].
 /// make(box) computes a part of `in`, once each, this rank's columns last. What it computes runs beside the transfers.
 /// A sum of bf16 is rounded at each rank that it passes. The order of summands is that of the ring.
-template <class Exec, class V, class Make>
+template <class Exec, class V>
 void ring_reduce_scatter(Exec const& exec, Communicator const& comm, V const& in, V const& out, std::size_t wanted,
-                         Make&& make) {
+                         OnBox make) {
     auto const n = static_cast<std::size_t>(comm.size());
     std::size_t const columns = out.extent(1);
     Pieces const pieces(out.extent(0), columns, wanted);
@@ -194,3 +211,7 @@ void ring_reduce_scatter(Exec const& exec, Communicator const& comm, V const& in
 }
 
 } // namespace pentad::comm
+
+#if PENTAD_COMPILED_TENSOR
+#include <pentad/comm/impl/ring.hpp>
+#endif

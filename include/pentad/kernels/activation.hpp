@@ -2,6 +2,7 @@
 // may be column ranges of a wider buffer, so that gate and up can be the halves of one matrix product's output.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/math.hpp>
 #include <pentad/kernels/rows.hpp>
 
@@ -23,6 +24,7 @@ void swiglu_forward(Exec const& exec, In<T, 2, Exec> gate, In<T, 2, Exec> up, Ou
             row.each(ffn, [&](int i) { out[i] = T(math::silu(A(g[i])) * A(u[i])); });
         });
 }
+PENTAD_KERNEL(swiglu_forward)
 
 /// dgate = dy * up * silu'(gate), dup = dy * silu(gate). dgate may be gate, and dup may be up.
 template <class T, class Exec>
@@ -49,21 +51,7 @@ void swiglu_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> gate, I
             });
         });
 }
-
-/// SwiGLU of one buffer [rows, 2 ffn]: gate is its left half, up its right half.
-template <class T, class Exec>
-void swiglu_forward(Exec const& exec, In<T, 2, Exec> gate_up, Out<T, 2, Exec> y) {
-    auto const ffn = gate_up.extent(1) / 2;
-    swiglu_forward<T>(exec, columns(gate_up, 0, ffn), columns(gate_up, ffn, 2 * ffn), y);
-}
-
-/// Its backward pass; dgate_up may be gate_up.
-template <class T, class Exec>
-void swiglu_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> gate_up, Out<T, 2, Exec> dgate_up) {
-    auto const ffn = gate_up.extent(1) / 2;
-    swiglu_backward<T>(exec, dy, columns(gate_up, 0, ffn), columns(gate_up, ffn, 2 * ffn), columns(dgate_up, 0, ffn),
-                       columns(dgate_up, ffn, 2 * ffn));
-}
+PENTAD_KERNEL(swiglu_backward)
 
 /// y = gelu(x), the exact form; y may be x.
 template <class T, class Exec>
@@ -79,6 +67,7 @@ void gelu_forward(Exec const& exec, In<T, 2, Exec> x, Out<T, 2, Exec> y) {
             row.each(ffn, [&](int i) { out[i] = T(math::gelu(A(in[i]))); });
         });
 }
+PENTAD_KERNEL(gelu_forward)
 
 /// dx = dy * gelu'(x); dx may be dy or x.
 template <class T, class Exec>
@@ -96,6 +85,7 @@ void gelu_backward(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, Out<T,
             row.each(ffn, [&](int i) { out[i] = T(A(d[i]) * math::gelu_derivative(A(in[i]))); });
         });
 }
+PENTAD_KERNEL(gelu_backward)
 
 /// y = silu(x); y may be x.
 template <class T, class Exec>
@@ -111,6 +101,7 @@ void silu_forward(Exec const& exec, In<T, 2, Exec> x, Out<T, 2, Exec> y) {
             row.each(width, [&](int i) { out[i] = T(math::silu(A(in[i]))); });
         });
 }
+PENTAD_KERNEL(silu_forward)
 
 /// dx = dy * silu'(x), dy in accumulators; dx may be x.
 template <class T, class Exec>
@@ -131,5 +122,6 @@ void silu_backward(Exec const& exec, In<accumulator_t<T>, 2, Exec> dy, In<T, 2, 
             });
         });
 }
+PENTAD_KERNEL(silu_backward)
 
 } // namespace pentad::kernels

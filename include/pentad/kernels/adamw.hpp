@@ -2,6 +2,7 @@
 // moments, then a step by their bias-corrected quotient.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/math.hpp>
 #include <pentad/kernels/rows.hpp>
 
@@ -62,5 +63,6 @@ void adamw(Exec const& exec, Out<T, 1, Exec> parameters, Out<accumulator_t<T>, 1
             used[i] = T(w);
         });
 }
+PENTAD_KERNEL(adamw)
 
 } // namespace pentad::kernels

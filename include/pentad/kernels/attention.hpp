@@ -3,6 +3,7 @@
 // pass likewise; attention over one block is the same thing in one call.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/detail/attention_device_backward.hpp>
 #include <pentad/kernels/detail/attention_device_forward.hpp>
 #include <pentad/kernels/detail/attention_host_backward.hpp>
@@ -157,6 +158,25 @@ void attention_forward_end(Exec const& exec, AttentionProblem<T> const& problem,
     } else
         attention_forward_device(exec, problem, end);
 }
+template <class T, class Exec>
+void attention_write(Exec const& exec, AttentionProblem<T> const& problem, WriteResult<T> const& result) {
+    attention_forward_end(exec, problem, result);
+}
+PENTAD_KERNEL(attention_write)
+template <class T, class Exec>
+void attention_merge(Exec const& exec, AttentionProblem<T> const& problem, MergeState<T> const& state) {
+    attention_forward_end(exec, problem, state);
+}
+PENTAD_KERNEL(attention_merge)
+template <class T, class Exec>
+void attention_backward(Exec const& exec, AttentionProblem<T> const& problem, AttentionGradient<T> const& gradient) {
+    if constexpr (runs_on_host<Exec>) {
+        observe::HostWork const work("attention");
+        attention_backward_host<operand_t<T>>(exec, problem, gradient);
+    } else
+        attention_backward_device(exec, problem, gradient);
+}
+PENTAD_KERNEL(attention_backward)
 
 } // namespace detail
 
@@ -174,10 +194,9 @@ void attention_forward(Exec const& exec, Q const& q, K const& k, V const& v, Att
     using T = typename O::value_type;
     detail::check_extents("o", o, {sizes.batch, sizes.seq_q, sizes.heads, sizes.value_dim});
     if (detail::dry_attention("attention_forward", mask, sizes, 1, 1, q, k, v, o, lse)) return;
-    detail::attention_forward_end(exec, problem,
-                                  detail::WriteResult<T>{detail::heads_of("o", o),
-                                                         detail::query_rows("lse", lse, sizes),
-                                                         detail::sinks_of(sinks, sizes)});
+    detail::attention_write<T>(exec, problem,
+                               detail::WriteResult<T>{detail::heads_of("o", o), detail::query_rows("lse", lse, sizes),
+                                                      detail::sinks_of(sinks, sizes)});
 }
 
 /// The state before any key: max = -infinity, sum = 0, output = 0.
@@ -197,7 +216,7 @@ void attention_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, 
     using T = typename Q::non_const_value_type;
     if (detail::dry_attention("attention_accumulate", mask, problem.sizes, 1, 1, q, k, v, state.output, state.output))
         return;
-    detail::attention_forward_end(exec, problem, detail::merge_state<T>(state, problem.sizes));
+    detail::attention_merge<T>(exec, problem, detail::merge_state<T>(state, problem.sizes));
 }
 
 /// o = output / sum and lse = max + log sum. A query that saw no key gets o = 0 and lse = -infinity.
@@ -236,9 +255,9 @@ void attention_sinks_backward(Exec const& exec, In<T, 1, Exec> const& sinks, Lse
     detail::AttentionSizes const sizes{extent(0), extent(2), 0, extent(1), 1, 0, 0};
     detail::check_extents("d_sinks", d_sinks, {sizes.heads});
     if (dry("attention_sinks_backward", sinks, lse, delta, d_sinks)) return;
-    detail::sum_sinks<Exec, T>(exec, sizes, detail::sinks_of(sinks, sizes),
-                               detail::constant<Acc>(detail::query_rows("lse", lse, sizes)),
-                               detail::constant<Acc>(detail::query_rows("delta", delta, sizes)), d_sinks.data());
+    detail::sum_sinks<T>(exec, sizes, detail::sinks_of(sinks, sizes),
+                         detail::constant<Acc>(detail::query_rows("lse", lse, sizes)),
+                         detail::constant<Acc>(detail::query_rows("delta", delta, sizes)), d_sinks.data());
 }
 
 /// Adds to dq, dk and dv what one block of keys contributes. lse and delta are those of the whole attention, over all
@@ -270,11 +289,7 @@ void attention_backward_accumulate(Exec const& exec, Q const& q, K const& k, V c
     if (detail::dry_attention("attention_backward", mask, sizes, 3, 2, q, k, v, d_o, lse, delta, dq, dq, dk, dk, dv,
                               dv))
         return;
-    if constexpr (runs_on_host<Exec>) {
-        observe::HostWork const work("attention");
-        detail::attention_backward_host<detail::operand_t<T>>(exec, problem, gradient);
-    } else
-        detail::attention_backward_device(exec, problem, gradient);
+    detail::attention_backward<T>(exec, problem, gradient);
 }
 
 } // namespace pentad::kernels

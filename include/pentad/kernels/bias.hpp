@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 namespace pentad::kernels {
@@ -20,6 +21,7 @@ void add_bias(Exec const& exec, In<T, 1, Exec> bias, Out<T, 2, Exec> y) {
             row.each(columns, [&](int i) { out[i] = T(A(out[i]) + A(b[i])); });
         });
 }
+PENTAD_KERNEL(add_bias)
 
 /// dbias += the sum of the rows of dy.
 template <class T, class Exec>
@@ -31,5 +33,6 @@ void add_bias_gradient(Exec const& exec, In<T, 2, Exec> dy, Out<accumulator_t<T>
         "pentad::add_bias_gradient", exec, dy.extent(0), dy.extent(1),
         KOKKOS_LAMBDA(i64 r, int j) { return A(dy(r, j)); }, KOKKOS_LAMBDA(int j, A total) { dbias(j) += total; });
 }
+PENTAD_KERNEL(add_bias_gradient)
 
 } // namespace pentad::kernels

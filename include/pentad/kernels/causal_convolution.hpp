@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/math.hpp>
 #include <pentad/kernels/rows.hpp>
 
@@ -126,6 +127,7 @@ void causal_convolution_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 2, Exe
                 [&](int c, A total) { out[c] = T(math::silu(total + A(b[c]))); });
         });
 }
+PENTAD_KERNEL(causal_convolution_forward)
 
 /// gradient = dy silu'(what is in front of it), which the next two take; it may be dy.
 template <class T, class Exec>
@@ -153,6 +155,7 @@ void causal_convolution_backward(Exec const& exec, In<T, 2, Exec> x, In<T, 2, Ex
                 });
         });
 }
+PENTAD_KERNEL(causal_convolution_backward)
 
 /// dx from the gradient behind the taps. @param after what the tokens behind each sequence add to the gradients of its
 /// last min(taps - 1, seq) rows, [batch * that, channels]; without memory nothing
@@ -183,6 +186,7 @@ void causal_convolution_backward_data(Exec const& exec, In<accumulator_t<T>, 2, 
                 [&](int c, A total) { out[c] = T(more == nullptr ? total : total + more[c]); });
         });
 }
+PENTAD_KERNEL(causal_convolution_backward_data)
 
 /// The gradient of `before`, [batch * (taps - 1), channels].
 template <class T, class Exec>
@@ -211,6 +215,7 @@ void causal_convolution_backward_before(Exec const& exec, In<accumulator_t<T>, 2
                 [&](int c, A total) { out[c] = total; });
         });
 }
+PENTAD_KERNEL(causal_convolution_backward_before)
 
 /// The gradients of the weight and the bias, which are written.
 template <class T, class Exec>
@@ -237,5 +242,6 @@ void causal_convolution_backward_weight(Exec const& exec, In<T, 2, Exec> x, In<T
         "pentad::causal_convolution_backward_bias", exec, x.extent(0), x.extent(1),
         KOKKOS_LAMBDA(i64 r, int c) { return gradient(r, c); }, KOKKOS_LAMBDA(int c, A total) { dbias(c) = total; });
 }
+PENTAD_KERNEL(causal_convolution_backward_weight)
 
 } // namespace pentad::kernels

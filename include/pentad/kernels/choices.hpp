@@ -2,6 +2,7 @@
 // and what is sent there about them.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 namespace pentad::kernels {
@@ -26,6 +27,7 @@ void places_of_choices(Exec const& exec, In<i32, 2, Exec> choice, int experts_pe
             for (; found < most; ++found) place(t, found) = -1;
         });
 }
+PENTAD_KERNEL_OF_EXEC(places_of_choices)
 
 /// What goes along with the row of token t for place place[t, j], which is row p = position[t, j]: packed[p, 0:top_k]
 /// are the experts that the token chose there, by their numbers there, then -1; packed[p, top_k:] their weights. Choice
@@ -60,6 +62,7 @@ void pack_choices(Exec const& exec, In<i32, 2, Exec> choice, In<A, 2, Exec> weig
             }
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(pack_choices)
 
 /// Takes apart what arrived: choice = packed[:, 0:top_k], weight = packed[:, top_k:].
 template <class A, class Exec>
@@ -77,6 +80,7 @@ void unpack_choices(Exec const& exec, In<A, 2, Exec> packed, Out<i32, 2, Exec> c
             }
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(unpack_choices)
 
 /// y[i] = x[entry[i]], or zero where that is negative.
 template <class A, class Exec>
@@ -86,6 +90,7 @@ void take_entries(Exec const& exec, In<A, 1, Exec> x, In<i32, 1, Exec> entry, Ou
     for_each_element(
         "pentad::take_entries", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { y(i) = entry(i) < 0 ? A(0) : x(entry(i)); });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(take_entries)
 
 /// The experts of each rank in parts of consecutive ones.
 struct ExpertParts {
@@ -121,6 +126,7 @@ void part_of_rows(Exec const& exec, In<A, 2, Exec> packed, ExpertParts const& pa
             part(p) = found;
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(part_of_rows)
 
 /// key[p] = part * ranks + rank for rows in the order of ranks, those of a rank up to row end[rank] - 1; the part is
 /// that of the row, or of the rank where no rows have parts (`part_of_row` is empty).
@@ -143,6 +149,7 @@ void part_and_rank(Exec const& exec, In<i64, 1, Exec> end, In<i32, 1, Exec> part
             key(p) = (by_row ? part_of_row(p) : part_of_rank(low)) * ranks + low;
         });
 }
+PENTAD_KERNEL_OF_EXEC(part_and_rank)
 
 /// out[i] = through[index[i] / divisor], or index[i] where that is negative.
 template <class Exec>
@@ -153,5 +160,6 @@ void compose(Exec const& exec, In<i32, 1, Exec> index, int divisor, In<i32, 1, E
         "pentad::compose", exec, out.extent(0),
         KOKKOS_LAMBDA(i64 i) { out(i) = index(i) < 0 ? index(i) : through(index(i) / divisor); });
 }
+PENTAD_KERNEL_OF_EXEC(compose)
 
 } // namespace pentad::kernels

@@ -1,6 +1,7 @@
 // Tokens choose experts: the best of each token, within the best groups of experts.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/router.hpp>
 #include <pentad/kernels/rows.hpp>
 
@@ -105,5 +106,6 @@ void choose_experts(Exec const& exec, In<A, 2, Exec> values, In<A, 1, Exec> bias
                 choose([&](int e) { return of_row[e]; });
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(choose_experts)
 
 } // namespace pentad::kernels

@@ -3,6 +3,7 @@
 // attention without softmax, and across them by states.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/detail/chunk_scan_device_backward.hpp>
 #include <pentad/kernels/detail/chunk_scan_device_forward.hpp>
 #include <pentad/kernels/detail/chunk_scan_host_backward.hpp>
@@ -45,7 +46,7 @@ i64 host_states(ScanSizes const& sizes, i64 boundaries) {
     return sizes.batch * sizes.heads * boundaries * padded_state<operand_t<T>>(sizes);
 }
 
-template <class Exec, class T>
+template <class T, class Exec>
 void scan_forward(Exec const& exec, ScanProblem<T> const& problem, ScanResult<T> const& result,
                   accumulator_t<T>* workspace) {
     using Acc = accumulator_t<T>;
@@ -57,6 +58,29 @@ void scan_forward(Exec const& exec, ScanProblem<T> const& problem, ScanResult<T>
     } else
         scan_forward_device(exec, problem, result, workspace);
 }
+PENTAD_KERNEL(scan_forward)
+template <class T, class Exec>
+void scan_initial_gradient(Exec const& exec, ScanProblem<T> const& problem, ScanGradient<T> const& gradient,
+                           accumulator_t<T>* workspace) {
+    if (problem.sizes.batch * problem.sizes.heads == 0) return;
+    if constexpr (runs_on_host<Exec>) {
+        observe::HostWork const work("scan");
+        scan_initial_gradient_host<operand_t<T>>(exec, problem, gradient, workspace);
+    } else
+        scan_initial_gradient_device(exec, problem, gradient, workspace);
+}
+PENTAD_KERNEL(scan_initial_gradient)
+template <class T, class Exec>
+void scan_backward(Exec const& exec, ScanProblem<T> const& problem, ScanGradient<T> const& gradient,
+                   accumulator_t<T>* workspace) {
+    if (problem.sizes.batch * problem.sizes.heads == 0) return;
+    if constexpr (runs_on_host<Exec>) {
+        observe::HostWork const work("scan");
+        scan_backward_host<operand_t<T>>(exec, problem, gradient, workspace, scans_back_by_chunk(exec, problem.sizes));
+    } else
+        scan_backward_device(exec, problem, gradient, workspace);
+}
+PENTAD_KERNEL(scan_backward)
 
 } // namespace detail
 
@@ -69,6 +93,7 @@ std::size_t chunk_scan_workspace(Exec const&, ScanSizes const& sizes) {
     else
         return detail::device_forward_workspace(detail::checked(sizes));
 }
+PENTAD_KERNEL(chunk_scan_workspace)
 /// Those in the workspace of a backward pass: the states at the boundaries between chunks and, unless there are
 /// enough groups for all threads, their gradients.
 template <class T, class Exec>
@@ -81,6 +106,7 @@ std::size_t chunk_scan_backward_workspace(Exec const& exec, ScanSizes const& of)
         return detail::device_backward_workspace(sizes);
     }
 }
+PENTAD_KERNEL(chunk_scan_backward_workspace)
 
 /// The outputs y, and the state behind the last token.
 /// @param initial the state before the first token; not given: zero. It may be the same memory as `final_state`.
@@ -100,7 +126,7 @@ void chunk_scan_forward(Exec const& exec, Q const& q, K const& k, V const& v, A 
     if (detail::dry_scan("scan_forward", detail::ScanFlops(sizes).forward(), q, k, v, a, initial, y, final_state,
                          positions))
         return;
-    detail::scan_forward(exec, problem, result, memory);
+    detail::scan_forward<T>(exec, problem, result, memory);
 }
 
 /// Only the state that the tokens leave from zero, and their total log decay [batch, heads]: what the ranks of a
@@ -126,7 +152,7 @@ void chunk_scan_state(Exec const& exec, K const& k, V const& v, A const& a, i64 
     Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_workspace<T>(exec, sizes));
     if (detail::dry_scan("scan_state", detail::ScanFlops(sizes).states, k, v, a, final_state, total_decay, positions))
         return;
-    detail::scan_forward(exec, problem, result, memory);
+    detail::scan_forward<T>(exec, problem, result, memory);
 }
 
 /// Only the gradient of the initial state, of a scan whose final state nobody uses: the adjoint of the states' part, as
@@ -151,12 +177,7 @@ void chunk_scan_initial_gradient(Exec const& exec, Q const& q, A const& a, DY co
     Acc* const memory = detail::checked_workspace<Acc>(workspace, chunk_scan_workspace<T>(exec, sizes));
     if (detail::dry_scan("scan_initial_gradient", detail::ScanFlops(sizes).states, q, a, dy, d_initial, positions))
         return;
-    if (sizes.batch * sizes.heads == 0) return;
-    if constexpr (runs_on_host<Exec>) {
-        observe::HostWork const work("scan");
-        detail::scan_initial_gradient_host<detail::operand_t<T>>(exec, problem, gradient, memory);
-    } else
-        detail::scan_initial_gradient_device(exec, problem, gradient, memory);
+    detail::scan_initial_gradient<T>(exec, problem, gradient, memory);
 }
 
 /// Writes the gradients of all that chunk_scan_forward reads, from that of y and that of the final state. dq and dk are
@@ -185,13 +206,7 @@ void chunk_scan_backward(Exec const& exec, Q const& q, K const& k, V const& v, A
     if (detail::dry_scan("scan_backward", detail::ScanFlops(sizes).backward(), q, k, v, a, initial, dy, d_final, dq, dk,
                          dv, da, d_initial, positions))
         return;
-    if (sizes.batch * sizes.heads == 0) return;
-    if constexpr (runs_on_host<Exec>) {
-        observe::HostWork const work("scan");
-        detail::scan_backward_host<detail::operand_t<T>>(exec, problem, gradient, memory,
-                                                         detail::scans_back_by_chunk(exec, sizes));
-    } else
-        detail::scan_backward_device(exec, problem, gradient, memory);
+    detail::scan_backward<T>(exec, problem, gradient, memory);
 }
 
 } // namespace pentad::kernels

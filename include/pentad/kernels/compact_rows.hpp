@@ -2,6 +2,7 @@
 // itself, so that rows go where they are to one by one.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/float8_blocks.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/layout/compact.hpp>
@@ -53,6 +54,7 @@ void compress_rows(Exec const& exec, Compact element, In<T, 2, Exec> x, Out<std:
             });
         });
 }
+PENTAD_KERNEL(compress_rows)
 
 /// The rows again.
 template <class T, class Exec>
@@ -84,5 +86,6 @@ void expand_rows(Exec const& exec, Compact element, In<std::uint8_t, 2, Exec> in
             });
         });
 }
+PENTAD_KERNEL(expand_rows)
 
 } // namespace pentad::kernels

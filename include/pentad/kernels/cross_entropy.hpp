@@ -2,6 +2,7 @@
 // target's logit, then (once both are reduced over the ranks) the token losses and, in place, the logits' gradient.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/math.hpp>
 #include <pentad/kernels/rows.hpp>
 
@@ -50,6 +51,7 @@ void cross_entropy_partial(Exec const& exec, In<T, 2, Exec> logits, In<i32, 1, E
             });
         });
 }
+PENTAD_KERNEL(cross_entropy_partial)
 
 /// loss[r] = lse[r] - target_logit[r], both reduced over the ranks; 0 where the target is negative (ignored).
 template <class A, class Exec>
@@ -64,6 +66,7 @@ void cross_entropy_token_loss(Exec const& exec, In<A, 1, Exec> lse, In<A, 1, Exe
         "pentad::cross_entropy_token_loss", exec, loss.extent(0),
         KOKKOS_LAMBDA(i64 r) { loss(r) = targets(r) < 0 ? A(0) : lse(r) - target_logit(r); });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(cross_entropy_token_loss)
 
 /// In place: dlogits = scale * (exp(logit - lse) - [column is the target]), lse being that of the whole vocabulary;
 /// 0 in rows whose target is negative and in padding columns.
@@ -94,5 +97,6 @@ void cross_entropy_backward(Exec const& exec, Out<T, 2, Exec> logits, In<accumul
             row.each(width - valid, [&](int i) { values[valid + i] = T(0); });
         });
 }
+PENTAD_KERNEL(cross_entropy_backward)
 
 } // namespace pentad::kernels

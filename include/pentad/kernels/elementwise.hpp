@@ -2,6 +2,7 @@
 // All at the speed of memory, none of them fences but where it says so.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/memory/copy.hpp>
 
@@ -17,6 +18,7 @@ void add(Exec const& exec, In<T, 1, Exec> x, Out<T, 1, Exec> y) {
     if (dry("add", x, y, y)) return;
     for_each_element("pentad::add", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { out[i] = T(A(out[i]) + A(in[i])); });
 }
+PENTAD_KERNEL(add)
 
 /// y *= factor.
 template <class T, class Exec>
@@ -26,6 +28,7 @@ void scale(Exec const& exec, Out<T, 1, Exec> y, accumulator_t<T> factor) {
     if (dry("scale", y, y)) return;
     for_each_element("pentad::scale", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { out[i] = T(A(out[i]) * factor); });
 }
+PENTAD_KERNEL(scale)
 
 /// y = value everywhere; any element, integers too.
 template <class T, class Exec>
@@ -35,6 +38,7 @@ void fill(Exec const& exec, Out<T, 1, Exec> y, T value) {
     if (dry("fill", y)) return;
     for_each_element("pentad::fill", exec, y.extent(0), KOKKOS_LAMBDA(i64 i) { out[i] = static_cast<T>(number); });
 }
+PENTAD_KERNEL(fill)
 
 /// y = x, converted where the elements differ (f64 to bf16 by way of f32, each to nearest even).
 template <class From, class To, class Exec>

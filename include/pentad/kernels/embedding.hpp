@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 namespace pentad::kernels {
@@ -27,6 +28,7 @@ void embedding_forward(Exec const& exec, In<i32, 1, Exec> tokens, In<T, 2, Exec>
             }
         });
 }
+PENTAD_KERNEL(embedding_forward)
 
 namespace detail {
 
@@ -109,5 +111,6 @@ void embedding_backward(Exec const& exec, In<i32, 1, Exec> tokens, In<T, 2, Exec
             detail::EmbeddingTeam<T, Exec>{columns});
     }
 }
+PENTAD_KERNEL(embedding_backward)
 
 } // namespace pentad::kernels

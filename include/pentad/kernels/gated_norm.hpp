@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/math.hpp>
 #include <pentad/kernels/rows.hpp>
 
@@ -72,6 +73,8 @@ void gated_norm_squares(Exec const& exec, In<T, 2, Exec> y, In<T, 2, Exec> gate,
             }
         });
 }
+PENTAD_KERNEL(gated_norm_squares, GateAfterNorm)
+PENTAD_KERNEL(gated_norm_squares, GateBeforeNorm)
 
 template <class Gate, class T, class Exec>
 void gated_norm_forward(Exec const& exec, In<T, 2, Exec> y, In<T, 2, Exec> gate, In<accumulator_t<T>, 2, Exec> squares,
@@ -101,6 +104,8 @@ void gated_norm_forward(Exec const& exec, In<T, 2, Exec> y, In<T, 2, Exec> gate,
             }
         });
 }
+PENTAD_KERNEL(gated_norm_forward, GateAfterNorm)
+PENTAD_KERNEL(gated_norm_forward, GateBeforeNorm)
 
 /// dots = sums of dn weight v u.
 template <class Gate, class T, class Exec>
@@ -127,6 +132,8 @@ void gated_norm_dots(Exec const& exec, In<T, 2, Exec> dn, In<T, 2, Exec> y, In<T
             }
         });
 }
+PENTAD_KERNEL(gated_norm_dots, GateAfterNorm)
+PENTAD_KERNEL(gated_norm_dots, GateBeforeNorm)
 
 /// The gradients of y and of the gate; dy may be dn, dgate may be gate.
 template <class Gate, class T, class Exec>
@@ -166,6 +173,8 @@ void gated_norm_backward(Exec const& exec, In<T, 2, Exec> dn, In<T, 2, Exec> y, 
             }
         });
 }
+PENTAD_KERNEL(gated_norm_backward, GateAfterNorm)
+PENTAD_KERNEL(gated_norm_backward, GateBeforeNorm)
 
 /// The gradient of the weight, which is written.
 template <class Gate, class T, class Exec>
@@ -189,5 +198,7 @@ void gated_norm_backward_weight(Exec const& exec, In<T, 2, Exec> dn, In<T, 2, Ex
             KOKKOS_LAMBDA(int i, A total) { dweight(first + i) = total; });
     }
 }
+PENTAD_KERNEL(gated_norm_backward_weight, GateAfterNorm)
+PENTAD_KERNEL(gated_norm_backward_weight, GateBeforeNorm)
 
 } // namespace pentad::kernels

@@ -2,6 +2,7 @@
 // compile time by PENTAD_HAVE_{KOKKOS_KERNELS, CUBLAS, BLAS, ONEDNN}; without any of them a plain kernel does.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/detail/gemm_plain.hpp>
 #include <pentad/kernels/detail/gemm_problem.hpp>
 #include <pentad/kernels/rows.hpp>
@@ -249,5 +250,6 @@ double measure_gemm_speed(Exec const& exec, std::function<void()> const& ready) 
     observe::counters().gemm_flops = counted;
     return speed;
 }
+PENTAD_KERNEL(measure_gemm_speed)
 
 } // namespace pentad::kernels

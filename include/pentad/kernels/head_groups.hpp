@@ -1,6 +1,7 @@
 // Rows that are repeated for the members of a group, and the adjoint: the sum over each group.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/memory/strided_copy.hpp>
 
@@ -18,6 +19,7 @@ void repeat_rows(Exec const& exec, In<T, 2, Exec> x, Out<T, 2, Exec> y) {
     memory::copy("pentad::repeat_rows", exec, memory::Runs(row).add(copies, row, 0).add(rows, copies * row, row),
                  y.data(), x.data());
 }
+PENTAD_KERNEL(repeat_rows)
 
 /// y[i, :] = the sum of x[i copies + j, :] over j < copies, in this order; y is [rows, columns].
 template <class T, class Exec>
@@ -39,5 +41,6 @@ void sum_rows(Exec const& exec, In<T, 2, Exec> x, Out<T, 2, Exec> y) {
             out[i] = T(sum);
         });
 }
+PENTAD_KERNEL(sum_rows)
 
 } // namespace pentad::kernels

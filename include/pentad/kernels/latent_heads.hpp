@@ -2,6 +2,7 @@
 // vector and the rotary key, and the projection up, with the rotary key behind it, into the keys and values of heads.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 #include <cstddef>
@@ -24,6 +25,7 @@ void split_columns(Exec const& exec, In<T, 2, Exec> x, Out<T, 2, Exec> left, Out
             row.copy(r, from + l, row.of(right));
         });
 }
+PENTAD_KERNEL(split_columns)
 /// The adjoint, and the inverse: y [rows, l + r] = left [rows, l] and right [rows, r], side by side.
 template <class T, class Exec>
 void join_columns(Exec const& exec, In<T, 2, Exec> left, In<T, 2, Exec> right, Out<T, 2, Exec> y) {
@@ -40,6 +42,7 @@ void join_columns(Exec const& exec, In<T, 2, Exec> left, In<T, 2, Exec> right, O
             row.copy(r, row.of(right), to + l);
         });
 }
+PENTAD_KERNEL(join_columns)
 
 namespace detail {
 
@@ -89,6 +92,7 @@ void latent_heads(Exec const& exec, std::size_t heads, In<T, 2, Exec> products, 
             row.each(n, v, [&](int h, int i) { value[h * v + i] = from[h * (p + v) + p + i]; });
         });
 }
+PENTAD_KERNEL(latent_heads)
 /// The adjoint, of gradients in accumulators: that of the rotary key is the sum over the heads.
 template <class T, class Exec>
 void latent_heads_backward(Exec const& exec, std::size_t heads, In<accumulator_t<T>, 2, Exec> d_keys,
@@ -116,5 +120,6 @@ void latent_heads_backward(Exec const& exec, std::size_t heads, In<accumulator_t
                 [&](int i, A sum) { d_turned[i] = T(sum); });
         });
 }
+PENTAD_KERNEL(latent_heads_backward)
 
 } // namespace pentad::kernels

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 namespace pentad::kernels {
@@ -36,6 +37,7 @@ void layer_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weigh
             });
         });
 }
+PENTAD_KERNEL(layer_norm_forward)
 
 /// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = weight * dy and xhat = (x - mean) * rstd.
 template <class T, class Exec>
@@ -64,6 +66,7 @@ void layer_norm_backward_data(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec
             });
         });
 }
+PENTAD_KERNEL(layer_norm_backward_data)
 
 /// dweight += sum over rows of dy * xhat, dbias += sum over rows of dy.
 template <class T, class Exec>
@@ -84,5 +87,6 @@ void layer_norm_backward_weight(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Ex
         "pentad::layer_norm_backward_bias", exec, x.extent(0), x.extent(1),
         KOKKOS_LAMBDA(i64 r, int j) { return A(dy(r, j)); }, KOKKOS_LAMBDA(int j, A total) { dbias(j) += total; });
 }
+PENTAD_KERNEL(layer_norm_backward_weight)
 
 } // namespace pentad::kernels

@@ -2,6 +2,7 @@
 // gradient.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 namespace pentad::kernels {
@@ -45,5 +46,6 @@ void lion(Exec const& exec, Out<T, 1, Exec> parameters, Out<accumulator_t<T>, 1,
             used[i] = T(w);
         });
 }
+PENTAD_KERNEL(lion)
 
 } // namespace pentad::kernels

@@ -1,6 +1,7 @@
 // The update of biases that keep the load of experts even (model::LoadBalance).
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 namespace pentad::kernels {
@@ -25,5 +26,6 @@ void load_balance(Exec const& exec, Out<T, 1, Exec> parameters, Out<accumulator_
             parameters(i) = T(master(i));
         });
 }
+PENTAD_KERNEL(load_balance)
 
 } // namespace pentad::kernels

@@ -2,6 +2,7 @@
 // orthogonalisation of a whole matrix, and the step of this rank's elements.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/gemm.hpp>
 #include <pentad/kernels/math.hpp>
@@ -33,6 +34,7 @@ void muon_momentum(Exec const& exec, Out<A, 1, Exec> gradients, Out<A, 1, Exec> 
             gradient[i] = from_gradient * g + from_momentum * m;
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(muon_momentum)
 
 /// w becomes (1 - learning_rate weight_decay) w - learning_rate update. `master` holds the weights in the accumulator
 /// type and `parameters` what the layers use; for f32 and f64 both may be the same memory.
@@ -55,6 +57,7 @@ void muon_step(Exec const& exec, Out<T, 1, Exec> parameters, Out<accumulator_t<T
             used[i] = T(w);
         });
 }
+PENTAD_KERNEL(muon_step)
 
 namespace detail {
 /// to = from / max(root of *squares, epsilon)
@@ -116,5 +119,6 @@ void newton_schulz(Exec const& exec, Out<A, 2, Exec> x, Out<A, 1, Exec> workspac
         std::swap(now, next);
     }
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(newton_schulz)
 
 } // namespace pentad::kernels

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 namespace pentad::kernels {
@@ -29,6 +30,7 @@ void rms_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weight,
             row.once([&] { rstd(row.index()) = scale; });
         });
 }
+PENTAD_KERNEL(rms_norm_forward)
 
 /// dx (+)= rstd * (weight * dy - xhat * mean(weight * dy * xhat)), xhat = x * rstd; `add` adds to what dx holds.
 template <class T, class Exec>
@@ -59,6 +61,7 @@ void rms_norm_backward_data(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> 
                 row.each(hidden, [&](int i) { din[i] = T(scale * (A(w[i]) * A(dout[i]) - A(in[i]) * pull)); });
         });
 }
+PENTAD_KERNEL(rms_norm_backward_data)
 
 /// dweight += sum over rows of dy * x * rstd.
 template <class T, class Exec>
@@ -74,5 +77,6 @@ void rms_norm_backward_weight(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec
         KOKKOS_LAMBDA(i64 r, int j) { return A(dy(r, j)) * A(x(r, j)) * rstd(r); },
         KOKKOS_LAMBDA(int j, A total) { dweight(j) += total; });
 }
+PENTAD_KERNEL(rms_norm_backward_weight)
 
 } // namespace pentad::kernels

@@ -2,6 +2,7 @@
 // the gather of rows that dispatch is made of, the weighted sum that combine is, and the adjoint of each.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 #include <algorithm>
@@ -17,6 +18,7 @@ int sort_scratch_rows(Exec const& exec, std::size_t slots) {
     std::size_t const shares = runs_on_host<Exec> ? static_cast<std::size_t>(exec.concurrency()) : slots / 64;
     return static_cast<int>(std::clamp<std::size_t>(shares, 1, 1024));
 }
+PENTAD_KERNEL_OF_EXEC(sort_scratch_rows)
 
 /// Whether every slot has chosen an expert; one that has not has a negative index.
 enum class Chosen { always, sometimes };
@@ -138,6 +140,7 @@ void gather_rows(Exec const& exec, In<T, 2, Exec> x, In<i32, 1, Exec> index, Out
             }
         });
 }
+PENTAD_KERNEL(gather_rows)
 
 /// y[index[r]] = x[r]; rows whose index is negative are left out. No two rows may have the same index.
 template <class T, class Exec>
@@ -153,12 +156,14 @@ void scatter_rows(Exec const& exec, In<T, 2, Exec> x, In<i32, 1, Exec> index, Ou
             row.copy(hidden, row.of(x), row_of(y, to));
         });
 }
+PENTAD_KERNEL(scatter_rows)
 
 /// permuted[p] = x[source[p] / k]: the rows of x [rows, hidden] in the order of their experts.
 template <class T, class Exec>
 void permute_forward(Exec const& exec, In<T, 2, Exec> x, In<i32, 1, Exec> source, int top_k, Out<T, 2, Exec> permuted) {
     gather_rows<T>(exec, x, source, permuted, top_k);
 }
+PENTAD_KERNEL(permute_forward)
 
 /// dx[t] (+)= sum over k of dpermuted[position[t, k]]; `add` adds to what dx holds. Here and below, the sum over k ends
 /// with the first position that is negative.
@@ -182,6 +187,7 @@ void permute_backward(Exec const& exec, In<T, 2, Exec> dpermuted, In<i32, 2, Exe
                 [&](int i, A total) { out[i] = T(add ? A(out[i]) + total : total); });
         });
 }
+PENTAD_KERNEL(permute_backward)
 
 /// y[t] = sum over k of weight[t, k] * expert_out[position[t, k]].
 template <class T, class Exec>
@@ -205,6 +211,7 @@ void combine_forward(Exec const& exec, In<T, 2, Exec> expert_out, In<i32, 2, Exe
                 [&](int i, A total) { out[i] = T(total); });
         });
 }
+PENTAD_KERNEL(combine_forward)
 
 /// The adjoint for rows in the order of experts, some or all of them: row p is of slot source[p] (token x k + choice)
 /// and gets its gradient from row dy_row[p] / divisor of dy.
@@ -234,5 +241,6 @@ void combine_backward(Exec const& exec, In<T, 2, Exec> dy, In<i32, 1, Exec> dy_r
             row.once([&] { dweight(slot) = dot; });
         });
 }
+PENTAD_KERNEL(combine_backward)
 
 } // namespace pentad::kernels

@@ -3,6 +3,7 @@
 // slices of a fused qkv buffer too.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 #include <stdexcept>
@@ -47,6 +48,7 @@ void rope_tables(Exec const& exec, i64 step, In<f64, 1, Exec> frequencies, Out<A
             });
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(rope_tables)
 
 namespace detail {
 
@@ -111,6 +113,7 @@ void rope_forward(Exec const& exec, Out<T, 2, Exec> x, In<i32, 1, Exec> position
                   RotaryTables<accumulator_t<T>, Exec> const& tables, RotaryHeads const& heads = {}) {
     detail::rotate<T>("pentad::rope_forward", exec, x, positions, tables, heads, accumulator_t<T>(1));
 }
+PENTAD_KERNEL(rope_forward)
 
 /// Turns the gradient back, in place: a rotation's adjoint is its inverse.
 template <class T, class Exec>
@@ -118,5 +121,6 @@ void rope_backward(Exec const& exec, Out<T, 2, Exec> dx, In<i32, 1, Exec> positi
                    RotaryTables<accumulator_t<T>, Exec> const& tables, RotaryHeads const& heads = {}) {
     detail::rotate<T>("pentad::rope_backward", exec, dx, positions, tables, heads, accumulator_t<T>(-1));
 }
+PENTAD_KERNEL(rope_backward)
 
 } // namespace pentad::kernels

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/math.hpp>
 #include <pentad/kernels/rows.hpp>
 
@@ -75,6 +76,7 @@ void router_scores(Exec const& exec, In<A, 2, Exec> logits, Out<A, 2, Exec> scor
             });
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(router_scores)
 
 /// weight[t, k] = scale times the score of the expert that slot k names, over the sum of those of all slots where they
 /// are renormalised; 0 where a slot names none. Experts without room count in the sum.
@@ -102,6 +104,7 @@ void router_weights(Exec const& exec, In<A, 2, Exec> scores, In<i32, 2, Exec> in
             row.each(slots, [&](int k) { w[k] = score(k) * factor; });
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(router_weights)
 
 /// dlogits from dweight, from the losses of balance and from the z loss. Of padding it is zero.
 /// @param logits of sigmoid scores where z_scale is not 0; else of extent 0
@@ -178,6 +181,7 @@ void router_backward(Exec const& exec, In<A, 2, Exec> logits, In<A, 2, Exec> sco
             });
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(router_backward)
 
 /// sums[e] = sum over rows of an expert's share of a token, scores[r, e] / total[r]; of padding 0.
 template <class A, class Exec>
@@ -190,6 +194,7 @@ void router_share_sums(Exec const& exec, In<A, 2, Exec> scores, In<A, 1, Exec> t
         KOKKOS_LAMBDA(i64 r, int e) { return total(r) > A(0) ? scores(r, e) / total(r) : A(0); },
         KOKKOS_LAMBDA(int e, A sum) { sums(e) = sum; });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(router_share_sums)
 
 namespace detail {
 
@@ -229,6 +234,7 @@ void router_counts(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> c
         Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, runs_on_host<Exec> ? shares : slots),
         detail::CountChoices<Exec>{index, counts, shares});
 }
+PENTAD_KERNEL_OF_EXEC(router_counts)
 
 /// Adds to load[0:experts] how many slots name each expert, and to load[experts] how many of them have no room.
 template <class Exec>
@@ -246,6 +252,7 @@ void note_choices(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> lo
             }
         });
 }
+PENTAD_KERNEL_OF_EXEC(note_choices)
 
 /// excess[e] += counts[e] - the mean of counts.
 template <class A, class Exec>
@@ -260,5 +267,6 @@ void add_excess_load(Exec const& exec, In<i64, 1, Exec> counts, Out<A, 1, Exec> 
             excess(e) += static_cast<A>(counts(e)) - static_cast<A>(sum) / static_cast<A>(experts);
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(add_excess_load)
 
 } // namespace pentad::kernels

@@ -4,6 +4,7 @@
 // digit. These are its kernels; the sums over ranks are in experts/selection.hpp.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/router.hpp>
 #include <pentad/kernels/rows.hpp>
 
@@ -96,6 +97,7 @@ void count_digits(Exec const& exec, SelectionCandidates<A, Exec> const& candidat
             }
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(count_digits)
 
 /// Tells the tokens which of their choices are taken: those stay in front, in their order, and slots of the others
 /// become -2 - expert behind them. The candidates are these choices.
@@ -120,6 +122,7 @@ void drop_choices(Exec const& exec, SelectionCandidates<A, Exec> const& candidat
             }
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(drop_choices)
 
 /// index[t, :] = the experts that selected token t, ascending, then -1. There are as many slots as experts.
 template <class A, class Exec>
@@ -138,5 +141,6 @@ void selecting_experts(Exec const& exec, SelectionCandidates<A, Exec> const& can
             for (; found < slots; ++found) index(t, found) = -1;
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(selecting_experts)
 
 } // namespace pentad::kernels

@@ -1,6 +1,7 @@
 // Stochastic gradient descent with momentum in one pass over memory, as torch.optim.SGD without dampening.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 namespace pentad::kernels {
@@ -55,5 +56,6 @@ void sgd(Exec const& exec, Out<T, 1, Exec> parameters, Out<accumulator_t<T>, 1, 
             used[i] = T(w);
         });
 }
+PENTAD_KERNEL(sgd)
 
 } // namespace pentad::kernels

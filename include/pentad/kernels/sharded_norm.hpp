@@ -3,6 +3,7 @@
 // a row on all ranks together.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 #include <cstddef>
@@ -23,6 +24,7 @@ void row_sums(Exec const& exec, In<T, 2, Exec> x, Out<accumulator_t<T>, 2, Exec>
             row.once([&] { sums(row.index(), 0) = sum; });
         });
 }
+PENTAD_KERNEL(row_sums)
 
 /// squares [rows, 1]: of x - sums / columns.
 template <class T, class Exec>
@@ -42,6 +44,7 @@ void centred_squares(Exec const& exec, In<T, 2, Exec> x, In<accumulator_t<T>, 2,
             row.once([&] { squares(row.index(), 0) = sum; });
         });
 }
+PENTAD_KERNEL(centred_squares)
 /// squares [rows, 1]: of x.
 template <class T, class Exec>
 void row_squares(Exec const& exec, In<T, 2, Exec> x, Out<accumulator_t<T>, 2, Exec> squares) {
@@ -56,12 +59,13 @@ void row_squares(Exec const& exec, In<T, 2, Exec> x, Out<accumulator_t<T>, 2, Ex
             row.once([&] { squares(row.index(), 0) = sum; });
         });
 }
+PENTAD_KERNEL(row_squares)
 
 /// y = weight * x * rstd with rstd = 1 / sqrt(squares / columns + eps).
 template <class T, class Exec>
-void rms_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weight, In<accumulator_t<T>, 2, Exec> squares,
-                      std::size_t columns, accumulator_t<T> eps, Out<T, 2, Exec> y,
-                      Out<accumulator_t<T>, 1, Exec> rstd) {
+void sharded_rms_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weight,
+                              In<accumulator_t<T>, 2, Exec> squares, std::size_t columns, accumulator_t<T> eps,
+                              Out<T, 2, Exec> y, Out<accumulator_t<T>, 1, Exec> rstd) {
     using A = accumulator_t<T>;
     detail::require_extent("rms_norm_forward", "weight", weight.extent(0), x.extent(1), "columns of x");
     detail::require_same_shape("rms_norm_forward", "y", y, "x", x);
@@ -81,6 +85,7 @@ void rms_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weight,
             row.once([&] { rstd(row.index()) = scale; });
         });
 }
+PENTAD_KERNEL(sharded_rms_norm_forward)
 /// dots [rows, 1]: of weight dy and x.
 template <class T, class Exec>
 void rms_norm_dots(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, In<T, 1, Exec> weight,
@@ -100,11 +105,12 @@ void rms_norm_dots(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, In<T, 
             row.once([&] { dots(row.index(), 0) = dot; });
         });
 }
+PENTAD_KERNEL(rms_norm_dots)
 /// dx = rstd * (weight * dy - x rstd^2 dots / columns).
 template <class T, class Exec>
-void rms_norm_backward_data(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, In<T, 1, Exec> weight,
-                            In<accumulator_t<T>, 1, Exec> rstd, In<accumulator_t<T>, 2, Exec> dots, std::size_t columns,
-                            Out<T, 2, Exec> dx) {
+void sharded_rms_norm_backward_data(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, In<T, 1, Exec> weight,
+                                    In<accumulator_t<T>, 1, Exec> rstd, In<accumulator_t<T>, 2, Exec> dots,
+                                    std::size_t columns, Out<T, 2, Exec> dx) {
     using A = accumulator_t<T>;
     detail::require_extent("rms_norm_backward_data", "weight", weight.extent(0), x.extent(1), "columns of x");
     detail::require_same_shape("rms_norm_backward_data", "dy", dy, "x", x);
@@ -125,13 +131,15 @@ void rms_norm_backward_data(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> 
             row.each(width, [&](int i) { din[i] = T(scale * (A(w[i]) * A(dout[i]) - A(in[i]) * pull)); });
         });
 }
+PENTAD_KERNEL(sharded_rms_norm_backward_data)
 
 /// y = (x - mean) * rstd * weight + bias with mean = sums / columns and rstd = 1 / sqrt(squares / columns + eps), of
 /// the centred squares. moments [rows, 2]: mean and rstd.
 template <class T, class Exec>
-void layer_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weight, In<T, 1, Exec> bias,
-                        In<accumulator_t<T>, 2, Exec> sums, In<accumulator_t<T>, 2, Exec> squares, std::size_t columns,
-                        accumulator_t<T> eps, Out<T, 2, Exec> y, Out<accumulator_t<T>, 2, Exec> moments) {
+void sharded_layer_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weight, In<T, 1, Exec> bias,
+                                In<accumulator_t<T>, 2, Exec> sums, In<accumulator_t<T>, 2, Exec> squares,
+                                std::size_t columns, accumulator_t<T> eps, Out<T, 2, Exec> y,
+                                Out<accumulator_t<T>, 2, Exec> moments) {
     using A = accumulator_t<T>;
     detail::require_extent("layer_norm_forward", "weight", weight.extent(0), x.extent(1), "columns of x");
     detail::require_extent("layer_norm_forward", "bias", bias.extent(0), x.extent(1), "columns of x");
@@ -157,6 +165,7 @@ void layer_norm_forward(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> weigh
             });
         });
 }
+PENTAD_KERNEL(sharded_layer_norm_forward)
 /// dots [rows, 2]: the sums of g = weight dy, and of g xhat with xhat = (x - mean) rstd.
 template <class T, class Exec>
 void layer_norm_dots(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, In<T, 1, Exec> weight,
@@ -183,11 +192,12 @@ void layer_norm_dots(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, In<T
             });
         });
 }
+PENTAD_KERNEL(layer_norm_dots)
 /// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)).
 template <class T, class Exec>
-void layer_norm_backward_data(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, In<T, 1, Exec> weight,
-                              In<accumulator_t<T>, 2, Exec> moments, In<accumulator_t<T>, 2, Exec> dots,
-                              std::size_t columns, Out<T, 2, Exec> dx) {
+void sharded_layer_norm_backward_data(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec> x, In<T, 1, Exec> weight,
+                                      In<accumulator_t<T>, 2, Exec> moments, In<accumulator_t<T>, 2, Exec> dots,
+                                      std::size_t columns, Out<T, 2, Exec> dx) {
     using A = accumulator_t<T>;
     detail::require_extent("layer_norm_backward_data", "weight", weight.extent(0), x.extent(1), "columns of x");
     detail::require_same_shape("layer_norm_backward_data", "dy", dy, "x", x);
@@ -210,5 +220,6 @@ void layer_norm_backward_data(Exec const& exec, In<T, 2, Exec> dy, In<T, 2, Exec
             });
         });
 }
+PENTAD_KERNEL(sharded_layer_norm_backward_data)
 
 } // namespace pentad::kernels

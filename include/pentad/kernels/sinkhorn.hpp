@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/rows.hpp>
 
 namespace pentad::kernels {
@@ -28,6 +29,7 @@ void sinkhorn_sums(Exec const& exec, In<A, 2, Exec> scores, In<A, 1, Exec> facto
         KOKKOS_LAMBDA(i64 r, int e) { return scratch(r) * scores(r, e); },
         KOKKOS_LAMBDA(int e, A sum) { sums(e) = static_cast<f64>(sum); });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(sinkhorn_sums)
 
 /// factor[e] = target / sums[e]: with these the scores of expert e sum to `target`.
 template <class A, class Exec>
@@ -38,6 +40,7 @@ void sinkhorn_factors(Exec const& exec, In<f64, 1, Exec> sums, double target, Ou
         "pentad::sinkhorn_factors", exec, factor.extent(0),
         KOKKOS_LAMBDA(i64 e) { factor(e) = static_cast<A>(sums(e) > 0 ? target / sums(e) : 1.0); });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(sinkhorn_factors)
 
 /// balanced[t, e] = factor[e] scores[t, e].
 template <class A, class Exec>
@@ -52,5 +55,6 @@ void balanced_scores(Exec const& exec, In<A, 2, Exec> scores, In<A, 1, Exec> fac
             row.each(experts, [&](int e) { out[e] = factor(e) * p[e]; });
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(balanced_scores)
 
 } // namespace pentad::kernels

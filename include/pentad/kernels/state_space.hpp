@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/kernels/column_sums.hpp>
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/math.hpp>
 #include <pentad/kernels/rows.hpp>
 
@@ -48,6 +49,7 @@ void state_space_steps(Exec const& exec, In<T, 2, Exec> raw, In<T, 1, Exec> bias
             row.each(heads, head_dim, [&](int h, int i) { out[h * head_dim + i] = T(s[h] * A(in[h * head_dim + i])); });
         });
 }
+PENTAD_KERNEL(state_space_steps)
 
 /// Its adjoint, together with that of a skip x (the D of the paper): dx = step dscaled + skip dy, in place of dscaled;
 /// of what is in front of the softplus in draw, and once more in `dbias_terms`, whose sums over rows are the gradient
@@ -90,6 +92,7 @@ void state_space_steps_backward(Exec const& exec, In<T, 2, Exec> raw, In<T, 1, E
             }
         });
 }
+PENTAD_KERNEL(state_space_steps_backward)
 
 /// The sums over rows that are the gradients of the bias and of log_rate, from the terms that
 /// state_space_steps_backward leaves.
@@ -105,6 +108,7 @@ void state_space_head_gradients(Exec const& exec, In<A, 2, Exec> bias_terms, In<
         KOKKOS_LAMBDA(i64 r, int h) { return log_rate_terms(r, h); },
         KOKKOS_LAMBDA(int h, A total) { dlog_rate(h) = total; });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(state_space_head_gradients)
 
 /// y += skip x.
 template <class T, class Exec>
@@ -123,6 +127,7 @@ void state_space_skip(Exec const& exec, In<T, 2, Exec> x, In<T, 1, Exec> skip, O
             });
         });
 }
+PENTAD_KERNEL(state_space_skip)
 
 /// The gradient of the skip: sums of dy x over rows and over a head's elements.
 /// @param sums scratch of at least [heads * head_dim]
@@ -143,5 +148,6 @@ void state_space_skip_gradient(Exec const& exec, In<T, 2, Exec> x, In<T, 2, Exec
             dskip(h) = total;
         });
 }
+PENTAD_KERNEL(state_space_skip_gradient)
 
 } // namespace pentad::kernels

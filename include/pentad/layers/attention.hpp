@@ -3,6 +3,7 @@
 // strategy says how keys meet queries over cp.
 #pragma once
 
+#include <pentad/layers/heads_output.hpp>
 #include <pentad/layers/projection.hpp>
 #include <pentad/layers/rms_norm.hpp>
 #include <pentad/layers/rotary.hpp>
@@ -21,29 +22,12 @@
 
 namespace pentad {
 
-/// Each rank of tp multiplies its heads by its part of the projection; the products are summed.
-struct SummedHeads {
-    template <class Stream, class Query, class Communication, class Exec>
-    using on = typename TensorParallel<Stream, Communication, Exec>::template Output<
-        Query, Dim<ml::heads, dynamic, typename TensorParallel<Stream, Communication, Exec>::columns>,
-        Dim<ml::head_dim>>;
-};
-/// Heads are exchanged for sequence, and each rank multiplies its tokens by the whole projection
-/// (model::AttentionOutput::all_to_all).
-struct ExchangedHeads {
-    template <class Stream, class Query, class Communication, class Exec>
-    using on = ExchangedProjection<
-        Query,
-        Linear<resharded_t<Query, ml::tp, ml::seq>,
-               Layout<typename Query::element, Dims<Dim<ml::hidden>, Dim<ml::heads>, Dim<ml::head_dim>>>, 1, Exec>>;
-};
-
 /// `Strategy` is one of context/: Strategy::on<Query, Key, Exec>, made from the setup and the description, has a Saved,
 /// the Slices of sequences that are cut, forward(query, key, value, saved, pass), drop_output(saved) and
 /// output_again(saved, pass), and backward(saved, output, dy, receive, pass), which calls receive(dq, dk, dv), in
 /// elements or in accumulators, and returns the gradient of the sinks; `pass` is an AttentionPass. Self-attention
 /// (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
-/// @tparam Projection what makes the residual stream of the heads: SummedHeads or ExchangedHeads
+/// @tparam Projection what makes the residual stream of the heads: SummedHeads, ExchangedHeads or ChosenHeads
 template <class Strategy, class Communication = Blocking, class Projection = SummedHeads>
 struct Attention {
     template <class Stream, class Exec>
@@ -84,7 +68,7 @@ struct Attention {
                      QueryMap(setup.context, name + ".q_proj", {part.heads, part.head_dim, setup.hidden}, part.has_bias),
                   KeyMap(setup.context, name + ".k_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias),
                   KeyMap(setup.context, name + ".v_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias)},
-              output_(typename Output::map_type(setup.context, name + ".o_proj", {setup.hidden, part.heads, part.head_dim})),
+              output_(Projection::template make<Stream, Query, Communication>(setup, name + ".o_proj", part.heads, part.head_dim)),
               strategy_(setup, part),
               slices_(setup.slices) {
             auto const& communicators = setup.context.communicators();
@@ -122,7 +106,7 @@ struct Attention {
                 strategy_.forward(std::move(query), std::move(key), std::move(value), saved.attention, part_of(pass)),
                 saved.output);
             if (recomputed_.contains(model::Piece::attention)) {
-                Output::drop_input(saved.output);
+                output_.drop_input(saved.output);
                 strategy_.drop_output(saved.attention);
             }
             if (drops_input(recomputed_)) Input::drop_input(saved.input);
@@ -133,7 +117,7 @@ struct Attention {
                                                          Saved& saved) const {
             observe::Scope const scope("attention backward", "compute");
             if (recomputed_.contains(model::Piece::attention))
-                Output::restore_input(strategy_.output_again(saved.attention, part_of(pass)), saved.output);
+                output_.restore_input(strategy_.output_again(saved.attention, part_of(pass)), saved.output);
             auto const d_output = output_.backward_data(std::move(dy), saved.output);
             Tensor<dual_t<input_layout>, Exec> dx;
             auto const receive = [&](auto dquery, auto dkey, auto dvalue) {
@@ -151,7 +135,7 @@ struct Attention {
                                           saved.input);
             };
             saved.dsinks =
-                strategy_.backward(saved.attention, Output::input(saved.output), d_output, receive, part_of(pass));
+                strategy_.backward(saved.attention, output_.input(saved.output), d_output, receive, part_of(pass));
             return dx;
         }
 

@@ -12,26 +12,26 @@ namespace pentad {
 
 /// y = layer(x) + bias.
 template <class Stream, class Exec>
-class BiasedLayer final : public StreamLayer<Stream, Exec> {
+class BiasedLayer final : public StreamLayer<typename Stream::element, Exec> {
   public:
     using T = typename Stream::element;
+    using Any = AnyTensor<T, Exec>;
     using Vector = last_dimension_t<Stream>;
 
     /// @param name of the bias
-    BiasedLayer(std::unique_ptr<StreamLayer<Stream, Exec>> layer, LayerSetup<Exec> const& setup,
-                std::string const& name)
+    BiasedLayer(std::unique_ptr<StreamLayer<T, Exec>> layer, LayerSetup<Exec> const& setup, std::string const& name)
         : layer_(std::move(layer)), bias_(setup.context, name, {setup.hidden}, {.deviation = 0}) {}
 
+    [[nodiscard]] LayoutValue const& stream() const override { return Stream::value; }
     [[nodiscard]] std::unique_ptr<SavedState> make_saved() const override {
         return std::make_unique<Saved>(layer_->make_saved());
     }
-    Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, SavedState& saved) const override {
+    Any forward(Pass<Exec>& pass, Any x, SavedState& saved) const override {
         auto y = layer_->forward(pass, std::move(x), *of(saved).inner);
         kernels::add_bias<T>(pass.context.exec(), bias_.value().flat(), y.rows());
         return y;
     }
-    Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
-                                               SavedState& saved) const override {
+    Any backward_data(Pass<Exec>& pass, Any dy, SavedState& saved) const override {
         of(saved).dy = dy;
         return layer_->backward_data(pass, std::move(dy), *of(saved).inner);
     }
@@ -47,7 +47,7 @@ class BiasedLayer final : public StreamLayer<Stream, Exec> {
     [[nodiscard]] observe::DecodingState decoding_state() const override { return layer_->decoding_state(); }
     [[nodiscard]] model::PieceSet pieces() const override { return layer_->pieces(); }
     void recompute(model::PieceSet pieces) override { layer_->recompute(pieces); }
-    void restore_input(Tensor<Stream, Exec> x, SavedState& saved) const override {
+    void restore_input(Any x, SavedState& saved) const override {
         layer_->restore_input(std::move(x), *of(saved).inner);
     }
 
@@ -59,11 +59,11 @@ class BiasedLayer final : public StreamLayer<Stream, Exec> {
             dy = {};
         }
         std::unique_ptr<SavedState> inner;
-        Tensor<dual_t<Stream>, Exec> dy;
+        Any dy;
     };
     static Saved& of(SavedState& saved) { return static_cast<Saved&>(saved); }
 
-    std::unique_ptr<StreamLayer<Stream, Exec>> layer_;
+    std::unique_ptr<StreamLayer<T, Exec>> layer_;
     Parameter<Vector, used_t<Vector, Stream>, Exec> bias_;
 };
 

@@ -35,7 +35,7 @@ namespace pentad {
 /// With more than one rank of cp only this rank's latent vectors are kept for the backward pass, which gathers them and
 /// makes keys and values again.
 /// @tparam Strategy how queries meet keys: context::WholeKeys
-/// @tparam Projection what makes the residual stream of the heads: SummedHeads or ExchangedHeads
+/// @tparam Projection what makes the residual stream of the heads: SummedHeads, ExchangedHeads or ChosenHeads
 template <class Strategy, class Communication = Blocking, class Projection = SummedHeads>
 struct LatentAttention {
     template <class Stream, class Exec>
@@ -85,8 +85,8 @@ struct LatentAttention {
               key_norm_(setup, name + ".kv_a_layernorm", part.kv_rank, part.norm_epsilon),
               key_up_(setup.context, name + ".kv_b_proj", {part.heads, part.head_dim + part.value_dim, part.kv_rank}),
               rotary_(setup, part.rotary, part.rope_dim), strategy_(setup, part.sight, part.score_scale()),
-              output_(typename Output::map_type(setup.context, name + ".o_proj",
-                                                {setup.hidden, part.heads, part.value_dim})) {
+              output_(Projection::template make<Stream, Query, Communication>(setup, name + ".o_proj", part.heads,
+                                                                              part.value_dim)) {
             Down key_down(setup.context, name + ".kv_a_proj_with_mqa", {part.kv_rank + part.rope_dim, setup.hidden});
             if (part.query_rank == 0) {
                 from_stream_.emplace(
@@ -147,7 +147,7 @@ struct LatentAttention {
                     dx = from_latent_->backward_data(std::move(d_latent), std::move(d_down), saved.from_latent);
                 }
             };
-            (void)strategy_.backward(saved.attention, Output::input(saved.output), d_output, receive, part_of(pass));
+            (void)strategy_.backward(saved.attention, output_.input(saved.output), d_output, receive, part_of(pass));
             return dx;
         }
 
@@ -257,7 +257,7 @@ struct LatentAttention {
         /// Frees what restore() makes again.
         void drop(Saved& saved) const {
             if (recomputes(model::Piece::attention)) {
-                Output::drop_input(saved.output);
+                output_.drop_input(saved.output);
                 StrategyOn::drop_output(saved.attention);
             }
             if (drops_keys())
@@ -285,7 +285,7 @@ struct LatentAttention {
             saved.latent = {};
             saved.rotary = {};
             if (recomputes(model::Piece::attention))
-                Output::restore_input(strategy_.output_again(saved.attention, part_of(pass)), saved.output);
+                output_.restore_input(strategy_.output_again(saved.attention, part_of(pass)), saved.output);
         }
 
         model::LatentAttention part_;

@@ -46,8 +46,8 @@ struct LayerNorm {
                 auto const squares = sums_of_rows(pass.context, x, 1, [&](auto const& own) {
                     kernels::centred_squares<T>(exec, x.rows(), sums.rows(), width, own);
                 });
-                kernels::layer_norm_forward<T>(exec, x.rows(), weight, bias, sums.rows(), squares.rows(), width,
-                                               epsilon, y.rows(), moments(saved, x));
+                kernels::sharded_layer_norm_forward<T>(exec, x.rows(), weight, bias, sums.rows(), squares.rows(), width,
+                                                       epsilon, y.rows(), moments(saved, x));
             } else {
                 kernels::layer_norm_forward<T>(exec, x.rows(), weight, bias, epsilon, y.rows(), moments(saved, x));
             }
@@ -67,8 +67,8 @@ struct LayerNorm {
                 auto const dots = sums_of_rows(pass.context, x, 2, [&](auto const& own) {
                     kernels::layer_norm_dots<T>(exec, dy.rows(), x.rows(), weight, moments(saved, x), own);
                 });
-                kernels::layer_norm_backward_data<T>(exec, dy.rows(), x.rows(), weight, moments(saved, x), dots.rows(),
-                                                     x.extents().back(), dx.rows());
+                kernels::sharded_layer_norm_backward_data<T>(exec, dy.rows(), x.rows(), weight, moments(saved, x),
+                                                             dots.rows(), x.extents().back(), dx.rows());
             } else {
                 kernels::layer_norm_backward_data<T>(exec, dy.rows(), x.rows(), weight, moments(saved, x), dx.rows());
             }

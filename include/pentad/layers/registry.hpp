@@ -1,11 +1,14 @@
-// Which layer computes which described part: a table from the type of the description to a maker. It is a value that a
-// model is given, so that a user's own parts stand beside those of the library.
+// Which layer computes which described part on which stream: a table from the type of the description and the layout of
+// the stream to a maker. It is a value that a model is given, so that a user's own parts stand beside those of the
+// library.
 #pragma once
 
 #include <pentad/layers/bias.hpp>
 #include <pentad/layers/layer_norm.hpp>
 #include <pentad/layers/rms_norm.hpp>
+#include <pentad/layers/stream_ends.hpp>
 #include <pentad/layers/stream_layer.hpp>
+#include <pentad/layout/streams.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/part.hpp>
 
@@ -17,28 +20,40 @@
 #include <string>
 #include <typeindex>
 #include <utility>
+#include <vector>
 
 namespace pentad {
 
-template <class Stream, class Exec>
+template <class T, class Exec>
 class LayerRegistry {
   public:
-    using Made = std::unique_ptr<StreamLayer<Stream, Exec>>;
+    using Made = std::unique_ptr<StreamLayer<T, Exec>>;
     using Maker = std::function<Made(LayerSetup<Exec> const&, model::Part const&, std::string const& name)>;
 
-    /// Parts described by a `Described` are computed by Layer::on<Stream, Exec>(setup, described, name).
-    template <model::Describes Described, class Layer>
+    /// Parts described by a `Described` are computed by Layer::on<Stream, Exec>(setup, described, name), on each of
+    /// these streams; where none is given, on those of tensor parallelism in one dimension.
+    template <model::Describes Described, class Layer, class... Streams>
     LayerRegistry& add() {
-        return add<Described>(&make_layer<Layer, Described>);
+        if constexpr (sizeof...(Streams) == 0)
+            return add<Described, Layer, InvariantStream<T>, SequenceStream<T>>();
+        else
+            return (add<Described, Streams>(&make_layer<Layer, Described, Streams>), ..., *this);
     }
-    /// The same with a maker, which may be compiled in another unit.
-    template <model::Describes Described>
+    /// The same on one stream, with a maker, which may be compiled in another unit.
+    template <model::Describes Described, class Stream>
     LayerRegistry& add(Maker maker) {
-        makers_[typeid(Described)] = std::move(maker);
+        auto& on = on_stream<Stream>();
+        on.makers[typeid(Described)] = std::move(maker);
         return *this;
     }
-    /// What add<Described, Layer>() registers, as a function that a unit can instantiate by itself.
-    template <class Layer, class Described>
+    /// The ends of models on a stream, which a LanguageModel needs beside the layers of its blocks.
+    template <class Stream>
+    LayerRegistry& add_ends() {
+        on_stream<Stream>().ends = std::make_shared<EndsOn<Stream, Exec>>();
+        return *this;
+    }
+    /// What add<Described, Layer, Stream>() registers, as a function that a unit can instantiate by itself.
+    template <class Layer, class Described, class Stream>
     static Made make_layer(LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
         using Of = typename Layer::template on<Stream, Exec>;
         auto const& described = *part.as<Described>();
@@ -50,18 +65,61 @@ class LayerRegistry {
     }
 
     /// How many kinds of parts it has layers for, and whether that of this part is one of them.
-    [[nodiscard]] std::size_t size() const { return makers_.size(); }
-    [[nodiscard]] bool contains(model::Part const& part) const { return makers_.contains(part.type()); }
-    /// The layer for a part. May be collective, over the groups of the axes that the layer communicates along.
-    /// @throws std::invalid_argument where no layer for it was added
-    [[nodiscard]] Made make(LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) const {
-        auto const found = makers_.find(part.type());
-        if (found == makers_.end())
-            throw std::invalid_argument("there is no layer for the part '" + std::string(part.kind()) + "' of " + name +
-                                        ": add one to the registry");
-        return found->second(setup, part, name);
+    [[nodiscard]] std::size_t size(LayoutValue const& stream) const {
+        auto const* const on = find(stream);
+        return on == nullptr ? 0 : on->makers.size();
     }
-    [[nodiscard]] Made make_norm(LayerSetup<Exec> const& setup, model::NormKind kind, std::string const& name) const {
+    [[nodiscard]] bool contains(LayoutValue const& stream, model::Part const& part) const {
+        auto const* const on = find(stream);
+        return on != nullptr && on->makers.contains(part.type());
+    }
+    /// The layer for a part. May be collective, over the groups of the axes that the layer communicates along.
+    /// @throws std::invalid_argument where no layer for it was added, on this stream
+    [[nodiscard]] Made make(LayerSetup<Exec> const& setup, LayoutValue const& stream, model::Part const& part,
+                            std::string const& name) const {
+        if (!contains(stream, part))
+            throw std::invalid_argument("there is no layer for the part '" + std::string(part.kind()) + "' of " + name +
+                                        " on the stream " + to_string(stream) + ": add one to the registry");
+        return find(stream)->makers.at(part.type())(setup, part, name);
+    }
+    /// @throws std::invalid_argument where it has neither layers nor ends on this stream
+    [[nodiscard]] Made make_norm(LayerSetup<Exec> const& setup, LayoutValue const& stream, model::NormKind kind,
+                                 std::string const& name) const {
+        auto const* const on = find(stream);
+        if (on == nullptr) refuse_stream("there are no layers", stream);
+        return on->make_norm(setup, kind, name);
+    }
+    /// @throws std::invalid_argument where none were added
+    [[nodiscard]] StreamEnds<T, Exec> const& ends(LayoutValue const& stream) const {
+        auto const* const on = find(stream);
+        if (on == nullptr || on->ends == nullptr) refuse_stream("there are no embeddings and no head", stream);
+        return *on->ends;
+    }
+
+  private:
+    struct OnStream {
+        LayoutValue const* stream;
+        Made (*make_norm)(LayerSetup<Exec> const&, model::NormKind, std::string const& name);
+        std::map<std::type_index, Maker> makers{};
+        std::shared_ptr<StreamEnds<T, Exec> const> ends{};
+    };
+
+    [[noreturn]] static void refuse_stream(std::string const& what, LayoutValue const& stream) {
+        throw std::invalid_argument(what + " on the stream " + to_string(stream) + ": add them to the registry");
+    }
+    [[nodiscard]] OnStream const* find(LayoutValue const& stream) const {
+        for (auto const& on : streams_)
+            if (on.stream == &stream || *on.stream == stream) return &on;
+        return nullptr;
+    }
+    template <class Stream>
+    OnStream& on_stream() {
+        if (auto const* const found = find(Stream::value))
+            return streams_[static_cast<std::size_t>(found - streams_.data())];
+        return streams_.emplace_back(OnStream{&Stream::value, &make_norm_on<Stream>});
+    }
+    template <class Stream>
+    static Made make_norm_on(LayerSetup<Exec> const& setup, model::NormKind kind, std::string const& name) {
         using Rms = RmsNorm::on<Stream, Exec>;
         using Centred = LayerNorm::on<Stream, Exec>;
         if (kind == model::NormKind::layer)
@@ -69,8 +127,7 @@ class LayerRegistry {
         return std::make_unique<AsStreamLayer<Rms, Stream, Exec>>(Rms(setup, name));
     }
 
-  private:
-    std::map<std::type_index, Maker> makers_;
+    std::vector<OnStream> streams_;
 };
 
 } // namespace pentad

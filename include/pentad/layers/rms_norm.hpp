@@ -46,8 +46,8 @@ struct RmsNorm {
             if constexpr (shares_rows<Stream>) {
                 auto const squares = sums_of_rows(
                     pass.context, x, 1, [&](auto const& sums) { kernels::row_squares<T>(exec, x.rows(), sums); });
-                kernels::rms_norm_forward<T>(exec, x.rows(), weight_.value().flat(), squares.rows(), x.extents().back(),
-                                             epsilon, y.rows(), rstd(saved, x));
+                kernels::sharded_rms_norm_forward<T>(exec, x.rows(), weight_.value().flat(), squares.rows(),
+                                                     x.extents().back(), epsilon, y.rows(), rstd(saved, x));
             } else {
                 kernels::rms_norm_forward<T>(exec, x.rows(), weight_.value().flat(), epsilon, y.rows(), rstd(saved, x));
             }
@@ -66,8 +66,8 @@ struct RmsNorm {
                 auto const dots = sums_of_rows(pass.context, x, 1, [&](auto const& sums) {
                     kernels::rms_norm_dots<T>(exec, dy.rows(), x.rows(), weight_.value().flat(), sums);
                 });
-                kernels::rms_norm_backward_data<T>(exec, dy.rows(), x.rows(), weight_.value().flat(), rstd(saved, x),
-                                                   dots.rows(), x.extents().back(), dx.rows());
+                kernels::sharded_rms_norm_backward_data<T>(exec, dy.rows(), x.rows(), weight_.value().flat(),
+                                                           rstd(saved, x), dots.rows(), x.extents().back(), dx.rows());
             } else {
                 kernels::rms_norm_backward_data<T>(exec, dy.array_rows(), x.rows(), weight_.value().flat(),
                                                    rstd(saved, x), dx.array_rows(), false);

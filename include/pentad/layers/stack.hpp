@@ -16,21 +16,17 @@
 
 namespace pentad {
 
-template <class Stream, class Exec>
+template <class T, class Exec>
 class Stack {
   public:
-    using T = typename Stream::element;
-    using input_layout = Stream;
-    using output_layout = Stream;
-    using Activation = Tensor<Stream, Exec>;
-    using Gradient = Tensor<dual_t<Stream>, Exec>;
+    using Any = AnyTensor<T, Exec>;
 
     /// Of each branch, its norm and its part; made at the first forward pass and used again.
     struct Saved {
         struct Block {
-            Activation x; ///< where all of the block is recomputed
+            Any x; ///< where all of the block is recomputed
             std::vector<std::unique_ptr<SavedState>> layers;
-            std::vector<Activation> inputs; ///< of each part, where these are gathered again
+            std::vector<Any> inputs; ///< of each part, where these are gathered again
             ActivationMemory::Record record = ActivationMemory::none;
 
             void clear() {
@@ -46,10 +42,12 @@ class Stack {
         }
     };
 
-    /// Blocks [first, first + count) of the model.
+    /// Blocks [first, first + count) of the model, from a stream to itself.
+    /// @param stream its layout, which outlives the stack
     /// @param recompute of each block of the model: of one that recomputes everything only the input is saved
-    Stack(LayerSetup<Exec> const& setup, model::Model const& model, LayerRegistry<Stream, Exec> const& registry,
-          std::size_t first, std::size_t count, model::Recomputation const& recompute)
+    Stack(LayerSetup<Exec> const& setup, LayoutValue const& stream, model::Model const& model,
+          LayerRegistry<T, Exec> const& registry, std::size_t first, std::size_t count,
+          model::Recomputation const& recompute)
         : first_(first), blocks_(count) {
         for (std::size_t i = 0; i < count; ++i) {
             auto const recomputed = recompute.of(first + i);
@@ -59,8 +57,8 @@ class Stack {
             for (auto const& branch : model.block(first + i).branches) {
                 std::string const prefix = model::Model::prefix(first + i);
                 auto& made = block.branches.emplace_back();
-                made.norm = registry.make_norm(setup, model.norm, prefix + branch.norm);
-                made.part = registry.make(setup, branch.part, prefix + branch.name);
+                made.part = registry.make(setup, stream, branch.part, prefix + branch.name);
+                made.norm = registry.make_norm(setup, stream, model.norm, prefix + branch.norm);
                 if (!recomputed.whole) made.recomputed = recomputed.pieces & made.part->pieces();
                 made.part->recompute(made.recomputed);
                 if (!recomputed.whole || block.branches.size() == 1) units_.emplace_back();
@@ -71,7 +69,7 @@ class Stack {
     }
 
     /// @param next the unit that computes after the last block, if any
-    Activation forward(Pass<Exec>& pass, Activation x, Saved& saved, Unit<T, Exec> const* next = nullptr) const {
+    Any forward(Pass<Exec>& pass, Any x, Saved& saved, Unit<T, Exec> const* next = nullptr) const {
         prepare(saved);
         auto* const memory = pass.saves ? pass.saved : nullptr;
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
@@ -91,7 +89,7 @@ class Stack {
         }
         return x;
     }
-    Gradient backward_data(Pass<Exec>& pass, Gradient dy, Saved& saved) const {
+    Any backward_data(Pass<Exec>& pass, Any dy, Saved& saved) const {
         for_each_unit_backwards(pass, saved, [&](std::size_t i, std::size_t at) {
             dy = backward_data(i, at, pass, std::move(dy), saved.blocks[i]);
         });
@@ -102,7 +100,7 @@ class Stack {
             for (std::size_t at = blocks_[i].units(); at-- > 0;) backward_weight(i, at, pass, saved.blocks[i]);
     }
     /// Both backward passes, unit by unit: what is saved is freed, and gradients are complete, as early as can be.
-    Gradient backward(Pass<Exec>& pass, Gradient dy, Saved& saved) const {
+    Any backward(Pass<Exec>& pass, Any dy, Saved& saved) const {
         for_each_unit_backwards(pass, saved, [&](std::size_t i, std::size_t at) {
             dy = backward_data(i, at, pass, std::move(dy), saved.blocks[i]);
             backward_weight(i, at, pass, saved.blocks[i]);
@@ -139,7 +137,7 @@ class Stack {
     [[nodiscard]] std::vector<Unit<T, Exec>> const& units() const { return units_; }
 
   private:
-    using Layer = StreamLayer<Stream, Exec>;
+    using Layer = StreamLayer<T, Exec>;
     struct Branch {
         std::unique_ptr<Layer> norm, part;
         model::PieceSet recomputed; ///< of the part
@@ -175,8 +173,7 @@ class Stack {
             saved.blocks[i].inputs.resize(blocks_[i].branches.size());
         }
     }
-    Activation forward(Range branches, std::size_t i, Pass<Exec>& pass, Activation x,
-                       typename Saved::Block& saved) const {
+    Any forward(Range branches, std::size_t i, Pass<Exec>& pass, Any x, typename Saved::Block& saved) const {
         for (std::size_t at = branches.begin; at < branches.end; ++at) {
             auto const& branch = blocks_[i].branches[at];
             auto input = branch.norm->forward(pass, x, *saved.layers[2 * at]);
@@ -195,8 +192,8 @@ class Stack {
             for (std::size_t at = blocks_[i].units(); at-- > 0;) f(i, at);
         }
     }
-    Gradient backward_data(std::size_t i, std::size_t of_block, Pass<Exec>& pass, Gradient dy,
-                           typename Saved::Block& saved) const {
+    Any backward_data(std::size_t i, std::size_t of_block, Pass<Exec>& pass, Any dy,
+                      typename Saved::Block& saved) const {
         std::size_t const unit = blocks_[i].first_unit + of_block;
         units_[unit].with_values([&] {
             if (unit > 0) units_[unit - 1].prefetch();

@@ -1,6 +1,6 @@
-// A layer between the residual stream and itself, whatever it is inside: what a model's list of blocks is made of.
-// A layer type is checked by the compiler with its own layouts; the stack of them is a list made at run time, so that a
-// new kind of layer is compiled once, in a unit of its own.
+// A layer from the residual stream to itself, whatever it is inside: what a model's list of blocks is made of. A layer
+// type is checked by the compiler with its own layouts and that of its stream; the stack of them is a list made at run
+// time, in which a stream is a layout value. A new kind of layer is compiled once, in a unit of its own.
 #pragma once
 
 #include <pentad/layers/expert_placement.hpp>
@@ -9,6 +9,7 @@
 #include <pentad/layers/router_load.hpp>
 #include <pentad/model/recomputation.hpp>
 #include <pentad/observe/dry_run.hpp>
+#include <pentad/tensor/any_tensor.hpp>
 
 #include <functional>
 #include <memory>
@@ -33,20 +34,21 @@ class SavedState {
     virtual void clear() = 0;
 };
 
-/// The protocol of layer.hpp, between streams. Inputs and gradients are consumed.
-template <class Stream, class Exec>
+/// The protocol of layer.hpp, from a residual stream to itself, whose layout is a value. Inputs and gradients are
+/// consumed.
+template <class T, class Exec>
 class StreamLayer {
   public:
-    using T = typename Stream::element;
     StreamLayer() = default;
     StreamLayer(StreamLayer const&) = delete;
     StreamLayer& operator=(StreamLayer const&) = delete;
     virtual ~StreamLayer() = default;
 
+    /// The layout of its input and of its output; gradients have its dual.
+    [[nodiscard]] virtual LayoutValue const& stream() const = 0;
     [[nodiscard]] virtual std::unique_ptr<SavedState> make_saved() const = 0;
-    virtual Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, SavedState& saved) const = 0;
-    virtual Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
-                                                       SavedState& saved) const = 0;
+    virtual AnyTensor<T, Exec> forward(Pass<Exec>& pass, AnyTensor<T, Exec> x, SavedState& saved) const = 0;
+    virtual AnyTensor<T, Exec> backward_data(Pass<Exec>& pass, AnyTensor<T, Exec> dy, SavedState& saved) const = 0;
     virtual void backward_weight(Pass<Exec>& pass, SavedState& saved) const = 0;
     virtual void for_each_parameter(ParameterVisitor<T, Exec> const& visit) = 0;
     /// What it would keep of each sequence that is being written: a layer that says nothing keeps nothing.
@@ -61,37 +63,37 @@ class StreamLayer {
     /// Recomputes these from now on, which are some of pieces().
     virtual void recompute(model::PieceSet) {}
     /// Its input, before backward_data, where it recomputes Piece::inputs or Piece::norms.
-    virtual void restore_input(Tensor<Stream, Exec>, SavedState&) const { throw std::logic_error("keeps its input"); }
+    virtual void restore_input(AnyTensor<T, Exec>, SavedState&) const { throw std::logic_error("keeps its input"); }
     /// The output of a norm, again.
-    virtual Tensor<Stream, Exec> output_again(Pass<Exec>&, SavedState&) const { throw std::logic_error("is no norm"); }
+    virtual AnyTensor<T, Exec> output_again(Pass<Exec>&, SavedState&) const { throw std::logic_error("is no norm"); }
 };
 
-/// A layer of the compile-time protocol as a StreamLayer: the redistributions between the stream and the layer's
-/// input and output layouts are inserted. It does not compile where there is no such redistribution.
+/// A layer of the compile-time protocol on a stream of layout Stream: the redistributions between the stream and the
+/// layer's input and output layouts are inserted. It does not compile where there is no such redistribution.
 template <class Layer, class Stream, class Exec>
-class AsStreamLayer final : public StreamLayer<Stream, Exec> {
+class AsStreamLayer final : public StreamLayer<typename Stream::element, Exec> {
     static_assert((require_redistributable<Stream, typename Layer::input_layout>(), true));
     static_assert((require_redistributable<typename Layer::output_layout, Stream>(), true));
+    using T = typename Stream::element;
+    using Any = AnyTensor<T, Exec>;
 
   public:
     explicit AsStreamLayer(Layer layer) : layer_(std::move(layer)) {}
 
+    [[nodiscard]] LayoutValue const& stream() const override { return Stream::value; }
     [[nodiscard]] std::unique_ptr<SavedState> make_saved() const override { return std::make_unique<Saved>(); }
-    Tensor<Stream, Exec> forward(Pass<Exec>& pass, Tensor<Stream, Exec> x, SavedState& saved) const override {
-        return redistribute<Stream>(
-            layer_.forward(pass, redistribute<typename Layer::input_layout>(std::move(x)), of(saved)));
+    Any forward(Pass<Exec>& pass, Any x, SavedState& saved) const override {
+        return redistribute<Stream>(layer_.forward(pass, input(std::move(x)), of(saved)));
     }
-    Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<Stream>, Exec> dy,
-                                               SavedState& saved) const override {
-        return redistribute<dual_t<Stream>>(
-            layer_.backward_data(pass, redistribute<dual_t<typename Layer::output_layout>>(std::move(dy)), of(saved)));
+    Any backward_data(Pass<Exec>& pass, Any dy, SavedState& saved) const override {
+        auto gradient = std::move(dy).template as<dual_t<Stream>>();
+        return redistribute<dual_t<Stream>>(layer_.backward_data(
+            pass, redistribute<dual_t<typename Layer::output_layout>>(std::move(gradient)), of(saved)));
     }
     void backward_weight(Pass<Exec>& pass, SavedState& saved) const override {
         layer_.backward_weight(pass, of(saved));
     }
-    void for_each_parameter(ParameterVisitor<typename Stream::element, Exec> const& visit) override {
-        layer_.for_each_parameter(visit);
-    }
+    void for_each_parameter(ParameterVisitor<T, Exec> const& visit) override { layer_.for_each_parameter(visit); }
     [[nodiscard]] observe::DecodingState decoding_state() const override {
         if constexpr (requires { layer_.decoding_state(); }) return layer_.decoding_state();
         return {};
@@ -111,15 +113,14 @@ class AsStreamLayer final : public StreamLayer<Stream, Exec> {
     void recompute(model::PieceSet pieces) override {
         if constexpr (recomputes) layer_.recompute(pieces);
     }
-    void restore_input(Tensor<Stream, Exec> x, SavedState& saved) const override {
-        if constexpr (recomputes)
-            layer_.restore_input(redistribute<typename Layer::input_layout>(std::move(x)), of(saved));
+    void restore_input(Any x, SavedState& saved) const override {
+        if constexpr (recomputes) layer_.restore_input(input(std::move(x)), of(saved));
     }
-    Tensor<Stream, Exec> output_again(Pass<Exec>& pass, SavedState& saved) const override {
+    Any output_again(Pass<Exec>& pass, SavedState& saved) const override {
         if constexpr (requires { layer_.output_again(pass, of(saved)); })
             return redistribute<Stream>(layer_.output_again(pass, of(saved)));
         else
-            return StreamLayer<Stream, Exec>::output_again(pass, saved);
+            return StreamLayer<T, Exec>::output_again(pass, saved);
     }
 
   private:
@@ -130,6 +131,9 @@ class AsStreamLayer final : public StreamLayer<Stream, Exec> {
         void clear() override { of = {}; }
     };
     static typename Layer::Saved& of(SavedState& saved) { return static_cast<Saved&>(saved).of; }
+    static Tensor<typename Layer::input_layout, Exec> input(Any x) {
+        return redistribute<typename Layer::input_layout>(std::move(x).template as<Stream>());
+    }
 
     Layer layer_;
 };

@@ -5,7 +5,9 @@
 #include <pentad/layout/layout.hpp>
 
 #include <cstddef>
+#include <stdexcept>
 #include <type_traits>
+#include <utility>
 
 namespace pentad {
 
@@ -268,6 +270,18 @@ using minus_t = typename detail::MinusOf<A, B>::type;
 /// and those that hold summands, too; the rest stays.
 template <class L>
 using dual_t = typename detail::Dual<L>::type;
+
+/// The layout of the gradient of a value of the given layout, for layouts that are values: of L::value it is
+/// dual_t<L>::value. @throws std::invalid_argument where it is a partial maximum, minimum or log-sum-exp
+constexpr LayoutValue dual(LayoutValue layout) {
+    if (!layout.partial_max.empty() || !layout.partial_min.empty() || !layout.partial_log_sum_exp.empty())
+        throw std::invalid_argument("a partial maximum, minimum or log-sum-exp has no gradient: reduce it first");
+    std::swap(layout.partial, layout.replicated);
+    for (auto& dimension : layout.dimensions)
+        if (dimension.ghosts == Ghosts::filled || dimension.ghosts == Ghosts::summands)
+            dimension.ghosts = dimension.ghosts == Ghosts::filled ? Ghosts::summands : Ghosts::filled;
+    return layout;
+}
 
 /// L whose ghost cells are not up to date, and L without them.
 template <class L>

@@ -102,6 +102,8 @@ struct DimensionValue {
     Ghosts ghosts = Ghosts::none;
     Boundary boundary = Boundary::open;
     std::size_t width = 0; ///< ghost cells on each side of a shard
+
+    friend constexpr bool operator==(DimensionValue const&, DimensionValue const&) = default;
 };
 
 /// A layout as a value: what plans, costs and texts are computed from.
@@ -148,6 +150,7 @@ struct LayoutValue {
             for (auto const axis : *list) all.push(axis);
         return all;
     }
+    friend constexpr bool operator==(LayoutValue const&, LayoutValue const&) = default;
 };
 
 /// Writes a layout in the short form; `extents` replaces the dynamic ones when given. A ~ stands before the extent of a

@@ -61,6 +61,8 @@ struct Gathered<Stream> {
 /// Whether a stream is of tensor parallelism on a grid.
 template <class Stream>
 concept StreamOnGrid = detail::is_on_grid<Stream>;
+/// Whether the layout of a stream is one on a grid: ranks share out its width.
+constexpr bool is_on_grid(LayoutValue const& stream) { return !stream.dimensions[2].axes.empty(); }
 /// What layers on a grid compute inside: tokens, and dimensions that `columns` shard.
 template <class T, class... D>
 using InsideGrid = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, TensorGrid::first, TensorGrid::second>,
@@ -97,5 +99,21 @@ using values_of_tokens_t = typename detail::OfTokens<L, T, States...>::type;
 /// same for all ranks of tp.
 template <class Stream, class T, class... States>
 using token_values_t = values_of_tokens_t<gathered_stream_t<Stream>, T, States...>;
+
+/// The same for a stream whose layout is a value: of Stream::value it is token_values_t<Stream, T>::value.
+template <class T>
+constexpr LayoutValue token_values(LayoutValue const& stream) {
+    LayoutValue values;
+    values.element = Element<T>::name;
+    values.element_size = sizeof(T);
+    values.rank = 2;
+    for (std::size_t d = 0; d < 2; ++d) {
+        values.dimensions[d] = stream.dimensions[d];
+        values.dimensions[d].axes = {};
+        for (auto const axis : stream.dimensions[d].axes)
+            if (whole_axis_name(axis) != ml::tp::name) values.dimensions[d].axes.push(axis);
+    }
+    return values;
+}
 
 } // namespace pentad

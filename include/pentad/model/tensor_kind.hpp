@@ -1,6 +1,7 @@
 // How the ranks of tp share a layer: in one dimension, or as a grid of two or three.
 #pragma once
 
+#include <pentad/layout/streams.hpp>
 #include <pentad/mesh/axis.hpp>
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/model/attention_output.hpp>
@@ -39,6 +40,14 @@ struct TensorFactors {
     /// The extent of inner(tp).
     [[nodiscard]] constexpr std::int64_t inner() const { return second * columns; }
 };
+
+/// The layout of the residual stream of a kind of tensor parallelism, of elements T.
+template <class T>
+constexpr LayoutValue const& stream_layout(TensorKind kind, bool sequence_parallel) {
+    if (kind == TensorKind::three_d) return CubeStream<T>::value;
+    if (kind != TensorKind::one_d) return GridStream<T>::value;
+    return sequence_parallel ? SequenceStream<T>::value : InvariantStream<T>::value;
+}
 
 /// The grid of so many ranks that is nearest to a square or a cube, with at least as many rows as columns; nothing
 /// where one of its sides would be 1. In one dimension there is none.

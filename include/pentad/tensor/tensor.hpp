@@ -83,6 +83,55 @@ void require_shard(V const& memory, std::array<std::size_t, Rank> const& local, 
         stride *= memory.extent(d);
     }
 }
+/// What a tensor holds, whatever its layout: its extents and this rank's memory.
+template <std::size_t Rank, class Exec>
+class TensorMemory {
+  public:
+    using block_type = memory::Buffer<typename Exec::memory_space>;
+    using extents_type = std::array<std::size_t, Rank>;
+
+    TensorMemory() = default;
+    TensorMemory(TensorMemory const&) = default;
+    TensorMemory& operator=(TensorMemory const&) = default;
+    /// What was moved from is empty, and keeps its extents.
+    TensorMemory(TensorMemory&& other) noexcept
+        : context(std::exchange(other.context, nullptr)), global(other.global), local(other.local),
+          block(std::move(other.block)), offset(std::exchange(other.offset, 0)) {}
+    TensorMemory& operator=(TensorMemory&& other) noexcept {
+        if (this == &other) return *this;
+        context = std::exchange(other.context, nullptr);
+        global = other.global;
+        local = other.local;
+        block = std::move(other.block);
+        offset = std::exchange(other.offset, 0);
+        return *this;
+    }
+    ~TensorMemory() = default;
+    /// @param data in `block`, or kept alive by someone else
+    TensorMemory(LayoutValue const& layout, Context<Exec> const& made_in, extents_type const& extents,
+                 block_type memory, void* data)
+        : context(&made_in), global(extents), block(std::move(memory)),
+          offset(reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(block.data())) {
+        require_static_extents(layout, extents);
+        auto const& communicators = made_in.communicators();
+        auto const all = local_extents(layout, extents, communicators.mesh(), communicators.world().rank());
+        for (std::size_t d = 0; d < Rank; ++d) local[d] = all[d];
+    }
+    [[nodiscard]] void* address() const {
+        return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(block.data()) + offset);
+    }
+    [[nodiscard]] std::size_t size() const {
+        std::size_t product = 1;
+        for (auto const extent : local) product *= extent;
+        return product;
+    }
+
+    Context<Exec> const* context = nullptr;
+    extents_type global{};
+    extents_type local{};
+    block_type block;
+    std::uintptr_t offset = 0; ///< of the data in the block, whose memory may move; without a block, its address
+};
 /// What a tensor of mesh M is made from, and whether layout L fits it as far as the compiler can see.
 template <class M, class Exec>
 struct Maker {
@@ -117,22 +166,8 @@ class Tensor {
     static constexpr std::size_t rank = L::rank;
     using extents_type = std::array<std::size_t, rank>;
 
-    Tensor() = default;
-    Tensor(Tensor const&) = default;
-    Tensor& operator=(Tensor const&) = default;
     /// A tensor that was moved from is empty: its extents may be read, and every other use is a std::logic_error.
-    Tensor(Tensor&& other) noexcept
-        : context_(std::exchange(other.context_, nullptr)), global_(other.global_), local_(other.local_),
-          block_(std::move(other.block_)), offset_(std::exchange(other.offset_, 0)) {}
-    Tensor& operator=(Tensor&& other) noexcept {
-        if (this == &other) return *this;
-        context_ = std::exchange(other.context_, nullptr);
-        global_ = other.global_;
-        local_ = other.local_;
-        block_ = std::move(other.block_);
-        offset_ = std::exchange(other.offset_, 0);
-        return *this;
-    }
+    Tensor() = default;
     /// The same tensor for code that does not know the mesh, such as a layer.
     template <class Known>
         requires(std::is_same_v<M, AnyMesh> && !std::is_same_v<Known, AnyMesh>)
@@ -155,7 +190,7 @@ class Tensor {
     Tensor(typename detail::Maker<M, Exec>::type const& context, extents_type const& global,
            observe::Memory kind = observe::Memory::activations)
         : Tensor(without_memory(context, global)) {
-        block_ = context.take(size() * sizeof(element), kind);
+        memory_.block = context.take(size() * sizeof(element), kind);
     }
     /// A tensor over memory of the program's own, which must outlive it: this rank's shard, row-major without gaps, as
     /// a view with the dimensions of the layout or as a list of its elements. @throws std::invalid_argument where it is
@@ -167,8 +202,8 @@ class Tensor {
         using Memory = Kokkos::View<Data, Properties...>;
         detail::require_memory<L, Exec, Memory>();
         if constexpr (std::is_same_v<typename Memory::value_type, element>) {
-            detail::require_shard(memory, local_, describe());
-            offset_ = reinterpret_cast<std::uintptr_t>(memory.data());
+            detail::require_shard(memory, local(), describe());
+            memory_.offset = reinterpret_cast<std::uintptr_t>(memory.data());
         }
     }
     template <class Data, class... Properties>
@@ -191,32 +226,18 @@ class Tensor {
     /// else when that is empty, and is as long as this rank's shard is.
     [[nodiscard]] static Tensor unchecked(context_type const& context, extents_type const& global, block_type block,
                                           element* data) {
-        detail::require_static_extents(L::value, global);
-        Tensor tensor;
-        tensor.context_ = &context;
-        tensor.global_ = global;
-        tensor.block_ = std::move(block);
-        tensor.offset_ =
-            reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(tensor.block_.data());
-        auto const& communicators = context.communicators();
-        auto const local = local_extents(L::value, global, communicators.mesh(), communicators.world().rank());
-        for (std::size_t d = 0; d < rank; ++d) tensor.local_[d] = local[d];
-        return tensor;
+        return Tensor(Memory(L::value, context, global, std::move(block), data));
     }
 
     /// @throws std::logic_error where it was moved from, or never made
     [[nodiscard]] context_type const& context() const {
-        if (context_ == nullptr) detail::refuse_use(L::value, global_.data());
-        return *context_;
+        if (memory_.context == nullptr) detail::refuse_use(L::value, memory_.global.data());
+        return *memory_.context;
     }
-    [[nodiscard]] extents_type const& extents() const { return global_; }
-    [[nodiscard]] extents_type const& local() const { return local_; }
-    [[nodiscard]] std::size_t size() const {
-        std::size_t product = 1;
-        for (auto const extent : local_) product *= extent;
-        return product;
-    }
-    [[nodiscard]] block_type const& block() const { return block_; }
+    [[nodiscard]] extents_type const& extents() const { return memory_.global; }
+    [[nodiscard]] extents_type const& local() const { return memory_.local; }
+    [[nodiscard]] std::size_t size() const { return memory_.size(); }
+    [[nodiscard]] block_type const& block() const { return memory_.block; }
     [[nodiscard]] bool empty() const { return address() == nullptr; }
 
     using view_type = View<element, static_cast<int>(rank), Exec>;
@@ -256,18 +277,18 @@ class Tensor {
     /// This rank's memory, whatever it is of the value: for code that does not depend on it.
     [[nodiscard]] view_type array() const {
         return [this]<std::size_t... I>(std::index_sequence<I...>) {
-            return view_type(array_data(), local_[I]...);
+            return view_type(array_data(), memory_.local[I]...);
         }(std::make_index_sequence<rank>{});
     }
     [[nodiscard]] View<element, 1, Exec> array_flat() const { return View<element, 1, Exec>(array_data(), size()); }
     template <std::size_t Inner = 1>
     [[nodiscard]] View<element, 2, Exec> array_rows() const {
         std::size_t columns = 1;
-        for (std::size_t d = rank - Inner; d < rank; ++d) columns *= local_[d];
+        for (std::size_t d = rank - Inner; d < rank; ++d) columns *= memory_.local[d];
         return View<element, 2, Exec>(array_data(), columns == 0 ? 0 : size() / columns, columns);
     }
     [[nodiscard]] element* array_data() const {
-        if (context_ == nullptr && size() > 0) detail::refuse_use(L::value, global_.data());
+        if (memory_.context == nullptr && size() > 0) detail::refuse_use(L::value, memory_.global.data());
         return address();
     }
     void get_array(element* host) const {
@@ -280,7 +301,7 @@ class Tensor {
         memory::copy_from_host(context().exec(), array_data(), host, size() * sizeof(element));
     }
     /// The layout with its global extents, in the short form.
-    [[nodiscard]] std::string describe() const { return to_string(L::value, global_.data()); }
+    [[nodiscard]] std::string describe() const { return to_string(L::value, memory_.global.data()); }
 
     /// This value under other names of its dimensions, or with ghost cells that are stale from now on: no copy.
     /// A layout of another value does not compile. @throws std::invalid_argument where static extents of that layout
@@ -300,18 +321,20 @@ class Tensor {
     /// @throws std::invalid_argument where the shards of that layout have another shape
     template <class To>
     [[nodiscard]] Tensor<To, Exec, M> reinterpret_as() const& {
-        return of_this_shape(Tensor<To, Exec, M>::unchecked(context(), global_, block_, address()));
+        return of_this_shape(Tensor<To, Exec, M>::unchecked(context(), memory_.global, memory_.block, address()));
     }
     template <class To>
     [[nodiscard]] Tensor<To, Exec, M> reinterpret_as() && {
         auto* const data = address();
-        offset_ = 0;
+        memory_.offset = 0;
         auto const& context = this->context();
-        context_ = nullptr;
-        return of_this_shape(Tensor<To, Exec, M>::unchecked(context, global_, std::move(block_), data));
+        memory_.context = nullptr;
+        return of_this_shape(Tensor<To, Exec, M>::unchecked(context, memory_.global, std::move(memory_.block), data));
     }
 
   private:
+    using Memory = detail::TensorMemory<L::rank, Exec>;
+    explicit Tensor(Memory memory) : memory_(std::move(memory)) {}
     static extents_type extents_of(std::initializer_list<std::size_t> global) {
         if (global.size() != rank) detail::refuse_extents(global.size(), layout_text<L>.view(), rank);
         extents_type extents{};
@@ -324,22 +347,16 @@ class Tensor {
                              "by summands(): "
                           << layout_text<L>.view()>();
     }
-    [[nodiscard]] element* address() const {
-        return reinterpret_cast<element*>(reinterpret_cast<std::uintptr_t>(block_.data()) + offset_);
-    }
+    [[nodiscard]] element* address() const { return static_cast<element*>(memory_.address()); }
     template <class To>
     Tensor<To, Exec, M> of_this_shape(Tensor<To, Exec, M> other) const {
-        if (other.local() != local_)
+        if (other.local() != local())
             throw std::invalid_argument(describe() + " cannot be taken as " + other.describe() +
                                         ", whose shards have another shape: redistribute it");
         return other;
     }
 
-    context_type const* context_ = nullptr;
-    extents_type global_{};
-    extents_type local_{};
-    block_type block_;
-    std::uintptr_t offset_ = 0; ///< of the data in the block, whose memory may move; without a block, its address
+    Memory memory_;
 };
 
 /// A tensor on the mesh of the context, uninitialised: make_tensor<L>(context, {8, 16}).

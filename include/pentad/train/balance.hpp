@@ -20,9 +20,10 @@ namespace pentad::train {
 /// Times a forward and a backward pass of the embedding, of a block of each kind and of the head on this mesh, and
 /// deals the blocks by the times of the slowest rank (planner::balanced_stages). The same on every rank. Collective
 /// over all ranks.
-template <class Stream, class Exec>
-std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::Model const& model,
-                                         LayerRegistry<Stream, Exec> const& registry, int stages,
+/// @param stream the layout of the residual stream
+template <class T, class Exec>
+std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, LayoutValue const& stream,
+                                         model::Model const& model, LayerRegistry<T, Exec> const& registry, int stages,
                                          model::Recomputation const& recompute) {
     auto const& context = setup.context;
     model::Model kinds{.hidden = model.hidden, .vocab = model.vocab, .norm_epsilon = model.norm_epsilon};
@@ -49,20 +50,21 @@ std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::M
     auto one_pass = setup;
     one_pass.slices = 1;
     one_pass.padding = 0;
-    using Model = LanguageModel<Stream, Exec>;
-    Model layers(one_pass, kinds, registry, timed, of_kinds);
-    zero::ParameterStore<typename Stream::element, Exec> const store(context, layers, 1, {}, std::size_t{1} << 22);
-    Tensor<typename Batch<Stream, Exec>::Tokens, Exec> const tokens(context, {setup.batch, setup.seq});
+    using Model = LanguageModel<T, Exec>;
+    Model layers(one_pass, stream, kinds, registry, timed, of_kinds);
+    zero::ParameterStore<T, Exec> const store(context, layers, 1, {}, std::size_t{1} << 22);
+    LayoutValue const of_tokens = token_values<i32>(stream);
+    AnyTensor<i32, Exec> const tokens(context, of_tokens, std::array{setup.batch, setup.seq});
     std::vector<i32> drawn(tokens.size()); // different ones, which go to different experts
     for (std::size_t i = 0; i < drawn.size(); ++i) drawn[i] = static_cast<i32>(i * 7919 % model.vocab);
     tokens.set(drawn.data());
-    std::vector<TokensAhead<Exec>> const ahead(model.predictors.size(), {tokens.view(), tokens.view()});
+    std::vector<TokensAhead<Exec>> const ahead(model.predictors.size(), {tokens.rows(), tokens.rows()});
     std::vector<typename Model::Saved> saved(parts);
     std::vector<double> times(parts);
     for (int repeat = 0; repeat < 3; ++repeat) {
         Pass<Exec> pass{.context = context,
-                        .tokens = tokens.view(),
-                        .targets = tokens.view(),
+                        .tokens = tokens.rows(),
+                        .targets = tokens.rows(),
                         .ahead = ahead,
                         .predicted_scale = 1,
                         .loss_scale = 1};
@@ -75,10 +77,10 @@ std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, model::M
             took[part] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
             return result;
         };
-        Tensor<Stream, Exec> x;
+        AnyTensor<T, Exec> x;
         for (std::size_t part = 0; part < parts; ++part)
             x = timed_part(part, [&](int stage) { return layers.forward(stage, pass, std::move(x), saved[part]); });
-        Tensor<dual_t<Stream>, Exec> dy;
+        AnyTensor<T, Exec> dy;
         for (std::size_t part = parts; part-- > 0;)
             dy = timed_part(part, [&](int stage) { return layers.backward(stage, pass, std::move(dy), saved[part]); });
         for (std::size_t part = 0; part < parts; ++part)

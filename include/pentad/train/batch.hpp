@@ -5,6 +5,8 @@
 #include <pentad/layers/layer.hpp>
 #include <pentad/layout/local_steps.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/layout/streams.hpp>
+#include <pentad/tensor/any_tensor.hpp>
 #include <pentad/train/detail/totals.hpp>
 #include <pentad/train/packing.hpp>
 
@@ -22,44 +24,44 @@ using namespace ml;
 
 /// Micro-batch i of m is the global sequences i B/m to (i+1) B/m; these, and each slice of a sequence, are sharded as
 /// the stream's. Padding is token 0, and predicts nothing.
-template <class Stream, class Exec>
+template <class Exec>
 class Batch {
   public:
-    using Tokens = token_values_t<Stream, i32>;
-    using Counts = summed_t<f64, Dims<Dim<flat>>, Tokens>;
-
+    /// @param stream the layout of the residual stream
     /// @param ignored a target that carries no loss
     /// @param packing where documents end, none: sequences are one document each
     /// @param shows_padding whether some part sees later tokens, so that it has to be told where padding begins
     /// @param predictors of the model: the k-th is given the tokens k further ahead
-    Batch(LayerSetup<Exec> const& setup, std::size_t micro_batches, std::optional<i32> ignored,
-          LocalSteps const& local = {}, std::optional<Packing> packing = {}, bool shows_padding = false,
-          std::size_t predictors = 0)
-        : setup_(&setup), micro_batches_(micro_batches), predictors_(predictors), ignored_(ignored), local_(local),
-          packing_(packing) {
+    Batch(LayerSetup<Exec> const& setup, LayoutValue const& stream, std::size_t micro_batches,
+          std::optional<i32> ignored, LocalSteps const& local = {}, std::optional<Packing> packing = {},
+          bool shows_padding = false, std::size_t predictors = 0)
+        : setup_(&setup), layout_(token_values<i32>(stream)), micro_batches_(micro_batches), predictors_(predictors),
+          ignored_(ignored), local_(local), packing_(packing) {
         for (std::size_t i = 0; i < micro_batches * setup.slices * (1 + predictors); ++i) {
-            tokens_.emplace_back(setup.context, extents());
-            targets_.emplace_back(setup.context, extents());
+            tokens_.emplace_back(setup.context, layout_, extents());
+            targets_.emplace_back(setup.context, layout_, extents());
         }
-        for (std::size_t i = 0; i < tokens_.size(); ++i) ahead_.push_back({tokens_[i].view(), targets_[i].view()});
+        for (std::size_t i = 0; i < tokens_.size(); ++i) ahead_.push_back({tokens_[i].rows(), targets_[i].rows()});
         host_tokens_.resize(tokens_[0].size());
         host_targets_.resize(tokens_[0].size());
         windows_.resize(tokens_[0].local()[0] * (setup.real_length() + 1));
         if (packing_ || (shows_padding && setup.padding > 0))
             for (std::size_t i = 0; i < micro_batches; ++i)
-                maps_.push_back(std::make_unique<PackedMap<Stream, Exec>>(setup));
-        prepare_redistribution<Counts, invariant_t<Counts>>(setup.context);
+                maps_.push_back(std::make_unique<PackedMap<Exec>>(setup, stream));
+        pentad::detail::prepare(setup.context, detail::total_plan(layout_.axes(), Placement::partial));
         if (local_.is_on()) pentad::detail::prepare(setup.context, detail::total_plan(own_axes(), Placement::partial));
     }
+    Batch(Batch const&) = delete; // its tensors have its layout
+    Batch& operator=(Batch const&) = delete;
 
     /// Fills in the batch of a step (from 1), and counts the valid targets, over all ranks, in each of `groups` groups
     /// of its micro-batches. Collective.
     /// @param shift added to the numbers of the sequences, which count from the first step's
     void load(io::TokenData const& data, std::int64_t step, int groups = 1, std::int64_t shift = 0) {
         auto const& communicators = setup_->context.communicators();
-        std::size_t const shard = communicators.shard_index(Tokens::value.dimensions[1].axes);
+        std::size_t const shard = communicators.shard_index(layout_.dimensions[1].axes);
         std::size_t const rows = tokens_[0].local()[0], columns = tokens_[0].local()[1];
-        std::size_t const first_row = rows * communicators.shard_index(Tokens::value.dimensions[0].axes);
+        std::size_t const first_row = rows * communicators.shard_index(layout_.dimensions[0].axes);
         valid_.assign(static_cast<std::size_t>(groups), 0);
         for (std::size_t i = 0; i < micro_batches_; ++i) {
             for (std::size_t row = 0; row < rows; ++row) {
@@ -86,9 +88,7 @@ class Batch {
             own_valid_ = valid_;
             total_over(setup_->context, own_axes(), Placement::partial, std::span(own_valid_));
         }
-        Tensor<Counts, Exec> counts(setup_->context, {valid_.size()});
-        counts.set(valid_.data());
-        redistribute<invariant_t<Counts>>(std::move(counts)).get(valid_.data());
+        total_over(setup_->context, layout_.axes(), Placement::partial, std::span(valid_));
     }
     /// Valid targets of the last batch, in each group of its micro-batches.
     [[nodiscard]] std::vector<double> const& valid() const { return valid_; }
@@ -96,7 +96,7 @@ class Batch {
     [[nodiscard]] std::vector<double> const& own_valid() const { return local_.is_on() ? own_valid_ : valid_; }
 
     [[nodiscard]] View<i32 const, 2, Exec> tokens(std::size_t micro_batch, std::size_t slice) const {
-        return tokens_[index(micro_batch, slice)].view();
+        return tokens_[index(micro_batch, slice)].rows();
     }
     /// Of the model's predictors.
     [[nodiscard]] std::span<TokensAhead<Exec> const> ahead(std::size_t micro_batch, std::size_t slice) const {
@@ -107,7 +107,7 @@ class Batch {
         return maps_.empty() ? nullptr : &maps_[micro_batch]->of_slice(slice);
     }
     [[nodiscard]] View<i32 const, 2, Exec> targets(std::size_t micro_batch, std::size_t slice) const {
-        return targets_[index(micro_batch, slice)].view();
+        return targets_[index(micro_batch, slice)].rows();
     }
 
   private:
@@ -130,18 +130,19 @@ class Batch {
         std::size_t const length = setup_->real_length() + 1;
         return std::span(windows_).subspan(row * length, length);
     }
-    [[nodiscard]] AxisNames own_axes() const { return local_.together(Counts::value.partial); }
+    [[nodiscard]] AxisNames own_axes() const { return local_.together(layout_.axes()); }
 
     LayerSetup<Exec> const* setup_;
+    LayoutValue layout_; ///< of tokens and targets
     std::size_t micro_batches_, predictors_;
     std::optional<i32> ignored_;
     LocalSteps local_;
-    std::vector<Tensor<Tokens, Exec>> tokens_, targets_; ///< of each slice, and behind them those ahead
+    std::vector<AnyTensor<i32, Exec>> tokens_, targets_; ///< of each slice, and behind them those ahead
     std::vector<TokensAhead<Exec>> ahead_;               ///< both of each
     std::vector<i32> host_tokens_, host_targets_;
     std::vector<i32> windows_; ///< of a micro-batch: sequences, in all their slices, and the token after each
     std::optional<Packing> packing_;
-    std::vector<std::unique_ptr<PackedMap<Stream, Exec>>> maps_; ///< of each micro-batch
+    std::vector<std::unique_ptr<PackedMap<Exec>>> maps_; ///< of each micro-batch
     std::vector<double> valid_, own_valid_;
 };
 

@@ -16,48 +16,42 @@
 
 namespace pentad::train {
 
-namespace detail {
-template <class Projection>
-using Latent = LatentAttention<context::WholeKeys, Overlap<4>, Projection>;
-} // namespace detail
-
-/// Attention, latent attention, Mamba-2, linear attention, gated and plain MLPs and experts, with their collectives
-/// overlapped where that helps. On a grid of tensor parallelism: attention and MLPs.
+/// Adds the layers of the library on a stream: attention, latent attention, Mamba-2, linear attention, gated and plain
+/// MLPs and experts, with their collectives overlapped where that helps, and the ends of models. On a grid of tensor
+/// parallelism: attention, MLPs and the ends.
 template <class Stream, class Exec>
-LayerRegistry<Stream, Exec> decoder_layers() {
-    LayerRegistry<Stream, Exec> registry;
-    using Registry = LayerRegistry<Stream, Exec>;
-    using Summed = Attention<context::Selected, Overlap<4>>;
-    registry.template add<model::GatedMlp, GatedMlp<Overlap<4>>>()
-        .template add<model::PlainMlp, PlainMlp<Overlap<4>>>();
+void add_decoder_layers(LayerRegistry<typename Stream::element, Exec>& registry) {
+    registry.template add_ends<Stream>()
+        .template add<model::GatedMlp, GatedMlp<Overlap<4>>, Stream>()
+        .template add<model::PlainMlp, PlainMlp<Overlap<4>>, Stream>();
     if constexpr (StreamOnGrid<Stream>) {
-        registry.template add<model::Attention, Summed>();
-        return registry;
+        registry.template add<model::Attention, Attention<context::Selected, Overlap<4>>, Stream>();
     } else {
-        using Exchanged = Attention<context::Selected, Overlap<4>, ExchangedHeads>;
-        auto const attention = [](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
-            return setup.attention_output == model::AttentionOutput::all_to_all
-                       ? Registry::template make_layer<Exchanged, model::Attention>(setup, part, name)
-                       : Registry::template make_layer<Summed, model::Attention>(setup, part, name);
-        };
-        auto const latent = [](LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
-            using model::AttentionOutput, model::LatentAttention;
-            return setup.attention_output == AttentionOutput::all_to_all
-                       ? Registry::template make_layer<detail::Latent<ExchangedHeads>, LatentAttention>(setup, part,
-                                                                                                        name)
-                       : Registry::template make_layer<detail::Latent<SummedHeads>, LatentAttention>(setup, part, name);
-        };
-        registry.template add<model::Attention>(attention)
-            .template add<model::LatentAttention>(latent)
-            .template add<model::Mamba2, Mamba2<context::Recurrence, Overlap<4>>>()
-            .template add<model::LinearAttention, LinearAttention<context::Recurrence, Overlap<4>>>()
-            .template add<model::Experts, experts::Layer<Overlap<8>>>();
-        return registry;
+        registry.template add<model::Attention, Attention<context::Selected, Overlap<4>, ChosenHeads>, Stream>()
+            .template add<model::LatentAttention, LatentAttention<context::WholeKeys, Overlap<4>, ChosenHeads>,
+                          Stream>()
+            .template add<model::Mamba2, Mamba2<context::Recurrence, Overlap<4>>, Stream>()
+            .template add<model::LinearAttention, LinearAttention<context::Recurrence, Overlap<4>>, Stream>()
+            .template add<model::Experts, experts::Layer<Overlap<8>>, Stream>();
     }
 }
 
+/// The layers of the library on its streams: in one dimension of tensor parallelism, with and without sequence
+/// parallelism, and on grids.
+template <class T, class Exec>
+LayerRegistry<T, Exec> decoder_layers() {
+    LayerRegistry<T, Exec> registry;
+    add_decoder_layers<InvariantStream<T>, Exec>(registry);
+    add_decoder_layers<SequenceStream<T>, Exec>(registry);
+    add_decoder_layers<GridStream<T>, Exec>(registry);
+    add_decoder_layers<CubeStream<T>, Exec>(registry);
+    return registry;
+}
+
 #if PENTAD_COMPILED_DECODER_LAYERS
-#define PENTAD_COMPILED(Stream) extern template LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> decoder_layers();
+#define PENTAD_COMPILED(Stream)                                                                                        \
+    extern template void add_decoder_layers<Stream>(                                                                   \
+        LayerRegistry<typename Stream::element, Kokkos::DefaultExecutionSpace>&);
 PENTAD_FOR_EACH_COMPILED_STREAM(PENTAD_COMPILED)
 #undef PENTAD_COMPILED
 #endif

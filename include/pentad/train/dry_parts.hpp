@@ -12,6 +12,7 @@
 #include <pentad/train/detail/compiled_streams.hpp>
 #include <pentad/train/part_account.hpp>
 
+#include <array>
 #include <cstddef>
 #include <numeric>
 #include <vector>
@@ -23,8 +24,8 @@ using namespace ml;
 /// Blocks of one kind are run once; where they recompute something, they alone are.
 /// @param kinds the first block of each @param has_matrices as of account_of()
 /// @throws std::invalid_argument where the model cannot be laid out so
-template <class Stream, class Exec>
-planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream, Exec> const& registry,
+template <class T, class Exec>
+planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<T, Exec> const& registry,
                                 std::vector<std::size_t> const& kinds, planner::PartShape const& shape,
                                 bool has_matrices) {
     // Two ranks or more along dp and edp stand for any number: what is reduced over them is seen, and the planner
@@ -52,24 +53,25 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<Stream,
     setup.context_strategy = shape.context;
     setup.attention_output = shape.attention_output;
     setup.rows = shape.rows;
+    auto const& stream = model::stream_layout<T>(shape.tensor_kind, shape.sequence_parallel);
     planner::PartAccounts parts;
     for (auto const first : kinds)
         parts.blocks.push_back(
-            account_of(setup, model, registry, {0, first, 1, false, false}, shape.recompute, has_matrices));
+            account_of(setup, stream, model, registry, {0, first, 1, false, false}, shape.recompute, has_matrices));
     if (!shape.recompute.is_none()) return parts;
-    parts.embedding = account_of(setup, model, registry, {0, 0, 0, true, false}, {}, has_matrices);
-    parts.head = account_of(setup, model, registry, {0, 0, 0, false, true}, {}, has_matrices);
-    auto const stream = Tensor<Stream, Exec>::without_memory(context, {setup.batch, setup.seq, setup.hidden});
-    parts.stream = static_cast<double>(stream.size() * sizeof(typename Stream::element));
+    parts.embedding = account_of(setup, stream, model, registry, {0, 0, 0, true, false}, {}, has_matrices);
+    parts.head = account_of(setup, stream, model, registry, {0, 0, 0, false, true}, {}, has_matrices);
+    auto const shard = shard_shape(stream, std::array{setup.batch, setup.seq, setup.hidden}, communicators.mesh());
+    parts.stream = static_cast<double>(shard.size() * sizeof(T));
     return parts;
 }
 
 #if PENTAD_COMPILED_DECODER_LAYERS
-#define PENTAD_COMPILED(Stream)                                                                                        \
+#define PENTAD_COMPILED(T)                                                                                             \
     extern template planner::PartAccounts dry_parts(model::Model const&,                                               \
-                                                    LayerRegistry<Stream, Kokkos::DefaultExecutionSpace> const&,       \
+                                                    LayerRegistry<T, Kokkos::DefaultExecutionSpace> const&,            \
                                                     std::vector<std::size_t> const&, planner::PartShape const&, bool);
-PENTAD_FOR_EACH_COMPILED_STREAM(PENTAD_COMPILED)
+PENTAD_FOR_EACH_COMPILED_ELEMENT(PENTAD_COMPILED)
 #undef PENTAD_COMPILED
 #endif
 

@@ -8,6 +8,7 @@
 #include <pentad/layout/ml.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/pipeline/schedule.hpp>
+#include <pentad/tensor/any_tensor.hpp>
 #include <pentad/train/stages.hpp>
 
 #include <array>
@@ -32,16 +33,17 @@ class StageOwner {
     virtual void step(int stage, int update) = 0;
 };
 
-/// A rank's part in a schedule. `Model` is a LanguageModel.
-template <class Model, class Stream, class Exec>
+/// A rank's part in a schedule. `Model` is a LanguageModel<T, Exec>.
+template <class Model, class T, class Exec>
 class Executor {
   public:
-    using Activation = Tensor<Stream, Exec>;
-    using Logits = typename Model::Logits;
+    using Any = AnyTensor<T, Exec>;
 
-    /// @param extents the global extents of the activations that pass between stages
-    Executor(Context<Exec> const& context, Model& model, typename Activation::extents_type const& extents)
-        : context_(&context), model_(&model), extents_(extents),
+    /// @param stream the layout of the activations that pass between stages, which outlives the executor
+    /// @param extents their global extents
+    Executor(Context<Exec> const& context, Model& model, LayoutValue const& stream,
+             std::array<std::size_t, 3> const& extents)
+        : context_(&context), model_(&model), stream_(&stream), gradient_(dual(stream)), extents_(extents),
           comm_(&context.communicators().along(AxisNames(pp::name))) {}
 
     /// Runs this rank's instructions; passes[i * slices + k] belongs to slice k of micro-batch i. Blocks until this
@@ -63,7 +65,7 @@ class Executor {
 
     /// Runs a schedule of forwards alone, and returns the logits of each slice of the first micro-batch where the last
     /// stage is, none elsewhere.
-    std::vector<Logits> logits(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes, StageOwner* owner) {
+    std::vector<Any> logits(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes, StageOwner* owner) {
         logits_.emplace(static_cast<std::size_t>(schedule.slices));
         run(schedule, passes, owner);
         auto logits = std::move(*logits_);
@@ -72,21 +74,20 @@ class Executor {
     }
 
   private:
-    using Gradient = Tensor<dual_t<Stream>, Exec>;
     using Operation = pipeline::Operation;
     using Instruction = pipeline::Instruction;
-    using Transfer = comm::Request<comm::detail::Staged<View<typename Stream::element, 1, Exec>>>;
+    using Transfer = comm::Request<comm::detail::Staged<View<T, 1, Exec>>>;
 
     /// What this rank holds of a slice of a micro-batch on a stage.
     struct Slot {
         typename Model::Saved saved;
-        Activation activation, input; ///< `input` waits for the recomputation
-        Gradient gradient;
+        Any activation, input; ///< `input` waits for the recomputation
+        Any gradient;
         std::optional<Transfer> activation_arriving, gradient_arriving;
     };
     /// A send buffer in use.
     struct Sent {
-        Activation buffer;
+        Any buffer;
         std::optional<Transfer> transfer;
 
         void finish() {
@@ -161,13 +162,13 @@ class Executor {
             send(x, std::move(slot.activation));
             break;
         case Operation::send_gradient:
-            send(x, std::move(slot.gradient).template reinterpret_as<Stream>());
+            send(x, std::move(slot.gradient));
             break;
         case Operation::receive_activation:
-            receive(x, slot.activation, slot.activation_arriving);
+            receive(x, *stream_, slot.activation, slot.activation_arriving);
             break;
         default: // receive_gradient
-            receive(x, slot.gradient, slot.gradient_arriving);
+            receive(x, gradient_, slot.gradient, slot.gradient_arriving);
         }
     }
     void forward(Instruction const& x, Slot& slot, Pass<Exec>& pass) {
@@ -184,7 +185,7 @@ class Executor {
         if (!pass.saves) Model::discard(slot.saved);
     }
     /// The gradient that a stage has made for the one before.
-    void hand_back(Instruction const& x, Gradient gradient) {
+    void hand_back(Instruction const& x, Any gradient) {
         (is_here(x.stage - 1, x) ? slot_of(x.stage - 1, x) : slot_of(x.stage, x)).gradient = std::move(gradient);
     }
 
@@ -195,16 +196,15 @@ class Executor {
         if (arriving) arriving->wait();
         arriving.reset();
     }
-    void send(Instruction const& x, Activation buffer) {
+    void send(Instruction const& x, Any buffer) {
         Sent& sent = sent_[next_sent_++ % sent_.size()]; // the one in use for the longest time
         sent.finish();
         sent.buffer = std::move(buffer);
         sent.transfer.emplace(comm::start_send(context_->exec(), *comm_, sent.buffer.flat(), coordinate_of_peer(x),
                                                pipeline::message_line(*schedule_, x)));
     }
-    template <class X>
-    void receive(Instruction const& x, X& buffer, std::optional<Transfer>& arriving) {
-        buffer = X(*context_, extents_);
+    void receive(Instruction const& x, LayoutValue const& layout, Any& buffer, std::optional<Transfer>& arriving) {
+        buffer = Any(*context_, layout, extents_);
         arriving.emplace(comm::start_receive(context_->exec(), *comm_, buffer.flat(), coordinate_of_peer(x),
                                              pipeline::message_line(*schedule_, x)));
     }
@@ -240,7 +240,9 @@ class Executor {
 
     Context<Exec> const* context_;
     Model* model_;
-    typename Activation::extents_type extents_;
+    LayoutValue const* stream_;
+    LayoutValue gradient_; ///< its dual
+    std::array<std::size_t, 3> extents_;
     comm::Communicator const* comm_;
 
     pipeline::Schedule const* schedule_ = nullptr; // of the run that goes on, as the next three
@@ -253,7 +255,7 @@ class Executor {
     std::vector<int> left_;
     std::array<Sent, 4> sent_; ///< one would do: every schedule is proven for one
     std::size_t next_sent_ = 0;
-    std::optional<std::vector<Logits>> logits_;
+    std::optional<std::vector<Any>> logits_;
 };
 
 } // namespace pentad::train

@@ -2,12 +2,10 @@
 // A stage of the pipeline is a contiguous slice of the blocks.
 #pragma once
 
-#include <pentad/layers/positions.hpp>
 #include <pentad/layers/registry.hpp>
 #include <pentad/layers/stack.hpp>
+#include <pentad/layers/stream_ends.hpp>
 #include <pentad/layers/unit.hpp>
-#include <pentad/layers/vocabulary.hpp>
-#include <pentad/layout/streams.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/recomputation.hpp>
 #include <pentad/train/detail/compiled_streams.hpp>
@@ -29,35 +27,26 @@ namespace pentad::train {
 
 /// The stages of a rank: the embedding on the first, the last norm and the head on the last, and blocks on each. Tied
 /// embeddings are held by both ends; where these are on one rank, by it once.
-template <class Stream, class Exec>
+template <class T, class Exec>
 class LanguageModel {
   public:
-    using T = typename Stream::element;
-    using Embedding = VocabEmbedding::on<Stream, Exec>;
-    using Blocks = Stack<Stream, Exec>;
-    using Registry = LayerRegistry<Stream, Exec>;
-    using Norm = StreamLayer<Stream, Exec>;
-    using Positions = LearnedPositions<Stream, Exec>;
-    using Head = VocabHead<Overlap<4>>::on<Stream, Exec>;
-    using Table = VocabTable<Stream, Exec>;
-    using Ahead = Predictor<Stream, Exec>;
-    using Activation = Tensor<Stream, Exec>;
-    using Gradient = Tensor<dual_t<Stream>, Exec>;
-    using Logits = Tensor<typename Head::Logits, Exec>;
+    using Any = AnyTensor<T, Exec>;
+    using Blocks = Stack<T, Exec>;
+    using Ahead = Predictor<T, Exec>;
 
+    /// Made at the first forward pass and used again.
     struct Saved {
-        typename Embedding::Saved embedding;
+        std::unique_ptr<SavedState> embedding, positions, norm, head;
         typename Blocks::Saved blocks;
-        typename Positions::Saved positions;
-        std::unique_ptr<SavedState> norm; ///< made at the first forward pass and used again
-        typename Head::Saved head;
         std::vector<typename Ahead::Saved> predictors;
     };
 
     /// Collective over all ranks.
-    /// @throws std::invalid_argument where the registry has no layer for a part
-    LanguageModel(LayerSetup<Exec> const& setup, model::Model const& model, Registry const& registry,
-                  std::vector<StageLayers> const& stages, model::Recomputation const& recompute);
+    /// @param stream the layout of the residual stream, which outlives the model
+    /// @throws std::invalid_argument where the registry has no layer for a part on this stream
+    LanguageModel(LayerSetup<Exec> const& setup, LayoutValue const& stream, model::Model const& model,
+                  LayerRegistry<T, Exec> const& registry, std::vector<StageLayers> const& stages,
+                  model::Recomputation const& recompute);
     LanguageModel(LanguageModel const&) = delete;
     LanguageModel& operator=(LanguageModel const&) = delete;
 
@@ -70,23 +59,21 @@ class LanguageModel {
 
     /// x comes from the stage before; the first stage takes none. The last stage adds to pass.loss_sum and gives
     /// nothing.
-    Activation forward(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const;
+    Any forward(int stage, Pass<Exec>& pass, Any x, Saved& saved) const;
     /// The logits of the last stage instead of the loss.
-    Logits logits(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const;
+    Any logits(int stage, Pass<Exec>& pass, Any x, Saved& saved) const;
     /// dy comes from the stage after; the last stage takes none. The first stage gives nothing. Both parts of the
     /// backward pass, layer by layer: what is saved is freed, and gradients are complete, as early as can be.
-    Gradient backward(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved);
+    Any backward(int stage, Pass<Exec>& pass, Any dy, Saved& saved);
     /// The part of it that the stage before waits for.
-    Gradient backward_data(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved);
+    Any backward_data(int stage, Pass<Exec>& pass, Any dy, Saved& saved);
     /// The rest, any time later.
     void backward_weight(int stage, Pass<Exec>& pass, Saved& saved);
     /// Forgets what a forward pass saved.
     static void discard(Saved& saved) {
-        saved.embedding = {};
+        for (auto* const state : {saved.embedding.get(), saved.positions.get(), saved.norm.get(), saved.head.get()})
+            if (state != nullptr) state->clear();
         saved.blocks.clear();
-        saved.positions = {};
-        if (saved.norm) saved.norm->clear();
-        saved.head = {};
         for (auto& predictor : saved.predictors) predictor.clear();
     }
 
@@ -136,10 +123,10 @@ class LanguageModel {
   private:
     struct Part {
         Blocks blocks;
-        std::optional<Embedding> embedding{};
-        std::optional<Positions> positions{};
-        std::unique_ptr<Norm> norm{};
-        std::optional<Head> head{};
+        std::unique_ptr<StreamEmbedding<T, Exec>> embedding{};
+        std::unique_ptr<StreamPositions<T, Exec>> positions{};
+        std::unique_ptr<StreamLayer<T, Exec>> norm{};
+        std::unique_ptr<StreamHead<T, Exec>> head{};
         Unit<T, Exec> positions_unit{};
         /// The last norm, the predictors but their blocks, and the head's table where it is its own.
         Unit<T, Exec> head_unit{};
@@ -152,7 +139,13 @@ class LanguageModel {
     Part& part_of(int stage) { return *parts_[index_of(stage)]; }
     [[nodiscard]] Part const& part_of(int stage) const { return *parts_[index_of(stage)]; }
 
-    [[nodiscard]] Activation through_blocks(Part const& part, Pass<Exec>& pass, Activation x, Saved& saved) const {
+    /// The state of a layer of a part; made at its first use.
+    template <class Layer>
+    static SavedState& state(std::unique_ptr<SavedState>& saved, Layer const& layer) {
+        if (!saved) saved = layer->make_saved();
+        return *saved;
+    }
+    [[nodiscard]] Any through_blocks(Part const& part, Pass<Exec>& pass, Any x, Saved& saved) const {
         auto const& blocks = part.blocks.units();
         auto const* const after = part.head ? &part.head_unit : nullptr;
         auto const* const first = blocks.empty() ? after : &blocks.front();
@@ -162,7 +155,7 @@ class LanguageModel {
         if (part.embedding)
             embedding_unit_.with_values([&] {
                 prefetch(part.positions ? &part.positions_unit : first);
-                x = redistribute<Stream>(part.embedding->forward(pass, saved.embedding));
+                x = part.embedding->forward(pass, state(saved.embedding, part.embedding));
             });
         if (part.positions)
             part.positions_unit.with_values([&] {
@@ -183,24 +176,23 @@ class LanguageModel {
     }
     /// Whether a pass goes through the predictors.
     static bool predicts(Part const& part, Pass<Exec> const& pass) { return pass.trains && !part.predictors.empty(); }
-    static Activation through_norm(Part const& part, Pass<Exec>& pass, Activation x, Saved& saved) {
-        if (!saved.norm) saved.norm = part.norm->make_saved();
-        return part.norm->forward(pass, std::move(x), *saved.norm);
+    static Any through_norm(Part const& part, Pass<Exec>& pass, Any x, Saved& saved) {
+        return part.norm->forward(pass, std::move(x), state(saved.norm, part.norm));
     }
-    [[nodiscard]] Gradient backward_data_of_head(Part const& part, Pass<Exec>& pass, Saved& saved) const {
-        Gradient dx;
+    [[nodiscard]] Any backward_data_of_head(Part const& part, Pass<Exec>& pass, Saved& saved) const {
+        Any dx;
         with_head(part, predicts(part, pass), [&] {
             auto const ahead = backward_data_of_predictors(part, pass, saved);
             if (!part.blocks.units().empty()) part.blocks.units().back().prefetch();
-            auto dh = redistribute<dual_t<Stream>>(part.head->backward_data(pass, saved.head));
+            auto dh = part.head->backward_data(pass, *saved.head);
             if (!ahead.empty()) kernels::add<T>(pass.context.exec(), ahead.flat(), dh.flat());
             dx = part.norm->backward_data(pass, std::move(dh), *saved.norm);
         });
         return dx;
     }
     /// From the last module to the first: the gradient of what the head takes, empty where there are none.
-    [[nodiscard]] Gradient backward_data_of_predictors(Part const& part, Pass<Exec>& pass, Saved& saved) const {
-        Gradient dh;
+    [[nodiscard]] Any backward_data_of_predictors(Part const& part, Pass<Exec>& pass, Saved& saved) const {
+        Any dh;
         for (std::size_t k = saved.predictors.size(); k-- > 0;)
             dh = part.predictors[k]->backward_data(pass, std::move(dh), saved.predictors[k]);
         return dh;
@@ -210,7 +202,7 @@ class LanguageModel {
             for (std::size_t k = 0; k < saved.predictors.size(); ++k) f(*part.predictors[k], saved.predictors[k]);
         };
         auto const of_table = [&] {
-            part.head->backward_weight(pass, saved.head);
+            part.head->backward_weight(pass, *saved.head);
             for_each_predictor([&](auto& predictor, auto& its) { predictor.backward_weight_of_head(pass, its); });
         };
         for_each_predictor([&](auto& predictor, auto& its) { predictor.backward_weight_of_block(pass, its); });
@@ -226,51 +218,50 @@ class LanguageModel {
             part.norm->backward_weight(pass, *saved.norm);
         });
     }
-    static void backward_data_of_embedding(Part const& part, Pass<Exec>& pass, Gradient dy, Saved& saved) {
-        if (part.positions) dy = part.positions->backward_data(std::move(dy), saved.positions);
-        part.embedding->backward_data(pass, redistribute<dual_t<typename Embedding::output_layout>>(std::move(dy)),
-                                      saved.embedding);
+    static void backward_data_of_embedding(Part const& part, Pass<Exec>& pass, Any dy, Saved& saved) {
+        if (part.positions) dy = part.positions->backward_data(std::move(dy), state(saved.positions, part.positions));
+        part.embedding->backward_data(pass, std::move(dy), *saved.embedding);
     }
     void backward_weight_of_embedding(Part& part, Pass<Exec>& pass, Saved& saved) const {
         if (part.positions)
-            part.positions_unit.add_gradients(pass, [&] { part.positions->backward_weight(pass, saved.positions); });
-        embedding_unit_.add_gradients(pass, [&] { part.embedding->backward_weight(pass, saved.embedding); });
+            part.positions_unit.add_gradients(pass, [&] { part.positions->backward_weight(pass, *saved.positions); });
+        embedding_unit_.add_gradients(pass, [&] { part.embedding->backward_weight(pass, *saved.embedding); });
     }
 
     std::vector<int> numbers_;
-    std::optional<Table> embedding_table_, head_table_;
+    std::unique_ptr<StreamTable<T, Exec>> embedding_table_, head_table_;
     Unit<T, Exec> embedding_unit_; ///< its table, which is the head's too where they are tied
     std::vector<std::unique_ptr<Part>> parts_;
 };
 
 // Outside of the class, so that they are not inline: a unit that sees `extern template` compiles none of them.
 
-template <class Stream, class Exec>
-LanguageModel<Stream, Exec>::LanguageModel(LayerSetup<Exec> const& setup, model::Model const& model,
-                                           Registry const& registry, std::vector<StageLayers> const& stages,
-                                           model::Recomputation const& recompute) {
+template <class T, class Exec>
+LanguageModel<T, Exec>::LanguageModel(LayerSetup<Exec> const& setup, LayoutValue const& stream,
+                                      model::Model const& model, LayerRegistry<T, Exec> const& registry,
+                                      std::vector<StageLayers> const& stages, model::Recomputation const& recompute) {
+    auto const& ends = registry.ends(stream);
     bool const tied = model.ties_embeddings, shared = model.shares_embedding();
     for (auto const& stage : stages) {
         numbers_.push_back(stage.stage);
         if (stage.is_first || (stage.is_last && shared && !embedding_table_))
-            embedding_table_.emplace(setup, model.vocab, "model.embed_tokens.weight", shared);
-        if (stage.is_last && !tied) head_table_.emplace(setup, model.vocab, "lm_head.weight", false);
+            embedding_table_ = ends.make_table(setup, model.vocab, "model.embed_tokens.weight", shared);
+        if (stage.is_last && !tied) head_table_ = ends.make_table(setup, model.vocab, "lm_head.weight", false);
     }
     for (auto const& stage : stages) {
         auto& part = *parts_.emplace_back(
-            std::make_unique<Part>(Blocks(setup, model, registry, stage.first, stage.count, recompute)));
-        if (stage.is_first) part.embedding.emplace(setup, *embedding_table_, model.padding_token);
+            std::make_unique<Part>(Blocks(setup, stream, model, registry, stage.first, stage.count, recompute)));
+        if (stage.is_first) part.embedding = ends.make_embedding(setup, *embedding_table_, model.padding_token);
         if (stage.is_first && model.positions > 0)
-            part.positions.emplace(setup, model.positions, "model.embed_positions.weight");
+            part.positions = ends.make_positions(setup, model.positions, "model.embed_positions.weight");
         if (!stage.is_last) continue;
-        part.norm = registry.make_norm(setup, model.norm, "model.norm");
+        part.norm = registry.make_norm(setup, stream, model.norm, "model.norm");
         auto& table = tied ? *embedding_table_ : *head_table_;
-        part.head.emplace(setup, table);
+        part.head = ends.make_head(setup, table);
         part.shares_table = shared;
-        if constexpr (!StreamOnGrid<Stream>)
-            for (std::size_t k = 0; k < model.predictors.size(); ++k)
-                part.predictors.push_back(
-                    std::make_unique<Ahead>(setup, model, registry, k, recompute, *embedding_table_, table));
+        for (std::size_t k = 0; k < model.predictors.size(); ++k)
+            part.predictors.push_back(
+                std::make_unique<Ahead>(setup, stream, model, registry, k, recompute, *embedding_table_, table));
     }
     if (embedding_table_) {
         embedding_unit_.add_parameters_of(*embedding_table_);
@@ -286,14 +277,14 @@ LanguageModel<Stream, Exec>::LanguageModel(LayerSetup<Exec> const& setup, model:
     }
 }
 
-template <class Stream, class Exec>
-auto LanguageModel<Stream, Exec>::forward(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const -> Activation {
+template <class T, class Exec>
+auto LanguageModel<T, Exec>::forward(int stage, Pass<Exec>& pass, Any x, Saved& saved) const -> Any {
     auto const& part = part_of(stage);
     x = through_blocks(part, pass, std::move(x), saved);
     if (!part.head) return x;
     with_head(part, predicts(part, pass), [&] {
         auto h = through_norm(part, pass, std::move(x), saved);
-        part.head->forward(pass, redistribute<typename Head::input_layout>(h), saved.head);
+        part.head->forward(pass, h, state(saved.head, part.head));
         if (!predicts(part, pass)) return saved.predictors.clear();
         if (pass.ahead.size() != part.predictors.size())
             throw std::logic_error("the pass has the tokens ahead for " + std::to_string(pass.ahead.size()) + " of " +
@@ -305,20 +296,17 @@ auto LanguageModel<Stream, Exec>::forward(int stage, Pass<Exec>& pass, Activatio
     return {};
 }
 
-template <class Stream, class Exec>
-auto LanguageModel<Stream, Exec>::logits(int stage, Pass<Exec>& pass, Activation x, Saved& saved) const -> Logits {
+template <class T, class Exec>
+auto LanguageModel<T, Exec>::logits(int stage, Pass<Exec>& pass, Any x, Saved& saved) const -> Any {
     auto const& part = part_of(stage);
     x = through_blocks(part, pass, std::move(x), saved);
-    Logits logits;
-    with_head(part, false, [&] {
-        auto h = through_norm(part, pass, std::move(x), saved);
-        logits = part.head->logits(redistribute<typename Head::input_layout>(std::move(h)));
-    });
+    Any logits;
+    with_head(part, false, [&] { logits = part.head->logits(through_norm(part, pass, std::move(x), saved)); });
     return logits;
 }
 
-template <class Stream, class Exec>
-auto LanguageModel<Stream, Exec>::backward(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved) -> Gradient {
+template <class T, class Exec>
+auto LanguageModel<T, Exec>::backward(int stage, Pass<Exec>& pass, Any dy, Saved& saved) -> Any {
     auto& part = part_of(stage);
     if (part.head) {
         dy = backward_data_of_head(part, pass, saved);
@@ -331,8 +319,8 @@ auto LanguageModel<Stream, Exec>::backward(int stage, Pass<Exec>& pass, Gradient
     return {};
 }
 
-template <class Stream, class Exec>
-auto LanguageModel<Stream, Exec>::backward_data(int stage, Pass<Exec>& pass, Gradient dy, Saved& saved) -> Gradient {
+template <class T, class Exec>
+auto LanguageModel<T, Exec>::backward_data(int stage, Pass<Exec>& pass, Any dy, Saved& saved) -> Any {
     auto& part = part_of(stage);
     if (part.head) dy = backward_data_of_head(part, pass, saved);
     dy = part.blocks.backward_data(pass, std::move(dy), saved.blocks);
@@ -341,8 +329,8 @@ auto LanguageModel<Stream, Exec>::backward_data(int stage, Pass<Exec>& pass, Gra
     return {};
 }
 
-template <class Stream, class Exec>
-void LanguageModel<Stream, Exec>::backward_weight(int stage, Pass<Exec>& pass, Saved& saved) {
+template <class T, class Exec>
+void LanguageModel<T, Exec>::backward_weight(int stage, Pass<Exec>& pass, Saved& saved) {
     auto& part = part_of(stage);
     if (part.head) backward_weight_of_head(part, pass, saved);
     part.blocks.backward_weight(pass, saved.blocks);
@@ -350,8 +338,8 @@ void LanguageModel<Stream, Exec>::backward_weight(int stage, Pass<Exec>& pass, S
 }
 
 #if PENTAD_COMPILED_DECODER_LAYERS
-#define PENTAD_COMPILED(Stream) extern template class LanguageModel<Stream, Kokkos::DefaultExecutionSpace>;
-PENTAD_FOR_EACH_COMPILED_STREAM(PENTAD_COMPILED)
+#define PENTAD_COMPILED(T) extern template class LanguageModel<T, Kokkos::DefaultExecutionSpace>;
+PENTAD_FOR_EACH_COMPILED_ELEMENT(PENTAD_COMPILED)
 #undef PENTAD_COMPILED
 #endif
 

@@ -19,13 +19,16 @@ namespace pentad::train {
 using namespace ml;
 
 /// The documents of a micro-batch on this rank.
-template <class Stream, class Exec>
+template <class Exec>
 class PackedMap {
   public:
-    explicit PackedMap(LayerSetup<Exec> const& setup)
-        : setup_(&setup), dealt_(setup.partition()), begins_(setup.context, bounds()), ends_(setup.context, bounds()) {
-        auto const like = Tensor<Stream, Exec>::without_memory(setup.context, {setup.batch, setup.seq, setup.hidden});
-        std::size_t const in_stream = like.local()[0] * like.local()[1];
+    /// @param stream the layout of the residual stream
+    PackedMap(LayerSetup<Exec> const& setup, LayoutValue const& stream)
+        : setup_(&setup), stream_axes_(stream.dimensions[1].axes), dealt_(setup.partition()),
+          begins_(setup.context, bounds()), ends_(setup.context, bounds()) {
+        auto const like = local_extents(stream, std::array{setup.batch, setup.seq, setup.hidden},
+                                        setup.context.communicators().mesh());
+        std::size_t const in_stream = like[0] * like[1];
         for (std::size_t i = 0; i < setup.slices; ++i) {
             positions_.emplace_back(setup.context, std::array{begins_.local()[0] * dealt_.local_extent()});
             in_stream_.emplace_back(setup.context, std::array{in_stream});
@@ -48,7 +51,7 @@ class PackedMap {
         ends_.set(documents_->ends().data());
         if (packing) deal(*packing);
         set_positions(positions_, AxisNames(cp::name));
-        set_positions(in_stream_, Stream::value.dimensions[1].axes);
+        set_positions(in_stream_, stream_axes_);
         for (std::size_t slice = 0; slice < setup_->slices; ++slice)
             maps_[slice] = {.documents = &*documents_,
                             .begins = begins_.view(),
@@ -97,6 +100,7 @@ class PackedMap {
     }
 
     LayerSetup<Exec> const* setup_;
+    AxisNames stream_axes_; ///< that share out the stream's sequences
     DealtSequence dealt_;
     std::optional<Documents> documents_;
     std::vector<std::vector<Segment>> runs_;

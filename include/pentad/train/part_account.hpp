@@ -8,6 +8,7 @@
 #include <pentad/train/language_model.hpp>
 #include <pentad/zero/matrices.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -59,15 +60,16 @@ planner::MatrixAccount matrix_account(AnyParameter<T, Exec> const& parameter) {
 /// The account of blocks [first, first + count) and, where `layers` says so, the embedding or the head. In a dry run
 /// (observe/dry_run.hpp), whose records it clears.
 /// @param setup of a context of that dry run
+/// @param stream the layout of the residual stream
 /// @param has_matrices whether it says what it takes to work on whole matrices
-template <class Stream, class Exec>
-planner::PartAccount account_of(LayerSetup<Exec> const& setup, model::Model const& model,
-                                LayerRegistry<Stream, Exec> const& registry, StageLayers const& layers,
+template <class T, class Exec>
+planner::PartAccount account_of(LayerSetup<Exec> const& setup, LayoutValue const& stream, model::Model const& model,
+                                LayerRegistry<T, Exec> const& registry, StageLayers const& layers,
                                 model::BlockRecomputation const& recompute, bool has_matrices = true) {
     auto& run = *observe::dry_run();
     auto const& held = observe::counters()[observe::Memory::activations];
-    using Stage = LanguageModel<Stream, Exec>;
-    Stage stage(setup, model, registry, {layers}, model::each_block(recompute));
+    using Stage = LanguageModel<T, Exec>;
+    Stage stage(setup, stream, model, registry, {layers}, model::each_block(recompute));
     planner::PartAccount account;
     std::deque<detail::CountedUnit> units;
     stage.for_each_unit_of(layers.stage, [&](auto& unit) {
@@ -89,9 +91,10 @@ planner::PartAccount account_of(LayerSetup<Exec> const& setup, model::Model cons
         }
     });
     account.state = stage.decoding_state();
-    Tensor<token_values_t<Stream, i32>, Exec> const tokens(setup.context, {setup.batch, setup.seq});
-    std::vector<TokensAhead<Exec>> const ahead(model.predictors.size(), {tokens.view(), tokens.view()});
-    Pass<Exec> pass{.context = setup.context, .tokens = tokens.view(), .targets = tokens.view(), .ahead = ahead};
+    LayoutValue const of_tokens = token_values<i32>(stream), of_gradients = dual(stream);
+    AnyTensor<i32, Exec> const tokens(setup.context, of_tokens, std::array{setup.batch, setup.seq});
+    std::vector<TokensAhead<Exec>> const ahead(model.predictors.size(), {tokens.rows(), tokens.rows()});
+    Pass<Exec> pass{.context = setup.context, .tokens = tokens.rows(), .targets = tokens.rows(), .ahead = ahead};
     typename Stage::Saved saved;
     auto const record = [&](planner::PassAccount& into, auto&& f) {
         run.clear();
@@ -101,16 +104,16 @@ planner::PartAccount account_of(LayerSetup<Exec> const& setup, model::Model cons
         into = {run.work(), static_cast<double>(held.peak - before)};
         run.clear();
     };
-    auto const stream = [&] {
-        return typename Stage::Activation(setup.context, {setup.batch, setup.seq, setup.hidden});
+    auto const made = [&](LayoutValue const& layout) {
+        return AnyTensor<T, Exec>(setup.context, layout, std::array{setup.batch, setup.seq, setup.hidden});
     };
     std::int64_t const before = held.bytes;
     record(account.forward, [&] {
-        (void)stage.forward(layers.stage, pass, layers.is_first ? typename Stage::Activation() : stream(), saved);
+        (void)stage.forward(layers.stage, pass, layers.is_first ? AnyTensor<T, Exec>() : made(stream), saved);
     });
     account.saved = static_cast<double>(held.bytes - before);
     record(account.backward_data, [&] {
-        auto dy = layers.is_last ? typename Stage::Gradient() : stream().template reinterpret_as<dual_t<Stream>>();
+        auto dy = layers.is_last ? AnyTensor<T, Exec>() : made(of_gradients);
         (void)stage.backward_data(layers.stage, pass, std::move(dy), saved);
     });
     account.left = static_cast<double>(held.bytes - before);

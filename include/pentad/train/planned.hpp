@@ -28,19 +28,18 @@
 
 namespace pentad::train {
 
-/// The layers that planned_model() runs dry, for a stream: decoder_layers().
+/// The layers that planned_model() runs dry: decoder_layers().
 struct PlannedLayers {
-    static constexpr bool has_grids = true; ///< of<GridStream<T>, Exec>() and of<CubeStream<T>, Exec>() too
-    template <class Stream, class Exec>
-    static LayerRegistry<Stream, Exec> const& of() {
-        static auto const registry = decoder_layers<Stream, Exec>();
+    template <class T, class Exec>
+    static LayerRegistry<T, Exec> const& of() {
+        static auto const registry = decoder_layers<T, Exec>();
         return registry;
     }
 };
 
 /// A model as the planner sees it: its parts are run dry.
-/// @tparam Layers has of<Stream, Exec>(), a LayerRegistry: one with layers of the user's own plans these too. Where
-/// these are for the streams of a grid as well, it says has_grids = true
+/// @tparam Layers has of<T, Exec>(), a LayerRegistry: one with layers of the user's own plans these too, on the streams
+/// that it has them for
 template <class Layers = PlannedLayers, class Exec = Kokkos::DefaultExecutionSpace>
 planner::Model planned_model(model::Model description, std::string name = "the model") {
     std::vector<std::size_t> kinds, first; // of each block; and the first block of each
@@ -52,19 +51,8 @@ planner::Model planned_model(model::Model description, std::string name = "the m
         if (alike == first.end()) first.push_back(i);
     }
     auto run = [description, first](planner::PartShape const& shape, bool has_matrices) {
-        auto const on = [&]<class Stream>() {
-            return dry_parts(description, Layers::template of<Stream, Exec>(), first, shape, has_matrices);
-        };
         auto const of = [&]<class T>(T) {
-            using model::TensorKind;
-            if constexpr (requires { requires Layers::has_grids; }) {
-                if (shape.tensor_kind == TensorKind::three_d) return on.template operator()<CubeStream<T>>();
-                if (shape.tensor_kind != TensorKind::one_d) return on.template operator()<GridStream<T>>();
-            } else if (shape.tensor_kind != TensorKind::one_d) {
-                throw std::invalid_argument("these layers are for tensor parallelism in one dimension alone");
-            }
-            return shape.sequence_parallel ? on.template operator()<SequenceStream<T>>()
-                                           : on.template operator()<InvariantStream<T>>();
+            return dry_parts(description, Layers::template of<T, Exec>(), first, shape, has_matrices);
         };
         return shape.element == planner::Element::f64   ? of(f64())
                : shape.element == planner::Element::f32 ? of(f32())

@@ -9,6 +9,7 @@
 #include <pentad/train/trainer.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +17,6 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -37,8 +37,8 @@ double largest(Context<Exec> const& context, double own) {
 
 /// `bytes` bytes that follow `prompt` (or its last bytes, as many as a sequence has). The same on every rank.
 /// Collective over all ranks. @throws std::invalid_argument where tokens of the model see later ones, or do not say
-template <class Stream, class Exec>
-std::string sample(Trainer<Stream, Exec>& trainer, std::string prompt, std::int64_t bytes, std::uint64_t seed) {
+template <class T, class Exec>
+std::string sample(Trainer<T, Exec>& trainer, std::string prompt, std::int64_t bytes, std::uint64_t seed) {
     std::string const drawn_from = "a text is drawn from models whose tokens see earlier ones only: ";
     if (auto const refused = model::padding_refusal(trainer.settings().model); !refused.empty())
         throw std::invalid_argument(drawn_from + refused);
@@ -50,9 +50,10 @@ std::string sample(Trainer<Stream, Exec>& trainer, std::string prompt, std::int6
     auto const& communicators = context.communicators();
     auto const partition = setup.partition();
     std::size_t const shard = communicators.shard_index(AxisNames(cp::name)), length = partition.local_extent();
-    using Tokens = typename Batch<Stream, Exec>::Tokens;
-    std::vector<Tensor<Tokens, Exec>> tokens; // of each slice
-    for (std::size_t k = 0; k < setup.slices; ++k) tokens.push_back({context, {setup.batch, setup.seq}});
+    LayoutValue const of_tokens = token_values<i32>(trainer.stream());
+    std::vector<AnyTensor<i32, Exec>> tokens; // of each slice
+    for (std::size_t k = 0; k < setup.slices; ++k)
+        tokens.emplace_back(context, of_tokens, std::array{setup.batch, setup.seq});
 
     std::string const start = prompt;
     for (std::int64_t drawn = 0; drawn < bytes; ++drawn) {
@@ -65,7 +66,7 @@ std::string sample(Trainer<Stream, Exec>& trainer, std::string prompt, std::int6
                 host[i] = position < window.size() ? static_cast<unsigned char>(window[position]) : 0;
             }
             tokens[k].set(host.data());
-            passes.push_back({.context = context, .tokens = tokens[k].view()});
+            passes.push_back({.context = context, .tokens = tokens[k].rows()});
         }
         auto const all_logits = trainer.logits(passes);
         auto const& logits = all_logits[(window.size() - 1) / setup.seq];
@@ -74,12 +75,12 @@ std::string sample(Trainer<Stream, Exec>& trainer, std::string prompt, std::int6
         // The ranks that hold the last position of the first sequence look at their part of the vocabulary, bytes only.
         double best = -std::numeric_limits<double>::infinity();
         double best_byte = -1;
-        using Logits = typename std::decay_t<decltype(logits)>::layout;
-        bool const has_row = communicators.shard_index(Logits::value.dimensions[0].axes) == 0;
-        if (!logits.empty() && has_row && partition.rank_of(last) == shard) {
+        auto const shard_of = [&](std::size_t d) {
+            return communicators.shard_index(logits.layout().dimensions[d].axes);
+        };
+        if (!logits.empty() && shard_of(0) == 0 && partition.rank_of(last) == shard) {
             std::size_t const at = partition.local_index(last), columns = logits.local()[2];
-            std::size_t const first = columns * communicators.shard_index(Logits::value.dimensions[2].axes);
-            using T = typename Stream::element;
+            std::size_t const first = columns * shard_of(2);
             std::vector<T> row(columns);
             memory::copy_to_host(context.exec(), row.data(), logits.data() + at * columns, columns * sizeof(T));
             for (std::size_t i = 0; i < columns && first + i < 256; ++i) {

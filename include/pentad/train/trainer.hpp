@@ -42,20 +42,20 @@ namespace pentad::train {
 
 using namespace ml;
 
-/// @tparam Stream the layout of the residual stream, e.g. SequenceStream<bf16>
-template <class Stream, class Exec>
+/// @tparam T the element of weights and activations: f64, f32 or bf16
+template <class T, class Exec>
 class Trainer final : private StageOwner {
   public:
-    using Model = LanguageModel<Stream, Exec>;
-    using Logits = typename Model::Logits;
-    using Registry = LayerRegistry<Stream, Exec>;
-    using Store = zero::ParameterStore<typename Stream::element, Exec>;
+    using Model = LanguageModel<T, Exec>;
+    using Registry = LayerRegistry<T, Exec>;
+    using Store = zero::ParameterStore<T, Exec>;
 
     /// Collective over all ranks.
-    /// @param registry the layers of the model's parts
+    /// @param stream the layout of the residual stream, e.g. SequenceStream<bf16>::value, which outlives the trainer
+    /// @param registry the layers of the model's parts on this stream
     /// @throws std::invalid_argument when settings, schedules and mesh do not fit
-    Trainer(Context<Exec> const& context, RunSettings const& settings, ProvenSchedules schedules,
-            io::TokenData const& data, Registry const& registry = decoder_layers<Stream, Exec>());
+    Trainer(Context<Exec> const& context, LayoutValue const& stream, RunSettings const& settings,
+            ProvenSchedules schedules, io::TokenData const& data, Registry const& registry = decoder_layers<T, Exec>());
     Trainer(Trainer const&) = delete;
     Trainer& operator=(Trainer const&) = delete;
     ~Trainer() override;
@@ -104,7 +104,7 @@ class Trainer final : private StageOwner {
     }
     /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
     /// elsewhere. Collective over all ranks.
-    std::vector<Logits> logits(std::vector<Pass<Exec>>& passes);
+    std::vector<AnyTensor<T, Exec>> logits(std::vector<Pass<Exec>>& passes);
 
     /// Where the run is after the last step.
     [[nodiscard]] RunPosition position() const {
@@ -124,6 +124,8 @@ class Trainer final : private StageOwner {
     [[nodiscard]] Store const& store() const { return store_; }
     [[nodiscard]] LayerSetup<Exec> const& setup() const { return setup_; }
     [[nodiscard]] RunSettings const& settings() const { return settings_; }
+    /// The layout of the residual stream.
+    [[nodiscard]] LayoutValue const& stream() const { return *stream_; }
     /// What the offload of activations has done on this rank; none without it.
     [[nodiscard]] std::optional<model::OffloadReport> activation_report() const {
         return activations_ ? std::optional(activations_->report()) : std::nullopt;
@@ -134,11 +136,11 @@ class Trainer final : private StageOwner {
     /// them; a stage's auxiliary losses are the same on all its ranks, and summands over the stages.
     [[nodiscard]] AxisNames loss_axes() const {
         AxisNames axes;
-        auto const of_tokens = Model::Head::template TokenValue<>::value.axes();
         for (auto const& axis : context_->communicators().mesh()) {
             if (axis.name == pp::name) axes.push(axis.name);
-            for (auto const part : of_tokens)
-                if (whole_axis_name(part) == axis.name) axes.push(part);
+            for (std::size_t d = 0; d < 2; ++d)
+                for (auto const part : logits_->dimensions[d].axes)
+                    if (whole_axis_name(part) == axis.name) axes.push(part);
         }
         return axes;
     }
@@ -215,15 +217,16 @@ class Trainer final : private StageOwner {
                    std::int64_t shift = 0);
 
     Context<Exec> const* context_;
+    LayoutValue const *stream_, *logits_; ///< of the residual stream, and of the head's logits
     RunSettings settings_;
     ProvenSchedules schedules_;
     io::TokenData const* data_;
     LayerSetup<Exec> setup_;
     Model model_;
     Store store_;
-    Batch<Stream, Exec> batch_;
+    Batch<Exec> batch_;
     std::unique_ptr<OffloadedActivations<Exec>> activations_; ///< null: they are in memory
-    Executor<Model, Stream, Exec> executor_;
+    Executor<Model, T, Exec> executor_;
     std::vector<Pass<Exec>> passes_;
     std::int64_t number_ = 0;    ///< of the step
     std::int64_t shift_ = 0;     ///< of the numbers of the sequences: not 0 where the batch has changed
@@ -235,10 +238,11 @@ class Trainer final : private StageOwner {
 
 // Outside of the class, so that they are not inline: a unit that sees `extern template` compiles none of them.
 
-template <class Stream, class Exec>
-Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& settings, ProvenSchedules schedules,
-                               io::TokenData const& data, Registry const& registry)
-    : context_(&context), settings_(settings), schedules_(std::move(schedules)), data_(&data),
+template <class T, class Exec>
+Trainer<T, Exec>::Trainer(Context<Exec> const& context, LayoutValue const& stream, RunSettings const& settings,
+                          ProvenSchedules schedules, io::TokenData const& data, Registry const& registry)
+    : context_(&context), stream_(&stream), logits_(&registry.ends(stream).logits()), settings_(settings),
+      schedules_(std::move(schedules)), data_(&data),
       setup_{context,
              settings.model.hidden,
              settings.model.norm_epsilon,
@@ -252,15 +256,15 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
              static_cast<double>(settings.micro_batches) / static_cast<double>(training().rounds()) / groups(),
              settings.precision.rows,
              settings.row_parts},
-      model_(setup_, settings.model, registry, held_stages(registry), settings.recompute),
+      model_(setup_, stream, settings.model, registry, held_stages(registry), settings.recompute),
       store_(context, model_, settings.seed, settings.sharding, settings.bucket_elements,
              static_cast<std::size_t>(training().weight_versions),
              {.copies = AxisNames(inner<pp>::name), .local = settings.local}, settings.optimizer, settings.offload,
              settings.precision),
-      batch_(setup_, settings.micro_batches, settings.ignored, settings.local, settings.packing,
+      batch_(setup_, stream, settings.micro_batches, settings.ignored, settings.local, settings.packing,
              model::sees_later_tokens(settings.model), settings.model.predictors.size()),
-      executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}), orders_(complete_orders(settings.model)),
-      used_orders_(orders_) {
+      executor_(context, model_, stream, {setup_.batch, setup_.seq, setup_.hidden}),
+      orders_(complete_orders(settings.model)), used_orders_(orders_) {
     if (settings.offload.activations)
         zero::on_all_ranks(context.communicators().world(), [&] {
             activations_ = std::make_unique<OffloadedActivations<Exec>>(context, settings.offload);
@@ -269,11 +273,11 @@ Trainer<Stream, Exec>::Trainer(Context<Exec> const& context, RunSettings const& 
         pentad::detail::prepare(context, detail::total_plan(axes, Placement::partial));
 }
 
-template <class Stream, class Exec>
-Trainer<Stream, Exec>::~Trainer() = default;
+template <class T, class Exec>
+Trainer<T, Exec>::~Trainer() = default;
 
-template <class Stream, class Exec>
-StepResult Trainer<Stream, Exec>::step(std::int64_t number) {
+template <class T, class Exec>
+StepResult Trainer<T, Exec>::step(std::int64_t number) {
     used_orders_ = orders_;
     bool const rebalances = settings_.rebalance_every > 0 && number % settings_.rebalance_every == 0;
     auto const before = rebalances ? loads() : std::vector<BlockLoad>();
@@ -283,15 +287,15 @@ StepResult Trainer<Stream, Exec>::step(std::int64_t number) {
     return result;
 }
 
-template <class Stream, class Exec>
-std::size_t Trainer<Stream, Exec>::rebalance_experts(std::vector<BlockLoad> const& loads) {
+template <class T, class Exec>
+std::size_t Trainer<T, Exec>::rebalance_experts(std::vector<BlockLoad> const& loads) {
     auto const [orders, moved] = balanced_orders(settings_.model, orders_, loads);
     if (moved > 0) move_experts(orders);
     return moved;
 }
 
-template <class Stream, class Exec>
-void Trainer<Stream, Exec>::move_experts(std::vector<BlockOrder> const& orders) {
+template <class T, class Exec>
+void Trainer<T, Exec>::move_experts(std::vector<BlockOrder> const& orders) {
     if (settings_.local.is_on())
         throw std::invalid_argument("with local steps each group of ranks has an optimizer state of its own, which "
                                     "does not move with experts");
@@ -299,8 +303,8 @@ void Trainer<Stream, Exec>::move_experts(std::vector<BlockOrder> const& orders) 
     with_planned_moves(model_, orders_, [&] { move_wait_ += store_.move_stacks(); });
 }
 
-template <class Stream, class Exec>
-StepResult Trainer<Stream, Exec>::update(std::int64_t number) {
+template <class T, class Exec>
+StepResult Trainer<T, Exec>::update(std::int64_t number) {
     number_ = number;
     store_.clear_gradients();
     store_.begin_updates(number, update_settings());
@@ -340,15 +344,15 @@ StepResult Trainer<Stream, Exec>::update(std::int64_t number) {
     return result;
 }
 
-template <class Stream, class Exec>
-StepResult Trainer<Stream, Exec>::evaluate(std::int64_t number) {
+template <class T, class Exec>
+StepResult Trainer<T, Exec>::evaluate(std::int64_t number) {
     require_one_model();
     store_.gather();
     return run(schedules_.evaluation(), *data_, number, shift_);
 }
 
-template <class Stream, class Exec>
-StepResult Trainer<Stream, Exec>::validate(io::TokenData const& data, std::int64_t batches) {
+template <class T, class Exec>
+StepResult Trainer<T, Exec>::validate(io::TokenData const& data, std::int64_t batches) {
     require_one_model();
     if (batches < 1) throw std::invalid_argument("validation needs a batch, not " + std::to_string(batches));
     if (data.vocabulary() > static_cast<std::int64_t>(settings_.model.vocab))
@@ -366,8 +370,8 @@ StepResult Trainer<Stream, Exec>::validate(io::TokenData const& data, std::int64
     return mean;
 }
 
-template <class Stream, class Exec>
-auto Trainer<Stream, Exec>::logits(std::vector<Pass<Exec>>& passes) -> std::vector<Logits> {
+template <class T, class Exec>
+auto Trainer<T, Exec>::logits(std::vector<Pass<Exec>>& passes) -> std::vector<AnyTensor<T, Exec>> {
     require_one_model();
     store_.gather();
     auto logits = executor_.logits(schedules_.sampling(), passes, this);
@@ -375,25 +379,25 @@ auto Trainer<Stream, Exec>::logits(std::vector<Pass<Exec>>& passes) -> std::vect
     return logits;
 }
 
-template <class Stream, class Exec>
-model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
+template <class T, class Exec>
+model::BatchShape Trainer<T, Exec>::batch_shape() const {
     auto const& known = context_->communicators();
     auto const axes_of = [&](std::size_t dimension) {
         model::NamedProduct axes;
-        for (auto const name : Stream::value.dimensions[dimension].axes)
-            if (whole_axis_name(name) != tp::name || !StreamOnGrid<Stream>) axes.times(name, known.extent(name));
+        for (auto const name : stream_->dimensions[dimension].axes)
+            if (whole_axis_name(name) != tp::name || !is_on_grid(*stream_)) axes.times(name, known.extent(name));
         return axes;
     };
     model::TensorDivisors grid;
-    if constexpr (StreamOnGrid<Stream>) {
-        constexpr bool is_cube = std::is_same_v<Stream, CubeStream<typename Stream::element>>;
+    if (is_on_grid(*stream_)) {
+        bool const is_cube = *stream_ == CubeStream<T>::value;
         grid = model::divisors(is_cube ? model::TensorKind::three_d : model::TensorKind::two_d,
                                {known.extent(TensorGrid::first::name), known.extent(TensorGrid::second::name),
                                 known.extent(TensorGrid::columns::name)});
     }
     auto seq_axes = axes_of(1);
     if (model::deals_to_tp(settings_.attention_output, settings_.model.template first<model::Experts>() != nullptr) &&
-        !Stream::value.dimensions[1].axes.contains(tp::name))
+        !stream_->dimensions[1].axes.contains(tp::name))
         seq_axes.times(tp::name, known.extent(tp::name));
     return {.batch = static_cast<std::int64_t>(settings_.batch),
             .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),
@@ -406,8 +410,8 @@ model::BatchShape Trainer<Stream, Exec>::batch_shape() const {
                 head_ranks(settings_.context_strategy, known.extent(outer<cp>::name), known.extent(inner<cp>::name))};
 }
 
-template <class Stream, class Exec>
-void Trainer<Stream, Exec>::check_fit() const {
+template <class T, class Exec>
+void Trainer<T, Exec>::check_fit() const {
     auto const& known = context_->communicators();
     if (auto const refused = batch_shape().refusal()) throw std::invalid_argument(refused->message());
     auto why = misfit(training(), settings_, known.extent("pp"));
@@ -423,7 +427,7 @@ void Trainer<Stream, Exec>::check_fit() const {
     if (settings_.packing)
         if (auto const refused = model::packing_refusal(settings_.model); !refused.empty())
             throw std::invalid_argument("documents are packed, and " + refused + ": train without packing");
-    if constexpr (StreamOnGrid<Stream>)
+    if (is_on_grid(*stream_))
         if (auto const refused = on_grid_refusal(); !refused.empty()) throw std::invalid_argument(refused);
     if (settings_.recompute.kind == model::Recomputation::Kind::automatic)
         throw std::invalid_argument(
@@ -437,8 +441,8 @@ void Trainer<Stream, Exec>::check_fit() const {
         throw std::invalid_argument("gradients that are released cannot be clipped: their norm is known too late");
 }
 
-template <class Stream, class Exec>
-std::string Trainer<Stream, Exec>::on_grid_refusal() const {
+template <class T, class Exec>
+std::string Trainer<T, Exec>::on_grid_refusal() const {
     if (auto why = model::grid_refusal(settings_.model, settings_.attention_output); !why.empty()) return why;
     std::string const grid = "tensor parallelism on a grid ";
     if (settings_.packing) return grid + "does not pack documents: use one dimension";
@@ -448,20 +452,20 @@ std::string Trainer<Stream, Exec>::on_grid_refusal() const {
     return {};
 }
 
-template <class Stream, class Exec>
-auto Trainer<Stream, Exec>::held_stages(Registry const& registry) -> std::vector<StageLayers> {
+template <class T, class Exec>
+auto Trainer<T, Exec>::held_stages(Registry const& registry) -> std::vector<StageLayers> {
     check_fit();
     auto& layers = settings_.stage_layers;
     if (settings_.balances_stages)
-        layers = measured_layers(setup_, settings_.model, registry, training().stages(), settings_.recompute);
+        layers = measured_layers(setup_, *stream_, settings_.model, registry, training().stages(), settings_.recompute);
     else if (layers.empty())
         layers = even_layers(settings_.model.blocks.size(), training().stages());
     return stages_of(training(), pipeline_rank(training(), context_->communicators().coordinate("pp")), layers,
                      settings_.model.blocks.size());
 }
 
-template <class Stream, class Exec>
-std::string Trainer<Stream, Exec>::not_finite(StepResult const& result) {
+template <class T, class Exec>
+std::string Trainer<T, Exec>::not_finite(StepResult const& result) {
     std::string own;
     double losses = 0;
     for (auto const& pass : passes_) losses += pass.loss_sum + pass.predicted_sum + pass.balance_sum + pass.z_sum;
@@ -483,9 +487,9 @@ std::string Trainer<Stream, Exec>::not_finite(StepResult const& result) {
     return comm::broadcast_text(world.handle(), std::move(own), rank);
 }
 
-template <class Stream, class Exec>
-StepResult Trainer<Stream, Exec>::run(pipeline::Schedule const& schedule, io::TokenData const& data,
-                                      std::int64_t number, std::int64_t shift) {
+template <class T, class Exec>
+StepResult Trainer<T, Exec>::run(pipeline::Schedule const& schedule, io::TokenData const& data, std::int64_t number,
+                                 std::int64_t shift) {
     batch_.load(data, number, training().rounds(), shift);
     auto const &valid = batch_.valid(), &own_valid = batch_.own_valid();
     double const rounds = static_cast<double>(training().rounds());
@@ -536,8 +540,8 @@ StepResult Trainer<Stream, Exec>::run(pipeline::Schedule const& schedule, io::To
 }
 
 #if PENTAD_COMPILED_DECODER_LAYERS
-#define PENTAD_COMPILED(Stream) extern template class Trainer<Stream, Kokkos::DefaultExecutionSpace>;
-PENTAD_FOR_EACH_COMPILED_STREAM(PENTAD_COMPILED)
+#define PENTAD_COMPILED(T) extern template class Trainer<T, Kokkos::DefaultExecutionSpace>;
+PENTAD_FOR_EACH_COMPILED_ELEMENT(PENTAD_COMPILED)
 #undef PENTAD_COMPILED
 #endif
 

@@ -83,3 +83,7 @@ Reduction reduction(Placement placement) {
 }
 
 } // namespace pentad::comm::node
+
+#if PENTAD_COMPILED_TENSOR
+#include <pentad/comm/impl/node/reduction.hpp>
+#endif

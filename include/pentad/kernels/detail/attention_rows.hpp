@@ -2,6 +2,7 @@
 // the sums of o * d_o that the backward pass needs, and those of the sinks.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/detail/attention_problem.hpp>
 #include <pentad/kernels/rows.hpp>
 
@@ -28,7 +29,7 @@ void for_each_query(char const* label, Exec const& exec, AttentionSizes const& s
         KOKKOS_LAMBDA(Row<Exec> const& row) { f(row, query_place(sizes, row.index())); });
 }
 
-template <class Exec, class T>
+template <class T, class Exec>
 void start_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T> const& state) {
     using Acc = accumulator_t<T>;
     int const value_dim = static_cast<int>(sizes.value_dim);
@@ -42,8 +43,9 @@ void start_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T> 
             });
         });
 }
+PENTAD_KERNEL(start_queries)
 
-template <class Exec, class T>
+template <class T, class Exec>
 void finish_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T> const& state,
                     WriteResult<T> const& result) {
     using Acc = accumulator_t<T>;
@@ -58,8 +60,9 @@ void finish_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T>
             row.once([&] { result.lse.row(at.batch, at.head)[at.query] = softmax.lse; });
         });
 }
+PENTAD_KERNEL(finish_queries)
 
-template <class Exec, class T>
+template <class T, class Exec>
 void sum_queries(Exec const& exec, AttentionSizes const& sizes, Heads<T const> const& o, Heads<T const> const& d_o,
                  QueryRows<accumulator_t<T>> const& delta) {
     using Acc = accumulator_t<T>;
@@ -72,10 +75,11 @@ void sum_queries(Exec const& exec, AttentionSizes const& sizes, Heads<T const> c
             row.once([&] { delta.row(at.batch, at.head)[at.query] = sum; });
         });
 }
+PENTAD_KERNEL(sum_queries)
 
 /// d_sinks[h] += the derivative by the logit of the sink of head h, whose probability in each softmax is
 /// exp(sink - lse): minus the sum of that times delta over the queries.
-template <class Exec, class T>
+template <class T, class Exec>
 void sum_sinks(Exec const& exec, AttentionSizes const& sizes, T const* sinks,
                QueryRows<accumulator_t<T> const> const& lse, QueryRows<accumulator_t<T> const> const& delta,
                accumulator_t<T>* d_sinks) {
@@ -96,5 +100,6 @@ void sum_sinks(Exec const& exec, AttentionSizes const& sizes, T const* sinks,
             row.once([&] { d_sinks[head] -= total; });
         });
 }
+PENTAD_KERNEL(sum_sinks)
 
 } // namespace pentad::kernels::detail

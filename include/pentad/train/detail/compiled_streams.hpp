@@ -1,9 +1,9 @@
-// The streams whose layers the target pentad::decoder_layers has compiled (lib/).
+// What the target pentad::decoder_layers has compiled (lib/). A header that declares it as `extern template` does so
+// where PENTAD_COMPILED_DECODER_LAYERS says that the target is linked.
 #pragma once
 
-/// f(stream) for each of them. A header that declares something for all of them as `extern template` does so where
-/// PENTAD_COMPILED_DECODER_LAYERS says that the target is linked.
+/// f(element) for each element of weights and activations, and f(stream) for each stream.
+#define PENTAD_FOR_EACH_COMPILED_ELEMENT(f) f(f64) f(f32) f(bf16)
+#define PENTAD_COMPILED_STREAMS_OF(f, T) f(InvariantStream<T>) f(SequenceStream<T>) f(GridStream<T>) f(CubeStream<T>)
 #define PENTAD_FOR_EACH_COMPILED_STREAM(f)                                                                             \
-    f(InvariantStream<f64>) f(SequenceStream<f64>) f(GridStream<f64>) f(CubeStream<f64>) f(InvariantStream<f32>)       \
-        f(SequenceStream<f32>) f(GridStream<f32>) f(CubeStream<f32>) f(InvariantStream<bf16>) f(SequenceStream<bf16>)  \
-            f(GridStream<bf16>) f(CubeStream<bf16>)
+    PENTAD_COMPILED_STREAMS_OF(f, f64) PENTAD_COMPILED_STREAMS_OF(f, f32) PENTAD_COMPILED_STREAMS_OF(f, bf16)

@@ -1,0 +1,48 @@
+// Which kernels the target pentad::compiled_kernels has compiled (lib/). A program that links it instantiates them for
+// other elements and execution spaces only.
+#pragma once
+
+#include <pentad/layout/element.hpp>
+
+#include <Kokkos_Core.hpp>
+
+// Behind a kernel `template <class T, class Exec>` whose name no other function has, for T an element of activations:
+//     PENTAD_KERNEL(name)        PENTAD_KERNEL(name, Other...) of a template <class... Other, class T, class Exec>
+// Where T is an element of accumulators, and where there is no T:
+//     PENTAD_KERNEL_OF_ACCUMULATORS(name), PENTAD_KERNEL_OF_EXEC(name)
+// A unit of lib/ that compiles those of an element defines PENTAD_KERNELS as nothing, and PENTAD_KERNELS_F64, _F32 or
+// _BF16 as 1.
+#ifdef PENTAD_KERNELS
+#define PENTAD_HAS_KERNELS 1
+#elif PENTAD_COMPILED_KERNELS
+#define PENTAD_HAS_KERNELS 1
+#define PENTAD_KERNELS extern
+#define PENTAD_KERNELS_F64 1
+#define PENTAD_KERNELS_F32 1
+#define PENTAD_KERNELS_BF16 1
+#endif
+
+#define PENTAD_KERNEL(...) PENTAD_KERNEL_F64(__VA_ARGS__) PENTAD_KERNEL_F32(__VA_ARGS__) PENTAD_KERNEL_BF16(__VA_ARGS__)
+#define PENTAD_KERNEL_OF_ACCUMULATORS(name) PENTAD_KERNEL_F64(name) PENTAD_KERNEL_F32(name)
+#define PENTAD_INSTANTIATED_KERNEL(T, name, ...)                                                                       \
+    PENTAD_KERNELS template decltype(name<__VA_ARGS__ __VA_OPT__(, ) T, Kokkos::DefaultExecutionSpace>)                \
+        name<__VA_ARGS__ __VA_OPT__(, ) T, Kokkos::DefaultExecutionSpace>;
+
+#if PENTAD_HAS_KERNELS && PENTAD_KERNELS_F64
+#define PENTAD_KERNEL_F64(...) PENTAD_INSTANTIATED_KERNEL(f64, __VA_ARGS__)
+#else
+#define PENTAD_KERNEL_F64(...)
+#endif
+#if PENTAD_HAS_KERNELS && PENTAD_KERNELS_F32
+#define PENTAD_KERNEL_F32(...) PENTAD_INSTANTIATED_KERNEL(f32, __VA_ARGS__)
+#define PENTAD_KERNEL_OF_EXEC(name)                                                                                    \
+    PENTAD_KERNELS template decltype(name<Kokkos::DefaultExecutionSpace>) name<Kokkos::DefaultExecutionSpace>;
+#else
+#define PENTAD_KERNEL_F32(...)
+#define PENTAD_KERNEL_OF_EXEC(name)
+#endif
+#if PENTAD_HAS_KERNELS && PENTAD_KERNELS_BF16
+#define PENTAD_KERNEL_BF16(...) PENTAD_INSTANTIATED_KERNEL(bf16, __VA_ARGS__)
+#else
+#define PENTAD_KERNEL_BF16(...)
+#endif

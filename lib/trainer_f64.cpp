@@ -1,0 +1,3 @@
+#include "compile.hpp"
+
+PENTAD_COMPILE_TRAINER(f64)
