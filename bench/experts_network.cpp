@@ -6,6 +6,7 @@
 
 #include <pentad/experts/dispatch.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/model/mesh.hpp>
 #include <pentad/tensor/context.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -36,7 +37,8 @@ void measure(Sizes const& s) {
     int ranks = 1, rank = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    comm::Communicators communicators(MPI_COMM_WORLD, Mesh<Axis<ep>>(ranks));
+    comm::Communicators communicators(MPI_COMM_WORLD,
+                                      model::with_experts(model::DenseMesh(ranks, 1, 1, 1), {.ep = ranks}));
     Context<Exec> const context(communicators);
     auto const& group = communicators.along(AxisNames(ep::name));
     experts::RowBuffer<i32, Exec> const choice(context, s.tokens, s.choices);
