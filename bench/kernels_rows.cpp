@@ -227,7 +227,7 @@ struct Dispatch {
         Kokkos::deep_copy(Vector<i32>(index.data(), rows * top_k), cycle(rows * top_k, 5, experts));
         sort();
     }
-    void sort() const { kernels::sort_by_expert(Exec(), index, counts, position, source, scratch); }
+    void sort() const { kernels::sort_by_expert<kernels::Chosen::always>(Exec(), index, counts, position, source, scratch); }
 };
 void sort_by_expert(benchmark::State& state) {
     i64 const rows = state.range(0);
@@ -296,7 +296,7 @@ template <class T>
 void sum_of_squares(benchmark::State& state) {
     i64 const n = state.range(0);
     auto const x = vector<T>(n);
-    measure(state, n * sizeof(T), [&] { benchmark::DoNotOptimize(kernels::sum_of_squares<T>(Exec(), x)); });
+    measure(state, n * sizeof(T), [&] { benchmark::DoNotOptimize(kernels::host_sum_of_squares<T>(Exec(), x)); });
 }
 template <class T>
 void adamw(benchmark::State& state) {

@@ -1,3 +1,3 @@
 #define PENTAD_KERNELS
 #define PENTAD_KERNELS_F32 1
-#include <pentad/kernels.hpp>
+#include "kernels.hpp"

@@ -1,3 +1,4 @@
+#include <pentad/memory/strided_copy.hpp>
 #define PENTAD_INLINE
 #define PENTAD_EXTERN
 #include <pentad/comm/impl/node/reduction.hpp>

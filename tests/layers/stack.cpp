@@ -183,6 +183,19 @@ TEST_CASE("a part that the registry has no layer for is refused by name") {
                          std::invalid_argument);
 }
 
+TEST_CASE("a maker that gives a layer of another stream is refused when the layer is made") {
+    OnMesh const mesh({.tp = world_size()});
+    LayerSetup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
+    using Registry = LayerRegistry<f64, Exec>;
+    Registry registry;
+    registry.add<model::GatedMlp, SequenceStream<f64>>(
+        &Registry::make_layer<GatedMlp<>, model::GatedMlp, InvariantStream<f64>>);
+    CHECK_THROWS_WITH_AS((void)registry.make(setup, SequenceStream<f64>::value, model::GatedMlp{12}, "mlp"),
+                         "the layer of mlp is on the stream f64[batch@dp:?, seq@cp:?, hidden:?], and was asked for on "
+                         "f64[batch@dp:?, seq@cp.tp:?, hidden:?]",
+                         std::logic_error);
+}
+
 TEST_CASE("each piece keeps less between the passes, and what is recomputed is freed after the backward pass") {
     using Stream = SequenceStream<f64>;
     int const tp = world_size();

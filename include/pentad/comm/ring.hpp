@@ -23,11 +23,11 @@ struct Box {
     std::size_t first_row, last_row, first_column, last_column;
 };
 
-/// A function of a box, which lives elsewhere.
+/// A reference to a function that takes a box. The function outlives it.
 class OnBox {
   public:
     template <class F>
-        requires(std::is_invocable_v<F&, Box const&> && !std::is_same_v<std::remove_const_t<F>, OnBox>)
+        requires(std::is_invocable_v<F&, Box const&> && !std::is_same_v<std::remove_cvref_t<F>, OnBox>)
     OnBox(F&& f) // NOLINT: an argument that is a function
         : object_(&f), call_([](void const* object, Box const& box) {
               (*const_cast<std::remove_reference_t<F>*>(static_cast<std::remove_reference_t<F> const*>(object)))(box);
@@ -77,6 +77,9 @@ auto box_of(V const& view, Box const& box) {
                            Kokkos::ALL);
 }
 
+template <class T, class Exec>
+using BoxOf = decltype(box_of(View<T, 3, Exec>(), Box()));
+
 /// y += x, added in accumulators, for two Views [rows, columns, depth] whose depth is contiguous.
 template <class Exec, class Y, class X>
 void add(Exec const& exec, Y const& y, X const& x) {
@@ -95,6 +98,21 @@ void add(Exec const& exec, Y const& y, X const& x) {
             T const* const from = &x(row / columns, row % columns, 0);
             Kokkos::parallel_for(Kokkos::TeamVectorRange(team, depth),
                                  [=](std::size_t i) { to[i] = T(A(to[i]) + A(from[i])); });
+        });
+}
+/// y = 0, for a View [rows, columns, depth] whose depth is contiguous.
+template <class Exec, class Y>
+void clear(Exec const& exec, Y const& y) {
+    using Team = Kokkos::TeamPolicy<Exec>;
+    using T = typename Y::value_type;
+    std::size_t const columns = y.extent(1), depth = y.extent(2);
+    if (y.size() == 0) return;
+    Kokkos::parallel_for(
+        "pentad::clear", Team(exec, static_cast<int>(y.extent(0) * columns), Kokkos::AUTO),
+        KOKKOS_LAMBDA(typename Team::member_type const& team) {
+            auto const row = static_cast<std::size_t>(team.league_rank());
+            T* const to = &y(row / columns, row % columns, 0);
+            Kokkos::parallel_for(Kokkos::TeamVectorRange(team, depth), [=](std::size_t i) { to[i] = T(0); });
         });
 }
 

@@ -186,7 +186,7 @@ class Halo {
     }
     template <class To>
     static void clear(Context<Exec> const& context, To const& to) {
-        if (!kernels::dry("clear", to)) Kokkos::deep_copy(context.exec(), to, typename To::value_type(0));
+        if (!kernels::dry("clear", to)) comm::detail::clear(context.exec(), to);
     }
     template <class To, class From>
     static void add(Context<Exec> const& context, To const& to, From const& from) {

@@ -1,6 +1,7 @@
 // The losses of a router: of balance (model::BalanceLoss), over all tokens of a micro-batch or of each sequence, and z.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/router.hpp>
 #include <pentad/layers/layer.hpp>
@@ -33,6 +34,7 @@ void gather_sums(Exec const& exec, View<i64 const, 1, Exec> counts, View<A const
         });
     kernels::sum_of_squares<A>(exec, lse, View<f64, 0, Exec>(sums.data() + 2 * n));
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(gather_sums)
 
 template <class Stream>
 struct SequenceSums;

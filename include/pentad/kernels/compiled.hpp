@@ -6,12 +6,15 @@
 
 #include <Kokkos_Core.hpp>
 
-// Behind a kernel `template <class T, class Exec>` whose name no other function has, for T an element of activations:
-//     PENTAD_KERNEL(name)        PENTAD_KERNEL(name, Other...) of a template <class... Other, class T, class Exec>
-// Where T is an element of accumulators, and where there is no T:
-//     PENTAD_KERNEL_OF_ACCUMULATORS(name), PENTAD_KERNEL_OF_EXEC(name)
-// A unit of lib/ that compiles those of an element defines PENTAD_KERNELS as nothing, and PENTAD_KERNELS_F64, _F32 or
-// _BF16 as 1.
+// One of these stands behind each kernel, whose name no other function has:
+//     PENTAD_KERNEL(name)                  template <class T, class Exec>, for f64, f32 and bf16
+//     PENTAD_KERNEL(name, Other)           template <class Other, class T, class Exec>
+//     PENTAD_KERNEL_OF_ACCUMULATORS(name)  template <class A, class Exec>, for f64 and f32
+//     PENTAD_KERNEL_OF_I32(name)           template <class T, class Exec>, for i32, too
+//     PENTAD_KERNEL_OF_EXEC(name)          template <class Exec>
+//     PENTAD_KERNEL_OF_EXEC(name, other)   template <Other other, class Exec>
+// A unit of lib/ compiles the kernels of one element: it defines PENTAD_KERNELS as nothing, and PENTAD_KERNELS_F64,
+// _F32 or _BF16 as 1.
 #ifdef PENTAD_KERNELS
 #define PENTAD_HAS_KERNELS 1
 #elif PENTAD_COMPILED_KERNELS
@@ -35,11 +38,14 @@
 #endif
 #if PENTAD_HAS_KERNELS && PENTAD_KERNELS_F32
 #define PENTAD_KERNEL_F32(...) PENTAD_INSTANTIATED_KERNEL(f32, __VA_ARGS__)
-#define PENTAD_KERNEL_OF_EXEC(name)                                                                                    \
-    PENTAD_KERNELS template decltype(name<Kokkos::DefaultExecutionSpace>) name<Kokkos::DefaultExecutionSpace>;
+#define PENTAD_KERNEL_OF_I32(...) PENTAD_INSTANTIATED_KERNEL(i32, __VA_ARGS__)
+#define PENTAD_KERNEL_OF_EXEC(name, ...)                                                                               \
+    PENTAD_KERNELS template decltype(name<__VA_ARGS__ __VA_OPT__(, ) Kokkos::DefaultExecutionSpace>)                   \
+        name<__VA_ARGS__ __VA_OPT__(, ) Kokkos::DefaultExecutionSpace>;
 #else
 #define PENTAD_KERNEL_F32(...)
-#define PENTAD_KERNEL_OF_EXEC(name)
+#define PENTAD_KERNEL_OF_I32(...)
+#define PENTAD_KERNEL_OF_EXEC(...)
 #endif
 #if PENTAD_HAS_KERNELS && PENTAD_KERNELS_BF16
 #define PENTAD_KERNEL_BF16(...) PENTAD_INSTANTIATED_KERNEL(bf16, __VA_ARGS__)

@@ -53,6 +53,9 @@ void convert(Exec const& exec, In<From, 1, Exec> x, Out<To, 1, Exec> y) {
             out[i] = static_cast<To>(static_cast<accumulator_t<To>>(static_cast<accumulator_t<From>>(in[i])));
         });
 }
+PENTAD_KERNEL(convert, f64)
+PENTAD_KERNEL(convert, f32)
+PENTAD_KERNEL(convert, bf16)
 
 namespace detail {
 
@@ -98,13 +101,27 @@ template <class T, class Exec>
 void sum_of_squares(Exec const& exec, In<T, 1, Exec> x, Out<f64, 0, Exec> result) {
     detail::sum_of_squares_into<T>(exec, x, result);
 }
+PENTAD_KERNEL(sum_of_squares)
 
-/// The same, returned to the host: waits for `exec`.
+/// The sum of x^2 on the host, in the order of sum_of_squares: waits for `exec`.
 template <class T, class Exec>
-f64 sum_of_squares(Exec const& exec, In<T, 1, Exec> x) {
+f64 host_sum_of_squares(Exec const& exec, In<T, 1, Exec> x) {
     f64 result = 0;
     detail::sum_of_squares_into<T>(exec, x, result);
     return result;
 }
+PENTAD_KERNEL(host_sum_of_squares)
+
+/// The sum of x in f64 on the host: waits for `exec`.
+template <class A, class Exec>
+f64 host_sum(Exec const& exec, In<A, 1, Exec> x) {
+    f64 result = 0;
+    if (dry("sum", x)) return result;
+    Kokkos::parallel_reduce(
+        "pentad::sum", Kokkos::RangePolicy<Exec>(exec, 0, x.size()),
+        KOKKOS_LAMBDA(std::size_t i, f64& partial) { partial += static_cast<f64>(x(i)); }, result);
+    return result;
+}
+PENTAD_KERNEL_OF_ACCUMULATORS(host_sum)
 
 } // namespace pentad::kernels

@@ -154,7 +154,7 @@ void gemm(Exec const& exec, Transpose transpose_a, Transpose transpose_b, double
                                                       detail::row_stride("C", c)};
     if (m == 0 || n == 0) return;
     if (k == 0 || alpha == 0.0) {
-        if (!dry("gemm_scale", c, c)) detail::gemm_scale(exec, m, n, beta, problem.c, problem.c_stride);
+        if (!dry("gemm_scale", c, c)) detail::gemm_scale<Out>(exec, m, n, beta, problem.c, problem.c_stride);
         return;
     }
     auto const sizes = std::array{static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)};

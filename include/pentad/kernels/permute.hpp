@@ -94,7 +94,7 @@ KOKKOS_FUNCTION inline int choices_of(i32 const* position, int top_k) {
 /// expert e, slot s = row * k + choice becomes row position[s] of the permuted buffer, and row p of it comes from slot
 /// source[p]. A slot that has not chosen is left out; its position is -1. scratch is [sort_scratch_rows(...),
 /// experts]; fewer rows sort as well, more slowly.
-template <class Exec, Chosen chosen = Chosen::always>
+template <Chosen chosen, class Exec>
 void sort_by_expert(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> counts, Out<i32, 2, Exec> position,
                     Out<i32, 1, Exec> source, Out<i32, 2, Exec> scratch) {
     i64 const slots = static_cast<i64>(index.extent(0) * index.extent(1));
@@ -121,6 +121,8 @@ void sort_by_expert(Exec const& exec, In<i32, 2, Exec> index, Out<i64, 1, Exec> 
                                        source.data()}
         .run(exec);
 }
+PENTAD_KERNEL_OF_EXEC(sort_by_expert, Chosen::always)
+PENTAD_KERNEL_OF_EXEC(sort_by_expert, Chosen::sometimes)
 
 /// y[r] = x[index[r] / divisor]; rows whose index is negative become zeros. divisor > 1 gathers tokens by slot.
 template <class T, class Exec>
@@ -141,6 +143,7 @@ void gather_rows(Exec const& exec, In<T, 2, Exec> x, In<i32, 1, Exec> index, Out
         });
 }
 PENTAD_KERNEL(gather_rows)
+PENTAD_KERNEL_OF_I32(gather_rows)
 
 /// y[index[r]] = x[r]; rows whose index is negative are left out. No two rows may have the same index.
 template <class T, class Exec>

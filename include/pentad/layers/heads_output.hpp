@@ -16,31 +16,33 @@
 
 namespace pentad {
 
+namespace detail {
+/// Makes the output of heads that Projection describes, around one map.
+template <class Projection>
+struct OneHeadsMap {
+    template <class Stream, class Query, class Communication, class Exec>
+    static auto make(LayerSetup<Exec> const& setup, std::string const& name, std::size_t heads, std::size_t head_dim) {
+        using Of = typename Projection::template on<Stream, Query, Communication, Exec>;
+        return Of(typename Of::map_type(setup.context, name, {setup.hidden, heads, head_dim}));
+    }
+};
+} // namespace detail
+
 /// Each rank of tp multiplies its heads by its part of the projection; the products are summed.
-struct SummedHeads {
+struct SummedHeads : detail::OneHeadsMap<SummedHeads> {
     template <class Stream, class Query, class Communication, class Exec>
     using on = typename TensorParallel<Stream, Communication, Exec>::template Output<
         Query, Dim<ml::heads, dynamic, typename TensorParallel<Stream, Communication, Exec>::columns>,
         Dim<ml::head_dim>>;
-    template <class Stream, class Query, class Communication, class Exec>
-    static auto make(LayerSetup<Exec> const& setup, std::string const& name, std::size_t heads, std::size_t head_dim) {
-        using Of = on<Stream, Query, Communication, Exec>;
-        return Of(typename Of::map_type(setup.context, name, {setup.hidden, heads, head_dim}));
-    }
 };
 /// Heads are exchanged for sequence, and each rank multiplies its tokens by the whole projection
 /// (model::AttentionOutput::all_to_all).
-struct ExchangedHeads {
+struct ExchangedHeads : detail::OneHeadsMap<ExchangedHeads> {
     template <class Stream, class Query, class Communication, class Exec>
     using on = ExchangedProjection<
         Query,
         Linear<resharded_t<Query, ml::tp, ml::seq>,
                Layout<typename Query::element, Dims<Dim<ml::hidden>, Dim<ml::heads>, Dim<ml::head_dim>>>, 1, Exec>>;
-    template <class Stream, class Query, class Communication, class Exec>
-    static auto make(LayerSetup<Exec> const& setup, std::string const& name, std::size_t heads, std::size_t head_dim) {
-        using Of = on<Stream, Query, Communication, Exec>;
-        return Of(typename Of::map_type(setup.context, name, {setup.hidden, heads, head_dim}));
-    }
 };
 /// Either of them, as LayerSetup::attention_output says.
 struct ChosenHeads {
@@ -86,7 +88,7 @@ struct ChosenHeads {
         }
 
       private:
-        /// f(output, what it has saved)
+        /// Calls f(output, its saved state).
         template <class F>
         decltype(auto) visit(Saved& saved, F&& f) const {
             if (auto const* const summed = std::get_if<Summed>(&output_)) {

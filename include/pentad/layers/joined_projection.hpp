@@ -2,50 +2,18 @@
 // with.
 #pragma once
 
-#include <pentad/kernels/elementwise.hpp>
 #include <pentad/kernels/gemm.hpp>
+#include <pentad/kernels/latent_heads.hpp>
 #include <pentad/layers/contract.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/parameter.hpp>
 #include <pentad/layout/ml.hpp>
 
-#include <Kokkos_Core.hpp>
-
-#include <cstddef>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 namespace pentad {
-
-namespace detail {
-/// joined[r] = [a[r], b[r]]
-template <class T, class Exec>
-void join_rows(Exec const& exec, kernels::In<T, 2, Exec> a, kernels::In<T, 2, Exec> b,
-               kernels::Out<T, 2, Exec> joined) {
-    if (kernels::dry("join_rows", a, b, joined)) return;
-    std::size_t const width = a.extent(1);
-    kernels::for_each_element(
-        "pentad::join_rows", exec, a.size(), KOKKOS_LAMBDA(i64 i) {
-            auto const r = static_cast<std::size_t>(i) / width, c = static_cast<std::size_t>(i) % width;
-            joined(r, c) = a(r, c);
-            joined(r, width + c) = b(r, c);
-        });
-}
-/// The adjoint of join_rows.
-template <class T, class Exec>
-void split_rows(Exec const& exec, kernels::In<T, 2, Exec> joined, kernels::Out<T, 2, Exec> a,
-                kernels::Out<T, 2, Exec> b) {
-    if (kernels::dry("split_rows", joined, a, b)) return;
-    std::size_t const width = a.extent(1);
-    kernels::for_each_element(
-        "pentad::split_rows", exec, a.size(), KOKKOS_LAMBDA(i64 i) {
-            auto const r = static_cast<std::size_t>(i) / width, c = static_cast<std::size_t>(i) % width;
-            a(r, c) = joined(r, c);
-            b(r, c) = joined(r, width + c);
-        });
-}
-} // namespace detail
 
 /// y[r] = M [a[r]; b[r]] for two values of a stream, M `[hidden, 2 hidden]` (DeepSeek-V3, arXiv 2412.19437, eq. 21).
 /// The weight is whole on every rank.
@@ -74,7 +42,7 @@ struct JoinedProjection {
             auto extents = b.extents();
             extents[2] *= 2;
             saved.joined = Tensor<Joined, Exec>(pass.context, extents);
-            detail::join_rows<T>(exec, a.rows(), b.rows(), saved.joined.rows());
+            kernels::join_columns<T>(exec, a.rows(), b.rows(), saved.joined.rows());
             Tensor<Stream, Exec> y(pass.context, b.extents());
             kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::yes, 1.0, saved.joined.rows(),
                           weight_.value().view(), 0.0, y.rows());
@@ -88,7 +56,7 @@ struct JoinedProjection {
             kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::no, 1.0, dy.rows(), weight_.value().view(),
                           0.0, djoined.rows());
             Tensor<dual_t<Stream>, Exec> da(pass.context, dy.extents()), db(pass.context, dy.extents());
-            detail::split_rows<T>(exec, djoined.rows(), da.rows(), db.rows());
+            kernels::split_columns<T>(exec, djoined.rows(), da.rows(), db.rows());
             saved.dy = std::move(dy);
             return {std::move(da), std::move(db)};
         }

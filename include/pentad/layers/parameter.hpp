@@ -3,6 +3,7 @@
 // synchronised.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layers/stack_order.hpp>
 #include <pentad/layout/algebra.hpp>
@@ -71,6 +72,11 @@ struct DrawElement {
         }
     }
 };
+template <class A, class Exec>
+void draw_elements(Exec const& exec, std::size_t elements, DrawElement<A> const& draw) {
+    Kokkos::parallel_for("pentad::draw", Kokkos::RangePolicy<Exec>(exec, 0, elements), draw);
+}
+PENTAD_KERNEL_OF_ACCUMULATORS(draw_elements)
 
 template <class Stored>
 consteval void require_storable() {
@@ -172,7 +178,7 @@ class AnyParameter {
             data, global_, local_, {}, stored_->rank, valid_rows_, seed, random::stream(name_), initialiser_};
         for (std::size_t d = 0; d < stored_->rank; ++d)
             drawn.first[d] = context_->communicators().shard_index(stored_->dimensions[d].axes) * drawn.local[d];
-        Kokkos::parallel_for("pentad::draw", Kokkos::RangePolicy<Exec>(exec, 0, size_), drawn);
+        detail::draw_elements<accumulator>(exec, size_, drawn);
     }
 
   protected:

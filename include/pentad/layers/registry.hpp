@@ -39,7 +39,7 @@ class LayerRegistry {
         else
             return (add<Described, Streams>(&make_layer<Layer, Described, Streams>), ..., *this);
     }
-    /// The same on one stream, with a maker, which may be compiled in another unit.
+    /// Parts described by a `Described` are made by `maker` on one stream; it may be compiled in another unit.
     template <model::Describes Described, class Stream>
     LayerRegistry& add(Maker maker) {
         auto& on = on_stream<Stream>();
@@ -52,7 +52,7 @@ class LayerRegistry {
         on_stream<Stream>().ends = std::make_shared<EndsOn<Stream, Exec>>();
         return *this;
     }
-    /// What add<Described, Layer, Stream>() registers, as a function that a unit can instantiate by itself.
+    /// The maker that add<Described, Layer, Stream>() registers, as a function that a unit can instantiate by itself.
     template <class Layer, class Described, class Stream>
     static Made make_layer(LayerSetup<Exec> const& setup, model::Part const& part, std::string const& name) {
         using Of = typename Layer::template on<Stream, Exec>;
@@ -74,13 +74,20 @@ class LayerRegistry {
         return on != nullptr && on->makers.contains(part.type());
     }
     /// The layer for a part. May be collective, over the groups of the axes that the layer communicates along.
-    /// @throws std::invalid_argument where no layer for it was added, on this stream
+    /// @throws std::invalid_argument where no layer for it was added on this stream
+    /// @throws std::logic_error where its maker gives a layer of another stream
     [[nodiscard]] Made make(LayerSetup<Exec> const& setup, LayoutValue const& stream, model::Part const& part,
                             std::string const& name) const {
-        if (!contains(stream, part))
-            throw std::invalid_argument("there is no layer for the part '" + std::string(part.kind()) + "' of " + name +
-                                        " on the stream " + to_string(stream) + ": add one to the registry");
-        return find(stream)->makers.at(part.type())(setup, part, name);
+        if (auto const* const on = find(stream))
+            if (auto const maker = on->makers.find(part.type()); maker != on->makers.end()) {
+                auto made = maker->second(setup, part, name);
+                if (!(made->stream() == stream))
+                    throw std::logic_error("the layer of " + name + " is on the stream " + to_string(made->stream()) +
+                                           ", and was asked for on " + to_string(stream));
+                return made;
+            }
+        throw std::invalid_argument("there is no layer for the part '" + std::string(part.kind()) + "' of " + name +
+                                    " on the stream " + to_string(stream) + ": add one to the registry");
     }
     /// @throws std::invalid_argument where it has neither layers nor ends on this stream
     [[nodiscard]] Made make_norm(LayerSetup<Exec> const& setup, LayoutValue const& stream, model::NormKind kind,

@@ -26,7 +26,7 @@ class Stack {
         struct Block {
             Any x; ///< where all of the block is recomputed
             std::vector<std::unique_ptr<SavedState>> layers;
-            std::vector<Any> inputs; ///< of each part, where these are gathered again
+            std::vector<Any> inputs; ///< of the parts that gather theirs again in the backward pass
             ActivationMemory::Record record = ActivationMemory::none;
 
             void clear() {

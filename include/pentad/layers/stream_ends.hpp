@@ -1,6 +1,6 @@
-// What stands at both ends of the blocks of a language model: embeddings of tokens and positions, the head, and what
-// joins the stream with an embedding for multi-token prediction. As StreamLayer is, they are typed inside, and the
-// stream is a layout value outside.
+// The ends of a language model: embeddings of tokens and positions before its blocks, the head behind them, and the
+// projection that joins the stream with an embedding for multi-token prediction. As StreamLayer is, they are typed
+// inside, and the stream is a layout value outside.
 #pragma once
 
 #include <pentad/layers/joined_projection.hpp>
@@ -83,7 +83,6 @@ template <class T, class Exec>
 class StreamEnds {
   public:
     virtual ~StreamEnds() = default;
-    [[nodiscard]] virtual LayoutValue const& stream() const = 0;
     /// The layout of the logits [batch, seq, vocab], whose tokens are shared out as the losses of a head are.
     [[nodiscard]] virtual LayoutValue const& logits() const = 0;
     /// @param is_tied whether both ends of the pipeline use it
@@ -114,7 +113,6 @@ class EndsOn final : public StreamEnds<typename Stream::element, Exec> {
     using Gradient = Tensor<dual_t<Stream>, Exec>;
 
   public:
-    [[nodiscard]] LayoutValue const& stream() const override { return Stream::value; }
     [[nodiscard]] LayoutValue const& logits() const override { return Head::Logits::value; }
     [[nodiscard]] std::unique_ptr<StreamTable<T, Exec>> make_table(LayerSetup<Exec> const& setup, std::size_t tokens,
                                                                    std::string const& name,

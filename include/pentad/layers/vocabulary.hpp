@@ -21,19 +21,6 @@
 
 namespace pentad {
 
-namespace detail {
-/// The sum of x in f64, on the host: waits for `exec`.
-template <class A, class Exec>
-double sum(Exec const& exec, View<A const, 1, Exec> x) {
-    double result = 0;
-    if (kernels::dry("sum", x)) return result;
-    Kokkos::parallel_reduce(
-        "pentad::sum", Kokkos::RangePolicy<Exec>(exec, 0, x.size()),
-        KOKKOS_LAMBDA(std::size_t i, double& partial) { partial += static_cast<double>(x(i)); }, result);
-    return result;
-}
-} // namespace detail
-
 /// How the table [vocab, hidden] of an embedding or a head lies, what an embedding gives (a rank has the tokens whose
 /// rows it holds), and the products of a head with it.
 template <class Stream, class Communication, class Exec>
@@ -286,7 +273,7 @@ struct VocabHead {
             saved.lse = redistribute<TokenValue<>>(std::move(lse));
             auto loss = redistribute<TokenValue<>>(std::move(target_logit));
             kernels::cross_entropy_token_loss<A>(exec, saved.lse.flat(), loss.flat(), targets(pass), loss.flat());
-            if (!pass.is_replay) pass.loss_sum += detail::sum<A, Exec>(exec, loss.flat());
+            if (!pass.is_replay) pass.loss_sum += kernels::host_sum<A>(exec, loss.flat());
         }
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Saved& saved) const {
             observe::Scope const scope("head backward", "compute");

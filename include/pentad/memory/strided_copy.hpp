@@ -77,3 +77,7 @@ void copy(char const* name, Exec const& exec, Runs const& runs, void* to, void c
 }
 
 } // namespace pentad::memory
+
+#if PENTAD_COMPILED_TENSOR
+#include <pentad/memory/impl/copy.hpp>
+#endif

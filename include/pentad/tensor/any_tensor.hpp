@@ -74,9 +74,9 @@ class AnyTensor {
             throw std::logic_error(describe() + " is not of the layout " + to_string(L::value) + ": redistribute it");
         std::array<std::size_t, L::rank> extents{};
         std::copy_n(memory_.global.begin(), L::rank, extents.begin());
-        auto const own = std::move(memory_);
+        auto own = std::move(memory_);
         auto* const data = static_cast<T*>(own.address());
-        return Tensor<L, Exec>::unchecked(*own.context, extents, own.block, data);
+        return Tensor<L, Exec>::unchecked(*own.context, extents, std::move(own.block), data);
     }
 
     [[nodiscard]] bool empty() const { return memory_.context == nullptr; }

@@ -209,7 +209,7 @@ class Bucket {
                               end = std::min(piece.offset + piece.parameter->size(), state_.first + state_.extent);
             if (begin >= end) continue;
             View<A, 1, Exec> const part(reduced_.data() + (begin - state_.first), end - begin);
-            if (!std::isfinite(kernels::sum_of_squares<A>(context_->exec(), part))) f(*piece.parameter);
+            if (!std::isfinite(kernels::host_sum_of_squares<A>(context_->exec(), part))) f(*piece.parameter);
         }
     }
     /// Forgets the reduced gradients.

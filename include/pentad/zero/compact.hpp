@@ -2,6 +2,7 @@
 // stochastically. The blocks of fp8 are those of kernels/float8_blocks.hpp.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/float8_blocks.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/layout/compact.hpp>
@@ -168,6 +169,7 @@ void compress(Exec const& exec, In<A, 1, Exec> values, CompactValues const& out,
             KOKKOS_LAMBDA(i64 i) { rounded[i] = bf16(static_cast<float>(in[i])); });
     }
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(compress)
 
 /// The values again: the sum over `copies` of them that lie `stride` bytes apart, in this order.
 template <class A, class Exec>
@@ -208,5 +210,6 @@ void expand(Exec const& exec, CompactValues const& in, Out<A, 1, Exec> values, s
             }
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(expand)
 
 } // namespace pentad::zero

@@ -14,6 +14,11 @@
 #define PENTAD_EXTERN extern
 #endif
 #define PENTAD_COMPILED_RINGS(T)                                                                                       \
+    PENTAD_EXTERN template void detail::add(Kokkos::DefaultExecutionSpace const&,                                      \
+                                            detail::BoxOf<T, Kokkos::DefaultExecutionSpace> const&,                    \
+                                            detail::BoxOf<T, Kokkos::DefaultExecutionSpace> const&);                   \
+    PENTAD_EXTERN template void detail::clear(Kokkos::DefaultExecutionSpace const&,                                    \
+                                              detail::BoxOf<T, Kokkos::DefaultExecutionSpace> const&);                 \
     PENTAD_EXTERN template void ring_all_gather(Kokkos::DefaultExecutionSpace const&, Communicator const&,             \
                                                 View<T, 3, Kokkos::DefaultExecutionSpace> const&,                      \
                                                 View<T, 3, Kokkos::DefaultExecutionSpace> const&, std::size_t, OnBox); \

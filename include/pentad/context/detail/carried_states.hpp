@@ -1,6 +1,7 @@
 // The arithmetic of states that are carried along a sequence: rows of a state that share a decay.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/dry.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/layout/element.hpp>
@@ -46,6 +47,7 @@ void pass_states(Exec const& exec, CarriedSizes const& sizes, A const* own, A co
             row.each(width, [&](int i) { leaving[at + i] = own[at + i] + factor * arriving[at + i]; });
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(pass_states)
 
 /// running = state + exp(log decay) running, for a stretch of `states`; before that, where `before` is not null, it is
 /// copied to stretch `own` of that.
@@ -67,6 +69,7 @@ void advance(Exec const& exec, CarriedSizes const& sizes, A const* states, A con
             row.each(width, [&](int i) { run[i] = from[i] + factor * run[i]; });
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(advance)
 
 /// The adjoint: the gradient of the state of a stretch is the running one, which then decays; where `d_before` is not
 /// null, its stretch `own` is added to it.
@@ -90,6 +93,7 @@ void retreat(Exec const& exec, CarriedSizes const& sizes, A const* log_decays, S
             row.each(width, [&](int i) { run[i] += more[i]; });
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(retreat)
 
 /// d_log_decay = exp(log decay) <before, d_state>: a stretch's decay stands between the state before it and all that
 /// comes of the one that it leaves.
@@ -104,5 +108,6 @@ void decay_gradient(Exec const& exec, std::size_t all_rows, std::size_t all_widt
             row.once([&] { d_log_decay[row.index()] = sum * Kokkos::exp(log_decay[row.index()]); });
         });
 }
+PENTAD_KERNEL_OF_ACCUMULATORS(decay_gradient)
 
 } // namespace pentad::context::detail

@@ -134,7 +134,7 @@ class RingExchange {
     void clear(std::size_t i, Pair<L, Exec> const& pair) const {
         for (auto const* tensor : {&pair.key, &pair.value}) {
             auto const part = comm::detail::box_of(seen(*tensor), pieces_.at(i));
-            if (!kernels::dry("clear", part)) Kokkos::deep_copy(*exec_, part, 0);
+            if (!kernels::dry("clear", part)) comm::detail::clear(*exec_, part);
         }
     }
     /// to += from, of piece i.

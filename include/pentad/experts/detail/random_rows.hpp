@@ -2,6 +2,7 @@
 // routing, and the jitter of a router's input.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/router.hpp>
 #include <pentad/kernels/rows.hpp>
 #include <pentad/random/philox.hpp>
@@ -49,6 +50,7 @@ void hashed_experts(Exec const& exec, kernels::In<i32, 2, Exec> tokens, std::siz
             }
         });
 }
+PENTAD_KERNEL_OF_EXEC(hashed_experts)
 
 /// y = x times random numbers from 1 - jitter to 1 + jitter, of which row r has those of token number[r].
 template <class T, class Exec>
@@ -70,5 +72,6 @@ void jittered(Exec const& exec, kernels::In<T, 2, Exec> x, kernels::In<i32, 1, E
             });
         });
 }
+PENTAD_KERNEL(jittered)
 
 } // namespace pentad::experts

@@ -3,6 +3,7 @@
 
 #include <pentad/comm/collectives.hpp>
 #include <pentad/experts/detail/row_buffer.hpp>
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/memory/copy.hpp>
 #include <pentad/memory/host_array.hpp>
@@ -28,6 +29,7 @@ void sum_parts(Exec const& exec, kernels::In<T, 2, Exec> x, kernels::Out<T, 1, E
             y(i) = T(sum);
         });
 }
+PENTAD_KERNEL(sum_parts)
 
 /// Each rank's rows, a number that differs from rank to rank, on all ranks in their order; and the sum of what they
 /// make of them. Filled by `route`; kept until the backward pass. In a group of one rank both are nothing.

@@ -2,6 +2,7 @@
 // type. Correct on every Kokkos backend, and simple; nobody trains with it.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/detail/gemm_problem.hpp>
 #include <pentad/kernels/rows.hpp>
 
@@ -12,7 +13,7 @@
 namespace pentad::kernels::detail {
 
 /// C *= beta, without reading C when beta is 0.
-template <class Exec, class Out>
+template <class Out, class Exec>
 void gemm_scale(Exec const& exec, i64 m, i64 n, double beta, Out* c, i64 c_stride) {
     if (beta == 1.0) return;
     using Acc = accumulator_t<Out>;
@@ -24,6 +25,7 @@ void gemm_scale(Exec const& exec, i64 m, i64 n, double beta, Out* c, i64 c_strid
             element = factor == Acc(0) ? Out(Acc(0)) : Out(factor * Acc(element));
         });
 }
+PENTAD_KERNEL(gemm_scale)
 
 template <class Exec, class In, class Out>
 void gemm_plain(Exec const& exec, GemmProblem<In, Out> const& p) {

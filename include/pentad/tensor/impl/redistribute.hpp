@@ -11,6 +11,8 @@
 #define PENTAD_EXTERN extern
 #endif
 #define PENTAD_COMPILED_REDISTRIBUTIONS(T)                                                                             \
+    PENTAD_EXTERN template class detail::Exchange<T, Kokkos::DefaultExecutionSpace>;                                   \
+    PENTAD_EXTERN template class detail::HaloExchange<T, Kokkos::DefaultExecutionSpace>;                               \
     PENTAD_EXTERN template class detail::StartedPlan<T, Kokkos::DefaultExecutionSpace>;                                \
     PENTAD_EXTERN template class detail::StartedPlanInto<T, Kokkos::DefaultExecutionSpace>;                            \
     PENTAD_EXTERN template detail::Shard<T, Kokkos::DefaultExecutionSpace> detail::carry_out(                          \
