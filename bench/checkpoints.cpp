@@ -41,9 +41,7 @@ void bench(std::filesystem::path const& folder, std::size_t hidden, std::size_t 
     train::RunSettings const settings{
         .model = model::decoder(
             {.layers = layers, .hidden = hidden, .heads = 8, .kv_heads = 8, .ffn = 3 * hidden, .vocab = 4096}),
-        .batch = 2 * static_cast<std::size_t>(ranks),
-        .seq = 128,
-        .sharding = {.stage = 1}};
+        .strategy = {.batch = 2 * ranks, .seq = 128, .sharding = {.stage = 1}}};
     std::string text(1 << 16, ' ');
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i * i % 23);
     io::TokenData const data(text, "the text", 128, 1);

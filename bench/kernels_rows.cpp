@@ -227,7 +227,9 @@ struct Dispatch {
         Kokkos::deep_copy(Vector<i32>(index.data(), rows * top_k), cycle(rows * top_k, 5, experts));
         sort();
     }
-    void sort() const { kernels::sort_by_expert<kernels::Chosen::always>(Exec(), index, counts, position, source, scratch); }
+    void sort() const {
+        kernels::sort_by_expert<kernels::Chosen::always>(Exec(), index, counts, position, source, scratch);
+    }
 };
 void sort_by_expert(benchmark::State& state) {
     i64 const rows = state.range(0);

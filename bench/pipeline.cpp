@@ -184,10 +184,7 @@ Candidate training(Named const& what, int micro_batches, io::TokenData const& da
         pipeline::generate(what.name, {.ranks = ranks, .micro_batches = micro_batches, .chunks = what.chunks});
     train::RunSettings settings{
         .model = model::decoder({.layers = 16, .hidden = 256, .heads = 4, .kv_heads = 4, .ffn = 704, .vocab = 256}),
-        .batch = static_cast<std::size_t>(2 * micro_batches),
-        .micro_batches = static_cast<std::size_t>(micro_batches),
-        .seq = 256,
-    };
+        .strategy = {.batch = 2 * micro_batches, .micro_batches = micro_batches, .seq = 256}};
     auto const run = std::make_shared<Run>(settings, candidate.schedule, data);
     candidate.run = [run](std::int64_t step) { (void)run->trainer.step(step); };
     return candidate;

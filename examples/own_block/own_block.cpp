@@ -27,7 +27,7 @@ using namespace pentad::ml;
 using HostExec = Kokkos::DefaultHostExecutionSpace;
 using Stream = SequenceStream<f64>;
 using Trainer = train::Trainer<f64, HostExec>;
-constexpr auto sent_axes = planner::view_axes;
+constexpr auto sent_axes = pentad::view_axes;
 
 train::RunSettings settings() {
     model::Model model{.hidden = 32, .vocab = 256};
@@ -35,7 +35,7 @@ train::RunSettings settings() {
     // Every token goes to both experts: routing is even, as a dry run takes it to be.
     model::Branch const experts{model::Experts{.count = 2, .top_k = 2, .width = 24}, "experts", "experts_norm"};
     for (int block = 0; block < 4; ++block) model.blocks.push_back({{mixer, experts}});
-    return {.model = model, .batch = 8, .micro_batches = 2, .seq = 32};
+    return {.model = model, .strategy = {.batch = 8, .micro_batches = 2, .seq = 32}};
 }
 
 /// The library's layers and the one of convolution.hpp.
@@ -60,7 +60,8 @@ struct Run {
 
     explicit Run(comm::Communicators& communicators) : Run(communicators, settings()) {}
     Run(comm::Communicators& communicators, train::RunSettings const& how)
-        : text(lines()), context(communicators), data(text, "the text", static_cast<std::int64_t>(how.seq), how.seed),
+        : text(lines()), context(communicators),
+          data(text, "the text", static_cast<std::int64_t>(how.strategy.seq), how.seed),
           trainer(context, Stream::value, how, schedules(communicators.extent("pp"), how), data,
                   Layers::of<f64, HostExec>()) {}
     static std::string lines() {
@@ -70,7 +71,7 @@ struct Run {
     }
     static train::ProvenSchedules schedules(int ranks, train::RunSettings const& how) {
         return train::ProvenSchedules(pipeline::generate(
-            "1f1b", {.ranks = ranks, .micro_batches = static_cast<int>(how.micro_batches), .chunks = 0}));
+            "1f1b", {.ranks = ranks, .micro_batches = static_cast<int>(how.strategy.micro_batches), .chunks = 0}));
     }
 };
 
@@ -91,14 +92,11 @@ std::array<double, sent_axes.size() + 2> account(Trainer& trainer) {
 
 /// The same as the planner estimates it: of all ranks together, and of the fullest.
 std::array<double, sent_axes.size() + 2> estimate(model::RankMesh const& mesh) {
-    planner::Configuration c{.dp = mesh.extent<dp>(),
-                             .pp = mesh.extent<pp>(),
-                             .ep = mesh.extent<ep>(),
-                             .cp = mesh.extent<cp>(),
-                             .tp = mesh.extent<tp>()};
+    auto c = settings().strategy;
+    c.dp = mesh.extent<dp>(), c.pp = mesh.extent<pp>(), c.ep = mesh.extent<ep>(), c.cp = mesh.extent<cp>();
+    c.tp = mesh.extent<tp>();
     c.sequence_parallel = true;
     c.element = planner::Element::f64;
-    c = train::planned_configuration(settings(), c);
     planner::Hardware const any{.devices = mesh.size(),
                                 .devices_per_node = mesh.size(),
                                 .peak_f32 = 1e12,

@@ -54,7 +54,7 @@ std::size_t choice(std::string const& flag, std::string const& text, std::span<s
 }
 /// "dp=4,tp=2": the axes that it names, of these, in any order.
 Extents extents(std::string const& flag, std::string const& text,
-                std::span<std::string_view const> axes = planner::axis_order) {
+                std::span<std::string_view const> axes = pentad::axis_order) {
     Extents given;
     std::istringstream items(text + ",");
     for (std::string item; std::getline(items, item, ',');) {
@@ -446,7 +446,7 @@ class Parser {
     void read_order(Options& o) const {
         std::istringstream items(text("--order") + ",");
         for (std::string axis; std::getline(items, axis, ',');) {
-            choice("--order " + text("--order") + ": axis", axis, planner::axis_order);
+            choice("--order " + text("--order") + ": axis", axis, pentad::axis_order);
             if (std::find(o.order.begin(), o.order.end(), axis) != o.order.end())
                 refuse("--order " + text("--order") + " names " + axis + " twice");
             o.order.push_back(axis);

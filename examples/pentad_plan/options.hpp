@@ -40,9 +40,9 @@ struct Options {
     std::optional<pentad::model::ContextChoice> context;
     pentad::model::TensorKind tensor_kind = pentad::model::TensorKind::one_d;
     pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
-    std::optional<pentad::model::ExpertMesh> experts{}; ///< as of a planner::Configuration
+    std::optional<pentad::model::ExpertMesh> experts{}; ///< as of a Strategy
     std::optional<bool> sequence_parallel, zero_keep, zero_accumulate, pairs;
-    std::vector<std::int64_t> stage_layers; ///< as of a planner::Configuration
+    std::vector<std::int64_t> stage_layers; ///< as of a Strategy
     bool balances_stages = false;
     bool gradient_release = false, zigzag = true;
     planner::Element element = planner::Element::bf16;

@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <pentad/io/atomic_file.hpp>
+#include <pentad/io/strategy_file.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/planner/pipelines.hpp>
 #include <pentad/planner/stage_layers.hpp>
@@ -24,11 +25,11 @@ namespace pentad_plan {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using pentad::Strategy;
 using planner::Candidate;
-using planner::Configuration;
 
 /// How attention goes over cp: as asked, or where that is automatic the way that is planned to be the fastest.
-void choose_context(Options const& o, Configuration& c) {
+void choose_context(Options const& o, Strategy& c) {
     auto const asked = o.context.value_or(model::ContextChoice());
     if (asked.kind != model::ContextChoice::Kind::automatic) {
         auto const per_node = planner::nodes_of(c, ml::cp::name, o.hardware.devices_per_node).each;
@@ -40,13 +41,13 @@ void choose_context(Options const& o, Configuration& c) {
 }
 
 /// One plan, with the usual settings where none are given.
-Configuration configuration_of(Options const& o) {
-    Configuration c;
+Strategy strategy_of(Options const& o) {
+    Strategy c;
     c.dp = o.extent("dp").value_or(1), c.pp = o.extent("pp").value_or(1), c.ep = o.extent("ep").value_or(1);
     c.cp = o.extent("cp").value_or(1), c.tp = o.extent("tp").value_or(1);
     c.seq = o.seq;
-    c.global_batch = o.global_batch;
-    c.micro_batch = o.micro_batch.value_or(1);
+    c.batch = o.global_batch;
+    c.use_micro_batch(o.micro_batch.value_or(1));
     c.sharding = o.sharding();
     c.optimizer = o.optimizer;
     c.precision = o.precision;
@@ -60,10 +61,10 @@ Configuration configuration_of(Options const& o) {
     auto const is_given = [&](std::string_view axis) {
         return std::find(o.order.begin(), o.order.end(), axis) != o.order.end();
     };
-    for (auto const axis : planner::axis_order)
+    for (auto const axis : pentad::axis_order)
         if (!o.order.empty() && !is_given(axis)) c.order[next++] = axis;
     for (auto const& given : o.order)
-        c.order[next++] = *std::find(planner::axis_order.begin(), planner::axis_order.end(), given);
+        c.order[next++] = *std::find(pentad::axis_order.begin(), pentad::axis_order.end(), given);
     c.recompute = o.recompute.value_or(c.recompute);
     c.tensor_kind = o.tensor_kind;
     c.sequence_parallel = o.sequence_parallel.value_or(false);
@@ -79,7 +80,7 @@ Configuration configuration_of(Options const& o) {
 /// Bytes are whole numbers. Those of the experts' own axes are there where any are sent.
 Json bytes_json(planner::PerAxis const& bytes) {
     Json json = Json::object();
-    for (auto const axis : planner::view_axes)
+    for (auto const axis : pentad::view_axes)
         if ((axis != "edp" && axis != "etp") || bytes[axis] > 0) json[std::string(axis)] = std::llround(bytes[axis]);
     return json;
 }
@@ -101,10 +102,10 @@ Json estimate_json(planner::Estimate const& estimate) {
     return json;
 }
 Json plan_json(Candidate const& plan) {
-    auto const& c = plan.configuration;
+    auto const& c = plan.strategy;
     Json json;
     for (auto const axis : c.order) json["mesh"][std::string(axis)] = c.extent(axis);
-    json["micro_batch"] = c.micro_batch;
+    json["micro_batch"] = c.micro_batch();
     json["zero"] = c.sharding.stage;
     json["schedule"] = c.schedule;
     if (c.chunks > 0) json["chunks"] = c.chunks;
@@ -125,6 +126,7 @@ Json plan_json(Candidate const& plan) {
         if (choice.inner > 0) json["cp_inner"] = choice.inner;
     }
     json.update(estimate_json(plan.estimate));
+    json["strategy"] = Json::parse(io::to_json(c));
     return json;
 }
 Json plans_json(std::vector<Candidate> const& plans) {
@@ -134,7 +136,7 @@ Json plans_json(std::vector<Candidate> const& plans) {
 }
 
 planner::Request request_of(Options const& o) {
-    planner::Request request{.model = o.model, .hardware = o.hardware, .seq = o.seq, .global_batch = o.global_batch};
+    planner::Request request{.model = o.model, .hardware = o.hardware, .seq = o.seq, .batch = o.global_batch};
     request.element = o.element;
     request.fp8_products = o.fp8_products;
     request.wants_front = !o.svg.empty() || o.json;
@@ -164,17 +166,17 @@ planner::Request request_of(Options const& o) {
 }
 
 /// The train_lm command of a plan.
-std::string run_command(Options const& o, Configuration const& c) {
+std::string run_command(Options const& o, Strategy const& c) {
     if (!o.model_file.empty()) return report::run_command(c, o.model_file);
     return report::run_command(c, "config.json") + " (config.json: that of " + o.model.name + ")";
 }
 
-std::string plan_text(Configuration const& c) { return report::mesh_text(c) + " " + report::settings_text(c); }
+std::string plan_text(Strategy const& c) { return report::mesh_text(c) + " " + report::settings_text(c); }
 
 /// Nothing fits: what is nearest, and what it lacks; or nothing can even be laid out.
 [[noreturn]] void refuse_all(Options const& o, planner::Findings const& findings) {
     if (findings.near_misses.empty()) {
-        auto c = configuration_of(o);
+        auto c = strategy_of(o);
         if (!o.extent("dp")) c.dp = o.hardware.devices / (c.pp * c.ep * c.cp * c.tp);
         auto const why = planner::misfit(o.model, c);
         refuse("no mesh of " + std::to_string(o.hardware.devices) + " devices takes this model and batch" +
@@ -182,7 +184,7 @@ std::string plan_text(Configuration const& c) { return report::mesh_text(c) + " 
     }
     auto const& nearest = findings.near_misses.front();
     refuse("no plan fits " + o.hardware.name + " x " + std::to_string(o.hardware.devices) + ": the nearest, " +
-           plan_text(nearest.configuration) + ", " + report::what_is_lacking(nearest.estimate, o.hardware) +
+           plan_text(nearest.strategy) + ", " + report::what_is_lacking(nearest.estimate, o.hardware) +
            ": give more --devices, or leave more to the search");
 }
 
@@ -192,7 +194,7 @@ std::string search(Options const& o) {
     auto findings = planner::search(request_of(o), o.top);
     if (findings.best.empty()) refuse_all(o, findings);
     if (findings.near_misses.size() > o.top) findings.near_misses.resize(o.top);
-    auto const& winner = findings.best.front().configuration;
+    auto const& winner = findings.best.front().strategy;
     if (!o.svg.empty()) io::write_file(o.svg, report::plan_svg(findings, o.hardware));
     if (o.json)
         return Json{{"plans", plans_json(findings.best)},
@@ -215,7 +217,7 @@ std::string search(Options const& o) {
 }
 
 std::string evaluate(Options const& o) {
-    auto const c = configuration_of(o);
+    auto const c = strategy_of(o);
     Candidate const plan{c, planner::estimate(o.model, o.hardware, c)};
     if (o.types) return report::plan_types(o.model, c);
     if (o.json) return estimate_json(plan.estimate).dump(2) + "\n";
@@ -224,7 +226,7 @@ std::string evaluate(Options const& o) {
 }
 
 std::string explain(Options const& o) {
-    auto const c = configuration_of(o);
+    auto const c = strategy_of(o);
     if (o.types) return report::plan_types(o.model, c);
     planner::Pipelines pipelines;
     auto const planned =

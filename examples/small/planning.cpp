@@ -17,7 +17,7 @@ int main() {
     planner::Request request{.model = train::planned_preset("llama-3-8b"),
                              .hardware = planner::find_hardware("h100"),
                              .seq = 4096,
-                             .global_batch = 256};
+                             .batch = 256};
     request.hardware.devices = 16;
     auto const findings = planner::search(request, 3);
     for (auto const& [plan, estimate] : findings.best)

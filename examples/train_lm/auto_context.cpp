@@ -40,11 +40,11 @@ void say(Options const& options, std::string const& text) {
 
 Options split_by_nodes(Options options) {
     using pentad::program::BadInput;
-    pentad::comm::Communicators const communicators(MPI_COMM_WORLD, configuration_of(options).views());
+    pentad::comm::Communicators const communicators(MPI_COMM_WORLD, strategy_of(options).views());
     auto const& world = communicators.world();
     std::vector<int> node_of;
     for (int rank = 0; rank < world.size(); ++rank) node_of.push_back(world.nodes().of(rank));
-    auto const neighbours = pentad::planner::neighbours_on_nodes(configuration_of(options), "cp", node_of);
+    auto const neighbours = pentad::planner::neighbours_on_nodes(strategy_of(options), "cp", node_of);
     if (auto const why = options.context().refused_nodes(options.extent("cp"), neighbours); !why.empty())
         throw BadInput(why);
     options.cp_inner = neighbours;
@@ -67,7 +67,7 @@ Options planned(Options options) {
     }
     auto const model = pentad::train::planned_model(make_model(options));
     auto const machine = pentad::train::measured_machine(Kokkos::DefaultExecutionSpace());
-    auto const fastest = pentad::planner::fastest_context(model, machine, configuration_of(options), splits);
+    auto const fastest = pentad::planner::fastest_context(model, machine, strategy_of(options), splits);
     set(options, pentad::model::ContextChoice::of(fastest.split, cp));
     say(options, "is planned to be the fastest: " + pentad::report::duration(fastest.seconds) + " a step");
     return options;

@@ -22,7 +22,7 @@ namespace planner = pentad::planner;
 
 namespace {
 
-PlannedMesh planned(planner::Configuration const& plan, Options const& options) {
+PlannedMesh planned(pentad::Strategy const& plan, Options const& options) {
     PlannedMesh found{pentad::report::mesh_text(plan), options.expert_mesh, options.stages};
     if (plan.experts)
         found.expert_mesh = "ep=" + std::to_string(plan.experts->ep) + ",etp=" + std::to_string(plan.experts->etp);
@@ -58,7 +58,7 @@ PlannedMesh planned_mesh(Options const& options, pentad::program::Ranks const& r
             throw std::invalid_argument("no mesh of " + std::to_string(request.hardware.devices) +
                                         " ranks divides this model and batch");
         auto const& nearest = findings.near_misses.front();
-        auto const mesh = planned(nearest.configuration, options);
+        auto const mesh = planned(nearest.strategy, options);
         auto flags = flags_that_fit(with_mesh(options, mesh), ranks);
         if (!flags.empty() && mesh.stages != options.stages) flags += " --stages " + mesh.stages;
         if (!flags.empty() && mesh.expert_mesh != options.expert_mesh) flags += " --expert-mesh " + mesh.expert_mesh;

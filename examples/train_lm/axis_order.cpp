@@ -13,7 +13,7 @@ namespace train_lm {
 
 namespace {
 
-std::vector<MeshAxis> axes_of(pentad::planner::Configuration const& c) {
+std::vector<MeshAxis> axes_of(pentad::Strategy const& c) {
     std::vector<MeshAxis> axes;
     for (auto const axis : c.order) axes.push_back({std::string(axis), c.extent(axis)});
     return axes;
@@ -29,7 +29,7 @@ std::vector<MeshAxis> ordered_axes(Options const& options, pentad::pipeline::Sch
     bool const chooses = options.order == "auto",
                says = communicators.world().rank() == 0 && !options.quiet && options.steps > 0;
     if (options.quiet && !chooses) return options.mesh;
-    auto const given = configuration_of(options);
+    auto const given = strategy_of(options);
     auto const& nodes = communicators.world().nodes();
     if (nodes.count() == 1) {
         if (says && communicators.world().size() > 1)
@@ -37,7 +37,7 @@ std::vector<MeshAxis> ordered_axes(Options const& options, pentad::pipeline::Sch
         return options.mesh;
     }
     auto const orders =
-        planner::least_traffic(given, nodes.each(), options.experts > 0, [&](planner::Configuration const& order) {
+        planner::least_traffic(given, nodes.each(), options.experts > 0, [&](pentad::Strategy const& order) {
             auto ordered = options;
             ordered.mesh = axes_of(order);
             return pentad::train::node_traffic(communicators, make_mesh(ordered, schedule), make,

@@ -14,12 +14,6 @@
 
 namespace train_lm {
 
-namespace {
-
-constexpr std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-} // namespace
-
 pentad::model::Optimizer make_optimizer(Options const& o) {
     namespace model = pentad::model;
     model::AdamW const adamw{.beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay};
@@ -41,38 +35,16 @@ pentad::model::Optimizer make_optimizer(Options const& o) {
 pentad::train::RunSettings make_settings(Options const& o) {
     pentad::train::RunSettings s;
     s.model = make_model(o);
-    s.batch = size(o.batch);
-    s.micro_batches = size(o.micro_batches);
-    s.seq = size(o.seq);
-    s.order = o.zigzag ? pentad::Order::zigzag : pentad::Order::contiguous;
-    s.context_strategy = o.context_split().strategy;
-    s.attention_output = attention_output_of(o);
-    s.balances_stages = o.stages == "balanced";
-    if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
-    s.recompute = recomputation_of(o);
-    s.sharding = {.stage = static_cast<int>(o.zero),
-                  .ranks = static_cast<int>(o.zero_ranks),
-                  .keeps_parameters = o.zero_keep,
-                  .accumulates_gradients = o.zero_accumulate,
-                  .releases_gradients = o.gradient_release};
-    s.bucket_elements = size(o.bucket_elements);
+    s.strategy = strategy_of(o);
     if (o.ignore_token) s.ignored = static_cast<std::int32_t>(*o.ignore_token);
     if (o.pack) s.packing = {.last = static_cast<std::int32_t>(*o.pack), .deals_by_work = !o.zigzag};
     s.steps = o.steps;
     s.learning_rate = o.lr;
     if (o.min_lr >= 0) s.min_learning_rate = o.min_lr;
     s.warmup = o.warmup;
-    s.optimizer = make_optimizer(o);
-    s.precision = precision_of(o);
-    s.row_parts = size(o.row_parts);
     s.rebalance_every = o.rebalance_experts;
-    s.offload = offload_of(o);
     s.clip = o.clip;
     s.max_bad_steps = o.max_bad_steps;
-    s.local = {.steps = static_cast<int>(o.local_steps),
-               .ranks = static_cast<int>(o.local_ranks),
-               .outer_learning_rate = o.outer_lr,
-               .outer_momentum = o.outer_momentum};
     s.balance_coefficient = o.aux_coef;
     s.z_coefficient = o.z_coef;
     s.prediction_coefficient = o.mtp_coef;
@@ -81,7 +53,7 @@ pentad::train::RunSettings make_settings(Options const& o) {
 }
 
 Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule) {
-    auto const views = configuration_of(options).views();
+    auto const views = strategy_of(options).views();
     auto const split =
         pentad::model::split_tensor_axis(views, pentad::ml::tp(), make_model(options), options.tensor_kind());
     // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
@@ -92,65 +64,78 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
                                        schedule);
 }
 
-pentad::model::AttentionOutput attention_output_of(Options const& options) {
-    return options.attention_output == "all-to-all" ? pentad::model::AttentionOutput::all_to_all
-                                                    : pentad::model::AttentionOutput::reduce_scatter;
-}
-
-pentad::planner::Element element_of(Options const& options) {
-    using pentad::planner::Element;
-    return options.dtype == "f64" ? Element::f64 : options.dtype == "f32" ? Element::f32 : Element::bf16;
-}
-
-pentad::planner::Configuration configuration_of(Options const& options) {
-    namespace planner = pentad::planner;
-    auto const extent = [&](std::string_view axis) { return options.extent(axis); };
-    planner::Configuration c{
+pentad::Strategy strategy_of(Options const& o) {
+    using pentad::model::AttentionOutput, pentad::model::Element;
+    auto const extent = [&](std::string_view axis) { return o.extent(axis); };
+    pentad::Strategy s{
         .dp = extent("dp"), .pp = extent("pp"), .ep = extent("ep"), .cp = extent("cp"), .tp = extent("tp")};
-    for (std::size_t i = 0; i < c.order.size(); ++i)
-        c.order[i] = *std::find(planner::axis_order.begin(), planner::axis_order.end(), options.mesh[i].name);
-    c.experts = options.folded_experts();
-    c.inner_cp = options.context_split().inner;
-    c.tensor_kind = options.tensor_kind();
-    c.sequence_parallel = options.sequence_parallel;
-    c.element = element_of(options);
-    if (options.schedule_file.empty()) c.schedule = options.schedule;
-    c.chunks = options.chunks;
-    c.pairs = options.pairs();
-    return pentad::train::planned_configuration(make_settings(options), c);
+    for (std::size_t i = 0; i < s.order.size(); ++i)
+        s.order[i] = *std::find(pentad::axis_order.begin(), pentad::axis_order.end(), o.mesh[i].name);
+    s.experts = o.folded_experts();
+    s.batch = o.batch;
+    s.micro_batches = o.micro_batches;
+    s.seq = o.seq;
+    if (o.schedule_file.empty()) s.schedule = o.schedule;
+    s.chunks = o.chunks;
+    s.pairs = o.pairs();
+    s.balances_stages = o.stages == "balanced";
+    if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
+    s.tensor_kind = o.tensor_kind();
+    s.sequence_parallel = o.sequence_parallel;
+    s.use(o.context_split());
+    s.zigzag = o.zigzag;
+    s.attention_output =
+        o.attention_output == "all-to-all" ? AttentionOutput::all_to_all : AttentionOutput::reduce_scatter;
+    s.row_parts = o.row_parts;
+    s.recompute = recomputation_of(o);
+    s.sharding = {.stage = static_cast<int>(o.zero),
+                  .ranks = static_cast<int>(o.zero_ranks),
+                  .keeps_parameters = o.zero_keep,
+                  .accumulates_gradients = o.zero_accumulate,
+                  .releases_gradients = o.gradient_release};
+    s.local = {.steps = static_cast<int>(o.local_steps),
+               .ranks = static_cast<int>(o.local_ranks),
+               .outer_learning_rate = o.outer_lr,
+               .outer_momentum = o.outer_momentum};
+    s.bucket_elements = o.bucket_elements;
+    s.optimizer = make_optimizer(o);
+    s.precision = precision_of(o);
+    s.offload = offload_of(o);
+    s.element = o.dtype == "f64" ? Element::f64 : o.dtype == "f32" ? Element::f32 : Element::bf16;
+    return s;
 }
 
 pentad::planner::Request request_of(Options const& options, pentad::planner::Hardware hardware) {
-    auto const settings = make_settings(options);
-    pentad::planner::Request request{.model = pentad::train::planned_model(settings.model),
+    auto const given = strategy_of(options);
+    pentad::planner::Request request{.model = pentad::train::planned_model(make_model(options)),
                                      .hardware = std::move(hardware),
-                                     .seq = options.seq,
-                                     .global_batch = options.batch,
-                                     .element = element_of(options),
+                                     .seq = given.seq,
+                                     .batch = given.batch,
+                                     .element = given.element,
                                      .schedules = {options.schedule},
-                                     .most_micro_batch = options.batch};
-    request.micro_batches = options.micro_batches;
-    request.chunks = options.stage_count() / options.extent("pp"); // of --chunks 0 as few as there can be
-    request.zigzag = options.zigzag;
+                                     .most_micro_batch = given.batch};
+    request.micro_batches = given.micro_batches;
+    request.chunks = options.stage_count() / given.pp; // of --chunks 0 as few as there can be
+    request.zigzag = given.zigzag;
     // The run balances its stages by measured times; the planner balances them by its own.
-    request.balances_stages = settings.balances_stages;
-    for (auto const layers : settings.stage_layers) request.stage_layers.push_back(static_cast<std::int64_t>(layers));
-    request.zero = settings.sharding.stage;
-    request.zero_ranks = settings.sharding.ranks;
-    request.zero_keep = settings.sharding.keeps_parameters;
-    request.zero_accumulate = settings.sharding.accumulates_gradients;
-    request.gradient_release = settings.sharding.releases_gradients;
-    request.optimizer = settings.optimizer;
-    request.precision = settings.precision;
-    request.offload = settings.offload;
-    request.local = settings.local;
-    request.bucket_elements = options.bucket_elements;
-    request.recompute = settings.recompute;
-    request.tensor_kind = options.tensor_kind();
-    request.sequence_parallel = options.sequence_parallel;
-    request.attention_output = settings.attention_output;
-    request.experts = options.folded_experts();
-    if (options.pair != "auto" || settings.offload.activations) request.pairs = options.pair == "on";
+    request.balances_stages = given.balances_stages;
+    request.stage_layers = given.stage_layers;
+    request.zero = given.sharding.stage;
+    request.zero_ranks = given.sharding.ranks;
+    request.zero_keep = given.sharding.keeps_parameters;
+    request.zero_accumulate = given.sharding.accumulates_gradients;
+    request.gradient_release = given.sharding.releases_gradients;
+    request.optimizer = given.optimizer;
+    request.precision = given.precision;
+    request.offload = given.offload;
+    request.local = given.local;
+    request.bucket_elements = given.bucket_elements;
+    request.recompute = given.recompute;
+    request.tensor_kind = given.tensor_kind;
+    request.sequence_parallel = given.sequence_parallel;
+    request.attention_output = given.attention_output;
+    request.experts = given.experts;
+    if (options.pair != "auto" || given.offload.activations) request.pairs = options.pair == "on";
     request.context = options.context();
     request.wants_front = false;
     return request;

@@ -39,9 +39,9 @@ constexpr double overhead = 64.0 * (1 << 20);
 constexpr double certain = 0.93;
 
 /// Layers of each stage. Those that are going to be dealt by measurement are taken as dealt evenly.
-std::vector<std::size_t> layers_of(Options const& o) {
+std::vector<std::int64_t> layers_of(Options const& o) {
     bool const is_known = !o.stages.empty() && o.stages != "balanced";
-    return is_known ? stage_layers(o.stages).value() : std::vector<std::size_t>{};
+    return is_known ? stage_layers(o.stages).value() : std::vector<std::int64_t>{};
 }
 
 /// The model of a run, which no flag that is tried here changes: its parts are run dry once for each shape.
@@ -50,7 +50,7 @@ planner::Model planned_model(Options const& o) { return pentad::train::planned_m
 /// Bytes of each rank of the pipeline.
 std::vector<double> needs(planner::Model const& model, Options const& o, pentad::model::Recomputation const& recompute,
                           pentad::pipeline::Schedule const& schedule) {
-    auto c = configuration_of(o);
+    auto c = strategy_of(o);
     c.recompute = recompute;
     std::vector<double> bytes;
     auto full = pentad::train::planned_memory(model, c, schedule, layers_of(o));
@@ -71,7 +71,7 @@ planner::AutomaticRecomputation within(planner::Model const& model, Options cons
                                        pentad::pipeline::Schedule const& schedule, planner::Hardware machine,
                                        double room) {
     machine.memory_bytes = room - overhead;
-    return pentad::train::planned_recomputation(model, machine, configuration_of(o), schedule, layers_of(o));
+    return pentad::train::planned_recomputation(model, machine, strategy_of(o), schedule, layers_of(o));
 }
 /// A machine for what does not depend on how fast it is.
 planner::Hardware any_machine(int ranks) {

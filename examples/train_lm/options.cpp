@@ -313,13 +313,13 @@ std::int64_t Options::extent(std::string_view axis) const {
     return 1;
 }
 
-std::optional<std::vector<std::size_t>> stage_layers(std::string_view text) {
-    std::vector<std::size_t> layers;
+std::optional<std::vector<std::int64_t>> stage_layers(std::string_view text) {
+    std::vector<std::int64_t> layers;
     std::istringstream items{std::string(text) + ","};
     for (std::string item; std::getline(items, item, ',');) {
         auto const count = number_of<std::int64_t>(item);
         if (!count || *count < 0 || *count > many) return std::nullopt;
-        layers.push_back(static_cast<std::size_t>(*count));
+        layers.push_back(*count);
     }
     return layers;
 }

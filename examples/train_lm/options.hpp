@@ -210,7 +210,7 @@ struct LatentChoice {
 /// The model of the sizes, or that of --model.
 [[nodiscard]] pentad::model::Model make_model(Options const& options);
 /// "3,5,4,4" as numbers; none where it is anything else.
-[[nodiscard]] std::optional<std::vector<std::size_t>> stage_layers(std::string_view text);
+[[nodiscard]] std::optional<std::vector<std::int64_t>> stage_layers(std::string_view text);
 /// The training data, or those of --validation. @throws io::FileError
 [[nodiscard]] pentad::io::TokenData training_data(Options const& options);
 [[nodiscard]] pentad::io::TokenData validation_data(Options const& options);

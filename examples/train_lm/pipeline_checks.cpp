@@ -33,7 +33,7 @@ pentad::pipeline::GeneratorOptions generator_options(O const& o) {
             .pairs = o.pairs()};
 }
 
-std::string list_text(std::vector<std::size_t> const& numbers) {
+std::string list_text(std::vector<std::int64_t> const& numbers) {
     std::string list;
     for (auto const number : numbers) list += (list.empty() ? "" : ",") + std::to_string(number);
     return list;
@@ -145,14 +145,14 @@ void deal_stages(O& o, std::int64_t count) { o.stages = list_text(pentad::pipeli
 void repair_stages(O& o, std::int64_t count, Complaint& complaint) {
     if (o.stages.empty() || o.stages == "balanced") return;
     auto const layers = stage_layers(o.stages);
-    std::size_t sum = 0;
-    for (auto const number : layers.value_or(std::vector<std::size_t>{})) sum += number;
+    std::int64_t sum = 0;
+    for (auto const number : layers.value_or(std::vector<std::int64_t>{})) sum += number;
     std::string why;
     if (!layers)
         why = " is neither a list of numbers nor balanced";
     else if (layers->size() != static_cast<std::size_t>(count))
         why = " is for " + std::to_string(layers->size()) + " stages, and the pipeline has " + text(count);
-    else if (sum != static_cast<std::size_t>(o.layers))
+    else if (sum != o.layers)
         why = " is of " + std::to_string(sum) + " layers, and the model has " + text(o.layers);
     if (why.empty()) return;
     complaint.add("--stages " + o.stages + why, "--stages");
@@ -168,11 +168,11 @@ std::optional<std::string> check_schedule_file(O const& o) {
             return flag + ": " + verdict.refusal->message();
         pentad::train::RunSettings settings;
         settings.model.ties_embeddings = o.tie_embeddings || o.mtp > 0; // whether the ends share it
-        settings.micro_batches = static_cast<std::size_t>(o.micro_batches);
-        settings.seq = static_cast<std::size_t>(o.seq);
         settings.clip = o.clip;
-        settings.sharding.releases_gradients = o.gradient_release;
-        settings.local.steps = static_cast<int>(o.local_steps);
+        settings.strategy.micro_batches = o.micro_batches;
+        settings.strategy.seq = o.seq;
+        settings.strategy.sharding.releases_gradients = o.gradient_release;
+        settings.strategy.local.steps = static_cast<int>(o.local_steps);
         if (auto const why = pentad::train::misfit(schedule, settings, static_cast<int>(o.extent("pp"))); !why.empty())
             return flag + " " + why +
                    (schedule.micro_batches != o.micro_batches ? ": try --micro-batches " + text(schedule.micro_batches)

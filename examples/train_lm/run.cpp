@@ -92,11 +92,11 @@ std::unique_ptr<Training> make_training(Options const& options, TrainingSetup co
 /// stages differ by one at most.
 pentad::train::RunSettings for_dry_run(pentad::train::RunSettings settings,
                                        pentad::pipeline::Schedule const& schedule) {
-    if (settings.local.is_on()) settings.local.steps = std::numeric_limits<int>::max();
+    if (settings.strategy.local.is_on()) settings.strategy.local.steps = std::numeric_limits<int>::max();
     settings.steps = std::numeric_limits<int>::max();
     settings.rebalance_every = 0;
-    if (!std::exchange(settings.balances_stages, false)) return settings;
-    settings.stage_layers =
+    if (!std::exchange(settings.strategy.balances_stages, false)) return settings;
+    settings.strategy.stage_layers =
         pentad::pipeline::dealt_layers(static_cast<std::int64_t>(settings.model.blocks.size()), schedule.stages());
     return settings;
 }
@@ -346,9 +346,9 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     auto settings = make_settings(options);
     pentad::train::ProvenSchedules const schedules(make_schedule(options));
     auto mesh = make_mesh(options, schedules.training());
-    if (settings.recompute.kind == pentad::model::Recomputation::Kind::automatic)
-        settings.recompute = plan_recomputation(options, schedules.training(), ranks);
-    check_memory(options, settings.recompute, schedules.training(), mesh, ranks);
+    if (settings.strategy.recompute.kind == pentad::model::Recomputation::Kind::automatic)
+        settings.strategy.recompute = plan_recomputation(options, schedules.training(), ranks);
+    check_memory(options, settings.strategy.recompute, schedules.training(), mesh, ranks);
     std::optional<pentad::comm::Communicators> communicators(std::in_place, MPI_COMM_WORLD, mesh);
     auto const data = training_data(options);
     options.mesh = ordered_axes(options, schedules.training(), *communicators, [&](auto& dry) {
@@ -357,7 +357,7 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     });
     if (auto const placed = make_mesh(options, schedules.training()); placed != mesh) {
         mesh = placed;
-        check_memory(options, settings.recompute, schedules.training(), mesh, ranks);
+        check_memory(options, settings.strategy.recompute, schedules.training(), mesh, ranks);
         communicators.emplace(MPI_COMM_WORLD, mesh);
     }
     std::optional<pentad::io::TokenData> held_out;

@@ -7,7 +7,7 @@
 #include <pentad/comm/error.hpp>
 #include <pentad/io/file.hpp>
 #include <pentad/observe/ledger.hpp>
-#include <pentad/planner/configuration.hpp>
+#include <pentad/strategy/strategy.hpp>
 #include <pentad/train/block_load.hpp>
 #include <pentad/train/checkpoint_saver.hpp>
 #include <pentad/train/run_settings.hpp>
@@ -33,7 +33,7 @@
 namespace train_lm {
 
 /// Those that ranks send along; the last two are of models with experts.
-inline constexpr auto axes = pentad::planner::view_axes;
+inline constexpr auto axes = pentad::view_axes;
 inline std::size_t axes_shown(bool has_experts) { return has_experts ? axes.size() : axes.size() - 2; }
 
 /// As JSON, which has neither NaN nor infinity.

@@ -16,6 +16,7 @@
 #include <pentad/io/safetensors.hpp>
 #include <pentad/io/schedule_file.hpp>
 #include <pentad/io/scratch_file.hpp>
+#include <pentad/io/strategy_file.hpp>
 #include <pentad/io/temporaries.hpp>
 #include <pentad/io/tensor_box.hpp>
 #include <pentad/io/token_data.hpp>

@@ -19,6 +19,7 @@
 #include <pentad/program.hpp>
 #include <pentad/random.hpp>
 #include <pentad/report.hpp>
+#include <pentad/strategy.hpp>
 #include <pentad/tensor.hpp>
 #include <pentad/train.hpp>
 #include <pentad/zero.hpp>

@@ -5,7 +5,6 @@
 #include <pentad/planner/account.hpp>
 #include <pentad/planner/automatic_recomputation.hpp>
 #include <pentad/planner/balanced_stages.hpp>
-#include <pentad/planner/configuration.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/planner/hardware.hpp>
 #include <pentad/planner/hardware_presets.hpp>

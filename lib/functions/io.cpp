@@ -11,6 +11,7 @@
 #include <pentad/io/impl/npy.hpp>
 #include <pentad/io/impl/safetensors.hpp>
 #include <pentad/io/impl/schedule_file.hpp>
+#include <pentad/io/impl/strategy_file.hpp>
 #include <pentad/io/impl/temporaries.hpp>
 #include <pentad/io/impl/token_data.hpp>
 #include <pentad/io/impl/token_index.hpp>

@@ -14,7 +14,8 @@ GRAPH = {
     "random": "layout",  # by itself, as it needs Random123
     "pipeline": "mesh",
     "model": "layout",
-    "planner": "layout model pipeline observe",
+    "strategy": "model",
+    "planner": "strategy pipeline observe",
     "observe": "layout",
     "io": "layout model pipeline planner random",
     "checkpoint": "io",

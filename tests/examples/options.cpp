@@ -823,8 +823,8 @@ TEST_CASE("train_lm refuses the sizes that the planner refuses, which runs the l
                                                .ep = o.extent("ep"),
                                                .cp = o.extent("cp"),
                                                .tp = o.extent("tp"),
+                                               .batch = o.batch,
                                                .seq = o.seq,
-                                               .global_batch = o.batch,
                                                .sequence_parallel = o.sequence_parallel,
                                                .zigzag = o.zigzag,
                                                .element = pentad::planner::Element::f32});

@@ -8,12 +8,16 @@
 #include "train_lm/settings.hpp"
 
 #include <pentad/io/model_config.hpp>
+#include <pentad/io/strategy_file.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/search.hpp>
+#include <pentad/report/plan_text.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 #include <sstream>
 #include <string>
@@ -196,46 +200,19 @@ TEST_CASE("settings that changed are said as they are given, by what they stand 
 
 namespace {
 
-/// All of a configuration; of a field more the compiler tells.
-std::string text_of(pentad::planner::Configuration const& c) {
-    auto const& [dp, pp, ep, cp, tp, order, experts, seq, global_batch, micro_batch, sharding, optimizer, local,
-                 precision, offload, schedule, chunks, pairs, stage_layers, balances_stages, bucket_elements, recompute,
-                 tensor_kind, sequence_parallel, context, attention_output, inner_cp, zigzag, element, fp8_products] =
-        c;
-    (void)order; // those that differ on the machine are tried
-    std::ostringstream text;
-    bool const is_pipeline = pp > 1;
-    auto const* const generator = pentad::pipeline::find_generator(is_pipeline ? schedule : "1f1b");
-    text << "dp " << dp << " pp " << pp << " ep " << ep << " cp " << cp << " tp " << tp << " seq " << seq << " batch "
-         << global_batch << " micro-batch " << micro_batch << " zero " << sharding.stage << " "
-         << (sharding.stage > 0 ? sharding.ranks : 0) << " " << sharding.keeps_parameters << " "
-         << sharding.accumulates_gradients << " " << sharding.releases_gradients << " local " << local.steps << " "
-         << local.ranks << " " << local.outer_learning_rate << " " << local.outer_momentum << " offload "
-         << offload.optimizer << offload.activations << " " << offload.folder << " " << offload.window_bytes << " "
-         << generator->name << " " << (is_pipeline && chunks > 0 ? chunks : generator->least_chunks) << " "
-         << (pairs && generator->has_pairs) << " bucket " << bucket_elements << " recompute "
-         << static_cast<int>(recompute.kind) << " " << recompute.every << " " << pentad::model::text(recompute.pieces)
-         << " kind " << static_cast<int>(tensor_kind) << " " << (tp > 1 && sequence_parallel) << " context "
-         << static_cast<int>(context) << " " << inner_cp << " " << static_cast<int>(attention_output) << " zigzag "
-         << zigzag << " element " << static_cast<int>(element) << " " << fp8_products << " precision "
-         << static_cast<int>(precision.reduce) << static_cast<int>(precision.rows)
-         << static_cast<int>(precision.moments) << precision.keeps_masters << " optimizer " << optimizer.index();
-    if (is_pipeline) text << " stages " << (balances_stages ? "balanced" : "");
-    for (auto const layers : stage_layers) text << " " << layers;
-    if (experts) text << " experts " << experts->ep << " " << experts->etp;
-    auto const add_adamw = [&](pentad::model::AdamW const& o) {
-        text << " " << o.beta1 << " " << o.beta2 << " " << o.epsilon << " " << o.weight_decay;
-    };
-    if (auto const* o = std::get_if<pentad::model::AdamW>(&optimizer)) add_adamw(*o);
-    if (auto const* o = std::get_if<pentad::model::Sgd>(&optimizer))
-        text << " " << o->momentum << " " << o->nesterov << " " << o->weight_decay;
-    if (auto const* o = std::get_if<pentad::model::Lion>(&optimizer))
-        text << " " << o->beta1 << " " << o->beta2 << " " << o->weight_decay;
-    if (auto const* o = std::get_if<pentad::model::Muon>(&optimizer)) {
-        text << " " << o->momentum << " " << o->nesterov << " " << o->weight_decay << " " << static_cast<int>(o->rate);
-        add_adamw(o->others);
-    }
-    return text.str();
+/// A strategy as text, without what makes no difference in it, and without what the planner tries or does not look at.
+std::string text_of(pentad::Strategy s) {
+    s.order = pentad::axis_order;
+    s.row_parts = pentad::Strategy().row_parts;
+    bool const is_pipeline = s.pp > 1;
+    auto const* const generator = pentad::pipeline::find_generator(is_pipeline ? s.schedule : "1f1b");
+    s.schedule = generator->name;
+    if (!is_pipeline || s.chunks == 0) s.chunks = generator->least_chunks;
+    s.pairs = s.pairs && generator->has_pairs;
+    if (!is_pipeline) s.balances_stages = false, s.stage_layers.clear();
+    if (s.tp == 1) s.sequence_parallel = false;
+    if (s.sharding.stage == 0) s.sharding.ranks = 0;
+    return pentad::io::to_json(s);
 }
 
 } // namespace
@@ -246,7 +223,7 @@ TEST_CASE("what --mesh auto asks the planner for has the run that every flag des
     int compared = 0;
     for (auto const& c : changes()) {
         if (c.other.stages == "1,3" || c.other.cp == "auto" || c.other.slices > 1) continue; // the planner has none
-        auto const run = text_of(configuration_of(c.other));
+        auto const run = text_of(strategy_of(c.other));
         auto request = request_of(c.other, {.name = "any",
                                             .devices = c.ranks,
                                             .devices_per_node = c.ranks,
@@ -264,7 +241,7 @@ TEST_CASE("what --mesh auto asks the planner for has the run that every flag des
         planner::Pipelines pipelines;
         planner::for_each_configuration(
             request, pipelines, [&](double, double) { return !found; },
-            [&](planner::Configuration const& plan, planner::Bounds const&) {
+            [&](pentad::Strategy const& plan, planner::Bounds const&) {
                 nearest = text_of(plan);
                 found = found || nearest == run;
             });
@@ -272,4 +249,91 @@ TEST_CASE("what --mesh auto asks the planner for has the run that every flag des
         CHECK_MESSAGE(found, c.line, "\n  run     ", run, "\n  planned ", nearest);
     }
     CHECK(compared > 100);
+}
+
+namespace {
+
+/// Draws how a run of eight layers may lie on 8 ranks; about half of what it draws is legal.
+pentad::Strategy drawn_strategy(std::mt19937& random, bool has_experts) {
+    using namespace pentad;
+    auto const below = [&](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
+    auto const one_of = [&]<class T>(std::vector<T> const& list) { return list[below(list.size())]; };
+    auto const sometimes = [&] { return below(4) == 0; };
+    Strategy s;
+    for (int factor = 0; factor < 3; ++factor) {
+        std::vector<std::int64_t*> axes{&s.dp, &s.pp, &s.cp, &s.tp};
+        if (has_experts) axes.push_back(&s.ep);
+        *one_of(axes) *= 2;
+    }
+    std::shuffle(s.order.begin(), s.order.end(), random);
+    if (has_experts && s.ep == 1 && sometimes()) s.experts = model::ExpertMesh{2, 1};
+    s.batch = one_of(std::vector<std::int64_t>{16, 32, 64});
+    s.micro_batches = one_of(std::vector<std::int64_t>{1, 2, 4});
+    s.seq = one_of(std::vector<std::int64_t>{32, 64});
+    if (s.pp > 1) {
+        s.schedule = one_of(std::vector<std::string>{"1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe"});
+        if (sometimes()) s.chunks = 2;
+        s.pairs = s.schedule == "dualpipe" && s.expert_mesh().ep > 1 && !sometimes();
+        if (sometimes()) s.balances_stages = true;
+    }
+    if (s.tp == 4 && sometimes()) s.tensor_kind = model::TensorKind::two_d;
+    if (s.tp > 1) s.sequence_parallel = sometimes();
+    if (s.tp > 1 && sometimes()) s.attention_output = model::AttentionOutput::all_to_all;
+    if (s.cp > 1) {
+        s.use(model::ContextChoice{static_cast<model::ContextChoice::Kind>(below(4)), 0, 0}.on(s.cp));
+        s.zigzag = sometimes();
+    }
+    if (has_experts && sometimes()) s.row_parts = 2;
+    using Kind = model::Recomputation::Kind;
+    if (sometimes()) s.recompute = {.kind = Kind::full, .every = 1 + below(2)};
+    if (sometimes()) s.recompute = {.kind = Kind::selective, .pieces = {model::Piece::norms, model::Piece::attention}};
+    s.sharding.stage = static_cast<int>(below(4));
+    if (s.sharding.stage == 3) s.sharding.keeps_parameters = sometimes();
+    if (s.sharding.stage >= 2) s.sharding.accumulates_gradients = sometimes();
+    if (s.sharding.stage > 0 && s.dp >= 4 && sometimes()) s.sharding.ranks = 2;
+    s.sharding.releases_gradients = s.pp == 1 && sometimes();
+    if (s.dp == 8 && sometimes())
+        s.local = {.steps = 3, .ranks = 2, .outer_learning_rate = 0.7, .outer_momentum = 0.9}, s.sharding = {};
+    if (sometimes()) s.bucket_elements = 1000;
+    s.optimizer = one_of(std::vector<model::Optimizer>{
+        model::AdamW(), model::AdamW{.beta1 = 0.8, .weight_decay = 0}, model::Sgd(), model::Sgd{.nesterov = true},
+        model::Lion(), model::Muon(), model::Muon{.rate = model::MuonRate::match_rms_adamw, .others = {.beta2 = 0.9}}});
+    s.element = one_of(std::vector<model::Element>{model::Element::f64, model::Element::f32, model::Element::bf16});
+    if (sometimes()) s.precision.reduce = Compact::bf16;
+    if (has_experts && sometimes()) s.precision.rows = Compact::fp8;
+    if (sometimes()) s.precision.moments = Compact::bf16;
+    if (s.element == model::Element::bf16) s.precision.keeps_masters = !sometimes();
+    if (s.pp == 1 && sometimes()) s.offload = {.optimizer = true, .folder = ".", .window_bytes = below(2) << 20};
+    return s;
+}
+
+/// Without the place of axes with one rank, which join nothing.
+pentad::Strategy with_order_of_ranks(pentad::Strategy s) {
+    std::stable_partition(s.order.begin(), s.order.end(), [&](std::string_view axis) { return s.extent(axis) > 1; });
+    auto const ones = std::find_if(s.order.begin(), s.order.end(), [&](auto axis) { return s.extent(axis) == 1; });
+    std::sort(ones, s.order.end());
+    return s;
+}
+
+} // namespace
+
+TEST_CASE("the command of a plan asks train_lm for an equal strategy") {
+    std::mt19937 random(1);
+    int equal = 0, refused = 0;
+    for (int draw = 0; equal < 300 && draw < 3000; ++draw) {
+        bool const has_experts = draw % 2 == 0;
+        auto const strategy = drawn_strategy(random, has_experts);
+        std::string const model = "--layers 8 --hidden 64 --heads 8 --kv-heads 8 --ffn 64";
+        auto const line = model + (has_experts ? " --experts 4 " : " ") + pentad::report::run_flags(strategy);
+        auto const options = accepted(line, 8);
+        if (!options) {
+            ++refused;
+            continue;
+        }
+        ++equal;
+        CHECK_MESSAGE(with_order_of_ranks(strategy_of(*options)) == with_order_of_ranks(strategy), line, "\n",
+                      pentad::io::to_json(strategy_of(*options)), pentad::io::to_json(strategy));
+    }
+    CHECK(equal == 300);
+    MESSAGE(equal, " accepted, ", refused, " refused");
 }

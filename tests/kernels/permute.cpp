@@ -36,7 +36,8 @@ struct Sorted {
           source(rows * top_k), counts(experts) {
         index.set(choices(rows, top_k, experts));
         Matrix<i32> const scratch(blocks, experts);
-        kernels::sort_by_expert<kernels::Chosen::always>(Exec(), index.view(), counts.view(), position.view(), source.view(), scratch.view());
+        kernels::sort_by_expert<kernels::Chosen::always>(Exec(), index.view(), counts.view(), position.view(),
+                                                         source.view(), scratch.view());
     }
 };
 
@@ -72,7 +73,7 @@ TEST_CASE("slots of negative index are left out") {
         source.set(std::vector<double>(9, 77));
         Matrix<i32> const scratch(blocks, 2);
         kernels::sort_by_expert<kernels::Chosen::sometimes>(Exec(), index.view(), counts.view(), position.view(),
-                                                                  source.view(), scratch.view());
+                                                            source.view(), scratch.view());
         CHECK(counts.get() == std::vector<double>{2, 1});
         CHECK(position.get() == std::vector<double>{2, 0, -1, -1, -1, -1, 1, -1, -1});
         CHECK(source.get() == std::vector<double>{1, 6, 0, 77, 77, 77, 77, 77, 77});
@@ -225,7 +226,7 @@ TEST_CASE("scratch without a row is refused") {
     Matrix<i32> const index(3, 2), position(3, 2), scratch(0, 4);
     Vector<i32> const source(6);
     Vector<i64> const counts(4);
-    CHECK_THROWS_WITH_AS(
-        kernels::sort_by_expert<kernels::Chosen::always>(Exec(), index.view(), counts.view(), position.view(), source.view(), scratch.view()),
-        "sort_by_expert: scratch has no rows, it must have one", std::invalid_argument);
+    CHECK_THROWS_WITH_AS(kernels::sort_by_expert<kernels::Chosen::always>(
+                             Exec(), index.view(), counts.view(), position.view(), source.view(), scratch.view()),
+                         "sort_by_expert: scratch has no rows, it must have one", std::invalid_argument);
 }

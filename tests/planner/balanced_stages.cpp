@@ -18,7 +18,7 @@ using Cost = std::function<double(std::size_t, std::size_t, std::size_t)>;
 struct Deal {
     double slowest = 0, squares = 0;
 };
-Deal weighed(std::vector<std::size_t> const& dealt, Cost const& cost) {
+Deal weighed(std::vector<std::int64_t> const& dealt, Cost const& cost) {
     Deal deal;
     for (std::size_t stage = 0, begin = 0; stage < dealt.size(); begin += dealt[stage++]) {
         double const one = cost(stage, begin, begin + dealt[stage]);
@@ -29,8 +29,8 @@ Deal weighed(std::vector<std::size_t> const& dealt, Cost const& cost) {
 }
 
 /// Calls f(layers of each stage) for every way to deal so many layers.
-void for_each_deal(std::size_t layers, std::size_t stages, std::vector<std::size_t>& dealt,
-                   std::function<void(std::vector<std::size_t> const&)> const& f) {
+void for_each_deal(std::size_t layers, std::size_t stages, std::vector<std::int64_t>& dealt,
+                   std::function<void(std::vector<std::int64_t> const&)> const& f) {
     if (dealt.size() + 1 == stages) {
         dealt.push_back(layers);
         f(dealt);
@@ -50,8 +50,8 @@ void check_best(std::size_t layers, std::size_t stages, Cost const& cost) {
     CAPTURE(stages);
     auto const found = weighed(planner::balanced_stages(layers, stages, cost), cost);
     Deal best{.slowest = 1e300, .squares = 1e300};
-    std::vector<std::size_t> dealt;
-    for_each_deal(layers, stages, dealt, [&](std::vector<std::size_t> const& other) {
+    std::vector<std::int64_t> dealt;
+    for_each_deal(layers, stages, dealt, [&](std::vector<std::int64_t> const& other) {
         auto const deal = weighed(other, cost);
         if (deal.slowest < best.slowest * (1 - 1e-9)) best.squares = 1e300;
         best.slowest = std::min(best.slowest, deal.slowest);
@@ -94,7 +94,7 @@ TEST_CASE("stages that are balanced equal the best of all deals of up to 12 laye
 TEST_CASE(
     "alike layers without ends are dealt evenly, the longer stages first, and a long head is a stage of its own") {
     std::vector<double> const layers(16, 1);
-    CHECK(planner::balanced_stages(layers, 0, 0, 4) == std::vector<std::size_t>{4, 4, 4, 4});
-    CHECK(planner::balanced_stages(layers, 0, 0, 5) == std::vector<std::size_t>{4, 3, 3, 3, 3});
-    CHECK(planner::balanced_stages(layers, 0, 3.4, 8) == std::vector<std::size_t>{3, 3, 2, 2, 2, 2, 2, 0});
+    CHECK(planner::balanced_stages(layers, 0, 0, 4) == std::vector<std::int64_t>{4, 4, 4, 4});
+    CHECK(planner::balanced_stages(layers, 0, 0, 5) == std::vector<std::int64_t>{4, 3, 3, 3, 3});
+    CHECK(planner::balanced_stages(layers, 0, 3.4, 8) == std::vector<std::int64_t>{3, 3, 2, 2, 2, 2, 2, 0});
 }

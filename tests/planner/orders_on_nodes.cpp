@@ -23,7 +23,7 @@ std::vector<int> nodes_in_turn(std::int64_t ranks, std::int64_t per_node) {
 }
 
 /// The coordinates of the ranks of the first node along all axes: sets of them tell orders apart.
-std::set<std::array<std::int64_t, 5>> first_node(Configuration const& c, std::int64_t per_node) {
+std::set<std::array<std::int64_t, 5>> first_node(Strategy const& c, std::int64_t per_node) {
     std::set<std::array<std::int64_t, 5>> found;
     for (std::int64_t rank = 0; rank < per_node; ++rank) {
         std::array<std::int64_t, 5> at{};
@@ -39,7 +39,7 @@ std::set<std::array<std::int64_t, 5>> first_node(Configuration const& c, std::in
 } // namespace
 
 TEST_CASE("groups on nodes that are listed are those on nodes of as many neighbours") {
-    Configuration c{.dp = 2, .pp = 3, .ep = 2, .tp = 4};
+    Strategy c{.dp = 2, .pp = 3, .ep = 2, .tp = 4};
     std::sort(c.order.begin(), c.order.end());
     do
         for (std::int64_t const per_node : {1, 2, 3, 4, 6, 8, 12, 48}) {
@@ -52,11 +52,11 @@ TEST_CASE("groups on nodes that are listed are those on nodes of as many neighbo
         }
     while (std::next_permutation(c.order.begin(), c.order.end()));
     // Ranks dealt to two nodes in turn.
-    Configuration const plane{.dp = 2, .tp = 2};
+    Strategy const plane{.dp = 2, .tp = 2};
     std::vector<int> const dealt{0, 1, 0, 1};
     CHECK(neighbours_on_nodes(plane, "dp", dealt) == 2);
     CHECK(neighbours_on_nodes(plane, "tp", dealt) == 1);
-    Configuration const line{.cp = 8}, pairs{.dp = 2, .cp = 4};
+    Strategy const line{.cp = 8}, pairs{.dp = 2, .cp = 4};
     CHECK(neighbours_on_nodes(line, "cp", nodes_in_turn(8, 4)) == 4);
     CHECK(neighbours_on_nodes(line, "cp", nodes_in_turn(8, 8)) == 8);
     CHECK(neighbours_on_nodes(line, "cp", nodes_in_turn(8, 3)) == 1);
@@ -72,7 +72,7 @@ TEST_CASE("groups on nodes that are listed are those on nodes of as many neighbo
 TEST_CASE("the orders on nodes are all that leave nodes whole, each way once") {
     for (auto const& extents : {std::array{2, 3, 2, 1, 4}, std::array{4, 2, 2, 2, 1}, std::array{1, 1, 1, 1, 12},
                                 std::array{8, 1, 1, 1, 8}}) {
-        Configuration c;
+        Strategy c;
         c.dp = extents[0], c.pp = extents[1], c.ep = extents[2], c.cp = extents[3], c.tp = extents[4];
         for (std::int64_t const per_node : {1, 2, 3, 4, 6, 8}) {
             if (c.devices() % per_node != 0) continue;
@@ -94,10 +94,10 @@ TEST_CASE("the orders on nodes are all that leave nodes whole, each way once") {
 }
 
 TEST_CASE("another order is taken where the node that sends most then sends clearly less") {
-    Configuration const given{.dp = 2, .pp = 2, .tp = 2};
+    Strategy const given{.dp = 2, .pp = 2, .tp = 2};
     // What the nodes send, by the axis that joins neighbours.
     auto const least = [&](double dp, double pp, double tp, std::int64_t per_node) {
-        return least_traffic(given, per_node, false, [&](Configuration const& c) {
+        return least_traffic(given, per_node, false, [&](Strategy const& c) {
             NodeTraffic traffic{.bytes = std::vector<PerAxis>(2)};
             auto const inside = c.order.back();
             double const most = inside == "dp" ? dp : inside == "pp" ? pp : tp;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double MiB = 1024 * 1024;
 
-planner::OrderOnNodes order(planner::Configuration const& mesh, std::vector<planner::PerAxis> bytes) {
+planner::OrderOnNodes order(Strategy const& mesh, std::vector<planner::PerAxis> bytes) {
     return {mesh, {.bytes = std::move(bytes)}};
 }
 planner::PerAxis sent(double dp, double tp) {
@@ -24,7 +24,7 @@ planner::PerAxis sent(double dp, double tp) {
 } // namespace
 
 TEST_CASE("a mesh on nodes: what stays within one, and what each sends") {
-    planner::Configuration const mesh{.dp = 2, .tp = 4};
+    Strategy const mesh{.dp = 2, .tp = 4};
     std::vector<int> const pairs{0, 0, 1, 1, 2, 2, 3, 3}, fours{0, 0, 0, 0, 1, 1, 1, 1};
     CHECK(report::nodes_text(order(mesh, {4, sent(MiB, 2 * MiB)}), pairs, false) ==
           "mesh dp=2,tp=4 on 4 nodes of 2 ranks: each node sends 3.00 MiB across the network in a step\n"

@@ -74,9 +74,7 @@ inline void make_latent(train::RunSettings& run, std::size_t query_rank) {
 /// Two steps of a dense model of four blocks.
 inline train::RunSettings small_dense() {
     return {.model = model::decoder({.layers = 4, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 32, .vocab = 50}),
-            .batch = 16,
-            .micro_batches = 4,
-            .seq = 16,
+            .strategy = {.batch = 16, .micro_batches = 4, .seq = 16},
             .steps = 2,
             .warmup = 1};
 }
@@ -87,10 +85,19 @@ inline train::RunSettings small_with_experts() {
     return settings;
 }
 
+/// How a run lies on a mesh of that shape.
+inline Strategy on_mesh(MeshShape const& m, Strategy strategy) {
+    strategy.dp = m.dp, strategy.pp = m.pp, strategy.ep = m.ep, strategy.cp = m.cp, strategy.tp = m.tp;
+    strategy.experts = m.experts;
+    if (m.inside_out) std::reverse(strategy.order.begin(), strategy.order.end());
+    return strategy;
+}
+
 /// The mesh of a run by a schedule: dp is split where ZeRO's shards end.
 inline auto mesh_of(MeshShape const& m, train::RunSettings const& settings, pipeline::Schedule const& schedule) {
     auto const kv_heads = static_cast<int>(sizes(settings.model).kv_heads);
-    return train::for_schedule(OnMesh::mesh(m, kv_heads).split<dp>(std::max(1, settings.sharding.ranks)), schedule);
+    return train::for_schedule(OnMesh::mesh(m, kv_heads).split<dp>(std::max(1, settings.strategy.sharding.ranks)),
+                               schedule);
 }
 
 /// A trainer on a mesh, and the text that it reads.
@@ -104,13 +111,14 @@ struct Training {
     Training(OnMesh const& mesh, train::RunSettings const& settings, std::string bytes = varied_text())
         : Training(mesh, settings,
                    pipeline::generate("1f1b", {.ranks = mesh.context.communicators().extent("pp"),
-                                               .micro_batches = static_cast<int>(settings.micro_batches)}),
+                                               .micro_batches = static_cast<int>(settings.strategy.micro_batches)}),
                    std::move(bytes)) {}
     Training(OnMesh const& mesh, train::RunSettings const& settings, pipeline::Schedule schedule,
              std::string bytes = varied_text(),
              LayerRegistry<typename Stream::element, Exec> const& registry =
                  train::decoder_layers<typename Stream::element, Exec>())
-        : text(std::move(bytes)), data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed),
+        : text(std::move(bytes)),
+          data(text, "the text", static_cast<std::int64_t>(settings.strategy.seq), settings.seed),
           trainer(mesh.context, Stream::value, settings, train::ProvenSchedules(std::move(schedule)), data, registry) {}
 };
 

@@ -44,14 +44,14 @@ std::map<std::string, std::vector<double>> biases(train::Trainer<T, Exec>& train
     };
     std::map<std::string, std::vector<double>> found, exported;
     trainer.model().for_each_parameter([&](auto const& parameter) {
-        if (parameter.own_optimizer() && !trainer.settings().sharding.shards_parameters())
+        if (parameter.own_optimizer() && !trainer.settings().strategy.sharding.shards_parameters())
             found[parameter.name()] = on_host(parameter.exact_value());
     });
     trainer.store().for_each_exported([&](auto const& parameter) {
         if (parameter.own_optimizer()) exported[parameter.name()] = on_host(parameter.flat_gradient());
     });
     CHECK(exported.size() == 2);
-    if (!trainer.settings().sharding.shards_parameters()) CHECK(found == exported);
+    if (!trainer.settings().strategy.sharding.shards_parameters()) CHECK(found == exported);
     for (auto& [name, values] : exported)
         for (double& value : values) value /= rate;
     return exported;
@@ -60,8 +60,8 @@ std::map<std::string, std::vector<double>> biases(train::Trainer<T, Exec>& train
 template <class T>
 std::map<std::string, std::vector<double>> trained(MeshShape const& m, int stage, Compact reduce = Compact::none) {
     auto run = settings();
-    run.sharding.stage = stage;
-    run.precision.reduce = reduce;
+    run.strategy.sharding.stage = stage;
+    run.strategy.precision.reduce = reduce;
     OnMesh const mesh(m);
     Training<InvariantStream<T>> training(mesh, run);
     for (int step = 1; step <= steps; ++step) training.trainer.step(step);
@@ -113,13 +113,14 @@ TEST_CASE(
                 if (branch.part.as<model::Experts>() != nullptr) branch.part = experts;
         auto const numbers = [&](bool recomputes) {
             auto const schedule = pipeline::generate(
-                "1f1b", {.ranks = n, .micro_batches = static_cast<int>(run.micro_batches), .recompute = recomputes});
+                "1f1b",
+                {.ranks = n, .micro_batches = static_cast<int>(run.strategy.micro_batches), .recompute = recomputes});
             MeshShape const shape{.pp = n};
             OnMesh const mesh(shape, mesh_of(shape, run, schedule));
             Training<Stream> training(mesh, run, schedule);
             auto found = support::steps(training, 1, 3);
             for (auto const& load : training.trainer.take_loads()) {
-                CHECK(load.total() == static_cast<double>(3 * run.batch * run.seq * experts.top_k));
+                CHECK(load.total() == static_cast<double>(3 * run.strategy.batch * run.strategy.seq * experts.top_k));
                 found.insert(found.end(), load.choices.begin(), load.choices.end());
             }
             return found;

@@ -90,9 +90,7 @@ train::RunSettings settings(bool has_experts, bool tied, std::string const& mixe
                 decoder, model::mixers_of(mixers).value(),
                 {.heads = 4, .head_dim = 8, .state = 4, .groups = 2, .norm_groups = 2, .convolution = 3, .chunk = 8},
                 {.heads = 4, .head_dim = 4, .chunk = 8}),
-            .batch = 16,
-            .micro_batches = 4,
-            .seq = 16,
+            .strategy = {.batch = 16, .micro_batches = 4, .seq = 16},
             .steps = 6,
             .warmup = 1};
 }
@@ -115,10 +113,10 @@ struct Run {
           training(mesh, with(run, way), schedule) {}
 
     static train::RunSettings with(train::RunSettings run, Way const& way) {
-        run.sharding = way.sharding;
-        run.micro_batches = way.micro_batches;
-        if (std::size_t const layers = run.model.blocks.size(); way.mesh.pp == 2 && layers % 2 == 1)
-            run.stage_layers = {layers / 2, layers - layers / 2};
+        run.strategy.sharding = way.sharding;
+        run.strategy.micro_batches = way.micro_batches;
+        if (auto const layers = static_cast<std::int64_t>(run.model.blocks.size()); way.mesh.pp == 2 && layers % 2 == 1)
+            run.strategy.stage_layers = {layers / 2, layers - layers / 2};
         return run;
     }
     std::vector<double> steps(std::int64_t first, std::int64_t count) {
@@ -233,7 +231,7 @@ TEST_CASE("a run goes on from a checkpoint on another mesh, with another ZeRO st
              tied ? ", tied" : "");
         Folder const folder;
         auto run = settings(has_experts, tied, mixers);
-        run.optimizer = optimizer(trial / 2);
+        run.strategy.optimizer = optimizer(trial / 2);
         auto const expected = undisturbed<f64>(from, run, folder.path());
         CHECK(worst(resumed<f64>(to, run, folder.path()), expected) < 1e-10);
     }
@@ -250,9 +248,9 @@ void check_same_bits() {
         INFO(way.text());
         Folder const folder;
         auto run = settings(has_experts, trial < 2);
-        run.optimizer = optimizer(trial);
-        if (trial == 0) run.precision = {.moments = Compact::fp8, .keeps_masters = false};
-        if (trial == 1) run.precision = {.reduce = Compact::bf16, .moments = Compact::bf16};
+        run.strategy.optimizer = optimizer(trial);
+        if (trial == 0) run.strategy.precision = {.moments = Compact::fp8, .keeps_masters = false};
+        if (trial == 1) run.strategy.precision = {.reduce = Compact::bf16, .moments = Compact::bf16};
         auto const expected = undisturbed<T>(way, run, folder.path());
         CHECK(resumed<T>(way, run, folder.path()) == expected);
     }
@@ -284,7 +282,7 @@ TEST_CASE("with another batch it goes on with the sequences that it has not seen
         (void)first.steps(1, 3);
         first.save(folder.path(), 3);
         auto larger = run;
-        larger.batch = 32;
+        larger.strategy.batch = 32;
         Run<Stream> second(way, larger, comm);
         second.restore(folder.path());
         CHECK(second.training.trainer.position().sequences == 48);
@@ -300,7 +298,7 @@ TEST_CASE("with another batch it goes on with the sequences that it has not seen
 TEST_CASE("a checkpoint of another model, or one that is damaged, is refused on all ranks") {
     Way const way{.mesh = {.dp = world_size()}, .sharding = {.stage = 1}};
     auto run = settings(false, false);
-    run.batch = 4 * static_cast<std::size_t>(world_size());
+    run.strategy.batch = 4 * static_cast<std::size_t>(world_size());
     Folder const folder;
     on_ranks<f64>(way, [&]<class Stream>(MPI_Comm comm) {
         Run<Stream> first(way, run, comm);
@@ -328,7 +326,7 @@ TEST_CASE("a checkpoint of another model, or one that is damaged, is refused on 
 TEST_CASE("a save that cannot be written leaves older checkpoints, and the run goes on") {
     Way const way{.mesh = {.dp = world_size()}, .sharding = {.stage = 1}};
     auto run = settings(false, false);
-    run.batch = 4 * static_cast<std::size_t>(world_size());
+    run.strategy.batch = 4 * static_cast<std::size_t>(world_size());
     Folder const folder;
     on_ranks<f64>(way, [&]<class Stream>(MPI_Comm comm) {
         Run<Stream> first(way, run, comm);
@@ -372,7 +370,7 @@ template <class T>
 void check_all_ways(std::string const& name, train::RunSettings run, std::vector<MeshShape> const& elsewhere,
                     double worst_elsewhere) {
     INFO(name, " ", io::safetensors_type<T>);
-    run.batch = 8;
+    run.strategy.batch = 8;
     using Stream = InvariantStream<T>;
     Way const way{.mesh = {.dp = 2}, .sharding = {.stage = 1}, .micro_batches = 2};
     auto const family = model::family_of(run.model);
@@ -396,7 +394,7 @@ void check_all_ways(std::string const& name, train::RunSettings run, std::vector
         second.restore(saved.path());
         CHECK(states_of<T>(second) == states);
         // Rounding errors of gradients in fp8 are not saved.
-        if (run.precision.reduce != Compact::fp8) CHECK(second.steps(3, 2) == expected);
+        if (run.strategy.precision.reduce != Compact::fp8) CHECK(second.steps(3, 2) == expected);
     }
     for (MeshShape const& mesh : elsewhere) {
         INFO("on ", mesh.text());
@@ -453,17 +451,19 @@ TEST_CASE("every part that there is a layer for is saved and read, with each of 
     }
     CHECK_MESSAGE(kinds.size() == registry.size(stream),
                   "a part that the registry has a layer for is not in this list");
-    check_all_ways<f64>("every part", {.model = blocks_of(parts), .seq = 16, .warmup = 1}, elsewhere, f64_elsewhere);
+    check_all_ways<f64>("every part", {.model = blocks_of(parts), .strategy = {.seq = 16}, .warmup = 1}, elsewhere,
+                        f64_elsewhere);
     auto ends = blocks_of(parts);
     ends.blocks.resize(2);
     ends.norm = model::NormKind::layer;
     ends.positions = 16;
     ends.ties_embeddings = true;
-    check_all_ways<f64>("positions, LayerNorm, a tied head", {.model = ends, .seq = 16, .warmup = 1}, dense_elsewhere,
-                        f64_elsewhere);
+    check_all_ways<f64>("positions, LayerNorm, a tied head", {.model = ends, .strategy = {.seq = 16}, .warmup = 1},
+                        dense_elsewhere, f64_elsewhere);
     auto predicting = model::decoder({.layers = 2, .hidden = 32, .heads = 4, .ffn = 24, .vocab = 50});
     predicting.predictors = {predicting.blocks[0], predicting.blocks[1]};
-    check_all_ways<f64>("predictors", {.model = predicting, .seq = 16, .warmup = 1}, dense_elsewhere, f64_elsewhere);
+    check_all_ways<f64>("predictors", {.model = predicting, .strategy = {.seq = 16}, .warmup = 1}, dense_elsewhere,
+                        f64_elsewhere);
 }
 
 TEST_CASE("every router is saved and read") {
@@ -483,7 +483,8 @@ TEST_CASE("every router is saved and read") {
         add({.capacity = 1, .drop = static_cast<model::Drop>(i)});
     for (std::size_t i = 0; i < model::bias_step_names.size(); ++i)
         add({.has_bias = true, .bias_rate = 0.1, .bias_step = static_cast<model::BiasStep>(i)});
-    check_all_ways<f64>("routers", {.model = blocks_of(parts), .seq = 16, .warmup = 1}, elsewhere, f64_elsewhere);
+    check_all_ways<f64>("routers", {.model = blocks_of(parts), .strategy = {.seq = 16}, .warmup = 1}, elsewhere,
+                        f64_elsewhere);
 }
 
 namespace {
@@ -501,7 +502,7 @@ TEST_CASE("every optimizer is saved and read") {
     all.push_back(model::Sgd{.momentum = 0});
     for (auto const& optimizer : all) {
         auto run = settings(true, true, "a,m");
-        run.optimizer = optimizer;
+        run.strategy.optimizer = optimizer;
         check_all_ways<f64>("optimizer " + std::to_string(optimizer.index()), run, elsewhere, f64_elsewhere);
     }
 }
@@ -511,7 +512,7 @@ TEST_CASE("every precision is saved and read") {
     auto const run = settings(true, false, "m,a");
     auto const with = [&](model::Precision const& precision) {
         auto changed = run;
-        changed.precision = precision;
+        changed.strategy.precision = precision;
         return changed;
     };
     check_all_ways<f32>("f32", run, {{.ep = 2}}, f32_elsewhere);
@@ -584,7 +585,7 @@ TEST_CASE("every family is saved and read") {
     if (world_size() != 2) return;
     for (std::size_t i = 0; i < model::family_names.size(); ++i) {
         auto const family = static_cast<model::Family>(i);
-        train::RunSettings const run{.model = model_of(family), .seq = 16, .warmup = 1};
+        train::RunSettings const run{.model = model_of(family), .strategy = {.seq = 16}, .warmup = 1};
         CHECK(model::family_of(run.model) == family);
         check_all_ways<f64>(std::string(model::name(family)), run, {{.tp = 2}}, f64_elsewhere);
     }
@@ -593,7 +594,7 @@ TEST_CASE("every family is saved and read") {
 TEST_CASE("a state that can never be saved is refused on all ranks before the first step") {
     Way const way{.mesh = {.dp = world_size()}, .sharding = {.stage = 1}};
     auto run = settings(true, false, "m,a");
-    run.batch = 4 * static_cast<std::size_t>(world_size());
+    run.strategy.batch = 4 * static_cast<std::size_t>(world_size());
     Folder const folder;
     on_ranks<f64>(way, [&]<class Stream>(MPI_Comm comm) {
         Run<Stream> first(way, run, comm);

@@ -52,7 +52,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, std::string
              int ranks_per_node) {
     SimulatedNodes const nodes(std::to_string(ranks_per_node));
     auto const schedule = pipeline::generate(
-        name, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = chunks});
+        name, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.strategy.micro_batches), .chunks = chunks});
     auto const mesh = train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), schedule);
     OnMesh const on(m, mesh);
     auto const real =
@@ -62,7 +62,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, std::string
     comm::Communicators communicators(mesh, world_rank(), ranks_per_node);
     Context<Exec> const context(communicators);
     auto const text = varied_text();
-    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.strategy.seq), settings.seed);
     struct Dry {
         train::Trainer<typename Stream::element, Exec> trainer;
     };
@@ -73,7 +73,8 @@ void compare(MeshShape const& m, train::RunSettings const& settings, std::string
         },
         settings);
 
-    INFO(m.text(), " ", name, " zero ", settings.sharding.stage, " recompute ", model::text(settings.recompute));
+    INFO(m.text(), " ", name, " zero ", settings.strategy.sharding.stage, " recompute ",
+         model::text(settings.strategy.recompute));
     for (auto const& axis : mesh.axes())
         for (std::size_t i = 0; i < observe::operation_names.size(); ++i) {
             auto const operation = static_cast<observe::Operation>(i);
@@ -106,9 +107,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, How const& 
 
 train::RunSettings dense() {
     return {.model = model::decoder({.layers = 8, .hidden = 64, .heads = 8, .kv_heads = 4, .ffn = 96, .vocab = 128}),
-            .batch = 16,
-            .micro_batches = 4,
-            .seq = 32,
+            .strategy = {.batch = 16, .micro_batches = 4, .seq = 32},
             .steps = 4};
 }
 
@@ -128,15 +127,15 @@ TEST_CASE("ZeRO, recomputation, buckets, gathered keys") {
     int const n = world_size();
     if (n > 4) return;
     auto run = dense();
-    run.sharding.stage = 1;
+    run.strategy.sharding.stage = 1;
     compare({.dp = n}, run);
-    run.bucket_elements = 10000;
+    run.strategy.bucket_elements = 10000;
     compare({.dp = n}, run);
-    run.recompute = {.kind = model::Recomputation::Kind::full};
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.cp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
-    run.context_strategy = ContextStrategy::all_gather;
-    run.order = Order::zigzag;
+    run.strategy.context = ContextStrategy::all_gather;
+    run.strategy.zigzag = true;
     compare({.cp = n}, run);
 }
 
@@ -144,9 +143,9 @@ TEST_CASE("Muon, which gathers matrices and deals them out") {
     int const n = world_size();
     if (n > 4) return;
     auto run = dense();
-    run.optimizer = model::Muon{};
+    run.strategy.optimizer = model::Muon{};
     for (int const stage : {0, 1, 3}) {
-        run.sharding.stage = stage;
+        run.strategy.sharding.stage = stage;
         compare({.dp = n}, run);
         compare({.tp = n}, run, {.sequence_parallel = true});
         if (n == 4) compare({.dp = 2, .tp = 2}, run);
@@ -181,7 +180,7 @@ TEST_CASE("several axes at once") {
     if (n == 4) compare({.dp = 2, .tp = 2}, dense(), {.sequence_parallel = true});
     if (n != 8) return;
     auto run = dense();
-    run.sharding.stage = 1;
+    run.strategy.sharding.stage = 1;
     compare({.dp = 2, .pp = 2, .tp = 2}, run, {.sequence_parallel = true});
     compare({.pp = 2, .cp = 2, .tp = 2, .inside_out = true}, run);
 }
@@ -210,13 +209,11 @@ TEST_CASE("a rank of a mesh of 4,096 ranks runs dry") {
     train::RunSettings settings{
         .model =
             model::decoder({.layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 8, .ffn = 14336, .vocab = 32000}),
-        .batch = 512,
-        .micro_batches = 16,
-        .seq = 32768,
+        .strategy = {.batch = 512, .micro_batches = 16, .seq = 32768},
         .steps = 1};
-    settings.sharding.stage = 1;
+    settings.strategy.sharding.stage = 1;
     std::string const text(1 << 20, 'a');
-    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.strategy.seq), settings.seed);
     auto schedule = pipeline::generate("1f1b", {.ranks = 8, .micro_batches = 16});
     train::Trainer<bf16, Exec> trainer(context, SequenceStream<bf16>::value, settings,
                                        train::ProvenSchedules(std::move(schedule)), data);

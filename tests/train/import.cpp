@@ -58,10 +58,7 @@ train::RunSettings run(model::Family family) {
                                                          .ffn = 12,
                                                          .vocab = 41,
                                                          .experts = model::has_experts(family) ? 4u : 0u}),
-                                .batch = 8,
-                                .micro_batches = 2,
-                                .seq = 12,
-                                .sharding = {.stage = 1},
+                                .strategy = {.batch = 8, .micro_batches = 2, .seq = 12, .sharding = {.stage = 1}},
                                 .learning_rate = 0.01,
                                 .warmup = 0};
     for (auto& block : settings.model.blocks) {

@@ -35,9 +35,7 @@ constexpr std::int64_t total_steps = 5;
 
 train::RunSettings dense() {
     return {.model = model::decoder({.layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 32, .vocab = 50}),
-            .batch = 16,
-            .micro_batches = 2,
-            .seq = 16,
+            .strategy = {.batch = 16, .micro_batches = 2, .seq = 16},
             .ignored = 7, // groups have different numbers of valid targets
             .steps = total_steps,
             .learning_rate = 1e-2,
@@ -57,14 +55,15 @@ struct TextOfGroup {
 };
 TextOfGroup text_of(train::RunSettings const& settings, std::size_t group, std::size_t groups) {
     auto const whole = varied_text();
-    io::TokenData const data(whole, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
-    std::size_t const count = 100000, window = settings.seq + 1, micro_batch = settings.batch / settings.micro_batches,
+    io::TokenData const data(whole, "the text", static_cast<std::int64_t>(settings.strategy.seq), settings.seed);
+    std::size_t const count = 100000, window = settings.strategy.seq + 1,
+                      micro_batch = settings.strategy.batch / settings.strategy.micro_batches,
                       part = micro_batch / groups;
     TextOfGroup found;
     for (found.seed = 1;; ++found.seed) {
-        found.text.assign(count + settings.seq, '\0');
+        found.text.assign(count + settings.strategy.seq, '\0');
         bool overlaps = false;
-        for (std::size_t i = 0; i < static_cast<std::size_t>(total_steps + 1) * settings.micro_batches; ++i)
+        for (std::size_t i = 0; i < static_cast<std::size_t>(total_steps + 1) * settings.strategy.micro_batches; ++i)
             for (std::size_t row = 0; row < part; ++row) {
                 std::vector<std::int32_t> tokens(window);
                 data.read(static_cast<std::int64_t>(i * micro_batch + group * part + row), tokens);
@@ -91,15 +90,15 @@ Weights by_hand(train::RunSettings const& settings, int groups) {
     std::vector<io::TokenData> data;
     std::vector<std::unique_ptr<train::Trainer<f64, Exec>>> trainers;
     auto own = settings;
-    own.local = {};
-    own.sharding = {};
-    own.batch = settings.batch / static_cast<std::size_t>(groups);
+    own.strategy.local = {};
+    own.strategy.sharding = {};
+    own.strategy.batch = settings.strategy.batch / groups;
     auto const schedule =
-        pipeline::generate("1f1b", {.ranks = 1, .micro_batches = static_cast<int>(settings.micro_batches)});
+        pipeline::generate("1f1b", {.ranks = 1, .micro_batches = static_cast<int>(settings.strategy.micro_batches)});
     for (int group = 0; group < groups; ++group)
         texts.push_back(text_of(settings, static_cast<std::size_t>(group), static_cast<std::size_t>(groups)));
     for (auto const& text : texts)
-        data.emplace_back(text.text, "a group's text", static_cast<std::int64_t>(settings.seq), text.seed);
+        data.emplace_back(text.text, "a group's text", static_cast<std::int64_t>(settings.strategy.seq), text.seed);
     for (auto const& one : data)
         trainers.push_back(std::make_unique<train::Trainer<f64, Exec>>(alone.context, InvariantStream<f64>::value, own,
                                                                        train::ProvenSchedules(schedule), one));
@@ -107,7 +106,7 @@ Weights by_hand(train::RunSettings const& settings, int groups) {
     Weights momentum;
     for (std::int64_t step = 1; step <= total_steps; ++step) {
         for (auto& trainer : trainers) trainer->step(step);
-        if (step % settings.local.steps != 0 && step != total_steps) continue;
+        if (step % settings.strategy.local.steps != 0 && step != total_steps) continue;
         std::vector<Weights> all;
         for (auto& trainer : trainers) all.push_back(exported(*trainer));
         for (auto& [name, values] : anchor)
@@ -117,9 +116,9 @@ Weights by_hand(train::RunSettings const& settings, int groups) {
                 auto& velocity = momentum[name];
                 velocity.resize(values.size());
                 double const difference = values[i] - mean;
-                velocity[i] = settings.local.outer_momentum * velocity[i] + difference;
-                values[i] -=
-                    settings.local.outer_learning_rate * (difference + settings.local.outer_momentum * velocity[i]);
+                velocity[i] = settings.strategy.local.outer_momentum * velocity[i] + difference;
+                values[i] -= settings.strategy.local.outer_learning_rate *
+                             (difference + settings.strategy.local.outer_momentum * velocity[i]);
             }
         for (auto& trainer : trainers)
             trainer->store().for_each_imported([&](auto const& parameter) {
@@ -134,13 +133,14 @@ Weights by_hand(train::RunSettings const& settings, int groups) {
 }
 
 model::ModelMesh mesh_of(MeshShape const& m, train::RunSettings const& settings) {
-    return model::split_data(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), settings.local.ranks);
+    return model::split_data(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)),
+                             settings.strategy.local.ranks);
 }
 
 void check(MeshShape const& m, train::RunSettings const& settings) {
-    auto const& local = settings.local;
+    auto const& local = settings.strategy.local;
     INFO(m.text(), " ", local.steps, " local steps of ", local.ranks, " ranks, outer ", local.outer_learning_rate, " ",
-         local.outer_momentum, " zero ", settings.sharding.stage);
+         local.outer_momentum, " zero ", settings.strategy.sharding.stage);
     auto const expected = on_first_rank([&] { return by_hand(settings, m.dp / local.ranks); });
     OnMesh const on(m, mesh_of(m, settings));
     Training<InvariantStream<f64>> training(on, settings);
@@ -169,13 +169,13 @@ TEST_CASE("groups train alone between averages, which are those that are taken b
                               LocalSteps{.steps = 2, .outer_learning_rate = 0.5}})
         for (int const stage : {0, 1, 2, 3}) {
             auto settings = dense();
-            settings.local = local;
-            settings.sharding.stage = stage;
+            settings.strategy.local = local;
+            settings.strategy.sharding.stage = stage;
             check({.dp = n}, settings);
             if (n == 2) continue;
             check({.dp = n / 2, .tp = 2}, settings);
             check({.dp = n / 2, .cp = 2}, settings);
-            settings.local.ranks = 2;
+            settings.strategy.local.ranks = 2;
             check({.dp = n}, settings);
             if (n == 8) check({.dp = 4, .pp = 2}, settings);
         }
@@ -189,14 +189,14 @@ TEST_CASE("an average after each step of SGD is the synchronous run") {
     settings.clip = 0;
     for (bool const has_experts : {false, true}) {
         if (has_experts) change(settings, [](auto& sizes) { sizes.experts = 4; });
-        settings.optimizer = model::Sgd{.momentum = has_experts ? 0.9 : 0};
+        settings.strategy.optimizer = model::Sgd{.momentum = has_experts ? 0.9 : 0};
         for (auto const& m :
              {MeshShape{.dp = n}, MeshShape{.dp = 2, .ep = has_experts ? n / 2 : 1, .tp = has_experts ? 1 : n / 2}}) {
-            settings.local = {};
+            settings.strategy.local = {};
             OnMesh const plain(m, mesh_of(m, settings));
             Training<InvariantStream<f64>> synchronous(plain, settings);
             auto const expected = outcome_of(synchronous, total_steps);
-            settings.local = {.steps = 1, .ranks = m.ep}; // whole copies of the experts
+            settings.strategy.local = {.steps = 1, .ranks = m.ep}; // whole copies of the experts
             OnMesh const split(m, mesh_of(m, settings));
             Training<InvariantStream<f64>> training(split, settings);
             auto const found = outcome_of(training, total_steps);
@@ -213,8 +213,8 @@ TEST_CASE("an average after each step of SGD is the synchronous run") {
 TEST_CASE("what local steps cannot be") {
     auto const refused = [](LocalSteps const& local, ZeroSharding const& sharding = {}, int inner_dp = 1) {
         auto settings = dense();
-        settings.local = local;
-        settings.sharding = sharding;
+        settings.strategy.local = local;
+        settings.strategy.sharding = sharding;
         OnMesh const on({.dp = world_size()}, OnMesh::mesh({.dp = world_size()}, 2).split<dp>(inner_dp));
         std::string why;
         try {
@@ -231,7 +231,7 @@ TEST_CASE("what local steps cannot be") {
     CHECK(refused({.steps = 2}).empty());
     auto routed = dense();
     change(routed, [](auto& sizes) { sizes.experts = 4; });
-    routed.local = {.steps = 2};
+    routed.strategy.local = {.steps = 2};
     MeshShape const m{.dp = world_size() / 2, .ep = 2};
     OnMesh const on(m, mesh_of(m, routed));
     CHECK_THROWS_WITH_AS(Training<InvariantStream<f64>>(on, routed),

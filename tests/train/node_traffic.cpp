@@ -32,27 +32,28 @@ struct How {
     bool sequence_parallel = false;
 };
 
-model::ModelMesh mesh_of(planner::Configuration const& c, train::RunSettings const& settings,
+model::ModelMesh mesh_of(pentad::Strategy const& c, train::RunSettings const& settings,
                          pipeline::Schedule const& schedule) {
     auto const extent = [&](std::string_view axis) { return static_cast<int>(c.extent(axis)); };
     model::RankMesh const mesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp"));
     auto const copies = std::max(1, extent("tp") / static_cast<int>(sizes(settings.model).kv_heads));
-    auto const inner_dp = std::max(1, settings.sharding.ranks);
+    auto const inner_dp = std::max(1, settings.strategy.sharding.ranks);
     auto const views = model::with_experts(mesh.ordered(c.order)).split<tp>(copies);
     return train::for_schedule(model::split_data(views, inner_dp), schedule);
 }
 
 /// Compares one order, and gives what was planned for it.
 template <class Stream>
-planner::NodeTraffic compare(planner::Configuration const& c, train::RunSettings const& settings, How const& how) {
-    auto const schedule = pipeline::generate(
-        how.schedule,
-        {.ranks = static_cast<int>(c.pp), .micro_batches = static_cast<int>(settings.micro_batches), .chunks = 0});
+planner::NodeTraffic compare(pentad::Strategy const& c, train::RunSettings const& settings, How const& how) {
+    auto const schedule =
+        pipeline::generate(how.schedule, {.ranks = static_cast<int>(c.pp),
+                                          .micro_batches = static_cast<int>(settings.strategy.micro_batches),
+                                          .chunks = 0});
     // The nodes are those of the ranks, whatever mesh they had before.
     comm::Communicators const some(MPI_COMM_WORLD, Mesh<Axis<dp>>(world_size()));
     auto const mesh = mesh_of(c, settings, schedule);
     auto const text = varied_text();
-    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.strategy.seq), settings.seed);
     struct Run {
         Run(comm::Communicators& communicators, train::RunSettings const& run, pipeline::Schedule const& its_schedule,
             io::TokenData const& its_data)
@@ -75,9 +76,9 @@ planner::NodeTraffic compare(planner::Configuration const& c, train::RunSettings
     run->step(2);
     auto const& nodes = communicators.world().nodes();
     REQUIRE(planned.bytes.size() == static_cast<std::size_t>(nodes.count()));
-    INFO(report::mesh_text(c), " zero ", settings.sharding.stage, " ", how.schedule);
+    INFO(report::mesh_text(c), " zero ", settings.strategy.sharding.stage, " ", how.schedule);
     for (int node = 0; node < nodes.count(); ++node)
-        for (auto const axis : planner::axis_order) {
+        for (auto const axis : pentad::axis_order) {
             double counted = nodes.mine() == node ? observe::ledger().network_bytes(axis) : 0;
             MPI_Allreduce(MPI_IN_PLACE, &counted, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
             CHECK_MESSAGE(planned.bytes[static_cast<std::size_t>(node)][axis] == counted, axis, " node ", node);
@@ -86,10 +87,9 @@ planner::NodeTraffic compare(planner::Configuration const& c, train::RunSettings
 }
 
 /// Compares all orders of the axes of more than one rank, and the choice among those that leave nodes whole.
-void compare_orders(planner::Configuration given, train::RunSettings const& settings, int per_node,
-                    How const& how = {}) {
+void compare_orders(pentad::Strategy given, train::RunSettings const& settings, int per_node, How const& how = {}) {
     SimulatedNodes const simulated(std::to_string(per_node));
-    auto const one = [&](planner::Configuration const& c) {
+    auto const one = [&](pentad::Strategy const& c) {
         return how.sequence_parallel ? compare<SequenceStream<f32>>(c, settings, how)
                                      : compare<InvariantStream<f32>>(c, settings, how);
     };
@@ -102,8 +102,7 @@ void compare_orders(planner::Configuration given, train::RunSettings const& sett
         seen.push_back(report::mesh_text(c));
         auto const traffic = one(c);
         bool is_whole = true;
-        for (auto const axis : planner::axis_order)
-            is_whole = is_whole && planner::nodes_of(c, axis, per_node).each > 0;
+        for (auto const axis : pentad::axis_order) is_whole = is_whole && planner::nodes_of(c, axis, per_node).each > 0;
         if (is_whole) all.push_back(traffic.most());
     } while (std::next_permutation(c.order.begin(), c.order.end()));
     if (world_size() % per_node != 0) return;
@@ -115,9 +114,7 @@ void compare_orders(planner::Configuration given, train::RunSettings const& sett
 
 train::RunSettings dense() {
     return {.model = model::decoder({.layers = 4, .hidden = 64, .heads = 8, .kv_heads = 4, .ffn = 96, .vocab = 128}),
-            .batch = 32,
-            .micro_batches = 4,
-            .seq = 32,
+            .strategy = {.batch = 32, .micro_batches = 4, .seq = 32},
             .steps = 4};
 }
 
@@ -136,16 +133,16 @@ TEST_CASE("ZeRO, hybrid sharding, a tied embedding and copies of stages") {
     int const n = world_size();
     for (int const stage : {1, 2, 3}) {
         auto run = dense();
-        run.sharding.stage = stage;
+        run.strategy.sharding.stage = stage;
         compare_orders({.dp = n / 2, .tp = 2}, run, 2);
         change(run, [](auto& sizes) { sizes.ties_embeddings = true; });
         compare_orders({.dp = n / 2, .pp = 2}, run, 2);
     }
     auto run = dense();
-    run.sharding.stage = 3;
-    run.sharding.ranks = 2;
+    run.strategy.sharding.stage = 3;
+    run.strategy.sharding.ranks = 2;
     compare_orders({.dp = n}, run, 2);
-    run.sharding = {};
+    run.strategy.sharding = {};
     compare_orders({.dp = n / 2, .pp = 2}, run, 2, {.schedule = "dualpipe"});
 }
 

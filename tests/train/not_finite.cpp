@@ -20,10 +20,7 @@ namespace {
 
 train::RunSettings small_run() {
     return {.model = model::decoder({.layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 40}),
-            .batch = 8,
-            .micro_batches = 2,
-            .seq = 12,
-            .sharding = {.stage = 1},
+            .strategy = {.batch = 8, .micro_batches = 2, .seq = 12, .sharding = {.stage = 1}},
             .steps = 9,
             .learning_rate = 0.01,
             .warmup = 0};
@@ -123,7 +120,7 @@ TEST_CASE("an asynchronous schedule, which has updated the weights by then, ends
     OnMesh const mesh(MeshShape{.pp = 2});
     auto settings = small_run();
     settings.clip = 0;
-    settings.micro_batches = 4;
+    settings.strategy.micro_batches = 4;
     Training<InvariantStream<f32>> training(mesh, settings,
                                             pipeline::generate("pipedream", {.ranks = 2, .micro_batches = 4}));
     write(training, "model.layers.0.mlp.gate_proj.weight", std::numeric_limits<f32>::quiet_NaN());

@@ -42,14 +42,14 @@ model::Offload to(std::filesystem::path const& folder, std::size_t window_bytes 
 
 train::RunSettings settings(ZeroSharding const& sharding, model::Optimizer const& optimizer) {
     return {.model = model::decoder({.layers = 4, .hidden = 32, .heads = 4, .kv_heads = 2, .ffn = 48, .vocab = 51}),
-            .batch = 8,
-            .micro_batches = 2,
-            .seq = 16,
-            .sharding = sharding,
-            .bucket_elements = 3000,
+            .strategy = {.batch = 8,
+                         .micro_batches = 2,
+                         .seq = 16,
+                         .sharding = sharding,
+                         .bucket_elements = 3000,
+                         .optimizer = optimizer},
             .steps = 6,
             .warmup = 1,
-            .optimizer = optimizer,
             .clip = sharding.releases_gradients ? 0.0 : 1.0};
 }
 
@@ -76,9 +76,9 @@ template <class T>
 void check_same_bits(MeshShape const& m, train::RunSettings run, std::string const& name = "1f1b", int chunks = 1) {
     using Stream = InvariantStream<T>;
     auto const schedule = pipeline::generate(
-        name, {.ranks = m.pp, .micro_batches = static_cast<int>(run.micro_batches), .chunks = chunks});
-    INFO(m.text(), " ", name, " ZeRO ", run.sharding.stage, " releases ", run.sharding.releases_gradients,
-         " optimizer ", run.optimizer.index(), " bytes ", sizeof(T));
+        name, {.ranks = m.pp, .micro_batches = static_cast<int>(run.strategy.micro_batches), .chunks = chunks});
+    INFO(m.text(), " ", name, " ZeRO ", run.strategy.sharding.stage, " releases ",
+         run.strategy.sharding.releases_gradients, " optimizer ", run.strategy.optimizer.index(), " bytes ", sizeof(T));
     OnMesh const mesh(m, train::for_schedule(OnMesh::mesh(m, 2), schedule));
     Outcome<T> expected;
     {
@@ -92,11 +92,11 @@ void check_same_bits(MeshShape const& m, train::RunSettings run, std::string con
     test::Scratch const folder;
     for (std::size_t const slots : {1, 2, 5}) {
         INFO("slots ", slots);
-        run.offload = to(folder.path());
+        run.strategy.offload = to(folder.path());
         if (slots != 2) { // the largest bucket, as the window of two has it
             Training<Stream> probe(mesh, run, schedule);
             auto const report = probe.trainer.store().offload_report().value();
-            run.offload.window_bytes =
+            run.strategy.offload.window_bytes =
                 slots * (static_cast<std::size_t>(report.window_bytes) - model::offload_page) / 2;
         }
         Training<Stream> training(mesh, run, schedule);
@@ -141,7 +141,7 @@ TEST_CASE("with every kind of schedule, asynchronous ones and two copies of a st
     int const n = world_size();
     if (n < 2) return;
     auto run = settings({.stage = 1}, model::AdamW{});
-    run.micro_batches = 4;
+    run.strategy.micro_batches = 4;
     check_same_bits<f32>({.pp = 2, .tp = n / 2}, run, "zb-h1");
     check_same_bits<f32>({.pp = 2, .tp = n / 2}, run, "interleaved-1f1b", 2);
     check_same_bits<bf16>({.pp = 2, .tp = n / 2}, run, "dualpipe");
@@ -158,7 +158,7 @@ void check_memory(train::RunSettings run) {
     using Stream = InvariantStream<T>;
     using A = accumulator_t<T>;
     int const n = world_size();
-    INFO("ZeRO ", run.sharding.stage, " bytes ", sizeof(T), " window ", run.offload.window_bytes);
+    INFO("ZeRO ", run.strategy.sharding.stage, " bytes ", sizeof(T), " window ", run.strategy.offload.window_bytes);
     OnMesh const mesh({.dp = n});
     auto const before = held(observe::Memory::optimizer);
     test::Scratch const folder;
@@ -168,8 +168,8 @@ void check_memory(train::RunSettings run) {
         (void)training.trainer.step(1);
         whole = held(observe::Memory::optimizer) - before;
     }
-    run.offload.optimizer = true;
-    run.offload.folder = folder.path().string();
+    run.strategy.offload.optimizer = true;
+    run.strategy.offload.folder = folder.path().string();
     Training<Stream> training(mesh, run);
     observe::counters()[observe::Memory::optimizer].peak = held(observe::Memory::optimizer);
     (void)steps(training, 1, 2);
@@ -184,14 +184,13 @@ void check_memory(train::RunSettings run) {
     // All of the state is in the file; what differs is the rounding of small buckets.
     CHECK(report.state_bytes >= static_cast<double>(whole) * 0.99);
     // The planner sees the same window.
-    planner::Configuration c{.dp = n};
+    auto c = support::on_mesh({.dp = n}, run.strategy);
     c.element = std::is_same_v<T, f64>   ? planner::Element::f64
                 : std::is_same_v<T, f32> ? planner::Element::f32
                                          : planner::Element::bf16;
     auto const schedule =
-        pipeline::generate("1f1b", {.ranks = 1, .micro_batches = static_cast<int>(run.micro_batches)});
-    auto const planned = train::planned_memory(train::planned_model(run.model), train::planned_configuration(run, c),
-                                               pipeline::proven(schedule), {});
+        pipeline::generate("1f1b", {.ranks = 1, .micro_batches = static_cast<int>(run.strategy.micro_batches)});
+    auto const planned = train::planned_memory(train::planned_model(run.model), c, pipeline::proven(schedule), {});
     CHECK(planned.at(0).optimizer == static_cast<double>(window));
     CHECK(planned.at(0).offloaded <= report.state_bytes);
     CHECK(planned.at(0).offloaded >= 0.7 * report.state_bytes);
@@ -205,11 +204,11 @@ TEST_CASE("memory falls from the state to the window, which the planner knows to
         for (std::size_t const window : {std::size_t{0}, std::size_t{100000}}) {
             auto run = settings(sharding, model::AdamW{});
             change(run, [](auto& sizes) { sizes.layers = 8, sizes.hidden = 64, sizes.ffn = 128; });
-            run.bucket_elements = 20000;
-            run.offload.window_bytes = window;
+            run.strategy.bucket_elements = 20000;
+            run.strategy.offload.window_bytes = window;
             check_memory<f32>(run);
             check_memory<bf16>(run);
-            run.optimizer = model::Muon{};
+            run.strategy.optimizer = model::Muon{};
             check_memory<f32>(run);
         }
 }
@@ -217,14 +216,14 @@ TEST_CASE("memory falls from the state to the window, which the planner knows to
 TEST_CASE("a window that holds all of the state needs no file") {
     OnMesh const mesh({.dp = world_size()});
     auto run = settings({}, model::AdamW{});
-    run.offload = to("/nonexistent", std::size_t{1} << 30);
+    run.strategy.offload = to("/nonexistent", std::size_t{1} << 30);
     for (int const with_folder : {1, 0}) { // without one there is no limit
         Training<InvariantStream<f32>> training(mesh, run);
         (void)steps(training, 1, 2);
         auto const report = training.trainer.store().offload_report().value();
         CHECK(report.state_bytes == 0);
         CHECK(report.written_bytes == 0);
-        if (with_folder == 1) run.offload = {.optimizer = true, .window_bytes = 1};
+        if (with_folder == 1) run.strategy.offload = {.optimizer = true, .window_bytes = 1};
     }
 }
 
@@ -236,7 +235,7 @@ TEST_CASE("a checkpoint of offloaded state is one of any other run") {
     std::filesystem::path const folder = comm::broadcast_text(MPI_COMM_WORLD, own.path().string(), 0);
     auto const run = settings({.stage = 1}, model::AdamW{});
     auto offloaded = run;
-    offloaded.offload = to(own.path());
+    offloaded.strategy.offload = to(own.path());
     for (bool const writes_offloaded : {false, true}) {
         Training<Stream> first(mesh, writes_offloaded ? offloaded : run);
         (void)steps(first, 1, 3);
@@ -281,7 +280,7 @@ TEST_CASE("weights of offloaded state are written from all stages") {
     // A head that MPI does not send before it is received.
     auto run = settings({.stage = 1}, model::AdamW{});
     run.model.vocab = 1 << 15;
-    run.seq = 4;
+    run.strategy.seq = 4;
     auto const written = [&] {
         OnMesh const mesh({.pp = n});
         Training<Stream> training(mesh, run);
@@ -292,7 +291,7 @@ TEST_CASE("weights of offloaded state are written from all stages") {
         return std::pair(sink.names, sink.values);
     };
     auto const expected = written();
-    run.offload = to(own.path());
+    run.strategy.offload = to(own.path());
     CHECK(written() == expected);
 }
 
@@ -302,8 +301,8 @@ void check_same_bits_with_activations(MeshShape const& m, train::RunSettings run
                                       int chunks = 1) {
     using Stream = SequenceStream<bf16>;
     auto const schedule = pipeline::generate(
-        name, {.ranks = m.pp, .micro_batches = static_cast<int>(run.micro_batches), .chunks = chunks});
-    INFO(m.text(), " ", name, " recompute ", static_cast<int>(run.recompute.kind));
+        name, {.ranks = m.pp, .micro_batches = static_cast<int>(run.strategy.micro_batches), .chunks = chunks});
+    INFO(m.text(), " ", name, " recompute ", static_cast<int>(run.strategy.recompute.kind));
     OnMesh const mesh(m, train::for_schedule(OnMesh::mesh(m, 2), schedule));
     auto const numbers_of = [&](Training<Stream>& training) {
         auto numbers = steps(training, 1, 2);
@@ -315,11 +314,11 @@ void check_same_bits_with_activations(MeshShape const& m, train::RunSettings run
     Training<Stream> usual(mesh, run, schedule);
     auto const expected = outcome_of<bf16>(usual, numbers_of(usual));
     test::Scratch const folder;
-    run.offload = {.activations = true, .folder = folder.path().string()};
+    run.strategy.offload = {.activations = true, .folder = folder.path().string()};
     for (std::size_t const window : {std::size_t{0}, std::size_t{1}, std::size_t{1} << 30}) {
         INFO("window ", window);
-        run.offload.optimizer = window == 1;
-        run.offload.window_bytes = window;
+        run.strategy.offload.optimizer = window == 1;
+        run.strategy.offload.window_bytes = window;
         Training<Stream> training(mesh, run, schedule);
         CHECK(outcome_of<bf16>(training, numbers_of(training)) == expected);
         auto const report = training.trainer.activation_report().value();
@@ -328,7 +327,7 @@ void check_same_bits_with_activations(MeshShape const& m, train::RunSettings run
         if (window == 1) CHECK(report.read_bytes >= report.written_bytes / 2);
     }
     // Without a file: in the memory of the host, as a device has it.
-    run.offload = {.activations = true};
+    run.strategy.offload = {.activations = true};
     Training<Stream> training(mesh, run, schedule);
     CHECK(outcome_of<bf16>(training, numbers_of(training)) == expected);
 }
@@ -340,16 +339,16 @@ TEST_CASE("a run whose activations are in files has the same bits") {
     int const n = world_size();
     auto run = settings({.stage = 3}, model::AdamW{});
     check_same_bits_with_activations({.dp = n}, run);
-    run.recompute = {.kind = Kind::full, .every = 2};
+    run.strategy.recompute = {.kind = Kind::full, .every = 2};
     check_same_bits_with_activations({.dp = n}, run);
-    run.recompute = {.kind = Kind::selective, .pieces = {model::Piece::norms}};
+    run.strategy.recompute = {.kind = Kind::selective, .pieces = {model::Piece::norms}};
     check_same_bits_with_activations({.tp = n}, run);
     run = settings({}, model::AdamW{});
     change(run, [](auto& sizes) { sizes.experts = 4, sizes.top_k = 2; });
     check_same_bits_with_activations({.dp = n == 4 ? 2 : 1, .ep = n == 1 ? 1 : 2}, run);
     if (n == 1) return;
     run = settings({}, model::AdamW{});
-    run.micro_batches = 4;
+    run.strategy.micro_batches = 4;
     check_same_bits_with_activations({.pp = 2, .cp = n / 2}, run);
     check_same_bits_with_activations({.pp = 2, .tp = n / 2}, run, "zb-h1");
     check_same_bits_with_activations({.pp = 2, .tp = n / 2}, run, "interleaved-1f1b", 2);
@@ -362,7 +361,7 @@ namespace {
 train::RunSettings of_layers(std::size_t layers, bool offloads, test::Scratch const& folder) {
     auto run = settings({}, model::AdamW{});
     change(run, [&](auto& sizes) { sizes.layers = layers, sizes.hidden = 64, sizes.ffn = 128; });
-    run.offload = {.activations = offloads, .folder = folder.path().string()};
+    run.strategy.offload = {.activations = offloads, .folder = folder.path().string()};
     return run;
 }
 
@@ -402,8 +401,8 @@ TEST_CASE("schedules whose activations cannot be in files say why") {
     int const n = world_size();
     if (n < 2) return;
     auto run = settings({}, model::AdamW{});
-    run.micro_batches = 4;
-    run.offload.activations = true;
+    run.strategy.micro_batches = 4;
+    run.strategy.offload.activations = true;
     auto const why = [&](pipeline::GeneratorOptions options) {
         options.ranks = n;
         options.micro_batches = 4;
@@ -418,11 +417,11 @@ TEST_CASE("a folder that is not there is an error on all ranks") {
     OnMesh const mesh({.dp = world_size()});
     auto run = settings({}, model::AdamW{});
     test::Scratch const folder;
-    run.offload = to(world_rank() == world_size() - 1 ? folder.path() / "gone" : folder.path());
+    run.strategy.offload = to(world_rank() == world_size() - 1 ? folder.path() / "gone" : folder.path());
     CHECK_THROWS_WITH_AS(Training<InvariantStream<f32>>(mesh, run), doctest::Contains("gone: No such file"),
                          io::FileError);
-    run.offload.optimizer = false;
-    run.offload.activations = true;
+    run.strategy.offload.optimizer = false;
+    run.strategy.offload.activations = true;
     CHECK_THROWS_WITH_AS(Training<InvariantStream<f32>>(mesh, run), doctest::Contains("gone: No such file"),
                          io::FileError);
 }
@@ -458,7 +457,7 @@ TEST_CASE("a disk that has no room ends the run on all ranks, at its start and b
     for (auto const& sharding : {ZeroSharding{}, ZeroSharding{.stage = 3, .releases_gradients = true}}) {
         auto run = settings(sharding, model::AdamW{});
         test::Scratch const folder;
-        run.offload = to(folder.path());
+        run.strategy.offload = to(folder.path());
         {
             FileSizeLimit const limit(is_last ? 4096 : RLIM_INFINITY);
             CHECK_THROWS_WITH_AS(Training<Stream>(mesh, run), doctest::Contains("bytes for a file in"), io::FileError);
@@ -475,7 +474,7 @@ TEST_CASE("a disk that has no room ends the run on all ranks, at its start and b
     change(run,
            [](auto& sizes) { sizes.experts = 4, sizes.layers = 8; }); // experts save indices, which must stay valid
     test::Scratch const folder;
-    run.offload = {.activations = true, .folder = folder.path().string()};
+    run.strategy.offload = {.activations = true, .folder = folder.path().string()};
     Training<Stream> training(mesh, run);
     FileSizeLimit const limit(is_last ? 4096 : RLIM_INFINITY);
     CHECK_THROWS_WITH_AS((void)training.trainer.step(1), doctest::Contains("File too large"), io::FileError);

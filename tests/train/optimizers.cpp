@@ -80,14 +80,14 @@ void check_golden(MeshShape const& m, ZeroSharding const& sharding) {
                                                                    .vocab = count("vocab_size"),
                                                                    .experts = count("num_local_experts"),
                                                                    .top_k = count("num_experts_per_tok")}),
-                                          .batch = count("batch"),
-                                          .seq = count("seq"),
-                                          .sharding = sharding,
-                                          .bucket_elements = 700, // several buckets
+                                          .strategy = {.batch = static_cast<std::int64_t>(count("batch")),
+                                                       .seq = static_cast<std::int64_t>(count("seq")),
+                                                       .sharding = sharding,
+                                                       .bucket_elements = 700,
+                                                       .optimizer = optimizer}, // several buckets
                                           .learning_rate = number(name + "/lr"),
                                           .min_learning_rate = number(name + "/lr"),
                                           .warmup = 0,
-                                          .optimizer = optimizer,
                                           .clip = number("clip"),
                                           .balance_coefficient = number("aux_coef"),
                                           .z_coefficient = number("z_coef"),
@@ -122,22 +122,23 @@ Outcome const& alone(train::RunSettings const& of, std::size_t optimizer) {
         known.try_emplace({static_cast<double>(sizes(of.model).experts), of.clip, static_cast<double>(optimizer)});
     if (!is_new) return at->second;
     auto settings = of;
-    settings.sharding = {};
+    settings.strategy.sharding = {};
     return at->second =
                trained_alone<Invariant>(settings, [&](auto& training) { return outcome_of(training, settings.steps); });
 }
 
 template <class Stream>
 void check(MeshShape const& m, train::RunSettings settings, std::string const& schedule = "1f1b", int chunks = 1) {
-    auto const& sharding = settings.sharding;
+    auto const& sharding = settings.strategy.sharding;
     auto const generated = pipeline::generate(
-        schedule, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = chunks});
+        schedule,
+        {.ranks = m.pp, .micro_batches = static_cast<int>(settings.strategy.micro_batches), .chunks = chunks});
     OnMesh const on(m, mesh_of(m, settings, generated));
     auto const optimizers = all_optimizers();
     for (std::size_t i = 0; i < optimizers.size(); ++i) {
         INFO("optimizer ", i, " ", m.text(), " ", schedule, " zero ", sharding.stage, " over ", sharding.ranks,
              " releases ", sharding.releases_gradients, " experts ", sizes(settings.model).experts);
-        settings.optimizer = optimizers[i];
+        settings.strategy.optimizer = optimizers[i];
         Training<Stream> training(on, settings, generated);
         auto const found = outcome_of(training, settings.steps);
         auto const& expected = alone(settings, i);
@@ -166,13 +167,13 @@ TEST_CASE("every optimizer gives the numbers of one rank, whatever is sharded") 
          }))
         for (int const stage : {0, 1, 2, 3}) {
             auto settings = m.dp * m.ep > 1 || m.cp > 1 ? small_with_experts() : small_dense();
-            settings.sharding.stage = stage;
+            settings.strategy.sharding.stage = stage;
             if (m.tp > 1)
                 check<Sequence>(m, settings);
             else
                 check<Invariant>(m, settings);
             if (m.dp % 2 != 0 || stage == 0) continue;
-            settings.sharding.ranks = 2;
+            settings.strategy.sharding.ranks = 2;
             check<Invariant>(m, settings);
         }
 }
@@ -184,7 +185,7 @@ TEST_CASE("gradients that are released") {
         for (int const stage : {0, 1, 3}) {
             auto settings = small_with_experts();
             settings.clip = 0;
-            settings.sharding = {.stage = stage, .releases_gradients = true};
+            settings.strategy.sharding = {.stage = stage, .releases_gradients = true};
             check<Invariant>(m, settings);
         }
 }
@@ -197,7 +198,7 @@ TEST_CASE("with schedules that hold two copies of a stage, or split backward pas
          std::vector<std::pair<std::string, int>>{{"zb-v", 2}, {"dualpipe", 1}, {"dualpipe-v", 2}})
         for (int const stage : {0, 1, 3}) {
             auto settings = small_with_experts();
-            settings.sharding.stage = stage;
+            settings.strategy.sharding.stage = stage;
             check<Invariant>(m, settings, name, chunks);
         }
 }

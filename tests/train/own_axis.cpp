@@ -33,9 +33,9 @@ Run run(M const& mesh, train::RunSettings const& settings) {
     comm::Communicators communicators(MPI_COMM_WORLD, mesh);
     Context<Exec> const context(communicators);
     std::string const text = varied_text();
-    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
-    auto schedule = pipeline::generate(
-        "1f1b", {.ranks = communicators.extent("pp"), .micro_batches = static_cast<int>(settings.micro_batches)});
+    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.strategy.seq), settings.seed);
+    auto schedule = pipeline::generate("1f1b", {.ranks = communicators.extent("pp"),
+                                                .micro_batches = static_cast<int>(settings.strategy.micro_batches)});
     auto layers = train::decoder_layers<f64, Exec>();
     train::add_decoder_layers<OwnStream>(layers);
     train::Trainer<f64, Exec> trainer(context, Stream::value, settings, train::ProvenSchedules(std::move(schedule)),
@@ -59,20 +59,18 @@ TEST_CASE("replica x dp trains as one dp of as many ranks, with and without ZeRO
         for (int const zero_stage : {0, 1}) {
             CAPTURE(has_experts);
             CAPTURE(zero_stage);
-            train::RunSettings const settings{.model = model::decoder({.layers = 2,
-                                                                       .hidden = 16,
-                                                                       .heads = 4,
-                                                                       .kv_heads = 2,
-                                                                       .ffn = 12,
-                                                                       .vocab = 40,
-                                                                       .experts = has_experts ? 4u : 0u,
-                                                                       .ties_embeddings = has_experts}),
-                                              .batch = 16,
-                                              .micro_batches = 2,
-                                              .seq = 12,
-                                              .sharding = {.stage = zero_stage},
-                                              .learning_rate = 0.01,
-                                              .warmup = 0};
+            train::RunSettings const settings{
+                .model = model::decoder({.layers = 2,
+                                         .hidden = 16,
+                                         .heads = 4,
+                                         .kv_heads = 2,
+                                         .ffn = 12,
+                                         .vocab = 40,
+                                         .experts = has_experts ? 4u : 0u,
+                                         .ties_embeddings = has_experts}),
+                .strategy = {.batch = 16, .micro_batches = 2, .seq = 12, .sharding = {.stage = zero_stage}},
+                .learning_rate = 0.01,
+                .warmup = 0};
             // Beside them: tensor parallelism for the dense model, pipeline stages for the experts.
             int const pp_ranks = has_experts ? rest : 1, tp_ranks = has_experts ? 1 : rest;
             auto const own = run<OwnStream>(model::with_experts(OwnMesh(2, 2, pp_ranks, 1, tp_ranks), {}), settings);

@@ -89,7 +89,7 @@ Run train_on(OnMesh const& mesh, train::RunSettings const& settings, Way const& 
     Training<Stream> training(
         mesh, settings,
         pipeline::generate(way.schedule, {.ranks = pp,
-                                          .micro_batches = static_cast<int>(settings.micro_batches),
+                                          .micro_batches = static_cast<int>(settings.strategy.micro_batches),
                                           .chunks = way.chunks,
                                           .slices = way.slices}),
         varied_text(), own_layers<Stream>());
@@ -97,9 +97,11 @@ Run train_on(OnMesh const& mesh, train::RunSettings const& settings, Way const& 
     Run run{.results = {trainer.step(1), trainer.step(2), trainer.evaluate(3)}, .padding = trainer.setup().padding};
     std::string const held_out = varied_text().substr(300, 200);
     run.validation =
-        trainer.validate({held_out, "other text", static_cast<std::int64_t>(settings.seq), settings.seed}, 2).loss;
-    if (is_causal(settings.model)) run.sample = train::sample(trainer, varied_text().substr(0, 2 * settings.seq), 6, 1);
-    if (settings.sharding.stage < 3)
+        trainer.validate({held_out, "other text", static_cast<std::int64_t>(settings.strategy.seq), settings.seed}, 2)
+            .loss;
+    if (is_causal(settings.model))
+        run.sample = train::sample(trainer, varied_text().substr(0, 2 * settings.strategy.seq), 6, 1);
+    if (settings.strategy.sharding.stage < 3)
         trainer.model().for_each_parameter(
             [&](auto const& parameter) { run.weights[parameter.name()] = gather(parameter); });
     return run;
@@ -119,16 +121,14 @@ void same(Run const& found, Run const& expected) {
         CHECK_MESSAGE(distance_with_padding(weight, expected.weights.at(name)) <= 1e-10, name);
 }
 
-train::RunSettings small_run(std::size_t seq) {
+train::RunSettings small_run(std::int64_t seq) {
     return {.model = model::decoder({.layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 256}),
-            .batch = 12,
-            .micro_batches = 2,
-            .seq = seq,
+            .strategy = {.batch = 12, .micro_batches = 2, .seq = seq},
             .steps = 2,
             .learning_rate = 0.01,
             .warmup = 0};
 }
-train::RunSettings run_with_experts(std::size_t seq) {
+train::RunSettings run_with_experts(std::int64_t seq) {
     auto run = small_run(seq);
     change(run, [](auto& sizes) { sizes.experts = 12; });
     run.balance_coefficient = 0.5;
@@ -138,8 +138,8 @@ train::RunSettings run_with_experts(std::size_t seq) {
 
 Run alone(train::RunSettings const& settings) {
     auto plain = settings;
-    plain.order = Order::contiguous;
-    plain.context_strategy = ContextStrategy::ring;
+    plain.strategy.zigzag = false;
+    plain.strategy.context = ContextStrategy::ring;
     auto run = train_on<InvariantStream<f64>>(Alone(), plain, {});
     CHECK(run.padding == 0);
     return run;
@@ -147,9 +147,8 @@ Run alone(train::RunSettings const& settings) {
 
 /// The run on a mesh, with and without sequence parallelism, is that of one rank.
 void same_on(MeshShape const& m, train::RunSettings const& settings, Run const& expected, Way const& way = {}) {
-    INFO(m.text(), " seq ", settings.seq, " ", way.schedule, " ",
-         settings.order == Order::zigzag ? "zigzag" : "contiguous", " by ",
-         std::string(name(settings.context_strategy)));
+    INFO(m.text(), " seq ", settings.strategy.seq, " ", way.schedule, " ",
+         settings.strategy.zigzag ? "zigzag" : "contiguous", " by ", std::string(name(settings.strategy.context)));
     OnMesh const mesh(m, OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads), way.inner_cp));
     same(train_on<InvariantStream<f64>>(mesh, settings, way), expected);
     if (m.tp > 1) same(train_on<SequenceStream<f64>>(mesh, settings, way), expected);
@@ -158,15 +157,15 @@ void same_on(MeshShape const& m, train::RunSettings const& settings, Run const& 
 /// Every mesh of this run's ranks, in one order and then the other.
 void same_on_every_mesh(train::RunSettings settings) {
     auto const expected = alone(settings);
-    auto const batch = static_cast<int>(settings.batch / settings.micro_batches);
+    auto const batch = static_cast<int>(settings.strategy.batch / settings.strategy.micro_batches);
     auto const experts = static_cast<int>(sizes(settings.model).experts);
     bool zigzag = false;
     for (auto const& m : meshes([&](MeshShape const& m) {
              return batch % (m.dp * m.ep) == 0 && m.pp <= 2 && 4 % m.tp == 0 && experts % m.ep == 0;
          })) {
-        settings.order = (zigzag = !zigzag) ? Order::zigzag : Order::contiguous;
-        settings.sharding.stage = (settings.sharding.stage + 1) % 4;
-        if (zigzag) settings.recompute = {.kind = model::Recomputation::Kind::full};
+        settings.strategy.zigzag = (zigzag = !zigzag);
+        settings.strategy.sharding.stage = (settings.strategy.sharding.stage + 1) % 4;
+        if (zigzag) settings.strategy.recompute = {.kind = model::Recomputation::Kind::full};
         same_on(m, settings, expected);
     }
 }
@@ -175,7 +174,7 @@ void same_on_every_mesh(train::RunSettings settings) {
 void same_over_cp(train::RunSettings settings, Way const& way = {}) {
     auto const expected = alone(settings);
     for (auto const order : {Order::contiguous, Order::zigzag}) {
-        settings.order = order;
+        settings.strategy.zigzag = order == Order::zigzag;
         same_on({.cp = world_size()}, settings, expected, way);
         if (world_size() % 2 == 0 && world_size() > 2)
             same_on({.cp = world_size() / 2, .tp = 2}, settings, expected, way);
@@ -225,10 +224,10 @@ TEST_CASE("every strategy of attention over cp") {
     int const inner = world_size() % 2 == 0 ? 2 : world_size();
     for (auto const strategy : {ContextStrategy::all_gather, ContextStrategy::double_ring, ContextStrategy::heads_ring,
                                 ContextStrategy::ring_heads}) {
-        run.context_strategy = strategy;
+        run.strategy.context = strategy;
         auto const expected = alone(run);
         for (auto const order : {Order::contiguous, Order::zigzag}) {
-            run.order = order;
+            run.strategy.zigzag = order == Order::zigzag;
             same_on({.cp = world_size()}, run, expected, {.inner_cp = inner});
         }
     }
@@ -236,7 +235,7 @@ TEST_CASE("every strategy of attention over cp") {
 
 TEST_CASE("packed documents end with the sequence, and their work is dealt without padding") {
     auto run = run_with_experts(101);
-    run.batch = 4;
+    run.strategy.batch = 4;
     run.packing = Packing{.last = 9};
     same_over_cp(run);
     run.packing->deals_by_work = false;
@@ -279,7 +278,7 @@ TEST_CASE("a mixer of one's own that sees later tokens does not see padding, and
         CHECK_NOTHROW(train(silent));
     auto packed = silent;
     packed.packing = Packing{.last = 9};
-    packed.seq = 12 * static_cast<std::size_t>(world_size());
+    packed.strategy.seq = 12 * world_size();
     CHECK_THROWS_WITH_AS(
         train(packed),
         "documents are packed, and the part 'own mixer' does not say that its tokens see none of other "
@@ -292,7 +291,8 @@ TEST_CASE("a text is drawn from models whose tokens see no later ones") {
     auto const draw = [&](train::RunSettings const& settings) {
         Training<InvariantStream<f64>> training(
             mesh, settings,
-            pipeline::generate("1f1b", {.ranks = 1, .micro_batches = static_cast<int>(settings.micro_batches)}),
+            pipeline::generate("1f1b",
+                               {.ranks = 1, .micro_batches = static_cast<int>(settings.strategy.micro_batches)}),
             varied_text(), own_layers<InvariantStream<f64>>());
         return train::sample(training.trainer, "text", 2, 1).size();
     };
@@ -315,7 +315,7 @@ TEST_CASE("slices of a sequence, of which the last ones may be padding") {
             auto run = has_experts ? run_with_experts(seq) : small_run(seq);
             auto const expected = alone(run);
             for (auto const order : {Order::contiguous, Order::zigzag}) {
-                run.order = order;
+                run.strategy.zigzag = order == Order::zigzag;
                 Way const way{.schedule = "terapipe", .slices = 3};
                 if (n <= 2) same_on({.pp = n}, run, expected, way);
                 if (n > 1 && n <= 3) same_on({.cp = n}, run, expected, way);

@@ -5,7 +5,7 @@
 // and, apart from it, behind the MPI profiling interface.
 #include <doctest/extensions/doctest_mpi.h>
 
-#include <pentad/planner/configuration.hpp>
+#include <pentad/strategy/strategy.hpp>
 #include <pentad/train/trainer.hpp>
 
 #include <support/on_mesh.hpp>
@@ -33,9 +33,7 @@ constexpr double attention_weights = 2 * H * H + 2 * kv * H, ffn_weights = 3 * H
 
 train::RunSettings dense() {
     return {.model = model::decoder({.layers = 4, .hidden = 32, .heads = 8, .kv_heads = 4, .ffn = 64, .vocab = 64}),
-            .batch = 8,
-            .micro_batches = 2,
-            .seq = 64,
+            .strategy = {.batch = 8, .micro_batches = 2, .seq = 64},
             .steps = 2,
             .learning_rate = 0.01,
             .warmup = 0};
@@ -49,7 +47,7 @@ double bucket(double elements, double shards = 1) { return block(4 * elements / 
 /// What one rank counted.
 struct Counted {
     double parameters, optimizer, saved, flops;
-    std::array<double, 7> bytes;                ///< in a step, along planner::view_axes
+    std::array<double, 7> bytes;                ///< in a step, along pentad::view_axes
     std::array<double, 7> bytes_through_memory; ///< the same, with the shared memory of the node
     double pmpi;                                ///< of all axes, behind the profiling interface
     /// With experts, in a step: rows of tokens sent to other ranks, and received from them.
@@ -74,7 +72,7 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
         observe::ledger().clear();
         trainer.step(number);
         std::array<double, 7> bytes{};
-        for (std::size_t i = 0; i < 7; ++i) bytes[i] = observe::ledger().bytes(planner::view_axes[i]);
+        for (std::size_t i = 0; i < 7; ++i) bytes[i] = observe::ledger().bytes(pentad::view_axes[i]);
         return bytes;
     };
     observe::counters().gemm_flops = 0;
@@ -99,7 +97,7 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
     result.bytes_through_memory = sizes(settings.model).experts == 0 ? bytes_of_step(3) : result.bytes;
 
     // What the forward pass of one micro-batch keeps for its backward pass, what came from the stage before included.
-    train::Batch<Exec> batch(trainer.setup(), Stream::value, settings.micro_batches, {});
+    train::Batch<Exec> batch(trainer.setup(), Stream::value, settings.strategy.micro_batches, {});
     batch.load(training.data, 3);
     Pass<Exec> pass{.context = mesh.context, .tokens = batch.tokens(0, 0), .targets = batch.targets(0, 0)};
     int const stage = trainer.model().stages().front();
@@ -107,8 +105,9 @@ Counted count(MeshShape const& m, train::RunSettings const& settings) {
     double const before = held(observe::Memory::activations);
     AnyTensor<f32, Exec> x;
     if (stage > 0) {
-        Tensor<Stream, Exec> const received(mesh.context,
-                                            {trainer.setup().batch, settings.seq, sizes(settings.model).hidden});
+        Tensor<Stream, Exec> const received(
+            mesh.context,
+            {trainer.setup().batch, static_cast<std::size_t>(settings.strategy.seq), sizes(settings.model).hidden});
         received.clear();
         x = received;
     }
@@ -172,7 +171,7 @@ TEST_CASE("dp shares out the tokens; ZeRO-1 the optimizer state too, for the sam
     sent(replicated, {literal(165032, 247548), 0, 0, 0, 0}); // f (4 P + 40)
     same_weights(replicated);
     shared_tokens(replicated);
-    run.sharding.stage = 1;
+    run.strategy.sharding.stage = 1;
     auto const sharded = count<Invariant>(m, run);
     sent(sharded, {literal(165032, 247548), 0, 0, 0, 0}); // (n-1)/n (4 P + 4 P) + f 40
     same_weights(sharded, world_size());
@@ -197,15 +196,15 @@ TEST_CASE("cp shares out the sequence; keys and values travel") {
     same_weights(ring);
     shared_tokens(ring);
     if (n > 1) {
-        run.order = Order::zigzag;
+        run.strategy.zigzag = true;
         auto const zigzag = count<Invariant>({.cp = n}, run);
         // 4 m 6 (n-1) KV/n: K and V forward, again backward, their gradients home; f (4 P + 40)
         sent(zigzag, {0, 0, 0, literal(558248, 837372), 0});
         same_weights(zigzag);
         shared_tokens(zigzag);
-        run.order = Order::contiguous;
+        run.strategy.zigzag = false;
     }
-    run.context_strategy = ContextStrategy::all_gather;
+    run.strategy.context = ContextStrategy::all_gather;
     auto const gathered = count<Invariant>({.cp = world_size()}, run);
     sent(gathered, {0, 0, 0, literal(558248, 837372), 0}); // 4 m 6 (n-1) KV/n; f (4 P + 40)
     same_weights(gathered);
@@ -248,8 +247,8 @@ TEST_CASE("1F1B holds micro-batches for the stages behind, however many a step h
     double const n = world_size();
     auto const peak = [&](std::size_t micro_batches) {
         auto run = dense();
-        run.batch = 4 * micro_batches;
-        run.micro_batches = micro_batches;
+        run.strategy.batch = 4 * micro_batches;
+        run.strategy.micro_batches = micro_batches;
         OnMesh const mesh({.pp = world_size()}, sizes(run.model).kv_heads);
         Training<Invariant> training(mesh, run);
         auto& activations = observe::counters()[observe::Memory::activations];
@@ -292,10 +291,10 @@ TEST_CASE("gradients are reduced while the backward pass goes on; the numbers do
     auto const parameters = static_cast<std::size_t>(9 * L + 3);
     for (int const stage : {0, 1}) {
         auto run = dense();
-        run.sharding.stage = stage;
+        run.strategy.sharding.stage = stage;
         run.clip = 0; // the norm is summed bucket by bucket
         Training<Invariant> whole(mesh, run);
-        run.bucket_elements = 1;
+        run.strategy.bucket_elements = 1;
         Training<Invariant> cut(mesh, run);
         whole.trainer.step(1);
         whole.trainer.step(2);
@@ -345,11 +344,11 @@ TEST_CASE("a trainer refuses a batch and a model that the mesh does not divide, 
     auto const nothing = [](train::RunSettings&) {};
     if (world_size() == 1) {
         CHECK(refusal({}, nothing) == "");
-        CHECK(refusal({}, [](auto& s) { s.batch = 9; }) ==
+        CHECK(refusal({}, [](auto& s) { s.strategy.batch = 9; }) ==
               "batch = 9 is not divisible by dp x micro-batches = 1 x 2 = 2");
     }
     if (world_size() == 2) {
-        CHECK(refusal({.dp = 2}, [](auto& s) { s.batch = 6; }) ==
+        CHECK(refusal({.dp = 2}, [](auto& s) { s.strategy.batch = 6; }) ==
               "batch = 6 is not divisible by dp x micro-batches = 2 x 2 = 4");
         CHECK(refusal({.tp = 2}, [](auto& s) { change(s, [](auto& x) { x.heads = x.kv_heads = 1; }); }) ==
               "heads = 1 is not divisible by tp = 2");

@@ -23,25 +23,28 @@ namespace {
 template <class Stream>
 void compare(MeshShape const& m, train::RunSettings const& settings, bool sequence_parallel) {
     auto const model = train::planned_model(settings.model);
-    planner::Configuration c{.dp = m.dp, .pp = m.pp, .ep = m.ep, .cp = m.cp, .tp = m.tp};
+    auto c = support::on_mesh(m, settings.strategy);
     c.sequence_parallel = sequence_parallel;
     c.element = planner::Element::f32;
-    c = train::planned_configuration(settings, c);
     planner::Account const planned(model, c);
 
     observe::DryRun run;
     auto const mesh = OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads));
     comm::Communicators communicators(mesh, m.ranks() - 1, mesh.size());
     Context<Exec> const context(communicators);
-    LayerSetup<Exec> const setup{
-        context,      settings.model.hidden, settings.model.norm_epsilon, settings.batch / settings.micro_batches,
-        settings.seq, settings.order,        settings.context_strategy};
+    LayerSetup<Exec> const setup{context,
+                                 settings.model.hidden,
+                                 settings.model.norm_epsilon,
+                                 static_cast<std::size_t>(settings.strategy.batch / settings.strategy.micro_batches),
+                                 static_cast<std::size_t>(settings.strategy.seq),
+                                 settings.strategy.zigzag ? Order::zigzag : Order::contiguous,
+                                 settings.strategy.context};
     auto const registry = train::decoder_layers<f32, Exec>();
     std::size_t const last = settings.model.blocks.size() - 1;
     for (std::size_t part = 0; part < 3; ++part) { // embedding, the last block, head
         train::StageLayers const layers{0, part == 1 ? last : 0, part == 1 ? 1u : 0u, part == 0, part == 2};
-        auto const account =
-            train::account_of(setup, Stream::value, settings.model, registry, layers, settings.recompute.of(0));
+        auto const account = train::account_of(setup, Stream::value, settings.model, registry, layers,
+                                               settings.strategy.recompute.of(0));
         auto const& expected = part == 0   ? planned.parts().front()
                                : part == 2 ? planned.parts().back()
                                            : planned.parts()[1 + model.kind_of(static_cast<std::int64_t>(last))];
@@ -60,9 +63,9 @@ void compare(MeshShape const& m, train::RunSettings const& settings, bool sequen
         }
         CHECK(products == planned_products);
         // Of several pieces of a sequence in one order the last rank sees the most, and the planner's rank the least.
-        if (m.cp == 1 || settings.order == Order::zigzag)
+        if (m.cp == 1 || settings.strategy.zigzag)
             CHECK(attention == doctest::Approx(planned_attention).epsilon(1e-12));
-        for (auto const axis : planner::view_axes)
+        for (auto const axis : pentad::view_axes)
             CHECK_MESSAGE(expected.sent[axis] == doctest::Approx(sent[axis]).epsilon(1e-12), axis);
         double elements = 0, planned_elements = 0;
         for (auto const& parameter : account.parameters) elements += parameter.elements;
@@ -75,16 +78,14 @@ void compare(MeshShape const& m, train::RunSettings const& settings, bool sequen
 
 train::RunSettings dense() {
     return {.model = model::decoder({.layers = 8, .hidden = 128, .heads = 8, .kv_heads = 4, .ffn = 352, .vocab = 512}),
-            .batch = 64,
-            .micro_batches = 4,
-            .seq = 256};
+            .strategy = {.batch = 64, .micro_batches = 4, .seq = 256}};
 }
 
 } // namespace
 
 TEST_CASE("a part that was run dry for two ranks along dp is that of any number") {
     auto run = dense();
-    run.order = Order::zigzag;
+    run.strategy.zigzag = true;
     auto routed = run;
     change(routed, [](auto& sizes) { sizes.experts = 8, sizes.top_k = 2, sizes.moe_every = 2; });
     for (auto const& m : {MeshShape{}, MeshShape{.dp = 4}, MeshShape{.tp = 4}, MeshShape{.tp = 8}, MeshShape{.cp = 4},
@@ -96,15 +97,14 @@ TEST_CASE("a part that was run dry for two ranks along dp is that of any number"
         compare<InvariantStream<f32>>(m, routed, false);
         if (m.tp > 1) compare<SequenceStream<f32>>(m, routed, true);
     }
-    run.recompute = {.kind = model::Recomputation::Kind::full};
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
     compare<InvariantStream<f32>>({.dp = 4, .tp = 2}, run, false);
 }
 
 TEST_CASE("a dense block in closed form") {
     auto const run = dense();
     auto const model = train::planned_model(run.model);
-    planner::Configuration const c{
-        .tp = 4, .seq = 256, .global_batch = 4, .micro_batch = 4, .element = planner::Element::f32};
+    pentad::Strategy const c{.tp = 4, .batch = 4, .seq = 256, .element = planner::Element::f32};
     planner::Account const account(model, c);
     auto const& block = account.parts()[1];
     double const tokens = 4 * 256, h = 128, ffn = 352;
@@ -124,7 +124,7 @@ TEST_CASE("a dense block in closed form") {
 TEST_CASE("selective recomputation does not keep what lies between an MLP's products, and makes it again") {
     auto const run = dense();
     auto const model = train::planned_model(run.model);
-    planner::Configuration c{.seq = 256, .global_batch = 1, .element = planner::Element::f32};
+    pentad::Strategy c{.batch = 1, .seq = 256, .element = planner::Element::f32};
     auto const kept = *planner::Account(model, c).parts()[1].sums;
     c.recompute = {.kind = model::Recomputation::Kind::selective};
     auto const made = *planner::Account(model, c).parts()[1].sums;
@@ -140,7 +140,7 @@ TEST_CASE("selective recomputation does not keep what lies between an MLP's prod
 TEST_CASE("experts out of balance come with more rows from other ranks") {
     auto model =
         train::planned_model(model::decoder({.layers = 1, .hidden = 64, .ffn = 128, .experts = 8, .top_k = 2}));
-    planner::Configuration const c{.ep = 4, .seq = 512, .global_batch = 4, .element = planner::Element::f32};
+    pentad::Strategy const c{.ep = 4, .batch = 4, .seq = 512, .element = planner::Element::f32};
     auto const even = planner::Account(model, c).parts()[1].sums->forward.product_flops;
     model.imbalance = 1.5;
     auto const uneven = planner::Account(model, c).parts()[1].sums->forward.product_flops;

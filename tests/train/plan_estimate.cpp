@@ -46,11 +46,13 @@ bool has_attention(Table const& table) { return table.published->model.first<mod
 
 /// A row of a table. @param as_published keys and values are gathered over cp, and ranks have contiguous pieces: the
 /// measured times hardly grow with cp. Else as pentad_plan has it where nothing is said: a ring, zigzag
-Configuration configuration(Table const& table, PublishedRow const& row, bool as_published = true) {
-    Configuration c;
+Strategy configuration(Table const& table, PublishedRow const& row, bool as_published = true) {
+    Strategy c;
     c.dp = row.dp, c.pp = row.pp, c.tp = row.tp, c.cp = row.cp;
     c.seq = 4096;
-    c.global_batch = 1024;
+    c.batch = 1024;
+    c.use_micro_batch(1);
+    c.zigzag = true;
     c.sharding.stage = 1;
     if (!as_published || !has_attention(table)) return c;
     c.context = ContextStrategy::all_gather;
@@ -253,7 +255,7 @@ TEST_CASE("the memory of LLaMA-7B, on average over the devices") {
 TEST_CASE("of all meshes that fit, the published best one is the best") {
     auto const machine = find_hardware("ascend-910b");
     auto const& table = tables().front();
-    Configuration best;
+    Strategy best;
     double least = 1e30;
     for (int dp = 1; dp <= 8; dp *= 2)
         for (int pp = 1; dp * pp <= 8; pp *= 2)
@@ -274,7 +276,7 @@ TEST_CASE("Mixtral 8x7B on 64 H100 takes what Megatron Core publishes, within 15
     // NVIDIA, Megatron-LM, megatron/core/transformer/moe/README.md: 468 TFLOP/s a device in bf16, with these settings.
     auto const model = train::planned_preset("mixtral-8x7b");
     auto const machine = with_devices(find_hardware("h100"), 64);
-    Configuration c{.dp = 2, .pp = 4, .ep = 8, .seq = 4096, .global_batch = 256};
+    Strategy c{.dp = 2, .pp = 4, .ep = 8, .batch = 256, .micro_batches = 16, .seq = 4096};
     c.sharding.stage = 1;
     c.schedule = "interleaved-1f1b";
     c.chunks = 8;
@@ -295,7 +297,7 @@ TEST_CASE(
     description.predictors.assign(1, description.blocks.back());
     auto const model = train::planned_model<train::PlannedLayers, Kokkos::DefaultExecutionSpace>(description, "v3");
     auto const machine = with_devices(find_hardware("h800"), 2048);
-    Configuration c{.dp = 2, .pp = 16, .ep = 64, .seq = 4096, .global_batch = 15360};
+    Strategy c{.dp = 2, .pp = 16, .ep = 64, .batch = 15360, .micro_batches = 120, .seq = 4096};
     c.sharding.stage = 1;
     c.schedule = "dualpipe";
     c.pairs = true;
@@ -319,10 +321,11 @@ TEST_CASE(
 TEST_CASE("the parts of the time are the whole of it, and what is sharded is sharded") {
     auto const model = train::planned_preset("llama-3-8b");
     auto const machine = with_devices(find_hardware("h100"), 16);
-    Configuration c;
+    Strategy c;
     c.dp = 4, c.pp = 2, c.tp = 2;
     c.seq = 8192;
-    c.global_batch = 128;
+    c.batch = 128;
+    c.use_micro_batch(1);
     double before = 1e30;
     for (c.sharding.stage = 0; c.sharding.stage <= 3; ++c.sharding.stage) {
         auto const e = estimate(model, machine, c);
@@ -340,7 +343,7 @@ TEST_CASE("the parts of the time are the whole of it, and what is sharded is sha
 TEST_CASE("experts that are not in balance take longer and hold more, for the same useful work") {
     auto model = train::planned_preset("mixtral-8x7b");
     auto const machine = find_hardware("h100");
-    Configuration c{.ep = 8, .seq = 4096, .global_batch = 64};
+    Strategy c{.ep = 8, .batch = 64, .micro_batches = 8, .seq = 4096};
     c.sharding.stage = 1;
     auto const even = estimate(model, machine, c);
     model.imbalance = 1.5;
@@ -353,14 +356,14 @@ TEST_CASE("experts that are not in balance take longer and hold more, for the sa
 TEST_CASE("what cannot run is refused with the numbers") {
     auto const model = train::planned_preset("llama-2-7b");
     auto const machine = find_hardware("ascend-910b");
-    auto const refused = [&](Configuration c) {
-        c.seq = c.seq == 0 ? 4096 : c.seq;
-        c.global_batch = c.global_batch == 0 ? 64 : c.global_batch;
+    auto const refused = [&](Strategy c) {
+        c.seq = 4096;
+        c.batch = 64;
         return misfit(model, c);
     };
     CHECK(refused({.tp = 3}) == "heads = 32 is not divisible by tp = 3");
     CHECK(refused({.ep = 2}) == "ep = 2 for a model without experts: make dp larger instead");
-    CHECK(refused({.dp = 3}) == "the global batch = 64 is not divisible by dp x ep x micro-batch = 3");
+    CHECK(refused({.dp = 3}) == "the global batch = 64 is not divisible by dp x ep x micro-batches = 3");
     CHECK(refused({.cp = 3, .inner_cp = 2}) == "inner(cp) = 2 does not divide cp = 3");
     CHECK(refused({.cp = 3}).empty()); // sequences are padded
     CHECK(refused({.dp = 0}) == "dp = 0 is not positive");

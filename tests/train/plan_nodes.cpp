@@ -28,7 +28,7 @@ using doctest::Approx;
 namespace {
 
 /// The ranks of each group along an axis, by their coordinates on all other axes.
-std::vector<std::vector<std::int64_t>> groups_by_force(Configuration const& c, std::string_view axis) {
+std::vector<std::vector<std::int64_t>> groups_by_force(Strategy const& c, std::string_view axis) {
     std::map<std::array<std::int64_t, 5>, std::vector<std::int64_t>> groups;
     for (std::int64_t rank = 0; rank < c.devices(); ++rank) {
         std::array<std::int64_t, 5> others{};
@@ -44,7 +44,7 @@ std::vector<std::vector<std::int64_t>> groups_by_force(Configuration const& c, s
     return list;
 }
 
-void check_against_ranks(Configuration const& c, std::int64_t per_node) {
+void check_against_ranks(Strategy const& c, std::int64_t per_node) {
     for (auto const axis : axis_order) {
         std::size_t most = 0;
         std::set<std::int64_t> numbers; // of ranks that a group has on a node
@@ -76,7 +76,7 @@ SentBytes sent_over(MeshPart const& part, std::string_view axis) {
 TEST_CASE("nodes of groups, rank by rank, in every order of the axes") {
     for (auto const& extents : {std::array{2, 3, 2, 1, 4}, std::array{3, 1, 6, 2, 2}, std::array{1, 5, 3, 1, 2},
                                 std::array{4, 2, 2, 2, 1}, std::array{1, 1, 1, 1, 12}}) {
-        Configuration c;
+        Strategy c;
         c.dp = extents[0], c.pp = extents[1], c.ep = extents[2], c.cp = extents[3], c.tp = extents[4];
         std::sort(c.order.begin(), c.order.end());
         do
@@ -84,16 +84,14 @@ TEST_CASE("nodes of groups, rank by rank, in every order of the axes") {
         while (std::next_permutation(c.order.begin(), c.order.end()));
     }
     // 16 ranks from one to the next, of 8 on a node: 8 nodes, though 16 lie between the first and the last.
-    Configuration c{.dp = 8, .pp = 16, .ep = 4, .cp = 4, .tp = 8, .order = {"dp", "pp", "tp", "cp", "ep"}};
+    Strategy c{.dp = 8, .pp = 16, .ep = 4, .cp = 4, .tp = 8, .order = {"dp", "pp", "tp", "cp", "ep"}};
     CHECK(nodes_of(c, "tp", 8).most == 8);
     check_against_ranks(c, 8);
 }
 
 TEST_CASE("dispatch goes by node where every group has as many ranks on each of its nodes, and a token has choices") {
     auto model = train::planned_preset("deepseek-v3");
-    auto const nodes = [&](Configuration const& c, std::int64_t per_node) {
-        return dispatch_nodes(model, c, per_node);
-    };
+    auto const nodes = [&](Strategy const& c, std::int64_t per_node) { return dispatch_nodes(model, c, per_node); };
     CHECK(nodes({.ep = 64}, 8) == 8);
     CHECK(nodes({.dp = 4, .ep = 8}, 8) == 1);
     CHECK(nodes({.dp = 4, .ep = 8, .tp = 2}, 8) == 2);
@@ -105,7 +103,7 @@ TEST_CASE("dispatch goes by node where every group has as many ranks on each of 
     CHECK(nodes({.ep = 64}, 8) == 1);
     // All that some order of the axes has.
     model = train::planned_preset("deepseek-v3");
-    Configuration c{.dp = 4, .pp = 3, .ep = 8, .cp = 1, .tp = 2};
+    Strategy c{.dp = 4, .pp = 3, .ep = 8, .cp = 1, .tp = 2};
     std::set<std::int64_t> found;
     std::sort(c.order.begin(), c.order.end());
     do found.insert(nodes(c, 8));
@@ -118,7 +116,7 @@ TEST_CASE("dispatch goes by node where every group has as many ranks on each of 
 TEST_CASE("DeepSeek-V3 on 8 nodes: a token crosses to 3.18 of the 7 others, in 4 of 8 groups, not once for each of its "
           "experts") {
     auto const model = train::planned_preset("deepseek-v3");
-    Configuration const c{.ep = 64, .seq = 4096, .global_batch = 64};
+    Strategy const c{.ep = 64, .batch = 64, .seq = 4096};
     double const row = 7168 * 2 * 4096; // bytes of all tokens once
     auto const rows = [&](std::int64_t nodes, std::string_view axis) {
         auto const account = Account(model, c, 1, nodes);
@@ -141,7 +139,7 @@ TEST_CASE("what is planned over the parts of ep is the closed form") {
             }
     auto const model = train::planned_model(described);
     for (std::int64_t const nodes : {1, 2, 4, 8}) {
-        Configuration c{.dp = 2, .ep = 8, .cp = 2, .seq = 4096, .global_batch = 64, .micro_batch = 2};
+        Strategy c{.dp = 2, .ep = 8, .cp = 2, .batch = 64, .micro_batches = 2, .seq = 4096, .zigzag = true};
         Account const account(model, c, 1, nodes);
         DispatchSizes const of{
             .tokens = 8 * 2 * 4096 / 2, .hidden = 7168, .top_k = 8, .ranks = 8, .experts = 256, .nodes = nodes};
@@ -168,7 +166,7 @@ TEST_CASE("what is planned over the parts of ep is the closed form") {
 TEST_CASE("dispatch by node takes the network's time for what crosses it, and the node's for the rest") {
     auto const model = train::planned_preset("deepseek-v3");
     auto const machine = with_devices(find_hardware("h800"), 64);
-    Configuration const c{.ep = 64, .seq = 4096, .global_batch = 64};
+    Strategy const c{.ep = 64, .batch = 64, .seq = 4096};
     Rates const rates(machine, c);
     Account const account(model, c, 1, 8);
     for (auto const axis : {std::string_view(outer<ep>::name), std::string_view(inner<ep>::name)}) {
@@ -191,10 +189,11 @@ TEST_CASE("the orders that are searched have the times and bytes of all orders")
                         {.count = 256, .top_k = 8, .width = 2048}));
     // In the last mesh both axes span nodes, whichever joins neighbours.
     for (auto const& extents : {std::array{2, 1, 8, 1, 2}, std::array{2, 2, 4, 2, 1}, std::array{1, 1, 16, 16, 1}}) {
-        Configuration c{.seq = 4096, .global_batch = 64};
+        Strategy c{.batch = 64, .seq = 4096, .zigzag = true};
         c.dp = extents[0], c.pp = extents[1], c.ep = extents[2], c.cp = extents[3], c.tp = extents[4];
+        c.use_micro_batch(1);
         auto const machine = with_devices(find_hardware("h800"), c.devices());
-        auto const seconds = [&](Configuration const& order) { return estimate(model, machine, order).step_s; };
+        auto const seconds = [&](Strategy const& order) { return estimate(model, machine, order).step_s; };
         std::set<double> searched, all;
         for (auto const& order : planner::detail::orders_of(c, machine)) searched.insert(seconds(order));
         std::sort(c.order.begin(), c.order.end());

@@ -94,7 +94,7 @@ namespace {
 
 /// Parameters of a block whose names contain a text.
 double named(Model const& model, std::int64_t layer, std::string const& text) {
-    Configuration const alone{.seq = 8, .element = planner::Element::f32};
+    Strategy const alone{.seq = 8, .element = planner::Element::f32};
     double sum = 0;
     for (auto const& one : *model.parts(alone, 1).blocks[model.kind_of(layer)].parameters)
         if (one.name.find(text) != std::string::npos) sum += one.elements;

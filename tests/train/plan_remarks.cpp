@@ -11,21 +11,22 @@
 #include <vector>
 
 using namespace pentad;
-using planner::Configuration;
 
 namespace {
 
-Configuration plan(std::int64_t dp, std::int64_t pp, std::int64_t ep, std::int64_t cp, std::int64_t tp) {
-    Configuration c;
+Strategy plan(std::int64_t dp, std::int64_t pp, std::int64_t ep, std::int64_t cp, std::int64_t tp) {
+    Strategy c;
     c.dp = dp, c.pp = pp, c.ep = ep, c.cp = cp, c.tp = tp;
     c.seq = 4096;
-    c.global_batch = 256;
+    c.batch = 256;
+    c.use_micro_batch(1);
+    c.zigzag = true;
     c.sharding.stage = 1;
     c.sequence_parallel = tp > 1;
     return c;
 }
 
-std::vector<report::Remark> remarks_on(std::string_view model, Configuration const& c) {
+std::vector<report::Remark> remarks_on(std::string_view model, Strategy const& c) {
     return report::plan_remarks(train::planned_preset(model),
                                 planner::with_devices(planner::find_hardware("h100"), c.devices()), c);
 }
@@ -66,7 +67,8 @@ TEST_CASE("cp is for activations that do not fit") {
     CHECK(has(needless, "which fits"));
     auto many = plan(1, 1, 1, 8, 8);
     many.seq = 1 << 19;
-    many.global_batch = 8;
+    many.batch = 8;
+    many.use_micro_batch(1);
     auto const list = remarks_on("llama-3-8b", many);
     auto const needed = find(list, "cp = 8 leaves");
     CHECK(needed.follows);
@@ -93,7 +95,8 @@ TEST_CASE("padding is said where there is any, with what it costs") {
 TEST_CASE("the nodes of a group are those of its ranks, whatever lies between them") {
     auto c = plan(8, 16, 4, 4, 8);
     c.order = {"dp", "pp", "tp", "cp", "ep"}; // ranks 0, 16, ..., 112
-    c.global_batch = 1024;
+    c.batch = 1024;
+    c.use_micro_batch(1);
     auto const list = remarks_on("mixtral-8x22b", c);
     auto const tensor = find(list, "tp = 8 spans 8 nodes");
     CHECK(has(tensor, "; dp=8,pp=16,cp=4,ep=4,tp=8 takes ")); // the same, as neighbours
@@ -140,7 +143,7 @@ TEST_CASE("experts are divided, and ep across nodes costs what it says") {
 TEST_CASE("micro-batches and layers are weighed against the stages") {
     auto c = plan(4, 8, 1, 1, 1);
     CHECK(find(remarks_on("llama-3-8b", c), "64 micro-batches on 8 ranks of the pipeline").follows);
-    c.micro_batch = 4;
+    c.use_micro_batch(4);
     auto const few = find(remarks_on("llama-3-8b", c), "16 micro-batches on 8 ranks of the pipeline");
     CHECK(!few.follows);
     CHECK(has(few, "from 32 on it is small; a micro-batch of 1 makes 64"));
@@ -159,7 +162,7 @@ TEST_CASE("what saves memory for nothing is asked for, and what costs time is qu
     CHECK(has(needless, "selective recomputation has"));
     CHECK(has(needless, "and fits"));
     auto tight = plan(8, 1, 1, 1, 1);
-    tight.micro_batch = 8;
+    tight.use_micro_batch(8);
     tight.recompute = {.kind = model::Recomputation::Kind::full};
     auto const needed = find(remarks_on("llama-3-8b", tight), "full recomputation leaves");
     CHECK(needed.follows);

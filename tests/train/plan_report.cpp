@@ -31,8 +31,8 @@ bool has(std::string const& text, std::string_view part) { return count_of(text,
 /// With GiB of each kind of memory.
 Candidate candidate(std::int64_t dp, std::int64_t tp, double weights, double optimizer, double mfu) {
     Candidate plan;
-    plan.configuration.dp = dp;
-    plan.configuration.tp = tp;
+    plan.strategy.dp = dp;
+    plan.strategy.tp = tp;
     constexpr double gibibyte = 1 << 30;
     auto& e = plan.estimate;
     e.fullest = {.weights = weights * gibibyte, .optimizer = optimizer * gibibyte};
@@ -69,7 +69,7 @@ TEST_CASE("the table has a line for each plan, columns for axes that send, and w
 }
 
 TEST_CASE("the settings of a plan are flags, and an unusual order is one of them") {
-    planner::Configuration c;
+    Strategy c;
     c.dp = 8, c.tp = 2;
     CHECK(report::settings_text(c) == "--micro-batch 1 --zero 0 --recompute none");
     c.order = {"tp", "pp", "ep", "cp", "dp"};
@@ -110,10 +110,10 @@ TEST_CASE("the picture has every plan once, the front, and the limit where the m
 TEST_CASE("an account adds up: shares to the step, kinds to the memory, operations to a whole") {
     auto const model = train::planned_preset("llama-3-8b");
     auto const hardware = planner::with_devices(planner::find_hardware("h100"), 16);
-    planner::Configuration c;
+    Strategy c;
     c.dp = 1, c.pp = 4, c.tp = 4;
     c.seq = 4096;
-    c.global_batch = 8;
+    c.batch = c.micro_batches = 8;
     c.sharding.stage = 1;
     auto const estimate = planner::estimate(model, hardware, c);
     double sum = 0;

@@ -22,7 +22,7 @@ std::vector<Candidate> by_force(Request const& request) {
     Pipelines pipelines;
     for_each_configuration(
         request, pipelines, [](double, double) { return true; },
-        [&](Configuration const& c, Bounds const& bounds) {
+        [&](Strategy const& c, Bounds const& bounds) {
             Candidate const candidate{c, estimate(request.model, request.hardware, c, pipelines)};
             CHECK(bounds.seconds() <= candidate.estimate.step_s);
             CHECK(bounds.bytes() <= candidate.estimate.memory_peak);
@@ -39,7 +39,7 @@ void compare(Request const& request) {
     std::vector<Candidate> best; // of each plan and its variants the fastest
     for (auto one = all.begin(); one != all.end() && best.size() < 20; ++one)
         if (std::none_of(best.begin(), best.end(), [&](Candidate const& other) {
-                return planner::detail::are_variants(one->configuration, other.configuration);
+                return planner::detail::are_variants(one->strategy, other.strategy);
             }))
             best.push_back(*one);
     REQUIRE(found.best.size() == best.size());
@@ -77,7 +77,7 @@ TEST_CASE("dense, on one node") {
     compare({.model = train::planned_preset("llama-2-7b"),
              .hardware = find_hardware("ascend-910b"),
              .seq = 4096,
-             .global_batch = 64,
+             .batch = 64,
              .most_micro_batch = 2});
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("DeepSeek-V3 in small, over four nodes and little memory") {
     compare({.model = small_deepseek(),
              .hardware = machine,
              .seq = 4096,
-             .global_batch = 64,
+             .batch = 64,
              .schedules = {"1f1b", "zb-h1"},
              .most_micro_batch = 1});
 }
@@ -96,7 +96,7 @@ TEST_CASE("what is given is kept") {
     Request request{.model = train::planned_preset("llama-3-8b"),
                     .hardware = with_devices(find_hardware("h100"), 16),
                     .seq = 8192,
-                    .global_batch = 64};
+                    .batch = 64};
     request.tp = 4;
     request.zero = 2;
     request.recompute = model::Recomputation{.kind = model::Recomputation::Kind::full};
@@ -104,11 +104,11 @@ TEST_CASE("what is given is kept") {
     auto const found = search(request, 3);
     REQUIRE(found.best.size() == 3);
     for (auto const& candidate : found.best) {
-        CHECK(candidate.configuration.tp == 4);
-        CHECK(candidate.configuration.sharding.stage == 2);
-        CHECK(candidate.configuration.recompute.kind == model::Recomputation::Kind::full);
-        CHECK(candidate.configuration.micro_batch == 2);
-        CHECK(candidate.configuration.devices() == 16);
+        CHECK(candidate.strategy.tp == 4);
+        CHECK(candidate.strategy.sharding.stage == 2);
+        CHECK(candidate.strategy.recompute.kind == model::Recomputation::Kind::full);
+        CHECK(candidate.strategy.micro_batch() == 2);
+        CHECK(candidate.strategy.devices() == 16);
     }
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("of the ways of attention over cp the fastest is found, as if each had
     Request request{.model = train::planned_preset("llama-3-8b"),
                     .hardware = with_devices(find_hardware("h100"), 32),
                     .seq = 65536,
-                    .global_batch = 8};
+                    .batch = 8};
     request.cp = 16;
     request.wants_front = false;
     using Kind = model::ContextChoice::Kind;
@@ -130,7 +130,7 @@ TEST_CASE("of the ways of attention over cp the fastest is found, as if each had
         request.context = choice;
         auto const found = search(request, 1);
         REQUIRE(found.best.size() == 1);
-        auto const& c = found.best.front().configuration;
+        auto const& c = found.best.front().strategy;
         CHECK(model::ContextSplit{c.context, c.inner_cp} == choice.on(16));
         seconds.push_back(found.best.front().estimate.step_s);
     }
@@ -139,7 +139,7 @@ TEST_CASE("of the ways of attention over cp the fastest is found, as if each had
     CHECK(search(request, 1).best.front().estimate.step_s <= *std::min_element(seconds.begin(), seconds.end()));
     // What nodes decide.
     request.context = {.kind = Kind::double_ring};
-    for (auto const& candidate : search(request, 5).best) CHECK(candidate.configuration.inner_cp > 1);
+    for (auto const& candidate : search(request, 5).best) CHECK(candidate.strategy.inner_cp > 1);
     // Of 32 heads a rank of tp has 8.
     request.context = {.kind = Kind::ulysses};
     request.tp = 2;
@@ -156,7 +156,7 @@ TEST_CASE("gathered parameters that are kept, and gradients that are accumulated
     Request request{.model = train::planned_preset("llama-3-8b"),
                     .hardware = with_devices(find_hardware("h100"), 16),
                     .seq = 4096,
-                    .global_batch = 256};
+                    .batch = 256};
     request.tp = request.pp = request.cp = 1;
     request.micro_batch = 1;
     request.zero = 3;
@@ -166,28 +166,28 @@ TEST_CASE("gathered parameters that are kept, and gradients that are accumulated
         return found.best.front();
     };
     auto const free = fastest(request);
-    CHECK((free.configuration.sharding.keeps_parameters || free.configuration.sharding.accumulates_gradients));
+    CHECK((free.strategy.sharding.keeps_parameters || free.strategy.sharding.accumulates_gradients));
     auto asked = request;
     asked.zero_keep = asked.zero_accumulate = false;
     auto const without = fastest(asked);
-    CHECK_FALSE(without.configuration.sharding.keeps_parameters);
-    CHECK_FALSE(without.configuration.sharding.accumulates_gradients);
+    CHECK_FALSE(without.strategy.sharding.keeps_parameters);
+    CHECK_FALSE(without.strategy.sharding.accumulates_gradients);
     CHECK(without.estimate.step_s > free.estimate.step_s);
     CHECK(without.estimate.bytes.total() > free.estimate.bytes.total());
     asked.zero_keep = true;
-    CHECK(fastest(asked).configuration.sharding.keeps_parameters);
+    CHECK(fastest(asked).strategy.sharding.keeps_parameters);
     asked.zero_ranks = 4;
-    CHECK(fastest(asked).configuration.sharding.ranks == 4);
+    CHECK(fastest(asked).strategy.sharding.ranks == 4);
     asked.zero_ranks = 0;
-    CHECK(fastest(asked).configuration.sharding.ranks == 0);
+    CHECK(fastest(asked).strategy.sharding.ranks == 0);
     asked.zero_ranks = 3; // does not divide dp
     CHECK(search(asked, 1).best.empty());
     request.pp = 2;
     request.schedules = {"1f1b", "dualpipe"};
     request.gradient_release = true;
     for (auto const& candidate : search(request, 10).best) {
-        CHECK(candidate.configuration.sharding.releases_gradients);
-        CHECK(candidate.configuration.schedule != "dualpipe");
+        CHECK(candidate.strategy.sharding.releases_gradients);
+        CHECK(candidate.strategy.schedule != "dualpipe");
     }
 }
 
@@ -195,23 +195,23 @@ TEST_CASE("where memory is short, automatic recomputation is found, and takes le
     Request request{.model = train::planned_preset("llama-2-7b"),
                     .hardware = find_hardware("ascend-910b"),
                     .seq = 4096,
-                    .global_batch = 64};
+                    .batch = 64};
     request.hardware.memory_bytes = 26e9;
     using Kind = model::Recomputation::Kind;
     auto const found = search(request, 1);
     REQUIRE(found.best.size() == 1);
     auto const& best = found.best.front();
-    CHECK(best.configuration.recompute.kind == Kind::automatic);
+    CHECK(best.strategy.recompute.kind == Kind::automatic);
     CHECK(best.estimate.recompute.kind == Kind::planned);
     CHECK(best.estimate.memory_peak <= request.hardware.memory_bytes);
     for (auto const kind : {Kind::none, Kind::selective, Kind::full}) {
-        auto c = best.configuration;
+        auto c = best.strategy;
         c.recompute.kind = kind;
         auto const other = estimate(request.model, request.hardware, c);
         CHECK((!other.fits || other.step_s > best.estimate.step_s));
     }
     // Planned by itself it is the same.
-    auto c = best.configuration;
+    auto c = best.strategy;
     c.recompute = best.estimate.recompute;
     CHECK(estimate(request.model, request.hardware, c).step_s == best.estimate.step_s);
 }
@@ -220,7 +220,7 @@ TEST_CASE("near misses are faster than the best, and lack memory") {
     Request const request{.model = train::planned_preset("llama-2-7b"),
                           .hardware = find_hardware("ascend-910b"),
                           .seq = 4096,
-                          .global_batch = 1024};
+                          .batch = 1024};
     auto const found = search(request, 5);
     REQUIRE_FALSE(found.near_misses.empty());
     for (auto const& miss : found.near_misses) {

@@ -71,8 +71,9 @@ planner::SentRowsOfToken sent_rows(OnMesh const& mesh, train::RunSettings const&
         ++one.exchanges;
     }
     auto const& m = mesh.shape;
-    double const tokens = static_cast<double>(settings.batch * settings.seq) /
-                          static_cast<double>(settings.micro_batches * static_cast<std::size_t>(m.ranks() / m.pp));
+    double const tokens =
+        static_cast<double>(settings.strategy.batch * settings.strategy.seq) /
+        static_cast<double>(settings.strategy.micro_batches * static_cast<std::size_t>(m.ranks() / m.pp));
     for (auto& one : row_exchanges) {
         double const tokens_of_all = over_ranks(one.exchanges * tokens);
         one.rows = over_ranks(one.rows) / tokens_of_all;
@@ -84,11 +85,11 @@ planner::SentRowsOfToken sent_rows(OnMesh const& mesh, train::RunSettings const&
 }
 
 /// What all ranks send to other nodes in a step for dispatch, as planned.
-double planned_across(planner::Model const& model, planner::Configuration const& c, pipeline::Schedule const& schedule,
+double planned_across(planner::Model const& model, pentad::Strategy const& c, pipeline::Schedule const& schedule,
                       int nodes) {
     // Where each node has one rank, its part of ep is all of it.
     auto const axis = nodes == c.expert_mesh().ep ? std::string_view("ep") : std::string_view(outer<ep>::name);
-    double const tokens = static_cast<double>(c.micro_batch * c.seq) / static_cast<double>(c.cp * c.tp);
+    double const tokens = static_cast<double>(c.micro_batch() * c.seq) / static_cast<double>(c.cp * c.tp);
     auto const accounts = model.accounts(c, nodes, c.recompute.of(0));
     double sum = 0;
     for (auto const& shape : planner::stage_shapes(model, schedule.stages()))
@@ -99,23 +100,24 @@ double planned_across(planner::Model const& model, planner::Configuration const&
                         x.cost.axes[0] == axis)
                         sum += shape.of_kind[kind] *
                                (x.rows > 0 ? x.bytes / x.rows * model.sent->across * tokens : x.bytes);
-    return sum * static_cast<double>(c.micro_batches() * (c.devices() / c.pp));
+    return sum * static_cast<double>(c.micro_batches * (c.devices() / c.pp));
 }
 
 template <class Stream>
 void compare(MeshShape const& m, train::RunSettings const& settings, Case const& how) {
     auto const schedule = pipeline::generate(
-        how.schedule, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = how.chunks});
+        how.schedule,
+        {.ranks = m.pp, .micro_batches = static_cast<int>(settings.strategy.micro_batches), .chunks = how.chunks});
     auto const usual = OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads));
     bool const is_grid = how.tensor_kind != model::TensorKind::one_d;
     auto const split = is_grid ? model::split_tensor_axis(usual, tp(), settings.model, how.tensor_kind) : usual;
-    int const neighbours = std::max(settings.local.ranks, settings.sharding.ranks);
+    int const neighbours = std::max(settings.strategy.local.ranks, settings.strategy.sharding.ranks);
     OnMesh const mesh(
         m, train::for_schedule(model::split_data(split, std::max(1, neighbours)).split<cp>(how.inner_cp), schedule));
     std::array<observe::MemoryCount, observe::memory_names.size()> before{};
     for (std::size_t i = 0; i < before.size(); ++i) before[i] = observe::counters().memory[i];
     Training<Stream> training(mesh, settings, schedule);
-    int const steps = std::max(1, settings.local.steps); // from one average to the next
+    int const steps = std::max(1, settings.strategy.local.steps); // from one average to the next
     for (int step = 1; step <= steps; ++step) training.trainer.step(step);
     for (auto& count : observe::counters().memory) count.peak = count.bytes;
     observe::ledger().clear();
@@ -126,19 +128,16 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
 
     auto model = train::planned_model(settings.model);
     auto const& group = mesh.context.communicators().along(AxisNames(ep::name));
-    planner::Configuration c{.dp = m.dp, .pp = m.pp, .ep = m.ep, .cp = m.cp, .tp = m.tp};
-    c.experts = m.experts;
+    auto c = support::on_mesh(m, settings.strategy);
     bool const dispatches = c.expert_mesh().ep > 1;
     int const nodes = dispatches ? dispatch_nodes(mesh, sizes(settings.model).top_k) : 1;
     if (dispatches) model.sent = sent_rows(mesh, settings, nodes > 1);
-    if (m.inside_out) std::reverse(c.order.begin(), c.order.end());
     c.schedule = how.schedule;
     c.chunks = how.chunks;
     c.inner_cp = how.inner_cp;
     c.tensor_kind = how.tensor_kind;
     c.sequence_parallel = how.sequence_parallel;
     c.element = how.element;
-    c = train::planned_configuration(settings, c);
     planner::Hardware machine{.devices = m.ranks(),
                               .devices_per_node = ranks_per_node(),
                               .peak_f32 = 1e12,
@@ -146,14 +145,15 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
                               .memory_bytes = 1e12,
                               .memory_bandwidth = 1e12};
     auto const estimate = planner::estimate(model, machine, c);
-    INFO(m.text(), " ", how.schedule, " sp ", how.sequence_parallel, " zero ", settings.sharding.stage, " over ",
-         settings.sharding.ranks, " accumulates ", settings.sharding.accumulates_gradients, " keeps ",
-         settings.sharding.keeps_parameters, " releases ", settings.sharding.releases_gradients, " recompute ",
-         model::text(settings.recompute));
-    for (auto const axis : planner::view_axes) {
+    INFO(m.text(), " ", how.schedule, " sp ", how.sequence_parallel, " zero ", settings.strategy.sharding.stage,
+         " over ", settings.strategy.sharding.ranks, " accumulates ", settings.strategy.sharding.accumulates_gradients,
+         " keeps ", settings.strategy.sharding.keeps_parameters, " releases ",
+         settings.strategy.sharding.releases_gradients, " recompute ", model::text(settings.strategy.recompute));
+    for (auto const axis : pentad::view_axes) {
         double const planned = std::round(steps * estimate.bytes[axis]),
                      sent = over_ranks(observe::ledger().bytes(axis));
-        if (settings.precision.reduce == Compact::fp8) // of which parts that are no whole blocks have a scale more
+        if (settings.strategy.precision.reduce ==
+            Compact::fp8) // of which parts that are no whole blocks have a scale more
             CHECK_MESSAGE(std::abs(planned - sent) <= 0.005 * sent, axis);
         else
             CHECK_MESSAGE(std::round(sent) == planned, axis); // a group along two axes books thirds of a row on each
@@ -177,7 +177,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
     double const kept =
         over_ranks(static_cast<double>(observe::counters().memory[state].peak - before[state].bytes), MPI_MAX);
     // Blocks of the pool are rounded up, which counts more where moments are small.
-    double const rounding = settings.precision.moments == Compact::none ? 0 : 6000;
+    double const rounding = settings.strategy.precision.moments == Compact::none ? 0 : 6000;
     CHECK(std::abs(estimate.fullest.optimizer - kept) <= 0.01 * kept + rounding);
 }
 
@@ -197,9 +197,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case how = 
 train::RunSettings dense(std::size_t layers = 2) {
     return {.model =
                 model::decoder({.layers = layers, .hidden = 128, .heads = 8, .kv_heads = 4, .ffn = 352, .vocab = 512}),
-            .batch = 16,
-            .micro_batches = 4,
-            .seq = 64,
+            .strategy = {.batch = 16, .micro_batches = 4, .seq = 64},
             .steps = 4};
 }
 
@@ -219,17 +217,17 @@ TEST_CASE("ZeRO, recomputation, buckets") {
     int const n = world_size();
     if (n > 4) return;
     auto run = dense();
-    run.sharding.stage = 1;
+    run.strategy.sharding.stage = 1;
     compare({.dp = n}, run);
-    run.bucket_elements = 10000;
+    run.strategy.bucket_elements = 10000;
     compare({.dp = n}, run);
-    run.recompute = {.kind = model::Recomputation::Kind::full};
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.cp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
-    run.context_strategy = ContextStrategy::all_gather;
-    run.order = Order::zigzag;
+    run.strategy.context = ContextStrategy::all_gather;
+    run.strategy.zigzag = true;
     compare({.cp = n}, run);
-    run.recompute = {.kind = model::Recomputation::Kind::selective};
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::selective};
     compare({.tp = n}, run);
     change(run, [](auto& sizes) { sizes.experts = 4; });
     compare({.dp = n}, run);
@@ -239,12 +237,12 @@ TEST_CASE("sequences that the mesh does not divide: what is sent and held is tha
     int const n = world_size();
     if (n == 1 || n > 4) return;
     auto run = dense();
-    run.seq = 61;
+    run.strategy.seq = 61;
     compare({.cp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
-    run.order = Order::zigzag;
+    run.strategy.zigzag = true;
     compare({.cp = n}, run);
-    run.recompute = {.kind = model::Recomputation::Kind::full};
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
     if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true});
     change(run, [](auto& sizes) { sizes.experts = 4; });
     if (n == 4) compare({.ep = 2, .cp = 2}, run);
@@ -258,13 +256,13 @@ TEST_CASE("strategies of attention") {
     change(run, [](auto& sizes) { sizes.kv_heads = 2; });
     for (auto const strategy :
          {ContextStrategy::double_ring, ContextStrategy::heads_ring, ContextStrategy::ring_heads}) {
-        run.context_strategy = strategy;
-        run.order = Order::zigzag;
+        run.strategy.context = strategy;
+        run.strategy.zigzag = true;
         compare({.cp = n}, run, {.inner_cp = 2});
-        run.order = Order::contiguous;
+        run.strategy.zigzag = false;
         if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true, .inner_cp = 2});
     }
-    run.context_strategy = ContextStrategy::heads_ring;
+    run.strategy.context = ContextStrategy::heads_ring;
     compare({.cp = n}, run, {.inner_cp = n});
 }
 
@@ -272,33 +270,33 @@ TEST_CASE("heads that are exchanged for sequence behind attention") {
     int const n = world_size();
     if (n > 4) return;
     auto run = dense();
-    run.attention_output = model::AttentionOutput::all_to_all;
+    run.strategy.attention_output = model::AttentionOutput::all_to_all;
     compare({.tp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
-    run.recompute = {.kind = model::Recomputation::Kind::selective, .pieces = {model::Piece::attention}};
-    run.sharding.stage = 3;
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::selective, .pieces = {model::Piece::attention}};
+    run.strategy.sharding.stage = 3;
     if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true});
 }
 
 TEST_CASE("tensor parallelism on a grid") {
     using model::TensorKind;
     auto run = dense();
-    run.batch = 32;
+    run.strategy.batch = 32;
     if (world_size() == 4) {
         compare({.tp = 4}, run, {.tensor_kind = TensorKind::two_d});
-        run.sharding.stage = 1;
-        run.recompute = {.kind = model::Recomputation::Kind::selective};
+        run.strategy.sharding.stage = 1;
+        run.strategy.recompute = {.kind = model::Recomputation::Kind::selective};
         compare({.tp = 4}, run, {.tensor_kind = TensorKind::two_d});
     }
     if (world_size() != 8) return;
     compare({.tp = 8}, run, {.tensor_kind = TensorKind::two_and_half_d});
     compare({.tp = 8}, run, {.tensor_kind = TensorKind::three_d});
-    run.sharding.stage = 2;
+    run.strategy.sharding.stage = 2;
     compare({.pp = 2, .tp = 4}, run, {.tensor_kind = TensorKind::two_d});
-    run.recompute = {.kind = model::Recomputation::Kind::full};
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.dp = 2, .tp = 4}, run, {.tensor_kind = TensorKind::two_d});
     compare({.cp = 2, .tp = 4, .inside_out = true}, run, {.tensor_kind = TensorKind::two_d});
-    run.sharding.stage = 3;
+    run.strategy.sharding.stage = 3;
     compare({.tp = 8}, run, {.tensor_kind = TensorKind::two_and_half_d});
 }
 
@@ -319,16 +317,16 @@ TEST_CASE("windows, and recurrent layers among attention") {
             decoder, model::mixers_of(pattern).value(),
             {.heads = 16, .head_dim = 16, .state = 32, .groups = groups, .norm_groups = groups, .chunk = 32},
             {.heads = 8, .head_dim = 16, .chunk = 32});
-        run.order = Order::contiguous;
-        run.recompute = {};
+        run.strategy.zigzag = false;
+        run.strategy.recompute = {};
         for (auto const strategy : {ContextStrategy::ring, ContextStrategy::all_gather}) {
-            run.context_strategy = strategy;
+            run.strategy.context = strategy;
             compare({.cp = n}, run);
         }
-        run.context_strategy = ContextStrategy::ring;
+        run.strategy.context = ContextStrategy::ring;
         compare({.tp = n}, run, {.sequence_parallel = true});
-        run.order = Order::zigzag;
-        run.recompute = {.kind = model::Recomputation::Kind::selective};
+        run.strategy.zigzag = true;
+        run.strategy.recompute = {.kind = model::Recomputation::Kind::selective};
         compare({.cp = n}, run);
         if (n == 4) compare({.pp = 2, .tp = 2}, run);
     }
@@ -348,11 +346,11 @@ TEST_CASE("sinks are parameters, and are planned as they run; caps and ALiBi tak
         }
         compare({.dp = n}, run);
         compare({.tp = n}, run, {.sequence_parallel = true});
-        run.sharding.stage = 3;
-        run.recompute = {.kind = model::Recomputation::Kind::selective, .pieces = {model::Piece::attention}};
+        run.strategy.sharding.stage = 3;
+        run.strategy.recompute = {.kind = model::Recomputation::Kind::selective, .pieces = {model::Piece::attention}};
         compare({.cp = n}, run);
         if (n == 1) continue;
-        run.context_strategy = ContextStrategy::heads_ring;
+        run.strategy.context = ContextStrategy::heads_ring;
         compare({.cp = n}, run, {.inner_cp = n});
         compare({.pp = 2, .cp = n / 2}, run);
     }
@@ -368,11 +366,11 @@ TEST_CASE("latent attention, whose latent vectors travel over cp") {
         compare({.cp = n}, run);
         compare({.tp = n}, run);
         compare({.tp = n}, run, {.sequence_parallel = true});
-        run.recompute = {.kind = model::Recomputation::Kind::selective,
-                         .pieces = {model::Piece::inputs, model::Piece::norms, model::Piece::attention}};
+        run.strategy.recompute = {.kind = model::Recomputation::Kind::selective,
+                                  .pieces = {model::Piece::inputs, model::Piece::norms, model::Piece::attention}};
         compare({.tp = n}, run, {.sequence_parallel = true});
-        run.sharding.stage = 3;
-        run.order = Order::zigzag;
+        run.strategy.sharding.stage = 3;
+        run.strategy.zigzag = true;
         compare({.cp = n}, run);
         if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true});
         if (n > 1) compare({.pp = 2, .cp = n / 2}, run);
@@ -390,10 +388,10 @@ TEST_CASE("gradients and parameters that are sharded, or released") {
                                                                   {.stage = 1, .releases_gradients = true},
                                                                   {.stage = 3, .releases_gradients = true}}) {
         auto run = dense();
-        run.batch = 8;
-        run.micro_batches = 2;
+        run.strategy.batch = 8;
+        run.strategy.micro_batches = 2;
         run.clip = sharding.releases_gradients ? 0 : 1;
-        run.sharding = sharding;
+        run.strategy.sharding = sharding;
         compare({.dp = n}, run);
         change(run, [](auto& sizes) { sizes.ties_embeddings = true; });
         compare({.cp = n}, run);
@@ -407,7 +405,7 @@ TEST_CASE("gradients and parameters that are sharded, or released") {
         if (!sharding.releases_gradients)
             compare({.dp = n / 2, .pp = 2}, deeper, {.schedule = "dualpipe-v", .chunks = 2});
         if (n < 4) continue;
-        run.sharding.ranks = 2;
+        run.strategy.sharding.ranks = 2;
         compare({.dp = n}, run);
     }
 }
@@ -416,11 +414,11 @@ TEST_CASE("activations that are offloaded") {
     int const n = world_size();
     if (n > 4) return;
     auto run = dense(4);
-    run.offload.activations = true;
+    run.strategy.offload.activations = true;
     for (std::size_t const window : {std::size_t{0}, std::size_t{3} << 20}) {
         test::Scratch const folder;
-        run.offload.folder = folder.path().string();
-        run.offload.window_bytes = window;
+        run.strategy.offload.folder = folder.path().string();
+        run.strategy.offload.window_bytes = window;
         compare({.dp = n}, run);
         compare({.tp = n}, run, {.sequence_parallel = true});
         if (n == 1) continue;
@@ -428,11 +426,11 @@ TEST_CASE("activations that are offloaded") {
         compare({.pp = 2, .cp = n / 2}, run, {.schedule = "zb-h1"});
     }
     test::Scratch const folder;
-    run.offload = {.optimizer = true, .activations = true, .folder = folder.path().string()};
-    run.recompute = {.kind = model::Recomputation::Kind::selective};
+    run.strategy.offload = {.optimizer = true, .activations = true, .folder = folder.path().string()};
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::selective};
     change(run, [](auto& sizes) { sizes.experts = 4; });
     compare({.dp = n}, run);
-    run.recompute = {.kind = model::Recomputation::Kind::full, .every = 2};
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::full, .every = 2};
     compare({.dp = n}, run);
 }
 
@@ -445,10 +443,10 @@ TEST_CASE("gradients that travel and moments that are kept in fewer bits") {
                                            {.reduce = Compact::fp8, .moments = Compact::bf16},
                                            {.moments = Compact::fp8}}) {
             auto run = dense();
-            run.micro_batches = 2;
-            run.sharding.stage = stage;
-            run.bucket_elements = 100000;
-            run.precision = precision;
+            run.strategy.micro_batches = 2;
+            run.strategy.sharding.stage = stage;
+            run.strategy.bucket_elements = 100000;
+            run.strategy.precision = precision;
             compare({.dp = n}, run);
             if (n == 4) compare({.dp = 2, .tp = 2}, run, {.sequence_parallel = true});
         }
@@ -462,12 +460,12 @@ TEST_CASE("every optimizer, and what Muon gathers") {
         for (ZeroSharding const& sharding : std::vector<ZeroSharding>{
                  {}, {.stage = 1}, {.stage = 2}, {.stage = 3}, {.stage = 3, .releases_gradients = true}}) {
             auto run = dense(4);
-            run.batch = 8;
-            run.micro_batches = 2;
+            run.strategy.batch = 8;
+            run.strategy.micro_batches = 2;
             run.clip = sharding.releases_gradients ? 0 : 1;
-            run.bucket_elements = 100000;
-            run.sharding = sharding;
-            run.optimizer = optimizer;
+            run.strategy.bucket_elements = 100000;
+            run.strategy.sharding = sharding;
+            run.strategy.optimizer = optimizer;
             compare({.dp = n}, run);
             if (!model::needs_matrices(optimizer) || n == 1) continue;
             compare({.tp = n}, run, {.sequence_parallel = true});
@@ -478,7 +476,7 @@ TEST_CASE("every optimizer, and what Muon gathers") {
             compare({.dp = n / 2, .ep = 2}, run);
             compare({.ep = 2, .tp = n / 2}, run);
             if (n < 4) continue;
-            run.sharding.ranks = 2;
+            run.strategy.sharding.ranks = 2;
             if (sharding.stage > 0) compare({.dp = n}, run);
         }
 }
@@ -490,16 +488,16 @@ TEST_CASE("local steps") {
                               LocalSteps{.steps = 3, .ranks = 2}, LocalSteps{.steps = 1}}) {
         auto run = dense();
         run.steps = 100;
-        run.batch = 8;
-        run.micro_batches = 2;
-        run.local = local;
+        run.strategy.batch = 8;
+        run.strategy.micro_batches = 2;
+        run.strategy.local = local;
         compare({.dp = n}, run);
-        run.sharding.stage = 3;
+        run.strategy.sharding.stage = 3;
         compare({.dp = n}, run);
-        run.sharding = {.stage = 2, .releases_gradients = true};
+        run.strategy.sharding = {.stage = 2, .releases_gradients = true};
         run.clip = 0;
         compare({.dp = n}, run);
-        run.sharding = {.stage = 1};
+        run.strategy.sharding = {.stage = 1};
         change(run, [](auto& sizes) { sizes.ties_embeddings = true; });
         if (n == 4 && local.ranks == 1) compare({.dp = 2, .pp = 2}, run);
         change(run, [](auto& sizes) { sizes.experts = 4; });
@@ -523,10 +521,10 @@ TEST_CASE("experts, with the rows that were exchanged") {
     compare({.dp = n / 2, .tp = 2, .experts = model::ExpertMesh{n, 1}}, run, {.sequence_parallel = true});
     compare({.dp = n / 2, .cp = 2, .experts = model::ExpertMesh{n, 1}}, run);
     auto sharded = run;
-    sharded.sharding = {.stage = 3};
+    sharded.strategy.sharding = {.stage = 3};
     compare({.dp = n / 2, .tp = 2, .experts = model::ExpertMesh{2, 1}}, sharded, {.sequence_parallel = true});
     compare({.dp = n, .experts = model::ExpertMesh{1, 2}}, sharded);
-    run.recompute = {.kind = model::Recomputation::Kind::full};
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.ep = 2, .cp = n / 2}, run);
 }
 
@@ -545,11 +543,11 @@ TEST_CASE("DeepSeek-V3's blocks, and what routers send to choose") {
     };
     with(experts.router);
     compare({.ep = n}, run);
-    run.sharding.stage = 1;
+    run.strategy.sharding.stage = 1;
     compare({.cp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
-    run.sharding.stage = 3;
-    run.recompute = {.kind = model::Recomputation::Kind::selective};
+    run.strategy.sharding.stage = 3;
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::selective};
     if (n == 4) compare({.dp = 2, .ep = 2}, run);
     with({.choice = model::RouterChoice::expert_choice, .balance_loss = model::BalanceLoss::none, .capacity = 0.5});
     compare({.ep = n}, run);
@@ -563,17 +561,17 @@ TEST_CASE("experts on several nodes") {
     if (world_size() < 4) return;
     int const n = world_size();
     auto run = dense();
-    run.micro_batches = 2;
-    run.seq = 32;
+    run.strategy.micro_batches = 2;
+    run.strategy.seq = 32;
     change(run, [&](auto& sizes) { sizes.experts = 16; });
     change(run, [&](auto& sizes) { sizes.top_k = 3; });
     change(run, [&](auto& sizes) { sizes.moe_every = 2; });
     compare({.ep = n}, run);
     compare({.ep = n / 2, .tp = 2}, run, {.sequence_parallel = true}); // with two ranks on a node: one of a group
     compare({.pp = 2, .ep = n / 2}, run);
-    run.recompute = {.kind = model::Recomputation::Kind::full};
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.dp = 2, .ep = n / 2, .inside_out = true}, run);
-    run.recompute = {};
+    run.strategy.recompute = {};
     compare({.dp = n / 2, .tp = 2, .experts = model::ExpertMesh{n, 1}}, run);
     compare({.dp = n / 2, .tp = 2, .experts = model::ExpertMesh{n / 2, 2}}, run);
     change(run, [&](auto& sizes) { sizes.top_k = 1; }); // at once
@@ -589,7 +587,7 @@ TEST_CASE("axes together") {
     compare({.pp = 2, .cp = n / 4, .tp = 2}, run, {.schedule = "interleaved-1f1b", .chunks = 2});
     compare({.dp = n / 4, .pp = 4}, run, {.schedule = "dualpipe"});
     compare({.dp = n / 4, .pp = 4}, run, {.schedule = "zb-h1"});
-    run.sharding.stage = 1;
+    run.strategy.sharding.stage = 1;
     change(run, [&](auto& sizes) { sizes.ties_embeddings = true; });
     compare({.dp = n / 2, .pp = 2}, run);
     compare({.pp = n / 4, .cp = 2, .tp = 2}, run, {.schedule = "gpipe", .sequence_parallel = true});

@@ -63,15 +63,15 @@ f32s rounded(Context<Exec> const& context, f32s const& values, Compact element, 
 
 train::RunSettings settings(std::size_t stage, model::Precision const& precision) {
     return {.model = model::decoder({.layers = 2, .hidden = 32, .heads = 4, .kv_heads = 2, .ffn = 48, .vocab = 51}),
-            .batch = 8,
-            .micro_batches = 2,
-            .seq = 16,
-            .sharding = {.stage = static_cast<int>(stage)},
-            .bucket_elements = 3000,
+            .strategy = {.batch = 8,
+                         .micro_batches = 2,
+                         .seq = 16,
+                         .sharding = {.stage = static_cast<int>(stage)},
+                         .bucket_elements = 3000,
+                         .precision = precision},
             .steps = 30,
             .learning_rate = 3e-3,
-            .warmup = 2,
-            .precision = precision};
+            .warmup = 2};
 }
 std::vector<model::Precision> precisions() {
     return {{.reduce = Compact::bf16},  {.reduce = Compact::fp8},
@@ -153,7 +153,7 @@ TEST_CASE("a run in fewer bits learns as one in full precision does, and sends a
             CHECK(std::abs(last - full[stage]) < 0.03 * full[stage]);
 
             auto const held = observe::counters()[observe::Memory::optimizer].bytes;
-            auto c = train::planned_configuration(run, {.dp = world_size()});
+            auto c = support::on_mesh({.dp = world_size()}, run.strategy);
             c.element = planner::Element::bf16;
             auto const planned = train::planned_memory(
                 train::planned_model(run.model), c, pipeline::generate("1f1b", {.ranks = 1, .micro_batches = 2}), {2});
@@ -170,8 +170,9 @@ TEST_CASE("bf16 weights without masters are the same bits on all copies and howe
     std::vector<double> expected;
     for (std::size_t const stage : {0u, 1u, 2u, 3u}) {
         auto run = settings(stage, {.keeps_masters = false});
-        run.micro_batches = 1; // otherwise the order of the sum over micro-batches and ranks depends on the stage
-        run.clip = 0;          // as does that of the squared norm
+        run.strategy.micro_batches =
+            1;        // otherwise the order of the sum over micro-batches and ranks depends on the stage
+        run.clip = 0; // as does that of the squared norm
         Training<Stream> training(mesh, run);
         auto const numbers = steps(training, 1, 8);
         if (stage == 0) expected = numbers;
@@ -207,7 +208,7 @@ TEST_CASE("the same bits whether or not the state is shown, restored or offloade
             INFO("optimizer ", optimizer.index(), " travel ", static_cast<int>(precision.reduce), " moments ",
                  static_cast<int>(precision.moments), " masters ", precision.keeps_masters);
             auto run = settings(2, precision);
-            run.optimizer = optimizer;
+            run.strategy.optimizer = optimizer;
             Training<Stream> undisturbed(mesh, run);
             auto const expected = steps(undisturbed, 1, 6);
 
@@ -220,7 +221,7 @@ TEST_CASE("the same bits whether or not the state is shown, restored or offloade
             numbers.insert(numbers.end(), more.begin(), more.end());
             CHECK(numbers == expected);
 
-            run.offload = {.optimizer = true, .folder = folder.path().string()};
+            run.strategy.offload = {.optimizer = true, .folder = folder.path().string()};
             Training<Stream> offloaded(mesh, run);
             CHECK(steps(offloaded, 1, 6) == expected);
         }

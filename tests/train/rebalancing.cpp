@@ -38,7 +38,7 @@ train::RunSettings settings(std::int64_t every = 2) {
         for (auto& branch : block.branches)
             if (branch.part.as<model::Experts>() != nullptr)
                 branch.part = model::Experts{.count = expert_count, .top_k = 2, .width = width};
-    run.batch = 32;
+    run.strategy.batch = 32;
     run.steps = all_steps;
     run.balance_coefficient = 0;
     run.rebalance_every = every;
@@ -67,17 +67,18 @@ struct Run {
     Training<Stream> training;
 
     Run(Way const& way, train::RunSettings run, MPI_Comm comm = MPI_COMM_WORLD)
-        : schedule(pipeline::generate(way.schedule,
-                                      {.ranks = way.mesh.pp, .micro_batches = static_cast<int>(run.micro_batches)})),
+        : schedule(pipeline::generate(
+              way.schedule, {.ranks = way.mesh.pp, .micro_batches = static_cast<int>(run.strategy.micro_batches)})),
           mesh(way.mesh, train::for_schedule(OnMesh::mesh(way.mesh, 2), schedule), comm),
           training(mesh, with(run, way), schedule) {}
 
     static train::RunSettings with(train::RunSettings run, Way const& way) {
-        run.sharding.stage = way.stage;
-        run.optimizer = way.optimizer;
-        run.bucket_elements = way.bucket_elements;
+        run.strategy.sharding.stage = way.stage;
+        run.strategy.optimizer = way.optimizer;
+        run.strategy.bucket_elements = way.bucket_elements;
         if (way.offloads)
-            run.offload = {.optimizer = true, .folder = std::filesystem::temp_directory_path(), .window_bytes = 1};
+            run.strategy.offload = {
+                .optimizer = true, .folder = std::filesystem::temp_directory_path(), .window_bytes = 1};
         return run;
     }
     /// The numbers of steps, and how many experts have moved after them.
@@ -175,8 +176,8 @@ TEST_CASE("bf16 weights, with f32 masters or without, and compact moments move w
     for (bool const keeps_masters : {true, false})
         for (auto const moments : {Compact::none, Compact::bf16, Compact::fp8}) {
             auto run = settings(0);
-            run.precision.keeps_masters = keeps_masters;
-            run.precision.moments = moments;
+            run.strategy.precision.keeps_masters = keeps_masters;
+            run.strategy.precision.moments = moments;
             Run<Stream> still(way, run), moves(way, run);
             for (auto* const one : {&still, &moves}) one->steps(1, 3);
             auto& trainer = moves.training.trainer;

@@ -58,30 +58,31 @@ struct Case {
 
 template <class Stream>
 void check(MeshShape const& m, train::RunSettings settings, Case const& how = {}) {
-    settings.batch = std::max(settings.batch, static_cast<std::size_t>(m.dp * m.ep) * settings.micro_batches);
-    auto const schedule = pipeline::generate(how.schedule, {.ranks = m.pp,
-                                                            .micro_batches = static_cast<int>(settings.micro_batches),
-                                                            .chunks = how.chunks,
-                                                            .slices = how.slices});
+    settings.strategy.batch = std::max(settings.strategy.batch, m.dp * m.ep * settings.strategy.micro_batches);
+    auto const schedule =
+        pipeline::generate(how.schedule, {.ranks = m.pp,
+                                          .micro_batches = static_cast<int>(settings.strategy.micro_batches),
+                                          .chunks = how.chunks,
+                                          .slices = how.slices});
     OnMesh const on(m,
                     train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), schedule));
     auto const outcome_with = [&](model::Recomputation const& recompute) {
-        settings.recompute = recompute;
+        settings.strategy.recompute = recompute;
         Training<Stream> training(on, settings, schedule);
         return outcome_of(training, settings.steps);
     };
     auto const expected = outcome_with({});
     // Blocks that are recomputed are other units, which add to the norm in another order: where gradients are sharded
     // by unit, bits of rounding differ.
-    double const tolerance = settings.sharding.has_temporary_gradients() ? 1e-12 : 0;
+    double const tolerance = settings.strategy.sharding.has_temporary_gradients() ? 1e-12 : 0;
     auto const differ = [tolerance](std::vector<double> const& a, std::vector<double> const& b) {
         return !std::equal(a.begin(), a.end(), b.begin(), b.end(), [tolerance](double x, double y) {
             return std::abs(x - y) <= tolerance * std::max(1.0, std::abs(y));
         });
     };
     for (auto const& recompute : recomputations()) {
-        INFO(m.text(), " ", how.schedule, " zero ", settings.sharding.stage, " experts ", sizes(settings.model).experts,
-             " recomputes ", model::text(recompute));
+        INFO(m.text(), " ", how.schedule, " zero ", settings.strategy.sharding.stage, " experts ",
+             sizes(settings.model).experts, " recomputes ", model::text(recompute));
         auto const found = outcome_with(recompute);
         CHECK_FALSE(differ(found.losses, expected.losses));
         for (auto const& [name, whole] : found.weights)
@@ -93,17 +94,17 @@ void check(MeshShape const& m, train::RunSettings settings, Case const& how = {}
 train::RunSettings larger() {
     auto settings = small_dense();
     settings.model = model::decoder({.layers = 8, .hidden = 128, .heads = 8, .kv_heads = 4, .ffn = 352, .vocab = 512});
-    settings.seq = 64;
+    settings.strategy.seq = 64;
     return settings;
 }
-planner::Configuration configuration(MeshShape const& m, train::RunSettings const& settings, bool sequence_parallel,
-                                     std::string const& schedule = "1f1b", int chunks = 1) {
-    planner::Configuration c{.dp = m.dp, .pp = m.pp, .ep = m.ep, .cp = m.cp, .tp = m.tp};
+Strategy strategy_on(MeshShape const& m, train::RunSettings const& settings, bool sequence_parallel,
+                     std::string const& schedule = "1f1b", int chunks = 1) {
+    auto c = support::on_mesh(m, settings.strategy);
     c.sequence_parallel = sequence_parallel;
     c.element = planner::Element::f32;
     c.schedule = schedule;
     c.chunks = chunks;
-    return train::planned_configuration(settings, c);
+    return c;
 }
 
 /// Bytes that this rank keeps of a micro-batch after the forward pass of all blocks, one after the other, as the run
@@ -112,20 +113,22 @@ planner::Configuration configuration(MeshShape const& m, train::RunSettings cons
 template <class Stream>
 void check_saved(MeshShape const& m, std::optional<std::size_t> query_rank = {}) {
     auto settings = larger();
-    settings.batch = 4 * static_cast<std::size_t>(m.dp);
-    settings.micro_batches = 1;
+    settings.strategy.batch = 4 * static_cast<std::size_t>(m.dp);
+    settings.strategy.micro_batches = 1;
     change(settings, [](auto& sizes) { sizes.layers = 4; });
     if (query_rank) make_latent(settings, *query_rank);
     OnMesh const on(m, static_cast<int>(sizes(settings.model).kv_heads));
-    LayerSetup<Exec> const setup{
-        .context = on.context, .hidden = settings.model.hidden, .batch = settings.batch, .seq = settings.seq};
+    LayerSetup<Exec> const setup{.context = on.context,
+                                 .hidden = settings.model.hidden,
+                                 .batch = static_cast<std::size_t>(settings.strategy.batch),
+                                 .seq = static_cast<std::size_t>(settings.strategy.seq)};
     auto const& held = observe::counters()[observe::Memory::activations];
     auto const model = train::planned_model(settings.model);
     auto kinds = recomputations();
     kinds.emplace_back();
     double none = 0, full = 0;
     for (auto const& recompute : kinds) {
-        settings.recompute = recompute;
+        settings.strategy.recompute = recompute;
         using T = typename Stream::element;
         Stack<T, Exec> blocks(setup, Stream::value, settings.model, train::decoder_layers<T, Exec>(), 0, 4, recompute);
         Parameters<T> const parameters(blocks, [](std::string const&) { return Whole{}; });
@@ -136,7 +139,7 @@ void check_saved(MeshShape const& m, std::optional<std::size_t> query_rank = {})
         auto const before = held.bytes;
         auto const y = blocks.forward(pass, x, saved);
         auto const kept = static_cast<double>(held.bytes - before); // x was there, and y passes on
-        auto const c = configuration(m, settings, std::is_same_v<Stream, SequenceStream<f32>>);
+        auto const c = strategy_on(m, settings, std::is_same_v<Stream, SequenceStream<f32>>);
         planner::Account const account(model, c);
         double planned = 0;
         auto shape = planner::stage_shapes(model, 1, recompute).front();
@@ -215,11 +218,11 @@ TEST_CASE("with sharded parameters and gradients") {
     for (ZeroSharding const& sharding :
          std::vector<ZeroSharding>{{.stage = 3}, {.stage = 3, .keeps_parameters = true}, {.stage = 2}}) {
         auto settings = small_with_experts();
-        settings.sharding = sharding;
+        settings.strategy.sharding = sharding;
         check<Invariant>({.dp = n / 2, .ep = 2}, settings);
         if (n == 4 && sharding.stage == 3 && !sharding.keeps_parameters) {
             auto sequence = small_dense();
-            sequence.sharding = sharding;
+            sequence.strategy.sharding = sharding;
             check<Sequence>({.dp = 2, .tp = 2}, sequence);
             check<Invariant>({.dp = 2, .pp = 2}, settings, {.schedule = "zb-v", .chunks = 2});
         }
@@ -248,12 +251,12 @@ TEST_CASE("automatic recomputation keeps within its limit, each stage by itself"
              {{.dp = n}, "1f1b", 1}, {{.pp = n}, "1f1b", 1}, {{.pp = n}, "zb-v", 2}, {{.pp = n}, "dualpipe", 1}}) {
         if (n == 1 && m.pp == n && name != "1f1b") continue;
         auto settings = larger();
-        settings.micro_batches = 8;
-        settings.batch = 16 * static_cast<std::size_t>(m.dp);
+        settings.strategy.micro_batches = 8;
+        settings.strategy.batch = 16 * static_cast<std::size_t>(m.dp);
         auto const schedule = pipeline::generate(name, {.ranks = m.pp, .micro_batches = 8, .chunks = chunks});
         OnMesh const on(m, train::for_schedule(OnMesh::mesh(m, 4), schedule));
         auto const model = train::planned_model(settings.model);
-        auto c = configuration(m, settings, false, name, chunks);
+        auto c = strategy_on(m, settings, false, name, chunks);
         auto const memory_with = [&](model::Recomputation const& recompute) {
             auto changed = c;
             changed.recompute = recompute;
@@ -287,7 +290,7 @@ TEST_CASE("automatic recomputation keeps within its limit, each stage by itself"
         auto const memory = memory_with(plan.recompute);
         CHECK(most(memory) <= limit);
         CHECK(most(memory) > 0.8 * limit);
-        settings.recompute = plan.recompute;
+        settings.strategy.recompute = plan.recompute;
         double const peak = peak_of_step<Stream>(on, settings, schedule);
         auto const rank =
             static_cast<std::size_t>(train::pipeline_rank(schedule, on.context.communicators().coordinate("pp")));
@@ -304,7 +307,7 @@ TEST_CASE("recomputation that no run can have is refused in a sentence") {
     Alone const alone;
     auto const refusal = [&](model::Recomputation const& recompute) {
         auto settings = small_dense();
-        settings.recompute = recompute;
+        settings.strategy.recompute = recompute;
         try {
             Training<Invariant> const training(alone, settings);
         } catch (std::invalid_argument const& error) {

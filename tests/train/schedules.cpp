@@ -27,9 +27,7 @@ using Sequence = SequenceStream<f64>;
 
 train::RunSettings of_dense() {
     return {.model = model::decoder({.layers = 8, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 32, .vocab = 48}),
-            .batch = 16,
-            .micro_batches = 8,
-            .seq = 16,
+            .strategy = {.batch = 16, .micro_batches = 8, .seq = 16},
             .steps = 2,
             .warmup = 1};
 }
@@ -48,10 +46,10 @@ train::RunSettings of_tied() {
 /// What one rank does; each is computed once.
 Outcome const& alone(train::RunSettings const& settings) {
     static std::map<std::vector<double>, Outcome> known;
-    std::vector<double> const key{static_cast<double>(sizes(settings.model).experts),
-                                  static_cast<double>(sizes(settings.model).ties_embeddings),
-                                  static_cast<double>(sizes(settings.model).layers),
-                                  static_cast<double>(settings.micro_batches), static_cast<double>(settings.batch)};
+    std::vector<double> const key{
+        static_cast<double>(sizes(settings.model).experts), static_cast<double>(sizes(settings.model).ties_embeddings),
+        static_cast<double>(sizes(settings.model).layers), static_cast<double>(settings.strategy.micro_batches),
+        static_cast<double>(settings.strategy.batch)};
     auto const [at, is_new] = known.try_emplace(key);
     if (!is_new) return at->second;
     return at->second =
@@ -59,9 +57,9 @@ Outcome const& alone(train::RunSettings const& settings) {
 }
 
 /// A layer more or less here and there; with more stages than layers some have none.
-std::vector<std::size_t> uneven_layers(std::size_t layers, int stages) {
+std::vector<std::int64_t> uneven_layers(std::size_t layers, int stages) {
     auto const parts = static_cast<std::size_t>(stages);
-    std::vector<std::size_t> counts(parts, layers / parts);
+    std::vector<std::int64_t> counts(parts, static_cast<std::int64_t>(layers / parts));
     for (std::size_t i = 0; i < layers % parts; ++i) ++counts[i * parts / (layers % parts)];
     if (parts > 1 && counts[0] > 0) --counts[0], ++counts[parts - 1];
     return counts;
@@ -93,10 +91,10 @@ void same_as_alone(train::RunSettings settings, Variant const& how, pipeline::Sc
     m.pp = schedule.ranks();
     OnMesh const mesh(m,
                       train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), schedule));
-    settings.sharding.stage = how.zero_stage;
-    settings.order = how.order;
-    settings.context_strategy = how.strategy;
-    settings.stage_layers = uneven_layers(sizes(settings.model).layers, schedule.stages());
+    settings.strategy.sharding.stage = how.zero_stage;
+    settings.strategy.zigzag = how.order == Order::zigzag;
+    settings.strategy.context = how.strategy;
+    settings.strategy.stage_layers = uneven_layers(sizes(settings.model).layers, schedule.stages());
     Training<S> training(mesh, settings, std::move(schedule));
     check_outcome(settings, training, expected);
 }
@@ -105,7 +103,7 @@ void same_as_alone(train::RunSettings settings, Variant const& how, pipeline::Sc
 void check(train::RunSettings const& settings, Variant how) {
     how.rest.pp = 1;
     how.options.ranks = world_size() / how.rest.ranks();
-    how.options.micro_batches = static_cast<int>(settings.micro_batches);
+    how.options.micro_batches = static_cast<int>(settings.strategy.micro_batches);
     auto const schedule = pipeline::generate(how.name, how.options);
     INFO(schedule.name, " with ", how.options.chunks, " chunks and ", how.options.slices, " slices, ",
          how.options.pairs ? "pairs, " : "", "pp = ", how.options.ranks, " ", how.rest.text());
@@ -120,11 +118,12 @@ void check(train::RunSettings const& settings, Variant how) {
 Outcome emulate(train::RunSettings const& settings, int stages, int updates, auto version) {
     Alone const mesh;
     auto const text = varied_text();
-    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
-    LayerSetup<Exec> const setup{.context = mesh.context,
-                                 .hidden = settings.model.hidden,
-                                 .batch = settings.batch / settings.micro_batches,
-                                 .seq = settings.seq};
+    io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.strategy.seq), settings.seed);
+    LayerSetup<Exec> const setup{
+        .context = mesh.context,
+        .hidden = settings.model.hidden,
+        .batch = static_cast<std::size_t>(settings.strategy.batch / settings.strategy.micro_batches),
+        .seq = static_cast<std::size_t>(settings.strategy.seq)};
     pipeline::Schedule here; // all stages on one rank
     here.placements = {std::vector<int>(static_cast<std::size_t>(stages), 0)};
     using Model = train::LanguageModel<f64, Exec>;
@@ -133,7 +132,7 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
         train::stages_of(here, 0, uneven_layers(sizes(settings.model).layers, stages), sizes(settings.model).layers),
         {});
     zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, {}, 1 << 20);
-    train::Batch<Exec> batch(setup, Stream::value, settings.micro_batches, {});
+    train::Batch<Exec> batch(setup, Stream::value, settings.strategy.micro_batches, {});
 
     using Weights = std::map<std::string, Whole>;
     std::vector<std::vector<Weights>> kept(static_cast<std::size_t>(stages)); // [stage][updates so far]
@@ -152,7 +151,7 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
     for (int stage = 0; stage < stages; ++stage) keep(stage);
 
     Outcome outcome;
-    int const group = static_cast<int>(settings.micro_batches) / updates;
+    int const group = static_cast<int>(settings.strategy.micro_batches) / updates;
     for (int step = 1; step <= settings.steps; ++step) {
         batch.load(data, step, updates);
         int const first = (step - 1) * updates;
@@ -187,7 +186,7 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
     }
     batch.load(data, settings.steps + 1);
     double loss = 0;
-    for (std::size_t i = 0; i < settings.micro_batches; ++i) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(settings.strategy.micro_batches); ++i) {
         Pass<Exec> pass{.context = mesh.context, .tokens = batch.tokens(i, 0), .targets = batch.targets(i, 0)};
         typename Model::Any x;
         for (int stage = 0; stage < stages; ++stage) {
@@ -205,7 +204,7 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
 void check_asynchronous(std::string const& name, int dp, int zero_stage, int updates, auto version) {
     auto settings = of_dense();
     settings.clip = 0;
-    settings.sharding.stage = zero_stage;
+    settings.strategy.sharding.stage = zero_stage;
     int const p = world_size() / dp;
     pipeline::GeneratorOptions options{.ranks = p, .micro_batches = 8};
     if (name == "pipedream-2bw") options.updates = updates;
@@ -213,7 +212,7 @@ void check_asynchronous(std::string const& name, int dp, int zero_stage, int upd
     INFO(name, " of ", updates, " updates, pp = ", p, " dp = ", dp);
     CHECK(schedule.updates == updates);
     auto const expected = on_first_rank([&] { return emulate(settings, p, updates, version); });
-    settings.stage_layers = uneven_layers(sizes(settings.model).layers, p);
+    settings.strategy.stage_layers = uneven_layers(sizes(settings.model).layers, p);
     OnMesh const mesh({.dp = dp, .pp = p}, sizes(settings.model).kv_heads);
     Training<Stream> training(mesh, settings, schedule);
     check_outcome(settings, training, expected);
@@ -269,7 +268,7 @@ TEST_CASE("with every other axis inside the stages, ZeRO across them, recomputat
     std::vector<MeshShape> const one{{.dp = 2}, {.ep = 2}, {.cp = 2}, {.tp = 2}};
     std::size_t number = 0;
     auto settings = of_experts();
-    settings.batch = 32;
+    settings.strategy.batch = 32;
     auto variants = synchronous(2);
     std::size_t const with_pp_2 = variants.size();
     if (world_size() == 8)
@@ -293,7 +292,7 @@ TEST_CASE("pairs whose rows cross a network, which hold their turn for short exc
     if (world_size() != 4) return;
     SimulatedNodes const nodes("1");
     auto settings = of_experts();
-    settings.batch = 32;
+    settings.strategy.batch = 32;
     for (auto how : synchronous(2)) {
         if (!how.options.pairs) continue;
         how.rest = {.ep = 2};
@@ -319,7 +318,7 @@ TEST_CASE("an automatic schedule, for stages that take different times") {
 TEST_CASE("copies of a stage that begin and end in different orders") {
     if (world_size() == 1 || world_size() > 4) return;
     auto settings = of_tied();
-    settings.micro_batches = 1;
+    settings.strategy.micro_batches = 1;
     Variant how{"dualpipe"};
     how.zero_stage = 1;
     how.options.stage_operations = {.gather = true, .reduce = true, .step = true};
@@ -371,15 +370,15 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
     for (auto const& original : originals) {
         OnMesh const mesh(MeshShape{.pp = p}, train::for_schedule(OnMesh::mesh({.pp = p}, 2), original));
         auto settings = of_dense();
-        settings.micro_batches = 4;
-        settings.batch = 4;
+        settings.strategy.micro_batches = 4;
+        settings.strategy.batch = 4;
         change(settings, [&](auto& sizes) { sizes.layers = 4; });
         change(settings, [&](auto& sizes) { sizes.hidden = 8; });
         change(settings, [&](auto& sizes) { sizes.ffn = 8; });
         LayerSetup<Exec> const setup{.context = mesh.context,
                                      .hidden = settings.model.hidden,
                                      .batch = 1,
-                                     .seq = settings.seq / static_cast<std::size_t>(original.slices),
+                                     .seq = static_cast<std::size_t>(settings.strategy.seq / original.slices),
                                      .slices = static_cast<std::size_t>(original.slices)};
         auto const layers = uneven_layers(sizes(settings.model).layers, original.stages());
         using Model = train::LanguageModel<f64, Exec>;
@@ -390,7 +389,7 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
         zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, {}, 1 << 20);
         train::Batch<Exec> batch(setup, Stream::value, 4, {});
         auto const text = varied_text();
-        io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.seq), settings.seed);
+        io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.strategy.seq), settings.seed);
         batch.load(data, 1);
         train::Executor<Model, f64, Exec> executor(mesh.context, model, Stream::value,
                                                    {setup.batch, setup.seq, sizes(settings.model).hidden});

@@ -35,11 +35,11 @@ Outcome evaluated_outcome_of(Training<Stream>& training, std::int64_t steps) {
 Outcome const& alone(train::RunSettings const& of) {
     static std::map<std::vector<double>, Outcome> known;
     auto const [at, is_new] = known.try_emplace(
-        {static_cast<double>(sizes(of.model).experts), of.clip, static_cast<double>(of.micro_batches)});
+        {static_cast<double>(sizes(of.model).experts), of.clip, static_cast<double>(of.strategy.micro_batches)});
     if (!is_new) return at->second;
     auto settings = of;
-    settings.sharding = {};
-    settings.recompute = {};
+    settings.strategy.sharding = {};
+    settings.strategy.recompute = {};
     return at->second = trained_alone<Invariant>(
                settings, [&](auto& training) { return evaluated_outcome_of(training, settings.steps); });
 }
@@ -47,13 +47,14 @@ Outcome const& alone(train::RunSettings const& of) {
 template <class Stream>
 void check(MeshShape const& m, train::RunSettings const& settings, std::string const& schedule = "1f1b",
            int chunks = 1) {
-    auto const& sharding = settings.sharding;
+    auto const& sharding = settings.strategy.sharding;
     INFO(m.text(), " ", schedule, " stage ", sharding.stage, " over ", sharding.ranks, " keeps ",
          sharding.keeps_parameters, " accumulates ", sharding.accumulates_gradients, " releases ",
-         sharding.releases_gradients, " recomputes ", model::text(settings.recompute), " experts ",
+         sharding.releases_gradients, " recomputes ", model::text(settings.strategy.recompute), " experts ",
          sizes(settings.model).experts);
     auto const generated = pipeline::generate(
-        schedule, {.ranks = m.pp, .micro_batches = static_cast<int>(settings.micro_batches), .chunks = chunks});
+        schedule,
+        {.ranks = m.pp, .micro_batches = static_cast<int>(settings.strategy.micro_batches), .chunks = chunks});
     OnMesh const on(m, mesh_of(m, settings, generated));
     Training<Stream> training(on, settings, generated);
     auto const found = evaluated_outcome_of(training, settings.steps);
@@ -82,8 +83,8 @@ TEST_CASE("every way to shard parameters, gradients and optimizer state, over ev
          }))
         for (auto const& sharding : shardings(m)) {
             auto settings = m.dp * m.ep > 1 || m.cp > 1 ? small_with_experts() : small_dense();
-            settings.sharding = sharding;
-            if (m.cp > 1) settings.recompute = {.kind = model::Recomputation::Kind::full};
+            settings.strategy.sharding = sharding;
+            if (m.cp > 1) settings.strategy.recompute = {.kind = model::Recomputation::Kind::full};
             check<Invariant>(m, settings);
             if (m.tp > 1) check<Sequence>(m, settings);
         }
@@ -96,8 +97,8 @@ TEST_CASE("gradients that are released") {
         for (auto sharding : shardings(m)) {
             auto settings = small_with_experts();
             settings.clip = 0;
-            settings.sharding = sharding;
-            settings.sharding.releases_gradients = true;
+            settings.strategy.sharding = sharding;
+            settings.strategy.sharding.releases_gradients = true;
             check<Invariant>(m, settings);
         }
 }
@@ -114,7 +115,7 @@ TEST_CASE("with schedules that split backward passes, or hold two copies of a st
                 if (sharding.stage < 2) continue;
                 if (chunks * m.pp > 4 || (name == "dualpipe" && m.pp > 4)) continue;
                 auto settings = small_with_experts();
-                settings.sharding = sharding;
+                settings.strategy.sharding = sharding;
                 check<Invariant>(m, settings, name, chunks);
             }
     }
@@ -125,8 +126,8 @@ TEST_CASE("a tied table of which one user has no micro-batch") {
     MeshShape const m{.dp = 2, .pp = 2};
     for (auto const& sharding : shardings(m)) {
         auto settings = small_with_experts();
-        settings.micro_batches = 1; // of the two copies of each stage one has none
-        settings.sharding = sharding;
+        settings.strategy.micro_batches = 1; // of the two copies of each stage one has none
+        settings.strategy.sharding = sharding;
         check<Invariant>(m, settings, "dualpipe");
     }
 }
@@ -135,8 +136,8 @@ TEST_CASE("a sharding that cannot be is refused in a sentence") {
     OnMesh const mesh({.dp = world_size()}, 2);
     auto const refusal = [&](ZeroSharding sharding, double clip = 1) {
         auto settings = small_dense();
-        settings.batch = 16 * static_cast<std::size_t>(world_size());
-        settings.sharding = sharding;
+        settings.strategy.batch = 16 * static_cast<std::size_t>(world_size());
+        settings.strategy.sharding = sharding;
         settings.clip = clip;
         try {
             Training<Invariant> const training(mesh, settings);

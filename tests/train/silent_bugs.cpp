@@ -28,9 +28,7 @@ Steps train_on(OnMesh const& mesh, train::RunSettings const& settings, std::stri
 /// 2 layers, 12 sequences of 12 tokens. What a test is about is set by the test.
 train::RunSettings small_run() {
     return {.model = model::decoder({.layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 40}),
-            .batch = 12,
-            .micro_batches = 2,
-            .seq = 12,
+            .strategy = {.batch = 12, .micro_batches = 2, .seq = 12},
             .steps = 2,
             .learning_rate = 0.01,
             .warmup = 0};
@@ -39,8 +37,8 @@ train::RunSettings small_run() {
 bool fits(train::RunSettings const& s, MeshShape const& m) {
     std::size_t const batch_ranks = static_cast<std::size_t>(m.dp * m.ep),
                       tensor_ranks = static_cast<std::size_t>(m.tp);
-    return s.batch / s.micro_batches % batch_ranks == 0 && m.pp <= 2 &&
-           s.seq % static_cast<std::size_t>(2 * m.cp) == 0 && sizes(s.model).heads % tensor_ranks == 0 &&
+    return s.strategy.batch / s.strategy.micro_batches % batch_ranks == 0 && m.pp <= 2 &&
+           s.strategy.seq % static_cast<std::size_t>(2 * m.cp) == 0 && sizes(s.model).heads % tensor_ranks == 0 &&
            sizes(s.model).experts % static_cast<std::size_t>(m.ep) == 0;
 }
 
@@ -71,13 +69,13 @@ Steps same_on_every_mesh(train::RunSettings settings, std::string const& text) {
     }
     for (auto const& m : all) {
         INFO(m.text());
-        settings.order = (zigzag = !zigzag) ? Order::zigzag : Order::contiguous;
-        if (zigzag) settings.recompute = {.kind = model::Recomputation::Kind::full};
-        settings.sharding.stage = 0;
+        settings.strategy.zigzag = (zigzag = !zigzag);
+        if (zigzag) settings.strategy.recompute = {.kind = model::Recomputation::Kind::full};
+        settings.strategy.sharding.stage = 0;
         OnMesh const mesh(m, sizes(settings.model).kv_heads);
         same(train_on<InvariantStream<f64>>(mesh, settings, text), alone);
-        bool const divides = settings.seq % static_cast<std::size_t>(m.cp * m.tp) == 0;
-        settings.sharding.stage = 1;
+        bool const divides = settings.strategy.seq % static_cast<std::size_t>(m.cp * m.tp) == 0;
+        settings.strategy.sharding.stage = 1;
         if (divides) same(train_on<SequenceStream<f64>>(mesh, settings, text), alone);
     }
     return alone;
@@ -101,7 +99,7 @@ TEST_CASE("the gradient of the auxiliary losses does not depend on tp, cp or seq
     run.ignored = 7;
     run.balance_coefficient = 1;
     run.z_coefficient = 1;
-    std::string const text(run.seq + 1, 7); // no target counts: all gradients come from the auxiliary losses
+    std::string const text(run.strategy.seq + 1, 7); // no target counts: all gradients come from the auxiliary losses
     auto const alone = same_on_every_mesh(run, text);
     CHECK(alone[0].loss == 0);
     CHECK(alone[0].gradient_norm > 1e-3);
@@ -110,8 +108,10 @@ TEST_CASE("the gradient of the auxiliary losses does not depend on tp, cp or seq
 TEST_CASE("one valid token: the loss is not divided by the ranks that have none") {
     auto run = small_run();
     run.ignored = 7;
-    for (std::size_t const at : {std::size_t{1}, std::size_t{6}, run.seq}) { // the first, a middle and the last target
-        std::string text(run.seq + 1, 7);
+    for (std::size_t const at :
+         {std::size_t{1}, std::size_t{6},
+          static_cast<std::size_t>(run.strategy.seq)}) { // the first, a middle and the last target
+        std::string text(static_cast<std::size_t>(run.strategy.seq) + 1, 7);
         text[at] = 9;
         CHECK(same_on_every_mesh(run, text)[0].loss > 1);
     }
@@ -175,6 +175,6 @@ TEST_CASE("sinks of heads: the ranks that share the sequence sum their gradients
 TEST_CASE("experts without a token: all the same tokens go to the same experts, and nobody waits for the others") {
     auto run = small_run();
     change(run, [&](auto& sizes) { sizes.experts = 12; });
-    auto const alone = same_on_every_mesh(run, std::string(run.seq + 1, 3));
+    auto const alone = same_on_every_mesh(run, std::string(run.strategy.seq + 1, 3));
     CHECK(alone[0].balance_loss > 4); // two layers, 2 each where all experts have their share
 }

@@ -107,7 +107,7 @@ template <class Stream>
 void nothing_is_allocated(MeshShape const& m, train::RunSettings settings) {
     INFO(m.text());
     // The same window and the same weights in every step: experts get as many tokens as before.
-    auto const text = varied_text().substr(0, settings.seq + 1);
+    auto const text = varied_text().substr(0, settings.strategy.seq + 1);
     OnMesh const mesh(m, sizes(settings.model).kv_heads);
     settings.learning_rate = 0;
     Kokkos::Tools::Experimental::set_allocate_data_callback(
@@ -135,9 +135,7 @@ void nothing_is_allocated(MeshShape const& m, train::RunSettings settings) {
 
 train::RunSettings run() {
     return {.model = model::decoder({.layers = 2, .hidden = 32, .heads = 4, .kv_heads = 2, .ffn = 64, .vocab = 64}),
-            .batch = 16,
-            .micro_batches = 2,
-            .seq = 16,
+            .strategy = {.batch = 16, .micro_batches = 2, .seq = 16},
             .steps = 6,
             .warmup = 0};
 }
@@ -166,14 +164,14 @@ TEST_CASE("a dense model") {
 TEST_CASE("experts, recomputation, ZeRO-1 and sequence parallelism") {
     auto settings = run();
     change(settings, [&](auto& sizes) { sizes.experts = 4; });
-    settings.recompute = {.kind = model::Recomputation::Kind::full};
-    settings.sharding.stage = 1;
+    settings.strategy.recompute = {.kind = model::Recomputation::Kind::full};
+    settings.strategy.sharding.stage = 1;
     on_some_meshes([&](MeshShape const& m) { nothing_is_allocated<SequenceStream<bf16>>(m, settings); });
 }
 TEST_CASE("Muon, which works on whole matrices") {
     auto settings = run();
     change(settings, [&](auto& sizes) { sizes.experts = 4, sizes.moe_every = 2; });
-    settings.optimizer = model::Muon{};
-    settings.sharding.stage = 3;
+    settings.strategy.optimizer = model::Muon{};
+    settings.strategy.sharding.stage = 3;
     on_some_meshes([&](MeshShape const& m) { nothing_is_allocated<InvariantStream<bf16>>(m, settings); });
 }

@@ -48,7 +48,7 @@ TEST_CASE("2D and 2.5D tensor parallelism train as one rank does") {
         CHECK(difference<GridStream<f64>>(grid, run) < 1e-12);
     }
     change(run, [](auto& sizes) { sizes.ties_embeddings = true; });
-    run.sharding.stage = 3;
+    run.strategy.sharding.stage = 3;
     for (auto const& grid : grids_of_all_ranks({{1, 2, 2}, {1, 2, 2, {.dp = 2}}, {1, 2, 2, {.cp = 2}}, {2, 2, 2}})) {
         INFO(grid.text());
         CHECK(difference<GridStream<f64>>(grid, run) < 1e-12);
@@ -62,8 +62,8 @@ TEST_CASE("3D tensor parallelism trains as one rank does") {
         CHECK(difference<CubeStream<f64>>(grid, run) < 1e-12);
     }
     change(run, [](auto& sizes) { sizes.ties_embeddings = true; });
-    run.sharding.stage = 1;
-    run.batch = 32;
+    run.strategy.sharding.stage = 1;
+    run.strategy.batch = 32;
     for (auto const& grid : grids_of_all_ranks({{2, 2, 1}, {2, 2, 1, {.dp = 2}}, {1, 2, 2, {.cp = 2}}, {2, 2, 2}})) {
         INFO(grid.text());
         CHECK(difference<CubeStream<f64>>(grid, run) < 1e-12);
@@ -85,11 +85,11 @@ TEST_CASE("what a grid does not do is refused, not done wrong") {
         };
         CHECK(refusal([](auto& run) { run.packing = Packing{.last = 10}; }) ==
               "tensor parallelism on a grid does not pack documents: use one dimension");
-        CHECK(refusal([](auto& run) { run.attention_output = model::AttentionOutput::all_to_all; }) ==
+        CHECK(refusal([](auto& run) { run.strategy.attention_output = model::AttentionOutput::all_to_all; }) ==
               "tensor parallelism on a grid does not exchange heads for sequence behind attention: use one dimension");
         CHECK(refusal([](auto& run) { change(run, [](auto& sizes) { sizes.experts = 4; }); }) ==
               "tensor parallelism on a grid is for attention and MLPs, not for experts");
-        CHECK(refusal([](auto& run) { run.batch = 4; }).find("is not divisible by dp x the grid of tp") !=
+        CHECK(refusal([](auto& run) { run.strategy.batch = 4; }).find("is not divisible by dp x the grid of tp") !=
               std::string::npos);
     }
 }

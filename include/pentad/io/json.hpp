@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -120,6 +121,10 @@ inline bool flag(Json const& value, std::string const& where) {
 
 /// A text that can be printed, as a name.
 std::string text(Json const& value, std::string const& where);
+
+/// Requires an object whose keys are among `words`. @param path of the object, empty or ending in a dot
+void check_keys(Json const& object, std::string const& where, std::string const& path,
+                std::span<std::string_view const> words);
 
 } // namespace pentad::io::detail
 

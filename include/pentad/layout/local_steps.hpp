@@ -20,6 +20,8 @@ struct LocalSteps {
     /// since the last one (DiLoCo: 0.7 and 0.9). 1 and 0: the parameters become their mean.
     double outer_learning_rate = 1, outer_momentum = 0;
 
+    friend bool operator==(LocalSteps const&, LocalSteps const&) = default;
+
     [[nodiscard]] bool is_on() const { return steps > 0; }
     [[nodiscard]] bool has_outer_optimizer() const { return outer_learning_rate != 1 || outer_momentum != 0; }
     /// Whether groups average after a step, counted from 1. @param last of the run, after which they do in any case

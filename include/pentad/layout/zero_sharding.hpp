@@ -26,6 +26,8 @@ struct ZeroSharding {
     /// cannot be clipped: the updates come before the global norm is known.
     bool releases_gradients = false;
 
+    friend bool operator==(ZeroSharding const&, ZeroSharding const&) = default;
+
     [[nodiscard]] bool shards_gradients() const { return stage >= 2; }
     [[nodiscard]] bool shards_parameters() const { return stage >= 3; }
     /// Whether gradients are allocated by the first backward pass and freed when they are reduced.

@@ -21,6 +21,8 @@ struct Offload {
     std::string folder{};
     std::size_t window_bytes = 0; ///< of memory, for each of the two; at least the largest bucket's state, or block's
                                   ///< activations. 0: twice that, or three times
+
+    friend bool operator==(Offload const&, Offload const&) = default;
 };
 /// What can be offloaded, by name.
 inline constexpr std::array<std::string_view, 4> offload_names{"none", "optimizer", "activations", "both"};

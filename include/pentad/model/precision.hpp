@@ -11,6 +11,9 @@
 
 namespace pentad::model {
 
+/// What weights and activations are made of.
+enum class Element { f64, f32, bf16 };
+
 /// Gradients are accumulated in accumulators always: f64 where layers compute in f64, else f32.
 struct Precision {
     /// In which gradients travel; what arrives is summed in accumulators. fp8: what rounding takes away from a summand

@@ -44,8 +44,7 @@ struct PerAxis {
 /// The mesh as the layouts see it: tp is split where it exceeds the kv heads or is a grid, cp where attention has two
 /// levels, pp where stages have copies, ep where dispatch goes by node, dp and edp where ZeRO is hybrid.
 using MeshAxes = std::array<MeshAxisValue, view_axes.size()>;
-MeshAxes mesh_of(Configuration const& c, Model const& model, int copies = 1, std::int64_t nodes = 1,
-                 bool ends_meet = false);
+MeshAxes mesh_of(Strategy const& c, Model const& model, int copies = 1, std::int64_t nodes = 1, bool ends_meet = false);
 
 /// Blocks are alike where they are of one kind and recompute the same. With automatic recomputation: nothing yet.
 struct AlikeLayers {
@@ -74,7 +73,7 @@ std::vector<StageShape> stage_shapes(Model const& model, std::vector<std::int64_
 std::vector<StageShape> stage_shapes(Model const& model, std::int64_t stages,
                                      model::Recomputation const& recompute = {});
 /// The stages of a configuration whose schedule has so many: with the layers that it gives, or dealt evenly.
-inline std::vector<StageShape> stage_shapes(Model const& model, Configuration const& c, std::int64_t stages) {
+inline std::vector<StageShape> stage_shapes(Model const& model, Strategy const& c, std::int64_t stages) {
     return c.stage_layers.empty() ? stage_shapes(model, stages, c.recompute)
                                   : stage_shapes(model, c.stage_layers, c.recompute);
 }
@@ -90,13 +89,13 @@ struct Synchronisation {
 };
 
 /// Adds what brings the whole matrices of a bucket together, and their updates back (zero/matrices.hpp).
-void add_matrix_cost(Cost& gather, Cost& reduce, Bucket const& bucket, Configuration const& c,
+void add_matrix_cost(Cost& gather, Cost& reduce, Bucket const& bucket, Strategy const& c,
                      std::span<MeshAxisValue const> mesh);
 
 /// Adds what a bucket sends in a step. An all-reduce, of copies of a shard (all of ZeRO-0, hybrid ZeRO, a tied
 /// embedding), is a reduce-scatter and the gather back.
 /// @param passes of micro-batches through the stage
-void add_synchronisation(Synchronisation& sum, Bucket const& bucket, Configuration const& c,
+void add_synchronisation(Synchronisation& sum, Bucket const& bucket, Strategy const& c,
                          std::span<MeshAxisValue const> mesh, double passes);
 
 /// What a rank sends along an axis in a pass.
@@ -163,7 +162,7 @@ class Account {
     /// @param copies of each stage, as a bidirectional schedule has them
     /// @param nodes to which dispatch takes a token once each: dispatch_nodes()
     /// @param ends_meet where the first and the last stage are on one rank
-    Account(Model const& model, Configuration const& c, int copies = 1, std::int64_t nodes = 1, bool ends_meet = false);
+    Account(Model const& model, Strategy const& c, int copies = 1, std::int64_t nodes = 1, bool ends_meet = false);
 
     /// Calls f(part, how many of them) for each kind of part of a stage.
     template <class F>
@@ -201,7 +200,7 @@ class Account {
   private:
     [[nodiscard]] MeshPart on_mesh(PartSums const& sums) const;
     Model const* model_;
-    Configuration c_;
+    Strategy c_;
     std::int64_t nodes_;
     MeshAxes mesh_;
     Parts const* accounts_;

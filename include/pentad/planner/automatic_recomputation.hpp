@@ -22,7 +22,7 @@ struct AutomaticRecomputation {
 };
 
 /// Whether weights are updated while micro-batches are in flight.
-inline bool updates_between_passes(pipeline::Schedule const& schedule, Configuration const& c) {
+inline bool updates_between_passes(pipeline::Schedule const& schedule, Strategy const& c) {
     return c.sharding.releases_gradients || schedule.updates > 1;
 }
 /// The parts of the stages of a rank of the pipeline.
@@ -40,7 +40,7 @@ double workspace_of(Account const& account, pipeline::Schedule const& schedule, 
                     bool updates_between_passes);
 /// Bytes of the window of a rank of the pipeline whose activations are offloaded.
 double activation_window(Account const& account, pipeline::Schedule const& schedule,
-                         std::vector<StageShape> const& shapes, int rank, Configuration const& c);
+                         std::vector<StageShape> const& shapes, int rank, Strategy const& c);
 /// The buckets of each stage of a rank of the pipeline.
 std::vector<std::vector<Bucket>> held_buckets(Account const& account, pipeline::Schedule const& schedule,
                                               std::vector<StageShape> const& shapes, int rank);
@@ -56,12 +56,12 @@ std::vector<model::BlockRecomputation> choices_of(Account const& account, std::s
 /// @param held held_moments() of the schedule
 /// @param shapes of the stages
 /// @param nodes to which dispatch takes a token once each: dispatch_nodes()
-AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware, Configuration const& c,
+AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware, Strategy const& c,
                                                pipeline::Schedule const& schedule,
                                                std::vector<std::vector<HeldMoment>> const& held,
                                                std::vector<StageShape> const& shapes, std::int64_t nodes);
 /// The same for the schedule of a configuration, whose stages are not to be balanced any more.
-AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware, Configuration const& c,
+AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware, Strategy const& c,
                                                Pipelines& pipelines);
 
 } // namespace pentad::planner

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>
@@ -23,7 +24,7 @@ struct StagesLeft {
 /// @param cost cost(stage, begin, end): of a stage with the layers [begin, end), as it grows with `end`
 /// @returns the layers of each stage
 template <class Cost>
-std::vector<std::size_t> balanced_stages(std::size_t layers, std::size_t stages, Cost&& cost) {
+std::vector<std::int64_t> balanced_stages(std::size_t layers, std::size_t stages, Cost&& cost) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     std::vector<std::vector<detail::StagesLeft>> rests(stages + 1); // by stage and first layer
     auto const deal = [&](auto&& is_too_much, auto&& join) {
@@ -45,18 +46,18 @@ std::vector<std::size_t> balanced_stages(std::size_t layers, std::size_t stages,
                                 [](double one, double rest) { return std::max(one, rest); });
     double const limit = slowest * (1 + 1e-12); // sums that are rounded in another order are the same
     deal([&](double one, double) { return one > limit; }, [](double one, double rest) { return one * one + rest; });
-    std::vector<std::size_t> dealt;
+    std::vector<std::int64_t> dealt;
     for (std::size_t stage = 0, begin = 0; stage < stages; ++stage) {
         std::size_t const end = rests[stage][begin].end;
-        dealt.push_back(end - begin);
+        dealt.push_back(static_cast<std::int64_t>(end - begin));
         begin = end;
     }
     return dealt;
 }
 
 /// The same for layers whose costs add up; the first stage costs `first` more and the last `last`.
-inline std::vector<std::size_t> balanced_stages(std::span<double const> layers, double first, double last,
-                                                std::size_t stages) {
+inline std::vector<std::int64_t> balanced_stages(std::span<double const> layers, double first, double last,
+                                                 std::size_t stages) {
     std::vector<double> before(1, 0.0); // the cost of the layers before
     for (double const layer : layers) before.push_back(before.back() + layer);
     return balanced_stages(layers.size(), stages, [&](std::size_t stage, std::size_t begin, std::size_t end) {

@@ -47,17 +47,17 @@ ModelFlops model_flops_per_token(Model model, std::int64_t seq);
 namespace detail {
 
 /// How often gradients are reduced, and parameters gathered, in a step.
-inline double reductions(Configuration const& c) {
-    return c.sharding.reduces_each_micro_batch() ? static_cast<double>(c.micro_batches()) : 1;
+inline double reductions(Strategy const& c) {
+    return c.sharding.reduces_each_micro_batch() ? static_cast<double>(c.micro_batches) : 1;
 }
-inline double gathers(Configuration const& c) {
+inline double gathers(Strategy const& c) {
     return c.sharding.stage == 0                                 ? 0
            : c.sharding.stage < 3 || c.sharding.keeps_parameters ? 1
-                                                                 : 2 * static_cast<double>(c.micro_batches());
+                                                                 : 2 * static_cast<double>(c.micro_batches);
 }
 
 /// Seconds of a step that the synchronisation of a rank takes.
-double synchronise(Synchronisation const& sum, Configuration const& c, Rates const& rates);
+double synchronise(Synchronisation const& sum, Strategy const& c, Rates const& rates);
 /// The norm of the gradients, then the update reads and writes everything.
 inline double update(Memory const& memory, Hardware const& hardware) {
     double const state = memory.offloaded > 0 ? memory.offloaded : memory.optimizer; // what files take is not known
@@ -69,14 +69,13 @@ inline pipeline::Time nanoseconds(double seconds) { return static_cast<pipeline:
 } // namespace detail
 
 /// Why a configuration cannot run at all, whatever the machine; empty where it can.
-std::string misfit(Model const& model, Configuration const& c);
+std::string misfit(Model const& model, Strategy const& c);
 
 namespace detail {
 
 /// What a schedule is simulated with.
 pipeline::Costs costs_of(Account const& account, std::vector<StageShape> const& shapes,
-                         std::vector<StageTime> const& times, Rates const& rates, Configuration const& c,
-                         double activation);
+                         std::vector<StageTime> const& times, Rates const& rates, Strategy const& c, double activation);
 
 /// What one rank of the pipeline holds, does and sends in a step.
 struct RankAccount {
@@ -91,15 +90,15 @@ struct RankAccount {
 };
 
 RankAccount account_of(int rank, pipeline::Schedule const& schedule, Account const& account,
-                       std::vector<StageShape> const& shapes, std::vector<StageTime> const& times,
-                       Configuration const& c, double activation);
+                       std::vector<StageShape> const& shapes, std::vector<StageTime> const& times, Strategy const& c,
+                       double activation);
 
 } // namespace detail
 
 /// @throws std::invalid_argument with misfit()'s reason
-Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c, Pipelines& pipelines);
+Estimate estimate(Model const& model, Hardware const& hardware, Strategy const& c, Pipelines& pipelines);
 
-inline Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c) {
+inline Estimate estimate(Model const& model, Hardware const& hardware, Strategy const& c) {
     Pipelines pipelines;
     return estimate(model, hardware, c, pipelines);
 }
@@ -109,7 +108,7 @@ struct FastestContext {
     model::ContextSplit split;
     double seconds = std::numeric_limits<double>::infinity();
 };
-FastestContext fastest_context(Model const& model, Hardware const& hardware, Configuration c,
+FastestContext fastest_context(Model const& model, Hardware const& hardware, Strategy c,
                                std::span<model::ContextSplit const> splits);
 
 } // namespace pentad::planner

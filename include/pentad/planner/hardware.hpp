@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/layout/compact.hpp>
+#include <pentad/model/precision.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace pentad::planner {
 
-enum class Element { f64, f32, bf16 };
+using model::Element;
 
 /// Bytes of an element, and of the accumulators that gradients, optimizer state and sums are kept in.
 [[nodiscard]] constexpr double size_of(Element element) {

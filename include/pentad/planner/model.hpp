@@ -3,8 +3,9 @@
 
 #include <pentad/model/model.hpp>
 #include <pentad/model/parts.hpp>
-#include <pentad/planner/configuration.hpp>
 #include <pentad/planner/detail/pass.hpp>
+#include <pentad/planner/hardware.hpp>
+#include <pentad/strategy/strategy.hpp>
 
 #include <algorithm>
 #include <compare>
@@ -88,12 +89,12 @@ class Model {
 
     /// The parts, run dry once for each shape. @throws std::invalid_argument where they cannot be laid out so
     /// @param recompute of each block; with any, there are blocks alone
-    [[nodiscard]] Parts const& parts(Configuration const& c, std::int64_t nodes,
+    [[nodiscard]] Parts const& parts(Strategy const& c, std::int64_t nodes,
                                      model::BlockRecomputation const& recompute = {}) const;
     /// Why they cannot be laid out so; empty where they can.
-    [[nodiscard]] std::string const& why_not(Configuration const& c) const { return look_up(shape(c, 1)).why_not; }
+    [[nodiscard]] std::string const& why_not(Strategy const& c) const { return look_up(shape(c, 1)).why_not; }
     /// All that was recorded. @throws std::invalid_argument where they cannot be laid out so
-    [[nodiscard]] PartAccounts accounts(Configuration const& c, std::int64_t nodes,
+    [[nodiscard]] PartAccounts accounts(Strategy const& c, std::int64_t nodes,
                                         model::BlockRecomputation const& recompute = {}) const {
         return known_->runner(shape(c, nodes, recompute), false);
     }
@@ -118,7 +119,7 @@ class Model {
             parameters;
     };
 
-    [[nodiscard]] PartShape shape(Configuration const& c, std::int64_t nodes,
+    [[nodiscard]] PartShape shape(Strategy const& c, std::int64_t nodes,
                                   model::BlockRecomputation const& recompute = {}) const;
     [[nodiscard]] Entry const& look_up(PartShape const& shape) const;
 

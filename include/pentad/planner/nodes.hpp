@@ -3,8 +3,8 @@
 
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/context_choice.hpp>
-#include <pentad/planner/configuration.hpp>
 #include <pentad/planner/model.hpp>
+#include <pentad/strategy/strategy.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -39,13 +39,13 @@ struct AxisGroups {
     }
 };
 /// Along one of the axes of the ranks.
-inline AxisGroups groups_of_ranks(Configuration const& c, std::string_view axis) {
+inline AxisGroups groups_of_ranks(Strategy const& c, std::string_view axis) {
     std::int64_t stride = 1;
     for (std::size_t i = c.order.size(); i-- > 0 && !is_same_axis(c.order[i], axis);) stride *= c.extent(c.order[i]);
     return {.stride = stride, .extent = c.extent(axis), .devices = c.devices()};
 }
 /// Along an axis of either view of the mesh.
-inline AxisGroups groups_along(Configuration const& c, std::string_view axis) {
+inline AxisGroups groups_along(Strategy const& c, std::string_view axis) {
     auto const views = c.views();
     auto const along = find_axis(views.axes(), axis);
     return {.stride = along.stride,
@@ -88,7 +88,7 @@ NodesOfGroups count_nodes(AxisGroups const& groups, NodeOf&& node_of) {
 
 /// The groups on nodes of as many neighbours.
 NodesOfGroups nodes_of(AxisGroups const& groups, std::int64_t per_node);
-inline NodesOfGroups nodes_of(Configuration const& c, std::string_view axis, std::int64_t per_node) {
+inline NodesOfGroups nodes_of(Strategy const& c, std::string_view axis, std::int64_t per_node) {
     return nodes_of(groups_along(c, axis), per_node);
 }
 
@@ -96,12 +96,12 @@ inline NodesOfGroups nodes_of(Configuration const& c, std::string_view axis, std
 /// of one choice, and where nodes have different numbers of the ranks of a group (experts/dispatch.hpp). Training
 /// decides for each group; where groups differ, all are planned in one exchange.
 std::int64_t dispatch_nodes(Model const& model, AxisGroups const& groups, std::int64_t per_node);
-inline std::int64_t dispatch_nodes(Model const& model, Configuration const& c, std::int64_t per_node) {
+inline std::int64_t dispatch_nodes(Model const& model, Strategy const& c, std::int64_t per_node) {
     return dispatch_nodes(model, groups_along(c, ep::name), per_node);
 }
 /// Calls f(configuration) for every order of the axes with more than one rank on which the experts' axes lie.
 template <class F>
-void for_each_order(Configuration const& c, F&& f) {
+void for_each_order(Strategy const& c, F&& f) {
     std::vector<std::string_view> moved;
     for (auto const axis : axis_order)
         if (c.extent(axis) > 1) moved.push_back(axis);
@@ -117,20 +117,19 @@ void for_each_order(Configuration const& c, F&& f) {
 }
 /// The values of f(groups along an axis) over all orders of the axes, in ascending order.
 template <class F>
-std::vector<std::int64_t> in_any_order(Configuration const& c, std::string_view axis, F&& f) {
+std::vector<std::int64_t> in_any_order(Strategy const& c, std::string_view axis, F&& f) {
     std::vector<std::int64_t> found;
-    for_each_order(c, [&](Configuration const& ordered) { found.push_back(f(groups_along(ordered, axis))); });
+    for_each_order(c, [&](Strategy const& ordered) { found.push_back(f(groups_along(ordered, axis))); });
     std::sort(found.begin(), found.end());
     found.erase(std::unique(found.begin(), found.end()), found.end());
     return found;
 }
-std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model, Configuration const& c,
-                                                      std::int64_t per_node);
+std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model, Strategy const& c, std::int64_t per_node);
 
 /// The ways of attention over cp that a choice leaves open on a mesh: where it does not say how cp is split, inner(cp)
 /// are the ranks of cp that a node holds in some order of the axes.
 std::vector<model::ContextSplit> context_splits(model::ContextChoice const& asked, Model const& model,
-                                                Configuration const& c, std::int64_t per_node);
+                                                Strategy const& c, std::int64_t per_node);
 
 } // namespace pentad::planner
 

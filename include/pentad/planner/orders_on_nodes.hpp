@@ -2,8 +2,8 @@
 #pragma once
 
 #include <pentad/planner/account.hpp>
-#include <pentad/planner/configuration.hpp>
 #include <pentad/planner/nodes.hpp>
+#include <pentad/strategy/strategy.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -28,18 +28,18 @@ struct NodeTraffic {
 };
 
 /// The groups along an axis, where node_of names the node of each rank.
-NodesOfGroups nodes_of(Configuration const& c, std::string_view axis, std::span<int const> node_of);
+NodesOfGroups nodes_of(Strategy const& c, std::string_view axis, std::span<int const> node_of);
 
 /// The most neighbours along an axis into which all of its groups can be cut so that each of the cuts lies on one node.
-std::int64_t neighbours_on_nodes(Configuration const& c, std::string_view axis, std::span<int const> node_of);
+std::int64_t neighbours_on_nodes(Strategy const& c, std::string_view axis, std::span<int const> node_of);
 
 /// The given order of the axes, and others that leave nodes whole: in which every group along an axis has as many ranks
 /// on each of its nodes. Of orders that put as many ranks of each axis on a node, one: they send the same.
-std::vector<Configuration> orders_on_nodes(Configuration const& given, std::int64_t per_node, bool has_experts);
+std::vector<Strategy> orders_on_nodes(Strategy const& given, std::int64_t per_node, bool has_experts);
 
 /// A mesh, and what it sends.
 struct OrderOnNodes {
-    Configuration mesh; ///< its extents and their order
+    Strategy mesh; ///< its extents and their order
     NodeTraffic traffic;
 };
 /// The given order, and the one to take instead, which is the given one unless another sends clearly less.
@@ -53,8 +53,7 @@ struct OrdersOnNodes {
 /// @param has_experts whether the model has experts
 /// @param traffic_of traffic_of(configuration) is the NodeTraffic of an order
 template <class TrafficOf>
-OrdersOnNodes least_traffic(Configuration const& given, std::int64_t per_node, bool has_experts,
-                            TrafficOf&& traffic_of) {
+OrdersOnNodes least_traffic(Strategy const& given, std::int64_t per_node, bool has_experts, TrafficOf&& traffic_of) {
     OrdersOnNodes result;
     result.given = result.best = {given, traffic_of(given)};
     double least = 0.99 * result.given.traffic.most();

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <pentad/pipeline/simulator.hpp>
-#include <pentad/planner/configuration.hpp>
 #include <pentad/planner/held_moments.hpp>
+#include <pentad/strategy/strategy.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -33,24 +33,24 @@ inline bool splits_backward(pipeline::Schedule const& schedule) {
 class Pipelines {
   public:
     /// The schedule for up to `count` micro-batches. @throws std::invalid_argument when it is not defined
-    pipeline::Schedule const& schedule(Configuration const& c, std::int64_t count);
+    pipeline::Schedule const& schedule(Strategy const& c, std::int64_t count);
     /// The one that stands for the configuration's.
-    pipeline::Schedule const& schedule(Configuration const& c) { return schedule(c, shown(c, 3)); }
+    pipeline::Schedule const& schedule(Strategy const& c) { return schedule(c, shown(c, 3)); }
 
     /// Costs in nanoseconds. Where the run is longer than what is simulated, the rest goes on at the pace that it has
     /// between the second and the third round of the pipeline.
     /// @param sharing of what the ranks compute with: waiting costs so much less
-    Run run(Configuration const& c, pipeline::Costs const& costs, double sharing);
+    Run run(Strategy const& c, pipeline::Costs const& costs, double sharing);
 
     /// The moments at which each rank of the pipeline holds most; they have no room yet.
-    std::vector<std::vector<HeldMoment>> const& held(Configuration const& c);
+    std::vector<std::vector<HeldMoment>> const& held(Strategy const& c);
 
   private:
     /// Micro-batches for so many rounds of the pipeline, and what is left of the last one; even where a schedule goes
     /// both ways.
-    static std::int64_t shown(Configuration const& c, std::int64_t rounds) {
+    static std::int64_t shown(Strategy const& c, std::int64_t rounds) {
         auto const round = c.pp % 2 == 0 ? c.pp : 2 * c.pp;
-        return std::min(c.micro_batches(), rounds * round + c.micro_batches() % round);
+        return std::min(c.micro_batches, rounds * round + c.micro_batches % round);
     }
 
     using Key = std::tuple<std::string, std::int64_t, std::int64_t, bool, std::int64_t>;

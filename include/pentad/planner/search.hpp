@@ -24,16 +24,16 @@ struct Request {
     Model model;
     Hardware hardware; ///< with all its devices
     std::int64_t seq = 0;
-    std::int64_t global_batch = 0;
+    std::int64_t batch = 0; ///< sequences in a step
     Element element = Element::bf16;
-    bool fp8_products = false; ///< as of a Configuration
+    bool fp8_products = false; ///< as of a Strategy
     std::vector<std::string> schedules{"1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe"};
     std::int64_t most_micro_batch = 8;
     std::int64_t most_chunks = 4;
     std::optional<std::int64_t> dp{}, pp{}, ep{}, cp{}, tp{}, micro_batch{}, micro_batches{}, chunks{};
     bool zigzag = true; ///< where cp shares out the sequence
     pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
-    std::optional<pentad::model::ExpertMesh> experts{}; ///< as of a Configuration, instead of ep
+    std::optional<pentad::model::ExpertMesh> experts{}; ///< as of a Strategy, instead of ep
     std::optional<int> zero{};
     std::optional<std::int64_t> zero_ranks{}; ///< of hybrid ZeRO; 0: all
     std::optional<bool> zero_keep{}, zero_accumulate{};
@@ -42,19 +42,19 @@ struct Request {
     pentad::model::Precision precision{};
     pentad::model::Offload offload{};
     LocalSteps local{};
-    std::int64_t bucket_elements = Configuration{}.bucket_elements;
+    std::int64_t bucket_elements = Strategy{}.bucket_elements;
     std::optional<model::Recomputation> recompute{}; ///< none: none, selective, full and automatic are tried
     pentad::model::TensorKind tensor_kind = pentad::model::TensorKind::one_d;
     std::optional<bool> sequence_parallel{};
     std::optional<bool> pairs{};              ///< of schedules that have them; none: where tokens travel to experts
     std::vector<std::int64_t> stage_layers{}; ///< of each stage; none: dealt evenly, or balanced
-    std::optional<bool> balances_stages{};    ///< as of a Configuration; none: both are tried
+    std::optional<bool> balances_stages{};    ///< as of a Strategy; none: both are tried
     pentad::model::ContextChoice context{.kind = pentad::model::ContextChoice::Kind::automatic}; ///< attention over cp
     bool wants_front = true; ///< costs time: slower configurations are looked at for their memory
 };
 
 struct Candidate {
-    Configuration configuration;
+    Strategy strategy;
     Estimate estimate;
 };
 
@@ -70,9 +70,9 @@ namespace detail {
 
 /// What decides between configurations that are as fast: less memory, then the simpler one.
 inline auto rank_of(Candidate const& x) {
-    auto const& c = x.configuration;
+    auto const& c = x.strategy;
     return std::tuple(x.estimate.step_s, x.estimate.memory_peak, c.sharding.stage, static_cast<int>(c.recompute.kind),
-                      c.tp, c.cp, c.pp, c.expert_mesh().ep, c.experts.has_value(), c.chunks, c.micro_batch,
+                      c.tp, c.cp, c.pp, c.expert_mesh().ep, c.experts.has_value(), c.chunks, c.micro_batch(),
                       c.sharding.ranks, c.sharding.keeps_parameters, c.sharding.accumulates_gradients,
                       c.sequence_parallel, c.context, c.inner_cp);
 }
@@ -90,7 +90,7 @@ inline std::vector<std::int64_t> divisors(std::int64_t n) {
 
 /// Calls f(configuration) for the ways to fold whole experts over the ranks of a stage that those of ep are not.
 template <class F>
-void for_each_folding(Request const& request, Configuration c, F&& f) {
+void for_each_folding(Request const& request, Strategy c, F&& f) {
     auto const* const experts = request.model.experts();
     if (experts == nullptr || request.experts || request.ep || c.ep > 1 || c.cp * c.tp == 1) return;
     c.order = {"pp", "dp", "ep", "cp", "tp"};
@@ -105,9 +105,9 @@ void for_each_folding(Request const& request, Configuration c, F&& f) {
 template <class F>
 void for_each_mesh(Request const& request, F&& f) {
     auto const wanted = [](std::optional<std::int64_t> const& fixed, std::int64_t n) { return !fixed || *fixed == n; };
-    Configuration c;
+    Strategy c;
     c.seq = request.seq;
-    c.global_batch = request.global_batch;
+    c.batch = request.batch;
     c.element = request.element;
     c.fp8_products = request.fp8_products;
     c.optimizer = request.optimizer;
@@ -128,13 +128,15 @@ void for_each_mesh(Request const& request, F&& f) {
                     c.tp = tp, c.cp = cp, c.ep = ep, c.pp = pp, c.dp = n / tp / cp / ep / pp;
                     if (!wanted(request.tp, tp) || !wanted(request.cp, cp) || !wanted(request.ep, ep) ||
                         !wanted(request.pp, pp) || !wanted(request.dp, c.dp) || pp > request.model.layers() ||
-                        request.global_batch % (c.dp * ep) != 0)
+                        request.batch % (c.dp * ep) != 0)
                         continue;
                     if (c.local.is_on() && !c.averages_groups()) continue; // there is none to average with
-                    auto const share = request.global_batch / (c.dp * ep);
-                    for (c.micro_batch = 1; c.micro_batch <= std::min(share, request.most_micro_batch); ++c.micro_batch)
-                        if (share % c.micro_batch == 0 && wanted(request.micro_batch, c.micro_batch) &&
-                            wanted(request.micro_batches, share / c.micro_batch)) {
+                    auto const share = request.batch / (c.dp * ep);
+                    for (std::int64_t sequences = 1; sequences <= std::min(share, request.most_micro_batch);
+                         ++sequences)
+                        if (share % sequences == 0 && wanted(request.micro_batch, sequences) &&
+                            wanted(request.micro_batches, share / sequences)) {
+                            c.micro_batches = share / sequences;
                             f(c);
                             for_each_folding(request, c, f);
                         }
@@ -145,32 +147,32 @@ void for_each_mesh(Request const& request, F&& f) {
 }
 
 /// The orders of the axes that differ in what is near: which tier of links joins each axis.
-std::vector<Configuration> orders_of(Configuration const& mesh, Hardware const& hardware);
+std::vector<Strategy> orders_of(Strategy const& mesh, Hardware const& hardware);
 
 /// The mesh with each way of attention over cp that is open and can run. Where cp is open, it is not so large that half
 /// of what ranks hold is padding.
-std::vector<Configuration> context_ways(Request const& request, Configuration c);
+std::vector<Strategy> context_ways(Request const& request, Strategy c);
 /// A way of attention over cp, and the orders of the axes in which it is tried; none: all.
 struct ContextWay {
-    Configuration mesh;
-    std::vector<Configuration> orders;
+    Strategy mesh;
+    std::vector<Strategy> orders;
 };
 /// In each order of the axes the fastest of the ways, and the one that keeps least: the others would have the same
 /// schedules, shardings and recomputation.
-std::vector<ContextWay> worthwhile(std::vector<Configuration> const& ways, Request const& request);
+std::vector<ContextWay> worthwhile(std::vector<Strategy> const& ways, Request const& request);
 
 /// Whether one of the schedules to try on a mesh may have pairs.
-bool may_pair(Request const& request, Configuration const& c);
+bool may_pair(Request const& request, Strategy const& c);
 /// The schedules to try on a mesh, with their chunks.
-std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& request, Configuration const& c);
+std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& request, Strategy const& c);
 
-/// The layers of each stage to try with a schedule, as of Configuration::stage_layers: as asked, or evenly and
+/// The layers of each stage to try with a schedule, as of Strategy::stage_layers: as asked, or evenly and
 /// balanced.
-std::vector<std::vector<std::int64_t>> stage_deals(Request const& request, Configuration const& c, std::int64_t stages,
+std::vector<std::vector<std::int64_t>> stage_deals(Request const& request, Strategy const& c, std::int64_t stages,
                                                    Bounds const& bounds);
 
 /// The ways to shard over all ranks that differ on a mesh.
-std::vector<ZeroSharding> shardings_for(Request const& request, Configuration const& c);
+std::vector<ZeroSharding> shardings_for(Request const& request, Strategy const& c);
 
 /// Calls f(configuration, bounds) for every configuration with the mesh and the way of attention.
 template <class May, class F>
@@ -224,7 +226,7 @@ void for_each_on(ContextWay const& way, Request const& request, Pipelines& pipel
 }
 
 /// Whether plans differ only in how many stages each rank has, in the order of the axes, and in the layers of stages.
-[[nodiscard]] bool are_variants(Configuration const& a, Configuration const& b);
+[[nodiscard]] bool are_variants(Strategy const& a, Strategy const& b);
 
 /// The best so far, each the fastest of its variants; what is nearly as good, and the front of memory against time.
 class Record {
@@ -239,23 +241,23 @@ class Record {
     }
     void add(Candidate candidate);
     /// One that cannot fit, by its bounds.
-    void add_miss(Configuration const& c, double seconds, double lacking);
+    void add_miss(Strategy const& c, double seconds, double lacking);
     [[nodiscard]] std::vector<Candidate> const& best() const { return best_; }
     [[nodiscard]] std::vector<Candidate> front() const {
         auto front = front_;
         std::sort(front.begin(), front.end(), [](auto const& a, auto const& b) { return rank_of(a) < rank_of(b); });
         return front;
     }
-    [[nodiscard]] std::vector<Configuration> misses() const {
-        std::vector<Configuration> found;
-        for (auto const& miss : misses_) found.push_back(miss.configuration);
+    [[nodiscard]] std::vector<Strategy> misses() const {
+        std::vector<Strategy> found;
+        for (auto const& miss : misses_) found.push_back(miss.strategy);
         return found;
     }
 
   private:
     static constexpr std::size_t most_misses = 64;
     struct Miss {
-        Configuration configuration;
+        Strategy strategy;
         double seconds, lacking;
         bool operator<(Miss const& other) const { return lacking < other.lacking; }
     };
@@ -282,11 +284,11 @@ template <class May, class F>
 void for_each_configuration(Request const& request, Pipelines& pipelines, May&& may, F&& f) {
     struct Start {
         double seconds;
-        std::vector<Configuration> ways;
+        std::vector<Strategy> ways;
     };
     std::vector<Start> starts;
     auto const& machine = request.hardware;
-    detail::for_each_mesh(request, [&](Configuration const& mesh) {
+    detail::for_each_mesh(request, [&](Strategy const& mesh) {
         for (bool const sequence_parallel : {true, false}) {
             auto c = mesh;
             c.sequence_parallel = sequence_parallel;

@@ -23,7 +23,7 @@ struct Service {
     [[nodiscard]] std::int64_t groups() const { return dp * ep; }
     [[nodiscard]] std::int64_t devices() const { return groups() * pp * tp; }
     /// A pass over as many tokens of each of as many sequences in a group.
-    [[nodiscard]] Configuration pass(std::int64_t sequences, std::int64_t tokens) const;
+    [[nodiscard]] Strategy pass(std::int64_t sequences, std::int64_t tokens) const;
 };
 
 /// What a service can do with as many requests a second, or with as many as it can take.
@@ -72,23 +72,23 @@ class Serving {
     [[nodiscard]] double requests_within(double share, double limit) const;
 
   private:
-    [[nodiscard]] Account account_of(Configuration const& c) const {
+    [[nodiscard]] Account account_of(Strategy const& c) const {
         return Account(model_, c, 1, dispatch_nodes(model_, c, hardware_.devices_per_node));
     }
     /// Forward through each stage, where every token also attends to `context` that were there before. Only the last
     /// token of a sequence needs logits.
-    [[nodiscard]] std::vector<double> stage_seconds(Configuration const& c, double context) const;
+    [[nodiscard]] std::vector<double> stage_seconds(Strategy const& c, double context) const;
     [[nodiscard]] static double forward_seconds(MeshPart const& part, Rates const& rates) {
         return detail::part_time(part, rates, true).forward.device;
     }
     /// Attention to what is in the cache: all of it is read.
-    [[nodiscard]] static double attention_flops(MeshPart const& part, Configuration const& c, double context) {
-        return static_cast<double>(c.micro_batch * c.seq) * context * part.sums->state.flops;
+    [[nodiscard]] static double attention_flops(MeshPart const& part, Strategy const& c, double context) {
+        return static_cast<double>(c.micro_batch() * c.seq) * context * part.sums->state.flops;
     }
-    [[nodiscard]] static double attention_bytes(MeshPart const& part, Configuration const& c, double context) {
-        return static_cast<double>(c.micro_batch) * context * part.sums->state.token;
+    [[nodiscard]] static double attention_bytes(MeshPart const& part, Strategy const& c, double context) {
+        return static_cast<double>(c.micro_batch()) * context * part.sums->state.token;
     }
-    [[nodiscard]] double message(Configuration const& c) const {
+    [[nodiscard]] double message(Strategy const& c) const {
         return c.pp == 1 ? 0 : Rates(hardware_, c).message(pp::name, account_of(c).stream());
     }
     void measure_memory();

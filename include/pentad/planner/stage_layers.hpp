@@ -3,11 +3,11 @@
 #pragma once
 
 #include <pentad/planner/account.hpp>
-#include <pentad/planner/configuration.hpp>
 #include <pentad/planner/hardware.hpp>
 #include <pentad/planner/model.hpp>
 #include <pentad/planner/pipelines.hpp>
 #include <pentad/planner/stage_times.hpp>
+#include <pentad/strategy/strategy.hpp>
 
 #include <cstdint>
 #include <vector>
@@ -16,11 +16,11 @@ namespace pentad::planner {
 
 /// The layers of each of so many stages with which the slowest stage takes least time for a micro-batch; stages may
 /// have none (balanced_stages.hpp). What automatic recomputation adds does not count.
-std::vector<std::int64_t> balanced_layers(Model const& model, Configuration const& c, Account const& account,
+std::vector<std::int64_t> balanced_layers(Model const& model, Strategy const& c, Account const& account,
                                           Rates const& rates, std::int64_t stages);
 
 /// The configuration with the layers of each stage, where it balances them.
-Configuration with_stage_layers(Model const& model, Hardware const& hardware, Configuration c, Pipelines& pipelines);
+Strategy with_stage_layers(Model const& model, Hardware const& hardware, Strategy c, Pipelines& pipelines);
 
 } // namespace pentad::planner
 

@@ -57,6 +57,9 @@ inline std::string count(double value) {
 /// "850 us", "1.25 s", "2m 05s", "3h 20m", "2d 04h"
 std::string duration(double seconds);
 
+/// "0.1": as few figures as say the number exactly.
+std::string exact(double value);
+
 } // namespace pentad::report
 
 #if !PENTAD_COMPILED_FUNCTIONS

@@ -27,13 +27,12 @@ struct OperationTime {
 
 /// What all stages do for a micro-batch, the longest first.
 std::vector<OperationTime> operation_times(planner::Model const& model, planner::Hardware const& hardware,
-                                           planner::Configuration const& c);
+                                           Strategy const& c);
 
 } // namespace detail
 
 /// @throws std::invalid_argument where it is no plan (misfit())
-std::string plan_account(planner::Model const& model, planner::Hardware const& hardware,
-                         planner::Configuration const& c);
+std::string plan_account(planner::Model const& model, planner::Hardware const& hardware, Strategy const& c);
 
 } // namespace pentad::report
 

@@ -1,9 +1,9 @@
 // What the published guidelines say of a plan, each with its reason in the plan's own numbers.
 #pragma once
 
-#include <pentad/planner/configuration.hpp>
 #include <pentad/planner/hardware.hpp>
 #include <pentad/planner/model.hpp>
+#include <pentad/strategy/strategy.hpp>
 
 #include <string>
 #include <vector>
@@ -17,8 +17,7 @@ struct Remark {
 };
 
 /// Those that bear on the plan, in no order of weight. @throws std::invalid_argument where it is none (misfit())
-std::vector<Remark> plan_remarks(planner::Model const& model, planner::Hardware const& hardware,
-                                 planner::Configuration const& c);
+std::vector<Remark> plan_remarks(planner::Model const& model, planner::Hardware const& hardware, Strategy const& c);
 
 } // namespace pentad::report
 

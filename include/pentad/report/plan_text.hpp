@@ -35,13 +35,13 @@ inline std::string_view name(planner::Element element) { return element_names[st
 inline std::string percent(double part) { return detail::three_figures(100 * part) + " %"; }
 
 /// "dp=2,tp=4"; axes of extent 1 are left out.
-std::string mesh_text(planner::Configuration const& c);
+std::string mesh_text(Strategy const& c);
 
 /// The axes that join more than one rank, outermost first, where these are not as usual; or nothing.
-std::string order_text(planner::Configuration const& c);
+std::string order_text(Strategy const& c);
 
 /// How attention goes over cp, as the flags that ask for it.
-inline model::ContextChoice context_choice(planner::Configuration const& c) {
+inline model::ContextChoice context_choice(Strategy const& c) {
     return model::ContextChoice::of({c.context, c.inner_cp}, c.cp);
 }
 
@@ -52,12 +52,15 @@ std::string stages_text(std::vector<std::int64_t> const& layers);
 /// ms": the slowest stage.
 std::string stages_account(planner::Estimate const& estimate);
 
+/// The flags of train_lm that say all of a strategy but FP8 products, which nothing here trains with, and the blocks of
+/// planned recomputation, which --recompute auto finds.
+std::string run_flags(Strategy const& c);
 /// The command that trains as a plan says. @param model the config.json of the model
-std::string run_command(planner::Configuration const& c, std::string const& model);
+std::string run_command(Strategy const& c, std::string const& model);
 
 /// All else that sets a plan apart from another, as flags of pentad_plan; but for local steps and the size of buckets,
 /// for which it has none.
-std::string settings_text(planner::Configuration const& c);
+std::string settings_text(Strategy const& c);
 
 /// The kinds of memory, as the words for them and bytes.
 std::array<std::pair<std::string_view, double>, 5> memory_kinds(planner::Memory const& memory);

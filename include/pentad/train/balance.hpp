@@ -22,9 +22,9 @@ namespace pentad::train {
 /// over all ranks.
 /// @param stream the layout of the residual stream
 template <class T, class Exec>
-std::vector<std::size_t> measured_layers(LayerSetup<Exec> const& setup, LayoutValue const& stream,
-                                         model::Model const& model, LayerRegistry<T, Exec> const& registry, int stages,
-                                         model::Recomputation const& recompute) {
+std::vector<std::int64_t> measured_layers(LayerSetup<Exec> const& setup, LayoutValue const& stream,
+                                          model::Model const& model, LayerRegistry<T, Exec> const& registry, int stages,
+                                          model::Recomputation const& recompute) {
     auto const& context = setup.context;
     model::Model kinds{.hidden = model.hidden, .vocab = model.vocab, .norm_epsilon = model.norm_epsilon};
     std::vector<std::size_t> kind_of; // of each block: those of a kind recompute the same

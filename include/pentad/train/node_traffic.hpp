@@ -25,7 +25,7 @@ namespace pentad::train {
 template <MeshOfRanks M, class Make>
 planner::NodeTraffic node_traffic(comm::Communicators const& real, M const& mesh, Make&& make, int local_steps = 0) {
     auto const& nodes = real.world().nodes();
-    constexpr std::size_t axes = planner::view_axes.size(), stride = axes + 1;
+    constexpr std::size_t axes = view_axes.size(), stride = axes + 1;
     std::vector<double> all(stride * static_cast<std::size_t>(nodes.count()), 0.0); // by node: each axis, is_modelled
     double* const own = all.data() + stride * static_cast<std::size_t>(nodes.mine());
     {
@@ -37,11 +37,9 @@ planner::NodeTraffic node_traffic(comm::Communicators const& real, M const& mesh
         trainer->step(2);
         auto const add = [&](double part) {
             for (std::size_t i = 0; i < axes; ++i) {
-                own[i] += part * observe::ledger().network_bytes(planner::view_axes[i]);
+                own[i] += part * observe::ledger().network_bytes(view_axes[i]);
                 for (std::size_t k = 0; k < observe::operation_names.size(); ++k)
-                    if (observe::ledger()
-                            .entry(planner::view_axes[i], static_cast<observe::Operation>(k))
-                            .network_modelled)
+                    if (observe::ledger().entry(view_axes[i], static_cast<observe::Operation>(k)).network_modelled)
                         own[axes] = 1;
             }
         };

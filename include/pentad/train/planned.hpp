@@ -6,11 +6,11 @@
 #include <pentad/pipeline/simulator.hpp>
 #include <pentad/planner/account.hpp>
 #include <pentad/planner/automatic_recomputation.hpp>
-#include <pentad/planner/configuration.hpp>
 #include <pentad/planner/memory.hpp>
 #include <pentad/planner/model.hpp>
 #include <pentad/planner/names.hpp>
 #include <pentad/planner/pipelines.hpp>
+#include <pentad/strategy/strategy.hpp>
 #include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/dry_parts.hpp>
 #include <pentad/train/run_settings.hpp>
@@ -68,41 +68,20 @@ planner::Model planned_preset(std::string_view name) {
     return planned_model<PlannedLayers, Exec>(preset.model, preset.name);
 }
 
-/// The extents and their order are the mesh's, the schedule and its chunks the caller's.
-inline planner::Configuration planned_configuration(RunSettings const& settings, planner::Configuration mesh) {
-    mesh.seq = static_cast<std::int64_t>(settings.seq);
-    mesh.global_batch = static_cast<std::int64_t>(settings.batch);
-    mesh.micro_batch = static_cast<std::int64_t>(settings.batch / settings.micro_batches) / mesh.data_ranks();
-    mesh.sharding = settings.sharding;
-    mesh.optimizer = settings.optimizer;
-    mesh.local = settings.local;
-    mesh.precision = settings.precision;
-    mesh.offload = settings.offload;
-    mesh.bucket_elements = static_cast<std::int64_t>(settings.bucket_elements);
-    mesh.recompute = settings.recompute;
-    mesh.context = settings.context_strategy;
-    mesh.attention_output = settings.attention_output;
-    mesh.zigzag = settings.order == Order::zigzag;
-    return mesh;
-}
-
 namespace detail {
 /// Layers of each stage; none: as many for each.
 inline std::vector<std::int64_t> layer_counts(planner::Model const& model, pipeline::Schedule const& schedule,
-                                              std::vector<std::size_t> const& layers) {
-    if (layers.empty()) return pipeline::dealt_layers<std::int64_t>(model.layers(), schedule.stages());
-    std::vector<std::int64_t> counts;
-    for (int stage = 0; stage < schedule.stages(); ++stage)
-        counts.push_back(static_cast<std::int64_t>(layers.at(static_cast<std::size_t>(stage))));
-    return counts;
+                                              std::vector<std::int64_t> const& layers) {
+    if (layers.empty()) return pipeline::dealt_layers(model.layers(), schedule.stages());
+    return layers;
 }
 } // namespace detail
 
 /// The memory of each rank of the pipeline in a step.
 /// @param layers of each stage; none: as many for each
-inline std::vector<planner::Memory> planned_memory(planner::Model const& model, planner::Configuration const& c,
+inline std::vector<planner::Memory> planned_memory(planner::Model const& model, Strategy const& c,
                                                    pipeline::Schedule const& schedule,
-                                                   std::vector<std::size_t> const& layers) {
+                                                   std::vector<std::int64_t> const& layers) {
     planner::Account const account(model, c, static_cast<int>(schedule.placements.size()), 1,
                                    pipeline::ends_meet(schedule));
     auto const shapes = planner::stage_shapes(model, detail::layer_counts(model, schedule, layers), c.recompute);
@@ -137,9 +116,10 @@ inline std::vector<planner::Memory> planned_memory(planner::Model const& model, 
 /// @param hardware what the work takes; hardware.memory_bytes is the limit of each rank's tensors
 /// @param layers of each stage; none: as many for each
 /// @throws std::invalid_argument where the model cannot be laid out so, or the schedule recomputes everything itself
-inline planner::AutomaticRecomputation
-planned_recomputation(planner::Model const& model, planner::Hardware const& hardware, planner::Configuration c,
-                      pipeline::Schedule const& schedule, std::vector<std::size_t> const& layers) {
+inline planner::AutomaticRecomputation planned_recomputation(planner::Model const& model,
+                                                             planner::Hardware const& hardware, Strategy c,
+                                                             pipeline::Schedule const& schedule,
+                                                             std::vector<std::int64_t> const& layers) {
     if (schedule.recomputes)
         throw std::invalid_argument("the schedule " + schedule.name + " recomputes by itself: nothing is left to plan");
     c.recompute = {.kind = model::Recomputation::Kind::automatic};

@@ -1,16 +1,9 @@
-// What a run is made of beside its types, and the numbers of a step.
+// A training run, and the numbers of a step.
 #pragma once
 
 #include <pentad/layout/documents.hpp>
-#include <pentad/layout/local_steps.hpp>
-#include <pentad/layout/partition.hpp>
-#include <pentad/layout/zero_sharding.hpp>
-#include <pentad/model/attention_output.hpp>
 #include <pentad/model/decoder.hpp>
-#include <pentad/model/offload.hpp>
-#include <pentad/model/optimizer.hpp>
-#include <pentad/model/precision.hpp>
-#include <pentad/model/recomputation.hpp>
+#include <pentad/strategy/strategy.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -24,34 +17,18 @@
 
 namespace pentad::train {
 
-/// What a run is made of, beside the types.
+/// A training run: the model, how it lies on the ranks, and what it learns by.
 struct RunSettings {
     model::Model model = model::decoder({});
-    std::size_t batch = 8; ///< sequences in a step
-    std::size_t micro_batches = 1;
-    std::size_t seq = 128;
-    Order order = Order::contiguous;
-    ContextStrategy context_strategy = ContextStrategy::ring;
-    model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
-    std::vector<std::size_t> stage_layers{}; ///< of each stage; none: as many for each
-    bool balances_stages = false;            ///< by the time that layers take here
-    model::Recomputation recompute{};        ///< of activations, in the backward pass
-    ZeroSharding sharding{};                 ///< of parameters, gradients and optimizer state (ZeRO)
-    LocalSteps local{};                      ///< between averages of parameters over outer(dp); after the last step too
-    /// A bucket of parameters is closed when it holds as many. Its gradients are reduced while the backward pass of the
-    /// layers before goes on.
-    std::size_t bucket_elements = std::size_t{1} << 22;
+    /// A Trainer takes the mesh, the stream, the element and the schedule from its other arguments, whatever is here.
+    Strategy strategy{};
     std::optional<std::int32_t> ignored = std::nullopt; ///< a target that carries no loss
     std::optional<Packing> packing = std::nullopt;      ///< of several documents into a sequence
     std::int64_t steps = 100;                           ///< of the learning rate's schedule
     double learning_rate = 1e-3;                        ///< after the warm-up
     std::optional<double> min_learning_rate = {};       ///< after the last step; none: a tenth of that
     std::int64_t warmup = 10;
-    model::Optimizer optimizer{};
-    std::size_t row_parts = 8;    ///< in which rows travel to experts on other nodes (LayerSetup::row_parts)
-    model::Precision precision{}; ///< of gradients that travel, and of the optimizer's state
-    model::Offload offload{};     ///< to files, of the optimizer's state and of activations
-    double clip = 1;              ///< largest global norm of the gradient; 0: any
+    double clip = 1; ///< largest global norm of the gradient; 0: any
     /// Steps in a row whose loss or gradient is not finite, none of which changes a weight, before step() gives up.
     std::int64_t max_bad_steps = 3;
     double balance_coefficient = 0.01;

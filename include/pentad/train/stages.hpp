@@ -47,9 +47,9 @@ inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const&
     if (schedule.purpose != pipeline::Purpose::training) return "has no backward passes: it cannot train";
     if (schedule.ranks() != ranks)
         return "is for " + number(schedule.ranks()) + " ranks, and the mesh has pp = " + number(ranks);
-    if (static_cast<std::size_t>(schedule.micro_batches) != settings.micro_batches)
+    if (schedule.micro_batches != settings.strategy.micro_batches)
         return "is for " + number(schedule.micro_batches) + " micro-batches, and the run has " +
-               number(settings.micro_batches);
+               number(settings.strategy.micro_batches);
     auto const copies = schedule.placements.size();
     if (copies > 2) return "has more than two placements of its stages";
     for (int stage = 0; copies == 2 && stage < schedule.stages(); ++stage) {
@@ -58,25 +58,26 @@ inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const&
         if (rank + schedule.placements[1][at] + 1 != ranks || 2 * rank + 1 == ranks)
             return "has stage " + number(stage) + " on two ranks that are not opposite to each other";
     }
-    if (settings.offload.activations && schedule.slices > 1)
+    if (settings.strategy.offload.activations && schedule.slices > 1)
         return "cuts sequences into slices, whose keys and values later slices read: activations cannot be offloaded";
-    if (settings.offload.activations && schedule.recomputes)
+    if (settings.strategy.offload.activations && schedule.recomputes)
         return "recomputes whole stages: there are no activations to be offloaded";
-    if (settings.offload.activations && pipeline::has_pairs(schedule))
+    if (settings.strategy.offload.activations && pipeline::has_pairs(schedule))
         return "has pairs of passes, whose activations cannot be offloaded one after the other";
     bool const shared = settings.model.shares_embedding();
     if (auto const [first, last] = ends_of(schedule);
         shared && first != last && (std::min(first, last) != 0 || std::max(first, last) + 1 != ranks / int(copies)))
         return "has its first and last stage neither on one rank nor on the first and the last, which an embedding "
                "that both use needs";
-    if (settings.sharding.releases_gradients && (copies > 1 || schedule.updates > 1))
+    if (settings.strategy.sharding.releases_gradients && (copies > 1 || schedule.updates > 1))
         return "reduces gradients at times of its own: they cannot be released";
     if (schedule.updates <= 1) return {};
     std::string const own = "updates each stage on its own: ";
     if (settings.clip > 0) return own + "the norm of the whole gradient, which clipping needs, is not known";
     if (shared) return own + "its two ends cannot share an embedding";
     if (copies > 1) return own + "copies of a stage cannot follow each other then";
-    if (settings.local.is_on()) return own + "groups that train apart have no common step after which they average";
+    if (settings.strategy.local.is_on())
+        return own + "groups that train apart have no common step after which they average";
     return {};
 }
 
@@ -99,7 +100,7 @@ struct StageLayers {
 };
 
 /// As many layers for each stage. @throws std::invalid_argument when they cannot be dealt evenly
-inline std::vector<std::size_t> even_layers(std::size_t layers, int stages) {
+inline std::vector<std::int64_t> even_layers(std::size_t layers, int stages) {
     auto const parts = static_cast<std::size_t>(stages);
     if (layers % parts != 0)
         throw std::invalid_argument(std::to_string(layers) + " layers cannot be dealt evenly to " +
@@ -110,16 +111,16 @@ inline std::vector<std::size_t> even_layers(std::size_t layers, int stages) {
 /// The stages that a rank of the schedule holds, in the model's order; `layers` has their number for each stage.
 /// @throws std::invalid_argument when these are not `all` the layers of the model
 inline std::vector<StageLayers> stages_of(pipeline::Schedule const& schedule, int rank,
-                                          std::span<std::size_t const> layers, std::size_t all) {
-    auto const sum = std::accumulate(layers.begin(), layers.end(), std::size_t{0});
-    if (layers.size() != static_cast<std::size_t>(schedule.stages()) || sum != all)
+                                          std::span<std::int64_t const> layers, std::size_t all) {
+    auto const sum = std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
+    if (layers.size() != static_cast<std::size_t>(schedule.stages()) || sum != static_cast<std::int64_t>(all))
         throw std::invalid_argument(std::to_string(sum) + " layers for " + std::to_string(layers.size()) +
                                     " stages are given, where the model has " + std::to_string(all) +
                                     " and the schedule " + std::to_string(schedule.stages()));
     std::vector<StageLayers> held;
     std::size_t first = 0;
     for (int stage = 0; stage < schedule.stages(); ++stage) {
-        std::size_t const count = layers[static_cast<std::size_t>(stage)];
+        auto const count = static_cast<std::size_t>(layers[static_cast<std::size_t>(stage)]);
         if (schedule.has_stage(rank, stage))
             held.push_back({stage, first, count, stage == 0, stage + 1 == schedule.stages()});
         first += count;

@@ -108,14 +108,13 @@ class Trainer final : private StageOwner {
 
     /// Where the run is after the last step.
     [[nodiscard]] RunPosition position() const {
-        return {number_, number_ * static_cast<std::int64_t>(settings_.batch) + shift_, bad_steps_,
-                moved_expert_orders()};
+        return {number_, number_ * settings_.strategy.batch + shift_, bad_steps_, moved_expert_orders()};
     }
     /// Goes on from there: the next step is position.step + 1, and reads the sequences after position.sequences.
     /// Experts are placed before the state is read (place_experts).
     void set_position(RunPosition const& position) {
         number_ = position.step;
-        shift_ = position.sequences - position.step * static_cast<std::int64_t>(settings_.batch);
+        shift_ = position.sequences - position.step * settings_.strategy.batch;
         bad_steps_ = position.bad_steps;
     }
 
@@ -154,7 +153,7 @@ class Trainer final : private StageOwner {
     StepResult update(std::int64_t number);
 
     void average_after(std::int64_t number) {
-        if (settings_.local.averages_after(number, settings_.steps) && store_.is_apart()) store_.average();
+        if (settings_.strategy.local.averages_after(number, settings_.steps) && store_.is_apart()) store_.average();
     }
     /// Where the schedule does not gather at the start of the next run.
     void gather_after_update() {
@@ -166,13 +165,13 @@ class Trainer final : private StageOwner {
     }
     /// Groups that train apart: how many.
     [[nodiscard]] double groups() const {
-        return settings_.local.is_on() ? context_->communicators().extent(outer<dp>::name) : 1;
+        return settings_.strategy.local.is_on() ? context_->communicators().extent(outer<dp>::name) : 1;
     }
     /// The root mean square over them. Collective.
     [[nodiscard]] double over_groups(double own) const {
         if (groups() == 1) return own;
         double squares = own * own;
-        total_over(*context_, settings_.local.apart(), Placement::partial, std::span(&squares, 1));
+        total_over(*context_, settings_.strategy.local.apart(), Placement::partial, std::span(&squares, 1));
         return std::sqrt(squares / groups());
     }
 
@@ -246,28 +245,30 @@ Trainer<T, Exec>::Trainer(Context<Exec> const& context, LayoutValue const& strea
       setup_{context,
              settings.model.hidden,
              settings.model.norm_epsilon,
-             settings.batch / settings.micro_batches,
+             static_cast<std::size_t>(settings.strategy.batch / settings.strategy.micro_batches),
              padded_seq() / static_cast<std::size_t>(training().slices),
-             settings.order,
-             settings.context_strategy,
+             settings.strategy.zigzag ? Order::zigzag : Order::contiguous,
+             settings.strategy.context,
              static_cast<std::size_t>(training().slices),
-             padded_seq() - settings.seq,
-             settings.attention_output,
-             static_cast<double>(settings.micro_batches) / static_cast<double>(training().rounds()) / groups(),
-             settings.precision.rows,
-             settings.row_parts},
-      model_(setup_, stream, settings.model, registry, held_stages(registry), settings.recompute),
-      store_(context, model_, settings.seed, settings.sharding, settings.bucket_elements,
+             padded_seq() - static_cast<std::size_t>(settings.strategy.seq),
+             settings.strategy.attention_output,
+             static_cast<double>(settings.strategy.micro_batches) / static_cast<double>(training().rounds()) / groups(),
+             settings.strategy.precision.rows,
+             static_cast<std::size_t>(settings.strategy.row_parts)},
+      model_(setup_, stream, settings.model, registry, held_stages(registry), settings.strategy.recompute),
+      store_(context, model_, settings.seed, settings.strategy.sharding,
+             static_cast<std::size_t>(settings.strategy.bucket_elements),
              static_cast<std::size_t>(training().weight_versions),
-             {.copies = AxisNames(inner<pp>::name), .local = settings.local}, settings.optimizer, settings.offload,
-             settings.precision),
-      batch_(setup_, stream, settings.micro_batches, settings.ignored, settings.local, settings.packing,
-             model::sees_later_tokens(settings.model), settings.model.predictors.size()),
+             {.copies = AxisNames(inner<pp>::name), .local = settings.strategy.local}, settings.strategy.optimizer,
+             settings.strategy.offload, settings.strategy.precision),
+      batch_(setup_, stream, static_cast<std::size_t>(settings.strategy.micro_batches), settings.ignored,
+             settings.strategy.local, settings.packing, model::sees_later_tokens(settings.model),
+             settings.model.predictors.size()),
       executor_(context, model_, stream, {setup_.batch, setup_.seq, setup_.hidden}),
       orders_(complete_orders(settings.model)), used_orders_(orders_) {
-    if (settings.offload.activations)
+    if (settings.strategy.offload.activations)
         zero::on_all_ranks(context.communicators().world(), [&] {
-            activations_ = std::make_unique<OffloadedActivations<Exec>>(context, settings.offload);
+            activations_ = std::make_unique<OffloadedActivations<Exec>>(context, settings.strategy.offload);
         });
     for (auto const& axes : {loss_axes(), axes_of_view(context.communicators().mesh())})
         pentad::detail::prepare(context, detail::total_plan(axes, Placement::partial));
@@ -296,7 +297,7 @@ std::size_t Trainer<T, Exec>::rebalance_experts(std::vector<BlockLoad> const& lo
 
 template <class T, class Exec>
 void Trainer<T, Exec>::move_experts(std::vector<BlockOrder> const& orders) {
-    if (settings_.local.is_on())
+    if (settings_.strategy.local.is_on())
         throw std::invalid_argument("with local steps each group of ranks has an optimizer state of its own, which "
                                     "does not move with experts");
     orders_ = complete_orders(settings_.model, orders);
@@ -311,7 +312,7 @@ StepResult Trainer<T, Exec>::update(std::int64_t number) {
     auto result = run(training(), *data_, number, shift_);
     if (activations_) result.offload_wait = activations_->file().require(context_->communicators().world());
     result.learning_rate = train::learning_rate(settings_, number);
-    if (is_asynchronous() || settings_.sharding.releases_gradients) {
+    if (is_asynchronous() || settings_.strategy.sharding.releases_gradients) {
         store_.finish_updates();
         result.offload_wait += store_.require_offloaded();
         result.gradient_norm = over_groups(store_.norm() / std::sqrt(static_cast<double>(training().rounds())));
@@ -396,18 +397,19 @@ model::BatchShape Trainer<T, Exec>::batch_shape() const {
                                 known.extent(TensorGrid::columns::name)});
     }
     auto seq_axes = axes_of(1);
-    if (model::deals_to_tp(settings_.attention_output, settings_.model.template first<model::Experts>() != nullptr) &&
+    if (model::deals_to_tp(settings_.strategy.attention_output,
+                           settings_.model.template first<model::Experts>() != nullptr) &&
         !stream_->dimensions[1].axes.contains(tp::name))
         seq_axes.times(tp::name, known.extent(tp::name));
-    return {.batch = static_cast<std::int64_t>(settings_.batch),
-            .micro_batches = static_cast<std::int64_t>(settings_.micro_batches),
-            .seq = static_cast<std::int64_t>(settings_.seq),
+    return {.batch = settings_.strategy.batch,
+            .micro_batches = settings_.strategy.micro_batches,
+            .seq = settings_.strategy.seq,
             .slices = training().slices,
             .batch_axes = model::batch_axes(axes_of(0), grid),
             .seq_axes = seq_axes,
-            .zigzag = settings_.order == Order::zigzag,
+            .zigzag = settings_.strategy.zigzag,
             .head_ranks =
-                head_ranks(settings_.context_strategy, known.extent(outer<cp>::name), known.extent(inner<cp>::name))};
+                head_ranks(settings_.strategy.context, known.extent(outer<cp>::name), known.extent(inner<cp>::name))};
 }
 
 template <class T, class Exec>
@@ -419,9 +421,9 @@ void Trainer<T, Exec>::check_fit() const {
                         (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != pipeline::ends_meet(training()))))
         why = "wants another mesh: make it with for_schedule(mesh, schedule)";
     if (!why.empty()) throw std::invalid_argument("the schedule " + training().name + " " + why);
-    if (padded_seq() > settings_.seq)
+    if (batch_shape().padded_seq() > settings_.strategy.seq)
         if (auto const refused = model::padding_refusal(settings_.model); !refused.empty())
-            throw std::invalid_argument("sequences of " + std::to_string(settings_.seq) +
+            throw std::invalid_argument("sequences of " + std::to_string(settings_.strategy.seq) +
                                         " tokens are padded on this mesh, and " + refused + ": give it " +
                                         std::to_string(padded_seq()) + " tokens");
     if (settings_.packing)
@@ -429,24 +431,24 @@ void Trainer<T, Exec>::check_fit() const {
             throw std::invalid_argument("documents are packed, and " + refused + ": train without packing");
     if (is_on_grid(*stream_))
         if (auto const refused = on_grid_refusal(); !refused.empty()) throw std::invalid_argument(refused);
-    if (settings_.recompute.kind == model::Recomputation::Kind::automatic)
+    if (settings_.strategy.recompute.kind == model::Recomputation::Kind::automatic)
         throw std::invalid_argument(
             "automatic recomputation needs a memory limit: plan it with train::planned_recomputation()");
-    if (settings_.local.is_on() && settings_.model.template first<model::Experts>() != nullptr)
+    if (settings_.strategy.local.is_on() && settings_.model.template first<model::Experts>() != nullptr)
         zero::require_whole_copies(known); // on all ranks, also those of stages without experts
-    if (settings_.local.is_on() && settings_.rebalance_every > 0)
+    if (settings_.strategy.local.is_on() && settings_.rebalance_every > 0)
         throw std::invalid_argument("with local steps experts do not move: the state of the groups differs");
-    if (settings_.recompute.every < 1) throw std::invalid_argument("every 0th block cannot be recomputed");
-    if (settings_.sharding.releases_gradients && settings_.clip > 0)
+    if (settings_.strategy.recompute.every < 1) throw std::invalid_argument("every 0th block cannot be recomputed");
+    if (settings_.strategy.sharding.releases_gradients && settings_.clip > 0)
         throw std::invalid_argument("gradients that are released cannot be clipped: their norm is known too late");
 }
 
 template <class T, class Exec>
 std::string Trainer<T, Exec>::on_grid_refusal() const {
-    if (auto why = model::grid_refusal(settings_.model, settings_.attention_output); !why.empty()) return why;
+    if (auto why = model::grid_refusal(settings_.model, settings_.strategy.attention_output); !why.empty()) return why;
     std::string const grid = "tensor parallelism on a grid ";
     if (settings_.packing) return grid + "does not pack documents: use one dimension";
-    if (model::sees_later_tokens(settings_.model) && padded_seq() > settings_.seq)
+    if (model::sees_later_tokens(settings_.model) && batch_shape().padded_seq() > settings_.strategy.seq)
         return grid + "pads no sequences whose attention is not causal: give it " + std::to_string(padded_seq()) +
                " tokens, or use one dimension";
     return {};
@@ -455,9 +457,10 @@ std::string Trainer<T, Exec>::on_grid_refusal() const {
 template <class T, class Exec>
 auto Trainer<T, Exec>::held_stages(Registry const& registry) -> std::vector<StageLayers> {
     check_fit();
-    auto& layers = settings_.stage_layers;
-    if (settings_.balances_stages)
-        layers = measured_layers(setup_, *stream_, settings_.model, registry, training().stages(), settings_.recompute);
+    auto& layers = settings_.strategy.stage_layers;
+    if (settings_.strategy.balances_stages)
+        layers = measured_layers(setup_, *stream_, settings_.model, registry, training().stages(),
+                                 settings_.strategy.recompute);
     else if (layers.empty())
         layers = even_layers(settings_.model.blocks.size(), training().stages());
     return stages_of(training(), pipeline_rank(training(), context_->communicators().coordinate("pp")), layers,
@@ -493,10 +496,11 @@ StepResult Trainer<T, Exec>::run(pipeline::Schedule const& schedule, io::TokenDa
     batch_.load(data, number, training().rounds(), shift);
     auto const &valid = batch_.valid(), &own_valid = batch_.own_valid();
     double const rounds = static_cast<double>(training().rounds());
-    double const count = static_cast<double>(settings_.micro_batches);
+    double const count = static_cast<double>(settings_.strategy.micro_batches);
     double const predictors = static_cast<double>(std::max<std::size_t>(settings_.model.predictors.size(), 1));
     passes_.clear();
-    for (std::size_t i = 0; i < settings_.micro_batches; ++i)
+    auto const micro_batches = static_cast<std::size_t>(settings_.strategy.micro_batches);
+    for (std::size_t i = 0; i < micro_batches; ++i)
         for (std::size_t k = 0; k < setup_.slices; ++k) {
             double const targets = own_valid[static_cast<std::size_t>(training().update_of(static_cast<int>(i)))];
             passes_.push_back(
@@ -510,7 +514,7 @@ StepResult Trainer<T, Exec>::run(pipeline::Schedule const& schedule, io::TokenDa
                  .balance_scale = settings_.balance_coefficient * rounds * groups() / count,
                  .z_scale = settings_.z_coefficient * rounds * groups() / count,
                  .draw = random::stream("micro-batch") ^
-                         (settings_.seed + static_cast<std::uint64_t>(number) * settings_.micro_batches + i),
+                         (settings_.seed + static_cast<std::uint64_t>(number) * micro_batches + i),
                  .map = batch_.map(i, k),
                  .saved = schedule.purpose == pipeline::Purpose::training ? activations_.get() : nullptr});
         }

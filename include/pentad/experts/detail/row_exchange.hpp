@@ -42,8 +42,7 @@ class RowExchange {
         RowBuffer<i64, Exec> const counts(context, 1, expert_count), arriving(context, ranks, local);
         RowBuffer<i32, Exec> const scratch(context, static_cast<std::size_t>(kernels::sort_scratch_rows(exec, slots)),
                                            expert_count);
-        kernels::sort_by_expert<chosen>(exec, index, counts.flat(), position_.view(), source_.flat(),
-                                              scratch.view());
+        kernels::sort_by_expert<chosen>(exec, index, counts.flat(), position_.view(), source_.flat(), scratch.view());
         comm::all_to_all(exec, *comm_, counts.flat(), arriving.flat());
 
         sent_counts_ = Numbers<i64>(expert_count);

@@ -56,8 +56,8 @@ struct RowOrder {
         memory::copy_from_host(exec, ends_there.flat().data(), ends.data(), ranks * sizeof(i64));
         memory::copy_from_host(exec, of_rank.flat().data(), part_of_rank.data(), part_of_rank.size_bytes());
         kernels::part_and_rank<Exec>(exec, ends_there.flat(), part_of_row, of_rank.flat(), key.flat());
-        kernels::sort_by_expert<kernels::Chosen::always>(exec, key.view(), key_counts.flat(), order.position.view(), order.source.flat(),
-                                      scratch.view());
+        kernels::sort_by_expert<kernels::Chosen::always>(exec, key.view(), key_counts.flat(), order.position.view(),
+                                                         order.source.flat(), scratch.view());
         memory::copy_to_host(exec, order.counts.data(), key_counts.flat().data(), keys * sizeof(i64));
         if (observe::dry_run() == nullptr) return order;
         for (std::size_t p = 0; p < parts; ++p)

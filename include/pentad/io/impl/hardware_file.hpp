@@ -7,7 +7,6 @@
 #include <pentad/io/file.hpp>
 #include <pentad/io/json.hpp>
 #include <pentad/mesh/inline.hpp>
-#include <pentad/mesh/nearest_word.hpp>
 
 #include <array>
 #include <cstddef>
@@ -96,17 +95,6 @@ void read_numbers(Json const& json, std::string const& path, std::array<NumberKe
 template <class Object, std::size_t count>
 void write_numbers(Object const& object, std::array<NumberKey<Object>, count> const& keys, OrderedJson& json) {
     for (auto const& key : keys) json[std::string(key.name)] = object.*key.member;
-}
-
-/// Requires an object whose keys are among `words`. `path` is empty or ends in a dot.
-PENTAD_INLINE void check_keys(Json const& object, std::string const& where, std::string const& path,
-                              std::span<std::string_view const> words) {
-    if (!object.is_object()) refuse_json(where, "an object", object);
-    for (auto const& [key, value] : object.items()) {
-        auto const nearest = nearest_word(std::string_view(key).substr(0, 60), words);
-        if (nearest != key)
-            refuse_json(quoted_key(path, key), "another key: did you mean " + std::string(nearest) + "?");
-    }
 }
 
 PENTAD_INLINE Link link_from_json(Json const& json, std::string const& where) {

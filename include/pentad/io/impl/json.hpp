@@ -4,6 +4,7 @@
 #include <pentad/io/json.hpp>
 
 #include <pentad/mesh/inline.hpp>
+#include <pentad/mesh/nearest_word.hpp>
 
 #include <unistd.h>
 
@@ -95,6 +96,16 @@ PENTAD_INLINE std::string text(Json const& value, std::string const& where) {
     auto text = value.get<std::string>();
     if (!is_printable(text)) refuse_json(where, "a text without control characters", value);
     return text;
+}
+
+PENTAD_INLINE void check_keys(Json const& object, std::string const& where, std::string const& path,
+                              std::span<std::string_view const> words) {
+    if (!object.is_object()) refuse_json(where, "an object", object);
+    for (auto const& [key, value] : object.items()) {
+        auto const nearest = nearest_word(std::string_view(key).substr(0, 60), words);
+        if (nearest != key)
+            refuse_json(quoted_key(path, key), "another key: did you mean " + std::string(nearest) + "?");
+    }
 }
 
 } // namespace pentad::io::detail

@@ -26,8 +26,7 @@ using namespace ml;
 /// arrange(), place() and shard() were last called for, in this order.
 class Bounds {
   public:
-    Bounds(Model const& model, Hardware const& hardware, Configuration const& c)
-        : model_(&model), hardware_(&hardware) {
+    Bounds(Model const& model, Hardware const& hardware, Strategy const& c) : model_(&model), hardware_(&hardware) {
         for (auto const nodes : dispatch_nodes_in_any_order(model, c, hardware.devices_per_node))
             accounts_.push_back({nodes, Account(model, c, 1, nodes), {}});
         if (c.recompute.kind == model::Recomputation::Kind::automatic) {
@@ -50,7 +49,7 @@ class Bounds {
     }
 
     /// For another schedule.
-    void arrange(Configuration const& c, Pipelines& pipelines) {
+    void arrange(Strategy const& c, Pipelines& pipelines) {
         auto const& schedule = pipelines.schedule(c);
         auto const& moments = pipelines.held(c);
         shapes_ = stage_shapes(*model_, c, schedule.stages());
@@ -83,18 +82,18 @@ class Bounds {
     }
     /// The layers of so many stages with which the slowest of them is as fast as can be (balanced_layers()), in the
     /// order of the axes in which stages are fastest.
-    [[nodiscard]] std::vector<std::int64_t> balanced_layers(Configuration const& c, std::int64_t stages) const {
+    [[nodiscard]] std::vector<std::int64_t> balanced_layers(Strategy const& c, std::int64_t stages) const {
         auto const& [nodes, account, keeps_least] = accounts_.front();
         return planner::balanced_layers(*model_, c, account, Rates::of_any_order(*hardware_, c, nodes), stages);
     }
     /// For another order of the axes; for any of them.
-    void place(Configuration const& c) {
+    void place(Strategy const& c) {
         rates_.emplace(*hardware_, c);
         auto const nodes = dispatch_nodes(*model_, c, hardware_->devices_per_node);
         auto const is_it = [nodes](ByNodes const& account) { return account.nodes == nodes; };
         run_ = run(c, *rates_, std::find_if(accounts_.begin(), accounts_.end(), is_it)->account);
     }
-    void place_anyhow(Configuration const& c) {
+    void place_anyhow(Strategy const& c) {
         run_ = std::numeric_limits<double>::infinity();
         for (auto const& [nodes, account, keeps_least] : accounts_) {
             rates_.emplace(Rates::of_any_order(*hardware_, c, nodes));
@@ -103,7 +102,7 @@ class Bounds {
     }
     /// Seconds of a step by any schedule and in any order: the work dealt evenly, and nothing to synchronise.
     /// @param pairs a schedule may have pairs
-    [[nodiscard]] double least_seconds(Configuration const& c, bool pairs) const {
+    [[nodiscard]] double least_seconds(Strategy const& c, bool pairs) const {
         auto const whole = stage_shapes(*model_, 1, c.recompute).front();
         double least = std::numeric_limits<double>::infinity();
         for (auto const& [nodes, account, keeps_least] : accounts_) {
@@ -111,10 +110,10 @@ class Bounds {
             auto const time = detail::StageTimes(account, rates).of(whole);
             least = std::min(least, pairs ? time.paired_seconds() : time.seconds());
         }
-        return static_cast<double>(c.micro_batches()) * least / static_cast<double>(c.pp) * (1 - 1e-6);
+        return static_cast<double>(c.micro_batches) * least / static_cast<double>(c.pp) * (1 - 1e-6);
     }
     /// For another stage of ZeRO.
-    void shard(Configuration const& c) {
+    void shard(Strategy const& c) {
         seconds_ = bytes_ = 0;
         for (auto const& [memory, sent] : sharded_holders(c)) {
             bytes_ = std::max(bytes_, memory.total());
@@ -175,7 +174,7 @@ class Bounds {
         return most_held(moments, parts, account.stream());
     }
     /// What each part holds and sends as the configuration shards. It does not depend on the order of the axes.
-    [[nodiscard]] std::vector<Sharded> const& sharded_parts(Configuration const& c) {
+    [[nodiscard]] std::vector<Sharded> const& sharded_parts(Strategy const& c) {
         if (auto const* const known = find(sharded_parts_, c.sharding, copies_)) return *known;
         auto& parts = sharded_parts_.emplace_back(BySharding{c.sharding, copies_, {}}).of;
         parts.resize(account().parts().size());
@@ -185,12 +184,12 @@ class Bounds {
                 auto bucket = bucket_of(*group.like, c, mesh);
                 bucket.elements = group.elements;
                 add_bucket(parts[i].memory, bucket, c, 1);
-                add_synchronisation(parts[i].sent, bucket, c, mesh, static_cast<double>(c.micro_batches()) / copies_);
+                add_synchronisation(parts[i].sent, bucket, c, mesh, static_cast<double>(c.micro_batches) / copies_);
             }
         return parts;
     }
     /// The same of the ranks of each holder.
-    [[nodiscard]] std::vector<Sharded> const& sharded_holders(Configuration const& c) {
+    [[nodiscard]] std::vector<Sharded> const& sharded_holders(Strategy const& c) {
         if (auto const* const known = find(sharded_holders_, c.sharding, copies_)) return *known;
         auto const& parts = sharded_parts(c);
         auto& result = sharded_holders_.emplace_back(BySharding{c.sharding, copies_, {}}).of;
@@ -221,7 +220,7 @@ class Bounds {
         return found == all.end() ? nullptr : &found->of;
     }
     /// Seconds of the micro-batches.
-    [[nodiscard]] double run(Configuration const& c, Rates const& rates, Account const& account) const {
+    [[nodiscard]] double run(Strategy const& c, Rates const& rates, Account const& account) const {
         detail::StageTimes const times(account, rates);
         std::vector<double> seconds, before(1, 0.0); // before[i]: through the stages before i
         for (auto const& shape : shapes_) {
@@ -230,7 +229,7 @@ class Bounds {
             before.push_back(before.back() + (goes_back_ ? seconds.back() : time.forward.seconds()));
         }
         double longest = 0, all = 0;
-        double const m = static_cast<double>(c.micro_batches()) / copies_;
+        double const m = static_cast<double>(c.micro_batches) / copies_;
         for (auto const& rank : ranks_) {
             double busy = 0;
             for (auto const stage : rank) busy += seconds[stage];

@@ -3,8 +3,9 @@
 #pragma once
 
 #include <pentad/layout/cost.hpp>
-#include <pentad/planner/configuration.hpp>
+#include <pentad/planner/hardware.hpp>
 #include <pentad/planner/part.hpp>
+#include <pentad/strategy/strategy.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -35,16 +36,15 @@ inline bool are_updated_alike(ParameterAccount const& a, ParameterAccount const&
 }
 
 /// The formats of a bucket's gradients and optimizer state: full precision for parameters with their own optimizer.
-[[nodiscard]] inline model::Precision precision_of(Bucket const& bucket, Configuration const& c) {
+[[nodiscard]] inline model::Precision precision_of(Bucket const& bucket, Strategy const& c) {
     return bucket.like->own_optimizer ? model::Precision{} : c.precision;
 }
 /// Whether its values are kept in accumulators too, since layers compute with those.
-[[nodiscard]] inline bool has_exact_values(Bucket const& bucket, Configuration const& c) {
+[[nodiscard]] inline bool has_exact_values(Bucket const& bucket, Strategy const& c) {
     return bucket.like->own_optimizer && c.element == Element::bf16;
 }
 /// A bucket with one parameter.
-inline Bucket bucket_of(ParameterAccount const& parameter, Configuration const& c,
-                        std::span<MeshAxisValue const> mesh) {
+inline Bucket bucket_of(ParameterAccount const& parameter, Strategy const& c, std::span<MeshAxisValue const> mesh) {
     auto const ranks = [mesh](AxisNames const& axes) {
         double product = 1;
         for (auto const axis : axes) product *= find_axis(mesh, axis).extent;
@@ -68,7 +68,7 @@ inline Bucket bucket_of(ParameterAccount const& parameter, Configuration const& 
 /// where gradients are temporary, at the end of its unit instead.
 class Buckets {
   public:
-    Buckets(Configuration const& c, std::span<MeshAxisValue const> mesh) : c_(&c), mesh_(mesh) {}
+    Buckets(Strategy const& c, std::span<MeshAxisValue const> mesh) : c_(&c), mesh_(mesh) {}
 
     /// To be called before the parameters of another part of the model. @param is_one_unit it takes and gives up the
     /// values of all its parameters at once
@@ -109,7 +109,7 @@ class Buckets {
     }
 
   private:
-    Configuration const* c_;
+    Strategy const* c_;
     std::span<MeshAxisValue const> mesh_;
     int first_unit_ = 0, last_unit_ = -1;
     bool is_one_unit_ = false;

@@ -28,7 +28,7 @@ inline constexpr std::array<std::string_view, 4> bound_names{"compute", "memory"
 /// Times operations of one configuration.
 class Rates {
   public:
-    Rates(Hardware const& hardware, Configuration const& c)
+    Rates(Hardware const& hardware, Strategy const& c)
         : hardware_(&hardware), peak_(hardware.peak(c.element) * hardware.product_efficiency),
           block_peak_(c.fp8_products && hardware.peak_fp8 > 0 ? hardware.peak_fp8 * hardware.product_efficiency
                                                               : peak_),
@@ -56,7 +56,7 @@ class Rates {
 
     /// As if each axis were joined by the fastest links that reach that far: no order of the axes is faster, where
     /// dispatch goes to so many nodes (dispatch_nodes()).
-    static Rates of_any_order(Hardware const& hardware, Configuration const& c, std::int64_t nodes = 1) {
+    static Rates of_any_order(Hardware const& hardware, Strategy const& c, std::int64_t nodes = 1) {
         Rates rates(hardware, c);
         rates.axes_[ep_parts].extent = nodes;
         auto const ep_ranks = static_cast<std::int64_t>(c.expert_mesh().ep);

@@ -12,8 +12,7 @@
 
 namespace pentad::planner {
 
-PENTAD_INLINE MeshAxes mesh_of(Configuration const& c, Model const& model, int copies, std::int64_t nodes,
-                               bool ends_meet) {
+PENTAD_INLINE MeshAxes mesh_of(Strategy const& c, Model const& model, int copies, std::int64_t nodes, bool ends_meet) {
     auto const on = c.expert_mesh();
     auto const heads = model::tensor_split(model.description(), c.tensor_kind, static_cast<int>(c.tp));
     auto mesh =
@@ -54,7 +53,7 @@ PENTAD_INLINE std::vector<StageShape> stage_shapes(Model const& model, std::int6
     if (stages > model.layers())
         throw std::invalid_argument(std::to_string(stages) + " stages of the pipeline are more than the " +
                                     std::to_string(model.layers()) + " layers");
-    return stage_shapes(model, pipeline::dealt_layers<std::int64_t>(model.layers(), stages), recompute);
+    return stage_shapes(model, pipeline::dealt_layers(model.layers(), stages), recompute);
 }
 
 PENTAD_INLINE void Synchronisation::add(Synchronisation const& other, double times) {
@@ -64,7 +63,7 @@ PENTAD_INLINE void Synchronisation::add(Synchronisation const& other, double tim
     neighbours = other.neighbours;
 }
 
-PENTAD_INLINE void add_matrix_cost(Cost& gather, Cost& reduce, Bucket const& bucket, Configuration const& c,
+PENTAD_INLINE void add_matrix_cost(Cost& gather, Cost& reduce, Bucket const& bucket, Strategy const& c,
                                    std::span<MeshAxisValue const> mesh) {
     if (bucket.matrices.empty()) return;
     double const whole = accumulator_size(c.element) * bucket.elements;
@@ -77,7 +76,7 @@ PENTAD_INLINE void add_matrix_cost(Cost& gather, Cost& reduce, Bucket const& buc
     }
 }
 
-PENTAD_INLINE void add_synchronisation(Synchronisation& sum, Bucket const& bucket, Configuration const& c,
+PENTAD_INLINE void add_synchronisation(Synchronisation& sum, Bucket const& bucket, Strategy const& c,
                                        std::span<MeshAxisValue const> mesh, double passes) {
     double const gradient = compact_size(precision_of(bucket, c).reduce, c.element) * bucket.elements;
     double const parameters = accumulator_size(c.element) * bucket.elements;
@@ -153,8 +152,7 @@ PENTAD_INLINE void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum
         if (auto const n = others(cost.axes[i]); n > 0) on(cost.axes[i], cost.bytes[i], x.rounds * n);
 }
 
-PENTAD_INLINE Account::Account(Model const& model, Configuration const& c, int copies, std::int64_t nodes,
-                               bool ends_meet)
+PENTAD_INLINE Account::Account(Model const& model, Strategy const& c, int copies, std::int64_t nodes, bool ends_meet)
     : model_(&model), c_(c), nodes_(nodes), mesh_(mesh_of(c, model, copies, nodes, ends_meet)),
       accounts_(&model.parts(c, nodes)), layers_(model, c.recompute) {
     parts_.push_back(on_mesh(accounts_->embedding));
@@ -202,7 +200,7 @@ PENTAD_INLINE MeshPart Account::on_mesh(PartSums const& sums) const {
     auto const passes = part.passes();
     std::optional<CountedRows> rows;
     if (auto const& of_token = model_->sent) {
-        double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(c_.cp * c_.tp);
+        double const tokens = static_cast<double>(c_.micro_batch() * c_.seq) / static_cast<double>(c_.cp * c_.tp);
         // Where each node has one rank of ep, all of it goes across nodes.
         bool const is_apart = find_axis(mesh_, inner<ep>::name).extent == 1 && c_.expert_mesh().ep > 1;
         rows = {of_token->across * tokens, of_token->inside * tokens, of_token->held * tokens,

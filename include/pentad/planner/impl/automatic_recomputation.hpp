@@ -40,7 +40,7 @@ PENTAD_INLINE double workspace_of(Account const& account, pipeline::Schedule con
 }
 
 PENTAD_INLINE double activation_window(Account const& account, pipeline::Schedule const& schedule,
-                                       std::vector<StageShape> const& shapes, int rank, Configuration const& c) {
+                                       std::vector<StageShape> const& shapes, int rank, Strategy const& c) {
     if (!c.offload.activations) return 0;
     double most = 0, blocks = 0;
     for (int stage = 0; stage < schedule.stages(); ++stage)
@@ -102,7 +102,7 @@ PENTAD_INLINE model::Recomputation simplified(model::Recomputation recompute) {
 namespace pentad::planner {
 
 PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware,
-                                                             Configuration const& c, pipeline::Schedule const& schedule,
+                                                             Strategy const& c, pipeline::Schedule const& schedule,
                                                              std::vector<std::vector<HeldMoment>> const& held,
                                                              std::vector<StageShape> const& shapes,
                                                              std::int64_t nodes) {
@@ -201,7 +201,7 @@ PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model,
 }
 
 PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware,
-                                                             Configuration const& c, Pipelines& pipelines) {
+                                                             Strategy const& c, Pipelines& pipelines) {
     auto const& schedule = pipelines.schedule(c);
     return automatic_recomputation(model, hardware, c, schedule, pipelines.held(c),
                                    stage_shapes(model, c, schedule.stages()),

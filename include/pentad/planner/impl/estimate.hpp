@@ -28,7 +28,7 @@ namespace pentad::planner {
 
 PENTAD_INLINE ModelFlops model_flops_per_token(Model model, std::int64_t seq) {
     model.imbalance = 1;
-    Configuration const alone{.seq = seq, .global_batch = 1};
+    Strategy const alone{.batch = 1, .seq = seq};
     Account const account(model, alone);
     double products = 0, attention = 0; // the backward pass has two products for each of attention's and of a scan's
     account.for_each_kind(stage_shapes(model, 1).front(), [&](MeshPart const& part, double count) {
@@ -44,7 +44,7 @@ PENTAD_INLINE ModelFlops model_flops_per_token(Model model, std::int64_t seq) {
 
 namespace pentad::planner::detail {
 
-PENTAD_INLINE double synchronise(Synchronisation const& sum, Configuration const& c, Rates const& rates) {
+PENTAD_INLINE double synchronise(Synchronisation const& sum, Strategy const& c, Rates const& rates) {
     double seconds = 0;
     for (std::size_t axis = 0; axis < view_axes.size(); ++axis) {
         double const rounds = static_cast<double>(rates.ranks(axis) - 1);
@@ -61,7 +61,7 @@ PENTAD_INLINE double synchronise(Synchronisation const& sum, Configuration const
 }
 
 /// Of a bucket, whose matrices are dealt out as zero/ does.
-PENTAD_INLINE MatrixWork matrix_work(Bucket const& bucket, Configuration const& c) {
+PENTAD_INLINE MatrixWork matrix_work(Bucket const& bucket, Strategy const& c) {
     MatrixWork result;
     auto const* const muon = std::get_if<model::Muon>(&c.optimizer);
     if (muon == nullptr || bucket.matrices.empty()) return result;
@@ -82,17 +82,16 @@ PENTAD_INLINE MatrixWork matrix_work(Bucket const& bucket, Configuration const& 
 
 namespace pentad::planner {
 
-PENTAD_INLINE std::string misfit(Model const& model, Configuration const& c) {
+PENTAD_INLINE std::string misfit(Model const& model, Strategy const& c) {
     auto const number = [](std::int64_t n) { return std::to_string(n); };
     auto const indivisible = [&](std::string const& what, std::int64_t n, std::string const& by, std::int64_t d) {
         return what + " = " + number(n) + " is not divisible by " + by + " = " + number(d);
     };
     for (auto const axis : axis_order)
         if (c.extent(axis) < 1) return std::string(axis) + " = " + number(c.extent(axis)) + " is not positive";
-    if (c.seq < 1 || c.micro_batch < 1 || c.global_batch < 1)
-        return "seq, global batch and micro-batch must be positive";
-    if (c.global_batch % (c.data_ranks() * c.micro_batch) != 0)
-        return indivisible("the global batch", c.global_batch, "dp x ep x micro-batch", c.data_ranks() * c.micro_batch);
+    if (c.seq < 1 || c.micro_batches < 1 || c.batch < 1) return "seq, global batch and micro-batches must be positive";
+    if (c.batch % (c.data_ranks() * c.micro_batches) != 0)
+        return indivisible("the global batch", c.batch, "dp x ep x micro-batches", c.data_ranks() * c.micro_batches);
     if ((c.ep > 1 || c.experts) && model.experts() == nullptr)
         return "ep = " + number(c.expert_mesh().ep) + " for a model without experts: make dp larger instead";
     if (c.ep > 1 && c.experts) return "ep of the mesh, and a mesh of experts: leave out one of the two";
@@ -140,7 +139,7 @@ PENTAD_INLINE std::string misfit(Model const& model, Configuration const& c) {
     if (stages > model.layers())
         return number(stages) + " stages of the pipeline are more than the " + number(model.layers()) + " layers";
     pipeline::GeneratorOptions const options{.ranks = static_cast<int>(c.pp),
-                                             .micro_batches = static_cast<int>(c.micro_batches()),
+                                             .micro_batches = static_cast<int>(c.micro_batches),
                                              .chunks = static_cast<int>(c.chunks)};
     if (auto const why = pipeline::undefined(c.schedule, options); !why.empty()) return "schedule " + why;
     if (c.sharding.releases_gradients && generator->reduces_later)
@@ -153,7 +152,7 @@ PENTAD_INLINE std::string misfit(Model const& model, Configuration const& c) {
 namespace pentad::planner::detail {
 
 PENTAD_INLINE pipeline::Costs costs_of(Account const& account, std::vector<StageShape> const& shapes,
-                                       std::vector<StageTime> const& times, Rates const& rates, Configuration const& c,
+                                       std::vector<StageTime> const& times, Rates const& rates, Strategy const& c,
                                        double activation) {
     pipeline::Costs costs;
     costs.message = c.pp > 1 ? nanoseconds(rates.message(pp::name, activation)) : 0;
@@ -179,11 +178,11 @@ PENTAD_INLINE pipeline::Costs costs_of(Account const& account, std::vector<Stage
 
 PENTAD_INLINE RankAccount account_of(int rank, pipeline::Schedule const& schedule, Account const& account,
                                      std::vector<StageShape> const& shapes, std::vector<StageTime> const& times,
-                                     Configuration const& c, double activation) {
+                                     Strategy const& c, double activation) {
     RankAccount sum;
     std::vector<std::vector<Bucket>> held; // of each stage here
     double const copies = static_cast<double>(schedule.placements.size());
-    double const passes = static_cast<double>(c.micro_batches()) / copies; // of micro-batches through a stage here
+    double const passes = static_cast<double>(c.micro_batches) / copies; // of micro-batches through a stage here
     for (int stage = 0; stage < schedule.stages(); ++stage) {
         if (!schedule.has_stage(rank, stage)) continue;
         auto const at = static_cast<std::size_t>(stage);
@@ -218,8 +217,7 @@ PENTAD_INLINE RankAccount account_of(int rank, pipeline::Schedule const& schedul
 
 namespace pentad::planner {
 
-PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, Configuration const& c,
-                                Pipelines& pipelines) {
+PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, Strategy const& c, Pipelines& pipelines) {
     if (auto const why = misfit(model, c); !why.empty()) throw std::invalid_argument(why);
     if (c.balances_stages)
         return estimate(model, hardware, with_stage_layers(model, hardware, c, pipelines), pipelines);
@@ -272,7 +270,7 @@ PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, Co
         result.flops += alike * sum.flops;
     }
     result.step_s = run.seconds + end;
-    auto const micro_batches = static_cast<double>(c.micro_batches());
+    auto const micro_batches = static_cast<double>(c.micro_batches);
     double const waited = run.seconds - (micro_batches * mean - result.shares.hidden);
     result.shares.imbalance = std::min(micro_batches * (slowest - mean), waited);
     result.shares.bubble = waited - result.shares.imbalance;
@@ -289,7 +287,7 @@ PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, Co
     return result;
 }
 
-PENTAD_INLINE FastestContext fastest_context(Model const& model, Hardware const& hardware, Configuration c,
+PENTAD_INLINE FastestContext fastest_context(Model const& model, Hardware const& hardware, Strategy c,
                                              std::span<model::ContextSplit const> splits) {
     FastestContext fastest;
     for (auto const& split : splits) {

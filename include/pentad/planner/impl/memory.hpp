@@ -18,7 +18,7 @@ PENTAD_INLINE double rounding_errors(Bucket const& bucket) {
     return (bucket.shards > 1 ? bucket.elements : 0) + (bucket.copies > 1 ? shard + shard / bucket.copies : 0);
 }
 
-PENTAD_INLINE double offload_window(std::vector<std::vector<Bucket>> const& stages, Configuration const& c) {
+PENTAD_INLINE double offload_window(std::vector<std::vector<Bucket>> const& stages, Strategy const& c) {
     std::vector<std::size_t> states;
     for (auto const& buckets : stages)
         for (auto const& bucket : buckets)
@@ -29,7 +29,7 @@ PENTAD_INLINE double offload_window(std::vector<std::vector<Bucket>> const& stag
     return static_cast<double>(model::offload_window(states, c.offload.window_bytes).bytes());
 }
 
-PENTAD_INLINE void add_bucket(Memory& memory, Bucket const& bucket, Configuration const& c, int versions) {
+PENTAD_INLINE void add_bucket(Memory& memory, Bucket const& bucket, Strategy const& c, int versions) {
     double const all = bucket.elements, shard = all / bucket.shards_in_step;
     bool const keeps_gathered = c.sharding.keeps_parameters && bucket.shards_in_step > 1;
     memory.weights +=
@@ -49,7 +49,7 @@ PENTAD_INLINE void add_bucket(Memory& memory, Bucket const& bucket, Configuratio
         memory.optimizer += (c.local.outer_momentum != 0 ? 2 : 1) * accumulator_size(c.element) * all / bucket.shards;
 }
 
-PENTAD_INLINE TwoUnits two_units(std::vector<std::vector<Bucket>> const& stages, Configuration const& c) {
+PENTAD_INLINE TwoUnits two_units(std::vector<std::vector<Bucket>> const& stages, Strategy const& c) {
     TwoUnits most;
     double largest_gradients = 0; // of a unit of the stages before
     for (auto const& buckets : stages) {
@@ -72,8 +72,7 @@ PENTAD_INLINE TwoUnits two_units(std::vector<std::vector<Bucket>> const& stages,
     return most;
 }
 
-PENTAD_INLINE void add_temporary(Memory& memory, std::vector<std::vector<Bucket>> const& stages,
-                                 Configuration const& c) {
+PENTAD_INLINE void add_temporary(Memory& memory, std::vector<std::vector<Bucket>> const& stages, Strategy const& c) {
     if (c.offload.optimizer) memory.optimizer += offload_window(stages, c);
     auto const units = two_units(stages, c);
     if (c.sharding.shards_parameters() && !c.sharding.keeps_parameters) memory.weights += units.values;
@@ -85,8 +84,7 @@ PENTAD_INLINE void add_temporary(Memory& memory, std::vector<std::vector<Bucket>
     memory.optimizer += (c.local.outer_momentum != 0 ? 2 : 1) * accumulator_size(c.element) * averaged;
 }
 
-PENTAD_INLINE Memory parameter_memory(std::vector<std::vector<Bucket>> const& stages, Configuration const& c,
-                                      int versions) {
+PENTAD_INLINE Memory parameter_memory(std::vector<std::vector<Bucket>> const& stages, Strategy const& c, int versions) {
     Memory memory;
     for (auto const& buckets : stages)
         for (auto const& bucket : buckets) add_bucket(memory, bucket, c, versions);
@@ -94,7 +92,7 @@ PENTAD_INLINE Memory parameter_memory(std::vector<std::vector<Bucket>> const& st
     return memory;
 }
 
-PENTAD_INLINE double update_workspace(std::vector<std::vector<Bucket>> const& stages, Configuration const& c) {
+PENTAD_INLINE double update_workspace(std::vector<std::vector<Bucket>> const& stages, Strategy const& c) {
     double const size = accumulator_size(c.element);
     bool const waits_scattered = !c.sharding.reduces_each_micro_batch();
     auto const scattered = [&](Bucket const& bucket) {

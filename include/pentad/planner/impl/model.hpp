@@ -9,14 +9,14 @@
 
 namespace pentad::planner {
 
-PENTAD_INLINE Parts const& Model::parts(Configuration const& c, std::int64_t nodes,
+PENTAD_INLINE Parts const& Model::parts(Strategy const& c, std::int64_t nodes,
                                         model::BlockRecomputation const& recompute) const {
     auto const& entry = look_up(shape(c, nodes, recompute));
     if (!entry.why_not.empty()) throw std::invalid_argument(entry.why_not);
     return entry.parts;
 }
 
-PENTAD_INLINE PartShape Model::shape(Configuration const& c, std::int64_t nodes,
+PENTAD_INLINE PartShape Model::shape(Strategy const& c, std::int64_t nodes,
                                      model::BlockRecomputation const& recompute) const {
     auto const seq = c.padded_seq(experts() != nullptr);
     auto const on = c.expert_mesh();
@@ -25,7 +25,7 @@ PENTAD_INLINE PartShape Model::shape(Configuration const& c, std::int64_t nodes,
             .ep = on.ep,
             .etp = on.etp,
             .nodes = nodes,
-            .micro_batch = c.micro_batch,
+            .micro_batch = c.micro_batch(),
             .seq = seq,
             .padding = seq - c.seq,
             .tensor_kind = c.tensor_kind,
@@ -72,7 +72,7 @@ PENTAD_INLINE auto Model::look_up(PartShape const& shape) const -> Entry const& 
 }
 
 PENTAD_INLINE ParameterCount parameters(Model const& model) {
-    Configuration const alone{.seq = 8, .element = Element::f32};
+    Strategy const alone{.batch = 1, .seq = 8, .element = Element::f32};
     auto const& parts = model.parts(alone, 1);
     ParameterCount count;
     auto const* experts = model.experts();

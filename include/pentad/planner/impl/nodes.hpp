@@ -53,13 +53,13 @@ PENTAD_INLINE std::int64_t dispatch_nodes(Model const& model, AxisGroups const& 
     return each == 0 ? 1 : groups.extent / each;
 }
 
-PENTAD_INLINE std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model, Configuration const& c,
+PENTAD_INLINE std::vector<std::int64_t> dispatch_nodes_in_any_order(Model const& model, Strategy const& c,
                                                                     std::int64_t per_node) {
     return in_any_order(c, ep::name, [&](AxisGroups const& groups) { return dispatch_nodes(model, groups, per_node); });
 }
 
 PENTAD_INLINE std::vector<model::ContextSplit> context_splits(model::ContextChoice const& asked, Model const& model,
-                                                              Configuration const& c, std::int64_t per_node) {
+                                                              Strategy const& c, std::int64_t per_node) {
     auto const heads = model::query_heads(model.description(), c.ranks_of_heads());
     if (c.cp == 1 || heads == 0) return {{}};
     auto const insides =

@@ -11,13 +11,12 @@
 
 namespace pentad::planner {
 
-PENTAD_INLINE NodesOfGroups nodes_of(Configuration const& c, std::string_view axis, std::span<int const> node_of) {
+PENTAD_INLINE NodesOfGroups nodes_of(Strategy const& c, std::string_view axis, std::span<int const> node_of) {
     return detail::count_nodes(groups_along(c, axis),
                                [&](std::int64_t rank) { return node_of[static_cast<std::size_t>(rank)]; });
 }
 
-PENTAD_INLINE std::int64_t neighbours_on_nodes(Configuration const& c, std::string_view axis,
-                                               std::span<int const> node_of) {
+PENTAD_INLINE std::int64_t neighbours_on_nodes(Strategy const& c, std::string_view axis, std::span<int const> node_of) {
     auto const groups = groups_along(c, axis);
     auto const are_together = [&](std::int64_t neighbours) {
         auto const inner = groups.inner(neighbours);
@@ -32,16 +31,15 @@ PENTAD_INLINE std::int64_t neighbours_on_nodes(Configuration const& c, std::stri
     return neighbours;
 }
 
-PENTAD_INLINE std::vector<Configuration> orders_on_nodes(Configuration const& given, std::int64_t per_node,
-                                                         bool has_experts) {
+PENTAD_INLINE std::vector<Strategy> orders_on_nodes(Strategy const& given, std::int64_t per_node, bool has_experts) {
     using Each = std::array<std::int64_t, axis_order.size()>; // ranks of a group on a node
-    auto const each_of = [per_node](Configuration const& c) {
+    auto const each_of = [per_node](Strategy const& c) {
         Each each{};
         for (std::size_t i = 0; i < each.size(); ++i)
             each[i] = nodes_of(groups_of_ranks(c, axis_order[i]), per_node).each;
         return each;
     };
-    std::vector<Configuration> found{given};
+    std::vector<Strategy> found{given};
     std::set<Each> seen{each_of(given)};
     auto c = given;
     std::sort(c.order.begin(), c.order.end());

@@ -12,7 +12,7 @@
 
 namespace pentad::planner {
 
-PENTAD_INLINE pipeline::Schedule const& Pipelines::schedule(Configuration const& c, std::int64_t count) {
+PENTAD_INLINE pipeline::Schedule const& Pipelines::schedule(Strategy const& c, std::int64_t count) {
     auto const key = std::tuple(c.schedule, c.pp, c.chunks, c.pairs, count);
     auto found = made_.find(key);
     if (found == made_.end()) {
@@ -25,12 +25,12 @@ PENTAD_INLINE pipeline::Schedule const& Pipelines::schedule(Configuration const&
     return found->second;
 }
 
-PENTAD_INLINE Run Pipelines::run(Configuration const& c, pipeline::Costs const& costs, double sharing) {
+PENTAD_INLINE Run Pipelines::run(Strategy const& c, pipeline::Costs const& costs, double sharing) {
     auto const some = shown(c, 2), more = shown(c, 3);
     Run run{.simulation = pipeline::simulate_proven(schedule(c, more), costs)};
     auto makespan = static_cast<double>(run.simulation.makespan);
     for (auto const& rank : run.simulation.ranks) run.hidden.push_back(static_cast<double>(rank.hidden) * 1e-9);
-    if (auto const rest = c.micro_batches() - more; rest > 0) {
+    if (auto const rest = c.micro_batches - more; rest > 0) {
         auto const fewer = pipeline::simulate_proven(schedule(c, some), costs);
         auto const before = static_cast<double>(fewer.makespan);
         for (std::size_t rank = 0; rank < run.hidden.size(); ++rank)
@@ -43,13 +43,13 @@ PENTAD_INLINE Run Pipelines::run(Configuration const& c, pipeline::Costs const& 
     }
     double busy = 0; // of a rank on average
     for (auto const& rank : run.simulation.ranks)
-        busy += static_cast<double>(rank.busy) * static_cast<double>(c.micro_batches()) /
+        busy += static_cast<double>(rank.busy) * static_cast<double>(c.micro_batches) /
                 static_cast<double>(more * static_cast<std::int64_t>(run.simulation.ranks.size()));
     run.seconds = (makespan - sharing * (makespan - busy)) * 1e-9;
     return run;
 }
 
-PENTAD_INLINE std::vector<std::vector<HeldMoment>> const& Pipelines::held(Configuration const& c) {
+PENTAD_INLINE std::vector<std::vector<HeldMoment>> const& Pipelines::held(Strategy const& c) {
     auto const key = std::tuple(c.schedule, c.pp, c.chunks, c.pairs, shown(c, 3));
     auto found = held_.find(key);
     if (found == held_.end()) found = held_.emplace(key, held_moments(schedule(c))).first;

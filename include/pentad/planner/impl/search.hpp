@@ -15,10 +15,10 @@
 
 namespace pentad::planner::detail {
 
-PENTAD_INLINE std::vector<Configuration> orders_of(Configuration const& mesh, Hardware const& hardware) {
-    std::vector<Configuration> found;
+PENTAD_INLINE std::vector<Strategy> orders_of(Strategy const& mesh, Hardware const& hardware) {
+    std::vector<Strategy> found;
     std::vector<Rates::Tiers> seen;
-    for_each_order(mesh, [&](Configuration const& c) {
+    for_each_order(mesh, [&](Strategy const& c) {
         auto const tiers = Rates(hardware, c).tiers();
         if (std::find(seen.begin(), seen.end(), tiers) != seen.end()) return;
         seen.push_back(tiers);
@@ -27,8 +27,8 @@ PENTAD_INLINE std::vector<Configuration> orders_of(Configuration const& mesh, Ha
     return found;
 }
 
-PENTAD_INLINE std::vector<Configuration> context_ways(Request const& request, Configuration c) {
-    std::vector<Configuration> ways;
+PENTAD_INLINE std::vector<Strategy> context_ways(Request const& request, Strategy c) {
+    std::vector<Strategy> ways;
     for (auto const& split : context_splits(request.context, request.model, c, request.hardware.devices_per_node)) {
         c.use(split);
         bool const pays = c.cp == 1 || request.cp || c.padded_seq(request.model.experts() != nullptr) < 2 * c.seq;
@@ -37,7 +37,7 @@ PENTAD_INLINE std::vector<Configuration> context_ways(Request const& request, Co
     return ways;
 }
 
-PENTAD_INLINE std::vector<ContextWay> worthwhile(std::vector<Configuration> const& ways, Request const& request) {
+PENTAD_INLINE std::vector<ContextWay> worthwhile(std::vector<Strategy> const& ways, Request const& request) {
     if (ways.size() == 1) return {{ways.front(), {}}};
     std::vector<Account> accounts;
     std::vector<double> kept;
@@ -49,7 +49,7 @@ PENTAD_INLINE std::vector<ContextWay> worthwhile(std::vector<Configuration> cons
             whole, [&](MeshPart const& part, double count) { kept.back() += count * part.memory.saved; });
     }
     std::map<std::array<std::string_view, 5>, std::vector<double>> seconds; // of each way, by the order of the axes
-    auto const seconds_in = [&](Configuration const& order) -> std::vector<double> const& {
+    auto const seconds_in = [&](Strategy const& order) -> std::vector<double> const& {
         auto const [at, is_new] = seconds.try_emplace(order.order);
         for (std::size_t i = 0; is_new && i < ways.size(); ++i) {
             auto way = ways[i];
@@ -71,7 +71,7 @@ PENTAD_INLINE std::vector<ContextWay> worthwhile(std::vector<Configuration> cons
     return found;
 }
 
-PENTAD_INLINE std::vector<std::vector<std::int64_t>> stage_deals(Request const& request, Configuration const& c,
+PENTAD_INLINE std::vector<std::vector<std::int64_t>> stage_deals(Request const& request, Strategy const& c,
                                                                  std::int64_t stages, Bounds const& bounds) {
     if (!request.stage_layers.empty()) return {request.stage_layers};
     std::vector<std::vector<std::int64_t>> deals;
@@ -84,7 +84,7 @@ PENTAD_INLINE std::vector<std::vector<std::int64_t>> stage_deals(Request const& 
     return deals;
 }
 
-PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, Configuration const& c) {
+PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, Strategy const& c) {
     std::vector<ZeroSharding> found;
     for (int stage = 0; stage <= 3; ++stage) {
         if (request.zero ? *request.zero != stage : stage > 0 && c.data_ranks() * c.cp == 1) continue;
@@ -93,7 +93,7 @@ PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, Co
                 // Of a single micro-batch there is nothing to accumulate. Stage 2 that accumulates is stage 1, and
                 // stage 3 that keeps and accumulates sends as much and holds more.
                 bool const is_tried = !accumulates || request.zero_accumulate ||
-                                      (c.micro_batches() > 1 && (request.zero == stage || (stage == 3 && !keeps)));
+                                      (c.micro_batches > 1 && (request.zero == stage || (stage == 3 && !keeps)));
                 ZeroSharding const sharding{.stage = stage,
                                             .keeps_parameters = keeps,
                                             .accumulates_gradients = accumulates,
@@ -106,11 +106,11 @@ PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, Co
     return found;
 }
 
-PENTAD_INLINE bool are_variants(Configuration const& a, Configuration const& b) {
-    auto const choices = [](Configuration const& c) {
+PENTAD_INLINE bool are_variants(Strategy const& a, Strategy const& b) {
+    auto const choices = [](Strategy const& c) {
         auto const& zero = c.sharding;
         auto const experts = c.expert_mesh();
-        return std::tuple(c.dp, c.pp, c.ep, c.cp, c.tp, experts.ep, experts.etp, c.micro_batch, c.schedule, c.pairs,
+        return std::tuple(c.dp, c.pp, c.ep, c.cp, c.tp, experts.ep, experts.etp, c.micro_batch(), c.schedule, c.pairs,
                           zero.stage, zero.ranks, zero.keeps_parameters, zero.accumulates_gradients,
                           c.sequence_parallel, c.context, c.inner_cp);
     };
@@ -128,7 +128,7 @@ PENTAD_INLINE void Record::add(Candidate candidate) {
     }
     auto const before = [](Candidate const& a, Candidate const& b) { return rank_of(a) < rank_of(b); };
     auto const variant = std::find_if(best_.begin(), best_.end(), [&](Candidate const& other) {
-        return are_variants(other.configuration, candidate.configuration);
+        return are_variants(other.strategy, candidate.strategy);
     });
     if (variant != best_.end()) {
         if (!before(candidate, *variant)) return;
@@ -138,7 +138,7 @@ PENTAD_INLINE void Record::add(Candidate candidate) {
     if (best_.size() > count_) best_.pop_back();
 }
 
-PENTAD_INLINE void Record::add_miss(Configuration const& c, double seconds, double lacking) {
+PENTAD_INLINE void Record::add_miss(Strategy const& c, double seconds, double lacking) {
     if (!best_.empty() && seconds >= best_.front().estimate.step_s) return;
     if (misses_.size() == most_misses && lacking >= misses_.front().lacking) return;
     misses_.push_back({c, seconds, lacking});
@@ -154,7 +154,7 @@ namespace pentad::planner {
 
 PENTAD_INLINE bool is_tried_twice(Request const& request, Candidate const& candidate) {
     using Kind = model::Recomputation::Kind;
-    if (request.recompute || candidate.configuration.recompute.kind != Kind::automatic) return false;
+    if (request.recompute || candidate.strategy.recompute.kind != Kind::automatic) return false;
     auto const& found = candidate.estimate.recompute;
     return found.kind == Kind::none || found.kind == Kind::full ||
            found == model::Recomputation{.kind = Kind::selective};
@@ -165,13 +165,13 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
     Pipelines pipelines;
     double const limit = request.hardware.memory_bytes;
     detail::Record record(count, limit, request.wants_front);
-    auto const time = [&](Configuration const& c) {
+    auto const time = [&](Strategy const& c) {
         ++findings.timed;
         return Candidate{c, estimate(request.model, request.hardware, c, pipelines)};
     };
     for_each_configuration(
         request, pipelines, [&](double seconds, double bytes) { return record.may_enter(seconds, bytes); },
-        [&](Configuration const& c, Bounds const& bounds) {
+        [&](Strategy const& c, Bounds const& bounds) {
             ++findings.considered;
             bool const is_automatic = c.recompute.kind == model::Recomputation::Kind::automatic;
             if (bounds.bytes() > limit) {
@@ -198,7 +198,7 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
     for (std::size_t i = 0; i < misses.size(); ++i)
         misses.erase(std::remove_if(misses.begin() + static_cast<std::ptrdiff_t>(i) + 1, misses.end(),
                                     [&](Candidate const& other) {
-                                        return detail::are_variants(other.configuration, misses[i].configuration);
+                                        return detail::are_variants(other.strategy, misses[i].strategy);
                                     }),
                      misses.end());
     return findings;
@@ -208,7 +208,7 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
 
 namespace pentad::planner::detail {
 
-PENTAD_INLINE bool may_pair(Request const& request, Configuration const& c) {
+PENTAD_INLINE bool may_pair(Request const& request, Strategy const& c) {
     return c.pp > 1 && c.pairs && std::any_of(request.schedules.begin(), request.schedules.end(), [](auto const& name) {
                auto const* const generator = pipeline::find_generator(name);
                return generator != nullptr && generator->has_pairs;
@@ -216,7 +216,7 @@ PENTAD_INLINE bool may_pair(Request const& request, Configuration const& c) {
 }
 
 PENTAD_INLINE std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& request,
-                                                                              Configuration const& c) {
+                                                                              Strategy const& c) {
     if (c.pp == 1 && request.stage_layers.size() > 1) return {};
     if (c.pp == 1) return {{"1f1b", 1}};
     std::vector<std::pair<std::string, std::int64_t>> found;

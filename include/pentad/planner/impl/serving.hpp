@@ -12,12 +12,11 @@
 
 namespace pentad::planner {
 
-PENTAD_INLINE Configuration Service::pass(std::int64_t sequences, std::int64_t tokens) const {
-    Configuration c;
+PENTAD_INLINE Strategy Service::pass(std::int64_t sequences, std::int64_t tokens) const {
+    Strategy c;
     c.dp = dp, c.pp = pp, c.ep = ep, c.tp = tp;
     c.seq = tokens;
-    c.micro_batch = sequences;
-    c.global_batch = sequences * groups();
+    c.batch = sequences * groups();
     c.element = element;
     return c;
 }
@@ -72,9 +71,9 @@ PENTAD_INLINE double Serving::requests_within(double share, double limit) const 
     return low;
 }
 
-PENTAD_INLINE std::vector<double> Serving::stage_seconds(Configuration const& c, double context) const {
+PENTAD_INLINE std::vector<double> Serving::stage_seconds(Strategy const& c, double context) const {
     Rates const rates(hardware_, c);
-    auto const all = account_of(c), last = account_of(service_.pass(c.micro_batch, 1));
+    auto const all = account_of(c), last = account_of(service_.pass(c.micro_batch(), 1));
     std::vector<double> list;
     for (auto const& stage : stage_shapes(model_, service_.pp)) {
         double& sum = list.emplace_back(0);

@@ -12,9 +12,8 @@
 
 namespace pentad::planner {
 
-PENTAD_INLINE std::vector<std::int64_t> balanced_layers(Model const& model, Configuration const& c,
-                                                        Account const& account, Rates const& rates,
-                                                        std::int64_t stages) {
+PENTAD_INLINE std::vector<std::int64_t> balanced_layers(Model const& model, Strategy const& c, Account const& account,
+                                                        Rates const& rates, std::int64_t stages) {
     detail::StageTimes const times(account, rates);
     AlikeLayers const kinds(model, c.recompute);
     auto const layers = static_cast<std::size_t>(model.layers()), count = static_cast<std::size_t>(stages);
@@ -33,14 +32,13 @@ PENTAD_INLINE std::vector<std::int64_t> balanced_layers(Model const& model, Conf
             ++shape.of_kind[kinds.of_layer[end]];
         }
     };
-    auto const dealt = balanced_stages(layers, count, [&](std::size_t stage, std::size_t begin, std::size_t end) {
+    return balanced_stages(layers, count, [&](std::size_t stage, std::size_t begin, std::size_t end) {
         return costs_from(stage, begin)[end - begin];
     });
-    return {dealt.begin(), dealt.end()};
 }
 
-PENTAD_INLINE Configuration with_stage_layers(Model const& model, Hardware const& hardware, Configuration c,
-                                              Pipelines& pipelines) {
+PENTAD_INLINE Strategy with_stage_layers(Model const& model, Hardware const& hardware, Strategy c,
+                                         Pipelines& pipelines) {
     if (!c.balances_stages) return c;
     auto const& schedule = pipelines.schedule(c);
     Account const account(model, c, static_cast<int>(schedule.placements.size()),

@@ -5,6 +5,7 @@
 
 #include <pentad/mesh/inline.hpp>
 
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
@@ -54,6 +55,12 @@ PENTAD_INLINE std::string duration(double seconds) {
     if (whole < 3600) return print(whole / 60, 'm', whole % 60, 's');
     if (whole < 86400) return print(whole / 3600, 'h', whole % 3600 / 60, 'm');
     return print(whole / 86400, 'd', whole % 86400 / 3600, 'h');
+}
+
+PENTAD_INLINE std::string exact(double value) {
+    std::array<char, 32> text{};
+    auto const end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+    return {text.data(), end};
 }
 
 } // namespace pentad::report

@@ -32,7 +32,7 @@ PENTAD_INLINE std::string operation_name(observe::Work const& x) {
 }
 
 PENTAD_INLINE std::vector<OperationTime> operation_times(planner::Model const& model, planner::Hardware const& hardware,
-                                                         planner::Configuration const& c) {
+                                                         Strategy const& c) {
     auto const nodes = planner::dispatch_nodes(model, c, hardware.devices_per_node);
     auto const accounts = model.accounts(c, nodes);
     planner::Rates const rates(hardware, c);
@@ -72,7 +72,7 @@ PENTAD_INLINE std::vector<OperationTime> operation_times(planner::Model const& m
 namespace pentad::report {
 
 PENTAD_INLINE std::string plan_account(planner::Model const& model, planner::Hardware const& hardware,
-                                       planner::Configuration const& c) {
+                                       Strategy const& c) {
     auto const estimate = planner::estimate(model, hardware, c);
     using Cells = std::vector<std::vector<std::string>>;
     std::string text = model.name + " on " + std::to_string(c.devices()) + " x " + hardware.name + ": " + mesh_text(c) +
@@ -95,7 +95,7 @@ PENTAD_INLINE std::string plan_account(planner::Model const& model, planner::Har
         rows.push_back({"  " + std::string(what), bytes(held)});
     section("memory of the fullest rank (the mean is " + bytes(estimate.memory_mean) + ")", rows);
     rows.clear();
-    for (auto const axis : planner::view_axes)
+    for (auto const axis : view_axes)
         if (estimate.bytes[axis] > 0)
             rows.push_back({"  " + std::string(axis), bytes(estimate.bytes[axis]),
                             bytes(estimate.bytes[axis] / static_cast<double>(c.devices())) + " a rank"});
@@ -128,7 +128,7 @@ PENTAD_INLINE std::string plan_account(planner::Model const& model, planner::Har
 PENTAD_INLINE std::vector<std::pair<std::string, double>> time_shares(planner::Shares const& shares) {
     std::vector<std::pair<std::string, double>> list{
         {"matrix products", shares.matrix}, {"attention", shares.attention}, {"passes over memory", shares.vector}};
-    for (auto const axis : planner::view_axes)
+    for (auto const axis : view_axes)
         if (shares.communication[axis] > 0)
             list.emplace_back("communication, " + std::string(axis), shares.communication[axis]);
     list.insert(list.end(), {{"waits for the host", shares.launches},

@@ -21,19 +21,17 @@ using namespace ml;
 
 class PlanRemarks {
   public:
-    PlanRemarks(planner::Model const& model, planner::Hardware const& hardware, planner::Configuration const& c)
+    PlanRemarks(planner::Model const& model, planner::Hardware const& hardware, Strategy const& c)
         : model_(model), hardware_(hardware), c_(c), here_(planner::estimate(model, hardware, c)),
           rates_(hardware_, c_) {}
 
     std::vector<Remark> run();
 
   private:
-    using Configuration = planner::Configuration;
-
     void say(bool follows, std::string text) { remarks_.push_back({follows, std::move(text)}); }
 
     /// That a group along the axis lies on, at most.
-    [[nodiscard]] std::int64_t nodes(std::string_view axis, Configuration const& c) const {
+    [[nodiscard]] std::int64_t nodes(std::string_view axis, Strategy const& c) const {
         return planner::nodes_of(c, axis, hardware_.devices_per_node).most;
     }
     [[nodiscard]] std::int64_t nodes(std::string_view axis) const { return nodes(axis, c_); }
@@ -49,15 +47,21 @@ class PlanRemarks {
     }
 
     struct Other {
-        Configuration configuration;
+        Strategy strategy;
         planner::Estimate estimate;
     };
-    /// The plan with something changed; none where the model or the batch does not take it.
+    /// The plan with something changed, and micro-batches of as many sequences on a rank if these are not; none where
+    /// the model or the batch does not take it.
     template <class Change>
     [[nodiscard]] std::optional<Other> with(Change&& change) const {
         auto c = c_;
         change(c);
-        if (c.devices() != c_.devices() || !planner::misfit(model_, c).empty()) return std::nullopt;
+        if (c.devices() != c_.devices()) return std::nullopt;
+        if (c.micro_batches == c_.micro_batches) {
+            if (c.batch % (c.data_ranks() * c_.micro_batch()) != 0) return std::nullopt;
+            c.use_micro_batch(c_.micro_batch());
+        }
+        if (!planner::misfit(model_, c).empty()) return std::nullopt;
         return Other{c, planner::estimate(model_, hardware_, c)};
     }
     /// "; dp=8,tp=8 takes 1.2 s a step, not 2.3 s"
@@ -96,7 +100,7 @@ class PlanRemarks {
 
     planner::Model const& model_;
     planner::Hardware const& hardware_;
-    Configuration const& c_;
+    Strategy const& c_;
     planner::Estimate here_;
     planner::Rates rates_;
     std::vector<Remark> remarks_;
@@ -118,7 +122,7 @@ PENTAD_INLINE std::vector<Remark> PlanRemarks::run() {
 PENTAD_INLINE std::string PlanRemarks::against(std::optional<Other> const& other) const {
     if (!other) return "";
     std::string const verb = other->estimate.step_s < here_.step_s ? " takes " : " takes longer still, ";
-    return "; " + mesh_text(other->configuration) + verb + duration(other->estimate.step_s) + " a step, not " +
+    return "; " + mesh_text(other->strategy) + verb + duration(other->estimate.step_s) + " a step, not " +
            duration(here_.step_s) + (other->estimate.fits ? "" : ", but lacks memory");
 }
 
@@ -127,12 +131,12 @@ PENTAD_INLINE std::string PlanRemarks::against_other_attention() const {
     using model::ContextChoice;
     for (auto const& split :
          planner::context_splits({.kind = ContextChoice::Kind::automatic}, model_, c_, hardware_.devices_per_node)) {
-        auto const other = with([&](Configuration& c) { c.use(split); });
+        auto const other = with([&](Strategy& c) { c.use(split); });
         double const least = fastest ? fastest->estimate.step_s : here_.step_s;
         if (other && other->estimate.step_s < least) fastest = other;
     }
     if (!fastest) return "";
-    return "; " + context_choice(fastest->configuration).flags() + " takes " + duration(fastest->estimate.step_s) +
+    return "; " + context_choice(fastest->strategy).flags() + " takes " + duration(fastest->estimate.step_s) +
            " a step, not " + duration(here_.step_s) + (fastest->estimate.fits ? "" : ", but lacks memory");
 }
 
@@ -144,18 +148,18 @@ PENTAD_INLINE void PlanRemarks::tensor() {
                       speed(rates_, tp::name));
     } else {
         std::int64_t const within = std::min(c_.tp, hardware_.devices_per_node);
-        auto other = with([&](Configuration& c) {
+        auto other = with([&](Strategy& c) {
             c.dp *= c.tp / within;
             c.tp = within;
             auto const at = std::find(c.order.begin(), c.order.end(), tp::name);
             std::rotate(at, at + 1, c.order.end()); // among neighbours
         });
-        if (other && nodes(tp::name, other->configuration) > 1) other.reset();
+        if (other && nodes(tp::name, other->strategy) > 1) other.reset();
         say(false, extent("tp", c_.tp) + " spans " + std::to_string(nodes(tp::name)) + " nodes: its collectives take " +
                        of_step(seconds) + " at " + speed(rates_, tp::name) + against(other));
     }
     if (c_.sequence_parallel || c_.tensor_kind != model::TensorKind::one_d) return;
-    if (auto const other = with([](Configuration& c) { c.sequence_parallel = true; }))
+    if (auto const other = with([](Strategy& c) { c.sequence_parallel = true; }))
         say(false, "without sequence parallelism every rank of tp holds the whole residual stream: with it the fullest "
                    "rank holds " +
                        bytes(other->estimate.memory_peak) + ", not " + bytes(here_.memory_peak) +
@@ -171,7 +175,7 @@ PENTAD_INLINE void PlanRemarks::context() {
         say(false, extent("cp", c_.cp) + " spans " + std::to_string(nodes(cp::name)) + " nodes" + take);
     else
         say(true, extent("cp", c_.cp) + " stays within a node" + take);
-    auto const other = with([](Configuration& c) {
+    auto const other = with([](Strategy& c) {
         c.dp *= c.cp;
         c.cp = 1;
         c.use({});
@@ -179,7 +183,7 @@ PENTAD_INLINE void PlanRemarks::context() {
     if (!other) return;
     bool const needed = !other->estimate.fits;
     say(needed, extent("cp", c_.cp) + " leaves " + bytes(here_.fullest.activations) +
-                    " of activations on the fullest rank; " + mesh_text(other->configuration) + " has " +
+                    " of activations on the fullest rank; " + mesh_text(other->strategy) + " has " +
                     bytes(other->estimate.fullest.activations) +
                     (needed ? ", and does not fit"
                             : ", which fits, and takes " + duration(other->estimate.step_s) + " a step, not " +
@@ -196,7 +200,7 @@ PENTAD_INLINE void PlanRemarks::padding() {
 }
 
 PENTAD_INLINE double PlanRemarks::rows_between_nodes(std::int64_t nodes) const {
-    double const tokens = static_cast<double>(c_.micro_batch * c_.seq) / static_cast<double>(c_.cp * c_.tp);
+    double const tokens = static_cast<double>(c_.micro_batch() * c_.seq) / static_cast<double>(c_.cp * c_.tp);
     for (auto const& block : model_.accounts(c_, nodes).blocks)
         for (auto const& x : block.forward.work)
             if (x.rows > 0 && x.cost.axes[0] != ml::etp::name &&
@@ -227,16 +231,16 @@ PENTAD_INLINE void PlanRemarks::experts() {
 
 PENTAD_INLINE void PlanRemarks::pipeline() {
     if (c_.pp == 1) return;
-    std::int64_t const m = c_.micro_batches(), enough = 4 * c_.pp;
+    std::int64_t const m = c_.micro_batches, enough = 4 * c_.pp;
     std::string const bubble = std::to_string(m) + " micro-batches on " + std::to_string(c_.pp) +
                                " ranks of the pipeline: the bubble is " + of_step(here_.shares.bubble);
     if (m >= enough) {
         say(true, bubble);
     } else {
         std::string better;
-        auto const other = with([](Configuration& c) { c.micro_batch = 1; });
-        if (c_.micro_batch > 1 && other && other->estimate.step_s < here_.step_s)
-            better = "; a micro-batch of 1 makes " + std::to_string(other->configuration.micro_batches()) +
+        auto const other = with([](Strategy& c) { c.use_micro_batch(1); });
+        if (c_.micro_batch() > 1 && other && other->estimate.step_s < here_.step_s)
+            better = "; a micro-batch of 1 makes " + std::to_string(other->strategy.micro_batches) +
                      " of them, and a step of " + duration(other->estimate.step_s);
         say(false, bubble + (m < c_.pp ? ", as some stages always wait" : "") + "; from " + std::to_string(enough) +
                        " on it is small" + better);
@@ -251,7 +255,7 @@ PENTAD_INLINE void PlanRemarks::pipeline() {
 PENTAD_INLINE void PlanRemarks::stages() {
     double const waits = here_.shares.imbalance;
     if (waits < 0.01 * here_.step_s) return;
-    auto const other = with([](Configuration& c) {
+    auto const other = with([](Strategy& c) {
         c.stage_layers.clear();
         c.balances_stages = true;
     });
@@ -267,19 +271,19 @@ PENTAD_INLINE void PlanRemarks::stages() {
 PENTAD_INLINE void PlanRemarks::sharding() {
     double const many = static_cast<double>(c_.data_ranks() * c_.cp);
     if (c_.sharding.stage == 0 && many > 1) {
-        if (auto const other = with([](Configuration& c) { c.sharding.stage = 1; }))
+        if (auto const other = with([](Strategy& c) { c.sharding.stage = 1; }))
             say(false, "every rank holds the whole optimizer state, " + bytes(here_.fullest.optimizer) +
                            "; with ZeRO-1 the fullest holds " + bytes(other->estimate.fullest.optimizer) +
                            ", and a step takes " + duration(other->estimate.step_s) + ", not " +
                            duration(here_.step_s));
     }
-    std::int64_t const m = c_.micro_batches();
+    std::int64_t const m = c_.micro_batches;
     if (c_.sharding.stage < 2 || m == 1) return;
     // The parameters (stage 3) and the gradients (2 and 3) go for each micro-batch, not once a step.
     bool const gathers = c_.sharding.shards_parameters() && !c_.sharding.keeps_parameters;
     bool const reduces = c_.sharding.reduces_each_micro_batch();
     if (!gathers && !reduces) return;
-    auto const kept = with([](Configuration& c) { c.sharding = {.stage = 1, .ranks = c.sharding.ranks}; });
+    auto const kept = with([](Strategy& c) { c.sharding = {.stage = 1, .ranks = c.sharding.ranks}; });
     if (!kept) return;
     std::string const what = std::string(gathers ? "gathers the parameters twice" : "") +
                              (gathers && reduces ? " and " : "") + (reduces ? "reduces the gradients" : "");
@@ -296,7 +300,7 @@ PENTAD_INLINE void PlanRemarks::recomputation() {
     using Kind = model::Recomputation::Kind;
     if (here_.recompute.kind == Kind::none) return;
     bool const is_full = c_.recompute.kind == Kind::full;
-    auto const other = with([&](Configuration& c) { c.recompute = {.kind = is_full ? Kind::selective : Kind::none}; });
+    auto const other = with([&](Strategy& c) { c.recompute = {.kind = is_full ? Kind::selective : Kind::none}; });
     std::string const now = recompute_text(c_.recompute);
     std::string const less = is_full ? "selective recomputation" : "none";
     if (!other) return;
@@ -319,7 +323,7 @@ PENTAD_INLINE void PlanRemarks::host() {
 namespace pentad::report {
 
 PENTAD_INLINE std::vector<Remark> plan_remarks(planner::Model const& model, planner::Hardware const& hardware,
-                                               planner::Configuration const& c) {
+                                               Strategy const& c) {
     return detail::PlanRemarks(model, hardware, c).run();
 }
 

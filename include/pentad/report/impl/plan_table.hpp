@@ -48,7 +48,7 @@ PENTAD_INLINE std::vector<std::string> plan_cells(planner::Candidate const& plan
         recompute_text(c.recompute),
         std::to_string(c.sharding.stage) + (c.sharding.ranks > 0 ? "/" + std::to_string(c.sharding.ranks) : "") +
             (c.sharding.keeps_parameters ? " keep" : "") + (c.sharding.accumulates_gradients ? " accumulate" : ""),
-        std::to_string(c.micro_batch),
+        std::to_string(c.micro_batch()),
         bytes(estimate.memory_peak),
         duration(estimate.step_s),
         percent(estimate.mfu)};
@@ -64,7 +64,7 @@ PENTAD_INLINE std::string plan_table(std::span<planner::Candidate const> best,
                                      std::span<planner::Candidate const> near_misses,
                                      planner::Hardware const& hardware) {
     std::vector<std::string_view> axes;
-    for (auto const axis : planner::view_axes)
+    for (auto const axis : view_axes)
         for (auto const plans : {best, near_misses})
             for (auto const& plan : plans)
                 if (plan.estimate.bytes[axis] > 0 && (axes.empty() || axes.back() != axis)) axes.push_back(axis);
@@ -78,7 +78,7 @@ PENTAD_INLINE std::string plan_table(std::span<planner::Candidate const> best,
     };
     for (std::size_t i = 0; i < best.size(); ++i) add(std::to_string(i + 1), best[i]);
     for (auto const& plan : near_misses) add("-", plan);
-    auto const goes_over_cp = [](planner::Candidate const& plan) { return plan.configuration.cp > 1; };
+    auto const goes_over_cp = [](planner::Candidate const& plan) { return plan.strategy.cp > 1; };
     bool const has_cp = std::any_of(best.begin(), best.end(), goes_over_cp) ||
                         std::any_of(near_misses.begin(), near_misses.end(), goes_over_cp);
     if (!has_cp)

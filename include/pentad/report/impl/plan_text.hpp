@@ -6,6 +6,11 @@
 #include <pentad/mesh/inline.hpp>
 #include <pentad/planner/pairs.hpp>
 
+#include <array>
+#include <string>
+#include <string_view>
+#include <variant>
+
 namespace pentad::report {
 
 PENTAD_INLINE std::string recomputed_layers(model::Recomputation const& recompute, std::size_t layers) {
@@ -27,7 +32,7 @@ PENTAD_INLINE std::string recompute_flags(model::Recomputation const& recompute)
                 : "");
 }
 
-PENTAD_INLINE std::string mesh_text(planner::Configuration const& c) {
+PENTAD_INLINE std::string mesh_text(Strategy const& c) {
     std::string text;
     for (auto const axis : c.order)
         if (c.extent(axis) > 1)
@@ -35,25 +40,25 @@ PENTAD_INLINE std::string mesh_text(planner::Configuration const& c) {
     return text.empty() ? "dp=1" : text;
 }
 
-PENTAD_INLINE std::string order_text(planner::Configuration const& c) {
+PENTAD_INLINE std::string order_text(Strategy const& c) {
     std::string order, usual;
     auto const add = [&](std::string& text, std::string_view axis) {
         if (c.extent(axis) > 1) text += (text.empty() ? "" : ",") + std::string(axis);
     };
     for (auto const axis : c.order) add(order, axis);
-    for (auto const axis : planner::axis_order) add(usual, axis);
+    for (auto const axis : axis_order) add(usual, axis);
     return order == usual ? "" : order;
 }
 
 namespace detail {
 /// By default forwards and backwards are pairs where tokens travel to experts.
-PENTAD_INLINE std::string pair_flag(planner::Configuration const& c) {
+PENTAD_INLINE std::string pair_flag(Strategy const& c) {
     auto const* const generator = pipeline::find_generator(c.schedule);
     if (generator == nullptr || !generator->has_pairs) return "";
     return c.pairs ? " --pair on" : c.expert_mesh().ep > 1 ? " --pair off" : "";
 }
 /// The optimizer and the formats of numbers, as flags, where they are not the defaults of both programs.
-PENTAD_INLINE std::string state_flags(planner::Configuration const& c) {
+PENTAD_INLINE std::string state_flags(Strategy const& c) {
     std::string flags;
     auto const add = [&](std::string_view flag, std::string_view value) {
         flags += " " + std::string(flag) + " " + std::string(value);
@@ -72,12 +77,12 @@ PENTAD_INLINE std::string state_flags(planner::Configuration const& c) {
     return flags;
 }
 /// " --stages 3,3,2", or balanced; nothing where layers are dealt evenly.
-PENTAD_INLINE std::string stages_flag(planner::Configuration const& c) {
+PENTAD_INLINE std::string stages_flag(Strategy const& c) {
     if (c.pp == 1 || (c.stage_layers.empty() && !c.balances_stages)) return "";
     return " --stages " + (c.balances_stages ? "balanced" : stages_text(c.stage_layers));
 }
 /// What train_lm and pentad_plan say with the same flags.
-PENTAD_INLINE std::string shared_flags(planner::Configuration const& c) {
+PENTAD_INLINE std::string shared_flags(Strategy const& c) {
     return " --zero " + std::to_string(c.sharding.stage) +
            (c.sharding.ranks > 0 ? " --zero-ranks " + std::to_string(c.sharding.ranks) : "") +
            (c.sharding.keeps_parameters ? " --zero-keep on" : "") +
@@ -116,20 +121,61 @@ PENTAD_INLINE std::string stages_account(planner::Estimate const& estimate) {
            duration(sum / static_cast<double>(seconds.size()));
 }
 
-PENTAD_INLINE std::string settings_text(planner::Configuration const& c) {
+PENTAD_INLINE std::string settings_text(Strategy const& c) {
     auto const order = order_text(c);
-    return (order.empty() ? "" : "--order " + order + " ") + "--micro-batch " + std::to_string(c.micro_batch) +
-           (c.element != planner::Configuration().element ? " --dtype " + std::string(name(c.element)) : "") +
+    return (order.empty() ? "" : "--order " + order + " ") + "--micro-batch " + std::to_string(c.micro_batch()) +
+           (c.element != Strategy().element ? " --dtype " + std::string(name(c.element)) : "") +
            (c.fp8_products ? " --product-dtype fp8" : "") + detail::shared_flags(c) +
            (c.cp > 1 && !c.zigzag ? " --zigzag off" : "");
 }
 
-PENTAD_INLINE std::string run_command(planner::Configuration const& c, std::string const& model) {
-    return "mpiexec -n " + std::to_string(c.devices()) + " train_lm --model " + model + " --mesh " + mesh_text(c) +
-           " --seq " + std::to_string(c.seq) + " --batch " + std::to_string(c.global_batch) + " --micro-batches " +
-           std::to_string(c.micro_batches()) + " --dtype " + std::string(name(c.element)) + detail::shared_flags(c) +
-           (c.cp > 1 && c.zigzag ? " --zigzag" : "") + (c.sharding.releases_gradients ? " --clip 0" : "") +
-           (c.offload.optimizer || c.offload.activations ? " --offload-folder FOLDER" : "");
+namespace detail {
+/// " --beta1 0.8"
+PENTAD_INLINE std::string number_flag(std::string_view flag, double value) {
+    return " " + std::string(flag) + " " + exact(value);
+}
+/// The numbers of an optimizer, whose defaults differ from one to the other; nothing for the usual one.
+PENTAD_INLINE std::string optimizer_flags(model::Optimizer const& optimizer) {
+    if (optimizer == model::Optimizer()) return "";
+    auto const on_off = [](bool value) { return value ? "on" : "off"; };
+    if (auto const* const x = std::get_if<model::AdamW>(&optimizer))
+        return number_flag("--beta1", x->beta1) + number_flag("--beta2", x->beta2) +
+               number_flag("--epsilon", x->epsilon) + number_flag("--weight-decay", x->weight_decay);
+    if (auto const* const x = std::get_if<model::Sgd>(&optimizer))
+        return number_flag("--momentum", x->momentum) + " --nesterov " + on_off(x->nesterov) +
+               number_flag("--weight-decay", x->weight_decay);
+    if (auto const* const x = std::get_if<model::Lion>(&optimizer))
+        return number_flag("--beta1", x->beta1) + number_flag("--beta2", x->beta2) +
+               number_flag("--weight-decay", x->weight_decay);
+    auto const& x = std::get<model::Muon>(optimizer);
+    return number_flag("--momentum", x.momentum) + " --nesterov " + on_off(x.nesterov) +
+           (x.rate == model::MuonRate::original ? "" : " --muon-rate match-rms-adamw") +
+           number_flag("--beta1", x.others.beta1) + number_flag("--beta2", x.others.beta2) +
+           number_flag("--epsilon", x.others.epsilon) + number_flag("--weight-decay", x.weight_decay);
+}
+} // namespace detail
+
+PENTAD_INLINE std::string run_flags(Strategy const& c) {
+    Strategy const usual;
+    return "--mesh " + mesh_text(c) + " --seq " + std::to_string(c.seq) + " --batch " + std::to_string(c.batch) +
+           " --micro-batches " + std::to_string(c.micro_batches) + " --dtype " + std::string(name(c.element)) +
+           detail::shared_flags(c) + detail::optimizer_flags(c.optimizer) + (c.cp > 1 && c.zigzag ? " --zigzag" : "") +
+           (c.row_parts != usual.row_parts ? " --row-parts " + std::to_string(c.row_parts) : "") +
+           (c.bucket_elements != usual.bucket_elements ? " --bucket-elements " + std::to_string(c.bucket_elements)
+                                                       : "") +
+           (c.local.is_on()
+                ? " --local-steps " + std::to_string(c.local.steps) + " --local-ranks " +
+                      std::to_string(c.local.ranks) + detail::number_flag("--outer-lr", c.local.outer_learning_rate) +
+                      detail::number_flag("--outer-momentum", c.local.outer_momentum)
+                : "") +
+           (c.sharding.releases_gradients ? " --clip 0" : "") +
+           (c.offload.optimizer || c.offload.activations
+                ? " --offload-folder " + (c.offload.folder.empty() ? std::string("FOLDER") : c.offload.folder)
+                : "");
+}
+
+PENTAD_INLINE std::string run_command(Strategy const& c, std::string const& model) {
+    return "mpiexec -n " + std::to_string(c.devices()) + " train_lm --model " + model + " " + run_flags(c);
 }
 
 PENTAD_INLINE std::array<std::pair<std::string_view, double>, 5> memory_kinds(planner::Memory const& memory) {

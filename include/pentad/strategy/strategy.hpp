@@ -1,5 +1,5 @@
-// A point of the search: the mesh, how the batch is cut, and what is sharded, kept or
-// computed again.
+// How a run lies on its ranks: the mesh, how the batch is cut, the schedule, and what is sharded, kept, computed again
+// or written to files.
 #pragma once
 
 #include <pentad/layout/local_steps.hpp>
@@ -15,7 +15,6 @@
 #include <pentad/model/precision.hpp>
 #include <pentad/model/recomputation.hpp>
 #include <pentad/model/tensor_kind.hpp>
-#include <pentad/planner/hardware.hpp>
 
 #include <array>
 #include <cstddef>
@@ -26,47 +25,56 @@
 #include <string_view>
 #include <vector>
 
-namespace pentad::planner {
-
-using pentad::ContextStrategy;
+namespace pentad {
 
 /// The axes of a mesh as they are usually nested, outermost first.
 inline constexpr std::array<std::string_view, 5> axis_order{"dp", "pp", "ep", "cp", "tp"};
 /// Those that ranks send along, in both views of the mesh (model/mesh.hpp).
 inline constexpr std::array<std::string_view, 7> view_axes{"dp", "pp", "ep", "cp", "tp", "edp", "etp"};
 
-struct Configuration {
+/// How a run lies on its ranks, one value beside the model. A trainer that is given a mesh of its own (a Context) takes
+/// the extents of the axes from that.
+struct Strategy {
     /// Of the ranks. Those of ep share out the batch as those of dp do.
     std::int64_t dp = 1, pp = 1, ep = 1, cp = 1, tp = 1;
     /// Outermost first: the last axis joins neighbours.
     std::array<std::string_view, 5> order = axis_order;
     /// How experts lie on the ranks of a stage; none: on those of ep, and tp shards the width of each.
     std::optional<model::ExpertMesh> experts = {};
-    std::int64_t seq = 0;          ///< tokens of a sequence, without the padding that the mesh wants
-    std::int64_t global_batch = 0; ///< sequences in a step
-    std::int64_t micro_batch = 1;  ///< sequences of a micro-batch on a rank
-    ZeroSharding sharding{};
-    model::Optimizer optimizer{};
-    LocalSteps local{};
-    model::Precision precision{};
-    model::Offload offload{}; ///< of the optimizer's state and of activations, to files
+    std::int64_t batch = 8;         ///< sequences in a step
+    std::int64_t micro_batches = 1; ///< in a step
+    std::int64_t seq = 128;         ///< tokens of a sequence, without the padding that the mesh wants
+
     std::string schedule = "1f1b";
     std::int64_t chunks = 0;                     ///< stages on each rank; 0: as few as the schedule is defined for
     bool pairs = false;                          ///< as pipeline::GeneratorOptions
     std::vector<std::int64_t> stage_layers = {}; ///< layers of each stage; none: as many for each
-    bool balances_stages =
-        false; ///< layers are dealt so that the slowest stage is as fast as can be: balanced_layers()
-    std::int64_t bucket_elements = 1 << 22; ///< a bucket of weights is closed when it holds as many
-    model::Recomputation recompute{};       ///< automatic: what each rank needs to fit into the memory of its device
+    /// Layers are dealt so that the slowest stage is as fast as can be: by the time that they take where the run is,
+    /// and by planned time in a plan.
+    bool balances_stages = false;
+
     model::TensorKind tensor_kind = model::TensorKind::one_d;
     bool sequence_parallel = false;
     ContextStrategy context = ContextStrategy::ring;
-    model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
     std::int64_t inner_cp = 1; ///< extent of inner(cp), for a strategy of two levels
-    bool zigzag = true; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
-    Element element = Element::bf16;
+    bool zigzag = false; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
+    model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
+    std::int64_t row_parts = 8; ///< in which rows travel to experts on other nodes (LayerSetup::row_parts)
+
+    model::Recomputation recompute{}; ///< automatic: the activations that each rank needs to fit into its memory
+    ZeroSharding sharding{};          ///< of parameters, gradients and optimizer state (ZeRO)
+    LocalSteps local{};               ///< between averages of parameters over outer(dp); after the last step too
+    /// A bucket of parameters is closed when it holds as many elements. Its gradients are reduced while the backward
+    /// pass of the layers before goes on.
+    std::int64_t bucket_elements = std::int64_t{1} << 22;
+    model::Optimizer optimizer{};
+    model::Precision precision{}; ///< of gradients that travel, and of the optimizer's state
+    model::Offload offload{};     ///< to files, of the optimizer's state and of activations
+    model::Element element = model::Element::bf16;
     /// The products of blocks are in FP8, as DeepSeek-V3 trains. Planned alone: the layers here multiply in `element`.
     bool fp8_products = false;
+
+    friend bool operator==(Strategy const&, Strategy const&) = default;
 
     /// Attention goes over cp in this way.
     void use(model::ContextSplit const& split) {
@@ -108,10 +116,20 @@ struct Configuration {
     [[nodiscard]] bool groups_hold_experts() const {
         return !averages_groups() || model::groups_hold_experts(model::split_data(views(), local.ranks));
     }
-    [[nodiscard]] std::int64_t micro_batches() const { return global_batch / (data_ranks() * micro_batch); }
+    /// Sequences of a micro-batch on a rank.
+    [[nodiscard]] std::int64_t micro_batch() const { return batch / (data_ranks() * micro_batches); }
+    /// The batch is cut into micro-batches of so many sequences on a rank.
+    /// @throws std::invalid_argument where it cannot be
+    void use_micro_batch(std::int64_t sequences) {
+        auto const divisor = data_ranks() * sequences;
+        if (divisor < 1 || batch % divisor != 0)
+            throw std::invalid_argument("the global batch = " + std::to_string(batch) +
+                                        " is not divisible by dp x ep x micro-batch = " + std::to_string(divisor));
+        micro_batches = batch / divisor;
+    }
     /// Whether no gradient is kept from one micro-batch to the next.
     [[nodiscard]] bool keeps_no_gradients() const {
-        return sharding.has_temporary_gradients() && !sharding.reduces_each_micro_batch() && micro_batches() == 1;
+        return sharding.has_temporary_gradients() && !sharding.reduces_each_micro_batch() && micro_batches == 1;
     }
     /// Whether there are groups that train apart.
     [[nodiscard]] bool averages_groups() const { return local.is_on() && data_ranks() > local.ranks; }
@@ -125,7 +143,7 @@ struct Configuration {
                                  .head_ranks = model::ContextSplit{context, inner_cp}.head_ranks(cp)}
             .padded_seq();
     }
-    [[nodiscard]] double tokens() const { return static_cast<double>(global_batch * seq); }
+    [[nodiscard]] double tokens() const { return static_cast<double>(batch * seq); }
 };
 
-} // namespace pentad::planner
+} // namespace pentad

@@ -1,0 +1,5 @@
+// How a run lies on its ranks: a value, and the table of its fields.
+#pragma once
+
+#include <pentad/strategy/fields.hpp>
+#include <pentad/strategy/strategy.hpp>
