@@ -69,7 +69,7 @@ pentad::Strategy strategy_of(Options const& o) {
     auto const extent = [&](std::string_view axis) { return o.extent(axis); };
     pentad::Strategy s{
         .dp = extent("dp"), .pp = extent("pp"), .ep = extent("ep"), .cp = extent("cp"), .tp = extent("tp")};
-    for (std::size_t i = 0; i < s.order.size(); ++i)
+    for (std::size_t i = 0; i < o.mesh.size(); ++i) // none of --mesh auto, before it is planned
         s.order[i] = *std::find(pentad::axis_order.begin(), pentad::axis_order.end(), o.mesh[i].name);
     s.experts = o.folded_experts();
     s.batch = o.batch;
