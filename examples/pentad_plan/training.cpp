@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,11 +41,26 @@ void choose_context(Options const& o, Strategy& c) {
     c.use(planner::fastest_context(o.model, o.hardware, c, splits).split);
 }
 
-/// One plan, with the usual settings where none are given.
-Strategy strategy_of(Options const& o) {
+/// The mesh of one plan alone.
+Strategy mesh_of(Options const& o) {
     Strategy c;
     c.dp = o.extent("dp").value_or(1), c.pp = o.extent("pp").value_or(1), c.ep = o.extent("ep").value_or(1);
     c.cp = o.extent("cp").value_or(1), c.tp = o.extent("tp").value_or(1);
+    std::size_t next = 0; // axes that --order leaves out have one rank each
+    auto const is_given = [&](std::string_view axis) {
+        return std::find(o.order.begin(), o.order.end(), axis) != o.order.end();
+    };
+    for (auto const axis : pentad::axis_order)
+        if (!o.order.empty() && !is_given(axis)) c.order[next++] = axis;
+    for (auto const& given : o.order)
+        c.order[next++] = *std::find(pentad::axis_order.begin(), pentad::axis_order.end(), given);
+    return c;
+}
+
+/// One plan, with the usual settings where none are given. @throws std::invalid_argument where it does not divide the
+/// batch
+Strategy strategy_of(Options const& o) {
+    auto c = mesh_of(o);
     c.seq = o.seq;
     c.batch = o.global_batch;
     c.use_micro_batch(o.micro_batch.value_or(1));
@@ -57,14 +73,6 @@ Strategy strategy_of(Options const& o) {
     c.stage_layers = o.stage_layers;
     c.balances_stages = o.balances_stages;
     c.zigzag = o.zigzag;
-    std::size_t next = 0; // axes that --order leaves out have one rank each
-    auto const is_given = [&](std::string_view axis) {
-        return std::find(o.order.begin(), o.order.end(), axis) != o.order.end();
-    };
-    for (auto const axis : pentad::axis_order)
-        if (!o.order.empty() && !is_given(axis)) c.order[next++] = axis;
-    for (auto const& given : o.order)
-        c.order[next++] = *std::find(pentad::axis_order.begin(), pentad::axis_order.end(), given);
     c.recompute = o.recompute.value_or(c.recompute);
     c.tensor_kind = o.tensor_kind;
     c.sequence_parallel = o.sequence_parallel.value_or(false);
@@ -176,11 +184,17 @@ std::string plan_text(Strategy const& c) { return report::mesh_text(c) + " " + r
 /// Nothing fits: what is nearest, and what it lacks; or nothing can even be laid out.
 [[noreturn]] void refuse_all(Options const& o, planner::Findings const& findings) {
     if (findings.near_misses.empty()) {
-        auto c = strategy_of(o);
-        if (!o.extent("dp")) c.dp = o.hardware.devices / (c.pp * c.ep * c.cp * c.tp);
-        auto const why = planner::misfit(o.model, c);
+        auto all = o; // dp has the devices that are left
+        auto const given = mesh_of(o);
+        all.mesh.try_emplace("dp", o.hardware.devices / (given.pp * given.ep * given.cp * given.tp));
+        std::string why;
+        try {
+            why = planner::misfit(o.model, strategy_of(all));
+        } catch (std::invalid_argument const& error) {
+            why = error.what();
+        }
         refuse("no mesh of " + std::to_string(o.hardware.devices) + " devices takes this model and batch" +
-               (why.empty() ? ": leave more to the search" : "; with " + report::mesh_text(c) + ", " + why));
+               (why.empty() ? ": leave more to the search" : "; with " + report::mesh_text(mesh_of(all)) + ", " + why));
     }
     auto const& nearest = findings.near_misses.front();
     refuse("no plan fits " + o.hardware.name + " x " + std::to_string(o.hardware.devices) + ": the nearest, " +

@@ -317,6 +317,8 @@ def bad_input(folder):
             (SMALL + " --mesh dp=3", 2, "the mesh has 3 ranks, which do not divide the 16 devices"),
             (SMALL + " --mesh ep=2", 2, "no mesh of 16 devices takes this model and batch; with"),
             (SMALL.replace("256", "7") + " --mesh dp=16", 2, "the global batch = 7 is not divisible by dp x ep x micro-batch = 16"),
+            (SMALL.replace("256", "7") + " --mesh tp=1,pp=1,cp=1,ep=1", 2,
+             "with dp=16, the global batch = 7 is not divisible by dp x ep x micro-batch = 16"),
             (SMALL + " --cp rings", 2, "--cp rings is unknown: did you mean ring?"),
             (SMALL + " --cp-heads 2", 2, "--cp-heads 2 says nothing without --cp two-level"),
             (SMALL + " --cp ring --cp-inner 2", 2, "--cp-inner 2 says nothing without --cp two-level or double-ring"),
