@@ -1,4 +1,4 @@
-// The kernels that pentad::compiled_kernels compiles: those of kernels/, and those that one module above it needs alone.
+// The kernels that pentad::compiled_kernels compiles: all of kernels/, and those of the modules above it.
 #pragma once
 
 #include <pentad/context/detail/carried_states.hpp>

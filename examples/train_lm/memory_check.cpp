@@ -38,28 +38,22 @@ constexpr double overhead = 64.0 * (1 << 20);
 /// The account is exact within 7 % (tests/train/planned.cpp); what it may overestimate is not refused.
 constexpr double certain = 0.93;
 
-/// Layers of each stage. Those that are going to be dealt by measurement are taken as dealt evenly.
-std::vector<std::int64_t> layers_of(Options const& o) {
-    bool const is_known = !o.stages.empty() && o.stages != "balanced";
-    return is_known ? stage_layers(o.stages).value() : std::vector<std::int64_t>{};
-}
-
 /// The model of a run, which no flag that is tried here changes: its parts are run dry once for each shape.
 planner::Model planned_model(Options const& o) { return pentad::train::planned_model(make_model(o)); }
 
-/// Bytes of each rank of the pipeline.
+/// Bytes of each rank of the pipeline. Layers that are going to be dealt by measurement are taken as dealt evenly.
 std::vector<double> needs(planner::Model const& model, Options const& o, pentad::model::Recomputation const& recompute,
                           pentad::pipeline::Schedule const& schedule) {
     auto c = strategy_of(o);
     c.recompute = recompute;
     std::vector<double> bytes;
-    auto full = pentad::train::planned_memory(model, c, schedule, layers_of(o));
+    auto full = pentad::train::planned_memory(model, c, schedule, c.stage_layers);
     for (auto const& memory : full) bytes.push_back(certain * memory.total() + overhead);
     if (o.save.empty()) return bytes;
     // Of a checkpoint a copy of the weights (bf16: the masters, of the optimizer) and the optimizer's state is
     // written, all in accumulators.
     if (std::exchange(c.precision, {}) != pentad::model::Precision{})
-        full = pentad::train::planned_memory(model, c, schedule, layers_of(o));
+        full = pentad::train::planned_memory(model, c, schedule, c.stage_layers);
     for (std::size_t i = 0; i < full.size(); ++i) {
         double const state = offload_of(o).optimizer ? full[i].offloaded : full[i].optimizer;
         bytes[i] += certain * (o.dtype == "bf16" ? state : state + full[i].weights);
@@ -71,7 +65,8 @@ planner::AutomaticRecomputation within(planner::Model const& model, Options cons
                                        pentad::pipeline::Schedule const& schedule, planner::Hardware machine,
                                        double room) {
     machine.memory_bytes = room - overhead;
-    return pentad::train::planned_recomputation(model, machine, strategy_of(o), schedule, layers_of(o));
+    auto const c = strategy_of(o);
+    return pentad::train::planned_recomputation(model, machine, c, schedule, c.stage_layers);
 }
 /// A machine for what does not depend on how fast it is.
 planner::Hardware any_machine(int ranks) {

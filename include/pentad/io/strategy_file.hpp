@@ -1,5 +1,5 @@
 // A strategy as JSON: an object with the fields of pentad::Strategy (strategy/fields.hpp) by their names. Enumerations
-// are their enumerators' names, an optimizer has its "type", and what is left out has its default:
+// are written as the names of their enumerators, an optimizer has a "type", and fields that are left out have defaults:
 //
 //     {"dp": 4, "tp": 2, "batch": 64, "micro_batches": 8, "sharding": {"stage": 1}, "context": "all_gather",
 //      "optimizer": {"type": "Muon", "momentum": 0.9}}
@@ -16,11 +16,12 @@ namespace pentad::io {
 /// The fields that differ from their defaults; strategy_from_json() reads an equal strategy back.
 std::string to_json(Strategy const& strategy);
 
-/// Whether such a run is legal is not looked at. @throws std::invalid_argument with the place in the JSON and what is
-/// expected there
+/// Parses a strategy; does not check whether such a run is legal.
+/// @throws std::invalid_argument with the place in the JSON and what is expected there
 Strategy strategy_from_json(std::string_view text);
 
-/// Reads a strategy. @throws FileError with the file, the place in it and what is expected there
+/// Reads a file that write_strategy() wrote, or an edited one.
+/// @throws FileError with the file, the place in it and what is expected there
 Strategy read_strategy(std::filesystem::path const& path);
 void write_strategy(std::filesystem::path const& path, Strategy const& strategy);
 

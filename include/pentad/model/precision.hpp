@@ -11,7 +11,7 @@
 
 namespace pentad::model {
 
-/// What weights and activations are made of.
+/// The element type of weights and activations.
 enum class Element { f64, f32, bf16 };
 
 /// Gradients are accumulated in accumulators always: f64 where layers compute in f64, else f32.

@@ -4,6 +4,7 @@
 #include <pentad/model/context_choice.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/report/format.hpp>
+#include <pentad/strategy/fields.hpp>
 
 #include <algorithm>
 #include <array>
@@ -16,7 +17,7 @@
 
 namespace pentad::report {
 
-inline constexpr std::array<std::string_view, 3> element_names{"f64", "f32", "bf16"};
+inline constexpr auto element_names = WordsOf<model::Element>::words;
 /// Names of optimizers, in the order of model::Optimizer.
 inline constexpr std::array<std::string_view, 4> optimizer_names{"adamw", "sgd", "lion", "muon"};
 
@@ -29,7 +30,7 @@ inline std::string recompute_text(model::Recomputation const& recompute) {
 std::string recomputed_layers(model::Recomputation const& recompute, std::size_t layers);
 /// As flags.
 std::string recompute_flags(model::Recomputation const& recompute);
-inline std::string_view name(planner::Element element) { return element_names[static_cast<std::size_t>(element)]; }
+inline std::string_view name(planner::Element element) { return word_of(element); }
 
 /// "12.3 %"
 inline std::string percent(double part) { return detail::three_figures(100 * part) + " %"; }

@@ -5,8 +5,10 @@
 #include <pentad/strategy/strategy.hpp>
 
 #include <array>
+#include <cstddef>
 #include <string_view>
 #include <tuple>
+#include <vector>
 
 namespace pentad {
 
@@ -17,13 +19,15 @@ struct Field {
     Member Of::* member;
 };
 
-/// Of an aggregate: `type`, its name in namespace pentad, and `value`, a tuple of all its Fields in their order.
+/// Specialised for each aggregate that a strategy is made of. Has `type`, the name of T in namespace pentad, and
+/// `value`, a tuple of all Fields of T in the order of its members.
 template <class T>
 struct FieldsOf;
 template <class T>
 concept HasFields = requires { FieldsOf<T>::value; };
 
-/// Of an enumeration: `type`, its name in namespace pentad, and `words`, its enumerators in their order.
+/// Specialised for each enumeration. Has `type`, the name of T in namespace pentad, and `words`, the names of its
+/// enumerators in their order.
 template <class T>
 struct WordsOf;
 template <class T>
@@ -34,7 +38,15 @@ constexpr std::string_view word_of(T value) {
     return WordsOf<T>::words.at(static_cast<std::size_t>(value));
 }
 
-/// f(field) for each of them.
+/// The pieces of a set, in the order of model::Piece.
+inline std::vector<model::Piece> list_of(model::PieceSet pieces) {
+    std::vector<model::Piece> list;
+    for (std::size_t i = 0; i < model::piece_names.size(); ++i)
+        if (auto const piece = static_cast<model::Piece>(i); pieces.contains(piece)) list.push_back(piece);
+    return list;
+}
+
+/// Calls f(field) for each field of T.
 template <HasFields T, class F>
 constexpr void for_each_field(F&& f) {
     std::apply([&](auto const&... field) { (f(field), ...); }, FieldsOf<T>::value);
@@ -46,8 +58,11 @@ constexpr void for_each_field(F&& f) {
 template <>
 struct WordsOf<ContextStrategy> {
     static constexpr std::string_view type = "ContextStrategy";
-    static constexpr std::array<std::string_view, 5> words{"ring", "all_gather", "double_ring", "heads_ring",
-                                                           "ring_heads"};
+    static constexpr auto words = [] {
+        std::array<std::string_view, 5> all{};
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] = name(static_cast<ContextStrategy>(i));
+        return all;
+    }();
 };
 template <>
 struct WordsOf<Compact> {

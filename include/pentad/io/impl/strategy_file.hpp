@@ -7,7 +7,6 @@
 #include <pentad/io/file.hpp>
 #include <pentad/io/json.hpp>
 #include <pentad/mesh/inline.hpp>
-#include <pentad/mesh/nearest_word.hpp>
 #include <pentad/strategy/fields.hpp>
 
 #include <algorithm>
@@ -18,6 +17,9 @@
 #include <limits>
 #include <optional>
 #include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -49,12 +51,7 @@ struct StrategyJson {
     static OrderedJson write(T value) {
         return word_of(value);
     }
-    static OrderedJson write(model::PieceSet pieces) {
-        auto json = OrderedJson::array();
-        for (std::size_t i = 0; i < model::piece_names.size(); ++i)
-            if (pieces.contains(static_cast<model::Piece>(i))) json.push_back(model::piece_names[i]);
-        return json;
-    }
+    static OrderedJson write(model::PieceSet pieces) { return write(list_of(pieces)); }
     template <class T>
     static OrderedJson write(std::vector<T> const& values) {
         auto json = OrderedJson::array();

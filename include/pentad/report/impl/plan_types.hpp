@@ -45,25 +45,20 @@ std::string code_of(T value) {
 template <HasFields T>
 std::string code_of(T const& value);
 template <class T>
-std::string list_of(T const& values) {
+std::string code_list(T const& values) {
     std::string text;
     for (auto const& value : values) text += (text.empty() ? "" : ", ") + code_of(value);
     return "{" + text + "}";
 }
 template <class T, std::size_t N>
 std::string code_of(std::array<T, N> const& values) {
-    return list_of(values);
+    return code_list(values);
 }
 template <class T>
 std::string code_of(std::vector<T> const& values) {
-    return list_of(values);
+    return code_list(values);
 }
-inline std::string code_of(model::PieceSet pieces) {
-    std::vector<model::Piece> list;
-    for (std::size_t i = 0; i < model::piece_names.size(); ++i)
-        if (auto const piece = static_cast<model::Piece>(i); pieces.contains(piece)) list.push_back(piece);
-    return list_of(list);
-}
+inline std::string code_of(model::PieceSet pieces) { return code_list(pentad::list_of(pieces)); }
 template <class T>
 std::string code_of(std::optional<T> const& value) {
     return value ? std::string(FieldsOf<T>::type) + code_of(*value) : "{}";
