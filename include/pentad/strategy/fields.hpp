@@ -15,8 +15,9 @@ namespace pentad {
 /// A field of `Of`, by name.
 template <class Of, class Member>
 struct Field {
+    using Pointer = Member Of::*; // named: nvcc would pass a declaration with parentheses on to g++, which warns
     std::string_view name;
-    Member Of::* member;
+    Pointer member;
 };
 
 /// Specialised for each aggregate that a strategy is made of. Has `type`, the name of T in namespace pentad, and
@@ -50,6 +51,14 @@ inline std::vector<model::Piece> list_of(model::PieceSet pieces) {
 template <HasFields T, class F>
 constexpr void for_each_field(F&& f) {
     std::apply([&](auto const&... field) { (f(field), ...); }, FieldsOf<T>::value);
+}
+
+/// Calls f(field) for each field of `value` that differs from its default.
+template <HasFields T, class F>
+void for_each_set_field(T const& value, F&& f) {
+    for_each_field<T>([&](auto const& field) {
+        if (!(value.*field.member == T{}.*field.member)) f(field);
+    });
 }
 
 #define PENTAD_FIELD(T, name)                                                                                          \

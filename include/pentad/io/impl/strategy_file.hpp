@@ -74,12 +74,9 @@ struct StrategyJson {
     }
     template <HasFields T>
     static OrderedJson write(T const& value) {
-        static T const usual{};
         auto json = OrderedJson::object();
-        for_each_field<T>([&](auto const& field) {
-            if (!(value.*field.member == usual.*field.member))
-                json[std::string(field.name)] = write(value.*field.member);
-        });
+        for_each_set_field(
+            value, [&](auto const& field) { json[std::string(field.name)] = write(value.*field.member); });
         return json;
     }
 

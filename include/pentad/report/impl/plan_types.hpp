@@ -70,12 +70,9 @@ inline std::string code_of(model::Optimizer const& optimizer) {
 /// "{.a = 1, .b = true}": the fields that differ from their defaults.
 template <HasFields T>
 std::string code_of(T const& value, std::string const& separator) {
-    static T const usual{};
     std::string text;
-    for_each_field<T>([&](auto const& field) {
-        if (!(value.*field.member == usual.*field.member))
-            text +=
-                (text.empty() ? "." : separator + ".") + std::string(field.name) + " = " + code_of(value.*field.member);
+    for_each_set_field(value, [&](auto const& field) {
+        text += (text.empty() ? "." : separator + ".") + std::string(field.name) + " = " + code_of(value.*field.member);
     });
     return "{" + text + "}";
 }
