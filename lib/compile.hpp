@@ -16,5 +16,6 @@
     template class train::Trainer<T, Kokkos::DefaultExecutionSpace>;                                                   \
     template planner::PartAccounts train::dry_parts(model::Model const&,                                               \
                                                     LayerRegistry<T, Kokkos::DefaultExecutionSpace> const&,            \
-                                                    std::vector<std::size_t> const&, planner::PartShape const&, bool); \
+                                                    std::vector<std::size_t> const&, planner::PartShape const&,        \
+                                                    planner::PartChoice const&, bool);                                 \
     }

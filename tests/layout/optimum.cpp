@@ -5,6 +5,7 @@
 #include "support/holding.hpp"
 
 #include <pentad/layout/cost.hpp>
+#include <pentad/layout/exchange.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/layout/plan.hpp>
 
@@ -128,4 +129,47 @@ TEST_CASE("sums that become shards: each summand is sent at most once, and stays
                           to_string(to));
         }
     CHECK(pairs > 1000);
+}
+
+TEST_CASE("what the ranks of an exchange keep, give and take is what its boxes come to, one by one") {
+    using M = Mesh<Axis<dp>, Axis<cp>, Axis<tp>>;
+    std::size_t exchanges = 0, wrong = 0;
+    for (auto const& [mesh, of] : {std::pair(M(2, 3, 2), equal), {M(2, 2, 3), uneven}}) {
+        auto const layouts = all_layouts(4, of);
+        auto const follow = [&](LayoutValue const& from, LayoutValue const& to) {
+            auto const plan = make_plan(from, to);
+            for (int rank = 0; rank < mesh.size(); ++rank) {
+                auto shape = shard_shape(from, of.extents, mesh.axes(), rank);
+                for (auto const& step : plan) {
+                    std::size_t const n = ranks_along(mesh.axes(), step.axes);
+                    std::size_t const me = place_along(mesh.axes(), step.axes, rank);
+                    if (step.kind != StepKind::exchange && !is_uneven(step, shape, n)) {
+                        reshape(shape, step, n, me);
+                        continue;
+                    }
+                    ++exchanges;
+                    ExchangeShape const boxes(step, step.kind == StepKind::exchange ? plan.exchange : exchange_of(step),
+                                              shape, mesh.axes());
+                    std::size_t given = 0, taken = 0, all = 0;
+                    for (std::size_t a = 0; a < n; ++a)
+                        for (std::size_t b = 0; b < n; ++b) {
+                            if (a == b) continue;
+                            auto const size = boxes.given(a, b).size(2);
+                            all += size;
+                            if (a == me) given += size;
+                            if (b == me) taken += size;
+                        }
+                    bool const same = boxes.kept_by(me) == boxes.given(me, me).size(2) && boxes.sent() == all &&
+                                      boxes.sent_by(me) == given && boxes.taken_by(me) == taken;
+                    wrong += same ? 0 : 1;
+                    boxes.reshape(shape, me);
+                }
+            }
+        };
+        for (auto const& from : layouts)
+            for (auto const& to : layouts)
+                if (make_plan(from, to).valid()) follow(from, to);
+    }
+    CHECK(wrong == 0);
+    CHECK(exchanges > 10000);
 }

@@ -40,14 +40,14 @@ void compare(MeshShape const& m, train::RunSettings const& settings, bool sequen
                                  settings.strategy.zigzag ? Order::zigzag : Order::contiguous,
                                  settings.strategy.context};
     auto const registry = train::decoder_layers<f32, Exec>();
-    std::size_t const last = settings.model.blocks.size() - 1;
-    for (std::size_t part = 0; part < 3; ++part) { // embedding, the last block, head
-        train::StageLayers const layers{0, part == 1 ? last : 0, part == 1 ? 1u : 0u, part == 0, part == 2};
+    for (std::size_t part = 0; part < model.kinds() + 2; ++part) { // embedding, a block of each kind, head
+        bool const is_first = part == 0, is_last = part == model.kinds() + 1, is_block = !is_first && !is_last;
+        std::size_t block = 0;
+        while (is_block && model.kind_of(static_cast<std::int64_t>(block)) != part - 1) ++block;
+        train::StageLayers const layers{0, block, is_block ? 1u : 0u, is_first, is_last};
         auto const account = train::account_of(setup, Stream::value, settings.model, registry, layers,
                                                settings.strategy.recompute.of(0));
-        auto const& expected = part == 0   ? planned.parts().front()
-                               : part == 2 ? planned.parts().back()
-                                           : planned.parts()[1 + model.kind_of(static_cast<std::int64_t>(last))];
+        auto const& expected = planned.parts()[part];
         INFO(m.text(), " part ", part, " sp ", sequence_parallel);
         planner::PerAxis sent;
         double products = 0, attention = 0, planned_products = 0, planned_attention = 0;
@@ -99,6 +99,22 @@ TEST_CASE("a part that was run dry for two ranks along dp is that of any number"
     }
     run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
     compare<InvariantStream<f32>>({.dp = 4, .tp = 2}, run, false);
+}
+
+TEST_CASE("the account of a part that says that it is not on the axes of experts does not depend on them") {
+    auto run = dense();
+    run.model.blocks.clear();
+    for (model::Part const& part : std::initializer_list<model::Part>{
+             model::Attention{.heads = 8, .kv_heads = 4, .head_dim = 16},
+             model::LatentAttention{.heads = 8, .head_dim = 16, .rope_dim = 8, .value_dim = 16, .kv_rank = 32},
+             model::Mamba2{.heads = 8, .head_dim = 16, .state = 8, .chunk = 16},
+             model::LinearAttention{.heads = 8, .head_dim = 16, .chunk = 16}, model::GatedMlp{.width = 352},
+             model::PlainMlp{.width = 352}, model::Experts{.count = 8, .top_k = 2, .width = 64}}) {
+        CHECK(part.is_on_expert_axes() == (part.as<model::Experts>() != nullptr));
+        run.model.blocks.push_back({{{part, "part", "norm"}}});
+    }
+    for (auto const& m : {MeshShape{.ep = 4}, MeshShape{.dp = 4, .ep = 2, .tp = 2}})
+        compare<InvariantStream<f32>>(m, run, false);
 }
 
 TEST_CASE("a dense block in closed form") {

@@ -159,12 +159,8 @@ constexpr Cost cost_of(PlanValue const& plan, LayoutValue const& from, ShardShap
         if (step.kind == StepKind::exchange || is_uneven(step, shape, n)) {
             auto const exchange = step.kind == StepKind::exchange ? plan.exchange : exchange_of(step);
             ExchangeShape const boxes(step, exchange, shape, mesh);
-            double sent = 0;
-            if (rank >= 0)
-                sent = static_cast<double>(boxes.sent_by(index));
-            else
-                for (std::size_t i = 0; i < n; ++i)
-                    sent += static_cast<double>(boxes.sent_by(i)) / static_cast<double>(n);
+            double const sent = rank >= 0 ? static_cast<double>(boxes.sent_by(index))
+                                          : static_cast<double>(boxes.sent()) / static_cast<double>(n);
             add_sent_cost(cost, mesh, step.axes, sent * size);
             boxes.reshape(shape, index);
             continue;

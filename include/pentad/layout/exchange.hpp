@@ -20,13 +20,24 @@ class ExchangeShape {
     /// @param shard before the exchange, of any rank of the group
     constexpr ExchangeShape(PlanStep const& step, ExchangeValue const& exchange, ShardShape const& shard,
                             std::span<MeshAxisValue const> mesh)
-        : exchange_(&exchange), axes_(&step.axes), rank_(shard.rank) {
-        for (std::size_t i = 0; i < axes_->size(); ++i)
-            size_ *= extents_[i] = static_cast<std::size_t>(find_axis(mesh, (*axes_)[i]).extent);
+        : rank_(shard.rank), axes_(step.axes.size()) {
+        for (std::size_t i = axes_; i-- > 0;) {
+            auto const axis = step.axes[i];
+            along_[i].stride = size_;
+            size_ *= along_[i].extent = static_cast<std::size_t>(find_axis(mesh, axis).extent);
+            along_[i].is_same = exchange.same.contains(axis);
+            along_[i].is_summed = exchange.summed.contains(axis);
+            if (along_[i].is_summed) summands_ *= along_[i].extent;
+            // An axis that cuts nothing afterwards, and along which each rank takes from all.
+            auto const cuts = [axis](AxisNames const& names) { return names.contains(axis); };
+            if (!along_[i].is_same && std::none_of(exchange.after.begin(), exchange.after.end(), cuts))
+                copies_ *= along_[i].extent;
+        }
         for (std::size_t d = 0; d < rank_; ++d) {
-            std::size_t const n = pieces(exchange_->before[d]);
+            before_[d] = cut_of(step.axes, exchange.before[d]);
+            after_[d] = cut_of(step.axes, exchange.after[d]);
             bool const is_equal = shard.blocks[d].extent == 0;
-            whole_[d] = is_equal ? Block{shard.local[d] * n} : shard.blocks[d].whole(n);
+            whole_[d] = is_equal ? Block{shard.local[d] * before_[d].pieces} : shard.blocks[d].whole(before_[d].pieces);
         }
     }
 
@@ -35,66 +46,79 @@ class ExchangeShape {
     /// Changes a shard's shape as the exchange does on a rank.
     constexpr void reshape(ShardShape& shard, std::size_t rank) const {
         for (std::size_t d = 0; d < rank_; ++d) {
-            auto const block = part_of(exchange_->after[d], d, rank);
+            auto const block = part_of(after_[d], d, rank);
             shard.local[d] = block.size();
             if (shard.blocks[d].extent != 0) shard.blocks[d] = block;
         }
     }
     /// What a rank holds before and after.
-    [[nodiscard]] constexpr ElementBox before_of(std::size_t rank) const { return box(exchange_->before, rank); }
-    [[nodiscard]] constexpr ElementBox after_of(std::size_t rank) const { return box(exchange_->after, rank); }
+    [[nodiscard]] constexpr ElementBox before_of(std::size_t rank) const { return box(before_, rank); }
+    [[nodiscard]] constexpr ElementBox after_of(std::size_t rank) const { return box(after_, rank); }
     /// The box that rank `from` sends to rank `to`; that it keeps, where they are the same.
     [[nodiscard]] constexpr ElementBox given(std::size_t from, std::size_t to) const {
-        for (auto const axis : exchange_->same)
-            if (coordinate(from, axis) != coordinate(to, axis)) return {};
+        for (std::size_t i = 0; i < axes_; ++i)
+            if (along_[i].is_same && along_[i].coordinate(from) != along_[i].coordinate(to)) return {};
         return before_of(from).common(after_of(to), rank_);
     }
     /// Whether a rank is the first of those that hold summands of the same elements.
     [[nodiscard]] constexpr bool is_first_summand(std::size_t rank) const {
-        for (auto const axis : exchange_->summed)
-            if (coordinate(rank, axis) != 0) return false;
+        for (std::size_t i = 0; i < axes_; ++i)
+            if (along_[i].is_summed && along_[i].coordinate(rank) != 0) return false;
         return true;
     }
     /// The number of summands of an element.
-    [[nodiscard]] constexpr std::size_t summands() const { return pieces(exchange_->summed); }
+    [[nodiscard]] constexpr std::size_t summands() const { return summands_; }
     /// The rank that holds summand i, where rank `first` holds summand 0.
     [[nodiscard]] constexpr std::size_t summand(std::size_t first, std::size_t i) const {
-        for (std::size_t a = exchange_->summed.size(); a-- > 0;) {
-            std::size_t const at = index(exchange_->summed[a]);
-            first += i % extents_[at] * stride(at);
-            i /= extents_[at];
+        for (std::size_t a = axes_; a-- > 0;) {
+            if (!along_[a].is_summed) continue;
+            first += i % along_[a].extent * along_[a].stride;
+            i /= along_[a].extent;
         }
         return first;
     }
-    /// Elements that a rank gives to others.
+    /// Elements that a rank keeps, gives to others and takes from them.
+    [[nodiscard]] constexpr std::size_t kept_by(std::size_t rank) const {
+        return before_of(rank).common(after_of(rank), rank_).size(rank_);
+    }
     [[nodiscard]] constexpr std::size_t sent_by(std::size_t rank) const {
-        std::size_t sum = 0;
-        for (std::size_t to = 0; to < size_; ++to)
-            if (to != rank) sum += given(rank, to).size(rank_);
+        return copies_ * matching(before_, after_, rank) - kept_by(rank);
+    }
+    [[nodiscard]] constexpr std::size_t taken_by(std::size_t rank) const {
+        return summands_ * matching(after_, before_, rank) - kept_by(rank);
+    }
+    /// Elements that all ranks together give to others.
+    [[nodiscard]] constexpr std::size_t sent() const {
+        std::size_t sum = copies_ * summands_;
+        for (std::size_t d = 0; d < rank_; ++d) sum *= whole_[d].size();
+        for (std::size_t rank = 0; rank < size_; ++rank) sum -= kept_by(rank);
         return sum;
     }
 
   private:
-    using Cuts = std::array<AxisNames, max_dimensions>;
+    /// An axis of the group.
+    struct Along {
+        std::size_t extent = 1, stride = 1;
+        bool is_same = false, is_summed = false;
 
-    [[nodiscard]] constexpr std::size_t index(std::string_view axis) const {
-        std::size_t i = 0;
-        while ((*axes_)[i] != axis) ++i;
-        return i;
-    }
-    [[nodiscard]] constexpr std::size_t stride(std::size_t axis) const {
-        std::size_t product = 1;
-        for (std::size_t i = axis + 1; i < axes_->size(); ++i) product *= extents_[i];
-        return product;
-    }
-    [[nodiscard]] constexpr std::size_t coordinate(std::size_t rank, std::string_view axis) const {
-        std::size_t const at = index(axis);
-        return rank / stride(at) % extents_[at];
-    }
-    [[nodiscard]] constexpr std::size_t pieces(AxisNames const& axes) const {
-        std::size_t product = 1;
-        for (auto const axis : axes) product *= extents_[index(axis)];
-        return product;
+        [[nodiscard]] constexpr std::size_t coordinate(std::size_t rank) const { return rank / stride % extent; }
+    };
+    /// The axes that cut a dimension, major to minor.
+    struct Cut {
+        std::array<std::size_t, max_axes> axes{};
+        std::size_t count = 0, pieces = 1;
+    };
+    using Cuts = std::array<Cut, max_dimensions>;
+
+    constexpr Cut cut_of(AxisNames const& axes, AxisNames const& names) const {
+        Cut cut;
+        for (auto const name : names) {
+            std::size_t i = 0;
+            while (axes[i] != name) ++i;
+            cut.axes[cut.count++] = i;
+            cut.pieces *= along_[i].extent;
+        }
+        return cut;
     }
     [[nodiscard]] constexpr ElementBox box(Cuts const& cuts, std::size_t rank) const {
         ElementBox result;
@@ -105,17 +129,46 @@ class ExchangeShape {
         }
         return result;
     }
-    /// The block of dimension d that a rank has where `axes` cut it.
-    [[nodiscard]] constexpr Block part_of(AxisNames const& axes, std::size_t d, std::size_t rank) const {
+    /// The block of dimension d that a rank has where it is cut so.
+    [[nodiscard]] constexpr Block part_of(Cut const& cut, std::size_t d, std::size_t rank) const {
         std::size_t piece = 0;
-        for (auto const axis : axes) piece = piece * extents_[index(axis)] + coordinate(rank, axis);
-        return whole_[d].part(pieces(axes), piece);
+        for (std::size_t i = 0; i < cut.count; ++i) {
+            auto const& along = along_[cut.axes[i]];
+            piece = piece * along.extent + along.coordinate(rank);
+        }
+        return whole_[d].part(cut.pieces, piece);
+    }
+    /// Elements of a rank's box that others cut so that their ranks may have the rank's coordinates along the axes
+    /// along which senders and receivers have the same.
+    [[nodiscard]] constexpr std::size_t matching(Cuts const& own, Cuts const& others, std::size_t rank) const {
+        std::size_t product = 1;
+        for (std::size_t d = 0; d < rank_; ++d) {
+            auto const block = part_of(own[d], d, rank);
+            auto const& cut = others[d];
+            bool const is_free =
+                std::none_of(cut.axes.begin(), cut.axes.begin() + static_cast<std::ptrdiff_t>(cut.count),
+                             [&](std::size_t axis) { return along_[axis].is_same; });
+            std::size_t elements = is_free ? block.size() : 0;
+            for (std::size_t piece = 0; piece < cut.pieces && !is_free; ++piece) {
+                bool matches = true;
+                for (std::size_t i = cut.count, rest = piece; i-- > 0; rest /= along_[cut.axes[i]].extent) {
+                    auto const& along = along_[cut.axes[i]];
+                    matches = matches && (!along.is_same || rest % along.extent == along.coordinate(rank));
+                }
+                if (!matches) continue;
+                auto const other = whole_[d].part(cut.pieces, piece);
+                std::size_t const begin = std::max(block.begin(), other.begin());
+                elements += std::max(begin, std::min(block.end(), other.end())) - begin;
+            }
+            product *= elements;
+        }
+        return product;
     }
 
-    ExchangeValue const* exchange_;
-    AxisNames const* axes_;
-    std::size_t rank_, size_ = 1;
-    std::array<std::size_t, max_axes> extents_{};
+    std::size_t rank_, axes_, size_ = 1;
+    std::size_t copies_ = 1, summands_ = 1; ///< of an element: ranks that a holder gives it to, and that give it
+    std::array<Along, max_axes> along_{};
+    Cuts before_{}, after_{};
     std::array<Block, max_dimensions> whole_{}; ///< what the group holds
 };
 

@@ -40,6 +40,9 @@ class Part {
     [[nodiscard]] bool keeps_documents_apart() const { return held_->keeps_documents_apart(); }
     /// Whether there is a layer of it for the grids of tensor parallelism (layout/streams.hpp).
     [[nodiscard]] bool is_for_grids() const { return held_->is_for_grids(); }
+    /// Whether its layer sends along the axes of experts, or has parameters on them. Yes where the part does not say
+    /// it.
+    [[nodiscard]] bool is_on_expert_axes() const { return held_->is_on_expert_axes(); }
     /// Heads of queries, which strategies of attention deal over cp, and of keys and values, which are held several
     /// times where the ranks of tp are more. 0: it has none that go so.
     [[nodiscard]] std::size_t query_heads() const { return held_->query_heads(); }
@@ -65,6 +68,7 @@ class Part {
         [[nodiscard]] virtual std::optional<bool> sees_later_tokens() const = 0;
         [[nodiscard]] virtual bool keeps_documents_apart() const = 0;
         [[nodiscard]] virtual bool is_for_grids() const = 0;
+        [[nodiscard]] virtual bool is_on_expert_axes() const = 0;
         [[nodiscard]] virtual std::size_t query_heads() const = 0;
         [[nodiscard]] virtual std::size_t key_value_heads() const = 0;
         [[nodiscard]] virtual std::string refusal(std::size_t tp) const = 0;
@@ -90,6 +94,10 @@ class Part {
         [[nodiscard]] bool is_for_grids() const override {
             if constexpr (requires { part.is_for_grids(); }) return part.is_for_grids();
             return false;
+        }
+        [[nodiscard]] bool is_on_expert_axes() const override {
+            if constexpr (requires { part.is_on_expert_axes(); }) return part.is_on_expert_axes();
+            return true;
         }
         [[nodiscard]] std::size_t query_heads() const override {
             if constexpr (requires { part.query_heads(); }) return part.query_heads();

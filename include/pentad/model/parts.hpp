@@ -43,6 +43,7 @@ struct Attention {
 
     friend bool operator==(Attention const&, Attention const&) = default;
     [[nodiscard]] bool sees_later_tokens() const { return !sight.causal; }
+    [[nodiscard]] bool is_on_expert_axes() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] bool is_for_grids() const { return true; }
     [[nodiscard]] std::size_t query_heads() const { return heads; }
@@ -59,6 +60,7 @@ struct GatedMlp {
 
     friend bool operator==(GatedMlp const&, GatedMlp const&) = default;
     [[nodiscard]] bool sees_later_tokens() const { return false; }
+    [[nodiscard]] bool is_on_expert_axes() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] bool is_for_grids() const { return true; }
     [[nodiscard]] std::string text() const { return "width " + std::to_string(width); }
@@ -72,6 +74,7 @@ struct PlainMlp {
 
     friend bool operator==(PlainMlp const&, PlainMlp const&) = default;
     [[nodiscard]] bool sees_later_tokens() const { return false; }
+    [[nodiscard]] bool is_on_expert_axes() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] bool is_for_grids() const { return true; }
     [[nodiscard]] std::string_view output_bias() const { return has_bias ? ".down_proj.bias" : ""; }
@@ -95,8 +98,10 @@ struct LatentAttention {
     [[nodiscard]] std::size_t width() const { return head_dim + rope_dim; }
     /// What products of queries and keys are multiplied with.
     [[nodiscard]] double score_scale() const;
+
     friend bool operator==(LatentAttention const&, LatentAttention const&) = default;
     [[nodiscard]] bool sees_later_tokens() const { return !sight.causal; }
+    [[nodiscard]] bool is_on_expert_axes() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] std::string text() const;
 };
@@ -115,8 +120,10 @@ struct Mamba2 {
     [[nodiscard]] std::size_t inner() const { return heads * head_dim; }
     /// Why the ranks of tp cannot share it; empty where they can.
     [[nodiscard]] std::string refusal(std::size_t tp) const;
+
     friend bool operator==(Mamba2 const&, Mamba2 const&) = default;
     [[nodiscard]] bool sees_later_tokens() const { return false; }
+    [[nodiscard]] bool is_on_expert_axes() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] std::string text() const {
         return std::to_string(heads) + " heads of " + std::to_string(head_dim) + ", state of " + std::to_string(state) +
@@ -143,8 +150,10 @@ struct LinearAttention {
 
     /// Of each head, the logarithm of what the state keeps from one token to the next.
     [[nodiscard]] std::vector<double> log_decays() const;
+
     friend bool operator==(LinearAttention const&, LinearAttention const&) = default;
     [[nodiscard]] bool sees_later_tokens() const { return false; }
+    [[nodiscard]] bool is_on_expert_axes() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] std::string text() const;
 };

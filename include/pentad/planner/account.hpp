@@ -6,6 +6,7 @@
 #include <pentad/planner/detail/buckets.hpp>
 #include <pentad/planner/model.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -179,6 +180,12 @@ class Account {
         for (std::int64_t layer = stage.first; layer < stage.first + stage.count; ++layer)
             f(parts_[1 + layers_.of_layer[static_cast<std::size_t>(layer)]]);
         if (stage.is_last) f(parts_.back());
+    }
+    /// Whether two stages are made of the same parts in the same order.
+    [[nodiscard]] bool are_alike(StageShape const& a, StageShape const& b) const {
+        auto const of = layers_.of_layer.begin();
+        return a.count == b.count && a.is_first == b.is_first && a.is_last == b.is_last &&
+               std::equal(of + a.first, of + a.first + a.count, of + b.first);
     }
     /// The embedding, a block of each kind, the head.
     [[nodiscard]] std::vector<MeshPart> const& parts() const { return parts_; }

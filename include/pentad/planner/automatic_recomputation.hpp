@@ -6,9 +6,12 @@
 #include <pentad/planner/detail/buckets.hpp>
 #include <pentad/planner/model.hpp>
 #include <pentad/planner/pipelines.hpp>
+#include <pentad/planner/recomputation_problem.hpp>
+#include <pentad/planner/stage_times.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace pentad::planner {
@@ -50,6 +53,23 @@ namespace detail {
 /// What a block of some kind can recompute: each set of pieces of which every one saves memory, and all of it.
 std::vector<model::BlockRecomputation> choices_of(Account const& account, std::size_t kind);
 
+/// What the ranks of the pipeline choose from, without those that fit with nothing recomputed.
+struct ChoicesOfRanks {
+    /// Ranks that have the same stages choose together: copies of a stage are on two of them.
+    struct OfRanks {
+        std::vector<int> ranks;
+        RecomputationProblem problem;
+        std::vector<std::int64_t> layers; ///< of each of its parts; -1: none
+    };
+    std::vector<std::vector<model::BlockRecomputation>> choices; ///< of each kind of block
+    std::vector<OfRanks> of_ranks;
+};
+/// The arguments are those of automatic_recomputation(). @param work what is to be least, of a block's passes
+ChoicesOfRanks choices_of_ranks(Model const& model, Hardware const& hardware, Strategy const& c,
+                                pipeline::Schedule const& schedule, std::vector<std::vector<HeldMoment>> const& held,
+                                std::vector<StageShape> const& shapes, std::int64_t nodes,
+                                std::function<double(PassTimes const&)> const& work);
+
 } // namespace detail
 
 /// @param c with automatic recomputation, which hardware.memory_bytes limits on every rank
@@ -63,6 +83,11 @@ AutomaticRecomputation automatic_recomputation(Model const& model, Hardware cons
 /// The same for the schedule of a configuration, whose stages are not to be balanced any more.
 AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware, Strategy const& c,
                                                Pipelines& pipelines);
+/// Seconds by which automatic recomputation makes the passes of a micro-batch through the stages of each rank of the
+/// pipeline longer on the device, at the least; infinity where a rank cannot fit. Quickly found.
+/// @param exchanges_are_hidden only what is computed counts
+std::vector<double> least_recomputed_seconds(Model const& model, Hardware const& hardware, Strategy const& c,
+                                             Pipelines& pipelines, bool exchanges_are_hidden);
 
 } // namespace pentad::planner
 

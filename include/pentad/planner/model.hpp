@@ -39,14 +39,23 @@ struct PartShape {
     Compact rows = Compact::none; ///< as of a model::Precision
     double imbalance = 1;         ///< of experts: rows of the fullest rank over the mean
 
+    /// All that the account of a part depends on that has nothing to do with experts.
+    [[nodiscard]] PartShape without_experts() const {
+        auto shape = *this;
+        shape.ep = shape.etp = shape.nodes = 1;
+        shape.rows = Compact::none;
+        shape.imbalance = 1;
+        return shape;
+    }
+
     friend auto operator<=>(PartShape const&, PartShape const&) = default;
 };
 
 /// The parts of a model, added up.
 struct Parts {
-    PartSums embedding, head;
-    std::vector<PartSums> blocks; ///< of each kind
-    double stream = 0;            ///< bytes of the residual stream on a rank
+    PartSums const *embedding = nullptr, *head = nullptr;
+    std::vector<PartSums const*> blocks; ///< of each kind
+    double stream = 0;                   ///< bytes of the residual stream on a rank
 };
 
 /// Rows that a rank sends to others for one of its tokens in one dispatch.
@@ -59,10 +68,10 @@ struct SentRowsOfToken {
 /// A model that train/planned.hpp makes. Copies share what they have found out.
 class Model {
   public:
-    /// Runs the parts of the model dry. @throws std::invalid_argument where they cannot be laid out so
+    /// Runs parts of the model dry. @throws std::invalid_argument where they cannot be laid out so
     /// @param has_matrices whether the parameters' matrices are accounted for, which takes a dry run of its own for
     /// each
-    using DryRunner = std::function<PartAccounts(PartShape const&, bool has_matrices)>;
+    using DryRunner = std::function<PartAccounts(PartShape const&, PartChoice const&, bool has_matrices)>;
 
     std::string name = {};
     double imbalance = 1; ///< of experts: rows of the fullest rank over the mean
@@ -74,7 +83,19 @@ class Model {
     Model(std::string title, model::Model description, std::vector<std::size_t> kinds, DryRunner runner)
         : name(std::move(title)),
           known_(std::make_shared<Known>(std::move(description), std::move(kinds), std::move(runner))) {
-        for (auto const kind : known_->kinds) count_ = std::max(count_, kind + 1);
+        auto const is_on_expert_axes = [&](std::size_t block) {
+            auto const& branches = this->description().block(block).branches;
+            return std::any_of(branches.begin(), branches.end(),
+                               [](auto const& branch) { return branch.part.is_on_expert_axes(); });
+        };
+        for (std::size_t layer = 0; layer < known_->kinds.size(); ++layer) {
+            count_ = std::max(count_, known_->kinds[layer] + 1);
+            known_->on_expert_axes.blocks.resize(count_);
+            known_->on_expert_axes.blocks[known_->kinds[layer]] = is_on_expert_axes(layer);
+        }
+        known_->on_expert_axes.embedding = known_->on_expert_axes.head = false;
+        for (std::size_t i = known_->kinds.size(); i < this->description().block_count(); ++i) // predictors
+            if (is_on_expert_axes(i)) known_->on_expert_axes.head = true;
     }
 
     [[nodiscard]] model::Model const& description() const { return known_->description; }
@@ -96,11 +117,17 @@ class Model {
     /// All that was recorded. @throws std::invalid_argument where they cannot be laid out so
     [[nodiscard]] PartAccounts accounts(Strategy const& c, std::int64_t nodes,
                                         model::BlockRecomputation const& recompute = {}) const {
-        return known_->runner(shape(c, nodes, recompute), false);
+        return known_->runner(shape(c, nodes, recompute), {true, true, std::vector<bool>(count_, true)}, false);
     }
 
   private:
     using ParameterList = std::shared_ptr<std::vector<ParameterAccount> const>;
+    /// Parts that were run together: the embedding, the head, and blocks of each kind.
+    struct Run {
+        std::vector<PartSums> parts;
+        double stream = 0;
+        std::string why_not;
+    };
     struct Entry {
         Parts parts;
         std::string why_not;
@@ -110,9 +137,11 @@ class Model {
             : description(std::move(d)), kinds(std::move(k)), runner(std::move(r)) {}
         model::Model description;
         std::vector<std::size_t> kinds;
+        PartChoice on_expert_axes; ///< the others are run once for all meshes of experts
         DryRunner runner;
         std::map<PartShape, Entry> entries;
-        /// They depend on little: the same lists serve many shapes.
+        std::map<std::pair<bool, PartShape>, Run> runs; ///< of the parts that are on the axes of experts, or are not
+        /// Of each part. They depend on little: the same lists serve many shapes.
         std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, model::TensorKind, bool, model::AttentionOutput,
                             Element>,
                  std::vector<ParameterList>>
@@ -122,6 +151,7 @@ class Model {
     [[nodiscard]] PartShape shape(Strategy const& c, std::int64_t nodes,
                                   model::BlockRecomputation const& recompute = {}) const;
     [[nodiscard]] Entry const& look_up(PartShape const& shape) const;
+    [[nodiscard]] Run const& run(bool on_expert_axes, PartShape const& shape) const;
 
     std::shared_ptr<Known> known_;
     std::size_t count_ = 0;

@@ -50,7 +50,13 @@ struct PartAccount {
     observe::DecodingState state; ///< of a sequence that is being written
 };
 
-/// The parts that the stages of a model are put together from.
+/// Which parts of a model are run.
+struct PartChoice {
+    bool embedding = true, head = true;
+    std::vector<bool> blocks; ///< of each kind
+};
+
+/// The parts that the stages of a model are put together from; those that were not run are empty.
 struct PartAccounts {
     PartAccount embedding, head;
     std::vector<PartAccount> blocks; ///< of each kind

@@ -169,7 +169,7 @@ std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& r
 /// The layers of each stage to try with a schedule, as of Strategy::stage_layers: as asked, or evenly and
 /// balanced.
 std::vector<std::vector<std::int64_t>> stage_deals(Request const& request, Strategy const& c, std::int64_t stages,
-                                                   Bounds const& bounds);
+                                                   Bounds& bounds);
 
 /// The ways to shard over all ranks that differ on a mesh.
 std::vector<ZeroSharding> shardings_for(Request const& request, Strategy const& c);

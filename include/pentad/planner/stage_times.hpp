@@ -37,18 +37,27 @@ struct PassTime {
     }
 };
 
-struct StageTime {
+/// Seconds of the passes of a micro-batch through a stage.
+struct PassTimes {
     PassTime forward, backward_data, backward_weight;
-    Shares shares; ///< of all three
 
     [[nodiscard]] double seconds() const {
         return forward.seconds() + backward_data.seconds() + backward_weight.seconds();
     }
-    /// At the least, in a schedule of pairs.
-    [[nodiscard]] double paired_seconds() const {
-        double const exchanges = forward.exchanges + backward_data.exchanges + backward_weight.exchanges;
-        return std::max(seconds() - exchanges, exchanges);
+    [[nodiscard]] double device() const { return forward.device + backward_data.device + backward_weight.device; }
+    [[nodiscard]] double exchanges() const {
+        return forward.exchanges + backward_data.exchanges + backward_weight.exchanges;
     }
+    /// At the least, in a schedule of pairs.
+    [[nodiscard]] double paired_seconds() const { return std::max(seconds() - exchanges(), exchanges()); }
+    void add(PassTimes const& other, double times) {
+        forward.add(other.forward, times);
+        backward_data.add(other.backward_data, times);
+        backward_weight.add(other.backward_weight, times);
+    }
+};
+struct StageTime : PassTimes {
+    Shares shares; ///< of all three
 };
 
 /// Operations of data loading and of the loss that are started for each micro-batch besides those of the layers, and
@@ -69,11 +78,14 @@ class StageTimes {
         beside_ = rates.hardware().micro_batch_s / 2;
     }
     [[nodiscard]] StageTime of(StageShape const& stage) const;
+    [[nodiscard]] PassTimes passes_of(StageShape const& stage) const;
 
   private:
+    /// Without what a micro-batch takes besides its parts.
+    [[nodiscard]] PassTimes passes_of_parts(StageShape const& stage) const;
     Account const* account_;
     std::vector<StageTime> parts_;
-    double overhead_ = 0, beside_ = 0;
+    double overhead_ = 0, beside_ = 0; ///< of each micro-batch: seconds of launches, and of the device
 };
 
 } // namespace detail

@@ -122,11 +122,8 @@ class Exchange {
         std::size_t in_pieces = arriving + (sums() ? kept.size(rank_) : 0);
         if (observe::dry_run_for_all() != nullptr) // the fullest of them
             for (std::size_t rank = 0; rank < n; ++rank) {
-                std::size_t pieces = 0;
-                for (std::size_t p = 0; p < n; ++p)
-                    if (p != rank || sums()) pieces += shape_.given(p, rank).size(rank_);
                 leaving = std::max(leaving, shape_.sent_by(rank));
-                in_pieces = std::max(in_pieces, pieces);
+                in_pieces = std::max(in_pieces, shape_.taken_by(rank) + (sums() ? shape_.kept_by(rank) : 0));
             }
         auto const array = [&](std::size_t elements) { return context_->take(elements * sizeof(T)); };
         bool const gives_all = step_.kind == StepKind::all_gather; // the same to all: it need not be packed
@@ -188,9 +185,7 @@ class Exchange {
     [[nodiscard]] bool books_mean(observe::Operation operation, bool is_started) const {
         auto* const dry = observe::dry_run_for_all();
         if (dry == nullptr || comm_->size() == 1) return false;
-        std::size_t sent = 0;
-        for (std::size_t rank = 0; rank < shape_.size(); ++rank) sent += shape_.sent_by(rank);
-        double const mean = static_cast<double>(sent * sizeof(T)) / static_cast<double>(shape_.size());
+        double const mean = static_cast<double>(shape_.sent() * sizeof(T)) / static_cast<double>(shape_.size());
         dry->exchange(operation, comm::detail::cost_of_sent(*comm_, mean), comm_->size(), is_started, 0, false);
         return true;
     }

@@ -75,8 +75,8 @@ struct StrategyJson {
     template <HasFields T>
     static OrderedJson write(T const& value) {
         auto json = OrderedJson::object();
-        for_each_set_field(
-            value, [&](auto const& field) { json[std::string(field.name)] = write(value.*field.member); });
+        for_each_set_field(value,
+                           [&](auto const& field) { json[std::string(field.name)] = write(value.*field.member); });
         return json;
     }
 

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -82,16 +83,19 @@ class Bounds {
     }
     /// The layers of so many stages with which the slowest of them is as fast as can be (balanced_layers()), in the
     /// order of the axes in which stages are fastest.
-    [[nodiscard]] std::vector<std::int64_t> balanced_layers(Strategy const& c, std::int64_t stages) const {
-        auto const& [nodes, account, keeps_least] = accounts_.front();
-        return planner::balanced_layers(*model_, c, account, Rates::of_any_order(*hardware_, c, nodes), stages);
+    [[nodiscard]] std::vector<std::int64_t> const& balanced_layers(Strategy const& c, std::int64_t stages) {
+        auto& known = balanced_[stages];
+        if (known.empty()) {
+            auto const& [nodes, account, keeps_least] = accounts_.front();
+            known = planner::balanced_layers(*model_, c, account, Rates::of_any_order(*hardware_, c, nodes), stages);
+        }
+        return known;
     }
     /// For another order of the axes; for any of them.
     void place(Strategy const& c) {
         rates_.emplace(*hardware_, c);
         auto const nodes = dispatch_nodes(*model_, c, hardware_->devices_per_node);
-        auto const is_it = [nodes](ByNodes const& account) { return account.nodes == nodes; };
-        run_ = run(c, *rates_, std::find_if(accounts_.begin(), accounts_.end(), is_it)->account);
+        run_ = run(c, *rates_, account_on(nodes));
     }
     void place_anyhow(Strategy const& c) {
         run_ = std::numeric_limits<double>::infinity();
@@ -107,7 +111,7 @@ class Bounds {
         double least = std::numeric_limits<double>::infinity();
         for (auto const& [nodes, account, keeps_least] : accounts_) {
             auto const rates = Rates::of_any_order(*hardware_, c, nodes);
-            auto const time = detail::StageTimes(account, rates).of(whole);
+            auto const time = detail::StageTimes(account, rates).passes_of(whole);
             least = std::min(least, pairs ? time.paired_seconds() : time.seconds());
         }
         return static_cast<double>(c.micro_batches) * least / static_cast<double>(c.pp) * (1 - 1e-6);
@@ -124,6 +128,15 @@ class Bounds {
 
     /// As many neighbours along dp as the nearest links join.
     [[nodiscard]] std::int64_t near_ranks() const { return rates_->near_ranks(dp::name); }
+
+    /// Seconds with what automatic recomputation adds at least, where some choice fits: see least_recomputed_seconds().
+    [[nodiscard]] double seconds_recomputing(Strategy const& c, Pipelines& pipelines) const {
+        auto const added = least_recomputed_seconds(*model_, *hardware_, c, pipelines, has_pairs_);
+        if (std::find(added.begin(), added.end(), std::numeric_limits<double>::infinity()) != added.end())
+            return seconds();
+        auto const nodes = dispatch_nodes(*model_, c, hardware_->devices_per_node);
+        return (seconds_ - run_ + run(c, *rates_, account_on(nodes), added)) * (1 - 1e-6);
+    }
 
     // A little less, for sums that are rounded in another order.
     [[nodiscard]] double seconds() const { return seconds_ * (1 - 1e-6); }
@@ -220,25 +233,36 @@ class Bounds {
         return found == all.end() ? nullptr : &found->of;
     }
     /// Seconds of the micro-batches.
-    [[nodiscard]] double run(Strategy const& c, Rates const& rates, Account const& account) const {
+    /// @param added to what each rank's device computes for one
+    [[nodiscard]] double run(Strategy const& c, Rates const& rates, Account const& account,
+                             std::vector<double> const& added = {}) const {
         detail::StageTimes const times(account, rates);
-        std::vector<double> seconds, before(1, 0.0); // before[i]: through the stages before i
+        std::vector<double> seconds, computed, before(1, 0.0); // before[i]: through the stages before i
         for (auto const& shape : shapes_) {
-            auto const time = times.of(shape);
+            auto const time = times.passes_of(shape);
             seconds.push_back(has_pairs_ ? time.paired_seconds() : time.seconds());
+            computed.push_back(time.device() - (has_pairs_ ? time.exchanges() : 0));
             before.push_back(before.back() + (goes_back_ ? seconds.back() : time.forward.seconds()));
         }
         double longest = 0, all = 0;
         double const m = static_cast<double>(c.micro_batches) / copies_;
-        for (auto const& rank : ranks_) {
-            double busy = 0;
-            for (auto const stage : rank) busy += seconds[stage];
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+            double busy = 0, computing = added.empty() ? 0 : added[rank];
+            for (auto const stage : ranks_[rank]) {
+                busy += seconds[stage];
+                computing += computed[stage];
+            }
+            if (!added.empty()) busy = std::max(busy, computing);
             all += m * busy;
-            longest = std::max(longest, m * busy + before[rank.front()]);
+            longest = std::max(longest, m * busy + before[ranks_[rank].front()]);
         }
         return longest - hardware_->sharing * (longest - all / static_cast<double>(ranks_.size()));
     }
 
+    [[nodiscard]] Account const& account_on(std::int64_t nodes) const {
+        auto const is_it = [nodes](ByNodes const& account) { return account.nodes == nodes; };
+        return std::find_if(accounts_.begin(), accounts_.end(), is_it)->account;
+    }
     [[nodiscard]] Account const& account() const { return accounts_.front().account; }
 
     Model const* model_;
@@ -247,6 +271,7 @@ class Bounds {
     std::vector<std::vector<Bucket>> groups_; ///< of each part the parameters whose gradients are reduced alike
     double copies_ = 1, run_ = 0, seconds_ = 0, bytes_ = 0;
     bool goes_back_ = true, has_pairs_ = false;
+    std::map<std::int64_t, std::vector<std::int64_t>> balanced_; ///< by how many stages
     std::vector<StageShape> shapes_;
     std::vector<std::vector<std::size_t>> ranks_; ///< the stages of each rank of the pipeline
     std::vector<Holder> holders_;

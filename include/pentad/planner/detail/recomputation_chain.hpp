@@ -35,6 +35,13 @@ class RecomputationChain {
         for (std::size_t done = 0; done <= alike_of_.size(); ++done) rests_.push_back(rest_after(done));
     }
 
+    /// No choice that fits has less work; infinity where none fits.
+    [[nodiscard]] double least_work() const {
+        double least = 0;
+        for (std::size_t m = 0; m < moments_.size(); ++m)
+            least = std::max(least, rests_.front().relaxed[m].within(moments_[m]->room));
+        return least;
+    }
     [[nodiscard]] RecomputationChoice solve() {
         auto best = greedy();
         if (!best) { // moments that want opposite changes, or little room

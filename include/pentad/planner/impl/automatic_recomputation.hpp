@@ -101,11 +101,11 @@ PENTAD_INLINE model::Recomputation simplified(model::Recomputation recompute) {
 
 namespace pentad::planner {
 
-PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware,
-                                                             Strategy const& c, pipeline::Schedule const& schedule,
-                                                             std::vector<std::vector<HeldMoment>> const& held,
-                                                             std::vector<StageShape> const& shapes,
-                                                             std::int64_t nodes) {
+PENTAD_INLINE detail::ChoicesOfRanks detail::choices_of_ranks(Model const& model, Hardware const& hardware,
+                                                              Strategy const& c, pipeline::Schedule const& schedule,
+                                                              std::vector<std::vector<HeldMoment>> const& held,
+                                                              std::vector<StageShape> const& shapes, std::int64_t nodes,
+                                                              std::function<double(PassTimes const&)> const& work) {
     Account const account(model, c, static_cast<int>(schedule.placements.size()), nodes, pipeline::ends_meet(schedule));
     Rates const rates(hardware, c);
     // The parameters of a block that is recomputed are one unit: there is room for that, whatever is chosen.
@@ -121,25 +121,22 @@ PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model,
     std::vector<std::vector<BlockOption>> options(model.kinds());
     auto const find_options = [&](std::size_t kind) {
         if (!options[kind].empty()) return;
-        choices[kind] = detail::choices_of(account, kind);
+        choices[kind] = choices_of(account, kind);
         for (auto const& choice : choices[kind]) {
             auto const part = account.block(kind, choice);
-            options[kind].push_back({part.memory, detail::part_time(part, rates, true).seconds()});
+            options[kind].push_back({part.memory, work(part_time(part, rates, true))});
         }
         double const least = options[kind].front().work;
         for (auto& option : options[kind]) option.work = std::max(0.0, option.work - least);
     };
-    // Ranks that have the same stages choose together: copies of a stage are on two of them.
-    std::map<std::vector<int>, std::vector<int>> ranks_with;
+    std::map<std::vector<int>, std::vector<int>> ranks_with; // the same stages
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
         std::vector<int> stages;
         for (int stage = 0; stage < schedule.stages(); ++stage)
             if (schedule.has_stage(rank, stage)) stages.push_back(stage);
         ranks_with[stages].push_back(rank);
     }
-    AutomaticRecomputation result;
-    result.recompute.kind = model::Recomputation::Kind::planned;
-    result.recompute.blocks.resize(static_cast<std::size_t>(model.layers()));
+    ChoicesOfRanks result;
     for (auto const& [stages, ranks] : ranks_with) {
         RecomputationProblem problem;
         auto const parts = held_parts(account, schedule, shapes, ranks.front());
@@ -160,7 +157,7 @@ PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model,
         }
         auto const fits = [&](HeldMoment const& moment) { return most_held({&moment, 1}, parts, 0) <= moment.room; };
         if (std::all_of(problem.moments.begin(), problem.moments.end(), fits)) continue; // with nothing recomputed
-        std::vector<std::int64_t> layers;                                                // of each part; none: -1
+        std::vector<std::int64_t> layers;
         for (int const stage : stages) {
             auto const& shape = shapes[static_cast<std::size_t>(stage)];
             auto const first = problem.options.size(); // of the stage: kinds of blocks, embedding, head
@@ -188,13 +185,30 @@ PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model,
                 add(model.kinds() + 1, -1);
             }
         }
+        result.of_ranks.push_back({ranks, std::move(problem), std::move(layers)});
+    }
+    result.choices = std::move(choices);
+    return result;
+}
+
+PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware,
+                                                             Strategy const& c, pipeline::Schedule const& schedule,
+                                                             std::vector<std::vector<HeldMoment>> const& held,
+                                                             std::vector<StageShape> const& shapes,
+                                                             std::int64_t nodes) {
+    auto const open = detail::choices_of_ranks(model, hardware, c, schedule, held, shapes, nodes,
+                                               [](detail::PassTimes const& time) { return time.seconds(); });
+    AutomaticRecomputation result;
+    result.recompute.kind = model::Recomputation::Kind::planned;
+    result.recompute.blocks.resize(static_cast<std::size_t>(model.layers()));
+    for (auto const& [ranks, problem, layers] : open.of_ranks) {
         auto const chosen = least_recomputation(problem);
         result.is_exact = result.is_exact && chosen.is_exact;
         result.lacking = std::max(result.lacking, chosen.lacking);
         for (std::size_t i = 0; i < layers.size(); ++i)
             if (layers[i] >= 0)
                 result.recompute.blocks[static_cast<std::size_t>(layers[i])] =
-                    choices[model.kind_of(layers[i])][chosen.options[i]];
+                    open.choices[model.kind_of(layers[i])][chosen.options[i]];
     }
     result.recompute = detail::simplified(std::move(result.recompute));
     return result;
@@ -206,6 +220,23 @@ PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model,
     return automatic_recomputation(model, hardware, c, schedule, pipelines.held(c),
                                    stage_shapes(model, c, schedule.stages()),
                                    dispatch_nodes(model, c, hardware.devices_per_node));
+}
+
+PENTAD_INLINE std::vector<double> least_recomputed_seconds(Model const& model, Hardware const& hardware,
+                                                           Strategy const& c, Pipelines& pipelines,
+                                                           bool exchanges_are_hidden) {
+    auto const& schedule = pipelines.schedule(c);
+    auto const open = detail::choices_of_ranks(
+        model, hardware, c, schedule, pipelines.held(c), stage_shapes(model, c, schedule.stages()),
+        dispatch_nodes(model, c, hardware.devices_per_node), [exchanges_are_hidden](detail::PassTimes const& time) {
+            return time.device() - (exchanges_are_hidden ? time.exchanges() : 0);
+        });
+    std::vector<double> seconds(static_cast<std::size_t>(schedule.ranks()));
+    for (auto const& [ranks, problem, layers] : open.of_ranks) {
+        double const work = least_recomputed_work(problem);
+        for (int const rank : ranks) seconds[static_cast<std::size_t>(rank)] = work;
+    }
+    return seconds;
 }
 
 } // namespace pentad::planner

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <stdexcept>
 #include <variant>
 
@@ -176,6 +177,32 @@ PENTAD_INLINE pipeline::Costs costs_of(Account const& account, std::vector<Stage
     return costs;
 }
 
+/// How many times a stage on a rank sends to a stage on another, with its copies.
+PENTAD_INLINE std::size_t neighbours_of(pipeline::Schedule const& schedule, int rank, int stage) {
+    std::size_t count = 0;
+    for (auto const& placement : schedule.placements)
+        for (int const peer : {stage - 1, stage + 1})
+            if (placement[static_cast<std::size_t>(stage)] == rank && peer >= 0 && peer < schedule.stages() &&
+                placement[static_cast<std::size_t>(peer)] != rank)
+                ++count;
+    return count;
+}
+/// What tells a rank's account from those of others: its stages, of those that are alike the first, and how often they
+/// send to others.
+PENTAD_INLINE std::vector<std::size_t> account_key(Account const& account, pipeline::Schedule const& schedule,
+                                                   std::vector<StageShape> const& shapes, int rank) {
+    std::vector<std::size_t> key;
+    for (int stage = 0; stage < schedule.stages(); ++stage) {
+        if (!schedule.has_stage(rank, stage)) continue;
+        auto const like = std::find_if(shapes.begin(), shapes.end(), [&](StageShape const& other) {
+            return account.are_alike(other, shapes[static_cast<std::size_t>(stage)]);
+        });
+        key.push_back(static_cast<std::size_t>(like - shapes.begin()));
+        key.push_back(neighbours_of(schedule, rank, stage));
+    }
+    return key;
+}
+
 PENTAD_INLINE RankAccount account_of(int rank, pipeline::Schedule const& schedule, Account const& account,
                                      std::vector<StageShape> const& shapes, std::vector<StageTime> const& times,
                                      Strategy const& c, double activation) {
@@ -198,11 +225,7 @@ PENTAD_INLINE RankAccount account_of(int rank, pipeline::Schedule const& schedul
             sum.flops += work.flops;
             sum.update_flops += work.busiest;
         }
-        for (auto const& placement : schedule.placements)
-            for (int const peer : {stage - 1, stage + 1})
-                if (placement[at] == rank && peer >= 0 && peer < schedule.stages() &&
-                    placement[static_cast<std::size_t>(peer)] != rank)
-                    sum.sent[pp::name] += activation * passes;
+        sum.sent[pp::name] += activation * passes * static_cast<double>(neighbours_of(schedule, rank, stage));
     }
     sum.memory = parameter_memory(held, c, schedule.weight_versions);
     sum.update_memory = update_workspace(held, c);
@@ -245,8 +268,11 @@ PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, St
     }
     double slowest = 0, mean = 0, end = 0; // seconds of a micro-batch; of what follows them
     double const part = 1 / static_cast<double>(schedule.ranks());
+    std::map<std::vector<std::size_t>, detail::RankAccount> known;
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
-        auto sum = detail::account_of(rank, schedule, account, shapes, times, c, activation);
+        auto const [at, is_new] = known.try_emplace(detail::account_key(account, schedule, shapes, rank));
+        if (is_new) at->second = detail::account_of(rank, schedule, account, shapes, times, c, activation);
+        auto sum = at->second;
         sum.memory.activations = static_cast<double>(run.simulation.ranks[static_cast<std::size_t>(rank)].peak_memory);
         sum.memory.workspace =
             workspace_of(account, schedule, shapes, rank, pipelines.held(c)[static_cast<std::size_t>(rank)],

@@ -12,4 +12,8 @@ PENTAD_INLINE RecomputationChoice least_recomputation(RecomputationProblem const
     return detail::RecomputationChain(problem).solve();
 }
 
+PENTAD_INLINE double least_recomputed_work(RecomputationProblem const& problem) {
+    return detail::RecomputationChain(problem).least_work();
+}
+
 } // namespace pentad::planner

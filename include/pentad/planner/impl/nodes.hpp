@@ -18,8 +18,12 @@ PENTAD_INLINE NodesOfGroups nodes_of(AxisGroups const& groups, std::int64_t per_
             inner = groups.inner(extent / groups.major_extent);
         if (outer.stride < inner.stride) std::swap(inner, outer);
         if (devices <= per_node || per_node % (outer.stride * outer.extent) == 0) return {.most = 1, .each = extent};
-        if (outer.stride % per_node != 0)
-            return detail::count_nodes(groups, [&](std::int64_t rank) { return rank / per_node; });
+        if (outer.stride % per_node != 0) {
+            auto counted = groups; // groups and nodes repeat
+            std::int64_t const period = std::lcm(outer.stride * outer.extent, per_node);
+            if (devices % period == 0) counted.devices = period;
+            return detail::count_nodes(counted, [&](std::int64_t rank) { return rank / per_node; });
+        }
         auto nodes = nodes_of(inner, per_node); // of each piece, which lie on other nodes
         nodes.most *= outer.extent;
         return nodes;

@@ -54,7 +54,7 @@ PENTAD_INLINE std::vector<ContextWay> worthwhile(std::vector<Strategy> const& wa
         for (std::size_t i = 0; is_new && i < ways.size(); ++i) {
             auto way = ways[i];
             way.order = order.order;
-            at->second.push_back(StageTimes(accounts[i], Rates(request.hardware, way)).of(whole).seconds());
+            at->second.push_back(StageTimes(accounts[i], Rates(request.hardware, way)).passes_of(whole).seconds());
         }
         return at->second;
     };
@@ -72,7 +72,7 @@ PENTAD_INLINE std::vector<ContextWay> worthwhile(std::vector<Strategy> const& wa
 }
 
 PENTAD_INLINE std::vector<std::vector<std::int64_t>> stage_deals(Request const& request, Strategy const& c,
-                                                                 std::int64_t stages, Bounds const& bounds) {
+                                                                 std::int64_t stages, Bounds& bounds) {
     if (!request.stage_layers.empty()) return {request.stage_layers};
     std::vector<std::vector<std::int64_t>> deals;
     if (!request.balances_stages.value_or(false) || c.pp == 1) deals.emplace_back();
@@ -169,6 +169,14 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
         ++findings.timed;
         return Candidate{c, estimate(request.model, request.hardware, c, pipelines)};
     };
+    // The choice of what is computed again takes long to find: before, bounds of what it comes to.
+    auto const may_recompute = [&](Strategy const& c, Bounds const& bounds) {
+        if (!record.may_enter(bounds.seconds_recomputing(c, pipelines), bounds.bytes())) return false;
+        auto nothing = c;
+        nothing.recompute = {};
+        double const least = estimate(request.model, request.hardware, nothing, pipelines).step_s;
+        return record.may_enter(least * (1 - 1e-6), bounds.bytes());
+    };
     for_each_configuration(
         request, pipelines, [&](double seconds, double bytes) { return record.may_enter(seconds, bytes); },
         [&](Strategy const& c, Bounds const& bounds) {
@@ -176,7 +184,8 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
             bool const is_automatic = c.recompute.kind == model::Recomputation::Kind::automatic;
             if (bounds.bytes() > limit) {
                 if (!is_automatic || request.recompute) record.add_miss(c, bounds.seconds(), bounds.bytes() - limit);
-            } else if (record.may_enter(bounds.seconds(), bounds.bytes())) {
+            } else if (record.may_enter(bounds.seconds(), bounds.bytes()) &&
+                       (!is_automatic || may_recompute(c, bounds))) {
                 auto const candidate = time(c);
                 if (is_tried_twice(request, candidate)) return;
                 if (candidate.estimate.fits)

@@ -18,23 +18,27 @@ PENTAD_INLINE std::vector<std::int64_t> balanced_layers(Model const& model, Stra
     AlikeLayers const kinds(model, c.recompute);
     auto const layers = static_cast<std::size_t>(model.layers()), count = static_cast<std::size_t>(stages);
     // What a stage takes depends on its ends and on how many layers of each kind it has: each is timed once.
-    std::array<std::vector<std::vector<double>>, 4> known;
-    auto const costs_from = [&](std::size_t stage, std::size_t begin) -> std::vector<double> const& {
+    struct From {
+        StageShape shape;
+        std::vector<double> costs; ///< with no layer, one layer, ...
+    };
+    std::array<std::vector<From>, 4> known; // by the ends, and the first layer
+    auto const cost = [&](std::size_t stage, std::size_t begin, std::size_t end) {
         bool const is_first = stage == 0, is_last = stage + 1 == count;
         auto& of_ends = known[(is_first ? 1U : 0U) + (is_last ? 2U : 0U)];
         if (of_ends.empty()) of_ends.resize(layers + 1);
-        auto& costs = of_ends[begin];
-        if (!costs.empty()) return costs;
-        StageShape shape{.of_kind = std::vector<double>(kinds.alike.size()), .is_first = is_first, .is_last = is_last};
-        for (std::size_t end = begin;; ++end) {
-            costs.push_back(times.of(shape).seconds());
-            if (end == layers) return costs;
-            ++shape.of_kind[kinds.of_layer[end]];
+        auto& [shape, costs] = of_ends[begin];
+        if (costs.empty()) {
+            shape = {.of_kind = std::vector<double>(kinds.alike.size()), .is_first = is_first, .is_last = is_last};
+            costs.push_back(times.passes_of(shape).seconds());
         }
+        while (costs.size() <= end - begin) {
+            ++shape.of_kind[kinds.of_layer[begin + costs.size() - 1]];
+            costs.push_back(times.passes_of(shape).seconds());
+        }
+        return costs[end - begin];
     };
-    return balanced_stages(layers, count, [&](std::size_t stage, std::size_t begin, std::size_t end) {
-        return costs_from(stage, begin)[end - begin];
-    });
+    return balanced_stages(layers, count, cost);
 }
 
 PENTAD_INLINE Strategy with_stage_layers(Model const& model, Hardware const& hardware, Strategy c,

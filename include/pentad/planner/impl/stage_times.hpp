@@ -52,21 +52,28 @@ PENTAD_INLINE StageTime part_time(MeshPart const& part, Rates const& rates, bool
     return time;
 }
 
-PENTAD_INLINE StageTime StageTimes::of(StageShape const& stage) const {
-    StageTime time;
-    account_->for_each_kind(stage, [&](MeshPart const& part, double count) {
-        auto const& one = parts_[account_->index_of(part)];
-        time.forward.add(one.forward, count);
-        time.backward_data.add(one.backward_data, count);
-        time.backward_weight.add(one.backward_weight, count);
-        time.shares.add(one.shares, count);
-    });
-    double const device = time.forward.device + time.backward_data.device + time.backward_weight.device;
-    for (auto* const pass : {&time.forward, &time.backward_data}) {
+PENTAD_INLINE PassTimes StageTimes::passes_of_parts(StageShape const& stage) const {
+    PassTimes times;
+    account_->for_each_kind(
+        stage, [&](MeshPart const& part, double count) { times.add(parts_[account_->index_of(part)], count); });
+    return times;
+}
+
+PENTAD_INLINE PassTimes StageTimes::passes_of(StageShape const& stage) const {
+    auto times = passes_of_parts(stage);
+    for (auto* const pass : {&times.forward, &times.backward_data}) {
         pass->device += beside_;
         pass->launches += overhead_ + beside_;
     }
-    time.shares.launches = time.seconds() - device;
+    return times;
+}
+
+PENTAD_INLINE StageTime StageTimes::of(StageShape const& stage) const {
+    StageTime time{passes_of(stage), {}};
+    account_->for_each_kind(stage, [&](MeshPart const& part, double count) {
+        time.shares.add(parts_[account_->index_of(part)].shares, count);
+    });
+    time.shares.launches = time.seconds() - passes_of_parts(stage).device();
     return time;
 }
 
