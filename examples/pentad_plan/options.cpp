@@ -228,7 +228,8 @@ class Parser {
         if (has("--model-json")) o.model_file = text("--model-json");
         o.request.model = train::planned_model(chosen.model, chosen.name.empty() ? text("--model-json") : chosen.name);
         if (!has("--expert-imbalance")) return;
-        if (o.request.model.experts() == nullptr) refuse("--expert-imbalance: " + o.request.model.name + " has no experts");
+        if (o.request.model.experts() == nullptr)
+            refuse("--expert-imbalance: " + o.request.model.name + " has no experts");
         o.request.model.imbalance = real("--expert-imbalance", text("--expert-imbalance"));
         if (o.request.model.imbalance < 1)
             refuse("--expert-imbalance " + text("--expert-imbalance") +
@@ -245,10 +246,11 @@ class Parser {
             refuse("give --hardware NAME, --hardware-json FILE, or --measure");
         one_of("--hardware", "--hardware-json");
         o.request.hardware = has("--hardware") ? preset("--hardware", text("--hardware"), planner::machines())
-                                       : io::read_hardware(text("--hardware-json"));
+                                               : io::read_hardware(text("--hardware-json"));
         if (o.request.hardware.name.empty()) o.request.hardware.name = one_line(text("--hardware-json"));
         if (has("--devices"))
-            o.request.hardware = planner::with_devices(o.request.hardware, whole("--devices", text("--devices"), 1, many));
+            o.request.hardware =
+                planner::with_devices(o.request.hardware, whole("--devices", text("--devices"), 1, many));
     }
     /// The devices of one plan are the product of its axes.
     void use_devices(Options& o) const {
@@ -275,11 +277,13 @@ class Parser {
     }
     void read_numbers(Options& o) {
         if (has("--dtype"))
-            o.request.given.element = static_cast<planner::Element>(choice("--dtype", text("--dtype"), report::element_names));
+            o.request.given.element =
+                static_cast<planner::Element>(choice("--dtype", text("--dtype"), report::element_names));
         if (has("--product-dtype"))
             o.request.given.fp8_products =
                 choice("--product-dtype", text("--product-dtype"), std::array<std::string_view, 2>{"full", "fp8"}) == 1;
-        if (o.request.given.fp8_products && o.request.given.element != planner::Element::bf16) refuse("--product-dtype fp8 is for --dtype bf16");
+        if (o.request.given.fp8_products && o.request.given.element != planner::Element::bf16)
+            refuse("--product-dtype fp8 is for --dtype bf16");
         if (o.request.given.fp8_products && o.request.hardware.peak_fp8 == 0)
             refuse("--product-dtype fp8: " + o.request.hardware.name +
                    " has no products in FP8 (peak_flops.fp8 of its JSON is 0): leave it out");
@@ -325,26 +329,31 @@ class Parser {
             o.request.given.optimizer = known[choice("--optimizer", text("--optimizer"), names)].second;
         }
         if (has("--moment-dtype"))
-            o.request.given.precision.moments = static_cast<Compact>(choice("--moment-dtype", text("--moment-dtype"), compact_names));
+            o.request.given.precision.moments =
+                static_cast<Compact>(choice("--moment-dtype", text("--moment-dtype"), compact_names));
         if (has("--reduce-dtype"))
-            o.request.given.precision.reduce = static_cast<Compact>(choice("--reduce-dtype", text("--reduce-dtype"), compact_names));
+            o.request.given.precision.reduce =
+                static_cast<Compact>(choice("--reduce-dtype", text("--reduce-dtype"), compact_names));
         if (has("--row-dtype"))
-            o.request.given.precision.rows = static_cast<Compact>(choice("--row-dtype", text("--row-dtype"), compact_names));
+            o.request.given.precision.rows =
+                static_cast<Compact>(choice("--row-dtype", text("--row-dtype"), compact_names));
         if (has("--offload"))
             o.request.given.offload =
                 model::offload_of(model::offload_names[choice("--offload", text("--offload"), model::offload_names)]);
         if (has("--offload-window")) {
-            if (!o.request.given.offload.optimizer && !o.request.given.offload.activations) refuse("--offload-window belongs to --offload");
-            o.request.given.offload.window_bytes = static_cast<std::size_t>(size("--offload-window", "1GiB, 64MiB or 100000000"));
+            if (!o.request.given.offload.optimizer && !o.request.given.offload.activations)
+                refuse("--offload-window belongs to --offload");
+            o.request.given.offload.window_bytes =
+                static_cast<std::size_t>(size("--offload-window", "1GiB, 64MiB or 100000000"));
         }
         if (has("--chunks")) request.keep(&Strategy::chunks, whole("--chunks", text("--chunks"), 1, 1 << 10));
         auto& recompute = request.given.recompute;
         using Kind = model::Recomputation::Kind;
         if (has("--recompute"))
             request.keep(&Strategy::recompute,
-                         model::Recomputation{.kind = static_cast<Kind>(choice(
-                                                  "--recompute", text("--recompute"),
-                                                  std::span(model::recomputation_names).first(4)))});
+                         model::Recomputation{
+                             .kind = static_cast<Kind>(choice("--recompute", text("--recompute"),
+                                                              std::span(model::recomputation_names).first(4)))});
         auto const kind = recompute.kind;
         if (has("--recompute-every")) {
             if (kind != Kind::selective && kind != Kind::full)

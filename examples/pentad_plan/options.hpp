@@ -27,7 +27,7 @@ struct Options {
     std::string help; ///< to print, and nothing else
 
     /// Of a training, with what is given and what is left to a search. Of one plan alone, what is open is as usual.
-    planner::Request request{.given = {.batch = 0, .seq = 0}};
+    planner::Request request;
     std::string model_file; ///< that the model was read from; empty: it is a published one
     std::optional<std::int64_t> micro_batch;
     std::optional<pentad::model::ContextChoice> context;

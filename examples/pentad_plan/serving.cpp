@@ -19,7 +19,8 @@ namespace {
 using planner::ServingPlan;
 
 planner::ServingRequest request_of(Options const& o) {
-    planner::ServingRequest request{.model = o.request.model, .hardware = o.request.hardware, .prompt = o.prompt, .output = o.output};
+    planner::ServingRequest request{
+        .model = o.request.model, .hardware = o.request.hardware, .prompt = o.prompt, .output = o.output};
     request.element = o.request.given.element;
     request.objective = o.objective;
     request.requests_per_s = o.rate;
@@ -91,9 +92,9 @@ std::string serve(Options const& o) {
                         rate_text(x.requests_per_s), rate_text(x.tokens_per_s), rate_text(plan.most_requests_per_s),
                         report::count(x.batch), report::count(x.largest_batch), report::bytes(x.memory_peak)});
     }
-    return o.request.model.name + " on " + std::to_string(o.request.hardware.devices) + " x " + o.request.hardware.name + ", prompts of " +
-           std::to_string(o.prompt) + " tokens, answers of " + std::to_string(o.output) + "\n\n" +
-           report::table_text(rows, 2) +
+    return o.request.model.name + " on " + std::to_string(o.request.hardware.devices) + " x " +
+           o.request.hardware.name + ", prompts of " + std::to_string(o.prompt) + " tokens, answers of " +
+           std::to_string(o.output) + "\n\n" + report::table_text(rows, 2) +
            "\nfirst token: of a prompt that does not wait. at most: requests that it can take" +
            (o.first_token_p95_s ? ", within the service level" : "") +
            ". batch: requests that a group of pp x tp devices decodes at once, of those whose keys and values fit.\n";

@@ -146,8 +146,9 @@ std::string plan_text(Strategy const& c) { return report::mesh_text(c) + " " + r
                (why.empty() ? ": leave more to the search" : "; with " + report::mesh_text(all) + ", " + why));
     }
     auto const& nearest = findings.near_misses.front();
-    refuse("no plan fits " + o.request.hardware.name + " x " + std::to_string(o.request.hardware.devices) + ": the nearest, " +
-           plan_text(nearest.strategy) + ", " + report::what_is_lacking(nearest.estimate, o.request.hardware) +
+    refuse("no plan fits " + o.request.hardware.name + " x " + std::to_string(o.request.hardware.devices) +
+           ": the nearest, " + plan_text(nearest.strategy) + ", " +
+           report::what_is_lacking(nearest.estimate, o.request.hardware) +
            ": give more --devices, or leave more to the search");
 }
 
@@ -170,11 +171,13 @@ std::string search(Options const& o) {
                    .dump(2) +
                "\n";
     if (o.types) return report::plan_types(o.request.model, winner);
-    return o.request.model.name + " on " + std::to_string(o.request.hardware.devices) + " x " + o.request.hardware.name + ", " +
-           std::to_string(o.request.given.batch) + " sequences of " + std::to_string(o.request.given.seq) + " tokens in a step; " +
-           std::to_string(findings.considered) + " plans were weighed, and the others ruled out\n\n" +
+    return o.request.model.name + " on " + std::to_string(o.request.hardware.devices) + " x " +
+           o.request.hardware.name + ", " + std::to_string(o.request.given.batch) + " sequences of " +
+           std::to_string(o.request.given.seq) + " tokens in a step; " + std::to_string(findings.considered) +
+           " plans were weighed, and the others ruled out\n\n" +
            report::plan_table(findings.best, findings.near_misses, o.request.hardware) +
-           "\nsp: sequence parallelism; by AXIS: what all ranks send in a step; -: faster, but it does not fit. A line "
+           "\nsp: sequence parallelism; a2a: --attention-output all-to-all; by AXIS: what all ranks send in a step; -: "
+           "faster, but it does not fit. A line "
            "is "
            "the fastest of the plans that differ from it in chunks, the order of the axes and the layers of stages "
            "alone.\nMore of the first: --explain " +
@@ -187,16 +190,18 @@ std::string evaluate(Options const& o) {
     if (o.types) return report::plan_types(o.request.model, c);
     if (o.json) return estimate_json(plan.estimate).dump(2) + "\n";
     std::vector<Candidate> const one{plan};
-    return plan.estimate.fits ? report::plan_table(one, {}, o.request.hardware) : report::plan_table({}, one, o.request.hardware);
+    return plan.estimate.fits ? report::plan_table(one, {}, o.request.hardware)
+                              : report::plan_table({}, one, o.request.hardware);
 }
 
 std::string explain(Options const& o) {
     auto const c = strategy_of(o);
     if (o.types) return report::plan_types(o.request.model, c);
     planner::Pipelines pipelines;
-    auto const planned =
-        planner::with_stage_layers(o.request.model, o.request.hardware, c, pipelines); // in the numbers that a run needs
-    return report::plan_account(o.request.model, o.request.hardware, c) + "\nto run it: " + run_command(o, planned) + "\n";
+    auto const planned = planner::with_stage_layers(o.request.model, o.request.hardware, c,
+                                                    pipelines); // in the numbers that a run needs
+    return report::plan_account(o.request.model, o.request.hardware, c) + "\nto run it: " + run_command(o, planned) +
+           "\n";
 }
 
 } // namespace pentad_plan

@@ -107,14 +107,14 @@ pentad::Strategy strategy_of(Options const& o) {
 
 pentad::planner::Request request_of(Options const& options, pentad::planner::Hardware hardware) {
     using pentad::Strategy;
-    pentad::planner::Request request{.model = pentad::train::planned_model(make_model(options)),
-                                     .hardware = std::move(hardware),
-                                     .given = strategy_of(options),
-                                     .open = pentad::FieldSet<Strategy>(&Strategy::dp, &Strategy::pp, &Strategy::ep,
-                                                                        &Strategy::cp, &Strategy::tp),
-                                     .open_sharding = {},
-                                     .context = options.context(),
-                                     .wants_front = false};
+    pentad::planner::Request request{
+        .model = pentad::train::planned_model(make_model(options)),
+        .hardware = std::move(hardware),
+        .given = strategy_of(options),
+        .open = pentad::FieldSet<Strategy>(&Strategy::dp, &Strategy::pp, &Strategy::ep, &Strategy::cp, &Strategy::tp),
+        .open_sharding = {},
+        .context = options.context(),
+        .wants_front = false};
     auto& given = request.given;
     given.chunks = options.stage_count() / given.pp; // of --chunks 0 as few as there can be
     if (!given.experts) request.open.add(&Strategy::experts);

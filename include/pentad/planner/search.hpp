@@ -37,9 +37,8 @@ inline constexpr FieldSet<Strategy> searched_fields{&Strategy::dp,
                                                     &Strategy::zigzag,
                                                     &Strategy::attention_output,
                                                     &Strategy::recompute};
-inline constexpr FieldSet<ZeroSharding> searched_sharding{&ZeroSharding::stage, &ZeroSharding::ranks,
-                                                          &ZeroSharding::keeps_parameters,
-                                                          &ZeroSharding::accumulates_gradients};
+inline constexpr FieldSet<ZeroSharding> searched_sharding{
+    &ZeroSharding::stage, &ZeroSharding::ranks, &ZeroSharding::keeps_parameters, &ZeroSharding::accumulates_gradients};
 
 /// What is asked for: what is open is searched, and the rest of the strategy is kept as it is given.
 struct Request {
@@ -98,7 +97,7 @@ inline auto rank_of(Candidate const& x) {
     return std::tuple(x.estimate.step_s, x.estimate.memory_peak, c.sharding.stage, static_cast<int>(c.recompute.kind),
                       c.tp, c.cp, c.pp, c.expert_mesh().ep, c.experts.has_value(), c.chunks, c.micro_batch(),
                       c.sharding.ranks, c.sharding.keeps_parameters, c.sharding.accumulates_gradients,
-                      c.sequence_parallel, c.context, c.inner_cp);
+                      c.sequence_parallel, c.context, c.inner_cp, c.attention_output, !c.zigzag);
 }
 
 inline std::vector<std::int64_t> divisors(std::int64_t n) {

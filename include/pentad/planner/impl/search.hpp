@@ -49,7 +49,8 @@ PENTAD_INLINE std::vector<Strategy> context_ways(Request const& request, Strateg
     std::vector<Strategy> ways;
     for (auto const& split : context_splits(request.context, request.model, c, request.hardware.devices_per_node)) {
         c.use(split);
-        bool const pays = c.cp == 1 || !request.open.contains(&Strategy::cp) || c.padded_seq(request.model.experts() != nullptr) < 2 * c.seq;
+        bool const pays = c.cp == 1 || !request.open.contains(&Strategy::cp) ||
+                          c.padded_seq(request.model.experts() != nullptr) < 2 * c.seq;
         if (pays && misfit(request.model, c).empty()) ways.push_back(c);
     }
     return ways;
@@ -133,7 +134,7 @@ PENTAD_INLINE bool are_variants(Strategy const& a, Strategy const& b) {
         auto const experts = c.expert_mesh();
         return std::tuple(c.dp, c.pp, c.ep, c.cp, c.tp, experts.ep, experts.etp, c.micro_batch(), c.schedule, c.pairs,
                           zero.stage, zero.ranks, zero.keeps_parameters, zero.accumulates_gradients,
-                          c.sequence_parallel, c.context, c.inner_cp);
+                          c.sequence_parallel, c.context, c.inner_cp, c.zigzag, c.attention_output);
     };
     return choices(a) == choices(b) && a.recompute == b.recompute;
 }
