@@ -226,11 +226,12 @@ class Parser {
         auto const chosen = has("--model") ? preset("--model", text("--model"), model::presets())
                                            : io::read_model(text("--model-json"));
         if (has("--model-json")) o.model_file = text("--model-json");
-        o.model = train::planned_model(chosen.model, chosen.name.empty() ? text("--model-json") : chosen.name);
+        o.request.model = train::planned_model(chosen.model, chosen.name.empty() ? text("--model-json") : chosen.name);
         if (!has("--expert-imbalance")) return;
-        if (o.model.experts() == nullptr) refuse("--expert-imbalance: " + o.model.name + " has no experts");
-        o.model.imbalance = real("--expert-imbalance", text("--expert-imbalance"));
-        if (o.model.imbalance < 1)
+        if (o.request.model.experts() == nullptr)
+            refuse("--expert-imbalance: " + o.request.model.name + " has no experts");
+        o.request.model.imbalance = real("--expert-imbalance", text("--expert-imbalance"));
+        if (o.request.model.imbalance < 1)
             refuse("--expert-imbalance " + text("--expert-imbalance") +
                    " is below 1: the fullest rank has the mean, or more");
     }
@@ -238,50 +239,53 @@ class Parser {
         if (measured_) {
             for (auto const* other : {"--hardware", "--hardware-json", "--devices"})
                 if (has(other)) refuse(std::string(other) + " has no meaning with --measure: devices are the ranks");
-            o.hardware = *measured_;
+            o.request.hardware = *measured_;
             return;
         }
         if (!has("--hardware") && !has("--hardware-json"))
             refuse("give --hardware NAME, --hardware-json FILE, or --measure");
         one_of("--hardware", "--hardware-json");
-        o.hardware = has("--hardware") ? preset("--hardware", text("--hardware"), planner::machines())
-                                       : io::read_hardware(text("--hardware-json"));
-        if (o.hardware.name.empty()) o.hardware.name = one_line(text("--hardware-json"));
+        o.request.hardware = has("--hardware") ? preset("--hardware", text("--hardware"), planner::machines())
+                                               : io::read_hardware(text("--hardware-json"));
+        if (o.request.hardware.name.empty()) o.request.hardware.name = one_line(text("--hardware-json"));
         if (has("--devices"))
-            o.hardware = planner::with_devices(o.hardware, whole("--devices", text("--devices"), 1, many));
+            o.request.hardware =
+                planner::with_devices(o.request.hardware, whole("--devices", text("--devices"), 1, many));
     }
     /// The devices of one plan are the product of its axes.
     void use_devices(Options& o) const {
         double product = 1;
         for (auto const& [axis, extent] : o.mesh) product *= static_cast<double>(extent);
         bool const is_plan = o.task == Task::evaluate || o.task == Task::explain;
-        auto const devices = static_cast<double>(o.hardware.devices);
+        auto const devices = static_cast<double>(o.request.hardware.devices);
         std::string const of_plan =
             "the mesh has " + std::to_string(static_cast<std::int64_t>(std::min(product, 1e18))) + " ranks, ";
         if (!is_plan) {
             if (product > devices || std::fmod(devices, product) != 0)
-                refuse(of_plan + "which do not divide the " + std::to_string(o.hardware.devices) +
+                refuse(of_plan + "which do not divide the " + std::to_string(o.request.hardware.devices) +
                        " devices: give --devices");
             return;
         }
         if (has("--devices") && product != devices) refuse(of_plan + "and --devices says " + text("--devices"));
         if (product <= devices) return;
-        auto const& links = o.hardware.links;
+        auto const& links = o.request.hardware.links;
         if (links.empty() || static_cast<double>(links.back().devices) < product)
-            refuse(of_plan + "and " + o.hardware.name + " joins " +
+            refuse(of_plan + "and " + o.request.hardware.name + " joins " +
                    std::to_string(links.empty() ? 1 : links.back().devices) +
                    " devices: give --devices, or a larger last link");
-        o.hardware.devices = static_cast<std::int64_t>(product);
+        o.request.hardware.devices = static_cast<std::int64_t>(product);
     }
     void read_numbers(Options& o) {
         if (has("--dtype"))
-            o.element = static_cast<planner::Element>(choice("--dtype", text("--dtype"), report::element_names));
+            o.request.given.element =
+                static_cast<planner::Element>(choice("--dtype", text("--dtype"), report::element_names));
         if (has("--product-dtype"))
-            o.fp8_products =
+            o.request.given.fp8_products =
                 choice("--product-dtype", text("--product-dtype"), std::array<std::string_view, 2>{"full", "fp8"}) == 1;
-        if (o.fp8_products && o.element != planner::Element::bf16) refuse("--product-dtype fp8 is for --dtype bf16");
-        if (o.fp8_products && o.hardware.peak_fp8 == 0)
-            refuse("--product-dtype fp8: " + o.hardware.name +
+        if (o.request.given.fp8_products && o.request.given.element != planner::Element::bf16)
+            refuse("--product-dtype fp8 is for --dtype bf16");
+        if (o.request.given.fp8_products && o.request.hardware.peak_fp8 == 0)
+            refuse("--product-dtype fp8: " + o.request.hardware.name +
                    " has no products in FP8 (peak_flops.fp8 of its JSON is 0): leave it out");
         auto const needed = [&](std::string const& name, std::int64_t most) {
             if (!has(name)) refuse("give " + name + " N");
@@ -304,46 +308,62 @@ class Parser {
             if (!bytes) refuse(name + " " + text(name) + " is not a size such as " + examples);
             return *bytes;
         };
-        o.seq = needed("--seq", 1 << 24);
-        o.global_batch = needed("--global-batch", 1 << 24);
-        if (has("--micro-batch")) o.micro_batch = whole("--micro-batch", text("--micro-batch"), 1, 1 << 24);
-        if (has("--zero")) o.zero = static_cast<int>(whole("--zero", text("--zero"), 0, 3));
+        o.request.given.seq = needed("--seq", 1 << 24);
+        o.request.given.batch = needed("--global-batch", 1 << 24);
+        auto& request = o.request;
+        for (auto const& [axis, extent] : o.mesh)
+            for_each_field<Strategy>([&]<class Member>(Field<Strategy, Member> const& field) {
+                if constexpr (std::is_same_v<Member, std::int64_t>)
+                    if (field.name == axis) request.keep(field.member, extent);
+            });
+        if (has("--micro-batch")) {
+            o.micro_batch = whole("--micro-batch", text("--micro-batch"), 1, 1 << 24);
+            request.least_micro_batch = request.most_micro_batch = *o.micro_batch;
+        }
+        if (has("--zero")) request.keep(&ZeroSharding::stage, static_cast<int>(whole("--zero", text("--zero"), 0, 3)));
         if (has("--optimizer")) {
             static std::array<std::pair<std::string_view, model::Optimizer>, 4> const known{
                 {{"adamw", model::AdamW()}, {"sgd", model::Sgd()}, {"lion", model::Lion()}, {"muon", model::Muon()}}};
             std::vector<std::string_view> names;
             for (auto const& [name, optimizer] : known) names.push_back(name);
-            o.optimizer = known[choice("--optimizer", text("--optimizer"), names)].second;
+            o.request.given.optimizer = known[choice("--optimizer", text("--optimizer"), names)].second;
         }
         if (has("--moment-dtype"))
-            o.precision.moments = static_cast<Compact>(choice("--moment-dtype", text("--moment-dtype"), compact_names));
+            o.request.given.precision.moments =
+                static_cast<Compact>(choice("--moment-dtype", text("--moment-dtype"), compact_names));
         if (has("--reduce-dtype"))
-            o.precision.reduce = static_cast<Compact>(choice("--reduce-dtype", text("--reduce-dtype"), compact_names));
+            o.request.given.precision.reduce =
+                static_cast<Compact>(choice("--reduce-dtype", text("--reduce-dtype"), compact_names));
         if (has("--row-dtype"))
-            o.precision.rows = static_cast<Compact>(choice("--row-dtype", text("--row-dtype"), compact_names));
+            o.request.given.precision.rows =
+                static_cast<Compact>(choice("--row-dtype", text("--row-dtype"), compact_names));
         if (has("--offload"))
-            o.offload =
+            o.request.given.offload =
                 model::offload_of(model::offload_names[choice("--offload", text("--offload"), model::offload_names)]);
         if (has("--offload-window")) {
-            if (!o.offload.optimizer && !o.offload.activations) refuse("--offload-window belongs to --offload");
-            o.offload.window_bytes = static_cast<std::size_t>(size("--offload-window", "1GiB, 64MiB or 100000000"));
+            if (!o.request.given.offload.optimizer && !o.request.given.offload.activations)
+                refuse("--offload-window belongs to --offload");
+            o.request.given.offload.window_bytes =
+                static_cast<std::size_t>(size("--offload-window", "1GiB, 64MiB or 100000000"));
         }
-        if (has("--chunks")) o.chunks = whole("--chunks", text("--chunks"), 1, 1 << 10);
-        if (has("--recompute"))
-            o.recompute = model::Recomputation{
-                .kind = static_cast<model::Recomputation::Kind>(
-                    choice("--recompute", text("--recompute"), std::span(model::recomputation_names).first(4)))};
+        if (has("--chunks")) request.keep(&Strategy::chunks, whole("--chunks", text("--chunks"), 1, 1 << 10));
+        auto& recompute = request.given.recompute;
         using Kind = model::Recomputation::Kind;
-        auto const kind = o.recompute.value_or(model::Recomputation{}).kind;
+        if (has("--recompute"))
+            request.keep(&Strategy::recompute,
+                         model::Recomputation{
+                             .kind = static_cast<Kind>(choice("--recompute", text("--recompute"),
+                                                              std::span(model::recomputation_names).first(4)))});
+        auto const kind = recompute.kind;
         if (has("--recompute-every")) {
             if (kind != Kind::selective && kind != Kind::full)
                 refuse("--recompute-every belongs to --recompute selective or full");
-            o.recompute->every =
+            recompute.every =
                 static_cast<std::size_t>(whole("--recompute-every", text("--recompute-every"), 1, 1 << 16));
         }
         if (has("--memory-limit")) {
             auto const limit = size("--memory-limit", "60GiB, 500MiB or 1000000000");
-            o.hardware.memory_bytes = std::min(o.hardware.memory_bytes, limit);
+            o.request.hardware.memory_bytes = std::min(o.request.hardware.memory_bytes, limit);
         }
         if (has("--recompute-parts")) {
             if (kind != Kind::selective) refuse("--recompute-parts belongs to --recompute selective");
@@ -351,44 +371,51 @@ class Parser {
             if (!pieces)
                 refuse("--recompute-parts " + text("--recompute-parts") +
                        " is not a list of inputs, norms, activations, attention, rows");
-            o.recompute->pieces = *pieces;
+            recompute.pieces = *pieces;
         }
         auto const on_or_off = [&](std::string const& name) {
             static constexpr std::array<std::string_view, 2> names{"off", "on"};
             return has(name) ? std::optional(choice(name, text(name), names) == 1) : std::nullopt;
         };
         if (has("--tp-kind"))
-            o.tensor_kind =
+            o.request.given.tensor_kind =
                 static_cast<model::TensorKind>(choice("--tp-kind", text("--tp-kind"), model::tensor_kind_names));
-        o.sequence_parallel = on_or_off("--sequence-parallel");
+        auto const keep = [&](auto field, auto const& value) {
+            if (value) request.keep(field, *value);
+        };
+        keep(&Strategy::sequence_parallel, on_or_off("--sequence-parallel"));
         if (has("--attention-output"))
-            o.attention_output = static_cast<model::AttentionOutput>(
-                choice("--attention-output", text("--attention-output"), model::attention_output_names));
+            request.keep(&Strategy::attention_output,
+                         static_cast<model::AttentionOutput>(
+                             choice("--attention-output", text("--attention-output"), model::attention_output_names)));
         if (has("--expert-mesh")) read_expert_mesh(o);
-        o.zero_keep = on_or_off("--zero-keep");
-        o.zero_accumulate = on_or_off("--zero-accumulate");
-        o.gradient_release = has("--gradient-release");
-        o.precision.keeps_masters = on_or_off("--master-weights").value_or(true);
-        if (!o.precision.keeps_masters && o.element != planner::Element::bf16)
+        keep(&ZeroSharding::keeps_parameters, on_or_off("--zero-keep"));
+        keep(&ZeroSharding::accumulates_gradients, on_or_off("--zero-accumulate"));
+        request.given.sharding.releases_gradients = has("--gradient-release");
+        o.request.given.precision.keeps_masters = on_or_off("--master-weights").value_or(true);
+        if (!o.request.given.precision.keeps_masters && o.request.given.element != planner::Element::bf16)
             refuse("--master-weights off is for --dtype bf16: other weights are updated as they are");
         if (has("--schedule")) {
             std::vector<std::string_view> names;
             for (auto const& generator : pipeline::generators) names.push_back(generator.name);
             choice("--schedule", text("--schedule"), names);
-            o.schedule = text("--schedule");
+            request.keep(&Strategy::schedule, text("--schedule"));
         }
         if (has("--pair") &&
             choice("--pair", text("--pair"), std::array<std::string_view, 3>{"auto", "on", "off"}) > 0) {
-            o.pairs = text("--pair") == "on";
-            if (*o.pairs && o.schedule && !pipeline::find_generator(*o.schedule)->has_pairs)
-                refuse("--pair on and --schedule " + *o.schedule +
+            request.keep(&Strategy::pairs, text("--pair") == "on");
+            auto const& schedule = request.given.schedule;
+            if (request.given.pairs && has("--schedule") && !pipeline::find_generator(schedule)->has_pairs)
+                refuse("--pair on and --schedule " + schedule +
                        ", which has no pairs, as dualpipe and dualpipe-v have");
         }
         if (has("--stages")) read_stages(o);
-        o.zigzag = on_or_off("--zigzag").value_or(true);
-        if (has("--zero-ranks")) o.zero_ranks = whole("--zero-ranks", text("--zero-ranks"), 1, many);
-        if (o.zero)
-            if (auto const why = o.sharding().refusal(); !why.empty()) refuse(why);
+        request.given.zigzag = true;
+        keep(&Strategy::zigzag, on_or_off("--zigzag"));
+        if (has("--zero-ranks"))
+            request.keep(&ZeroSharding::ranks, static_cast<int>(whole("--zero-ranks", text("--zero-ranks"), 1, many)));
+        if (has("--zero"))
+            if (auto const why = request.given.sharding.refusal(); !why.empty()) refuse(why);
         if (has("--order")) read_order(o);
         read_context(o);
     }
@@ -396,8 +423,8 @@ class Parser {
     /// Checks that do not need the nodes; choose_context() does the others.
     void read_context(Options& o) const {
         if (has("--cp")) {
-            if (model::query_heads(o.model.description(), 1) == 0)
-                refuse("--cp " + text("--cp") + ": " + o.model.name +
+            if (model::query_heads(o.request.model.description(), 1) == 0)
+                refuse("--cp " + text("--cp") + ": " + o.request.model.name +
                        " has no attention that it changes: leave it out");
             o.context = model::ContextChoice{
                 .kind = static_cast<model::ContextChoice::Kind>(choice("--cp", text("--cp"), model::context_names))};
@@ -410,18 +437,20 @@ class Parser {
             o.extent("cp").value_or(std::max<std::int64_t>(given.heads, 1) * std::max<std::int64_t>(given.inner, 1));
         for (auto const& why : {given.refused_heads(cp), given.refused_inner(cp)})
             if (!why.empty()) refuse(why);
-        if (o.context) o.context = given;
+        if (!o.context) return;
+        o.context = given;
+        o.request.context = given;
     }
 
     void read_stages(Options& o) const {
-        o.balances_stages = text("--stages") == "balanced";
-        if (o.balances_stages) return;
+        auto& given = o.request.given;
+        if (text("--stages") == "balanced") return o.request.keep(&Strategy::balances_stages, true);
         std::istringstream items(text("--stages") + ",");
         for (std::string item; std::getline(items, item, ',');) {
             auto const layers = number_in<std::int64_t>(item);
             if (!layers || *layers < 0 || *layers > many)
                 refuse("--stages " + text("--stages") + " is neither a list of numbers nor balanced");
-            o.stage_layers.push_back(*layers);
+            given.stage_layers.push_back(*layers);
         }
     }
 
@@ -433,11 +462,11 @@ class Parser {
             auto const found = given.find(axis);
             return found == given.end() ? 1 : static_cast<int>(std::min<std::int64_t>(found->second, 1 << 20));
         };
-        o.experts = model::ExpertMesh{extent("ep"), extent("etp")};
+        o.request.keep(&Strategy::experts, model::ExpertMesh{extent("ep"), extent("etp")});
         if (o.extent("ep").value_or(1) > 1)
             refuse(flag + " " + text(flag) + " and ep of the mesh both say where experts are: leave one of them out");
         if (!given.contains("edp")) return;
-        std::int64_t const ranks = o.hardware.devices / o.extent("pp").value_or(1),
+        std::int64_t const ranks = o.request.hardware.devices / o.extent("pp").value_or(1),
                            of_experts = std::int64_t{extent("edp")} * extent("ep") * extent("etp");
         if (of_experts != ranks)
             refuse(flag + " " + text(flag) + " is of " + std::to_string(of_experts) + " devices, and a stage has " +

@@ -38,7 +38,7 @@ std::string answer(Options const& o) {
     if (!o.help.empty()) return o.help;
     if (o.task == Options::Task::list) return presets();
     if (o.task == Options::Task::write_hardware) {
-        io::write_hardware(o.hardware_out, o.hardware);
+        io::write_hardware(o.hardware_out, o.request.hardware);
         return "";
     }
     std::optional<Kokkos::ScopeGuard> kokkos; // for dry runs, which need one thread

@@ -19,8 +19,9 @@ namespace {
 using planner::ServingPlan;
 
 planner::ServingRequest request_of(Options const& o) {
-    planner::ServingRequest request{.model = o.model, .hardware = o.hardware, .prompt = o.prompt, .output = o.output};
-    request.element = o.element;
+    planner::ServingRequest request{
+        .model = o.request.model, .hardware = o.request.hardware, .prompt = o.prompt, .output = o.output};
+    request.element = o.request.given.element;
     request.objective = o.objective;
     request.requests_per_s = o.rate;
     request.first_token_p95_s = o.first_token_p95_s;
@@ -33,12 +34,12 @@ std::string rate_text(double requests_per_s) { return report::count(requests_per
 /// No plan does what is asked for: what comes nearest, and what it lacks.
 [[noreturn]] void refuse_all(Options const& o, std::vector<ServingPlan> const& plans) {
     if (plans.empty())
-        refuse("no mesh of " + std::to_string(o.hardware.devices) +
+        refuse("no mesh of " + std::to_string(o.request.hardware.devices) +
                " devices takes this model: leave more of --mesh to the search");
     auto const& nearest = plans.front();
     if (!nearest.estimate.fits)
         refuse("no plan fits: the nearest, " + mesh_text(nearest) + ", exceeds memory by " +
-               report::bytes(nearest.estimate.memory_peak - o.hardware.memory_bytes) + " in " +
+               report::bytes(nearest.estimate.memory_peak - o.request.hardware.memory_bytes) + " in " +
                (nearest.estimate.weights > nearest.estimate.cache ? "weights" : "keys and values of one request") +
                ": give more --devices");
     std::string const most =
@@ -91,9 +92,9 @@ std::string serve(Options const& o) {
                         rate_text(x.requests_per_s), rate_text(x.tokens_per_s), rate_text(plan.most_requests_per_s),
                         report::count(x.batch), report::count(x.largest_batch), report::bytes(x.memory_peak)});
     }
-    return o.model.name + " on " + std::to_string(o.hardware.devices) + " x " + o.hardware.name + ", prompts of " +
-           std::to_string(o.prompt) + " tokens, answers of " + std::to_string(o.output) + "\n\n" +
-           report::table_text(rows, 2) +
+    return o.request.model.name + " on " + std::to_string(o.request.hardware.devices) + " x " +
+           o.request.hardware.name + ", prompts of " + std::to_string(o.prompt) + " tokens, answers of " +
+           std::to_string(o.output) + "\n\n" + report::table_text(rows, 2) +
            "\nfirst token: of a prompt that does not wait. at most: requests that it can take" +
            (o.first_token_p95_s ? ", within the service level" : "") +
            ". batch: requests that a group of pp x tp devices decodes at once, of those whose keys and values fit.\n";

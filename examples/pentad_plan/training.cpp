@@ -33,19 +33,17 @@ using planner::Candidate;
 void choose_context(Options const& o, Strategy& c) {
     auto const asked = o.context.value_or(model::ContextChoice());
     if (asked.kind != model::ContextChoice::Kind::automatic) {
-        auto const per_node = planner::nodes_of(c, ml::cp::name, o.hardware.devices_per_node).each;
+        auto const per_node = planner::nodes_of(c, ml::cp::name, o.request.hardware.devices_per_node).each;
         if (auto const why = asked.refused_nodes(c.cp, per_node); !why.empty()) refuse(why);
         return c.use(asked.on(c.cp, per_node));
     }
-    auto const splits = planner::context_splits(asked, o.model, c, o.hardware.devices_per_node);
-    c.use(planner::fastest_context(o.model, o.hardware, c, splits).split);
+    auto const splits = planner::context_splits(asked, o.request.model, c, o.request.hardware.devices_per_node);
+    c.use(planner::fastest_context(o.request.model, o.request.hardware, c, splits).split);
 }
 
-/// The mesh of one plan alone.
-Strategy mesh_of(Options const& o) {
-    Strategy c;
-    c.dp = o.extent("dp").value_or(1), c.pp = o.extent("pp").value_or(1), c.ep = o.extent("ep").value_or(1);
-    c.cp = o.extent("cp").value_or(1), c.tp = o.extent("tp").value_or(1);
+/// What is given, and the axes in the order that is.
+Strategy given_on(Options const& o) {
+    auto c = o.request.given;
     std::size_t next = 0; // axes that --order leaves out have one rank each
     auto const is_given = [&](std::string_view axis) {
         return std::find(o.order.begin(), o.order.end(), axis) != o.order.end();
@@ -59,31 +57,13 @@ Strategy mesh_of(Options const& o) {
 
 /// One plan, with the usual settings where none are given. @throws std::invalid_argument where it does not divide the
 /// batch
-Strategy strategy_of(Options const& o) {
-    auto c = mesh_of(o);
-    c.seq = o.seq;
-    c.batch = o.global_batch;
+Strategy strategy_of(Options const& o, Strategy c) {
     c.use_micro_batch(o.micro_batch.value_or(1));
-    c.sharding = o.sharding();
-    c.optimizer = o.optimizer;
-    c.precision = o.precision;
-    c.offload = o.offload;
-    c.schedule = o.schedule.value_or(c.schedule);
-    c.chunks = o.chunks.value_or(0);
-    c.stage_layers = o.stage_layers;
-    c.balances_stages = o.balances_stages;
-    c.zigzag = o.zigzag;
-    c.recompute = o.recompute.value_or(c.recompute);
-    c.tensor_kind = o.tensor_kind;
-    c.sequence_parallel = o.sequence_parallel.value_or(false);
-    c.attention_output = o.attention_output;
-    c.experts = o.experts;
-    c.pairs = o.pairs.value_or(c.sends_rows(o.model.experts() != nullptr));
-    c.element = o.element;
-    c.fp8_products = o.fp8_products;
+    if (o.request.open.contains(&Strategy::pairs)) c.pairs = c.sends_rows(o.request.model.experts() != nullptr);
     choose_context(o, c);
     return c;
 }
+Strategy strategy_of(Options const& o) { return strategy_of(o, given_on(o)); }
 
 /// Bytes are whole numbers. Those of the experts' own axes are there where any are sent.
 Json bytes_json(planner::PerAxis const& bytes) {
@@ -143,40 +123,10 @@ Json plans_json(std::vector<Candidate> const& plans) {
     return json;
 }
 
-planner::Request request_of(Options const& o) {
-    planner::Request request{.model = o.model, .hardware = o.hardware, .seq = o.seq, .batch = o.global_batch};
-    request.element = o.element;
-    request.fp8_products = o.fp8_products;
-    request.wants_front = !o.svg.empty() || o.json;
-    if (o.schedule) request.schedules = {*o.schedule};
-    request.micro_batch = o.micro_batch;
-    request.dp = o.extent("dp"), request.pp = o.extent("pp"), request.ep = o.extent("ep");
-    request.cp = o.extent("cp"), request.tp = o.extent("tp");
-    request.zero = o.zero;
-    request.zero_ranks = o.zero_ranks;
-    request.zero_keep = o.zero_keep;
-    request.zero_accumulate = o.zero_accumulate;
-    request.gradient_release = o.gradient_release;
-    request.optimizer = o.optimizer;
-    request.precision = o.precision;
-    request.offload = o.offload;
-    request.recompute = o.recompute;
-    request.tensor_kind = o.tensor_kind;
-    request.sequence_parallel = o.sequence_parallel;
-    request.attention_output = o.attention_output;
-    request.experts = o.experts;
-    request.pairs = o.pairs;
-    request.zigzag = o.zigzag;
-    request.stage_layers = o.stage_layers;
-    if (o.balances_stages) request.balances_stages = true;
-    if (o.context) request.context = *o.context;
-    return request;
-}
-
 /// The train_lm command of a plan.
 std::string run_command(Options const& o, Strategy const& c) {
     if (!o.model_file.empty()) return report::run_command(c, o.model_file);
-    return report::run_command(c, "config.json") + " (config.json: that of " + o.model.name + ")";
+    return report::run_command(c, "config.json") + " (config.json: that of " + o.request.model.name + ")";
 }
 
 std::string plan_text(Strategy const& c) { return report::mesh_text(c) + " " + report::settings_text(c); }
@@ -184,32 +134,34 @@ std::string plan_text(Strategy const& c) { return report::mesh_text(c) + " " + r
 /// Nothing fits: what is nearest, and what it lacks; or nothing can even be laid out.
 [[noreturn]] void refuse_all(Options const& o, planner::Findings const& findings) {
     if (findings.near_misses.empty()) {
-        auto all = o; // dp has the devices that are left
-        auto const given = mesh_of(o);
-        all.mesh.try_emplace("dp", o.hardware.devices / (given.pp * given.ep * given.cp * given.tp));
+        auto all = given_on(o); // dp has the devices that are left
+        if (o.request.open.contains(&Strategy::dp)) all.dp = o.request.hardware.devices / (all.devices() / all.dp);
         std::string why;
         try {
-            why = planner::misfit(o.model, strategy_of(all));
+            why = planner::misfit(o.request.model, strategy_of(o, all));
         } catch (std::invalid_argument const& error) {
             why = error.what();
         }
-        refuse("no mesh of " + std::to_string(o.hardware.devices) + " devices takes this model and batch" +
-               (why.empty() ? ": leave more to the search" : "; with " + report::mesh_text(mesh_of(all)) + ", " + why));
+        refuse("no mesh of " + std::to_string(o.request.hardware.devices) + " devices takes this model and batch" +
+               (why.empty() ? ": leave more to the search" : "; with " + report::mesh_text(all) + ", " + why));
     }
     auto const& nearest = findings.near_misses.front();
-    refuse("no plan fits " + o.hardware.name + " x " + std::to_string(o.hardware.devices) + ": the nearest, " +
-           plan_text(nearest.strategy) + ", " + report::what_is_lacking(nearest.estimate, o.hardware) +
+    refuse("no plan fits " + o.request.hardware.name + " x " + std::to_string(o.request.hardware.devices) +
+           ": the nearest, " + plan_text(nearest.strategy) + ", " +
+           report::what_is_lacking(nearest.estimate, o.request.hardware) +
            ": give more --devices, or leave more to the search");
 }
 
 } // namespace
 
 std::string search(Options const& o) {
-    auto findings = planner::search(request_of(o), o.top);
+    auto request = o.request;
+    request.wants_front = !o.svg.empty() || o.json;
+    auto findings = planner::search(request, o.top);
     if (findings.best.empty()) refuse_all(o, findings);
     if (findings.near_misses.size() > o.top) findings.near_misses.resize(o.top);
     auto const& winner = findings.best.front().strategy;
-    if (!o.svg.empty()) io::write_file(o.svg, report::plan_svg(findings, o.hardware));
+    if (!o.svg.empty()) io::write_file(o.svg, report::plan_svg(findings, o.request.hardware));
     if (o.json)
         return Json{{"plans", plans_json(findings.best)},
                     {"near_misses", plans_json(findings.near_misses)},
@@ -218,12 +170,14 @@ std::string search(Options const& o) {
                     {"timed", findings.timed}}
                    .dump(2) +
                "\n";
-    if (o.types) return report::plan_types(o.model, winner);
-    return o.model.name + " on " + std::to_string(o.hardware.devices) + " x " + o.hardware.name + ", " +
-           std::to_string(o.global_batch) + " sequences of " + std::to_string(o.seq) + " tokens in a step; " +
-           std::to_string(findings.considered) + " plans were weighed, and the others ruled out\n\n" +
-           report::plan_table(findings.best, findings.near_misses, o.hardware) +
-           "\nsp: sequence parallelism; by AXIS: what all ranks send in a step; -: faster, but it does not fit. A line "
+    if (o.types) return report::plan_types(o.request.model, winner);
+    return o.request.model.name + " on " + std::to_string(o.request.hardware.devices) + " x " +
+           o.request.hardware.name + ", " + std::to_string(o.request.given.batch) + " sequences of " +
+           std::to_string(o.request.given.seq) + " tokens in a step; " + std::to_string(findings.considered) +
+           " plans were weighed, and the others ruled out\n\n" +
+           report::plan_table(findings.best, findings.near_misses, o.request.hardware) +
+           "\nsp: sequence parallelism; a2a: --attention-output all-to-all; by AXIS: what all ranks send in a step; -: "
+           "faster, but it does not fit. A line "
            "is "
            "the fastest of the plans that differ from it in chunks, the order of the axes and the layers of stages "
            "alone.\nMore of the first: --explain " +
@@ -232,20 +186,22 @@ std::string search(Options const& o) {
 
 std::string evaluate(Options const& o) {
     auto const c = strategy_of(o);
-    Candidate const plan{c, planner::estimate(o.model, o.hardware, c)};
-    if (o.types) return report::plan_types(o.model, c);
+    Candidate const plan{c, planner::estimate(o.request.model, o.request.hardware, c)};
+    if (o.types) return report::plan_types(o.request.model, c);
     if (o.json) return estimate_json(plan.estimate).dump(2) + "\n";
     std::vector<Candidate> const one{plan};
-    return plan.estimate.fits ? report::plan_table(one, {}, o.hardware) : report::plan_table({}, one, o.hardware);
+    return plan.estimate.fits ? report::plan_table(one, {}, o.request.hardware)
+                              : report::plan_table({}, one, o.request.hardware);
 }
 
 std::string explain(Options const& o) {
     auto const c = strategy_of(o);
-    if (o.types) return report::plan_types(o.model, c);
+    if (o.types) return report::plan_types(o.request.model, c);
     planner::Pipelines pipelines;
-    auto const planned =
-        planner::with_stage_layers(o.model, o.hardware, c, pipelines); // in the numbers that a run needs
-    return report::plan_account(o.model, o.hardware, c) + "\nto run it: " + run_command(o, planned) + "\n";
+    auto const planned = planner::with_stage_layers(o.request.model, o.request.hardware, c,
+                                                    pipelines); // in the numbers that a run needs
+    return report::plan_account(o.request.model, o.request.hardware, c) + "\nto run it: " + run_command(o, planned) +
+           "\n";
 }
 
 } // namespace pentad_plan

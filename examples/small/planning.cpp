@@ -16,8 +16,7 @@ int main() {
     Kokkos::ScopeGuard const kokkos;
     planner::Request request{.model = train::planned_preset("llama-3-8b"),
                              .hardware = planner::find_hardware("h100"),
-                             .seq = 4096,
-                             .batch = 256};
+                             .given = {.batch = 256, .seq = 4096}};
     request.hardware.devices = 16;
     auto const findings = planner::search(request, 3);
     for (auto const& [plan, estimate] : findings.best)

@@ -106,38 +106,22 @@ pentad::Strategy strategy_of(Options const& o) {
 }
 
 pentad::planner::Request request_of(Options const& options, pentad::planner::Hardware hardware) {
-    auto const given = strategy_of(options);
-    pentad::planner::Request request{.model = pentad::train::planned_model(make_model(options)),
-                                     .hardware = std::move(hardware),
-                                     .seq = given.seq,
-                                     .batch = given.batch,
-                                     .element = given.element,
-                                     .schedules = {options.schedule},
-                                     .most_micro_batch = given.batch};
-    request.micro_batches = given.micro_batches;
-    request.chunks = options.stage_count() / given.pp; // of --chunks 0 as few as there can be
-    request.zigzag = given.zigzag;
-    // The run balances its stages by measured times; the planner balances them by its own.
-    request.balances_stages = given.balances_stages;
-    request.stage_layers = given.stage_layers;
-    request.zero = given.sharding.stage;
-    request.zero_ranks = given.sharding.ranks;
-    request.zero_keep = given.sharding.keeps_parameters;
-    request.zero_accumulate = given.sharding.accumulates_gradients;
-    request.gradient_release = given.sharding.releases_gradients;
-    request.optimizer = given.optimizer;
-    request.precision = given.precision;
-    request.offload = given.offload;
-    request.local = given.local;
-    request.bucket_elements = given.bucket_elements;
-    request.recompute = given.recompute;
-    request.tensor_kind = given.tensor_kind;
-    request.sequence_parallel = given.sequence_parallel;
-    request.attention_output = given.attention_output;
-    request.experts = given.experts;
-    if (options.pair != "auto" || given.offload.activations) request.pairs = options.pair == "on";
-    request.context = options.context();
-    request.wants_front = false;
+    using pentad::Strategy;
+    pentad::planner::Request request{
+        .model = pentad::train::planned_model(make_model(options)),
+        .hardware = std::move(hardware),
+        .given = strategy_of(options),
+        .open = pentad::FieldSet<Strategy>(&Strategy::dp, &Strategy::pp, &Strategy::ep, &Strategy::cp, &Strategy::tp),
+        .open_sharding = {},
+        .context = options.context(),
+        .wants_front = false};
+    auto& given = request.given;
+    given.chunks = options.stage_count() / given.pp; // of --chunks 0 as few as there can be
+    if (!given.experts) request.open.add(&Strategy::experts);
+    if (options.pair == "auto" && !given.offload.activations)
+        request.open.add(&Strategy::pairs);
+    else
+        given.pairs = options.pair == "on";
     return request;
 }
 

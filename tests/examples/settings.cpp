@@ -234,8 +234,9 @@ TEST_CASE("what --mesh auto asks the planner for has the run that every flag des
                                             .links = {{.devices = c.ranks, .latency_s = 1e-6, .bandwidth = 1e10}}});
         auto key = run + " of " + std::to_string(c.other.layers) + c.other.mixers + c.other.router;
         if (!asked.insert(std::move(key)).second) continue;
-        request.dp = c.other.extent("dp"), request.pp = c.other.extent("pp"), request.ep = c.other.extent("ep");
-        request.cp = c.other.extent("cp"), request.tp = c.other.extent("tp");
+        using pentad::Strategy;
+        for (auto const axis : {&Strategy::dp, &Strategy::pp, &Strategy::ep, &Strategy::cp, &Strategy::tp})
+            request.open.remove(axis);
         std::string nearest;
         bool found = false;
         planner::Pipelines pipelines;

@@ -73,12 +73,43 @@ Model small_deepseek() {
 
 } // namespace
 
+/// Without the search over the order of a sequence and the output of attention.
+auto const of_one_stream = [] {
+    auto open = searched_fields;
+    open.remove(&Strategy::zigzag);
+    open.remove(&Strategy::attention_output);
+    return open;
+}();
+
 TEST_CASE("dense, on one node") {
     compare({.model = train::planned_preset("llama-2-7b"),
              .hardware = find_hardware("ascend-910b"),
-             .seq = 4096,
-             .batch = 64,
+             .given = {.batch = 64, .seq = 4096, .zigzag = true},
+             .open = of_one_stream,
              .most_micro_batch = 2});
+}
+
+TEST_CASE("with every order of a sequence and output of attention, over two nodes") {
+    Request request{.model = train::planned_preset("llama-3-8b"),
+                    .hardware = with_devices(find_hardware("h100"), 16),
+                    .given = {.batch = 16, .seq = 4096},
+                    .schedules = {"1f1b"},
+                    .most_micro_batch = 1};
+    request.keep(&Strategy::pp, 1);
+    compare(request);
+    // As if each had been asked for.
+    auto const best = search(request, 1).best.front().estimate.step_s;
+    double least = 1e300;
+    for (bool const zigzag : {true, false})
+        for (auto const output : {model::AttentionOutput::reduce_scatter, model::AttentionOutput::all_to_all}) {
+            auto asked = request;
+            asked.keep(&Strategy::zigzag, zigzag);
+            asked.keep(&Strategy::attention_output, output);
+            auto const found = search(asked, 1);
+            REQUIRE(found.best.size() == 1);
+            least = std::min(least, found.best.front().estimate.step_s);
+        }
+    CHECK(best == least);
 }
 
 TEST_CASE("DeepSeek-V3 in small, over four nodes and little memory") {
@@ -86,8 +117,8 @@ TEST_CASE("DeepSeek-V3 in small, over four nodes and little memory") {
     machine.memory_bytes = 40e9;
     compare({.model = small_deepseek(),
              .hardware = machine,
-             .seq = 4096,
-             .batch = 64,
+             .given = {.batch = 64, .seq = 4096, .zigzag = true},
+             .open = of_one_stream,
              .schedules = {"1f1b", "zb-h1"},
              .most_micro_batch = 1});
 }
@@ -95,12 +126,12 @@ TEST_CASE("DeepSeek-V3 in small, over four nodes and little memory") {
 TEST_CASE("what is given is kept") {
     Request request{.model = train::planned_preset("llama-3-8b"),
                     .hardware = with_devices(find_hardware("h100"), 16),
-                    .seq = 8192,
-                    .batch = 64};
-    request.tp = 4;
-    request.zero = 2;
-    request.recompute = model::Recomputation{.kind = model::Recomputation::Kind::full};
-    request.micro_batch = 2;
+                    .given = {.batch = 64, .seq = 8192, .zigzag = true},
+                    .open = of_one_stream};
+    request.keep(&Strategy::tp, 4);
+    request.keep(&ZeroSharding::stage, 2);
+    request.keep(&Strategy::recompute, model::Recomputation{.kind = model::Recomputation::Kind::full});
+    request.least_micro_batch = request.most_micro_batch = 2;
     auto const found = search(request, 3);
     REQUIRE(found.best.size() == 3);
     for (auto const& candidate : found.best) {
@@ -115,9 +146,9 @@ TEST_CASE("what is given is kept") {
 TEST_CASE("of the ways of attention over cp the fastest is found, as if each had been asked for") {
     Request request{.model = train::planned_preset("llama-3-8b"),
                     .hardware = with_devices(find_hardware("h100"), 32),
-                    .seq = 65536,
-                    .batch = 8};
-    request.cp = 16;
+                    .given = {.batch = 8, .seq = 65536, .zigzag = true},
+                    .open = of_one_stream};
+    request.keep(&Strategy::cp, 16);
     request.wants_front = false;
     using Kind = model::ContextChoice::Kind;
     std::vector<double> seconds;
@@ -142,11 +173,11 @@ TEST_CASE("of the ways of attention over cp the fastest is found, as if each had
     for (auto const& candidate : search(request, 5).best) CHECK(candidate.strategy.inner_cp > 1);
     // Of 32 heads a rank of tp has 8.
     request.context = {.kind = Kind::ulysses};
-    request.tp = 2;
+    request.keep(&Strategy::tp, 2);
     CHECK_FALSE(search(request, 1).best.empty());
-    request.cp = 8, request.tp = 4;
+    request.keep(&Strategy::cp, 8), request.keep(&Strategy::tp, 4);
     CHECK_FALSE(search(request, 1).best.empty());
-    request.cp = 16, request.tp = 4;
+    request.keep(&Strategy::cp, 16);
     request.hardware = with_devices(request.hardware, 64);
     CHECK(search(request, 1).best.empty());
     CHECK(search(request, 1).near_misses.empty());
@@ -155,11 +186,11 @@ TEST_CASE("of the ways of attention over cp the fastest is found, as if each had
 TEST_CASE("gathered parameters that are kept, and gradients that are accumulated, are weighed") {
     Request request{.model = train::planned_preset("llama-3-8b"),
                     .hardware = with_devices(find_hardware("h100"), 16),
-                    .seq = 4096,
-                    .batch = 256};
-    request.tp = request.pp = request.cp = 1;
-    request.micro_batch = 1;
-    request.zero = 3;
+                    .given = {.batch = 256, .seq = 4096, .zigzag = true},
+                    .open = of_one_stream};
+    for (auto const axis : {&Strategy::tp, &Strategy::pp, &Strategy::cp}) request.keep(axis, 1);
+    request.most_micro_batch = 1;
+    request.keep(&ZeroSharding::stage, 3);
     auto const fastest = [](Request const& asked) {
         auto const found = search(asked, 1);
         REQUIRE(found.best.size() == 1);
@@ -168,23 +199,24 @@ TEST_CASE("gathered parameters that are kept, and gradients that are accumulated
     auto const free = fastest(request);
     CHECK((free.strategy.sharding.keeps_parameters || free.strategy.sharding.accumulates_gradients));
     auto asked = request;
-    asked.zero_keep = asked.zero_accumulate = false;
+    asked.keep(&ZeroSharding::keeps_parameters, false);
+    asked.keep(&ZeroSharding::accumulates_gradients, false);
     auto const without = fastest(asked);
     CHECK_FALSE(without.strategy.sharding.keeps_parameters);
     CHECK_FALSE(without.strategy.sharding.accumulates_gradients);
     CHECK(without.estimate.step_s > free.estimate.step_s);
     CHECK(without.estimate.bytes.total() > free.estimate.bytes.total());
-    asked.zero_keep = true;
+    asked.keep(&ZeroSharding::keeps_parameters, true);
     CHECK(fastest(asked).strategy.sharding.keeps_parameters);
-    asked.zero_ranks = 4;
+    asked.keep(&ZeroSharding::ranks, 4);
     CHECK(fastest(asked).strategy.sharding.ranks == 4);
-    asked.zero_ranks = 0;
+    asked.keep(&ZeroSharding::ranks, 0);
     CHECK(fastest(asked).strategy.sharding.ranks == 0);
-    asked.zero_ranks = 3; // does not divide dp
+    asked.keep(&ZeroSharding::ranks, 3); // does not divide dp
     CHECK(search(asked, 1).best.empty());
-    request.pp = 2;
+    request.keep(&Strategy::pp, 2);
     request.schedules = {"1f1b", "dualpipe"};
-    request.gradient_release = true;
+    request.given.sharding.releases_gradients = true;
     for (auto const& candidate : search(request, 10).best) {
         CHECK(candidate.strategy.sharding.releases_gradients);
         CHECK(candidate.strategy.schedule != "dualpipe");
@@ -194,8 +226,8 @@ TEST_CASE("gathered parameters that are kept, and gradients that are accumulated
 TEST_CASE("where memory is short, automatic recomputation is found, and takes less time than what is tried beside it") {
     Request request{.model = train::planned_preset("llama-2-7b"),
                     .hardware = find_hardware("ascend-910b"),
-                    .seq = 4096,
-                    .batch = 64};
+                    .given = {.batch = 64, .seq = 4096, .zigzag = true},
+                    .open = of_one_stream};
     request.hardware.memory_bytes = 26e9;
     using Kind = model::Recomputation::Kind;
     auto const found = search(request, 1);
@@ -219,8 +251,8 @@ TEST_CASE("where memory is short, automatic recomputation is found, and takes le
 TEST_CASE("near misses are faster than the best, and lack memory") {
     Request const request{.model = train::planned_preset("llama-2-7b"),
                           .hardware = find_hardware("ascend-910b"),
-                          .seq = 4096,
-                          .batch = 1024};
+                          .given = {.batch = 1024, .seq = 4096, .zigzag = true},
+                          .open = of_one_stream};
     auto const found = search(request, 5);
     REQUIRE_FALSE(found.near_misses.empty());
     for (auto const& miss : found.near_misses) {

@@ -6,6 +6,7 @@
 
 #include <pentad/planner/detail/bounds.hpp>
 #include <pentad/planner/estimate.hpp>
+#include <pentad/strategy/field_set.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -19,38 +20,60 @@
 
 namespace pentad::planner {
 
-/// What is asked for. What is given here is kept; the rest is searched.
+/// The fields of a strategy, and of its sharding, that a search can choose, beside the order of the axes and the
+/// strategy of attention over cp.
+inline constexpr FieldSet<Strategy> searched_fields{&Strategy::dp,
+                                                    &Strategy::pp,
+                                                    &Strategy::ep,
+                                                    &Strategy::cp,
+                                                    &Strategy::tp,
+                                                    &Strategy::experts,
+                                                    &Strategy::micro_batches,
+                                                    &Strategy::schedule,
+                                                    &Strategy::chunks,
+                                                    &Strategy::pairs,
+                                                    &Strategy::balances_stages,
+                                                    &Strategy::sequence_parallel,
+                                                    &Strategy::zigzag,
+                                                    &Strategy::attention_output,
+                                                    &Strategy::recompute};
+inline constexpr FieldSet<ZeroSharding> searched_sharding{
+    &ZeroSharding::stage, &ZeroSharding::ranks, &ZeroSharding::keeps_parameters, &ZeroSharding::accumulates_gradients};
+
+/// What is asked for: what is open is searched, and the rest of the strategy is kept as it is given.
 struct Request {
     Model model;
     Hardware hardware; ///< with all its devices
-    std::int64_t seq = 0;
-    std::int64_t batch = 0; ///< sequences in a step
-    Element element = Element::bf16;
-    bool fp8_products = false; ///< as of a Strategy
-    std::vector<std::string> schedules{"1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe"};
-    std::int64_t most_micro_batch = 8;
-    std::int64_t most_chunks = 4;
-    std::optional<std::int64_t> dp{}, pp{}, ep{}, cp{}, tp{}, micro_batch{}, micro_batches{}, chunks{};
-    bool zigzag = true; ///< where cp shares out the sequence
-    pentad::model::AttentionOutput attention_output = pentad::model::AttentionOutput::reduce_scatter;
-    std::optional<pentad::model::ExpertMesh> experts{}; ///< as of a Strategy, instead of ep
-    std::optional<int> zero{};
-    std::optional<std::int64_t> zero_ranks{}; ///< of hybrid ZeRO; 0: all
-    std::optional<bool> zero_keep{}, zero_accumulate{};
-    bool gradient_release = false;
-    pentad::model::Optimizer optimizer{};
-    pentad::model::Precision precision{};
-    pentad::model::Offload offload{};
-    LocalSteps local{};
-    std::int64_t bucket_elements = Strategy{}.bucket_elements;
-    std::optional<model::Recomputation> recompute{}; ///< none: none, selective, full and automatic are tried
-    pentad::model::TensorKind tensor_kind = pentad::model::TensorKind::one_d;
-    std::optional<bool> sequence_parallel{};
-    std::optional<bool> pairs{};              ///< of schedules that have them; none: where tokens travel to experts
-    std::vector<std::int64_t> stage_layers{}; ///< of each stage; none: dealt evenly, or balanced
-    std::optional<bool> balances_stages{};    ///< as of a Strategy; none: both are tried
-    pentad::model::ContextChoice context{.kind = pentad::model::ContextChoice::Kind::automatic}; ///< attention over cp
+    Strategy given{};
+    /// Of searched_fields; stage layers that are given are kept. Pairs: where tokens travel to experts.
+    FieldSet<Strategy> open = searched_fields;
+    FieldSet<ZeroSharding> open_sharding = searched_sharding;
+    std::vector<std::string> schedules{"1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe"}; ///< where it is open
+    std::int64_t least_micro_batch = 1, most_micro_batch = 8; ///< sequences, where the number of micro-batches is open
+    std::int64_t most_chunks = 4;                             ///< where they are open
+    model::ContextChoice context{.kind = model::ContextChoice::Kind::automatic}; ///< attention over cp
     bool wants_front = true; ///< costs time: slower configurations are looked at for their memory
+
+    /// A field is given.
+    template <class Member, class Value>
+    void keep(Member Strategy::* field, Value const& value) {
+        given.*field = value;
+        open.remove(field);
+    }
+    template <class Member, class Value>
+    void keep(Member ZeroSharding::* field, Value const& value) {
+        given.sharding.*field = value;
+        open_sharding.remove(field);
+    }
+    /// Whether a value of a field is to be looked at.
+    template <class Member>
+    [[nodiscard]] bool wants(Member Strategy::* field, Member const& value) const {
+        return open.contains(field) || given.*field == value;
+    }
+    template <class Member>
+    [[nodiscard]] bool wants(Member ZeroSharding::* field, Member const& value) const {
+        return open_sharding.contains(field) || given.sharding.*field == value;
+    }
 };
 
 struct Candidate {
@@ -74,7 +97,7 @@ inline auto rank_of(Candidate const& x) {
     return std::tuple(x.estimate.step_s, x.estimate.memory_peak, c.sharding.stage, static_cast<int>(c.recompute.kind),
                       c.tp, c.cp, c.pp, c.expert_mesh().ep, c.experts.has_value(), c.chunks, c.micro_batch(),
                       c.sharding.ranks, c.sharding.keeps_parameters, c.sharding.accumulates_gradients,
-                      c.sequence_parallel, c.context, c.inner_cp);
+                      c.sequence_parallel, c.context, c.inner_cp, c.attention_output, !c.zigzag);
 }
 
 inline std::vector<std::int64_t> divisors(std::int64_t n) {
@@ -92,7 +115,8 @@ inline std::vector<std::int64_t> divisors(std::int64_t n) {
 template <class F>
 void for_each_folding(Request const& request, Strategy c, F&& f) {
     auto const* const experts = request.model.experts();
-    if (experts == nullptr || request.experts || request.ep || c.ep > 1 || c.cp * c.tp == 1) return;
+    bool const is_open = request.open.contains(&Strategy::experts) && request.open.contains(&Strategy::ep);
+    if (experts == nullptr || !is_open || c.ep > 1 || c.cp * c.tp == 1) return;
     c.order = {"pp", "dp", "ep", "cp", "tp"};
     for (auto const ep : divisors(c.dp * c.cp * c.tp)) {
         if (static_cast<std::int64_t>(experts->count) % ep != 0 || (c.tp == 1 && c.dp % ep == 0)) continue;
@@ -104,21 +128,14 @@ void for_each_folding(Request const& request, Strategy c, F&& f) {
 /// Calls f(configuration) for every mesh of all devices, cut into micro-batches, that can run.
 template <class F>
 void for_each_mesh(Request const& request, F&& f) {
-    auto const wanted = [](std::optional<std::int64_t> const& fixed, std::int64_t n) { return !fixed || *fixed == n; };
-    Strategy c;
-    c.seq = request.seq;
-    c.batch = request.batch;
-    c.element = request.element;
-    c.fp8_products = request.fp8_products;
-    c.optimizer = request.optimizer;
-    c.precision = request.precision;
-    c.offload = request.offload;
-    c.local = request.local;
-    c.bucket_elements = request.bucket_elements;
-    c.zigzag = request.zigzag;
-    c.tensor_kind = request.tensor_kind;
-    c.attention_output = request.attention_output;
-    c.experts = request.experts;
+    auto c = request.given; // without what is chosen for a mesh
+    c.schedule = Strategy{}.schedule;
+    c.chunks = 0;
+    c.stage_layers = {};
+    c.balances_stages = false;
+    c.sharding = {};
+    if (request.open.contains(&Strategy::experts)) c.experts.reset();
+    c.order = axis_order;
     if (c.experts) c.order = {"pp", "dp", "ep", "cp", "tp"};
     auto const n = request.hardware.devices;
     for (auto const tp : divisors(n)) {
@@ -126,16 +143,17 @@ void for_each_mesh(Request const& request, F&& f) {
             for (auto const ep : divisors(n / tp / cp)) {
                 for (auto const pp : divisors(n / tp / cp / ep)) {
                     c.tp = tp, c.cp = cp, c.ep = ep, c.pp = pp, c.dp = n / tp / cp / ep / pp;
-                    if (!wanted(request.tp, tp) || !wanted(request.cp, cp) || !wanted(request.ep, ep) ||
-                        !wanted(request.pp, pp) || !wanted(request.dp, c.dp) || pp > request.model.layers() ||
-                        request.batch % (c.dp * ep) != 0)
+                    if (!request.wants(&Strategy::tp, tp) || !request.wants(&Strategy::cp, cp) ||
+                        !request.wants(&Strategy::ep, ep) || !request.wants(&Strategy::pp, pp) ||
+                        !request.wants(&Strategy::dp, c.dp) || pp > request.model.layers() ||
+                        c.batch % (c.dp * ep) != 0)
                         continue;
                     if (c.local.is_on() && !c.averages_groups()) continue; // there is none to average with
-                    auto const share = request.batch / (c.dp * ep);
-                    for (std::int64_t sequences = 1; sequences <= std::min(share, request.most_micro_batch);
-                         ++sequences)
-                        if (share % sequences == 0 && wanted(request.micro_batch, sequences) &&
-                            wanted(request.micro_batches, share / sequences)) {
+                    auto const share = c.batch / (c.dp * ep);
+                    bool const is_open = request.open.contains(&Strategy::micro_batches);
+                    auto const most = is_open ? std::min(share, request.most_micro_batch) : share;
+                    for (auto sequences = is_open ? request.least_micro_batch : 1; sequences <= most; ++sequences)
+                        if (share % sequences == 0 && request.wants(&Strategy::micro_batches, share / sequences)) {
                             c.micro_batches = share / sequences;
                             f(c);
                             for_each_folding(request, c, f);
@@ -145,6 +163,10 @@ void for_each_mesh(Request const& request, F&& f) {
         }
     }
 }
+
+/// The mesh with each layout of the residual stream that is open: sequence parallelism, the order of a sequence over cp
+/// and the output of attention.
+std::vector<Strategy> streams_on(Request const& request, Strategy const& mesh);
 
 /// The orders of the axes that differ in what is near: which tier of links joins each axis.
 std::vector<Strategy> orders_of(Strategy const& mesh, Hardware const& hardware);
@@ -180,9 +202,10 @@ void for_each_on(ContextWay const& way, Request const& request, Pipelines& pipel
     auto orders = way.orders;
     using Kind = model::Recomputation::Kind;
     for (auto const kind : {Kind::none, Kind::selective, Kind::automatic, Kind::full}) {
-        if (request.recompute && kind != Kind::none) continue;
+        bool const is_open = request.open.contains(&Strategy::recompute);
+        if (!is_open && kind != Kind::none) continue;
         auto c = way.mesh;
-        if (!request.recompute) c.recompute.kind = kind;
+        if (is_open) c.recompute.kind = kind;
         Bounds bounds(request.model, request.hardware, c);
         for (auto const& [schedule, chunks] : schedules_for(request, c)) {
             c.schedule = schedule;
@@ -205,12 +228,13 @@ void for_each_on(ContextWay const& way, Request const& request, Pipelines& pipel
                     c.order = order.order;
                     bounds.place(c);
                     // Hybrid: sharded where links are fast, copies beyond.
-                    auto const near = request.zero_ranks.value_or(bounds.near_ranks());
+                    bool const any_ranks = request.open_sharding.contains(&ZeroSharding::ranks);
+                    auto const near = any_ranks ? bounds.near_ranks() : request.given.sharding.ranks;
                     bool const can_cut = near > 0 && c.views().can_split<ml::dp>(static_cast<int>(near));
-                    bool const is_hybrid = can_cut && (request.zero_ranks || (near > 1 && near < c.data_ranks()));
+                    bool const is_hybrid = can_cut && (!any_ranks || (near > 1 && near < c.data_ranks()));
                     for (auto const& sharding : shardings) {
                         c.sharding = sharding;
-                        if (request.zero_ranks.value_or(0) == 0) {
+                        if (request.wants(&ZeroSharding::ranks, 0)) {
                             bounds.shard(c);
                             f(c, bounds);
                         }
@@ -288,16 +312,11 @@ void for_each_configuration(Request const& request, Pipelines& pipelines, May&& 
     };
     std::vector<Start> starts;
     auto const& machine = request.hardware;
+    auto const is_open = [&](auto field) { return request.open.contains(field); };
     detail::for_each_mesh(request, [&](Strategy const& mesh) {
-        for (bool const sequence_parallel : {true, false}) {
-            auto c = mesh;
-            c.sequence_parallel = sequence_parallel;
-            c.recompute = request.recompute.value_or(model::Recomputation{});
-            c.pairs = request.pairs.value_or(c.sends_rows(request.model.experts() != nullptr));
-            bool const wanted = mesh.tp == 1 || mesh.tensor_kind != model::TensorKind::one_d
-                                    ? !sequence_parallel
-                                    : request.sequence_parallel.value_or(sequence_parallel) == sequence_parallel;
-            if (!wanted) continue;
+        for (auto c : detail::streams_on(request, mesh)) {
+            if (is_open(&Strategy::recompute)) c.recompute = {};
+            if (is_open(&Strategy::pairs)) c.pairs = c.sends_rows(request.model.experts() != nullptr);
             Start start{std::numeric_limits<double>::infinity(), detail::context_ways(request, c)};
             for (auto const& way : start.ways)
                 start.seconds =

@@ -15,6 +15,24 @@
 
 namespace pentad::planner::detail {
 
+PENTAD_INLINE std::vector<Strategy> streams_on(Request const& request, Strategy const& mesh) {
+    std::vector<Strategy> found;
+    bool const has_stream_of_sequence = mesh.tp > 1 && mesh.tensor_kind == model::TensorKind::one_d;
+    for (bool const sequence_parallel : {true, false})
+        for (bool const zigzag : {true, false})
+            for (std::size_t i = 0; i < WordsOf<model::AttentionOutput>::words.size(); ++i) {
+                auto c = mesh;
+                if (request.open.contains(&Strategy::sequence_parallel)) c.sequence_parallel = sequence_parallel;
+                if (request.open.contains(&Strategy::zigzag)) c.zigzag = zigzag && c.cp > 1;
+                if (request.open.contains(&Strategy::attention_output))
+                    c.attention_output = static_cast<model::AttentionOutput>(i);
+                if (c.tp == 1 || !has_stream_of_sequence) c.sequence_parallel = false;
+                if (c.tp == 1) c.attention_output = request.given.attention_output;
+                if (std::find(found.begin(), found.end(), c) == found.end()) found.push_back(std::move(c));
+            }
+    return found;
+}
+
 PENTAD_INLINE std::vector<Strategy> orders_of(Strategy const& mesh, Hardware const& hardware) {
     std::vector<Strategy> found;
     std::vector<Rates::Tiers> seen;
@@ -31,7 +49,8 @@ PENTAD_INLINE std::vector<Strategy> context_ways(Request const& request, Strateg
     std::vector<Strategy> ways;
     for (auto const& split : context_splits(request.context, request.model, c, request.hardware.devices_per_node)) {
         c.use(split);
-        bool const pays = c.cp == 1 || request.cp || c.padded_seq(request.model.experts() != nullptr) < 2 * c.seq;
+        bool const pays = c.cp == 1 || !request.open.contains(&Strategy::cp) ||
+                          c.padded_seq(request.model.experts() != nullptr) < 2 * c.seq;
         if (pays && misfit(request.model, c).empty()) ways.push_back(c);
     }
     return ways;
@@ -73,10 +92,10 @@ PENTAD_INLINE std::vector<ContextWay> worthwhile(std::vector<Strategy> const& wa
 
 PENTAD_INLINE std::vector<std::vector<std::int64_t>> stage_deals(Request const& request, Strategy const& c,
                                                                  std::int64_t stages, Bounds& bounds) {
-    if (!request.stage_layers.empty()) return {request.stage_layers};
+    if (!request.given.stage_layers.empty()) return {request.given.stage_layers};
     std::vector<std::vector<std::int64_t>> deals;
-    if (!request.balances_stages.value_or(false) || c.pp == 1) deals.emplace_back();
-    if (!request.balances_stages.value_or(true) || c.pp == 1) return deals;
+    if (request.wants(&Strategy::balances_stages, false) || c.pp == 1) deals.emplace_back();
+    if (!request.wants(&Strategy::balances_stages, true) || c.pp == 1) return deals;
     auto balanced = bounds.balanced_layers(c, stages);
     std::vector<std::int64_t> even;
     for (auto const& shape : stage_shapes(request.model, stages)) even.push_back(shape.count);
@@ -87,19 +106,22 @@ PENTAD_INLINE std::vector<std::vector<std::int64_t>> stage_deals(Request const& 
 PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, Strategy const& c) {
     std::vector<ZeroSharding> found;
     for (int stage = 0; stage <= 3; ++stage) {
-        if (request.zero ? *request.zero != stage : stage > 0 && c.data_ranks() * c.cp == 1) continue;
+        bool const is_given = !request.open_sharding.contains(&ZeroSharding::stage);
+        if (!request.wants(&ZeroSharding::stage, stage) || (!is_given && stage > 0 && c.data_ranks() * c.cp == 1))
+            continue;
         for (bool const keeps : {false, true})
             for (bool const accumulates : {false, true}) {
-                // Of a single micro-batch there is nothing to accumulate. Stage 2 that accumulates is stage 1, and
+                // With a single micro-batch there is nothing to accumulate. Stage 2 that accumulates is stage 1, and
                 // stage 3 that keeps and accumulates sends as much and holds more.
-                bool const is_tried = !accumulates || request.zero_accumulate ||
-                                      (c.micro_batches > 1 && (request.zero == stage || (stage == 3 && !keeps)));
+                bool const is_tried = !accumulates ||
+                                      !request.open_sharding.contains(&ZeroSharding::accumulates_gradients) ||
+                                      (c.micro_batches > 1 && (is_given || (stage == 3 && !keeps)));
                 ZeroSharding const sharding{.stage = stage,
                                             .keeps_parameters = keeps,
                                             .accumulates_gradients = accumulates,
-                                            .releases_gradients = request.gradient_release};
-                if (is_tried && request.zero_keep.value_or(keeps) == keeps &&
-                    request.zero_accumulate.value_or(accumulates) == accumulates && sharding.refusal().empty())
+                                            .releases_gradients = request.given.sharding.releases_gradients};
+                if (is_tried && request.wants(&ZeroSharding::keeps_parameters, keeps) &&
+                    request.wants(&ZeroSharding::accumulates_gradients, accumulates) && sharding.refusal().empty())
                     found.push_back(sharding);
             }
     }
@@ -112,7 +134,7 @@ PENTAD_INLINE bool are_variants(Strategy const& a, Strategy const& b) {
         auto const experts = c.expert_mesh();
         return std::tuple(c.dp, c.pp, c.ep, c.cp, c.tp, experts.ep, experts.etp, c.micro_batch(), c.schedule, c.pairs,
                           zero.stage, zero.ranks, zero.keeps_parameters, zero.accumulates_gradients,
-                          c.sequence_parallel, c.context, c.inner_cp);
+                          c.sequence_parallel, c.context, c.inner_cp, c.zigzag, c.attention_output);
     };
     return choices(a) == choices(b) && a.recompute == b.recompute;
 }
@@ -154,7 +176,8 @@ namespace pentad::planner {
 
 PENTAD_INLINE bool is_tried_twice(Request const& request, Candidate const& candidate) {
     using Kind = model::Recomputation::Kind;
-    if (request.recompute || candidate.strategy.recompute.kind != Kind::automatic) return false;
+    bool const is_open = request.open.contains(&Strategy::recompute);
+    if (!is_open || candidate.strategy.recompute.kind != Kind::automatic) return false;
     auto const& found = candidate.estimate.recompute;
     return found.kind == Kind::none || found.kind == Kind::full ||
            found == model::Recomputation{.kind = Kind::selective};
@@ -183,7 +206,8 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
             ++findings.considered;
             bool const is_automatic = c.recompute.kind == model::Recomputation::Kind::automatic;
             if (bounds.bytes() > limit) {
-                if (!is_automatic || request.recompute) record.add_miss(c, bounds.seconds(), bounds.bytes() - limit);
+                if (!is_automatic || !request.open.contains(&Strategy::recompute))
+                    record.add_miss(c, bounds.seconds(), bounds.bytes() - limit);
             } else if (record.may_enter(bounds.seconds(), bounds.bytes()) &&
                        (!is_automatic || may_recompute(c, bounds))) {
                 auto const candidate = time(c);
@@ -217,8 +241,14 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
 
 namespace pentad::planner::detail {
 
+PENTAD_INLINE std::vector<std::string> schedules_of(Request const& request) {
+    if (request.open.contains(&Strategy::schedule)) return request.schedules;
+    return {request.given.schedule};
+}
+
 PENTAD_INLINE bool may_pair(Request const& request, Strategy const& c) {
-    return c.pp > 1 && c.pairs && std::any_of(request.schedules.begin(), request.schedules.end(), [](auto const& name) {
+    auto const names = schedules_of(request);
+    return c.pp > 1 && c.pairs && std::any_of(names.begin(), names.end(), [](auto const& name) {
                auto const* const generator = pipeline::find_generator(name);
                return generator != nullptr && generator->has_pairs;
            });
@@ -226,22 +256,22 @@ PENTAD_INLINE bool may_pair(Request const& request, Strategy const& c) {
 
 PENTAD_INLINE std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& request,
                                                                               Strategy const& c) {
-    if (c.pp == 1 && request.stage_layers.size() > 1) return {};
+    if (c.pp == 1 && request.given.stage_layers.size() > 1) return {};
     if (c.pp == 1) return {{"1f1b", 1}};
     std::vector<std::pair<std::string, std::int64_t>> found;
-    for (auto const& name : request.schedules) {
+    bool const is_open = request.open.contains(&Strategy::chunks);
+    for (auto const& name : schedules_of(request)) {
         auto const* generator = pipeline::find_generator(name);
         if (generator == nullptr) continue;
-        for (std::int64_t chunks = 1; chunks <= std::max(request.most_chunks, request.chunks.value_or(1)); ++chunks) {
-            if ((request.chunks && *request.chunks != chunks) || chunks * c.pp > request.model.layers() ||
-                !generator->takes_chunks(static_cast<int>(chunks)))
-                continue;
-            if (name == "interleaved-1f1b" && chunks == 1 && !request.chunks) continue; // is 1F1B
+        for (auto chunks = is_open ? 1 : request.given.chunks;
+             chunks <= (is_open ? request.most_chunks : request.given.chunks); ++chunks) {
+            if (chunks * c.pp > request.model.layers() || !generator->takes_chunks(static_cast<int>(chunks))) continue;
+            if (name == "interleaved-1f1b" && chunks == 1 && is_open) continue; // is 1F1B
             auto tried = c;
             tried.schedule = name;
             tried.chunks = chunks;
-            tried.stage_layers = request.stage_layers;
-            tried.sharding.releases_gradients = request.gradient_release;
+            tried.stage_layers = request.given.stage_layers;
+            tried.sharding.releases_gradients = request.given.sharding.releases_gradients;
             if (misfit(request.model, tried).empty()) found.emplace_back(name, chunks);
         }
     }
