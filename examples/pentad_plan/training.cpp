@@ -59,6 +59,7 @@ Strategy given_on(Options const& o) {
 /// batch
 Strategy strategy_of(Options const& o, Strategy c) {
     c.use_micro_batch(o.micro_batch.value_or(1));
+    if (o.request.open.contains(&Strategy::zigzag)) c.zigzag = c.cp > 1;
     if (o.request.open.contains(&Strategy::pairs)) c.pairs = c.sends_rows(o.request.model.experts() != nullptr);
     choose_context(o, c);
     return c;

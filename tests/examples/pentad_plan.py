@@ -16,7 +16,7 @@ from common import busy, expect
 PROGRAM, CHECKOUT, MPIEXEC = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
 UPDATE = sys.argv[4:] == ["update"]
 SVG = "{http://www.w3.org/2000/svg}"
-SMALL = "--model llama-3-8b --hardware h100 --devices 16 --seq 4096 --global-batch 256"
+SMALL = "--model llama-3-8b --hardware h100 --devices 16 --seq 4096 --global-batch 256 --zigzag on --attention-output reduce-scatter"
 SERVE = "--model llama-3-70b --hardware h100 --serve --prompt 2000 --output 300"
 CONTRACT = ["step_s", "tokens_per_s", "mfu", "memory_peak_bytes", "memory_mean_bytes", "fits", "bytes"]
 
@@ -142,7 +142,11 @@ def search(folder):
         expect(plans and all(x == value for x in kept), f"{flag}: {kept}")
     rows = re.findall(r"^[1-5-]  (\S+)", text, re.M)
     expect(("attention" in text.split("memory")[0]) == any("cp=" in mesh for mesh in rows), "a column for cp where a plan has it")
-    expect("attention" not in output_of(f"{SMALL} --mesh cp=1"), "a column for cp, which no plan has")
+    expect("attention" not in output_of(f"{SMALL} --mesh cp=1").split("memory")[0], "a column for cp, which no plan has")
+    # Not given, these are searched.
+    plans = json_of(SMALL.replace("--zigzag on --attention-output reduce-scatter", "--mesh pp=1,tp=4,cp=2 --top 99"))["plans"]
+    expect({plan["attention_output"] for plan in plans} == {"reduce-scatter", "all-to-all"}, "--attention-output is not searched")
+    expect({plan["strategy"].get("zigzag", False) for plan in plans} == {True, False}, "--zigzag is not searched")
     long = "--model llama-3-8b --hardware h100 --devices 16 --seq 65536 --global-batch 8 --mesh cp=16 --recompute auto --zero 3"
     text, found = output_of(long), json_of(long)
     shown = re.search(r"^1  cp=16 +(two-level heads=8|ulysses) ", text, re.M)
