@@ -26,7 +26,7 @@ struct Options {
     Task task = Task::search;
     std::string help; ///< to print, and nothing else
 
-    /// Of a training, with what is given and what is left to a search. Of one plan alone, what is open is as usual.
+    /// What is given of a training, and what is left to a search; for one plan alone, what is open is as usual.
     planner::Request request;
     std::string model_file; ///< that the model was read from; empty: it is a published one
     std::optional<std::int64_t> micro_batch;

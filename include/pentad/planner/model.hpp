@@ -141,7 +141,7 @@ class Model {
         DryRunner runner;
         std::map<PartShape, Entry> entries;
         std::map<std::pair<bool, PartShape>, Run> runs; ///< of the parts that are on the axes of experts, or are not
-        /// Of each part. They depend on little: the same lists serve many shapes.
+        /// A list for each part. They depend on little: the same lists serve many shapes.
         std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, model::TensorKind, bool, model::AttentionOutput,
                             Element>,
                  std::vector<ParameterList>>

@@ -45,7 +45,7 @@ struct Request {
     Model model;
     Hardware hardware; ///< with all its devices
     Strategy given{};
-    /// Of searched_fields; stage layers that are given are kept. Pairs: where tokens travel to experts.
+    /// Some of searched_fields; stage layers that are given are kept. Open pairs are on where tokens travel to experts.
     FieldSet<Strategy> open = searched_fields;
     FieldSet<ZeroSharding> open_sharding = searched_sharding;
     std::vector<std::string> schedules{"1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe"}; ///< where it is open
