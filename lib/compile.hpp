@@ -17,5 +17,5 @@
     template planner::PartAccounts train::dry_parts(model::Model const&,                                               \
                                                     LayerRegistry<T, Kokkos::DefaultExecutionSpace> const&,            \
                                                     std::vector<std::size_t> const&, planner::PartShape const&,        \
-                                                    planner::PartChoice const&, bool);                                 \
+                                                    planner::PerPart<bool> const&, bool);                              \
     }

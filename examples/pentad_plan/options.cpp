@@ -276,16 +276,17 @@ class Parser {
         o.request.hardware.devices = static_cast<std::int64_t>(product);
     }
     void read_numbers(Options& o) {
+        auto& request = o.request;
+        auto& given = request.given;
         if (has("--dtype"))
-            o.request.given.element =
-                static_cast<planner::Element>(choice("--dtype", text("--dtype"), report::element_names));
+            given.element = static_cast<planner::Element>(choice("--dtype", text("--dtype"), report::element_names));
         if (has("--product-dtype"))
-            o.request.given.fp8_products =
+            given.fp8_products =
                 choice("--product-dtype", text("--product-dtype"), std::array<std::string_view, 2>{"full", "fp8"}) == 1;
-        if (o.request.given.fp8_products && o.request.given.element != planner::Element::bf16)
+        if (given.fp8_products && given.element != planner::Element::bf16)
             refuse("--product-dtype fp8 is for --dtype bf16");
-        if (o.request.given.fp8_products && o.request.hardware.peak_fp8 == 0)
-            refuse("--product-dtype fp8: " + o.request.hardware.name +
+        if (given.fp8_products && request.hardware.peak_fp8 == 0)
+            refuse("--product-dtype fp8: " + request.hardware.name +
                    " has no products in FP8 (peak_flops.fp8 of its JSON is 0): leave it out");
         auto const needed = [&](std::string const& name, std::int64_t most) {
             if (!has(name)) refuse("give " + name + " N");
@@ -308,46 +309,41 @@ class Parser {
             if (!bytes) refuse(name + " " + text(name) + " is not a size such as " + examples);
             return *bytes;
         };
-        o.request.given.seq = needed("--seq", 1 << 24);
-        o.request.given.batch = needed("--global-batch", 1 << 24);
-        auto& request = o.request;
+        given.seq = needed("--seq", 1 << 24);
+        given.batch = needed("--global-batch", 1 << 24);
         for (auto const& [axis, extent] : o.mesh)
             for_each_field<Strategy>([&]<class Member>(Field<Strategy, Member> const& field) {
                 if constexpr (std::is_same_v<Member, std::int64_t>)
                     if (field.name == axis) request.keep(field.member, extent);
             });
-        if (has("--micro-batch")) {
-            o.micro_batch = whole("--micro-batch", text("--micro-batch"), 1, 1 << 24);
-            request.least_micro_batch = request.most_micro_batch = *o.micro_batch;
-        }
+        if (has("--micro-batch"))
+            request.least_micro_batch = request.most_micro_batch =
+                whole("--micro-batch", text("--micro-batch"), 1, 1 << 24);
         if (has("--zero")) request.keep(&ZeroSharding::stage, static_cast<int>(whole("--zero", text("--zero"), 0, 3)));
         if (has("--optimizer")) {
             static std::array<std::pair<std::string_view, model::Optimizer>, 4> const known{
                 {{"adamw", model::AdamW()}, {"sgd", model::Sgd()}, {"lion", model::Lion()}, {"muon", model::Muon()}}};
             std::vector<std::string_view> names;
             for (auto const& [name, optimizer] : known) names.push_back(name);
-            o.request.given.optimizer = known[choice("--optimizer", text("--optimizer"), names)].second;
+            given.optimizer = known[choice("--optimizer", text("--optimizer"), names)].second;
         }
         if (has("--moment-dtype"))
-            o.request.given.precision.moments =
+            given.precision.moments =
                 static_cast<Compact>(choice("--moment-dtype", text("--moment-dtype"), compact_names));
         if (has("--reduce-dtype"))
-            o.request.given.precision.reduce =
+            given.precision.reduce =
                 static_cast<Compact>(choice("--reduce-dtype", text("--reduce-dtype"), compact_names));
         if (has("--row-dtype"))
-            o.request.given.precision.rows =
-                static_cast<Compact>(choice("--row-dtype", text("--row-dtype"), compact_names));
+            given.precision.rows = static_cast<Compact>(choice("--row-dtype", text("--row-dtype"), compact_names));
         if (has("--offload"))
-            o.request.given.offload =
+            given.offload =
                 model::offload_of(model::offload_names[choice("--offload", text("--offload"), model::offload_names)]);
         if (has("--offload-window")) {
-            if (!o.request.given.offload.optimizer && !o.request.given.offload.activations)
-                refuse("--offload-window belongs to --offload");
-            o.request.given.offload.window_bytes =
-                static_cast<std::size_t>(size("--offload-window", "1GiB, 64MiB or 100000000"));
+            if (!given.offload.optimizer && !given.offload.activations) refuse("--offload-window belongs to --offload");
+            given.offload.window_bytes = static_cast<std::size_t>(size("--offload-window", "1GiB, 64MiB or 100000000"));
         }
         if (has("--chunks")) request.keep(&Strategy::chunks, whole("--chunks", text("--chunks"), 1, 1 << 10));
-        auto& recompute = request.given.recompute;
+        auto& recompute = given.recompute;
         using Kind = model::Recomputation::Kind;
         if (has("--recompute"))
             request.keep(&Strategy::recompute,
@@ -363,7 +359,7 @@ class Parser {
         }
         if (has("--memory-limit")) {
             auto const limit = size("--memory-limit", "60GiB, 500MiB or 1000000000");
-            o.request.hardware.memory_bytes = std::min(o.request.hardware.memory_bytes, limit);
+            request.hardware.memory_bytes = std::min(request.hardware.memory_bytes, limit);
         }
         if (has("--recompute-parts")) {
             if (kind != Kind::selective) refuse("--recompute-parts belongs to --recompute selective");
@@ -378,7 +374,7 @@ class Parser {
             return has(name) ? std::optional(choice(name, text(name), names) == 1) : std::nullopt;
         };
         if (has("--tp-kind"))
-            o.request.given.tensor_kind =
+            given.tensor_kind =
                 static_cast<model::TensorKind>(choice("--tp-kind", text("--tp-kind"), model::tensor_kind_names));
         auto const keep = [&](auto field, auto const& value) {
             if (value) request.keep(field, *value);
@@ -391,9 +387,9 @@ class Parser {
         if (has("--expert-mesh")) read_expert_mesh(o);
         keep(&ZeroSharding::keeps_parameters, on_or_off("--zero-keep"));
         keep(&ZeroSharding::accumulates_gradients, on_or_off("--zero-accumulate"));
-        request.given.sharding.releases_gradients = has("--gradient-release");
-        o.request.given.precision.keeps_masters = on_or_off("--master-weights").value_or(true);
-        if (!o.request.given.precision.keeps_masters && o.request.given.element != planner::Element::bf16)
+        given.sharding.releases_gradients = has("--gradient-release");
+        given.precision.keeps_masters = on_or_off("--master-weights").value_or(true);
+        if (!given.precision.keeps_masters && given.element != planner::Element::bf16)
             refuse("--master-weights off is for --dtype bf16: other weights are updated as they are");
         if (has("--schedule")) {
             std::vector<std::string_view> names;
@@ -404,18 +400,18 @@ class Parser {
         if (has("--pair") &&
             choice("--pair", text("--pair"), std::array<std::string_view, 3>{"auto", "on", "off"}) > 0) {
             request.keep(&Strategy::pairs, text("--pair") == "on");
-            auto const& schedule = request.given.schedule;
-            if (request.given.pairs && has("--schedule") && !pipeline::find_generator(schedule)->has_pairs)
+            auto const& schedule = given.schedule;
+            if (given.pairs && has("--schedule") && !pipeline::find_generator(schedule)->has_pairs)
                 refuse("--pair on and --schedule " + schedule +
                        ", which has no pairs, as dualpipe and dualpipe-v have");
         }
         if (has("--stages")) read_stages(o);
-        request.given.zigzag = true;
+        given.zigzag = true;
         keep(&Strategy::zigzag, on_or_off("--zigzag"));
         if (has("--zero-ranks"))
             request.keep(&ZeroSharding::ranks, static_cast<int>(whole("--zero-ranks", text("--zero-ranks"), 1, many)));
         if (has("--zero"))
-            if (auto const why = request.given.sharding.refusal(); !why.empty()) refuse(why);
+            if (auto const why = given.sharding.refusal(); !why.empty()) refuse(why);
         if (has("--order")) read_order(o);
         read_context(o);
     }
@@ -437,9 +433,7 @@ class Parser {
             o.extent("cp").value_or(std::max<std::int64_t>(given.heads, 1) * std::max<std::int64_t>(given.inner, 1));
         for (auto const& why : {given.refused_heads(cp), given.refused_inner(cp)})
             if (!why.empty()) refuse(why);
-        if (!o.context) return;
-        o.context = given;
-        o.request.context = given;
+        if (o.context) o.context = given;
     }
 
     void read_stages(Options& o) const {

@@ -26,11 +26,11 @@ struct Options {
     Task task = Task::search;
     std::string help; ///< to print, and nothing else
 
-    /// What is given of a training, and what is left to a search; for one plan alone, what is open is as usual.
+    /// The fields of a training that flags give, and those left open. A single plan has the defaults for these.
     planner::Request request;
     std::string model_file; ///< that the model was read from; empty: it is a published one
-    std::optional<std::int64_t> micro_batch;
-    std::optional<pentad::model::ContextChoice> context;
+    std::optional<pentad::model::ContextChoice>
+        context;                    ///< attention over cp; none: automatic in a search, else a ring
     Extents mesh;                   ///< of the axes that are given
     std::vector<std::string> order; ///< of axes, outermost first; none: as usual
 

@@ -41,7 +41,7 @@ void choose_context(Options const& o, Strategy& c) {
     c.use(planner::fastest_context(o.request.model, o.request.hardware, c, splits).split);
 }
 
-/// What is given, and the axes in the order that is.
+/// The given strategy, with its axes in the order of --order.
 Strategy given_on(Options const& o) {
     auto c = o.request.given;
     std::size_t next = 0; // axes that --order leaves out have one rank each
@@ -58,7 +58,7 @@ Strategy given_on(Options const& o) {
 /// One plan, with the usual settings where none are given. @throws std::invalid_argument where it does not divide the
 /// batch
 Strategy strategy_of(Options const& o, Strategy c) {
-    c.use_micro_batch(o.micro_batch.value_or(1));
+    c.use_micro_batch(o.request.least_micro_batch);
     if (o.request.open.contains(&Strategy::zigzag)) c.zigzag = c.cp > 1;
     if (o.request.open.contains(&Strategy::pairs)) c.pairs = c.sends_rows(o.request.model.experts() != nullptr);
     choose_context(o, c);
@@ -158,6 +158,7 @@ std::string plan_text(Strategy const& c) { return report::mesh_text(c) + " " + r
 std::string search(Options const& o) {
     auto request = o.request;
     request.wants_front = !o.svg.empty() || o.json;
+    if (o.context) request.context = *o.context;
     auto findings = planner::search(request, o.top);
     if (findings.best.empty()) refuse_all(o, findings);
     if (findings.near_misses.size() > o.top) findings.near_misses.resize(o.top);
@@ -178,9 +179,8 @@ std::string search(Options const& o) {
            " plans were weighed, and the others ruled out\n\n" +
            report::plan_table(findings.best, findings.near_misses, o.request.hardware) +
            "\nsp: sequence parallelism; a2a: --attention-output all-to-all; by AXIS: what all ranks send in a step; -: "
-           "faster, but it does not fit. A line "
-           "is "
-           "the fastest of the plans that differ from it in chunks, the order of the axes and the layers of stages "
+           "faster, but it does not fit. A line is the fastest of the plans that differ from it in chunks, the order "
+           "of the axes and the layers of stages "
            "alone.\nMore of the first: --explain " +
            plan_text(winner) + "\nTo run it: " + run_command(o, winner) + "\n";
 }

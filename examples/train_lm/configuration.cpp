@@ -110,7 +110,7 @@ pentad::planner::Request request_of(Options const& options, pentad::planner::Har
     pentad::planner::Request request{
         .model = pentad::train::planned_model(make_model(options)),
         .hardware = std::move(hardware),
-        .given = strategy_of(options),
+        .given = strategy_of(options), // stages are balanced by planned times here, by measured ones in the run
         .open = pentad::FieldSet<Strategy>(&Strategy::dp, &Strategy::pp, &Strategy::ep, &Strategy::cp, &Strategy::tp),
         .open_sharding = {},
         .context = options.context(),

@@ -96,7 +96,7 @@ namespace {
 double named(Model const& model, std::int64_t layer, std::string const& text) {
     Strategy const alone{.seq = 8, .element = planner::Element::f32};
     double sum = 0;
-    for (auto const& one : *model.parts(alone, 1).blocks[model.kind_of(layer)]->parameters)
+    for (auto const& one : *model.parts(alone, 1).block(model.kind_of(layer))->parameters)
         if (one.name.find(text) != std::string::npos) sum += one.elements;
     return sum;
 }

@@ -35,7 +35,7 @@ Hardware ideal(double flops, double memory_bandwidth, double link_latency = 0) {
 /// Of a block on a rank of tp.
 observe::DecodingState state(Model const& model, std::int64_t tp = 1) {
     Strategy const c{.tp = tp, .seq = 64};
-    return model.parts(c, 1).blocks.front()->state;
+    return model.parts(c, 1).block(0)->state;
 }
 double cache_of_token(Model const& model) { return state(model).token * static_cast<double>(model.layers()); }
 

@@ -94,7 +94,7 @@ double planned_across(planner::Model const& model, pentad::Strategy const& c, pi
     double sum = 0;
     for (auto const& shape : planner::stage_shapes(model, schedule.stages()))
         for (std::size_t kind = 0; kind < shape.of_kind.size(); ++kind)
-            for (auto const* pass : {&accounts.blocks[kind].forward, &accounts.blocks[kind].backward_data})
+            for (auto const* pass : {&accounts.block(kind).forward, &accounts.block(kind).backward_data})
                 for (auto const& x : pass->work)
                     if (x.operation == observe::Operation::all_to_all && x.cost.axes.size() > 0 &&
                         x.cost.axes[0] == axis)

@@ -107,6 +107,7 @@ class ExchangeShape {
     struct Cut {
         std::array<std::size_t, max_axes> axes{};
         std::size_t count = 0, pieces = 1;
+        bool has_same = false; ///< senders and receivers have the same coordinate along one of them
     };
     using Cuts = std::array<Cut, max_dimensions>;
 
@@ -117,6 +118,7 @@ class ExchangeShape {
             while (axes[i] != name) ++i;
             cut.axes[cut.count++] = i;
             cut.pieces *= along_[i].extent;
+            cut.has_same = cut.has_same || along_[i].is_same;
         }
         return cut;
     }
@@ -138,24 +140,24 @@ class ExchangeShape {
         }
         return whole_[d].part(cut.pieces, piece);
     }
-    /// Elements of a rank's box that others cut so that their ranks may have the rank's coordinates along the axes
-    /// along which senders and receivers have the same.
+    /// Whether the ranks that have a piece of a cut may exchange it with a rank.
+    [[nodiscard]] constexpr bool matches(Cut const& cut, std::size_t piece, std::size_t rank) const {
+        for (std::size_t i = cut.count; i-- > 0;) {
+            auto const& along = along_[cut.axes[i]];
+            if (along.is_same && piece % along.extent != along.coordinate(rank)) return false;
+            piece /= along.extent;
+        }
+        return true;
+    }
+    /// Elements of a rank's box in the pieces of others that match it.
     [[nodiscard]] constexpr std::size_t matching(Cuts const& own, Cuts const& others, std::size_t rank) const {
         std::size_t product = 1;
         for (std::size_t d = 0; d < rank_; ++d) {
             auto const block = part_of(own[d], d, rank);
             auto const& cut = others[d];
-            bool const is_free =
-                std::none_of(cut.axes.begin(), cut.axes.begin() + static_cast<std::ptrdiff_t>(cut.count),
-                             [&](std::size_t axis) { return along_[axis].is_same; });
-            std::size_t elements = is_free ? block.size() : 0;
-            for (std::size_t piece = 0; piece < cut.pieces && !is_free; ++piece) {
-                bool matches = true;
-                for (std::size_t i = cut.count, rest = piece; i-- > 0; rest /= along_[cut.axes[i]].extent) {
-                    auto const& along = along_[cut.axes[i]];
-                    matches = matches && (!along.is_same || rest % along.extent == along.coordinate(rank));
-                }
-                if (!matches) continue;
+            std::size_t elements = cut.has_same ? 0 : block.size();
+            for (std::size_t piece = 0; cut.has_same && piece < cut.pieces; ++piece) {
+                if (!matches(cut, piece, rank)) continue;
                 auto const other = whole_[d].part(cut.pieces, piece);
                 std::size_t const begin = std::max(block.begin(), other.begin());
                 elements += std::max(begin, std::min(block.end(), other.end())) - begin;

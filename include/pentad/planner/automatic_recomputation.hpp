@@ -53,8 +53,8 @@ namespace detail {
 /// What a block of some kind can recompute: each set of pieces of which every one saves memory, and all of it.
 std::vector<model::BlockRecomputation> choices_of(Account const& account, std::size_t kind);
 
-/// What the ranks of the pipeline choose from, without those that fit with nothing recomputed.
-struct ChoicesOfRanks {
+/// The recomputation problems of a pipeline's ranks; ranks that fit without recomputation have none.
+struct RecomputationProblems {
     /// Ranks that have the same stages choose together: copies of a stage are on two of them.
     struct OfRanks {
         std::vector<int> ranks;
@@ -64,11 +64,13 @@ struct ChoicesOfRanks {
     std::vector<std::vector<model::BlockRecomputation>> choices; ///< of each kind of block
     std::vector<OfRanks> of_ranks;
 };
-/// The arguments are those of automatic_recomputation(). @param work what is to be least, of a block's passes
-ChoicesOfRanks choices_of_ranks(Model const& model, Hardware const& hardware, Strategy const& c,
-                                pipeline::Schedule const& schedule, std::vector<std::vector<HeldMoment>> const& held,
-                                std::vector<StageShape> const& shapes, std::int64_t nodes,
-                                std::function<double(PassTimes const&)> const& work);
+/// @param work the work of a block with these times, which a solution minimises; other arguments as of
+/// automatic_recomputation()
+RecomputationProblems recomputation_problems(Model const& model, Hardware const& hardware, Strategy const& c,
+                                             pipeline::Schedule const& schedule,
+                                             std::vector<std::vector<HeldMoment>> const& held,
+                                             std::vector<StageShape> const& shapes, std::int64_t nodes,
+                                             std::function<double(PassTimes const&)> const& work);
 
 } // namespace detail
 
@@ -85,7 +87,7 @@ AutomaticRecomputation automatic_recomputation(Model const& model, Hardware cons
                                                Pipelines& pipelines);
 /// Seconds by which automatic recomputation makes the passes of a micro-batch through the stages of each rank of the
 /// pipeline longer on the device, at the least; infinity where a rank cannot fit. Quickly found.
-/// @param exchanges_are_hidden only what is computed counts
+/// @param exchanges_are_hidden computation alone counts: exchanges overlap with it
 std::vector<double> least_recomputed_seconds(Model const& model, Hardware const& hardware, Strategy const& c,
                                              Pipelines& pipelines, bool exchanges_are_hidden);
 

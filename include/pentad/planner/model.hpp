@@ -52,10 +52,9 @@ struct PartShape {
 };
 
 /// The parts of a model, added up.
-struct Parts {
-    PartSums const *embedding = nullptr, *head = nullptr;
-    std::vector<PartSums const*> blocks; ///< of each kind
-    double stream = 0;                   ///< bytes of the residual stream on a rank
+struct Parts : PerPart<PartSums const*> {
+    using PerPart::PerPart;
+    double stream = 0; ///< bytes of the residual stream on a rank
 };
 
 /// Rows that a rank sends to others for one of its tokens in one dispatch.
@@ -69,9 +68,9 @@ struct SentRowsOfToken {
 class Model {
   public:
     /// Runs parts of the model dry. @throws std::invalid_argument where they cannot be laid out so
-    /// @param has_matrices whether the parameters' matrices are accounted for, which takes a dry run of its own for
-    /// each
-    using DryRunner = std::function<PartAccounts(PartShape const&, PartChoice const&, bool has_matrices)>;
+    /// @param wanted which parts @param has_matrices whether the parameters' matrices are accounted for, which takes a
+    /// dry run of its own for each
+    using DryRunner = std::function<PartAccounts(PartShape const&, PerPart<bool> const& wanted, bool has_matrices)>;
 
     std::string name = {};
     double imbalance = 1; ///< of experts: rows of the fullest rank over the mean
@@ -88,14 +87,13 @@ class Model {
             return std::any_of(branches.begin(), branches.end(),
                                [](auto const& branch) { return branch.part.is_on_expert_axes(); });
         };
-        for (std::size_t layer = 0; layer < known_->kinds.size(); ++layer) {
-            count_ = std::max(count_, known_->kinds[layer] + 1);
-            known_->on_expert_axes.blocks.resize(count_);
-            known_->on_expert_axes.blocks[known_->kinds[layer]] = is_on_expert_axes(layer);
+        for (auto const kind : known_->kinds) count_ = std::max(count_, kind + 1);
+        auto& on_expert_axes = known_->on_expert_axes = PerPart<bool>(count_, false);
+        for (std::size_t i = 0; i < this->description().block_count(); ++i) {
+            bool const is_predictor = i >= known_->kinds.size(); // a part of the head
+            if (is_on_expert_axes(i))
+                (is_predictor ? on_expert_axes.head() : on_expert_axes.block(known_->kinds[i])) = true;
         }
-        known_->on_expert_axes.embedding = known_->on_expert_axes.head = false;
-        for (std::size_t i = known_->kinds.size(); i < this->description().block_count(); ++i) // predictors
-            if (is_on_expert_axes(i)) known_->on_expert_axes.head = true;
     }
 
     [[nodiscard]] model::Model const& description() const { return known_->description; }
@@ -117,14 +115,14 @@ class Model {
     /// All that was recorded. @throws std::invalid_argument where they cannot be laid out so
     [[nodiscard]] PartAccounts accounts(Strategy const& c, std::int64_t nodes,
                                         model::BlockRecomputation const& recompute = {}) const {
-        return known_->runner(shape(c, nodes, recompute), {true, true, std::vector<bool>(count_, true)}, false);
+        return known_->runner(shape(c, nodes, recompute), PerPart<bool>(count_, true), false);
     }
 
   private:
     using ParameterList = std::shared_ptr<std::vector<ParameterAccount> const>;
-    /// Parts that were run together: the embedding, the head, and blocks of each kind.
+    /// Parts that were run together.
     struct Run {
-        std::vector<PartSums> parts;
+        PerPart<PartSums> parts;
         double stream = 0;
         std::string why_not;
     };
@@ -137,14 +135,14 @@ class Model {
             : description(std::move(d)), kinds(std::move(k)), runner(std::move(r)) {}
         model::Model description;
         std::vector<std::size_t> kinds;
-        PartChoice on_expert_axes; ///< the others are run once for all meshes of experts
+        PerPart<bool> on_expert_axes; ///< the others are run once for all meshes of experts
         DryRunner runner;
         std::map<PartShape, Entry> entries;
         std::map<std::pair<bool, PartShape>, Run> runs; ///< of the parts that are on the axes of experts, or are not
-        /// A list for each part. They depend on little: the same lists serve many shapes.
+        /// They depend on little: the same lists serve many shapes.
         std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, model::TensorKind, bool, model::AttentionOutput,
                             Element>,
-                 std::vector<ParameterList>>
+                 PerPart<ParameterList>>
             parameters;
     };
 

@@ -50,17 +50,32 @@ struct PartAccount {
     observe::DecodingState state; ///< of a sequence that is being written
 };
 
-/// Which parts of a model are run.
-struct PartChoice {
-    bool embedding = true, head = true;
-    std::vector<bool> blocks; ///< of each kind
+/// A value for each part that the stages of a model are built from: the embedding, the head, and a block of each kind.
+template <class T>
+class PerPart {
+  public:
+    explicit PerPart(std::size_t kinds = 0, T const& value = {}) : values_(2 + kinds, value) {}
+
+    [[nodiscard]] decltype(auto) embedding() { return values_[0]; }
+    [[nodiscard]] decltype(auto) embedding() const { return values_[0]; }
+    [[nodiscard]] decltype(auto) head() { return values_[1]; }
+    [[nodiscard]] decltype(auto) head() const { return values_[1]; }
+    [[nodiscard]] decltype(auto) block(std::size_t kind) { return values_[2 + kind]; }
+    [[nodiscard]] decltype(auto) block(std::size_t kind) const { return values_[2 + kind]; }
+    /// All of them, in this order.
+    [[nodiscard]] std::size_t size() const { return values_.size(); }
+    [[nodiscard]] decltype(auto) operator[](std::size_t i) { return values_[i]; }
+    [[nodiscard]] decltype(auto) operator[](std::size_t i) const { return values_[i]; }
+    [[nodiscard]] bool is_end(std::size_t i) const { return i < 2; }
+
+  private:
+    std::vector<T> values_;
 };
 
-/// The parts that the stages of a model are put together from; those that were not run are empty.
-struct PartAccounts {
-    PartAccount embedding, head;
-    std::vector<PartAccount> blocks; ///< of each kind
-    double stream = 0;               ///< bytes of the residual stream on a rank
+/// What a dry run recorded; a part that was not run has an empty account.
+struct PartAccounts : PerPart<PartAccount> {
+    using PerPart::PerPart;
+    double stream = 0; ///< bytes of the residual stream on a rank
 };
 
 } // namespace pentad::planner

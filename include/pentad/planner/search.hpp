@@ -40,7 +40,7 @@ inline constexpr FieldSet<Strategy> searched_fields{&Strategy::dp,
 inline constexpr FieldSet<ZeroSharding> searched_sharding{
     &ZeroSharding::stage, &ZeroSharding::ranks, &ZeroSharding::keeps_parameters, &ZeroSharding::accumulates_gradients};
 
-/// What is asked for: what is open is searched, and the rest of the strategy is kept as it is given.
+/// A search varies the open fields of a strategy and keeps the others as given.
 struct Request {
     Model model;
     Hardware hardware; ///< with all its devices
@@ -50,7 +50,7 @@ struct Request {
     FieldSet<ZeroSharding> open_sharding = searched_sharding;
     std::vector<std::string> schedules{"1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe"}; ///< where it is open
     std::int64_t least_micro_batch = 1, most_micro_batch = 8; ///< sequences, where the number of micro-batches is open
-    std::int64_t most_chunks = 4;                             ///< where they are open
+    std::int64_t most_chunks = 4;                             ///< if chunks are open
     model::ContextChoice context{.kind = model::ContextChoice::Kind::automatic}; ///< attention over cp
     bool wants_front = true; ///< costs time: slower configurations are looked at for their memory
 
@@ -128,7 +128,7 @@ void for_each_folding(Request const& request, Strategy c, F&& f) {
 /// Calls f(configuration) for every mesh of all devices, cut into micro-batches, that can run.
 template <class F>
 void for_each_mesh(Request const& request, F&& f) {
-    auto c = request.given; // without what is chosen for a mesh
+    auto c = request.given; // schedule, stages and sharding are set later
     c.schedule = Strategy{}.schedule;
     c.chunks = 0;
     c.stage_layers = {};

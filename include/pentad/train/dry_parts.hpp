@@ -22,12 +22,12 @@ namespace pentad::train {
 using namespace ml;
 
 /// Blocks of one kind are run once; where they recompute something, they alone are.
-/// @param kinds the first block of each @param choice of the parts @param has_matrices as of account_of()
+/// @param kinds the first block of each @param wanted which parts @param has_matrices as of account_of()
 /// @throws std::invalid_argument where the model cannot be laid out so
 template <class T, class Exec>
 planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<T, Exec> const& registry,
                                 std::vector<std::size_t> const& kinds, planner::PartShape const& shape,
-                                planner::PartChoice const& choice, bool has_matrices) {
+                                planner::PerPart<bool> const& wanted, bool has_matrices) {
     // Two ranks or more along dp and edp stand for any number: what is reduced over them is seen, and the planner
     // scales it.
     int const of_sequence = static_cast<int>(shape.cp * shape.tp), of_experts = static_cast<int>(shape.ep * shape.etp),
@@ -54,16 +54,16 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<T, Exec
     setup.attention_output = shape.attention_output;
     setup.rows = shape.rows;
     auto const& stream = model::stream_layout<T>(shape.tensor_kind, shape.sequence_parallel);
-    planner::PartAccounts parts;
-    parts.blocks.resize(kinds.size());
+    planner::PartAccounts parts(kinds.size());
     for (std::size_t kind = 0; kind < kinds.size(); ++kind)
-        if (choice.blocks[kind])
-            parts.blocks[kind] = account_of(setup, stream, model, registry, {0, kinds[kind], 1, false, false},
-                                            shape.recompute, has_matrices);
+        if (wanted.block(kind))
+            parts.block(kind) = account_of(setup, stream, model, registry, {0, kinds[kind], 1, false, false},
+                                           shape.recompute, has_matrices);
     if (!shape.recompute.is_none()) return parts;
-    if (choice.embedding)
-        parts.embedding = account_of(setup, stream, model, registry, {0, 0, 0, true, false}, {}, has_matrices);
-    if (choice.head) parts.head = account_of(setup, stream, model, registry, {0, 0, 0, false, true}, {}, has_matrices);
+    if (wanted.embedding())
+        parts.embedding() = account_of(setup, stream, model, registry, {0, 0, 0, true, false}, {}, has_matrices);
+    if (wanted.head())
+        parts.head() = account_of(setup, stream, model, registry, {0, 0, 0, false, true}, {}, has_matrices);
     auto const shard = shard_shape(stream, std::array{setup.batch, setup.seq, setup.hidden}, communicators.mesh());
     parts.stream = static_cast<double>(shard.size() * sizeof(T));
     return parts;
@@ -73,7 +73,7 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<T, Exec
 #define PENTAD_COMPILED(T)                                                                                             \
     extern template planner::PartAccounts dry_parts(                                                                   \
         model::Model const&, LayerRegistry<T, Kokkos::DefaultExecutionSpace> const&, std::vector<std::size_t> const&,  \
-        planner::PartShape const&, planner::PartChoice const&, bool);
+        planner::PartShape const&, planner::PerPart<bool> const&, bool);
 PENTAD_FOR_EACH_COMPILED_ELEMENT(PENTAD_COMPILED)
 #undef PENTAD_COMPILED
 #endif

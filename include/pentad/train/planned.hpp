@@ -50,10 +50,10 @@ planner::Model planned_model(model::Model description, std::string name = "the m
         kinds.push_back(static_cast<std::size_t>(alike - first.begin()));
         if (alike == first.end()) first.push_back(i);
     }
-    auto run = [description, first](planner::PartShape const& shape, planner::PartChoice const& choice,
+    auto run = [description, first](planner::PartShape const& shape, planner::PerPart<bool> const& wanted,
                                     bool has_matrices) {
         auto const of = [&]<class T>(T) {
-            return dry_parts(description, Layers::template of<T, Exec>(), first, shape, choice, has_matrices);
+            return dry_parts(description, Layers::template of<T, Exec>(), first, shape, wanted, has_matrices);
         };
         return shape.element == planner::Element::f64   ? of(f64())
                : shape.element == planner::Element::f32 ? of(f32())

@@ -155,12 +155,12 @@ PENTAD_INLINE void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum
 PENTAD_INLINE Account::Account(Model const& model, Strategy const& c, int copies, std::int64_t nodes, bool ends_meet)
     : model_(&model), c_(c), nodes_(nodes), mesh_(mesh_of(c, model, copies, nodes, ends_meet)),
       accounts_(&model.parts(c, nodes)), layers_(model, c.recompute) {
-    parts_.push_back(on_mesh(*accounts_->embedding));
+    parts_.push_back(on_mesh(*accounts_->embedding()));
     for (auto const& [kind, recompute] : layers_.alike) parts_.push_back(block(kind, recompute));
-    parts_.push_back(on_mesh(*accounts_->head));
+    parts_.push_back(on_mesh(*accounts_->head()));
     // Tied, the table is there once for each rank that has an end.
     if (model.description().shares_embedding() && (c.pp == 1 || ends_meet))
-        parts_.back().shared = accounts_->embedding->parameters->front().name;
+        parts_.back().shared = accounts_->embedding()->parameters->front().name;
 }
 
 PENTAD_INLINE std::vector<Bucket> Account::buckets(StageShape const& stage) const {
@@ -212,7 +212,7 @@ PENTAD_INLINE MeshPart Account::on_mesh(PartSums const& sums) const {
 }
 
 PENTAD_INLINE MeshPart Account::block(std::size_t kind, model::BlockRecomputation const& recompute) const {
-    auto part = on_mesh(*model_->parts(c_, nodes_, recompute).blocks[kind]);
+    auto part = on_mesh(*model_->parts(c_, nodes_, recompute).block(kind));
     if (c_.offload.activations) part.memory.saved = 0;
     part.is_one_unit = recompute.whole;
     return part;

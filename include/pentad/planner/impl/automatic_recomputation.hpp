@@ -101,11 +101,11 @@ PENTAD_INLINE model::Recomputation simplified(model::Recomputation recompute) {
 
 namespace pentad::planner {
 
-PENTAD_INLINE detail::ChoicesOfRanks detail::choices_of_ranks(Model const& model, Hardware const& hardware,
-                                                              Strategy const& c, pipeline::Schedule const& schedule,
-                                                              std::vector<std::vector<HeldMoment>> const& held,
-                                                              std::vector<StageShape> const& shapes, std::int64_t nodes,
-                                                              std::function<double(PassTimes const&)> const& work) {
+PENTAD_INLINE detail::RecomputationProblems
+detail::recomputation_problems(Model const& model, Hardware const& hardware, Strategy const& c,
+                               pipeline::Schedule const& schedule, std::vector<std::vector<HeldMoment>> const& held,
+                               std::vector<StageShape> const& shapes, std::int64_t nodes,
+                               std::function<double(PassTimes const&)> const& work) {
     Account const account(model, c, static_cast<int>(schedule.placements.size()), nodes, pipeline::ends_meet(schedule));
     Rates const rates(hardware, c);
     // The parameters of a block that is recomputed are one unit: there is room for that, whatever is chosen.
@@ -117,7 +117,9 @@ PENTAD_INLINE detail::ChoicesOfRanks detail::choices_of_ranks(Model const& model
     for (auto const& shape : shapes) counts.push_back(shape.count);
     auto const whole_shapes = stage_shapes(model, counts, recomputed.recompute);
     // The options of each kind of block.
-    std::vector<std::vector<model::BlockRecomputation>> choices(model.kinds());
+    RecomputationProblems result;
+    auto& choices = result.choices;
+    choices.resize(model.kinds());
     std::vector<std::vector<BlockOption>> options(model.kinds());
     auto const find_options = [&](std::size_t kind) {
         if (!options[kind].empty()) return;
@@ -136,7 +138,6 @@ PENTAD_INLINE detail::ChoicesOfRanks detail::choices_of_ranks(Model const& model
             if (schedule.has_stage(rank, stage)) stages.push_back(stage);
         ranks_with[stages].push_back(rank);
     }
-    ChoicesOfRanks result;
     for (auto const& [stages, ranks] : ranks_with) {
         RecomputationProblem problem;
         auto const parts = held_parts(account, schedule, shapes, ranks.front());
@@ -187,7 +188,6 @@ PENTAD_INLINE detail::ChoicesOfRanks detail::choices_of_ranks(Model const& model
         }
         result.of_ranks.push_back({ranks, std::move(problem), std::move(layers)});
     }
-    result.choices = std::move(choices);
     return result;
 }
 
@@ -196,8 +196,8 @@ PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model,
                                                              std::vector<std::vector<HeldMoment>> const& held,
                                                              std::vector<StageShape> const& shapes,
                                                              std::int64_t nodes) {
-    auto const open = detail::choices_of_ranks(model, hardware, c, schedule, held, shapes, nodes,
-                                               [](detail::PassTimes const& time) { return time.seconds(); });
+    auto const open = detail::recomputation_problems(model, hardware, c, schedule, held, shapes, nodes,
+                                                     [](detail::PassTimes const& time) { return time.seconds(); });
     AutomaticRecomputation result;
     result.recompute.kind = model::Recomputation::Kind::planned;
     result.recompute.blocks.resize(static_cast<std::size_t>(model.layers()));
@@ -226,7 +226,7 @@ PENTAD_INLINE std::vector<double> least_recomputed_seconds(Model const& model, H
                                                            Strategy const& c, Pipelines& pipelines,
                                                            bool exchanges_are_hidden) {
     auto const& schedule = pipelines.schedule(c);
-    auto const open = detail::choices_of_ranks(
+    auto const open = detail::recomputation_problems(
         model, hardware, c, schedule, pipelines.held(c), stage_shapes(model, c, schedule.stages()),
         dispatch_nodes(model, c, hardware.devices_per_node), [exchanges_are_hidden](detail::PassTimes const& time) {
             return time.device() - (exchanges_are_hidden ? time.exchanges() : 0);

@@ -187,8 +187,7 @@ PENTAD_INLINE std::size_t neighbours_of(pipeline::Schedule const& schedule, int 
                 ++count;
     return count;
 }
-/// What tells a rank's account from those of others: its stages, of those that are alike the first, and how often they
-/// send to others.
+/// Ranks with equal keys have equal accounts: for each stage, the first stage that is alike, and neighbours_of().
 PENTAD_INLINE std::vector<std::size_t> account_key(Account const& account, pipeline::Schedule const& schedule,
                                                    std::vector<StageShape> const& shapes, int rank) {
     std::vector<std::size_t> key;

@@ -44,17 +44,12 @@ PENTAD_INLINE auto Model::look_up(PartShape const& shape) const -> Entry const& 
     auto const [at, is_new] = known_->entries.try_emplace(shape);
     auto& [parts, why_not] = at->second;
     if (!is_new) return at->second;
-    parts.blocks.resize(count_);
+    parts = Parts(count_);
     for (bool const on_expert_axes : {true, false}) {
         auto const& part_of = run(on_expert_axes, on_expert_axes ? shape : shape.without_experts());
         if (why_not = part_of.why_not; !why_not.empty()) break;
-        auto const& chosen = known_->on_expert_axes;
-        auto const take = [&](bool is_chosen, PartSums const*& part, std::size_t i) {
-            if (is_chosen == on_expert_axes && i < part_of.parts.size()) part = &part_of.parts[i];
-        };
-        take(chosen.embedding, parts.embedding, 0);
-        take(chosen.head, parts.head, 1);
-        for (std::size_t kind = 0; kind < count_; ++kind) take(chosen.blocks[kind], parts.blocks[kind], 2 + kind);
+        for (std::size_t i = 0; i < parts.size(); ++i)
+            if (known_->on_expert_axes[i] == on_expert_axes) parts[i] = &part_of.parts[i];
         if (!on_expert_axes) parts.stream = part_of.stream;
     }
     return at->second;
@@ -64,43 +59,39 @@ PENTAD_INLINE auto Model::run(bool on_expert_axes, PartShape const& shape) const
     auto const [at, is_new] = known_->runs.try_emplace({on_expert_axes, shape});
     auto& [parts, stream, why_not] = at->second; // it stays where it is
     if (!is_new) return at->second;
+    parts = PerPart<PartSums>(count_);
+    auto& lists = known_->parameters
+                      .try_emplace({shape.tp, shape.ep, shape.etp, shape.tensor_kind, shape.sequence_parallel,
+                                    shape.attention_output, shape.element},
+                                   count_)
+                      .first->second;
     bool const has_ends = shape.recompute.is_none();
-    auto choice = known_->on_expert_axes;
-    choice.embedding = has_ends && choice.embedding == on_expert_axes;
-    choice.head = has_ends && choice.head == on_expert_axes;
-    bool is_any = choice.embedding || choice.head;
-    for (std::size_t kind = 0; kind < count_; ++kind) {
-        choice.blocks[kind] = choice.blocks[kind] == on_expert_axes;
-        is_any = is_any || choice.blocks[kind];
+    PerPart<bool> wanted(count_, false);
+    bool is_any = false;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        wanted[i] = known_->on_expert_axes[i] == on_expert_axes && (has_ends || !parts.is_end(i));
+        is_any = is_any || wanted[i];
     }
     if (!is_any) return at->second;
-    auto const is_chosen = [&](std::size_t i) {
-        return i == 0 ? choice.embedding : i == 1 ? choice.head : bool(choice.blocks[i - 2]);
-    };
-    auto& lists = known_->parameters[{shape.tp, shape.ep, shape.etp, shape.tensor_kind, shape.sequence_parallel,
-                                      shape.attention_output, shape.element}];
-    lists.resize(2 + count_);
-    auto const is_missing = [&] {
+    auto const lacks_lists = [&] {
         for (std::size_t i = 0; i < lists.size(); ++i)
-            if (is_chosen(i) && lists[i] == nullptr) return true;
+            if (wanted[i] && lists[i] == nullptr) return true;
         return false;
     };
-    if (!has_ends && is_missing()) {
+    if (!has_ends && lacks_lists()) {
         auto plain = shape;
         plain.recompute = {};
         why_not = run(on_expert_axes, plain).why_not;
         if (!why_not.empty()) return at->second;
     }
     try {
-        auto const accounts = known_->runner(shape, choice, is_missing());
+        auto const accounts = known_->runner(shape, wanted, lacks_lists());
         stream = accounts.stream;
-        parts.resize(2 + count_);
         for (std::size_t i = 0; i < parts.size(); ++i) {
-            if (!is_chosen(i)) continue;
-            auto const& account = i == 0 ? accounts.embedding : i == 1 ? accounts.head : accounts.blocks[i - 2];
-            parts[i] = sums_of(account);
+            if (!wanted[i]) continue;
+            parts[i] = sums_of(accounts[i]);
             if (lists[i] == nullptr)
-                lists[i] = std::make_shared<std::vector<ParameterAccount> const>(account.parameters);
+                lists[i] = std::make_shared<std::vector<ParameterAccount> const>(accounts[i].parameters);
             parts[i].parameters = lists[i];
         }
     } catch (std::invalid_argument const& error) {
@@ -123,10 +114,10 @@ PENTAD_INLINE ParameterCount parameters(Model const& model) {
             count.active += met * parameter.elements;
         }
     };
-    add(parts.embedding);
-    for (std::int64_t layer = 0; layer < model.layers(); ++layer) add(parts.blocks[model.kind_of(layer)]);
-    for (auto const& parameter : *parts.head->parameters)
-        if (parameter.name != parts.embedding->parameters->front().name) {
+    add(parts.embedding());
+    for (std::int64_t layer = 0; layer < model.layers(); ++layer) add(parts.block(model.kind_of(layer)));
+    for (auto const& parameter : *parts.head()->parameters)
+        if (parameter.name != parts.embedding()->parameters->front().name) {
             count.total += parameter.elements;
             count.active += parameter.elements;
         }

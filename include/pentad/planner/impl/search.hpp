@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <initializer_list>
 #include <map>
 #include <string_view>
 #include <tuple>
@@ -16,20 +17,27 @@
 namespace pentad::planner::detail {
 
 PENTAD_INLINE std::vector<Strategy> streams_on(Request const& request, Strategy const& mesh) {
-    std::vector<Strategy> found;
-    bool const has_stream_of_sequence = mesh.tp > 1 && mesh.tensor_kind == model::TensorKind::one_d;
-    for (bool const sequence_parallel : {true, false})
-        for (bool const zigzag : {true, false})
-            for (std::size_t i = 0; i < WordsOf<model::AttentionOutput>::words.size(); ++i) {
-                auto c = mesh;
-                if (request.open.contains(&Strategy::sequence_parallel)) c.sequence_parallel = sequence_parallel;
-                if (request.open.contains(&Strategy::zigzag)) c.zigzag = zigzag && c.cp > 1;
-                if (request.open.contains(&Strategy::attention_output))
-                    c.attention_output = static_cast<model::AttentionOutput>(i);
-                if (c.tp == 1 || !has_stream_of_sequence) c.sequence_parallel = false;
-                if (c.tp == 1) c.attention_output = request.given.attention_output;
-                if (std::find(found.begin(), found.end(), c) == found.end()) found.push_back(std::move(c));
+    std::vector<Strategy> found{mesh};
+    auto const vary = [&]<class Member>(Member Strategy::* field, std::initializer_list<Member> values) {
+        if (!request.open.contains(field)) return;
+        std::vector<Strategy> varied;
+        for (auto& c : found)
+            for (auto const value : values) {
+                c.*field = value;
+                varied.push_back(c);
             }
+        found = std::move(varied);
+    };
+    using Output = model::AttentionOutput;
+    if (mesh.tp == 1 || mesh.tensor_kind != model::TensorKind::one_d)
+        found.front().sequence_parallel = false;
+    else
+        vary(&Strategy::sequence_parallel, {true, false});
+    if (mesh.cp == 1)
+        vary(&Strategy::zigzag, {false});
+    else
+        vary(&Strategy::zigzag, {true, false});
+    if (mesh.tp > 1) vary(&Strategy::attention_output, {Output::reduce_scatter, Output::all_to_all});
     return found;
 }
 
@@ -192,7 +200,7 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
         ++findings.timed;
         return Candidate{c, estimate(request.model, request.hardware, c, pipelines)};
     };
-    // The choice of what is computed again takes long to find: before, bounds of what it comes to.
+    // Automatic recomputation is expensive to solve: lower bounds of its time come first.
     auto const may_recompute = [&](Strategy const& c, Bounds const& bounds) {
         if (!record.may_enter(bounds.seconds_recomputing(c, pipelines), bounds.bytes())) return false;
         auto nothing = c;

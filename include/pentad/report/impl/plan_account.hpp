@@ -53,16 +53,16 @@ PENTAD_INLINE std::vector<OperationTime> operation_times(planner::Model const& m
                 if (seconds > found->longest) found->longest = seconds, found->bound = bound;
             }
     };
-    add_part(accounts.embedding, 1, false);
+    add_part(accounts.embedding(), 1, false);
     planner::AlikeLayers const layers(model, c.recompute);
     std::vector<double> count(layers.alike.size());
     for (auto const at : layers.of_layer) ++count[at];
     for (std::size_t i = 0; i < count.size(); ++i) {
         auto const& [kind, recompute] = layers.alike[i];
-        add_part(recompute.is_none() ? accounts.blocks[kind] : model.accounts(c, nodes, recompute).blocks[kind],
-                 count[i], true);
+        add_part(recompute.is_none() ? accounts.block(kind) : model.accounts(c, nodes, recompute).block(kind), count[i],
+                 true);
     }
-    add_part(accounts.head, 1, false);
+    add_part(accounts.head(), 1, false);
     std::sort(list.begin(), list.end(), [](auto const& a, auto const& b) { return a.seconds() > b.seconds(); });
     return list;
 }

@@ -201,8 +201,9 @@ PENTAD_INLINE void PlanRemarks::padding() {
 
 PENTAD_INLINE double PlanRemarks::rows_between_nodes(std::int64_t nodes) const {
     double const tokens = static_cast<double>(c_.micro_batch() * c_.seq) / static_cast<double>(c_.cp * c_.tp);
-    for (auto const& block : model_.accounts(c_, nodes).blocks)
-        for (auto const& x : block.forward.work)
+    auto const accounts = model_.accounts(c_, nodes);
+    for (std::size_t kind = 0; kind < model_.kinds(); ++kind)
+        for (auto const& x : accounts.block(kind).forward.work)
             if (x.rows > 0 && x.cost.axes[0] != ml::etp::name &&
                 (nodes == 1 || nodes == c_.expert_mesh().ep || x.cost.axes[0] == outer<ep>::name))
                 return x.rows / (tokens * x.part);
