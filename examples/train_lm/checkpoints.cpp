@@ -208,7 +208,10 @@ std::string Checkpoints::resume(Training& training) {
 
 void Checkpoints::restore(Training& training, std::filesystem::path const& path) {
     std::optional<checkpoint::Reader> reader;
-    ranks_->on_all([&] { reader.emplace(path); }); // small beside the data: each rank reads all of it
+    ranks_->on_all([&] { // small beside the data: each rank reads all of it
+        reader.emplace(path);
+        if (auto const fault = reader->name_fault()) throw checkpoint::Damaged(*fault);
+    });
     auto const& manifest = reader->manifest();
     auto const& run = manifest.run;
     auto const number = [&](char const* key) { return run.contains(key) ? run.at(key).get<std::int64_t>() : 0; };

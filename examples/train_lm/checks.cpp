@@ -110,6 +110,13 @@ void repair_mixers(Options& o, Complaint& complaint) {
     refuse_without("ml", "--chunk", o.chunk != defaults.chunk);
 }
 
+/// Whether the routers of the model's experts have a loss that --aux-coef weighs.
+bool has_balance_loss(Options const& o) {
+    auto router = o.described ? o.described->first<pentad::model::Experts>()->router : router_of(o);
+    if (o.described && !o.balance.empty()) router.set_balance(o.balance);
+    return router.balance_loss != pentad::model::BalanceLoss::none;
+}
+
 /// Refuses flags of experts in a model without experts, and flags of routers that exclude each other.
 void repair_router(Options& o, Complaint& complaint) {
     Options const defaults;
@@ -117,7 +124,10 @@ void repair_router(Options& o, Complaint& complaint) {
         complaint.leave_out(std::string(flag) + " " + why + ": leave it out", flag);
     };
     for (auto const& [flag, is_given] :
-         {std::pair("--router", o.router != defaults.router), std::pair("--renormalise", !o.renormalise.empty()),
+         {std::pair("--top-k", o.top_k != defaults.top_k), std::pair("--moe-every", o.moe_every != defaults.moe_every),
+          std::pair("--aux-coef", o.aux_coef != o.usual_aux_coef), std::pair("--z-coef", o.z_coef != o.usual_z_coef),
+          std::pair("--row-dtype", o.row_dtype != defaults.row_dtype),
+          std::pair("--router", o.router != defaults.router), std::pair("--renormalise", !o.renormalise.empty()),
           std::pair("--route-scale", o.route_scale != defaults.route_scale),
           std::pair("--expert-groups", o.expert_groups != defaults.expert_groups),
           std::pair("--top-groups", o.top_groups != defaults.top_groups),
@@ -134,6 +144,8 @@ void repair_router(Options& o, Complaint& complaint) {
     if (o.rebalance_experts > 0 && o.local_steps > 0)
         leave_out("--rebalance-experts", "does not go with --local-steps: optimizer states of groups differ");
     bool has_bias = o.balance.starts_with("bias");
+    if (o.aux_coef != o.usual_aux_coef && !has_balance_loss(o))
+        leave_out("--aux-coef", "is the weight of a balance loss, and the router has none");
     if (o.described) { // whose parameters a choice of balance must not change
         bool const is_described = o.described->first<pentad::model::Experts>()->router.has_bias;
         if (!o.balance.empty() && has_bias != is_described)
@@ -270,8 +282,8 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
     // Each round repairs one fault and may cause one in a flag that is checked later.
     auto fault = first_fault(options);
     for (int round = 0; fault && round < 32; ++round, fault = first_fault(options)) {
-        if (options.described && wants_stages(options, *fault)) {
-            complaint.add("--model " + options.model + ": " + fault->reason, "--stages");
+        if (wants_stages(options, *fault)) { // the model is what was asked for
+            complaint.add((options.described ? "--model " + options.model + ": " : "") + fault->reason, "--stages");
             deal_stages(options, options.stage_count());
             continue;
         }

@@ -45,8 +45,8 @@ std::string read_model(Options& options) {
                 options.ffn = number(experts->width);
             }
         }
-        options.aux_coef = read.losses.balance;
-        options.z_coef = read.losses.z;
+        options.usual_aux_coef = read.losses.balance;
+        options.usual_z_coef = read.losses.z;
         options.file_predictors = read.predictors;
         options.described_parameters = model::parameter_count(described);
         options.described = std::move(described);
@@ -73,6 +73,11 @@ std::vector<std::string> lines_of_model(Options const& options, pentad::io::Chec
         lines.push_back("losses of routers: balance times " + number_text(options.aux_coef) +
                         " (--aux-coef), z times " + number_text(options.z_coef) +
                         " (--z-coef); without these flags, what --model says");
+    if (auto const positions = nlohmann::json::parse(pentad::io::plain_config(options.config).dump())
+                                   .value("max_position_embeddings", nlohmann::json());
+        positions.is_number() && positions < options.seq)
+        lines.push_back(given(&Options::seq, options) + " is more than the " + positions.dump() +
+                        " positions that --model is made for (max_position_embeddings)");
     for (auto const& start : passed_over(options)) {
         auto const& tensors = weights != nullptr ? weights->tensors() : std::vector<pentad::io::TensorEntry>();
         auto const count = std::count_if(tensors.begin(), tensors.end(),

@@ -120,8 +120,8 @@ class Parser {
                 return std::string(name) + " and --model: the file says all of the model; leave out " + name;
         auto const given = options_;
         auto refusal = read_model(options_);
-        if (app.count("--aux-coef") > 0) options_.aux_coef = given.aux_coef;
-        if (app.count("--z-coef") > 0) options_.z_coef = given.z_coef;
+        options_.aux_coef = app.count("--aux-coef") > 0 ? given.aux_coef : options_.usual_aux_coef;
+        options_.z_coef = app.count("--z-coef") > 0 ? given.z_coef : options_.usual_z_coef;
         return refusal;
     }
 

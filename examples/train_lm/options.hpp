@@ -109,6 +109,7 @@ struct Options {
     double mtp_coef = 0.3;
     double aux_coef = 0.01;
     double z_coef = 0.001;
+    double usual_aux_coef = 0.01, usual_z_coef = 0.001; ///< where they are not given: what --model says
     std::int64_t seed = 1;
 
     std::string tp_kind = "1d"; ///< 1d, 2d, 2.5d, 3d

@@ -136,6 +136,8 @@ void set_value(Options& o, Flag const& flag, std::string const& text) {
         flag.value);
 }
 
+std::set<std::string_view> silent_flags(Options const& options) { return in_force(options).silent; }
+
 std::string changed_settings(Options const& now, StoredValue const& before) {
     Options earlier = now;
     for (FlagGroup const& group : flag_groups())

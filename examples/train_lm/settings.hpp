@@ -6,6 +6,7 @@
 #include "options.hpp"
 
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,9 @@ using StoredValue = std::function<std::string(std::string_view flag)>;
 
 /// Sets an option to what value_text() wrote of it; empty: to its default. A switch is "on" or not; lists stay.
 void set_value(Options& options, Flag const& flag, std::string const& text);
+
+/// The flags that the numbers do not depend on in such a run.
+[[nodiscard]] std::set<std::string_view> silent_flags(Options const& options);
 
 /// The settings on which the numbers depend and that are others than before: "--clip 0.1 (was 1), ..."; empty: none
 /// are. What is compared is what a value stands for, not how it was given, and flags that say nothing in this run are

@@ -401,7 +401,7 @@ TEST_CASE("a mesh that is not one is refused with the nearest that works") {
 }
 
 TEST_CASE("sizes that the mesh does not divide are refused with the nearest that works") {
-    CHECK(mended("--layers 5 --mesh pp=2", 2) == "--layers 5 is not divisible by pp = 2: try --layers 6");
+    CHECK(mended("--layers 5 --mesh pp=2", 2) == "--layers 5 is not divisible by pp = 2: try --stages 3,2");
     CHECK(mended("--heads 6 --mesh tp=4 --hidden 96", 4) == "--heads 6 is not divisible by tp = 4: try --heads 8");
     CHECK(mended("--heads 6 --kv-heads 4") == "--kv-heads 4 does not divide --heads 6: try --kv-heads 3");
     CHECK(mended("--heads 12 --kv-heads 6 --mesh tp=4", 4) ==

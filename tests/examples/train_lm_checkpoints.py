@@ -287,6 +287,14 @@ def damage(folder):
         expect(done.stderr.startswith("train_lm: passed over: ") and file.name in done.stderr and done.stderr.count("\n") == 1, done.stderr)
         expect(log_of(folder / "log")[0] == {"event": "resume", "step": 2, "from": f"{place}/step-00000002"}, log_of(folder / "log")[0])
         expect(saved(place) == [2, 4, 5] and (place / "step-00000004.damaged").exists(), sorted(place.iterdir()))
+    # A whole checkpoint under the name of another step, which --resume auto would go on from as if it were that one.
+    (place / "step-00000005").rename(place / "step-00000007")
+    misnamed = f"the checkpoint {place}/step-00000007 is of step 5, and its folder is called step-00000007"
+    expect(misnamed in tool("verify", place / "step-00000007", status=3).stderr, misnamed)
+    expect(run(2, *flags[:4], "--quiet", "--steps", 8, "--resume", place / "step-00000007", status=3).stderr
+           == f"train_lm: --resume {place}/step-00000007: {misnamed}\n", misnamed)
+    done = run(2, *flags, "--steps", 5, "--resume", "auto")
+    expect(done.stderr == f"train_lm: passed over: {misnamed}\n" and saved(place) == [2, 4, 5], done.stderr)
     for path in (place / "step-00000002", place / "step-00000004", place / "step-00000005"):
         (path / "rank-00001.safetensors").write_bytes(b"")
     done = run(2, *flags, "--steps", 6, "--resume", "auto", status=3)

@@ -149,6 +149,7 @@ def environment(folder):
         if not program.exists():
             continue
         for more, wanted in (({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0"}, r"Slurm's srun has started several processes \(SLURM_STEP_NUM_TASKS=2\), .*"),
+                             ({"WORLD_SIZE": "2", "RANK": "0"}, r"torchrun, or a launcher like it, has started several processes \(WORLD_SIZE=2\), .*"),
                              ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}, None),
                              ({"OMP_NUM_THREADS": "513"}, "OMP_NUM_THREADS=513: a rank has 512 threads at most: .*")):
             done = subprocess.run([program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=bare | more)

@@ -127,7 +127,12 @@ def bad_input(config, dump):
     folder = config.parent
     other = folder / "other.json"
     other.write_text(json.dumps({**json.loads(config.read_text()), "quantization_config": {"bits": 4}}))
-    refuses("--model .*other.json: .* the field 'quantization_config' is not known", 2, "--model", other)
+    refuses("--model .*other.json: .* 'quantization_config': its weights are quantized, and .*: take the model before quantization", 2, "--model", other)
+    short = folder / "short.json"
+    short.write_text(json.dumps({**json.loads(config.read_text()), "max_position_embeddings": 15}))
+    done = subprocess.run([MPIEXEC, "-n", "1", TRAIN_LM, *(flag for flag in RUN if flag != "--quiet"), "--model", short, *BYTES, "--steps", "1"],
+                          capture_output=True, text=True, timeout=120)
+    expect(done.returncode == 0 and "--seq 16 is more than the 15 positions that --model is made for (max_position_embeddings)\n" in done.stdout, done)
     refuses("--hidden and --model: the file says all of the model; leave out --hidden", 1, "--model", config, "--hidden", 64)
     refuses("No such file", 2, "--model", folder / "none.json")
     refuses(r"--model .*: --heads 4 is not divisible by tp = 8: try --mesh", 8, "--model", config, *BYTES, "--mesh", "tp=8")

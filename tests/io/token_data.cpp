@@ -410,10 +410,49 @@ TEST_CASE("how wide tokens are is guessed nowhere where 16 bits can hardly be me
     CHECK(refusal(wide, automatic, 303) ==
           unsaid + "every second of its 16-bit words is 0, 1 or 2, as in numbers of 32 bits");
     CHECK(refusal(std::string(800, '\0'), automatic, 303).empty());
-    for (auto const format : {uint16, uint32}) { // as the caller says
-        CHECK(refusal(wide, format, 80'000).empty());
-        CHECK(refusal(narrow, format, 80'000).empty());
-    }
+    CHECK(refusal(narrow, uint16, 80'000).empty()); // as the caller says
+    CHECK(refusal(wide, uint32, 80'000).empty());
+}
+
+TEST_CASE("numbers that are wider than tokens are read as are refused, whoever says how wide tokens are") {
+    using enum io::TokenFormat;
+    test::Scratch const scratch;
+    std::string const path = scratch / "t";
+    auto const refusal = [&](std::string const& bytes, io::TokenFormat format) -> std::string {
+        test::write_text(path, bytes);
+        try {
+            (void)io::TokenData({{path, format}}, 303, 3, 1);
+        } catch (io::FileError const& error) {
+            return test::without(error.what(), scratch.path());
+        }
+        return "";
+    };
+    struct Kind {
+        std::size_t bits;
+        std::string bytes;
+    };
+    std::vector<Kind> const kinds{{8, multiples_of_seven<std::uint8_t>(400)},
+                                  {16, multiples_of_seven<std::uint16_t>(400)},
+                                  {32, multiples_of_seven<std::uint32_t>(400)},
+                                  {64, multiples_of_seven<std::uint64_t>(400)}};
+    struct Read {
+        io::TokenFormat format;
+        std::size_t bits;
+        std::string as;
+    };
+    for (auto const& [format, read_bits, as] :
+         {Read{bytes, 8, "bytes"}, Read{uint16, 16, "tokens of 16 bits"}, Read{uint32, 32, "tokens of 32 bits"}})
+        for (auto const& [bits, bytes] : kinds) {
+            auto const said = refusal(bytes, format);
+            bool const is_wider = bits > read_bits;
+            CHECK_MESSAGE(said.empty() == !is_wider, said);
+            if (is_wider)
+                CHECK(said.starts_with("t looks like numbers of " + std::to_string(bits) + " bits, and is read as " +
+                                       as + ": "));
+        }
+    CHECK(refusal(kinds.back().bytes, automatic) ==
+          "t looks like numbers of 64 bits, and is read as tokens of 16 bits: make a .npy file of them");
+    CHECK(refusal(kinds.back().bytes.substr(0, 8 * 63), automatic).empty()); // too few to tell
 }
 
 TEST_CASE("tokens of Megatron-LM are what the index beside them says") {

@@ -98,11 +98,20 @@ void remove_left_behind(std::filesystem::path const& folder);
 class FolderLock {
   public:
     /// @throws io::FileError where another run holds it, or no file can be made
-    explicit FolderLock(std::filesystem::path const& folder) : file_(io::File::open_to_append(folder / lock_file)) {
+    explicit FolderLock(std::filesystem::path const& folder) : file_(opened(folder / lock_file)) {
         if (!io::detail::lock(file_)) throw io::FileError("another run saves to the folder " + folder.string());
     }
 
   private:
+    static io::File opened(std::filesystem::path const& path) {
+        try {
+            return io::File::open_to_append(path);
+        } catch (io::FileError const& error) {
+            throw io::FileError(error.what() +
+                                std::string(": remove that file, or save to a folder in which you may write"));
+        }
+    }
+
     io::File file_;
 };
 

@@ -84,12 +84,14 @@ struct Launcher {
     char const* rank; ///< with the number of this one
 };
 /// MPI libraries come first: their launchers may themselves be tasks of Slurm.
-inline constexpr std::array<Launcher, 7> launchers{{
+inline constexpr std::array<Launcher, 9> launchers{{
     {"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
     {"a launcher for MPICH and its relatives", "PMI_SIZE", "PMI_RANK"},
     {"MVAPICH2's launcher", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
     {"jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"},
     {"Slurm's srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+    {"Flux", "FLUX_JOB_SIZE", "FLUX_TASK_RANK"},
+    {"torchrun, or a launcher like it,", "WORLD_SIZE", "RANK"},
     {"a launcher that speaks PMIx", nullptr, "PMIX_RANK"},
     {"PALS", nullptr, "PALS_RANKID"},
 }};

@@ -91,6 +91,10 @@ class ConfigFields {
     void off(std::string const& key, Json const& value) {
         if (!known_.contains(key)) require(key, value);
     }
+    /// A field that no family of its name reads, and that nothing in Pentad could obey. @throws std::invalid_argument
+    void refuse(std::string const& key, std::string const& why) {
+        if (!known_.contains(key) && has(key)) throw std::invalid_argument(quoted_key("", key) + ": " + why);
+    }
     /// @throws std::invalid_argument with the names of all fields that are left
     void finish() const {
         std::vector<std::string> left;

@@ -46,6 +46,8 @@ inline void read_off_values(ConfigFields& fields) {
                                    "hidden_dropout", "hidden_dropout_prob", "neftune_noise_alpha", "resid_pdrop"})
         fields.off(rate, 0.0);
     fields.off("pruned_heads", Json::object());
+    fields.refuse("quantization_config", "its weights are quantized, and f64, f32, bf16 and f16 are read: take the "
+                                         "model before quantization");
 }
 
 } // namespace pentad::io::detail

@@ -13,6 +13,36 @@
 
 namespace pentad::io {
 
+namespace detail {
+
+/// The bytes of a number, where the beginning of a file looks like numbers that are wider than `width` bytes; else 0.
+/// Their upper parts are 0, or 0, 1 and 2 next to the lowest with the largest vocabularies there are.
+PENTAD_INLINE std::size_t wider_numbers(File const& file, std::size_t width) {
+    std::array<unsigned char, 1 << 14> bytes{};
+    auto const size = static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), bytes.size()));
+    file.read_at(0, bytes.data(), size);
+    auto const part_at = [&](std::size_t at) {
+        std::uint32_t part = 0;
+        std::memcpy(&part, bytes.data() + at, width);
+        return part;
+    };
+    for (std::size_t wider = 8; wider > width; wider /= 2) {
+        std::size_t const numbers = size / wider;
+        if (numbers < 64 || file.size() % wider != 0) continue;
+        std::size_t small_lowest = 0, small_upper = 0;
+        for (std::size_t i = 0; i < numbers; ++i) {
+            small_lowest += part_at(i * wider) <= 2 ? 1 : 0;
+            bool is_small = part_at(i * wider + width) <= 2;
+            for (std::size_t at = 2 * width; at < wider; at += width) is_small &= part_at(i * wider + at) == 0;
+            small_upper += is_small ? 1 : 0;
+        }
+        if (50 * small_upper >= 49 * numbers && 2 * small_lowest < numbers) return wider;
+    }
+    return 0;
+}
+
+} // namespace detail
+
 PENTAD_INLINE TokenData::TokenData(std::vector<TokenFile> const& files, std::int64_t vocabulary, std::int64_t seq,
                                    std::uint64_t seed)
     : TokenData(vocabulary, seq, seed) {
@@ -48,10 +78,19 @@ PENTAD_INLINE auto TokenData::part_of(File const& file, TokenFormat format) cons
         if (format != TokenFormat::bytes && known->bytes == npy_beginning) return npy(file); // whatever its name
         throw FileError(name + " is " + std::string(known->name) + ": " + std::string(known->advice));
     }
-    if (format == TokenFormat::bytes) return flat(name, file.size(), format);
-    if (begins_as_text(file)) throw FileError(name + " is text, and tokens are numbers");
-    if (auto const index = index_beside(file.path())) return indexed(file, *index, format);
-    return flat(name, file.size(), format == TokenFormat::automatic ? width_of(file) : format);
+    if (format != TokenFormat::bytes) {
+        if (begins_as_text(file)) throw FileError(name + " is text, and tokens are numbers");
+        if (auto const index = index_beside(file.path())) return indexed(file, *index, format);
+    }
+    if (format == TokenFormat::automatic) format = width_of(file);
+    auto part = flat(name, file.size(), format);
+    if (auto const wider = detail::wider_numbers(file, part.width); wider > 0)
+        throw FileError(name + " looks like numbers of " + std::to_string(8 * wider) + " bits, and is read as " +
+                        (part.width == 1 ? "bytes" : "tokens of " + std::to_string(8 * part.width) + " bits") +
+                        (wider < 8 && part.width > 1 ? ": name their type, or make a .npy file of them"
+                         : part.width > 1            ? ": make a .npy file of them"
+                                                     : ": make a .npy file of tokens of them, or UTF-8 of text"));
+    return part;
 }
 
 PENTAD_INLINE TokenFormat TokenData::width_of(File const& file) const {
@@ -62,13 +101,7 @@ PENTAD_INLINE TokenFormat TokenData::width_of(File const& file) const {
                                 " does not say whether its tokens are uint16 or uint32, and uint16 cannot name "
                                 "all of a vocabulary of " +
                                 std::to_string(vocabulary_));
-    // The upper half of a token of 32 bits is 0, or 1 or 2 with the largest vocabularies there are.
-    std::array<std::uint16_t, 4096> words{};
-    auto const count = static_cast<std::size_t>(std::min<std::uint64_t>(file.size() / 4 * 2, words.size()));
-    file.read_at(0, words.data(), count * sizeof words[0]);
-    std::array<std::size_t, 2> small{};
-    for (std::size_t i = 0; i < count; ++i) small[i % 2] += words[i] <= 2 ? 1 : 0;
-    if (count >= 128 && 50 * small[1] >= 49 * count / 2 && 4 * small[0] < count)
+    if (detail::wider_numbers(file, 2) == 4)
         throw UnknownTokenWidth(name + " does not say whether its tokens are uint16 or uint32, and every second of its "
                                        "16-bit words is 0, 1 or 2, as in numbers of 32 bits");
     return TokenFormat::uint16;
