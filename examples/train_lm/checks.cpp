@@ -123,22 +123,26 @@ void repair_router(Options& o, Complaint& complaint) {
     auto const leave_out = [&](std::string_view flag, std::string const& why) {
         complaint.leave_out(std::string(flag) + " " + why + ": leave it out", flag);
     };
-    for (auto const& [flag, is_given] :
-         {std::pair("--top-k", o.top_k != defaults.top_k), std::pair("--moe-every", o.moe_every != defaults.moe_every),
-          std::pair("--aux-coef", o.aux_coef != o.usual_aux_coef), std::pair("--z-coef", o.z_coef != o.usual_z_coef),
-          std::pair("--row-dtype", o.row_dtype != defaults.row_dtype),
-          std::pair("--router", o.router != defaults.router), std::pair("--renormalise", !o.renormalise.empty()),
-          std::pair("--route-scale", o.route_scale != defaults.route_scale),
-          std::pair("--expert-groups", o.expert_groups != defaults.expert_groups),
-          std::pair("--top-groups", o.top_groups != defaults.top_groups),
-          std::pair("--expert-ffn", o.expert_ffn != defaults.expert_ffn),
-          std::pair("--shared-experts", o.shared_experts != defaults.shared_experts),
-          std::pair("--dense-layers", o.dense_layers != defaults.dense_layers),
-          std::pair("--balance", !o.balance.empty()), std::pair("--capacity", o.capacity != defaults.capacity),
-          std::pair("--bias-rate", o.bias_rate != defaults.bias_rate),
-          std::pair("--bias-step", o.bias_step != defaults.bias_step), std::pair("--drop", o.drop != defaults.drop),
-          std::pair("--rebalance-experts", o.rebalance_experts > 0),
-          std::pair("--row-parts", o.row_parts != defaults.row_parts)})
+    for (auto const& [flag, is_given] : {std::pair("--top-k", o.top_k != defaults.top_k),
+                                         std::pair("--moe-every", o.moe_every != defaults.moe_every),
+                                         std::pair("--aux-coef", o.aux_coef != o.usual_aux_coef),
+                                         std::pair("--z-coef", o.z_coef != o.usual_z_coef),
+                                         std::pair("--row-dtype", o.row_dtype != defaults.row_dtype),
+                                         std::pair("--router", o.router != defaults.router),
+                                         std::pair("--renormalise", !o.renormalise.empty()),
+                                         std::pair("--route-scale", o.route_scale != defaults.route_scale),
+                                         std::pair("--expert-groups", o.expert_groups != defaults.expert_groups),
+                                         std::pair("--top-groups", o.top_groups != defaults.top_groups),
+                                         std::pair("--expert-ffn", o.expert_ffn != defaults.expert_ffn),
+                                         std::pair("--shared-experts", o.shared_experts != defaults.shared_experts),
+                                         std::pair("--dense-layers", o.dense_layers != defaults.dense_layers),
+                                         std::pair("--balance", !o.balance.empty()),
+                                         std::pair("--capacity", o.capacity != defaults.capacity),
+                                         std::pair("--bias-rate", o.bias_rate != defaults.bias_rate),
+                                         std::pair("--bias-step", o.bias_step != defaults.bias_step),
+                                         std::pair("--drop", o.drop != defaults.drop),
+                                         std::pair("--rebalance-experts", o.rebalance_experts > 0),
+                                         std::pair("--row-parts", o.row_parts != defaults.row_parts)})
         if (is_given && o.experts < 1) leave_out(flag, "is of experts, and the model has none");
     if (o.experts < 1) return;
     if (o.rebalance_experts > 0 && o.local_steps > 0)

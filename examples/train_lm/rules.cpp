@@ -364,7 +364,8 @@ std::optional<Fault> first_fault(O const& o) {
 }
 
 std::optional<O> nearest(O o, Integer member, std::function<bool(Options const&)> const& works) {
-    auto const& flag = std::get<IntegerValue>(flag_of(member).value);
+    auto flag = std::get<IntegerValue>(flag_of(member).value);
+    if (member == &O::experts && o.experts > 0) flag.least = 1; // a model with experts stays one
     // From far outside one does not look at the edge, but around the default.
     bool const outside =
         o.*member > flag.most || parameters(o) > most_parameters || product({o.batch, o.seq}) > most_tokens;

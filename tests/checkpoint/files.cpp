@@ -385,9 +385,12 @@ TEST_CASE("one run at a time saves to a folder") {
         CHECK_THROWS_WITH_AS(FolderLock(folder.path()), doctest::Contains("another run saves to the folder"),
                              io::FileError);
     }
-    { FolderLock const again(folder.path()); }
-    std::filesystem::remove(folder / lock_file);
-    std::filesystem::create_directory(folder / lock_file); // as a file of another user is one that cannot be opened
+    {
+        FolderLock const again(folder.path());
+    }
+    std::filesystem::remove(folder.path() / lock_file);
+    std::filesystem::create_directory(folder.path() /
+                                      lock_file); // as a file of another user is one that cannot be opened
     CHECK_THROWS_WITH_AS(FolderLock(folder.path()), doctest::Contains(": remove that file, or save to a folder in "),
                          io::FileError);
 }

@@ -220,7 +220,9 @@ TEST_CASE("nothing is ignored in silence: what would make another model, and wha
         std::string message;
     };
     for (auto const& [type, changes, message] :
-         {Refused{"llama", {{"quantization_config", {{"bits", 4}}}}, "'quantization_config': its weights are quantized, and "},
+         {Refused{"llama",
+                  {{"quantization_config", {{"bits", 4}}}},
+                  "'quantization_config': its weights are quantized, and "},
           Refused{"llama", {{"attention_bias", true}}, "attention_bias: expected false"},
           Refused{"llama", {{"hidden_act", "gelu"}}, "hidden_act: expected \"silu\""},
           Refused{"llama",
