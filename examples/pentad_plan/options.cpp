@@ -411,7 +411,7 @@ class Parser {
         if (has("--zero-ranks"))
             request.keep(&ZeroSharding::ranks, static_cast<int>(whole("--zero-ranks", text("--zero-ranks"), 1, many)));
         if (has("--zero"))
-            if (auto const why = given.sharding.refusal(); !why.empty()) refuse(why);
+            if (auto const refused = given.sharding.refusal()) refuse(refused->why);
         if (has("--order")) read_order(o);
         read_context(o);
     }

@@ -39,34 +39,65 @@ using O = Options;
 std::string indivisible(Integer member, O const& o, std::string const& by) {
     return given(member, o) + " is not divisible by " + by;
 }
-std::string axis(std::string_view name, O const& o) { return std::string(name) + " = " + text(o.extent(name)); }
-
-pentad::model::BatchShape batch_shape(O const& o) {
-    using pentad::model::NamedProduct;
-    return {.batch = o.batch,
-            .micro_batches = o.micro_batches,
-            .batch_axes = pentad::model::batch_axes(
-                NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep")), o.tensor_divisors())};
-}
-/// "dp = 4": the ranks that share out the batch.
-std::string data_ranks(O const& o) {
-    if (o.extent("ep") == 1) return axis("dp", o);
-    return pentad::model::NamedProduct().times("dp", o.extent("dp")).times("ep", o.extent("ep")).text();
-}
-/// Whether these can be cut into groups of n neighbours; 0: they are not.
-bool cuts_data(O const& o, std::int64_t n) {
-    auto const ep = o.extent("ep");
-    return n == 0 || (divides(n, product({o.extent("dp"), ep})) && (divides(n, ep) || divides(ep, n)));
-}
-/// "tp = 4", and on a grid "6 of --tp-kind 2d".
-std::string tensor_divisor(std::int64_t divisor, O const& o) {
-    return o.tp_kind == "1d" ? axis("tp", o) : text(divisor) + " of --tp-kind " + o.tp_kind;
-}
-
-/// Whether the user says which layers are where; a file may.
-bool has_own_stages(O const& o) { return !o.stages.empty() || !o.schedule_file.empty(); }
-
 bool has_mamba(O const& o);
+
+/// A field of the library's refusals, and the flag that sets it.
+struct NamedFlag {
+    std::string_view field, flag;
+};
+constexpr std::array named_flags{
+    NamedFlag{"layers", "--layers"},
+    NamedFlag{"hidden", "--hidden"},
+    NamedFlag{"heads", "--heads"},
+    NamedFlag{"kv_heads", "--kv-heads"},
+    NamedFlag{"width", "--ffn"},
+    NamedFlag{"expert_count", "--experts"},
+    NamedFlag{"expert_width", "--expert-ffn"},
+    NamedFlag{"shared_experts", "--shared-experts"},
+    NamedFlag{"groups", "--groups"},
+    NamedFlag{"norm_groups", "--groups"},
+    NamedFlag{"state", "--state"},
+    NamedFlag{"dp", "--mesh"},
+    NamedFlag{"pp", "--mesh"},
+    NamedFlag{"ep", "--mesh"},
+    NamedFlag{"cp", "--mesh"},
+    NamedFlag{"tp", "--mesh"},
+    NamedFlag{"experts", "--expert-mesh"},
+    NamedFlag{"batch", "--batch"},
+    NamedFlag{"micro_batches", "--micro-batches"},
+    NamedFlag{"seq", "--seq"},
+    NamedFlag{"schedule", "--schedule"},
+    NamedFlag{"chunks", "--chunks"},
+    NamedFlag{"pairs", "--pair"},
+    NamedFlag{"stage_layers", "--stages"},
+    NamedFlag{"tensor_kind", "--tp-kind"},
+    NamedFlag{"sequence_parallel", "--sequence-parallel"},
+    NamedFlag{"context", "--cp"},
+    NamedFlag{"inner_cp", "--cp-inner"},
+    NamedFlag{"attention_output", "--attention-output"},
+    NamedFlag{"row_parts", "--row-parts"},
+    NamedFlag{"bucket_elements", "--bucket-elements"},
+    NamedFlag{"recompute.every", "--recompute-every"},
+    NamedFlag{"sharding.stage", "--zero"},
+    NamedFlag{"sharding.ranks", "--zero-ranks"},
+    NamedFlag{"sharding.keeps_parameters", "--zero-keep"},
+    NamedFlag{"sharding.accumulates_gradients", "--zero-accumulate"},
+    NamedFlag{"sharding.releases_gradients", "--gradient-release"},
+    NamedFlag{"local.steps", "--local-steps"},
+    NamedFlag{"local.ranks", "--local-ranks"},
+    NamedFlag{"local.outer_learning_rate", "--outer-lr"},
+    NamedFlag{"local.outer_momentum", "--outer-momentum"},
+    NamedFlag{"precision.keeps_masters", "--master-weights"},
+    NamedFlag{"element", "--dtype"},
+    NamedFlag{"clip", "--clip"},
+};
+/// The flag of a field; experts have the width of other layers where no other is given.
+std::string_view flag_of_field(std::string_view field, O const& o) {
+    if (field == "expert_width" && o.expert_ffn == 0) field = "width";
+    auto const found = std::find_if(named_flags.begin(), named_flags.end(),
+                                    [&](NamedFlag const& named) { return named.field == field; });
+    return found == named_flags.end() ? std::string_view() : found->flag;
+}
 
 /// At most: as if every layer had each of the parts. Without the model itself, which other rules may refuse.
 double parameters(O const& o) {
@@ -89,82 +120,23 @@ double parameters(O const& o) {
 constexpr double most_parameters = 0x1p42;
 constexpr std::int64_t most_tokens = std::int64_t{1} << 36;
 
-/// The width of dense blocks beside blocks with experts, which have that of --ffn; else that.
-std::int64_t other_width(O const& o) {
-    if (!o.described || o.experts == 0) return o.ffn;
-    for (std::size_t i = 0; i < o.described->blocks.size(); ++i)
-        if (auto const* mlp = o.described->find<pentad::model::GatedMlp>(i))
-            return static_cast<std::int64_t>(mlp->width);
-    return o.ffn;
-}
-/// Whether the sizes of Mamba-2, and of MLPs, are of the model.
+/// Whether the sizes of Mamba-2 are of the model.
 bool has_mamba(O const& o) { return !o.described && o.mixers.find('m') != o.mixers.npos; }
-bool has_mlp(O const& o) {
-    return !o.described || o.described->first<pentad::model::GatedMlp>() != nullptr ||
-           o.described->first<pentad::model::Experts>() != nullptr;
-}
-/// Whether no layer has another mixer.
-bool is_alone(O const& o, char mixer) {
-    return o.described ? !has_attention(o) : o.mixers.find_first_not_of(std::string(1, mixer) + ",") == o.mixers.npos;
-}
-/// Why the ranks of tp cannot share the recurrent layers.
-std::string refused_recurrence(O const& o) {
-    auto const ranks = static_cast<std::size_t>(std::max<std::int64_t>(o.extent("tp"), 1));
-    if (o.described) return pentad::model::tensor_refusal(*o.described, ranks);
-    return has_mamba(o) ? mamba_of(o).refusal(ranks) : "";
-}
 std::string refused_cp_heads(O const& o) { return o.context().refused_heads(o.extent("cp")); }
 std::string refused_cp_inner(O const& o) { return o.context().refused_inner(o.extent("cp")); }
-/// The ranks of tp that share out the heads.
-std::int64_t head_ranks(O const& o) { return pentad::model::ranks_of_heads(o.tensor_kind(), o.extent("tp")); }
-/// Whether the heads of a rank of tp can be exchanged as --cp says.
-bool can_exchange_heads(O const& o) {
-    if (!has_grouped_attention(o)) return true;
-    if (!divides(o.tensor_divisors().heads, o.heads) || !refused_cp_heads(o).empty() || !refused_cp_inner(o).empty())
-        return true;
-    return o.context_split().refusal(o.extent("cp"), o.heads / head_ranks(o)).empty();
-}
 /// Whether a token finds --top-k experts in --top-groups groups.
 bool has_enough_in_groups(O const& o) {
     return o.top_groups < 1 || o.expert_groups < 1 || o.top_k <= product({o.top_groups, o.experts}) / o.expert_groups;
 }
+/// What the library does not ask: the sizes of models that flags describe, flags that are words of the library's values,
+/// and what is not of a strategy.
 constexpr std::array rules{
-    Rule{&O::layers, [](O const& o) { return has_own_stages(o) || divides(o.stage_count(), o.layers); },
-         [](O const& o) {
-             return indivisible(&O::layers, o,
-                                o.stage_count() == o.extent("pp")
-                                    ? axis("pp", o)
-                                    : "pp x chunks = " + text(o.extent("pp")) + " x " +
-                                          text(o.stage_count() / o.extent("pp")) + " = " + text(o.stage_count()));
-         }},
-    Rule{&O::heads, [](O const& o) { return is_alone(o, 'm') || divides(o.tensor_divisors().heads, o.heads); },
-         [](O const& o) { return indivisible(&O::heads, o, tensor_divisor(o.tensor_divisors().heads, o)); }},
-    Rule{&O::heads, can_exchange_heads,
-         [](O const& o) {
-             return given(&O::heads, o) + " over " + tensor_divisor(head_ranks(o), o) + " gives " +
-                    text(o.heads / head_ranks(o)) + ", which are not divisible by the " +
-                    text(o.context_split().head_ranks(o.extent("cp"))) + " ranks of --cp " + o.cp;
-         }},
     Rule{&O::cp_heads, [](O const& o) { return refused_cp_heads(o).empty(); }, refused_cp_heads},
     Rule{&O::cp_inner, [](O const& o) { return refused_cp_inner(o).empty(); }, refused_cp_inner},
     Rule{&O::kv_heads, [](O const& o) { return divides(o.kv_heads, o.heads); },
          [](O const& o) { return given(&O::kv_heads, o) + " does not divide " + given(&O::heads, o); }},
-    Rule{&O::kv_heads,
-         [](O const& o) {
-             if (o.tp_kind != "1d") return divides(o.tensor_divisors().kv_heads, o.kv_heads);
-             return !has_grouped_attention(o) || divides(o.extent("tp"), o.kv_heads) ||
-                    divides(o.kv_heads, o.extent("tp"));
-         },
-         [](O const& o) {
-             if (o.tp_kind != "1d")
-                 return indivisible(&O::kv_heads, o, tensor_divisor(o.tensor_divisors().kv_heads, o));
-             return given(&O::kv_heads, o) + " and " + axis("tp", o) + ": neither divides the other";
-         }},
-    Rule{&O::groups, [](O const& o) { return refused_recurrence(o).empty(); }, refused_recurrence},
     Rule{&O::hidden, [](O const& o) { return o.described || divides(o.heads, o.hidden); },
          [](O const& o) { return indivisible(&O::hidden, o, given(&O::heads, o)); }},
-    Rule{&O::hidden, [](O const& o) { return divides(o.tensor_divisors().hidden, o.hidden); },
-         [](O const& o) { return indivisible(&O::hidden, o, tensor_divisor(o.tensor_divisors().hidden, o)); }},
     Rule{&O::hidden,
          [](O const& o) {
              return o.described || !has_grouped_attention(o) || o.positions != "rope" || o.heads < 1 ||
@@ -174,34 +146,12 @@ constexpr std::array rules{
              return given(&O::hidden, o) + " over " + given(&O::heads, o) + " gives heads of " +
                     text(o.hidden / o.heads) + ", and rotary embedding turns pairs";
          }},
-    Rule{&O::ffn, [](O const& o) { return !has_mlp(o) || divides(o.tensor_divisors().width, o.ffn); },
-         [](O const& o) { return indivisible(&O::ffn, o, tensor_divisor(o.tensor_divisors().width, o)); }},
-    Rule{&O::ffn, [](O const& o) { return !has_mlp(o) || divides(o.tensor_divisors().width, other_width(o)); },
-         [](O const& o) {
-             return "intermediate_size " + text(other_width(o)) + " is not divisible by " +
-                    tensor_divisor(o.tensor_divisors().width, o);
-         }},
-    Rule{&O::experts, [](O const& o) { return o.experts < 1 || divides(o.experts_on().ep, o.experts); },
-         [](O const& o) { return indivisible(&O::experts, o, "ep = " + text(o.experts_on().ep)); }},
     Rule{&O::top_k, [](O const& o) { return o.experts < 1 || o.top_k <= o.experts; },
          [](O const& o) { return given(&O::top_k, o) + " is more than " + given(&O::experts, o); }},
     Rule{&O::moe_every, [](O const& o) { return o.experts < 1 || o.moe_every <= o.layers; },
          [](O const& o) {
              return given(&O::moe_every, o) + " is more than " + given(&O::layers, o) +
                     ", so that no layer has experts";
-         }},
-    Rule{&O::expert_ffn, [](O const& o) { return o.experts < 1 || divides(o.experts_on().etp, o.expert_ffn); },
-         [](O const& o) {
-             return indivisible(&O::expert_ffn, o,
-                                (o.expert_mesh.empty() ? "tp = " : "etp = ") + text(o.experts_on().etp));
-         }},
-    Rule{&O::expert_ffn,
-         [](O const& o) {
-             return o.experts < 1 || divides(o.tensor_divisors().width, product({o.shared_experts, o.expert_ffn}));
-         },
-         [](O const& o) {
-             return given(&O::shared_experts, o) + " of " + given(&O::expert_ffn, o) + " are not divisible by " +
-                    tensor_divisor(o.tensor_divisors().width, o);
          }},
     Rule{&O::dense_layers,
          [](O const& o) {
@@ -229,42 +179,6 @@ constexpr std::array rules{
                  return given(&O::vocab, o) + " is less than the " + text(bytes_of_text) + " bytes of text";
              return "its vocabulary has " + text(o.vocab) + " tokens, and those of text are its " +
                     text(bytes_of_text) + " bytes: give the model's own with --tokens FILE";
-         }},
-    Rule{&O::batch, [](O const& o) { return !batch_shape(o).refusal(); },
-         [](O const& o) { return given(&O::batch, o) + " " + batch_shape(o).refusal()->why(); }},
-    Rule{&O::zero, [](O const& o) { return o.zero_ranks < 1 || o.zero > 0; },
-         [](O const& o) { return given(&O::zero_ranks, o) + " shards nothing with " + given(&O::zero, o); }},
-    Rule{&O::zero, [](O const& o) { return !o.zero_keep || o.zero == 3; },
-         [](O const& o) {
-             return "--zero-keep on keeps gathered parameters, and " + given(&O::zero, o) + " gathers none";
-         }},
-    Rule{&O::zero, [](O const& o) { return !o.zero_accumulate || o.zero >= 2; },
-         [](O const& o) {
-             return "--zero-accumulate on is a choice of --zero 2 and 3: with " + given(&O::zero, o) +
-                    " whole gradients are accumulated anyway";
-         }},
-    Rule{&O::zero_ranks, [](O const& o) { return cuts_data(o, o.zero_ranks); },
-         [](O const& o) { return given(&O::zero_ranks, o) + " does not divide " + data_ranks(o); }},
-    Rule{&O::zero_ranks, [](O const& o) { return o.zero_ranks == 0 || o.local_steps == 0; },
-         [](O const& o) {
-             return given(&O::zero_ranks, o) + " and " + given(&O::local_steps, o) +
-                    " both split dp: ZeRO shards over the ranks that share every step (--local-ranks)";
-         }},
-    Rule{&O::local_ranks, [](O const& o) { return o.local_steps > 0 || o.local_ranks == 1; },
-         [](O const& o) { return given(&O::local_ranks, o) + " says nothing without --local-steps"; }},
-    Rule{&O::local_ranks, [](O const& o) { return cuts_data(o, o.local_ranks); },
-         [](O const& o) { return given(&O::local_ranks, o) + " does not divide " + data_ranks(o); }},
-    Rule{&O::local_ranks, [](O const& o) { return o.experts < 1 || o.local_steps == 0 || groups_hold_experts(o); },
-         [](O const& o) {
-             auto const on = o.experts_on();
-             return "groups of " + given(&O::local_ranks, o) +
-                    " hold no whole copies of the experts, which are on ep = " + text(on.ep) + " ranks";
-         }},
-    Rule{&O::local_steps,
-         [](O const& o) { return o.local_steps == 0 || product({o.extent("dp"), o.extent("ep")}) > o.local_ranks; },
-         [](O const& o) {
-             return given(&O::local_steps, o) + " with " + given(&O::local_ranks, o) + " and " + data_ranks(o) +
-                    ": there is one group, with none to average with";
          }},
     Rule{&O::validate_every, [](O const& o) { return divides(o.local_steps, o.validate_every); },
          [](O const& o) {
@@ -294,15 +208,55 @@ std::vector<IntegerValue> const& integer_values() {
     return values;
 }
 
-/// The rules that are broken: the ranges, the table above, the size of the model.
-using Broken = std::vector<bool>;
+/// The refusals of the library, as faults of flags; none where the numbers make no model that it could be asked about.
+std::vector<Fault> library_faults(O const& o) {
+    for (auto const& rule : rules)
+        if (!rule.holds(o)) return {};
+    for (auto const& value : integer_values())
+        if (!in_range(value, o)) return {};
+    if (parameters(o) > most_parameters) return {};
+    std::vector<Fault> faults;
+    for (auto const& refused : pentad::all_refusals(make_model(o), strategy_of(o)))
+        faults.push_back({flag_of_field(refused.field, o), in_flags(refused.why, o)});
+    return faults;
+}
+
+/// Which of the ranges and of the rules above are broken, and the flags that the library refuses.
+struct Broken {
+    std::vector<bool> rules;
+    std::vector<std::string_view> flags{};
+
+    [[nodiscard]] bool is_any() const {
+        return !flags.empty() || std::find(rules.begin(), rules.end(), true) != rules.end();
+    }
+    /// Whether something is broken here that was not `before`, but for what was broken first.
+    [[nodiscard]] bool has_more_than(Broken const& before) const {
+        auto const first = before.first();
+        for (std::size_t i = 0; i < rules.size(); ++i)
+            if (rules[i] && (i == first || !before.rules[i])) return true;
+        return std::any_of(flags.begin(), flags.end(), [&](std::string_view flag) {
+            bool const was = std::find(before.flags.begin(), before.flags.end(), flag) != before.flags.end();
+            return !was || (first == before.rules.size() && flag == before.flags.front());
+        });
+    }
+    /// Whether what was broken first is so no more.
+    [[nodiscard]] bool has_mended(Broken const& before) const {
+        auto const first = before.first();
+        if (first < rules.size()) return !rules[first];
+        return std::find(flags.begin(), flags.end(), before.flags.front()) == flags.end();
+    }
+    [[nodiscard]] std::size_t first() const {
+        return static_cast<std::size_t>(std::find(rules.begin(), rules.end(), true) - rules.begin());
+    }
+};
 
 Broken broken_rules(O const& o) {
     Broken broken;
-    auto const ask = [&](bool holds) { broken.push_back(!holds); };
+    auto const ask = [&](bool holds) { broken.rules.push_back(!holds); };
     for (auto const& value : integer_values()) ask(in_range(value, o));
     for (auto const& rule : rules) ask(rule.holds(o));
     ask(parameters(o) <= most_parameters);
+    for (auto const& fault : library_faults(o)) broken.flags.push_back(fault.flag);
     return broken;
 }
 
@@ -335,7 +289,15 @@ bool has_grouped_attention(O const& o) {
                        : o.latent_attention.empty() && has_attention(o);
 }
 
-bool is_of_model(Integer flag) {
+Integer integer_of(std::string_view name) {
+    auto const* const flag = find_flag(name);
+    auto const* const value = flag == nullptr ? nullptr : std::get_if<IntegerValue>(&flag->value);
+    return value == nullptr ? nullptr : value->member;
+}
+
+bool is_of_model(std::string_view name) {
+    auto const flag = integer_of(name);
+    if (flag == nullptr) return false;
     for (Integer const size :
          {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts, &O::top_k, &O::moe_every,
           &O::expert_ffn, &O::shared_experts, &O::dense_layers, &O::expert_groups, &O::top_groups, &O::state,
@@ -345,22 +307,23 @@ bool is_of_model(Integer flag) {
 }
 
 bool obeys_rules(Options const& options) {
-    auto const broken = broken_rules(options);
-    return std::find(broken.begin(), broken.end(), true) == broken.end();
+    return !broken_rules(options).is_any();
 }
 
 std::optional<Fault> first_fault(O const& o) {
     for (auto const& value : integer_values())
         if (!in_range(value, o))
-            return Fault{value.member,
+            return Fault{flag_of(value.member).name,
                          given(value.member, o) + " is not between " + text(value.least) + " and " + text(value.most)};
     for (auto const& rule : rules)
-        if (!rule.holds(o)) return Fault{rule.flag, rule.reason(o)};
+        if (!rule.holds(o)) return Fault{flag_of(rule.flag).name, rule.reason(o)};
     if (parameters(o) > most_parameters) {
         auto const flag = largest_size(o);
-        return Fault{flag, given(flag, o) + " makes a model of more than 4e12 parameters"};
+        return Fault{flag_of(flag).name, given(flag, o) + " makes a model of more than 4e12 parameters"};
     }
-    return std::nullopt;
+    auto faults = library_faults(o);
+    if (faults.empty()) return std::nullopt;
+    return std::move(faults.front());
 }
 
 std::optional<O> nearest(O o, Integer member, std::function<bool(Options const&)> const& works) {
@@ -381,23 +344,21 @@ std::optional<O> nearest(O o, Integer member, std::function<bool(Options const&)
     return std::nullopt;
 }
 
-void repair(O& o, Fault const& fault) {
-    if (parameters(o) > most_parameters)
-        return set(o, fault.flag, O{}.*fault.flag); // which of the sizes is left is not for us to say
-    Broken const before = broken_rules(o);
-    auto const first = static_cast<std::size_t>(std::find(before.begin(), before.end(), true) - before.begin());
-    auto repaired = nearest(o, fault.flag, [&](O const& candidate) {
-        Broken const now = broken_rules(candidate);
-        for (std::size_t i = 0; i < now.size(); ++i)
-            if (now[i] && (i == first || !before[i])) return false;
+bool repair(O& o, Fault const& fault) {
+    auto const member = integer_of(fault.flag);
+    if (member == nullptr) return false;
+    if (parameters(o) > most_parameters) {
+        set(o, member, O{}.*member); // which of the sizes is left is not for us to say
         return true;
-    });
-    if (!repaired)
-        repaired = nearest(o, fault.flag, [&](O const& candidate) { return !broken_rules(candidate)[first]; });
+    }
+    Broken const before = broken_rules(o);
+    auto repaired = nearest(o, member, [&](O const& other) { return !broken_rules(other).has_more_than(before); });
+    if (!repaired) repaired = nearest(o, member, [&](O const& other) { return broken_rules(other).has_mended(before); });
     if (repaired)
         o = std::move(*repaired);
     else
-        set(o, fault.flag, O{}.*fault.flag);
+        set(o, member, O{}.*member);
+    return true;
 }
 
 } // namespace train_lm

@@ -13,6 +13,7 @@
 #include <pentad/model/optimizer.hpp>
 #include <pentad/model/parameter_count.hpp>
 #include <pentad/model/part.hpp>
+#include <pentad/model/part_ranks.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/precision.hpp>
 #include <pentad/model/presets.hpp>
@@ -20,4 +21,5 @@
 #include <pentad/model/rotary.hpp>
 #include <pentad/model/router.hpp>
 #include <pentad/model/sharding.hpp>
+#include <pentad/model/tensor_grid.hpp>
 #include <pentad/model/tensor_kind.hpp>

@@ -4,3 +4,4 @@
 #include <pentad/strategy/field_set.hpp>
 #include <pentad/strategy/fields.hpp>
 #include <pentad/strategy/strategy.hpp>
+#include <pentad/strategy/why_not.hpp>

@@ -14,8 +14,8 @@ GRAPH = {
     "random": "layout",  # by itself, as it needs Random123
     "pipeline": "mesh",
     "model": "layout",
-    "strategy": "model",
-    "planner": "strategy pipeline observe",
+    "strategy": "model pipeline",
+    "planner": "strategy observe",
     "observe": "layout",
     "io": "layout model pipeline planner random",
     "checkpoint": "io",

@@ -215,8 +215,9 @@ struct Mamba2 {
 
         static model::Mamba2 const& checked(model::Mamba2 const& part, LayerSetup<Exec> const& setup,
                                             std::string const& name) {
-            auto const ranks = static_cast<std::size_t>(setup.context.communicators().extent(ml::tp::name));
-            if (auto const why = part.refusal(ranks); !why.empty()) throw std::invalid_argument(name + ": " + why);
+            auto const tp = setup.context.communicators().extent(ml::tp::name);
+            if (auto const refused = part.refusal(model::PartRanks::of_tensor(model::TensorKind::one_d, tp)))
+                throw std::invalid_argument(name + ": " + refused->why);
             return part;
         }
         /// Rows [first, first + count) of in_proj.

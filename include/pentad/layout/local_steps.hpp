@@ -5,8 +5,10 @@
 #include <pentad/layout/layout.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/mesh/axis.hpp>
+#include <pentad/mesh/refusal.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace pentad {
@@ -43,14 +45,19 @@ struct LocalSteps {
         }
         return kept;
     }
-    /// Why there are no such steps; empty where there are.
-    [[nodiscard]] std::string refusal() const {
-        if (steps < 0) return std::to_string(steps) + " local steps: 1 or more, or 0 for none";
-        if (ranks < 1) return "local steps of " + std::to_string(ranks) + " ranks: 1 or more share every step";
-        if (!(outer_learning_rate > 0) || !(outer_momentum >= 0 && outer_momentum < 1))
-            return "an outer learning rate of " + std::to_string(outer_learning_rate) + " with an outer momentum of " +
-                   std::to_string(outer_momentum) + ": the rate is above 0, the momentum from 0 to below 1";
-        return "";
+    /// Why there are no such steps; nothing where there are.
+    [[nodiscard]] std::optional<Refusal> refusal() const {
+        if (steps < 0) return Refusal{"local.steps", stated("local.steps", steps) + " is less than 0, for none"};
+        if (ranks < 1) return Refusal{"local.ranks", stated("local.ranks", ranks) + " is less than 1"};
+        if (!(outer_learning_rate > 0))
+            return Refusal{"local.outer_learning_rate",
+                           stated("local.outer_learning_rate", outer_learning_rate) + " is not above 0"};
+        if (!(outer_momentum >= 0 && outer_momentum < 1))
+            return Refusal{"local.outer_momentum",
+                           stated("local.outer_momentum", outer_momentum) + " is not from 0 to below 1"};
+        if (!is_on() && ranks > 1)
+            return Refusal{"local.ranks", stated("local.ranks", ranks) + " says nothing without local.steps"};
+        return std::nullopt;
     }
 };
 

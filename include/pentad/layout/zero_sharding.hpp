@@ -4,7 +4,9 @@
 #include <pentad/layout/layout.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/mesh/axis.hpp>
+#include <pentad/mesh/refusal.hpp>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,15 +35,20 @@ struct ZeroSharding {
     /// Whether gradients are allocated by the first backward pass and freed when they are reduced.
     [[nodiscard]] bool has_temporary_gradients() const { return shards_gradients() || releases_gradients; }
     [[nodiscard]] bool reduces_each_micro_batch() const { return shards_gradients() && !accumulates_gradients; }
-    /// Why there is no such sharding; empty where there is.
-    [[nodiscard]] std::string refusal() const {
-        if (stage < 0 || stage > 3) return "ZeRO stage " + std::to_string(stage) + ": stages 0, 1, 2 and 3 exist";
-        if (ranks < 0) return "ZeRO over " + std::to_string(ranks) + " ranks";
-        if (ranks > 0 && stage == 0) return "ZeRO over " + std::to_string(ranks) + " ranks shards nothing in stage 0";
-        if (keeps_parameters && !shards_parameters()) return "only ZeRO stage 3 gathers parameters, which it may keep";
+    /// Why there is no such sharding; nothing where there is.
+    [[nodiscard]] std::optional<Refusal> refusal() const {
+        auto const is = stated("sharding.stage", stage);
+        if (stage < 0 || stage > 3) return Refusal{"sharding.stage", is + " is not between 0 and 3"};
+        if (ranks < 0) return Refusal{"sharding.ranks", stated("sharding.ranks", ranks) + " is less than 0"};
+        if (ranks > 0 && stage == 0)
+            return Refusal{"sharding.stage", stated("sharding.ranks", ranks) + " shards nothing with " + is};
+        if (keeps_parameters && !shards_parameters())
+            return Refusal{"sharding.stage",
+                           "sharding.keeps_parameters = on keeps gathered parameters, and " + is + " gathers none"};
         if (accumulates_gradients && !shards_gradients())
-            return "gradients are accumulated whole in ZeRO stages 0 and 1 anyway";
-        return "";
+            return Refusal{"sharding.stage", "sharding.accumulates_gradients = on is a choice of stages 2 and 3: with " +
+                                                 is + " whole gradients are accumulated anyway"};
+        return std::nullopt;
     }
 };
 

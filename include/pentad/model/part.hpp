@@ -2,8 +2,11 @@
 // parts.hpp; users add their own, and the layer that computes it (layers/registry.hpp).
 #pragma once
 
+#include <pentad/model/part_ranks.hpp>
+
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,8 +50,8 @@ class Part {
     /// times where the ranks of tp are more. 0: it has none that go so.
     [[nodiscard]] std::size_t query_heads() const { return held_->query_heads(); }
     [[nodiscard]] std::size_t key_value_heads() const { return held_->key_value_heads(); }
-    /// Why so many ranks of tp cannot share it; empty where they can.
-    [[nodiscard]] std::string refusal(std::size_t tp) const { return held_->refusal(tp); }
+    /// Why these ranks cannot share it; nothing where they can.
+    [[nodiscard]] std::optional<Refusal> refusal(PartRanks const& on) const;
     /// The part as a P, or null where it is something else.
     template <Describes P>
     [[nodiscard]] P const* as() const {
@@ -71,7 +74,7 @@ class Part {
         [[nodiscard]] virtual bool is_on_expert_axes() const = 0;
         [[nodiscard]] virtual std::size_t query_heads() const = 0;
         [[nodiscard]] virtual std::size_t key_value_heads() const = 0;
-        [[nodiscard]] virtual std::string refusal(std::size_t tp) const = 0;
+        [[nodiscard]] virtual std::optional<Refusal> refusal(PartRanks const& on) const = 0;
     };
     template <class P>
     struct Held final : Base {
@@ -107,13 +110,23 @@ class Part {
             if constexpr (requires { part.key_value_heads(); }) return part.key_value_heads();
             return 0;
         }
-        [[nodiscard]] std::string refusal([[maybe_unused]] std::size_t tp) const override {
-            if constexpr (requires { part.refusal(tp); }) return part.refusal(tp);
-            return {};
+        [[nodiscard]] std::optional<Refusal> refusal([[maybe_unused]] PartRanks const& on) const override {
+            if constexpr (requires { part.refusal(on); }) return part.refusal(on);
+            return std::nullopt;
         }
         P part;
     };
     std::shared_ptr<Base const> held_;
 };
+
+inline std::optional<Refusal> Part::refusal(PartRanks const& on) const {
+    if (auto refused = held_->refusal(on)) return refused;
+    auto const heads = static_cast<std::int64_t>(query_heads()), own = heads / on.ranks_of_heads;
+    auto const by = on.context.head_ranks(on.cp);
+    if (own % by == 0) return std::nullopt;
+    return Refusal{"heads", "heads = " + std::to_string(heads) + " over " + on.tensor_text(on.ranks_of_heads) +
+                                " gives " + std::to_string(own) + ", which are not divisible by the " +
+                                std::to_string(by) + " ranks of cp that exchange heads"};
+}
 
 } // namespace pentad::model

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <pentad/layout/documents.hpp>
+#include <pentad/model/part_ranks.hpp>
 #include <pentad/model/rotary.hpp>
 #include <pentad/model/router.hpp>
 
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +50,7 @@ struct Attention {
     [[nodiscard]] bool is_for_grids() const { return true; }
     [[nodiscard]] std::size_t query_heads() const { return heads; }
     [[nodiscard]] std::size_t key_value_heads() const { return kv_heads == 0 ? 1 : kv_heads; }
+    [[nodiscard]] std::optional<Refusal> refusal(PartRanks const& on) const;
     /// The name of the bias that is added behind the layer, or nothing.
     [[nodiscard]] std::string_view output_bias() const { return has_output_bias ? ".o_proj.bias" : ""; }
     [[nodiscard]] std::string text() const;
@@ -63,6 +66,9 @@ struct GatedMlp {
     [[nodiscard]] bool is_on_expert_axes() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] bool is_for_grids() const { return true; }
+    [[nodiscard]] std::optional<Refusal> refusal(PartRanks const& on) const {
+        return indivisible_by_tensor("width", width, on.by.width, on);
+    }
     [[nodiscard]] std::string text() const { return "width " + std::to_string(width); }
 };
 
@@ -77,6 +83,9 @@ struct PlainMlp {
     [[nodiscard]] bool is_on_expert_axes() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] bool is_for_grids() const { return true; }
+    [[nodiscard]] std::optional<Refusal> refusal(PartRanks const& on) const {
+        return indivisible_by_tensor("width", width, on.by.width, on);
+    }
     [[nodiscard]] std::string_view output_bias() const { return has_bias ? ".down_proj.bias" : ""; }
     [[nodiscard]] std::string text() const { return "width " + std::to_string(width); }
 };
@@ -103,6 +112,9 @@ struct LatentAttention {
     [[nodiscard]] bool sees_later_tokens() const { return !sight.causal; }
     [[nodiscard]] bool is_on_expert_axes() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
+    [[nodiscard]] std::optional<Refusal> refusal(PartRanks const& on) const {
+        return indivisible_by_tensor("heads", heads, on.by.heads, on);
+    }
     [[nodiscard]] std::string text() const;
 };
 
@@ -118,8 +130,7 @@ struct Mamba2 {
     double least_step = 0, most_step = std::numeric_limits<double>::infinity(); ///< limits of steps of time
 
     [[nodiscard]] std::size_t inner() const { return heads * head_dim; }
-    /// Why the ranks of tp cannot share it; empty where they can.
-    [[nodiscard]] std::string refusal(std::size_t tp) const;
+    [[nodiscard]] std::optional<Refusal> refusal(PartRanks const& on) const;
 
     friend bool operator==(Mamba2 const&, Mamba2 const&) = default;
     [[nodiscard]] bool sees_later_tokens() const { return false; }
@@ -155,6 +166,9 @@ struct LinearAttention {
     [[nodiscard]] bool sees_later_tokens() const { return false; }
     [[nodiscard]] bool is_on_expert_axes() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
+    [[nodiscard]] std::optional<Refusal> refusal(PartRanks const& on) const {
+        return indivisible_by_tensor("heads", heads, on.by.heads, on);
+    }
     [[nodiscard]] std::string text() const;
 };
 
@@ -171,6 +185,7 @@ struct Experts {
     /// If experts choose, tokens compete, and padding does not take part (LayerSetup::real_tokens).
     [[nodiscard]] bool sees_later_tokens() const { return false; }
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
+    [[nodiscard]] std::optional<Refusal> refusal(PartRanks const& on) const;
     [[nodiscard]] std::string text() const {
         return std::to_string(count) + ", " + std::to_string(top_k) + " for a token, of width " +
                std::to_string(width) + (shared > 0 ? ", " + std::to_string(shared) + " shared" : "") +

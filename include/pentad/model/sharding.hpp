@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <string>
 
 namespace pentad::model {
@@ -39,11 +40,12 @@ inline std::int64_t query_heads(Model const& model, std::int64_t tp) {
     return heads / tp;
 }
 
-/// Why the ranks of tp cannot share its layers; empty where they can.
-inline std::string tensor_refusal(Model const& model, std::size_t tp) {
-    std::string why;
-    detail::for_each_part(model, [&](Part const& part) { return !(why = part.refusal(tp)).empty(); });
-    return why;
+/// Why these ranks cannot share its layers; nothing where they can.
+inline std::optional<Refusal> part_refusal(Model const& model, PartRanks const& on) {
+    std::optional<Refusal> refused;
+    detail::for_each_part(model, [&](Part const& part) { return (refused = part.refusal(on)).has_value(); });
+    if (refused) return refused;
+    return indivisible_by_tensor("hidden", model.hidden, on.by.hidden, on);
 }
 
 /// Whether some part sees later tokens, and has to be told where padding begins.

@@ -40,9 +40,10 @@ struct Generator {
     bool takes_slices = false;
     bool made_full =
         false; ///< made as for 2 x ranks micro-batches at least: that takes time, also where fewer are left
-    /// Stages have two copies or updates of their own: gradients that are complete on a rank wait to be reduced.
-    bool reduces_later = false;
+    int copies = 1; ///< of each stage, on different ranks
     bool has_pairs = false;
+    /// How often each stage updates its weights in a run, with its own gradients alone; null: once, with all.
+    int (*updates)(GeneratorOptions const&) = nullptr;
 
     [[nodiscard]] constexpr bool takes_chunks(int chunks) const {
         int const more = chunks - least_chunks;
@@ -55,6 +56,7 @@ struct Generator {
 
 namespace detail {
 
+inline int updates_of_pipedream(GeneratorOptions const& o) { return o.micro_batches; }
 inline int updates_of_2bw(GeneratorOptions const& o) {
     for (int size = o.ranks; o.updates == 0 && size <= o.micro_batches; ++size)
         if (o.micro_batches % size == 0) return o.micro_batches / size;
@@ -98,8 +100,12 @@ inline constexpr std::array generators{
     Generator{.name = "terapipe", .order = detail::terapipe, .takes_slices = true},
     Generator{"1f1b", detail::plain<order::one_forward_one_backward>},
     Generator{"eager-1f1b", detail::plain<order::eager>},
-    Generator{.name = "pipedream", .order = detail::plain<order::pipedream>, .reduces_later = true},
-    Generator{.name = "pipedream-2bw", .order = detail::pipedream_2bw, .reduces_later = true},
+    Generator{.name = "pipedream",
+              .order = detail::plain<order::pipedream>,
+              .updates = detail::updates_of_pipedream},
+    Generator{.name = "pipedream-2bw",
+              .order = detail::pipedream_2bw,
+              .updates = detail::updates_of_2bw},
     Generator{"zb-h1", detail::plain<order::zero_bubble_1>},
     Generator{"zb-h2", detail::plain<order::zero_bubble_2>},
     Generator{.name = "interleaved-1f1b", .order = detail::chunked<order::interleaved>, .chunk_step = 1},
@@ -117,9 +123,9 @@ inline constexpr std::array generators{
               .order = detail::paired<order::dualpipe>,
               .even_ranks = true,
               .made_full = true,
-              .reduces_later = true,
+              .copies = 2,
               .has_pairs = true},
-    Generator{.name = "chimera", .order = detail::plain<order::chimera>, .even_ranks = true, .reduces_later = true},
+    Generator{.name = "chimera", .order = detail::plain<order::chimera>, .even_ranks = true, .copies = 2},
 };
 
 /// "gpipe, terapipe, ..."
@@ -136,6 +142,17 @@ inline Generator const* find_generator(std::string_view name) {
     auto const found = std::find_if(generators.begin(), generators.end(),
                                     [&](Generator const& generator) { return generator.name == name; });
     return found == generators.end() ? nullptr : &*found;
+}
+
+/// The traits of a schedule before it is made; the usual ones where there is none.
+inline ScheduleTraits traits(std::string_view name, GeneratorOptions const& options) {
+    auto const* const found = find_generator(name);
+    if (found == nullptr) return {};
+    return {.copies = found->copies,
+            .updates = found->updates == nullptr ? 1 : std::max(1, found->updates(options)),
+            .slices = options.slices,
+            .has_pairs = options.pairs,
+            .recomputes = options.recompute};
 }
 
 /// Why there is no such schedule, in a sentence that says what there is; empty where there is one.

@@ -94,6 +94,25 @@ inline bool has_pairs(Schedule const& schedule) {
     });
 }
 
+/// What of a schedule decides what it can run.
+struct ScheduleTraits {
+    int copies = 1;  ///< placements of its stages
+    int updates = 1; ///< of each stage's weights in a run, with its own gradients alone; 1: with all
+    int slices = 1;
+    bool has_pairs = false, recomputes = false;
+
+    /// Whether gradients that are complete on a rank wait to be reduced.
+    [[nodiscard]] bool reduces_later() const { return copies > 1 || updates > 1; }
+    friend bool operator==(ScheduleTraits const&, ScheduleTraits const&) = default;
+};
+inline ScheduleTraits traits(Schedule const& schedule) {
+    return {.copies = static_cast<int>(schedule.placements.size()),
+            .updates = schedule.rounds(),
+            .slices = schedule.slices,
+            .has_pairs = has_pairs(schedule),
+            .recomputes = schedule.recomputes};
+}
+
 /// Whether one rank holds the first and the last stage: of a pipeline that turns back, or goes both ways.
 inline bool ends_meet(Schedule const& schedule) {
     return schedule.has_stage(schedule.placements[0].front(), schedule.stages() - 1);

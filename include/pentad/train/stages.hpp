@@ -5,15 +5,18 @@
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/pipeline/dealt_layers.hpp>
 #include <pentad/pipeline/schedule.hpp>
+#include <pentad/strategy/why_not.hpp>
 #include <pentad/train/run_settings.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,44 +44,50 @@ inline std::pair<int, int> ends_of(pipeline::Schedule const& schedule) {
             pipeline_coordinate(schedule, schedule.placements[0].back()) / copies};
 }
 
-/// Why a proven schedule cannot run with these settings on so many ranks of pp, after its name; empty where it can.
-inline std::string misfit(pipeline::Schedule const& schedule, RunSettings const& settings, int ranks) {
+/// Why gradients cannot be clipped; nothing where they can, or are not.
+inline std::optional<Refusal> clip_refusal(RunSettings const& settings, std::string_view name,
+                                           pipeline::ScheduleTraits const& traits) {
+    if (settings.clip <= 0) return std::nullopt;
+    std::string const norm = "so that the norm of all gradients, which clip limits, is not known";
+    if (traits.updates > 1)
+        return Refusal{"clip", "schedule = " + std::string(name) + " updates each stage on its own, " + norm};
+    if (settings.strategy.sharding.releases_gradients)
+        return Refusal{"clip", "sharding.releases_gradients = on updates weights before all gradients are complete, " +
+                                   norm};
+    return std::nullopt;
+}
+
+/// Why a proven schedule cannot run with these settings on so many ranks of pp; nothing where it can.
+inline std::optional<Refusal> schedule_misfit(pipeline::Schedule const& schedule, RunSettings const& settings,
+                                              int ranks) {
     auto const number = [](auto n) { return std::to_string(n); };
-    if (schedule.purpose != pipeline::Purpose::training) return "has no backward passes: it cannot train";
+    auto const refused = [&](std::string_view field, std::string const& why) {
+        return Refusal{field, "schedule = " + schedule.name + " " + why};
+    };
+    if (schedule.purpose != pipeline::Purpose::training)
+        return refused("schedule", "has no backward passes: it cannot train");
     if (schedule.ranks() != ranks)
-        return "is for " + number(schedule.ranks()) + " ranks, and the mesh has pp = " + number(ranks);
+        return refused("schedule", "is for " + number(schedule.ranks()) + " ranks, and the mesh has pp = " + number(ranks));
     if (schedule.micro_batches != settings.strategy.micro_batches)
-        return "is for " + number(schedule.micro_batches) + " micro-batches, and the run has " +
-               number(settings.strategy.micro_batches);
+        return refused("micro_batches", "is for " + number(schedule.micro_batches) + " micro-batches, and the run has " +
+                                            number(settings.strategy.micro_batches));
     auto const copies = schedule.placements.size();
-    if (copies > 2) return "has more than two placements of its stages";
+    if (copies > 2) return refused("schedule", "has more than two placements of its stages");
     for (int stage = 0; copies == 2 && stage < schedule.stages(); ++stage) {
         auto const at = static_cast<std::size_t>(stage);
         int const rank = schedule.placements[0][at];
         if (rank + schedule.placements[1][at] + 1 != ranks || 2 * rank + 1 == ranks)
-            return "has stage " + number(stage) + " on two ranks that are not opposite to each other";
+            return refused("schedule",
+                           "has stage " + number(stage) + " on two ranks that are not opposite to each other");
     }
-    if (settings.strategy.offload.activations && schedule.slices > 1)
-        return "cuts sequences into slices, whose keys and values later slices read: activations cannot be offloaded";
-    if (settings.strategy.offload.activations && schedule.recomputes)
-        return "recomputes whole stages: there are no activations to be offloaded";
-    if (settings.strategy.offload.activations && pipeline::has_pairs(schedule))
-        return "has pairs of passes, whose activations cannot be offloaded one after the other";
-    bool const shared = settings.model.shares_embedding();
     if (auto const [first, last] = ends_of(schedule);
-        shared && first != last && (std::min(first, last) != 0 || std::max(first, last) + 1 != ranks / int(copies)))
-        return "has its first and last stage neither on one rank nor on the first and the last, which an embedding "
-               "that both use needs";
-    if (settings.strategy.sharding.releases_gradients && (copies > 1 || schedule.updates > 1))
-        return "reduces gradients at times of its own: they cannot be released";
-    if (schedule.updates <= 1) return {};
-    std::string const own = "updates each stage on its own: ";
-    if (settings.clip > 0) return own + "the norm of the whole gradient, which clipping needs, is not known";
-    if (shared) return own + "its two ends cannot share an embedding";
-    if (copies > 1) return own + "copies of a stage cannot follow each other then";
-    if (settings.strategy.local.is_on())
-        return own + "groups that train apart have no common step after which they average";
-    return {};
+        settings.model.shares_embedding() && first != last &&
+        (std::min(first, last) != 0 || std::max(first, last) + 1 != ranks / int(copies)))
+        return refused("schedule", "has its first and last stage neither on one rank nor on the first and the last, "
+                                   "which an embedding that both use needs");
+    auto const traits = pipeline::traits(schedule);
+    if (auto why = schedule_refusal(settings.model, settings.strategy, schedule.name, traits)) return why;
+    return clip_refusal(settings, schedule.name, traits);
 }
 
 /// The mesh on which a schedule runs: `mesh` with what its axis pp must know.

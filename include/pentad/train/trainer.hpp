@@ -177,6 +177,8 @@ class Trainer final : private StageOwner {
 
     [[nodiscard]] pipeline::Schedule const& training() const { return schedules_.training(); }
     [[nodiscard]] model::BatchShape batch_shape() const;
+    /// The ranks of the mesh and the stream, as parts share themselves out to them.
+    [[nodiscard]] model::PartRanks part_ranks() const;
     [[nodiscard]] std::size_t padded_seq() const { return static_cast<std::size_t>(batch_shape().padded_seq()); }
     void check_fit() const;
     /// What a grid of tensor parallelism does not do; empty where nothing of it is asked for.
@@ -381,6 +383,25 @@ auto Trainer<T, Exec>::logits(std::vector<Pass<Exec>>& passes) -> std::vector<An
 }
 
 template <class T, class Exec>
+model::PartRanks Trainer<T, Exec>::part_ranks() const {
+    auto const& known = context_->communicators();
+    auto ranks = model::PartRanks::of_tensor(model::TensorKind::one_d, known.extent(tp::name));
+    ranks.cp = known.extent(cp::name);
+    ranks.context = {settings_.strategy.context, known.extent(inner<cp>::name)};
+    ranks.ep = known.extent(ep::name);
+    ranks.etp = known.extent(etp::name);
+    if (!is_on_grid(*stream_)) return ranks;
+    model::TensorFactors const grid{known.extent(TensorGrid::first::name), known.extent(TensorGrid::second::name),
+                                    known.extent(TensorGrid::columns::name)};
+    ranks.tensor_kind = *stream_ == CubeStream<T>::value ? model::TensorKind::three_d
+                        : grid.first > 1                 ? model::TensorKind::two_and_half_d
+                                                         : model::TensorKind::two_d;
+    ranks.by = model::divisors(ranks.tensor_kind, grid);
+    ranks.ranks_of_heads = grid.columns;
+    return ranks;
+}
+
+template <class T, class Exec>
 model::BatchShape Trainer<T, Exec>::batch_shape() const {
     auto const& known = context_->communicators();
     auto const axes_of = [&](std::size_t dimension) {
@@ -389,13 +410,6 @@ model::BatchShape Trainer<T, Exec>::batch_shape() const {
             if (whole_axis_name(name) != tp::name || !is_on_grid(*stream_)) axes.times(name, known.extent(name));
         return axes;
     };
-    model::TensorDivisors grid;
-    if (is_on_grid(*stream_)) {
-        bool const is_cube = *stream_ == CubeStream<T>::value;
-        grid = model::divisors(is_cube ? model::TensorKind::three_d : model::TensorKind::two_d,
-                               {known.extent(TensorGrid::first::name), known.extent(TensorGrid::second::name),
-                                known.extent(TensorGrid::columns::name)});
-    }
     auto seq_axes = axes_of(1);
     if (model::deals_to_tp(settings_.strategy.attention_output,
                            settings_.model.template first<model::Experts>() != nullptr) &&
@@ -405,7 +419,7 @@ model::BatchShape Trainer<T, Exec>::batch_shape() const {
             .micro_batches = settings_.strategy.micro_batches,
             .seq = settings_.strategy.seq,
             .slices = training().slices,
-            .batch_axes = model::batch_axes(axes_of(0), grid),
+            .batch_axes = model::batch_axes(axes_of(0), part_ranks().by),
             .seq_axes = seq_axes,
             .zigzag = settings_.strategy.zigzag,
             .head_ranks =
@@ -416,11 +430,12 @@ template <class T, class Exec>
 void Trainer<T, Exec>::check_fit() const {
     auto const& known = context_->communicators();
     if (auto const refused = batch_shape().refusal()) throw std::invalid_argument(refused->message());
-    auto why = misfit(training(), settings_, known.extent("pp"));
-    if (why.empty() && (known.extent("inner(pp)") != static_cast<int>(training().placements.size()) ||
-                        (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != pipeline::ends_meet(training()))))
-        why = "wants another mesh: make it with for_schedule(mesh, schedule)";
-    if (!why.empty()) throw std::invalid_argument("the schedule " + training().name + " " + why);
+    if (auto const refused = schedule_misfit(training(), settings_, known.extent("pp")))
+        throw std::invalid_argument(refused->why);
+    if (known.extent("inner(pp)") != static_cast<int>(training().placements.size()) ||
+        (training().ranks() > 1 && (known.extent("ends(pp)") == 1) != pipeline::ends_meet(training())))
+        throw std::invalid_argument("schedule = " + training().name +
+                                    " wants another mesh: make it with for_schedule(mesh, schedule)");
     if (batch_shape().padded_seq() > settings_.strategy.seq)
         if (auto const refused = model::padding_refusal(settings_.model); !refused.empty())
             throw std::invalid_argument("sequences of " + std::to_string(settings_.strategy.seq) +
@@ -431,6 +446,12 @@ void Trainer<T, Exec>::check_fit() const {
             throw std::invalid_argument("documents are packed, and " + refused + ": train without packing");
     if (is_on_grid(*stream_))
         if (auto const refused = on_grid_refusal(); !refused.empty()) throw std::invalid_argument(refused);
+    auto strategy = settings_.strategy;
+    strategy.element = element_of<T>();
+    for (auto const& refused : {model::part_refusal(settings_.model, part_ranks()), state_refusal(strategy)})
+        if (refused) throw std::invalid_argument(refused->why);
+    if (strategy.fp8_products)
+        throw std::invalid_argument("fp8_products = on is planned alone: layers multiply in the element of the trainer");
     if (settings_.strategy.recompute.kind == model::Recomputation::Kind::automatic)
         throw std::invalid_argument(
             "automatic recomputation needs a memory limit: plan it with train::planned_recomputation()");
@@ -438,14 +459,13 @@ void Trainer<T, Exec>::check_fit() const {
         zero::require_whole_copies(known); // on all ranks, also those of stages without experts
     if (settings_.strategy.local.is_on() && settings_.rebalance_every > 0)
         throw std::invalid_argument("with local steps experts do not move: the state of the groups differs");
-    if (settings_.strategy.recompute.every < 1) throw std::invalid_argument("every 0th block cannot be recomputed");
-    if (settings_.strategy.sharding.releases_gradients && settings_.clip > 0)
-        throw std::invalid_argument("gradients that are released cannot be clipped: their norm is known too late");
 }
 
 template <class T, class Exec>
 std::string Trainer<T, Exec>::on_grid_refusal() const {
-    if (auto why = model::grid_refusal(settings_.model, settings_.strategy.attention_output); !why.empty()) return why;
+    auto const kind = part_ranks().tensor_kind;
+    if (auto refused = model::grid_refusal(settings_.model, kind, settings_.strategy.attention_output))
+        return std::move(refused->why);
     std::string const grid = "tensor parallelism on a grid ";
     if (settings_.packing) return grid + "does not pack documents: use one dimension";
     if (model::sees_later_tokens(settings_.model) && batch_shape().padded_seq() > settings_.strategy.seq)

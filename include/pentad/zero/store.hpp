@@ -53,8 +53,8 @@ class ParameterStore {
                    model::Precision const& precision = {})
         : context_(&context), sharding_(sharding), versions_(versions), holders_(holders), optimizer_(optimizer),
           precision_(precision), norm_(context, {}), norm_plan_(plan_of_norm(context, holders.local)) {
-        for (auto const& why : {sharding.refusal(), holders.local.refusal()})
-            if (!why.empty()) throw std::invalid_argument(why);
+        for (auto const& refused : {sharding.refusal(), holders.local.refusal()})
+            if (refused) throw std::invalid_argument(refused->why);
         if (holders.local.is_on()) check_local_steps();
         if (offload.optimizer) offloaded_ = std::make_unique<OffloadedStates<Exec>>(context, offload);
         if (sharding.ranks > 0 && context.communicators().extent(inner<dp>::name) != sharding.ranks)

@@ -37,20 +37,48 @@ PENTAD_INLINE std::string LatentAttention::text() const {
            (sight.window > 0 ? ", window of " + std::to_string(sight.window) : "");
 }
 
-PENTAD_INLINE std::string Mamba2::refusal(std::size_t tp) const {
-    auto const are = [tp](std::size_t n, std::string const& what) {
-        return std::to_string(n) + " " + what + " and tp = " + std::to_string(tp) + ": ";
-    };
+PENTAD_INLINE std::optional<Refusal> Attention::refusal(PartRanks const& on) const {
+    if (auto refused = indivisible_by_tensor("heads", heads, on.by.heads, on)) return refused;
+    if (on.tensor_kind != TensorKind::one_d)
+        return indivisible_by_tensor("kv_heads", key_value_heads(), on.by.kv_heads, on);
+    auto const shares = static_cast<std::int64_t>(key_value_heads());
+    if (shares % on.tp == 0 || on.tp % shares == 0) return std::nullopt;
+    return Refusal{"kv_heads", "kv_heads = " + std::to_string(shares) + " and " + on.tensor_text(on.tp) +
+                                   ": neither divides the other"};
+}
+
+PENTAD_INLINE std::optional<Refusal> Mamba2::refusal(PartRanks const& on) const {
+    auto const tp = static_cast<std::size_t>(on.tp);
     auto const fits = [tp](std::size_t n) { return n > 0 && (n % tp == 0 || tp % n == 0); };
+    auto const neither = [&](std::string const& what, std::size_t n) {
+        return Refusal{"groups", what + " = " + std::to_string(n) + " and " + on.tensor_text(on.tp) +
+                                     ": neither divides the other"};
+    };
     if (groups == 0 || heads % groups != 0)
-        return std::to_string(heads) + " heads are not a multiple of " + std::to_string(groups) + " groups";
-    if (heads % tp != 0) return are(heads, "heads of Mamba-2") + "the first must be a multiple of the second";
-    if (!fits(groups)) return are(groups, "groups of Mamba-2") + "neither is a multiple of the other";
+        return Refusal{"groups", "groups = " + std::to_string(groups) + " does not divide the " +
+                                     std::to_string(heads) + " heads of Mamba-2"};
+    if (heads % tp != 0)
+        return Refusal{"heads", std::to_string(heads) + " heads of Mamba-2 are not divisible by " +
+                                    on.tensor_text(on.tp)};
+    if (!fits(groups)) return neither("groups", groups);
     if (groups * state % tp != 0)
-        return are(groups * state, "elements of B and C of Mamba-2 (groups x state)") +
-               "the first must be a multiple of the second";
-    if (!fits(norm_groups)) return are(norm_groups, "groups of Mamba-2's norm") + "neither is a multiple of the other";
-    return {};
+        return Refusal{"state", "groups x state = " + std::to_string(groups) + " x " + std::to_string(state) +
+                                    " is not divisible by " + on.tensor_text(on.tp)};
+    if (!fits(norm_groups)) return neither("norm_groups", norm_groups);
+    return std::nullopt;
+}
+
+PENTAD_INLINE std::optional<Refusal> Experts::refusal(PartRanks const& on) const {
+    auto const size = [](std::size_t n) { return static_cast<std::int64_t>(n); };
+    if (auto refused = indivisible("expert_count", size(count), on.ep, [&] { return "ep = " + std::to_string(on.ep); }))
+        return refused;
+    if (auto refused =
+            indivisible("expert_width", size(width), on.etp, [&] { return "etp = " + std::to_string(on.etp); }))
+        return refused;
+    if (shared * width % static_cast<std::size_t>(on.by.width) == 0) return std::nullopt;
+    return Refusal{"expert_width", "shared_experts = " + std::to_string(shared) + " of expert_width = " +
+                                       std::to_string(width) + " are not divisible by " +
+                                       on.tensor_text(on.by.width)};
 }
 
 PENTAD_INLINE std::vector<double> LinearAttention::log_decays() const {

@@ -5,9 +5,11 @@
 
 #include <pentad/mesh/inline.hpp>
 #include <pentad/model/sharding.hpp>
+#include <pentad/pipeline/dealt_layers.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/automatic_recomputation.hpp>
 #include <pentad/planner/stage_layers.hpp>
+#include <pentad/strategy/why_not.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -84,68 +86,14 @@ PENTAD_INLINE MatrixWork matrix_work(Bucket const& bucket, Strategy const& c) {
 namespace pentad::planner {
 
 PENTAD_INLINE std::string misfit(Model const& model, Strategy const& c) {
-    auto const number = [](std::int64_t n) { return std::to_string(n); };
-    auto const indivisible = [&](std::string const& what, std::int64_t n, std::string const& by, std::int64_t d) {
-        return what + " = " + number(n) + " is not divisible by " + by + " = " + number(d);
-    };
-    for (auto const axis : axis_order)
-        if (c.extent(axis) < 1) return std::string(axis) + " = " + number(c.extent(axis)) + " is not positive";
-    if (c.seq < 1 || c.micro_batches < 1 || c.batch < 1) return "seq, global batch and micro-batches must be positive";
-    if (c.batch % (c.data_ranks() * c.micro_batches) != 0)
-        return indivisible("the global batch", c.batch, "dp x ep x micro-batches", c.data_ranks() * c.micro_batches);
-    if ((c.ep > 1 || c.experts) && model.experts() == nullptr)
-        return "ep = " + number(c.expert_mesh().ep) + " for a model without experts: make dp larger instead";
-    if (c.ep > 1 && c.experts) return "ep of the mesh, and a mesh of experts: leave out one of the two";
-    try {
-        (void)c.views();
-    } catch (std::invalid_argument const& error) {
-        return error.what();
+    auto refused = why_not(model.description(), c);
+    bool const deals = c.stage_layers.empty() && !c.balances_stages && c.pp > 0;
+    if (refused && refused->field == "layers" && deals && stages(c) <= model.layers()) {
+        auto dealt = c; // as evenly as can be, as the plan then says
+        dealt.stage_layers = pipeline::dealt_layers(model.layers(), stages(c));
+        refused = why_not(model.description(), dealt);
     }
-    if (auto const why = model::tensor_refusal(model.description(), static_cast<std::size_t>(c.tp)); !why.empty())
-        return why;
-    if (c.tensor_kind != model::TensorKind::one_d) {
-        if (!model::tensor_factors(c.tensor_kind, c.tp)) return model::no_grid(c.tensor_kind, c.tp);
-        if (auto why = model::grid_refusal(model.description(), c.attention_output); !why.empty()) return why;
-        if (c.sequence_parallel) return "sequence parallelism is of 1d tensor parallelism: a grid shards tokens anyway";
-    }
-    auto const heads = model::query_heads(model.description(), 1);
-    model::ContextSplit const split{c.context, c.inner_cp};
-    if (auto why = split.refusal(c.cp, heads % c.ranks_of_heads() == 0 ? heads / c.ranks_of_heads() : 0); !why.empty())
-        return why;
-    if (auto const& why = model.why_not(c); !why.empty()) return why;
-    if (auto const why = c.sharding.refusal(); !why.empty()) return why;
-    if (c.recompute.every < 1) return "every 0th block cannot be recomputed";
-    auto const cut = [&](int neighbours, std::string const& what) -> std::string {
-        if (neighbours < 1 || c.views().can_split<dp>(neighbours)) return {};
-        return indivisible(c.ep > 1 ? "dp x ep" : "dp", c.data_ranks(), what, neighbours);
-    };
-    if (auto why = cut(c.sharding.ranks, "the ranks of hybrid ZeRO"); !why.empty()) return why;
-    if (auto why = cut(c.local.is_on() ? c.local.ranks : 0, "the ranks that share every step"); !why.empty())
-        return why;
-    if (model.experts() != nullptr && !c.groups_hold_experts())
-        return "groups of " + number(c.local.ranks) +
-               " ranks that train apart hold no whole copies of the experts: make ep smaller or the groups larger";
-    auto const* generator = pipeline::find_generator(c.schedule);
-    auto const stages =
-        c.pp * (c.chunks == 0 && generator != nullptr ? generator->least_chunks : std::max<std::int64_t>(c.chunks, 1));
-    if (!c.stage_layers.empty()) {
-        std::int64_t sum = 0;
-        for (auto const layers : c.stage_layers) sum += layers;
-        if (static_cast<std::int64_t>(c.stage_layers.size()) != stages)
-            return "layers of " + number(static_cast<std::int64_t>(c.stage_layers.size())) +
-                   " stages are given, and the pipeline has " + number(stages);
-        if (sum != model.layers() || std::ranges::any_of(c.stage_layers, [](auto layers) { return layers < 0; }))
-            return "stages of " + number(sum) + " layers are given, and the model has " + number(model.layers());
-    }
-    if (stages > model.layers())
-        return number(stages) + " stages of the pipeline are more than the " + number(model.layers()) + " layers";
-    pipeline::GeneratorOptions const options{.ranks = static_cast<int>(c.pp),
-                                             .micro_batches = static_cast<int>(c.micro_batches),
-                                             .chunks = static_cast<int>(c.chunks)};
-    if (auto const why = pipeline::undefined(c.schedule, options); !why.empty()) return "schedule " + why;
-    if (c.sharding.releases_gradients && generator->reduces_later)
-        return "schedule " + c.schedule + " reduces gradients at times of its own: they cannot be released";
-    return {};
+    return refused ? refused->why : model.why_not(c);
 }
 
 } // namespace pentad::planner

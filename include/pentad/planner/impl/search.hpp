@@ -129,7 +129,7 @@ PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, St
                                             .accumulates_gradients = accumulates,
                                             .releases_gradients = request.given.sharding.releases_gradients};
                 if (is_tried && request.wants(&ZeroSharding::keeps_parameters, keeps) &&
-                    request.wants(&ZeroSharding::accumulates_gradients, accumulates) && sharding.refusal().empty())
+                    request.wants(&ZeroSharding::accumulates_gradients, accumulates) && !sharding.refusal())
                     found.push_back(sharding);
             }
     }

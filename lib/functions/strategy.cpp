@@ -1,0 +1,2 @@
+#define PENTAD_INLINE
+#include <pentad/strategy/impl/why_not.hpp>
