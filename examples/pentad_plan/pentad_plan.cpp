@@ -1,6 +1,7 @@
 // Plans how a model is trained, or served, on a machine: the best meshes with their memory, time and bytes, the account
 // of one, pictures, and C++ types to paste. See --help and docs/planner.md.
 // Exit status: 0 done, 2 bad input (or nothing fits), 3 a file cannot be written or memory is short, 1 anything else.
+#include "flags.hpp"
 #include "options.hpp"
 
 #include <pentad/comm/environment.hpp>
@@ -10,6 +11,7 @@
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/hardware_presets.hpp>
 #include <pentad/program/ranks.hpp>
+#include <pentad/report/field_flags.hpp>
 #include <pentad/train/machine.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -17,6 +19,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -34,6 +37,13 @@ std::string presets() {
     return text + "\n";
 }
 
+bool has_flag(std::string_view name) {
+    auto const& groups = flag_groups();
+    return std::any_of(groups.begin(), groups.end(), [&](FlagGroup const& group) {
+        return std::any_of(group.flags.begin(), group.flags.end(), [&](Flag const& flag) { return flag.name == name; });
+    });
+}
+
 std::string answer(Options const& o) {
     if (!o.help.empty()) return o.help;
     if (o.task == Options::Task::list) return presets();
@@ -44,15 +54,19 @@ std::string answer(Options const& o) {
     std::optional<Kokkos::ScopeGuard> kokkos; // for dry runs, which need one thread
     if (!Kokkos::is_initialized())
         kokkos.emplace(Kokkos::InitializationSettings().set_num_threads(1).set_disable_warnings(true));
-    switch (o.task) {
-    case Options::Task::evaluate:
-        return evaluate(o);
-    case Options::Task::explain:
-        return explain(o);
-    case Options::Task::serve:
-        return serve(o);
-    default:
-        return search(o);
+    try {
+        switch (o.task) {
+        case Options::Task::evaluate:
+            return evaluate(o);
+        case Options::Task::explain:
+            return explain(o);
+        case Options::Task::serve:
+            return serve(o);
+        default:
+            return search(o);
+        }
+    } catch (std::invalid_argument const& error) { // in the words of the library
+        throw std::invalid_argument(report::in_flags(error.what(), has_flag));
     }
 }
 

@@ -2,6 +2,7 @@
 #include "flags.hpp"
 #include "options.hpp"
 #include "rules.hpp"
+#include "settings.hpp"
 
 #include <pentad/model/mixers.hpp>
 #include <pentad/model/tensor_kind.hpp>
@@ -50,12 +51,11 @@ void for_each_mesh(O& o, std::size_t axis, std::int64_t ranks, Visit const& visi
         }
 }
 
-/// The mesh of this many ranks that is nearest to the one asked for, among those with which everything else works, or
-/// among all. Distance is counted in doublings and halvings: dp, which changes no size of the model, is the cheapest to
+/// The mesh of this many ranks that is nearest to the one asked for, among those with which most of the rest works. Distance is counted in doublings and halvings: dp, which changes no size of the model, is the cheapest to
 /// change, an axis that was not asked for the dearest.
 O nearest_mesh(O const& asked, int ranks) {
     struct Best {
-        bool works = false;
+        std::size_t faults = std::numeric_limits<std::size_t>::max();
         double distance = std::numeric_limits<double>::infinity();
         O options;
     } best;
@@ -67,9 +67,8 @@ O nearest_mesh(O const& asked, int ranks) {
             double const weight = o.mesh[i].name == "dp" ? 0.5 : old > 1 ? 1 : 2;
             distance += weight * std::abs(std::log2(static_cast<double>(o.mesh[i].extent) / old));
         }
-        bool const works =
-            obeys_rules(o) && (o.tp_kind == "1d" || pentad::model::tensor_factors(o.tensor_kind(), o.extent("tp")));
-        if (std::pair(!works, distance) < std::pair(!best.works, best.distance - 1e-9)) best = {works, distance, o};
+        auto const faults = fault_count(o);
+        if (std::pair(faults, distance) < std::pair(best.faults, best.distance - 1e-9)) best = {faults, distance, o};
     });
     return best.options;
 }
@@ -202,15 +201,8 @@ void repair_tensor_kind(O& o, Complaint& complaint) {
     };
     if (!pentad::model::tensor_factors(kind, o.extent("tp")))
         return refuse(pentad::model::no_grid(kind, o.extent("tp")));
-    std::string const only = "--tp-kind " + o.tp_kind + " is of attention and MLPs: ";
-    if (o.described) {
-        if (auto const why = pentad::model::grid_refusal(*o.described); !why.empty())
-            return refuse("--model " + o.model + ": " + why);
-    } else if (o.mixers.find_first_of("ml") != o.mixers.npos) {
-        return refuse(only + "--mixers " + o.mixers + " has others");
-    }
-    if (o.experts > 0) return refuse(only + "--experts " + text(o.experts) + " has others");
-    if (o.mtp > 0) return refuse("--mtp " + text(o.mtp) + " works with --tp-kind 1d alone");
+    if (auto const refused = pentad::model::grid_refusal(make_model(o), kind, {}))
+        return refuse((o.described ? "--model " + o.model + ": " : "") + in_flags(refused->why, o));
     if (o.pack)
         complaint.leave_out("--pack and --tp-kind " + o.tp_kind + ": documents are packed with --tp-kind 1d alone",
                             "--pack");
@@ -250,7 +242,7 @@ void repair_numbers(O& o, Complaint& complaint) {
 
 /// Whether the layers cannot be dealt evenly to the stages, but unevenly.
 bool wants_stages(O const& o, Fault const& fault) {
-    return fault.flag == &O::layers && o.stages.empty() && o.schedule_file.empty() && o.stage_count() <= o.layers &&
+    return fault.flag == "--layers" && o.stages.empty() && o.schedule_file.empty() && o.stage_count() <= o.layers &&
            !divides(o.stage_count(), o.layers);
 }
 
@@ -281,7 +273,6 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
             options.*value = none;
         }
     repair_offload(options, complaint);
-    repair_precision(options, complaint);
     repair_numbers(options, complaint);
     // Each round repairs one fault and may cause one in a flag that is checked later.
     auto fault = first_fault(options);
@@ -291,14 +282,24 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
             deal_stages(options, options.stage_count());
             continue;
         }
-        if (options.described && is_of_model(fault->flag)) { // another mesh, if any
-            complaint.add("--model " + options.model + ": " + fault->reason, "--mesh");
+        if (fault->flag == "--stages") {
+            repair_stages(options, options.stage_count(), complaint);
+            continue;
+        }
+        bool const is_of_file = options.described && is_of_model(fault->flag);
+        complaint.add((is_of_file ? "--model " + options.model + ": " : "") + fault->reason,
+                      is_of_file ? "--mesh" : fault->flag);
+        if (is_of_file || fault->flag == "--mesh") { // another mesh, if any
             options = nearest_mesh(options, ranks);
             fault = first_fault(options);
             break;
         }
-        complaint.add(fault->reason, flag_of(fault->flag).name);
-        repair(options, *fault);
+        if (repair(options, *fault)) continue;
+        Flag const& flag = *find_flag(fault->flag); // what is no number goes to its default
+        auto const before = value_text(flag, options);
+        set_value(options, flag, "");
+        if (std::holds_alternative<Switch>(flag.value)) complaint.must_leave_out = true;
+        if (value_text(flag, options) == before && !complaint.must_leave_out) break;
     }
     if (options.schedule_file.empty() && !fault) repair_stages(options, options.stage_count(), complaint);
     Conclusion const without{complaint.reason, {}, {}};

@@ -14,44 +14,6 @@
 
 namespace train_lm {
 
-pentad::model::Optimizer make_optimizer(Options const& o) {
-    namespace model = pentad::model;
-    model::AdamW const adamw{.beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay};
-    if (o.optimizer == "sgd")
-        return model::Sgd{.momentum = o.momentum < 0 ? model::Sgd().momentum : o.momentum,
-                          .nesterov = o.nesterov == "on",
-                          .weight_decay = o.weight_decay};
-    if (o.optimizer == "lion") return model::Lion{.beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay};
-    if (o.optimizer == "muon")
-        return model::Muon{.momentum = o.momentum < 0 ? model::Muon().momentum : o.momentum,
-                           .nesterov = o.nesterov != "off",
-                           .weight_decay = o.weight_decay,
-                           .rate =
-                               o.muon_rate == "original" ? model::MuonRate::original : model::MuonRate::match_rms_adamw,
-                           .others = adamw};
-    return adamw;
-}
-
-pentad::train::RunSettings make_settings(Options const& o) {
-    pentad::train::RunSettings s;
-    s.model = make_model(o);
-    s.strategy = strategy_of(o);
-    if (o.ignore_token) s.ignored = static_cast<std::int32_t>(*o.ignore_token);
-    if (o.pack) s.packing = {.last = static_cast<std::int32_t>(*o.pack), .deals_by_work = !o.zigzag};
-    s.steps = o.steps;
-    s.learning_rate = o.lr;
-    if (o.min_lr >= 0) s.min_learning_rate = o.min_lr;
-    s.warmup = o.warmup;
-    s.rebalance_every = o.rebalance_experts;
-    s.clip = o.clip;
-    s.max_bad_steps = o.max_bad_steps;
-    s.balance_coefficient = o.aux_coef;
-    s.z_coefficient = o.z_coef;
-    s.prediction_coefficient = o.mtp_coef;
-    s.seed = static_cast<std::uint64_t>(o.seed);
-    return s;
-}
-
 Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule) {
     auto const views = strategy_of(options).views();
     auto const split =
@@ -62,47 +24,6 @@ Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedul
     return pentad::train::for_schedule(pentad::model::split_data(split, static_cast<int>(neighbours))
                                            .split<pentad::ml::cp>(static_cast<int>(options.context_split().inner)),
                                        schedule);
-}
-
-pentad::Strategy strategy_of(Options const& o) {
-    using pentad::model::AttentionOutput, pentad::model::Element;
-    auto const extent = [&](std::string_view axis) { return o.extent(axis); };
-    pentad::Strategy s{
-        .dp = extent("dp"), .pp = extent("pp"), .ep = extent("ep"), .cp = extent("cp"), .tp = extent("tp")};
-    for (std::size_t i = 0; i < o.mesh.size(); ++i) // none of --mesh auto, before it is planned
-        s.order[i] = *std::find(pentad::axis_order.begin(), pentad::axis_order.end(), o.mesh[i].name);
-    s.experts = o.folded_experts();
-    s.batch = o.batch;
-    s.micro_batches = o.micro_batches;
-    s.seq = o.seq;
-    if (o.schedule_file.empty()) s.schedule = o.schedule;
-    s.chunks = o.chunks;
-    s.pairs = o.pairs();
-    s.balances_stages = o.stages == "balanced";
-    if (!o.stages.empty() && !s.balances_stages) s.stage_layers = stage_layers(o.stages).value();
-    s.tensor_kind = o.tensor_kind();
-    s.sequence_parallel = o.sequence_parallel;
-    s.use(o.context_split());
-    s.zigzag = o.zigzag;
-    s.attention_output =
-        o.attention_output == "all-to-all" ? AttentionOutput::all_to_all : AttentionOutput::reduce_scatter;
-    s.row_parts = o.row_parts;
-    s.recompute = recomputation_of(o);
-    s.sharding = {.stage = static_cast<int>(o.zero),
-                  .ranks = static_cast<int>(o.zero_ranks),
-                  .keeps_parameters = o.zero_keep,
-                  .accumulates_gradients = o.zero_accumulate,
-                  .releases_gradients = o.gradient_release};
-    s.local = {.steps = static_cast<int>(o.local_steps),
-               .ranks = static_cast<int>(o.local_ranks),
-               .outer_learning_rate = o.outer_lr,
-               .outer_momentum = o.outer_momentum};
-    s.bucket_elements = o.bucket_elements;
-    s.optimizer = make_optimizer(o);
-    s.precision = precision_of(o);
-    s.offload = offload_of(o);
-    s.element = o.dtype == "f64" ? Element::f64 : o.dtype == "f32" ? Element::f32 : Element::bf16;
-    return s;
 }
 
 pentad::planner::Request request_of(Options const& options, pentad::planner::Hardware hardware) {

@@ -53,22 +53,10 @@ struct Read {
     }
 };
 
-/// Both views of the ranks. @throws std::invalid_argument where the experts' does not fit those of --mesh
-pentad::model::ModelMesh views_of(O const& o) {
-    auto const extent = [&](char const* axis) { return static_cast<int>(o.extent(axis)); };
-    std::array<std::string_view, 5> order;
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = o.mesh[i].name;
-    auto const mesh =
-        pentad::model::RankMesh(extent("dp"), extent("pp"), extent("ep"), extent("cp"), extent("tp")).ordered(order);
-    auto const experts = o.folded_experts();
-    return experts ? pentad::model::with_experts(mesh.merged<pentad::ml::dp, pentad::ml::ep>(), *experts)
-                   : pentad::model::with_experts(mesh);
-}
-
 /// Why the ranks of --mesh cannot be seen so; empty where they can.
 std::string misfit(O const& o) {
     try {
-        (void)views_of(o);
+        (void)strategy_of(o).views();
     } catch (std::invalid_argument const& error) {
         return error.what();
     }
@@ -102,15 +90,6 @@ std::string nearest_expert_mesh(O const& o, std::int64_t ranks) {
 std::optional<pentad::model::ExpertMesh> Options::folded_experts() const {
     if (expert_mesh.empty()) return std::nullopt;
     return Read(expert_mesh).on;
-}
-
-bool groups_hold_experts(O const& o) {
-    try {
-        auto const split = pentad::model::split_data(views_of(o), static_cast<int>(o.local_ranks));
-        return pentad::model::groups_hold_experts(split);
-    } catch (std::invalid_argument const&) {
-        return true; // another rule says why
-    }
 }
 
 void repair_expert_mesh(O& o, Complaint& complaint) {

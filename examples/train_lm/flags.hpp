@@ -153,8 +153,6 @@ Conclusion conclude(Options options, Complaint complaint, int ranks);
 void repair_schedule(Options& options, Complaint& complaint);
 /// Validates --recompute, what belongs to it, and --memory-limit. Repairs them by their defaults.
 void repair_recomputation(Options& options, Complaint& complaint);
-/// Validates --master-weights.
-void repair_precision(Options& options, Complaint& complaint);
 /// Validates --offload and what belongs to it. Repairs the window by the default.
 void repair_offload(Options& options, Complaint& complaint);
 /// --expert-mesh: that it is one of the ranks of --mesh.

@@ -14,6 +14,8 @@
 #include <pentad/model/recomputation.hpp>
 #include <pentad/model/tensor_kind.hpp>
 #include <pentad/pipeline/schedule.hpp>
+#include <pentad/strategy/strategy.hpp>
+#include <pentad/train/run_settings.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -210,6 +212,9 @@ struct LatentChoice {
 [[nodiscard]] LatentChoice latent_of(Options const& options);
 /// The model of the sizes, or that of --model.
 [[nodiscard]] pentad::model::Model make_model(Options const& options);
+/// How the run lies on its ranks, and all of it. A list of --stages that cannot be read is left out.
+[[nodiscard]] pentad::Strategy strategy_of(Options const& options);
+[[nodiscard]] pentad::train::RunSettings make_settings(Options const& options);
 /// "3,5,4,4" as numbers; none where it is anything else.
 [[nodiscard]] std::optional<std::vector<std::int64_t>> stage_layers(std::string_view text);
 /// The training data, or those of --validation. @throws io::FileError

@@ -33,34 +33,41 @@ pentad::pipeline::GeneratorOptions generator_options(O const& o) {
             .pairs = o.pairs()};
 }
 
+/// Of a file they are not known here.
+pentad::pipeline::ScheduleTraits traits_of(O const& o) {
+    if (!o.schedule_file.empty()) return {};
+    return pentad::pipeline::traits(o.schedule, generator_options(o));
+}
+
 std::string list_text(std::vector<std::int64_t> const& numbers) {
     std::string list;
     for (auto const number : numbers) list += (list.empty() ? "" : ",") + std::to_string(number);
     return list;
 }
 
-void repair_release(O& o, Complaint& complaint) {
-    if (!o.gradient_release) return;
-    if (o.clip > 0) {
-        complaint.add("--gradient-release updates weights before the norm of all gradients, which --clip limits, is "
-                      "known",
-                      "--clip");
-        o.clip = 0;
-    }
-    if (!o.schedule_file.empty() || !pentad::pipeline::find_generator(o.schedule)->reduces_later) return;
-    complaint.add("--gradient-release and --schedule " + o.schedule +
-                      ", which reduces gradients at times of its own: they cannot be released",
-                  "--schedule");
-    o.schedule = "1f1b";
-}
-
 bool offloads_activations(O const& o) { return o.offload == "activations" || o.offload == "both"; }
 
-void repair_pairs(O& o, Complaint& complaint) {
-    if (o.pair != "on" || !offloads_activations(o)) return;
-    complaint.add("--pair on and --offload " + o.offload + ", which takes the activations of one pass at a time",
-                  "--pair");
-    o.pair = "off";
+/// Repairs what the library refuses of the schedule, each field in its own way.
+void repair_traits(O& o, Complaint& complaint) {
+    for (int round = 0; round < 8; ++round) {
+        auto const settings = make_settings(o);
+        auto const traits = traits_of(o);
+        auto refused = pentad::train::clip_refusal(settings, o.schedule, traits);
+        if (!refused) refused = pentad::schedule_refusal(settings.model, settings.strategy, o.schedule, traits);
+        if (!refused) return;
+        complaint.add(in_flags(refused->why, o), flag_of_field(refused->field, o));
+        if (refused->field == "clip") {
+            o.clip = 0;
+        } else if (refused->field == "pairs") {
+            o.pair = "off";
+        } else if (refused->field == "local.steps") {
+            if (o.local_ranks > 1) complaint.add("", "--local-ranks");
+            o.local_steps = 0;
+            o.local_ranks = 1;
+        } else {
+            o.schedule = "1f1b";
+        }
+    }
 }
 
 } // namespace
@@ -71,15 +78,11 @@ bool Options::pairs() const {
     return pair == "on" || (pair == "auto" && helps && generator != nullptr && generator->has_pairs);
 }
 
-bool updates_often(O const& o) {
-    return o.schedule == "pipedream"
-               ? o.micro_batches > 1
-               : o.schedule == "pipedream-2bw" && pentad::pipeline::detail::updates_of_2bw(generator_options(o)) > 1;
-}
+bool updates_often(O const& o) { return traits_of(o).updates > 1; }
 
 void repair_schedule(O& o, Complaint& complaint) {
     if (!o.schedule_file.empty()) {
-        repair_release(o, complaint);
+        repair_traits(o, complaint);
         if (!o.schedule_given) return;
         complaint.must_leave_out = !complaint.reason.empty();
         complaint.add("--schedule-file " + o.schedule_file +
@@ -118,26 +121,7 @@ void repair_schedule(O& o, Complaint& complaint) {
             o.slices = 1;
         }
     }
-    bool const is_asynchronous = updates_often(o);
-    std::string const own = "--schedule " + o.schedule + " updates each stage on its own";
-    if (is_asynchronous && o.clip > 0) {
-        complaint.add(own + ", so that the norm of all gradients, which --clip limits, is not known", "--clip");
-        o.clip = 0;
-    }
-    if (is_asynchronous && o.local_steps > 0) {
-        complaint.add(own + ", and ranks that train apart have no common step to average after", "--local-steps");
-        if (o.local_ranks > 1) complaint.add("", "--local-ranks");
-        o.local_steps = 0;
-        o.local_ranks = 1;
-    }
-    if (is_asynchronous && (o.tie_embeddings || o.mtp > 0)) {
-        complaint.add(own + ": its two ends cannot share an embedding, which " +
-                          (o.mtp > 0 ? "--mtp " + text(o.mtp) : "--tie-embeddings") + " needs",
-                      "--schedule");
-        o.schedule = "1f1b";
-    }
-    repair_pairs(o, complaint);
-    repair_release(o, complaint);
+    repair_traits(o, complaint);
 }
 
 void deal_stages(O& o, std::int64_t count) { o.stages = list_text(pentad::pipeline::dealt_layers(o.layers, count)); }
@@ -145,17 +129,13 @@ void deal_stages(O& o, std::int64_t count) { o.stages = list_text(pentad::pipeli
 void repair_stages(O& o, std::int64_t count, Complaint& complaint) {
     if (o.stages.empty() || o.stages == "balanced") return;
     auto const layers = stage_layers(o.stages);
-    std::int64_t sum = 0;
-    for (auto const number : layers.value_or(std::vector<std::int64_t>{})) sum += number;
-    std::string why;
-    if (!layers)
-        why = " is neither a list of numbers nor balanced";
-    else if (layers->size() != static_cast<std::size_t>(count))
-        why = " is for " + std::to_string(layers->size()) + " stages, and the pipeline has " + text(count);
-    else if (sum != o.layers)
-        why = " is of " + std::to_string(sum) + " layers, and the model has " + text(o.layers);
-    if (why.empty()) return;
-    complaint.add("--stages " + o.stages + why, "--stages");
+    std::string why = "--stages " + o.stages + " is neither a list of numbers nor balanced";
+    if (layers) {
+        auto const refused = pentad::stages_refusal(*layers, count, o.layers);
+        if (!refused) return;
+        why = in_flags(refused->why, o);
+    }
+    complaint.add(why, "--stages");
     deal_stages(o, count);
 }
 
@@ -166,19 +146,16 @@ std::optional<std::string> check_schedule_file(O const& o) {
         auto const schedule = make_schedule(o);
         if (auto const verdict = pentad::pipeline::validate(schedule); verdict.refusal)
             return flag + ": " + verdict.refusal->message();
-        pentad::train::RunSettings settings;
-        settings.model.ties_embeddings = o.tie_embeddings || o.mtp > 0; // whether the ends share it
-        settings.clip = o.clip;
-        settings.strategy.micro_batches = o.micro_batches;
-        settings.strategy.seq = o.seq;
-        settings.strategy.sharding.releases_gradients = o.gradient_release;
-        settings.strategy.local.steps = static_cast<int>(o.local_steps);
-        if (auto const why = pentad::train::misfit(schedule, settings, static_cast<int>(o.extent("pp"))); !why.empty())
-            return flag + " " + why +
-                   (schedule.micro_batches != o.micro_batches ? ": try --micro-batches " + text(schedule.micro_batches)
+        auto const ranks = static_cast<int>(o.extent("pp"));
+        if (auto const refused = pentad::train::schedule_misfit(schedule, make_settings(o), ranks)) {
+            std::string const named = "schedule = " + schedule.name;
+            auto const& why = refused->why;
+            return (why.starts_with(named) ? flag + why.substr(named.size()) : in_flags(why, o)) +
+                   (refused->field == "micro_batches" ? ": try --micro-batches " + text(schedule.micro_batches)
+                    : refused->field == "clip"        ? ": try --clip 0"
                     : o.gradient_release && why.ends_with("released") ? ": leave out --gradient-release"
-                    : schedule.updates > 1 && o.clip > 0              ? ": try --clip 0"
                                                                       : "");
+        }
         if (schedule.recomputes && o.recompute != "none")
             return flag + " already sets recomputation: leave out --recompute";
         O sliced = o;

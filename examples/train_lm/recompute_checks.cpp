@@ -19,7 +19,7 @@ pentad::model::Recomputation recomputation_of(Options const& o) {
                     : o.recompute == "auto"      ? Kind::automatic
                                                  : Kind::none,
             .every = static_cast<std::size_t>(o.recompute_every),
-            .pieces = pentad::model::pieces_of(o.recompute_parts).value()};
+            .pieces = pentad::model::pieces_of(o.recompute_parts).value_or(pentad::model::PieceSet{})};
 }
 
 void repair_recomputation(Options& o, Complaint& complaint) {

@@ -3,11 +3,10 @@
 #include "flags.hpp"
 #include "options.hpp"
 
-#include <pentad/model/batch_shape.hpp>
 #include <pentad/model/parameter_count.hpp>
 #include <pentad/model/parts.hpp>
-#include <pentad/model/sharding.hpp>
-#include <pentad/model/tensor_kind.hpp>
+#include <pentad/report/field_flags.hpp>
+#include <pentad/strategy/why_not.hpp>
 
 #include <algorithm>
 #include <array>
@@ -40,64 +39,6 @@ std::string indivisible(Integer member, O const& o, std::string const& by) {
     return given(member, o) + " is not divisible by " + by;
 }
 bool has_mamba(O const& o);
-
-/// A field of the library's refusals, and the flag that sets it.
-struct NamedFlag {
-    std::string_view field, flag;
-};
-constexpr std::array named_flags{
-    NamedFlag{"layers", "--layers"},
-    NamedFlag{"hidden", "--hidden"},
-    NamedFlag{"heads", "--heads"},
-    NamedFlag{"kv_heads", "--kv-heads"},
-    NamedFlag{"width", "--ffn"},
-    NamedFlag{"expert_count", "--experts"},
-    NamedFlag{"expert_width", "--expert-ffn"},
-    NamedFlag{"shared_experts", "--shared-experts"},
-    NamedFlag{"groups", "--groups"},
-    NamedFlag{"norm_groups", "--groups"},
-    NamedFlag{"state", "--state"},
-    NamedFlag{"dp", "--mesh"},
-    NamedFlag{"pp", "--mesh"},
-    NamedFlag{"ep", "--mesh"},
-    NamedFlag{"cp", "--mesh"},
-    NamedFlag{"tp", "--mesh"},
-    NamedFlag{"experts", "--expert-mesh"},
-    NamedFlag{"batch", "--batch"},
-    NamedFlag{"micro_batches", "--micro-batches"},
-    NamedFlag{"seq", "--seq"},
-    NamedFlag{"schedule", "--schedule"},
-    NamedFlag{"chunks", "--chunks"},
-    NamedFlag{"pairs", "--pair"},
-    NamedFlag{"stage_layers", "--stages"},
-    NamedFlag{"tensor_kind", "--tp-kind"},
-    NamedFlag{"sequence_parallel", "--sequence-parallel"},
-    NamedFlag{"context", "--cp"},
-    NamedFlag{"inner_cp", "--cp-inner"},
-    NamedFlag{"attention_output", "--attention-output"},
-    NamedFlag{"row_parts", "--row-parts"},
-    NamedFlag{"bucket_elements", "--bucket-elements"},
-    NamedFlag{"recompute.every", "--recompute-every"},
-    NamedFlag{"sharding.stage", "--zero"},
-    NamedFlag{"sharding.ranks", "--zero-ranks"},
-    NamedFlag{"sharding.keeps_parameters", "--zero-keep"},
-    NamedFlag{"sharding.accumulates_gradients", "--zero-accumulate"},
-    NamedFlag{"sharding.releases_gradients", "--gradient-release"},
-    NamedFlag{"local.steps", "--local-steps"},
-    NamedFlag{"local.ranks", "--local-ranks"},
-    NamedFlag{"local.outer_learning_rate", "--outer-lr"},
-    NamedFlag{"local.outer_momentum", "--outer-momentum"},
-    NamedFlag{"precision.keeps_masters", "--master-weights"},
-    NamedFlag{"element", "--dtype"},
-    NamedFlag{"clip", "--clip"},
-};
-/// The flag of a field; experts have the width of other layers where no other is given.
-std::string_view flag_of_field(std::string_view field, O const& o) {
-    if (field == "expert_width" && o.expert_ffn == 0) field = "width";
-    auto const found = std::find_if(named_flags.begin(), named_flags.end(),
-                                    [&](NamedFlag const& named) { return named.field == field; });
-    return found == named_flags.end() ? std::string_view() : found->flag;
-}
 
 /// At most: as if every layer had each of the parts. Without the model itself, which other rules may refuse.
 double parameters(O const& o) {
@@ -215,8 +156,10 @@ std::vector<Fault> library_faults(O const& o) {
     for (auto const& value : integer_values())
         if (!in_range(value, o)) return {};
     if (parameters(o) > most_parameters) return {};
+    auto strategy = strategy_of(o);
+    if (!o.schedule_file.empty()) strategy.balances_stages = true; // the file says how many stages there are
     std::vector<Fault> faults;
-    for (auto const& refused : pentad::all_refusals(make_model(o), strategy_of(o)))
+    for (auto const& refused : pentad::all_refusals(make_model(o), strategy))
         faults.push_back({flag_of_field(refused.field, o), in_flags(refused.why, o)});
     return faults;
 }
@@ -226,8 +169,8 @@ struct Broken {
     std::vector<bool> rules;
     std::vector<std::string_view> flags{};
 
-    [[nodiscard]] bool is_any() const {
-        return !flags.empty() || std::find(rules.begin(), rules.end(), true) != rules.end();
+    [[nodiscard]] std::size_t count() const {
+        return flags.size() + static_cast<std::size_t>(std::count(rules.begin(), rules.end(), true));
     }
     /// Whether something is broken here that was not `before`, but for what was broken first.
     [[nodiscard]] bool has_more_than(Broken const& before) const {
@@ -279,6 +222,18 @@ void set(O& o, Integer member, std::int64_t value) {
 
 } // namespace
 
+std::string_view flag_of_field(std::string_view field, O const& o) {
+    bool const is_of_all = field == "expert_ffn" && o.expert_ffn == 0; // experts have the width of other layers
+    return pentad::report::flag_of(is_of_all ? "ffn" : field);
+}
+
+std::string in_flags(std::string const& why, O const& o) {
+    auto text = pentad::report::in_flags(why, [](std::string_view flag) { return find_flag(flag) != nullptr; });
+    constexpr std::string_view own = "--expert-ffn ";
+    if (auto const at = text.find(own); o.expert_ffn == 0 && at != text.npos) text.replace(at, own.size(), "--ffn ");
+    return text;
+}
+
 bool has_attention(O const& o) {
     return o.described ? o.described->first<pentad::model::Attention>() != nullptr ||
                              o.described->first<pentad::model::LatentAttention>() != nullptr
@@ -306,9 +261,7 @@ bool is_of_model(std::string_view name) {
     return false;
 }
 
-bool obeys_rules(Options const& options) {
-    return !broken_rules(options).is_any();
-}
+std::size_t fault_count(Options const& options) { return broken_rules(options).count(); }
 
 std::optional<Fault> first_fault(O const& o) {
     for (auto const& value : integer_values())

@@ -4,6 +4,7 @@
 
 #include "flags.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -25,10 +26,13 @@ struct Fault {
 };
 /// The first violated constraint.
 std::optional<Fault> first_fault(Options const& options);
-/// Whether all constraints hold.
-bool obeys_rules(Options const& options);
+/// How many constraints do not hold, and whether all do.
+std::size_t fault_count(Options const& options);
+inline bool obeys_rules(Options const& options) { return fault_count(options) == 0; }
 /// A sentence of the library in the words of flags: "heads = 6 ..." becomes "--heads 6 ...".
 std::string in_flags(std::string const& why, Options const& options);
+/// The flag that sets a field of the library's refusals; empty where none does.
+std::string_view flag_of_field(std::string_view field, Options const& options);
 /// The number that a flag of this name sets; null where it sets none.
 Integer integer_of(std::string_view flag);
 /// Whether any layer has attention, latent or not; and whether any has other than latent.

@@ -1,4 +1,4 @@
-// Validates where and in which formats optimizer state and gradients are: --master-weights, --offload and theirs.
+// Where and in which formats optimizer state and gradients are; validates --offload and what belongs to it.
 #include "flags.hpp"
 #include "options.hpp"
 
@@ -29,13 +29,6 @@ pentad::model::Precision precision_of(Options const& o) {
             .rows = compact(o.row_dtype),
             .moments = compact(o.moment_dtype),
             .keeps_masters = o.master_weights};
-}
-
-void repair_precision(Options& o, Complaint& complaint) {
-    if (o.master_weights || o.dtype == "bf16") return;
-    complaint.add("--master-weights off is for --dtype bf16: " + o.dtype + " weights are updated as they are",
-                  "--master-weights");
-    o.master_weights = true;
 }
 
 void repair_offload(Options& o, Complaint& complaint) {

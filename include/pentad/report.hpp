@@ -4,6 +4,7 @@
 #include <pentad/report/activity.hpp>
 #include <pentad/report/chart_svg.hpp>
 #include <pentad/report/chart_text.hpp>
+#include <pentad/report/field_flags.hpp>
 #include <pentad/report/format.hpp>
 #include <pentad/report/measured_chart.hpp>
 #include <pentad/report/nodes_text.hpp>

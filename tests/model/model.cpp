@@ -73,5 +73,5 @@ TEST_CASE("parts are values: of any kind, equal where they say the same") {
     CHECK_FALSE(part.keeps_documents_apart());
     CHECK_FALSE(part.is_for_grids());
     CHECK(part.query_heads() + part.key_value_heads() == 0);
-    CHECK(part.refusal(3).empty());
+    CHECK(!part.refusal(model::PartRanks::of_tensor(model::TensorKind::one_d, 3)));
 }

@@ -57,7 +57,12 @@ TEST_CASE("a mesh is split into the grid, or in one dimension where tp exceeds t
 }
 
 TEST_CASE("grids are for attention and MLPs") {
-    CHECK(model::grid_refusal(model::decoder({})).empty());
-    CHECK(model::grid_refusal(model::decoder({.experts = 4})) ==
-          "tensor parallelism on a grid is for attention and MLPs, not for experts");
+    auto const refusal = [](model::Model const& described, model::AttentionOutput output = {}) {
+        auto const refused = model::grid_refusal(described, TensorKind::two_d, output);
+        return refused ? std::string(refused->field) + ": " + refused->why : "";
+    };
+    CHECK(refusal(model::decoder({})).empty());
+    CHECK(refusal(model::decoder({.experts = 4})) ==
+          "tensor_kind: tensor_kind = 2d is of attention and MLPs, not of experts");
+    CHECK(refusal(model::decoder({}), model::AttentionOutput::all_to_all).starts_with("attention_output: "));
 }

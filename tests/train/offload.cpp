@@ -406,11 +406,13 @@ TEST_CASE("schedules whose activations cannot be in files say why") {
     auto const why = [&](pipeline::GeneratorOptions options) {
         options.ranks = n;
         options.micro_batches = 4;
-        return train::misfit(pipeline::generate(options.slices > 1 ? "terapipe" : "1f1b", options), run, n);
+        auto const refused =
+            train::schedule_misfit(pipeline::generate(options.slices > 1 ? "terapipe" : "1f1b", options), run, n);
+        return refused ? refused->why : "";
     };
     CHECK(why({}).empty());
-    CHECK(why({.slices = 2}).starts_with("cuts sequences into slices"));
-    CHECK(why({.recompute = true}).starts_with("recomputes whole stages"));
+    CHECK(why({.slices = 2}).starts_with("schedule = terapipe cuts sequences into slices"));
+    CHECK(why({.recompute = true}).starts_with("schedule = 1f1b recomputes whole stages"));
 }
 
 TEST_CASE("a folder that is not there is an error on all ranks") {

@@ -362,14 +362,14 @@ TEST_CASE("what cannot run is refused with the numbers") {
         return misfit(model, c);
     };
     CHECK(refused({.tp = 3}) == "heads = 32 is not divisible by tp = 3");
-    CHECK(refused({.ep = 2}) == "ep = 2 for a model without experts: make dp larger instead");
-    CHECK(refused({.dp = 3}) == "the global batch = 64 is not divisible by dp x ep x micro-batches = 3");
-    CHECK(refused({.cp = 3, .inner_cp = 2}) == "inner(cp) = 2 does not divide cp = 3");
+    CHECK(refused({.ep = 2}).empty()); // shares out the batch, as dp does
+    CHECK(refused({.dp = 3}) == "batch = 64 is not divisible by dp x micro-batches = 3 x 1 = 3");
+    CHECK(refused({.cp = 3, .inner_cp = 2}) == "inner_cp = 2 does not divide cp = 3");
     CHECK(refused({.cp = 3}).empty()); // sequences are padded
-    CHECK(refused({.dp = 0}) == "dp = 0 is not positive");
+    CHECK(refused({.dp = 0}) == "dp = 0 is less than 1");
     CHECK(refused({.dp = 2, .sharding = {.stage = 1, .ranks = 4}}) ==
-          "dp = 2 is not divisible by the ranks of hybrid ZeRO = 4");
-    CHECK(refused({.pp = 64}).find("64 stages of the pipeline are more than the 32 layers") != std::string::npos);
-    CHECK(refused({.schedule = "zb"}).starts_with("schedule zb is no schedule"));
+          "sharding.ranks = 4 does not divide dp = 2");
+    CHECK(refused({.pp = 64}).find("layers = 32 are fewer than the stages of the pipeline, pp = 64") != std::string::npos);
+    CHECK(refused({.schedule = "zb"}).starts_with("schedule = zb is no schedule"));
     CHECK_THROWS_AS((void)estimate(model, machine, {.tp = 3}), std::invalid_argument);
 }

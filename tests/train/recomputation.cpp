@@ -317,6 +317,6 @@ TEST_CASE("recomputation that no run can have is refused in a sentence") {
     };
     CHECK(refusal({.kind = Kind::automatic}) ==
           "automatic recomputation needs a memory limit: plan it with train::planned_recomputation()");
-    CHECK(refusal({.kind = Kind::full, .every = 0}) == "every 0th block cannot be recomputed");
+    CHECK(refusal({.kind = Kind::full, .every = 0}) == "recompute.every = 0 is less than 1");
     CHECK(refusal({.kind = Kind::full, .every = 3}).empty());
 }

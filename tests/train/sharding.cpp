@@ -146,13 +146,15 @@ TEST_CASE("a sharding that cannot be is refused in a sentence") {
         }
         return std::string();
     };
-    CHECK(refusal({.stage = 4}) == "ZeRO stage 4: stages 0, 1, 2 and 3 exist");
-    CHECK(refusal({.ranks = 2}) == "ZeRO over 2 ranks shards nothing in stage 0");
-    CHECK(refusal({.stage = 2, .keeps_parameters = true}) == "only ZeRO stage 3 gathers parameters, which it may keep");
+    CHECK(refusal({.stage = 4}) == "sharding.stage = 4 is not between 0 and 3");
+    CHECK(refusal({.ranks = 2}) == "sharding.ranks = 2 shards nothing with sharding.stage = 0");
+    CHECK(refusal({.stage = 2, .keeps_parameters = true}) ==
+          "sharding.keeps_parameters = on keeps gathered parameters, and sharding.stage = 2 gathers none");
     CHECK(refusal({.stage = 1, .accumulates_gradients = true}) ==
-          "gradients are accumulated whole in ZeRO stages 0 and 1 anyway");
+          "sharding.accumulates_gradients = on is a choice of stages 2 and 3: with sharding.stage = 1 whole gradients "
+          "are accumulated anyway");
     CHECK(refusal({.releases_gradients = true}) ==
-          "gradients that are released cannot be clipped: their norm is known too late");
+          "sharding.releases_gradients = on updates weights before the norm of all gradients, which clip limits, is known");
     CHECK(refusal({.releases_gradients = true}, 0).empty());
     CHECK(refusal({.stage = 3, .ranks = 7}) == "ZeRO over 7 ranks wants another mesh: make it with split<dp>(7)");
 }

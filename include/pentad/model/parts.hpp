@@ -67,7 +67,7 @@ struct GatedMlp {
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] bool is_for_grids() const { return true; }
     [[nodiscard]] std::optional<Refusal> refusal(PartRanks const& on) const {
-        return indivisible_by_tensor("width", width, on.by.width, on);
+        return indivisible_by_tensor("ffn", width, on.by.width, on);
     }
     [[nodiscard]] std::string text() const { return "width " + std::to_string(width); }
 };
@@ -84,7 +84,7 @@ struct PlainMlp {
     [[nodiscard]] bool keeps_documents_apart() const { return true; }
     [[nodiscard]] bool is_for_grids() const { return true; }
     [[nodiscard]] std::optional<Refusal> refusal(PartRanks const& on) const {
-        return indivisible_by_tensor("width", width, on.by.width, on);
+        return indivisible_by_tensor("ffn", width, on.by.width, on);
     }
     [[nodiscard]] std::string_view output_bias() const { return has_bias ? ".down_proj.bias" : ""; }
     [[nodiscard]] std::string text() const { return "width " + std::to_string(width); }

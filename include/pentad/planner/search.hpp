@@ -138,6 +138,7 @@ void for_each_mesh(Request const& request, F&& f) {
     c.order = axis_order;
     if (c.experts) c.order = {"pp", "dp", "ep", "cp", "tp"};
     auto const n = request.hardware.devices;
+    bool const has_experts = request.model.experts() != nullptr;
     for (auto const tp : divisors(n)) {
         for (auto const cp : divisors(n / tp)) {
             for (auto const ep : divisors(n / tp / cp)) {
@@ -146,6 +147,7 @@ void for_each_mesh(Request const& request, F&& f) {
                     if (!request.wants(&Strategy::tp, tp) || !request.wants(&Strategy::cp, cp) ||
                         !request.wants(&Strategy::ep, ep) || !request.wants(&Strategy::pp, pp) ||
                         !request.wants(&Strategy::dp, c.dp) || pp > request.model.layers() ||
+                        (ep > 1 && !has_experts && request.open.contains(&Strategy::ep)) || // dp does the same
                         c.batch % (c.dp * ep) != 0)
                         continue;
                     if (c.local.is_on() && !c.averages_groups()) continue; // there is none to average with

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +21,6 @@ namespace pentad {
 [[nodiscard]] model::PartRanks part_ranks(Strategy const& strategy);
 /// The stages of the pipeline: pp x chunks.
 [[nodiscard]] std::int64_t stages(Strategy const& strategy);
-/// Whether each stage updates its weights on its own, several times in a step.
-[[nodiscard]] bool updates_often(Strategy const& strategy);
 
 /// Why so many ranks cannot train the model so; nothing where they can. Whether its layers exist, and whether they fit
 /// into memory, is not asked. @param ranks 0: whatever the strategy has
@@ -34,6 +33,9 @@ namespace pentad {
 /// Why a schedule cannot run the model so, whatever its ranks and stages are; nothing where it can.
 [[nodiscard]] std::optional<Refusal> schedule_refusal(model::Model const& model, Strategy const& strategy,
                                                       std::string_view name, pipeline::ScheduleTraits const& traits);
+/// Why the layers of a model are not dealt so to the stages of a pipeline; nothing where they are.
+[[nodiscard]] std::optional<Refusal> stages_refusal(std::span<std::int64_t const> stage_layers, std::int64_t stages,
+                                                    std::int64_t layers);
 /// Why what is sharded, kept or computed again does not go together; nothing where it does.
 [[nodiscard]] std::optional<Refusal> state_refusal(Strategy const& strategy);
 

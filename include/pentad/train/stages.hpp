@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -48,13 +47,12 @@ inline std::pair<int, int> ends_of(pipeline::Schedule const& schedule) {
 inline std::optional<Refusal> clip_refusal(RunSettings const& settings, std::string_view name,
                                            pipeline::ScheduleTraits const& traits) {
     if (settings.clip <= 0) return std::nullopt;
-    std::string const norm = "so that the norm of all gradients, which clip limits, is not known";
+    std::string const norm = "the norm of all gradients, which clip limits, is";
     if (traits.updates > 1)
-        return Refusal{"clip", "schedule = " + std::string(name) + " updates each stage on its own, " + norm};
-    if (settings.strategy.sharding.releases_gradients)
-        return Refusal{"clip", "sharding.releases_gradients = on updates weights before all gradients are complete, " +
-                                   norm};
-    return std::nullopt;
+        return Refusal{"clip", "schedule = " + std::string(name) + " updates each stage on its own, so that " + norm +
+                                   " not known"};
+    if (!settings.strategy.sharding.releases_gradients) return std::nullopt;
+    return Refusal{"clip", "sharding.releases_gradients = on updates weights before " + norm + " known"};
 }
 
 /// Why a proven schedule cannot run with these settings on so many ranks of pp; nothing where it can.
@@ -121,11 +119,8 @@ inline std::vector<std::int64_t> even_layers(std::size_t layers, int stages) {
 /// @throws std::invalid_argument when these are not `all` the layers of the model
 inline std::vector<StageLayers> stages_of(pipeline::Schedule const& schedule, int rank,
                                           std::span<std::int64_t const> layers, std::size_t all) {
-    auto const sum = std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
-    if (layers.size() != static_cast<std::size_t>(schedule.stages()) || sum != static_cast<std::int64_t>(all))
-        throw std::invalid_argument(std::to_string(sum) + " layers for " + std::to_string(layers.size()) +
-                                    " stages are given, where the model has " + std::to_string(all) +
-                                    " and the schedule " + std::to_string(schedule.stages()));
+    if (auto const refused = stages_refusal(layers, schedule.stages(), static_cast<std::int64_t>(all)))
+        throw std::invalid_argument(refused->why);
     std::vector<StageLayers> held;
     std::size_t first = 0;
     for (int stage = 0; stage < schedule.stages(); ++stage) {

@@ -7,8 +7,11 @@
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/batch_shape.hpp>
 #include <pentad/model/parts.hpp>
+#include <pentad/model/part_ranks.hpp>
+#include <pentad/model/precision.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/model/tensor_kind.hpp>
+#include <pentad/strategy/why_not.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/block_load.hpp>
@@ -35,6 +38,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -447,7 +451,9 @@ void Trainer<T, Exec>::check_fit() const {
     if (is_on_grid(*stream_))
         if (auto const refused = on_grid_refusal(); !refused.empty()) throw std::invalid_argument(refused);
     auto strategy = settings_.strategy;
-    strategy.element = element_of<T>();
+    strategy.element = std::is_same_v<T, bf16>  ? model::Element::bf16
+                       : std::is_same_v<T, f64> ? model::Element::f64
+                                                : model::Element::f32;
     for (auto const& refused : {model::part_refusal(settings_.model, part_ranks()), state_refusal(strategy)})
         if (refused) throw std::invalid_argument(refused->why);
     if (strategy.fp8_products)

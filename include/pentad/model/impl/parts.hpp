@@ -73,10 +73,10 @@ PENTAD_INLINE std::optional<Refusal> Experts::refusal(PartRanks const& on) const
     if (auto refused = indivisible("expert_count", size(count), on.ep, [&] { return "ep = " + std::to_string(on.ep); }))
         return refused;
     if (auto refused =
-            indivisible("expert_width", size(width), on.etp, [&] { return "etp = " + std::to_string(on.etp); }))
+            indivisible("expert_ffn", size(width), on.etp, [&] { return (on.etp == on.tp ? "tp = " : "etp = ") + std::to_string(on.etp); }))
         return refused;
     if (shared * width % static_cast<std::size_t>(on.by.width) == 0) return std::nullopt;
-    return Refusal{"expert_width", "shared_experts = " + std::to_string(shared) + " of expert_width = " +
+    return Refusal{"expert_ffn", "shared_experts = " + std::to_string(shared) + " of expert_ffn = " +
                                        std::to_string(width) + " are not divisible by " +
                                        on.tensor_text(on.by.width)};
 }

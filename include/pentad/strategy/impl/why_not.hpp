@@ -8,6 +8,7 @@
 #include <pentad/model/sharding.hpp>
 #include <pentad/model/tensor_kind.hpp>
 #include <pentad/pipeline/generators.hpp>
+#include <pentad/strategy/fields.hpp>
 
 #include <algorithm>
 #include <stdexcept>
@@ -81,10 +82,7 @@ class Rules {
             }))
             return true;
         bool const has_experts = model_.first<model::Experts>() != nullptr;
-        if (require(has_experts || s_.ep == 1, "ep", [&] {
-                return stated("ep", s_.ep) + " is of experts, and the model has none: make dp larger instead";
-            }) ||
-            require(has_experts || !s_.experts, "experts",
+        if (require(has_experts || !s_.experts, "experts",
                     [] { return "experts = is a mesh of experts, and the model has none"; }) ||
             require(s_.ep == 1 || !s_.experts, "experts",
                     [&] { return stated("ep", s_.ep) + " and a mesh of experts: leave out one of the two"; }))
@@ -175,7 +173,7 @@ class Rules {
             return true;
         return at_least(1, "recompute.every", static_cast<std::int64_t>(s_.recompute.every)) ||
                require(s_.precision.keeps_masters || s_.element == model::Element::bf16, "precision.keeps_masters", [&] {
-                   return "precision.keeps_masters = off is for element = bf16: " + std::string(name(s_.element)) +
+                   return "precision.keeps_masters = off is for element = bf16: " + std::string(word_of(s_.element)) +
                           " weights are updated as they are";
                });
     }
@@ -202,17 +200,7 @@ class Rules {
                 return stated("layers", layers) + " is not divisible by " + stages_text();
             });
         }
-        std::int64_t sum = 0;
-        for (auto const number : s_.stage_layers) sum += number;
-        auto const given = static_cast<std::int64_t>(s_.stage_layers.size());
-        bool const is_negative = std::any_of(s_.stage_layers.begin(), s_.stage_layers.end(), [](auto n) { return n < 0; });
-        return require(given == count, "stage_layers",
-                       [&] {
-                           return "stage_layers is for " + text(given) + " stages, and the pipeline has " + text(count);
-                       }) ||
-               require(!is_negative && sum == layers, "stage_layers", [&] {
-                   return "stage_layers is of " + text(sum) + " layers, and the model has " + text(layers);
-               });
+        return take(stages_refusal(s_.stage_layers, count, layers));
     }
     /// "pp = 4", "pp x chunks = 4 x 2 = 8".
     [[nodiscard]] std::string stages_text() const {
@@ -253,10 +241,6 @@ PENTAD_INLINE std::int64_t stages(Strategy const& strategy) {
     return strategy.pp * (strategy.chunks > 0 ? strategy.chunks : generator != nullptr ? generator->least_chunks : 1);
 }
 
-PENTAD_INLINE bool updates_often(Strategy const& strategy) {
-    return pipeline::traits(strategy.schedule, detail::generator_options(strategy)).updates > 1;
-}
-
 PENTAD_INLINE std::optional<Refusal> why_not(model::Model const& model, Strategy const& strategy, std::int64_t ranks) {
     return detail::first_of(detail::Rules(model, strategy, ranks, true).ask());
 }
@@ -264,6 +248,27 @@ PENTAD_INLINE std::vector<Refusal> all_refusals(model::Model const& model, Strat
                                                 std::int64_t ranks) {
     return detail::Rules(model, strategy, ranks, false).ask();
 }
+PENTAD_INLINE std::optional<Refusal> stages_refusal(std::span<std::int64_t const> stage_layers, std::int64_t stages,
+                                                    std::int64_t layers) {
+    std::string list;
+    std::int64_t sum = 0, least = 0;
+    for (auto const number : stage_layers) {
+        list += (list.empty() ? "" : ",") + std::to_string(number);
+        sum += number;
+        least = std::min(least, number);
+    }
+    auto const given = static_cast<std::int64_t>(stage_layers.size());
+    std::string const named = "stage_layers = " + list;
+    if (given != stages)
+        return Refusal{"stage_layers", named + " is for " + std::to_string(given) + " stages, and the pipeline has " +
+                                           std::to_string(stages)};
+    if (least < 0) return Refusal{"stage_layers", named + " has a number below 0"};
+    if (sum != layers)
+        return Refusal{"stage_layers", named + " is of " + std::to_string(sum) + " layers, and the model has " +
+                                           std::to_string(layers)};
+    return std::nullopt;
+}
+
 PENTAD_INLINE std::optional<Refusal> schedule_refusal(model::Model const& model, Strategy const& strategy,
                                                       std::string_view name, pipeline::ScheduleTraits const& traits) {
     auto const refused = [&](std::string_view field, std::string const& why) {
@@ -280,10 +285,12 @@ PENTAD_INLINE std::optional<Refusal> schedule_refusal(model::Model const& model,
         return refused("schedule", "reduces gradients at times of its own: they cannot be released");
     if (traits.updates <= 1) return std::nullopt;
     std::string const own = "updates each stage on its own: ";
-    if (model.shares_embedding()) return refused("schedule", own + "its two ends cannot share an embedding");
-    if (traits.copies > 1) return refused("schedule", own + "copies of a stage cannot follow each other then");
     if (strategy.local.is_on())
-        return refused("local.steps", own + "groups that train apart have no common step after which they average");
+        return refused("local.steps", own + "ranks that train apart have no common step to average after");
+    if (model.shares_embedding())
+        return refused("schedule", own + "its two ends cannot share an embedding, which " +
+                                       (model.predictors.empty() ? "is tied" : "predictors need"));
+    if (traits.copies > 1) return refused("schedule", own + "copies of a stage cannot follow each other then");
     return std::nullopt;
 }
 PENTAD_INLINE std::optional<Refusal> state_refusal(Strategy const& strategy) {
