@@ -83,7 +83,7 @@ class Rules {
             return true;
         bool const has_experts = model_.first<model::Experts>() != nullptr;
         if (require(has_experts || !s_.experts, "experts",
-                    [] { return "experts = is a mesh of experts, and the model has none"; }) ||
+                    [] { return std::string("a mesh of experts, and the model has none"); }) ||
             require(s_.ep == 1 || !s_.experts, "experts",
                     [&] { return stated("ep", s_.ep) + " and a mesh of experts: leave out one of the two"; }))
             return true;
@@ -113,10 +113,10 @@ class Rules {
                     [&] { return stated("inner_cp", s_.inner_cp) + " does not divide " + stated("cp", s_.cp); }))
             return true;
         if (!is_split || !has_grid) return false;
-        if (stops_) return take(model::part_refusal(model_, part_ranks(s_)));
         auto const on = part_ranks(s_);
         for (std::size_t i = 0; i < model_.block_count(); ++i)
-            for (auto const& branch : model_.block(i).branches) (void)take(branch.part.refusal(on));
+            for (auto const& branch : model_.block(i).branches)
+                if (take(branch.part.refusal(on))) return true;
         return take(model::indivisible_by_tensor("hidden", model_.hidden, on.by.hidden, on));
     }
 
