@@ -13,6 +13,7 @@
 #define PENTAD_COMPILE_TRAINER(T)                                                                                      \
     namespace pentad {                                                                                                 \
     template class train::LanguageModel<T, Kokkos::DefaultExecutionSpace>;                                             \
+    template class train::Engine<T, Kokkos::DefaultExecutionSpace>;                                                    \
     template class train::Trainer<T, Kokkos::DefaultExecutionSpace>;                                                   \
     template planner::PartAccounts train::dry_parts(model::Model const&,                                               \
                                                     LayerRegistry<T, Kokkos::DefaultExecutionSpace> const&,            \

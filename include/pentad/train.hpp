@@ -10,6 +10,8 @@
 #include <pentad/train/checkpoint_state.hpp>
 #include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/dry_parts.hpp>
+#include <pentad/train/engine.hpp>
+#include <pentad/train/evaluator.hpp>
 #include <pentad/train/executor.hpp>
 #include <pentad/train/expert_orders.hpp>
 #include <pentad/train/export.hpp>
@@ -22,6 +24,7 @@
 #include <pentad/train/part_account.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/predictor.hpp>
+#include <pentad/train/run_on_mesh.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/sampler.hpp>
 #include <pentad/train/schedules.hpp>

@@ -12,3 +12,5 @@
 #include <pentad/zero/reduction.hpp>
 #include <pentad/zero/stack_moves.hpp>
 #include <pentad/zero/store.hpp>
+#include <pentad/zero/weight_bucket.hpp>
+#include <pentad/zero/weights.hpp>

@@ -269,9 +269,9 @@ TEST_CASE("a mixer of one's own that sees later tokens does not see padding, and
     if (29 % world_size() != 0)
         CHECK_THROWS_WITH_AS(
             train(silent),
-            ("sequences of 29 tokens are padded on this mesh, and the part 'own mixer' does not say whether "
-             "its tokens see later ones, which may be padding (sees_later_tokens()): give it " +
-             padded + " tokens")
+            ("seq = 29 is padded on this mesh, and the part 'own mixer' does not say whether its tokens see later "
+             "ones, which may be padding (sees_later_tokens()): make it " +
+             padded)
                 .c_str(),
             std::invalid_argument);
     else

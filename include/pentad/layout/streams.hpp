@@ -63,6 +63,10 @@ template <class Stream>
 concept StreamOnGrid = detail::is_on_grid<Stream>;
 /// Whether the layout of a stream is one on a grid: ranks share out its width.
 constexpr bool is_on_grid(LayoutValue const& stream) { return !stream.dimensions[2].axes.empty(); }
+/// Whether that is the grid of three dimensions.
+constexpr bool is_cube(LayoutValue const& stream) {
+    return stream.dimensions[2].axes.contains(TensorGrid::second::name);
+}
 /// What layers on a grid compute inside: tokens, and dimensions that `columns` shard.
 template <class T, class... D>
 using InsideGrid = Layout<T, Dims<Dim<ml::batch, dynamic, ml::dp, TensorGrid::first, TensorGrid::second>,

@@ -31,6 +31,8 @@ class StageOwner {
     virtual void use_version(int stage, int version) = 0;
     virtual void gather(int stage) = 0;
     virtual void step(int stage, int update) = 0;
+    /// A run is over: what was gathered for it is forgotten.
+    virtual void drop_gathered() = 0;
 };
 
 /// A rank's part in a schedule. `Model` is a LanguageModel<T, Exec>.

@@ -1,4 +1,4 @@
-// Draws text from a model on the mesh that trained it: no weight moves. Temperature 1, by the Gumbel-max
+// Draws text from a model of a trainer or an evaluator: no weight moves. Temperature 1, by the Gumbel-max
 // trick: the largest of logit + noise over all of the vocabulary, wherever its parts are.
 #pragma once
 
@@ -6,7 +6,8 @@
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/random/philox.hpp>
-#include <pentad/train/trainer.hpp>
+#include <pentad/tensor/any_tensor.hpp>
+#include <pentad/train/detail/totals.hpp>
 
 #include <algorithm>
 #include <array>
@@ -36,21 +37,22 @@ double largest(Context<Exec> const& context, double own) {
 } // namespace detail
 
 /// `bytes` bytes that follow `prompt` (or its last bytes, as many as a sequence has). The same on every rank.
-/// Collective over all ranks. @throws std::invalid_argument where tokens of the model see later ones, or do not say
-template <class T, class Exec>
-std::string sample(Trainer<T, Exec>& trainer, std::string prompt, std::int64_t bytes, std::uint64_t seed) {
+/// Collective over all ranks. @param runner a Trainer or an Evaluator
+/// @throws std::invalid_argument where tokens of the model see later ones, or do not say
+template <class T, class Exec, template <class, class> class Runner>
+std::string sample(Runner<T, Exec>& runner, std::string prompt, std::int64_t bytes, std::uint64_t seed) {
     std::string const drawn_from = "a text is drawn from models whose tokens see earlier ones only: ";
-    if (auto const refused = model::padding_refusal(trainer.settings().model); !refused.empty())
+    if (auto const refused = model::padding_refusal(runner.settings().model); !refused.empty())
         throw std::invalid_argument(drawn_from + refused);
-    if (model::sees_later_tokens(trainer.settings().model))
+    if (model::sees_later_tokens(runner.settings().model))
         throw std::invalid_argument(drawn_from + "this one has a part whose tokens see later ones");
     if (prompt.empty()) prompt = "\n";
-    auto const& setup = trainer.setup();
+    auto const& setup = runner.setup();
     auto const& context = setup.context;
     auto const& communicators = context.communicators();
     auto const partition = setup.partition();
     std::size_t const shard = communicators.shard_index(AxisNames(cp::name)), length = partition.local_extent();
-    LayoutValue const of_tokens = token_values<i32>(trainer.stream());
+    LayoutValue const of_tokens = token_values<i32>(runner.stream());
     std::vector<AnyTensor<i32, Exec>> tokens; // of each slice
     for (std::size_t k = 0; k < setup.slices; ++k)
         tokens.emplace_back(context, of_tokens, std::array{setup.batch, setup.seq});
@@ -68,7 +70,7 @@ std::string sample(Trainer<T, Exec>& trainer, std::string prompt, std::int64_t b
             tokens[k].set(host.data());
             passes.push_back({.context = context, .tokens = tokens[k].rows()});
         }
-        auto const all_logits = trainer.logits(passes);
+        auto const all_logits = runner.logits(passes);
         auto const& logits = all_logits[(window.size() - 1) / setup.seq];
         std::size_t const last = (window.size() - 1) % setup.seq;
 

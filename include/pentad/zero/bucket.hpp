@@ -12,15 +12,14 @@
 #include <pentad/zero/optimizer.hpp>
 #include <pentad/zero/reduction.hpp>
 #include <pentad/zero/stack_moves.hpp>
+#include <pentad/zero/weight_bucket.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -30,9 +29,16 @@ namespace pentad::zero {
 using namespace ml;
 
 template <class T, class Exec>
-class Bucket {
+class Bucket : public WeightBucket<T, Exec> {
+    using Base = WeightBucket<T, Exec>;
+    using typename Base::Piece, typename Base::Range;
+    using Base::context_, Base::layouts_, Base::pieces_, Base::size_, Base::extent_, Base::stored_, Base::updates_,
+        Base::versions_, Base::exact_;
+    using Base::range, Base::newest;
+
   public:
     using A = accumulator_t<T>;
+    using Base::drop_values;
 
     /// Collective over the ranks of its plans.
     /// @param optimizer of its parameters; where it works on whole matrices, all of them are such
@@ -40,54 +46,29 @@ class Bucket {
     Bucket(Context<Exec> const& context, BucketLayouts const& layouts, ZeroSharding const& sharding,
            model::Optimizer const& optimizer, LocalSteps const& local = {}, model::Precision const& precision = {},
            bool is_own = false)
-        : context_(&context), layouts_(layouts), sharding_(sharding), is_own_(is_own), optimizer_settings_(optimizer),
-          precision_(is_own ? model::Precision{} : precision) {
+        : Base(context, layouts, is_own, sharding.keeps_parameters), sharding_(sharding), is_own_(is_own),
+          optimizer_settings_(optimizer), precision_(is_own ? model::Precision{} : precision) {
         if (local.is_on()) {
             int const groups = context.communicators().extent(outer<dp>::name);
             auto how = local;
             if (is_own) how.outer_learning_rate = 1, how.outer_momentum = 0; // the mean
             if (groups > 1) average_.emplace(how, layouts_.averaging, groups);
         }
-        for (auto const& plan : {layouts_.accumulation, layouts_.reduction, layouts_.storing, layouts_.gathering,
+        for (auto const& plan : {layouts_.accumulation, layouts_.reduction, layouts_.storing,
                                  layouts_.exporting, layouts_.averaging})
             pentad::detail::prepare(context, plan);
     }
-    Bucket(Bucket const&) = delete;
-    Bucket& operator=(Bucket const&) = delete;
-
-    void add(AnyParameter<T, Exec>* parameter) {
-        pieces_.push_back({parameter, 0});
-        size_ += parameter->size();
-    }
     /// Parts of the model that add to its gradients, once for each micro-batch.
     void add_users(std::size_t users) { users_ += users; }
-    [[nodiscard]] std::size_t size() const { return size_; }
-
     /// To be called when it has all of its parameters. @param versions of the weights that are kept, the newest
     /// included @param offloaded where the optimizer's state is; null: in memory @param seed of stochastic rounding
     void allocate(std::size_t versions, OffloadedStates<Exec>* offloaded = nullptr, std::uint64_t seed = 0) {
-        std::stable_partition(pieces_.begin(), pieces_.end(), [](Piece const& x) { return x.parameter->decays(); });
-        std::size_t offset = 0;
-        for (auto& piece : pieces_) {
-            piece.offset = std::exchange(offset, offset + piece.parameter->size());
-            if (piece.parameter->decays()) decaying_ = offset;
-        }
-        auto const shards = [this](LayoutValue const& layout) {
-            std::size_t product = 1;
-            for (auto const axis : layout.dimensions[0].axes)
-                product *= static_cast<std::size_t>(context_->communicators().extent(axis));
-            return product;
-        };
-        auto const range = [&](LayoutValue const& layout) {
-            std::size_t const extent = extent_ / shards(layout);
-            return Range{extent * context_->communicators().shard_index(layout.dimensions[0].axes), extent};
-        };
-        extent_ = (size_ + shards(layouts_.state) - 1) / shards(layouts_.state) * shards(layouts_.state);
+        this->allocate_values(versions);
+        decaying_ = 0;
+        for (auto const& piece : pieces_)
+            if (piece.parameter->decays()) decaying_ = piece.offset + piece.parameter->size();
         state_ = range(layouts_.state);
-        stored_ = range(layouts_.stored);
         sum_range_ = range(layouts_.sum);
-        for (std::size_t i = 0; i < versions; ++i)
-            versions_.emplace_back(*context_, std::array{stored_.extent}, observe::Memory::parameters);
         if (!sharding_.has_temporary_gradients()) bring_gradients();
         optimizer_ = Optimizer<Whole<A>, T, Exec>(*context_, state_.extent, optimizer_settings_, precision_,
                                                   weight_rounding(seed), offloaded);
@@ -96,51 +77,7 @@ class Bucket {
             for (auto const& piece : pieces_) matrices_->add(*piece.parameter, piece.offset);
             matrices_->deal();
         }
-        for (std::size_t i = 0; is_own_ && !std::is_same_v<T, A> && i < versions; ++i)
-            exact_.emplace_back(*context_, std::array{extent_}, observe::Memory::parameters);
-        use_version(0);
     }
-
-    // The values.
-
-    /// What computes next sees the weights as they were after a number of updates: one of the versions that are kept.
-    void use_version(std::size_t updates) {
-        if (!exact_.empty())
-            for (auto const& piece : pieces_)
-                piece.parameter->place_exact_value(exact_[updates % exact_.size()].data() + piece.offset);
-        if (!gathers_values())
-            place_values(versions_[updates % versions_.size()].data());
-        else if (updates != seen_)
-            drop_values();
-        seen_ = updates;
-    }
-    void prefetch_values() {
-        if (!gathers_values() || !whole_.empty()) return;
-        whole_ = Tensor<Whole<T>, Exec>(*context_, {extent_}, observe::Memory::parameters);
-        auto const shard = pentad::detail::shard_of(versions_[seen_ % versions_.size()]);
-        gather_.emplace(*context_, layouts_.gathering, shard, whole_.flat());
-    }
-    void acquire_values() {
-        if (!gathers_values()) return;
-        ++uses_;
-        prefetch_values();
-        if (!gather_) return;
-        gather_->wait();
-        gather_.reset();
-        place_values(whole_.data());
-    }
-    void release_values() {
-        if (gathers_values() && --uses_ == 0 && !sharding_.keeps_parameters) drop_values();
-    }
-    /// Forgets gathered values.
-    void drop_values() {
-        if (whole_.empty()) return;
-        if (gather_) gather_->wait();
-        gather_.reset();
-        whole_ = {};
-        place_values(nullptr);
-    }
-    [[nodiscard]] std::size_t updates() const { return updates_; }
 
     // The gradients of a step.
 
@@ -348,15 +285,6 @@ class Bucket {
     }
 
   private:
-    struct Piece {
-        AnyParameter<T, Exec>* parameter;
-        std::size_t offset;
-    };
-    /// Of the elements of the bucket.
-    struct Range {
-        std::size_t first = 0, extent = 0;
-    };
-
     /// Calls f(parameter, first, place, count) for this rank's part of the state: elements [first, first + count) of
     /// its shard of the parameter, from `place` on in the state.
     template <class F>
@@ -367,11 +295,6 @@ class Bucket {
             if (begin < end)
                 f(std::as_const(*piece.parameter), begin - piece.offset, begin - state_.first, end - begin);
         }
-    }
-    [[nodiscard]] bool gathers_values() const { return stored_.extent < extent_; }
-    void place_values(T* whole) {
-        for (auto const& piece : pieces_)
-            piece.parameter->place_value(whole == nullptr ? nullptr : whole + piece.offset);
     }
     /// The whole weights in accumulators.
     void gather_masters(Tensor<Whole<A>, Exec> const& whole) {
@@ -437,31 +360,21 @@ class Bucket {
         });
         return rounding;
     }
-    [[nodiscard]] Tensor<Whole<T>, Exec> const& newest() const { return versions_[updates_ % versions_.size()]; }
     /// The part of the newest weights that this rank updates, as a tensor of its own.
     [[nodiscard]] Tensor<Whole<T>, Exec> state_part() const {
         return Tensor<Whole<T>, Exec>::unchecked(*context_, {state_.extent}, newest().block(),
                                                  newest().data() + (state_.first - stored_.first));
     }
 
-    Context<Exec> const* context_;
-    BucketLayouts layouts_;
     ZeroSharding sharding_;
     bool is_own_ = false;                              ///< its optimizer is that of its parameters alone
-    std::vector<Piece> pieces_;                        ///< those subject to weight decay first
-    std::size_t size_ = 0, extent_ = 0, decaying_ = 0; ///< of the elements; with padding; with decay
-    Range state_, stored_, sum_range_;                 ///< this rank's
+    std::size_t decaying_ = 0; ///< elements subject to weight decay
+    Range state_, sum_range_;  ///< this rank's
     std::size_t users_ = 0, complete_users_ = 0;
     std::size_t pending_ = 0; ///< additions of users since the last accumulation
     bool is_complete_ = false;
 
-    std::size_t updates_ = 0, seen_ = 0;           ///< of the weights; of those that are computed with
-    std::vector<Tensor<Whole<T>, Exec>> versions_; ///< after i updates of the weights, number i mod their count
     bool is_stored_ = true;
-    Tensor<Whole<T>, Exec> whole_;              ///< gathered
-    std::vector<Tensor<Whole<A>, Exec>> exact_; ///< the versions in accumulators, of parameters that are read so
-    std::size_t uses_ = 0;                      ///< of it
-    std::optional<pentad::detail::StartedPlanInto<T, Exec>> gather_;
 
     Tensor<Whole<A>, Exec> gradient_; ///< of which the ranks hold summands
     Tensor<Whole<A>, Exec> sum_;      ///< over the micro-batches of this step

@@ -31,6 +31,17 @@ struct Holders {
     LocalSteps local = {};              ///< whether ranks along outer(dp) hold their own between averages
 };
 
+/// Whether the same axes shard both, in the same order.
+inline bool is_sharded_alike(LayoutValue const& a, LayoutValue const& b) {
+    auto const shards = [](LayoutValue const& layout) {
+        AxisNames axes;
+        for (std::size_t d = 0; d < layout.rank; ++d)
+            for (auto const axis : layout.dimensions[d].axes) axes.push(axis);
+        return axes;
+    };
+    return shards(a) == shards(b);
+}
+
 /// The layouts of a bucket of parameters. A step carries out the plans gradient -> sum (after each micro-batch, or
 /// once)
 /// -> state for the gradients, and state -> stored -> whole for the parameters.

@@ -353,16 +353,6 @@ class ParameterStore {
                             stage, stored, parameter.synchronised_axes(), matrix_axes, own, true});
         return *buckets_.back().bucket;
     }
-    /// Whether the same axes shard both, in the same order.
-    static bool is_sharded_alike(LayoutValue const& a, LayoutValue const& b) {
-        auto const shards = [](LayoutValue const& layout) {
-            AxisNames axes;
-            for (std::size_t d = 0; d < layout.rank; ++d)
-                for (auto const axis : layout.dimensions[d].axes) axes.push(axis);
-            return axes;
-        };
-        return shards(a) == shards(b);
-    }
     template <class F>
     void for_each_bucket(int stage, F&& f) {
         for (auto const& entry : buckets_)

@@ -1,0 +1,58 @@
+// A model that computes and does not learn: the engine's passes over weights without gradients and without an optimizer.
+#pragma once
+
+#include <pentad/train/engine.hpp>
+#include <pentad/zero/weights.hpp>
+
+#include <cstdint>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace pentad::train {
+
+/// What it holds are the weights (in ZeRO stage 3 this rank's shards of them), the tokens of a batch and the activations
+/// of the passes under way. @tparam T the element of weights and activations: f64, f32 or bf16
+template <class T, class Exec>
+class Evaluator final : private StageOwner {
+  public:
+    using Model = LanguageModel<T, Exec>;
+    using Registry = LayerRegistry<T, Exec>;
+
+    /// Draws the weights, as a Trainer of the same settings does. Collective over all ranks.
+    /// @param stream the layout of the residual stream, which outlives the evaluator
+    /// @throws std::invalid_argument when settings, schedules and mesh do not fit
+    Evaluator(Context<Exec> const& context, LayoutValue const& stream, RunSettings const& settings,
+              ProvenSchedules schedules, Registry const& registry = decoder_layers<T, Exec>())
+        : engine_(context, stream, settings, std::move(schedules), registry),
+          weights_(context, engine_.model(), settings.seed, settings.strategy.sharding,
+                   {.copies = AxisNames(inner<pp>::name)}) {}
+
+    /// The mean losses of the first batches of data. Collective over all ranks.
+    /// @throws std::invalid_argument where there is no batch, or tokens that the model lacks
+    StepResult validate(io::TokenData const& data, std::int64_t batches) {
+        return engine_.validate(data, batches, *this);
+    }
+    /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
+    /// elsewhere. Collective over all ranks.
+    std::vector<AnyTensor<T, Exec>> logits(std::vector<Pass<Exec>>& passes) { return engine_.logits(passes, *this); }
+
+    [[nodiscard]] Model& model() { return engine_.model(); }
+    /// To import weights into (train/import.hpp).
+    [[nodiscard]] zero::Weights<T, Exec>& weights() { return weights_; }
+    [[nodiscard]] LayerSetup<Exec> const& setup() const { return engine_.setup(); }
+    [[nodiscard]] RunSettings const& settings() const { return engine_.settings(); }
+    /// The layout of the residual stream.
+    [[nodiscard]] LayoutValue const& stream() const { return engine_.stream(); }
+
+  private:
+    void use_version(int, int) override {} // there is one
+    void gather(int) override {}           // each unit gathers its own
+    void step(int, int) override { throw std::logic_error("an evaluator does not learn"); }
+    void drop_gathered() override { weights_.drop_gathered(); }
+
+    Engine<T, Exec> engine_;
+    zero::Weights<T, Exec> weights_;
+};
+
+} // namespace pentad::train
