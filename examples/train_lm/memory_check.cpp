@@ -48,7 +48,8 @@ std::vector<double> needs(planner::Model const& model, Options const& o, pentad:
     c.recompute = recompute;
     std::vector<double> bytes;
     auto full = pentad::train::planned_memory(model, c, schedule, c.stage_layers);
-    for (auto const& memory : full) bytes.push_back(certain * memory.total() + overhead);
+    for (auto const& memory : full)
+        bytes.push_back(certain * (learns(o) ? memory.total() : memory.weights) + overhead);
     if (o.save.empty()) return bytes;
     // Of a checkpoint a copy of the weights (bf16: the masters, of the optimizer) and the optimizer's state is
     // written, all in accumulators.

@@ -215,6 +215,8 @@ struct LatentChoice {
 /// How the run lies on its ranks, and all of it. A list of --stages that cannot be read is left out.
 [[nodiscard]] pentad::Strategy strategy_of(Options const& options);
 [[nodiscard]] pentad::train::RunSettings make_settings(Options const& options);
+/// Whether the run has steps, or a state to save: otherwise it holds weights alone.
+[[nodiscard]] inline bool learns(Options const& options) { return options.steps > 0 || !options.save.empty(); }
 /// "3,5,4,4" as numbers; none where it is anything else.
 [[nodiscard]] std::optional<std::vector<std::int64_t>> stage_layers(std::string_view text);
 /// The training data, or those of --validation. @throws io::FileError

@@ -368,8 +368,8 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     bool const reads_weights = !options.weights.empty() && !Checkpoints::will_resume(options, ranks);
     if (reads_weights)
         ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });
-    auto const training = make_training(
-        options, {*communicators, data, settings, schedules, options.tensor_kind(), options.sequence_parallel});
+    auto const training = make_training(options, {*communicators, data, settings, schedules, options.tensor_kind(),
+                                                  options.sequence_parallel, learns(options)});
     if (checkpoint) ranks.on_all([&] { training->import_weights(*checkpoint, passed_over(options)); });
     if (rank == 0 && !options.quiet)
         for (auto const& line : lines_of_model(options, checkpoint ? &*checkpoint : nullptr)) std::puts(line.c_str());

@@ -28,9 +28,9 @@ class Training {
     virtual ~Training() = default;
     virtual pentad::train::StepResult step(std::int64_t number) = 0;
     /// What the routers have done since this was called last. Collective.
-    virtual std::vector<pentad::train::BlockLoad> take_loads() = 0;
+    virtual std::vector<pentad::train::BlockLoad> take_loads() { return {}; }
     /// Local steps: averages the groups' weights, whether or not it is time.
-    virtual void average() = 0;
+    virtual void average() {}
     virtual pentad::train::StepResult evaluate(std::int64_t number) = 0;
     virtual pentad::train::StepResult validate(pentad::io::TokenData const& data, std::int64_t batches) = 0;
     /// The weights and the text of their config.json, in place together or not at all. Collective; rank 0 writes.
@@ -41,13 +41,13 @@ class Training {
     virtual void import_weights(pentad::io::Checkpoint const& checkpoint,
                                 std::vector<std::string> const& passed_over) = 0;
     /// The state of the run that this rank writes to a checkpoint (train/checkpoint_state.hpp), and where the run is.
-    virtual void for_each_held_piece(std::function<void(pentad::train::HeldPiece const&)> const& f) = 0;
+    virtual void for_each_held_piece(std::function<void(pentad::train::HeldPiece const&)> const&) {}
     /// The pieces that checkpoints will have when updates have made all states, without data.
-    virtual void for_each_planned_piece(std::function<void(pentad::train::HeldPiece const&)> const& f) = 0;
+    virtual void for_each_planned_piece(std::function<void(pentad::train::HeldPiece const&)> const&) {}
     virtual pentad::train::RunPosition position() const = 0;
     /// What offload of optimizer state, and of activations, has done on this rank; none without.
-    virtual std::optional<pentad::model::OffloadReport> offload_report() const = 0;
-    virtual std::optional<pentad::model::OffloadReport> activation_report() const = 0;
+    virtual std::optional<pentad::model::OffloadReport> offload_report() const { return {}; }
+    virtual std::optional<pentad::model::OffloadReport> activation_report() const { return {}; }
     /// Goes on from a checkpoint. Collective (train/checkpoint_restore.hpp).
     virtual void restore(pentad::checkpoint::Reader const& reader, pentad::train::RunPosition const& position) = 0;
     /// Text that the model goes on with, the same on every rank.
@@ -63,6 +63,7 @@ struct TrainingSetup {
     pentad::train::ProvenSchedules schedules;
     pentad::model::TensorKind tensor_kind;
     bool sequence_parallel;
+    bool learns = true; ///< false: it only evaluates, samples and writes weights
 };
 
 /// A trainer of the element T: f64, f32 or bf16 (make_*.cpp).

@@ -49,7 +49,8 @@ void compare(MeshShape const& m, train::RunSettings const& settings, std::string
     OnMesh const mesh(m, mesh_of(m, settings, schedule));
     Training<Stream> training(mesh, settings, schedule);
     auto const empty = held();
-    train::Evaluator<T, Exec> evaluator(mesh.context, Stream::value, settings, train::ProvenSchedules(schedule));
+    train::Evaluator<T, Exec> evaluator(mesh.context, Stream::value, settings, train::ProvenSchedules(schedule),
+                                        training.data);
     auto const of_evaluator = held() - empty;
 
     // Drawn alike.
@@ -62,7 +63,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, std::string
         own.resize(parameter.size());
         memory::copy_to_host(mesh.context.exec(), own.data(), parameter.flat_gradient().data(), own.size() * sizeof(A));
     });
-    evaluator.weights().for_each_imported([&](auto const& parameter) {
+    evaluator.store().for_each_imported([&](auto const& parameter) {
         memory::copy_from_host(mesh.context.exec(), parameter.flat_gradient().data(),
                                weights.at(parameter.name()).data(), parameter.size() * sizeof(A));
     });
@@ -79,6 +80,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, std::string
     auto const peak = peaks_of([&] { by_evaluator = evaluator.validate(training.data, 2); });
     auto const peak_of_trainer = peaks_of([&] { by_trainer = training.trainer.validate(training.data, 2); });
     CHECK(by_evaluator.loss == by_trainer.loss);
+    CHECK(evaluator.evaluate(3).loss == training.trainer.evaluate(3).loss);
     CHECK(by_evaluator.balance_loss == by_trainer.balance_loss);
     CHECK(by_evaluator.targets == by_trainer.targets);
 

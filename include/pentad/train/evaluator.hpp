@@ -2,6 +2,8 @@
 #pragma once
 
 #include <pentad/train/engine.hpp>
+#include <pentad/train/expert_orders.hpp>
+#include <pentad/train/run_settings.hpp>
 #include <pentad/zero/weights.hpp>
 
 #include <cstdint>
@@ -18,17 +20,24 @@ class Evaluator final : private StageOwner {
   public:
     using Model = LanguageModel<T, Exec>;
     using Registry = LayerRegistry<T, Exec>;
+    using Store = zero::Weights<T, Exec>;
 
     /// Draws the weights, as a Trainer of the same settings does. Collective over all ranks.
     /// @param stream the layout of the residual stream, which outlives the evaluator
     /// @throws std::invalid_argument when settings, schedules and mesh do not fit
     Evaluator(Context<Exec> const& context, LayoutValue const& stream, RunSettings const& settings,
-              ProvenSchedules schedules, Registry const& registry = decoder_layers<T, Exec>())
-        : engine_(context, stream, settings, std::move(schedules), registry),
+              ProvenSchedules schedules, io::TokenData const& data,
+              Registry const& registry = decoder_layers<T, Exec>())
+        : data_(&data), engine_(context, stream, settings, std::move(schedules), registry),
           weights_(context, engine_.model(), settings.seed, settings.strategy.sharding,
                    {.copies = AxisNames(inner<pp>::name)}) {}
 
-    /// The mean losses of the first batches of data. Collective over all ranks.
+    /// The losses on the batch of a step. Collective over all ranks.
+    StepResult evaluate(std::int64_t number) {
+        auto const shift = position_.sequences - position_.step * settings().strategy.batch;
+        return engine_.run(engine_.schedules().evaluation(), *data_, number, shift, *this);
+    }
+    /// The mean losses of the first batches of other data. Collective over all ranks.
     /// @throws std::invalid_argument where there is no batch, or tokens that the model lacks
     StepResult validate(io::TokenData const& data, std::int64_t batches) {
         return engine_.validate(data, batches, *this);
@@ -38,8 +47,16 @@ class Evaluator final : private StageOwner {
     std::vector<AnyTensor<T, Exec>> logits(std::vector<Pass<Exec>>& passes) { return engine_.logits(passes, *this); }
 
     [[nodiscard]] Model& model() { return engine_.model(); }
-    /// To import weights into (train/import.hpp).
-    [[nodiscard]] zero::Weights<T, Exec>& weights() { return weights_; }
+    /// The weights, to be imported, restored or exported (train/import.hpp, checkpoint_restore.hpp, export.hpp).
+    [[nodiscard]] Store& store() { return weights_; }
+    /// Says where experts are whose weights are about to be read.
+    /// @throws std::invalid_argument where the orders are not of this model
+    void place_experts(std::vector<BlockOrder> const& moved) {
+        with_planned_moves(model(), complete_orders(settings().model, moved), [] {});
+    }
+    /// Where the run was that the weights are of.
+    void set_position(RunPosition const& position) { position_ = position; }
+    [[nodiscard]] RunPosition const& position() const { return position_; }
     [[nodiscard]] LayerSetup<Exec> const& setup() const { return engine_.setup(); }
     [[nodiscard]] RunSettings const& settings() const { return engine_.settings(); }
     /// The layout of the residual stream.
@@ -51,8 +68,10 @@ class Evaluator final : private StageOwner {
     void step(int, int) override { throw std::logic_error("an evaluator does not learn"); }
     void drop_gathered() override { weights_.drop_gathered(); }
 
+    io::TokenData const* data_;
     Engine<T, Exec> engine_;
-    zero::Weights<T, Exec> weights_;
+    Store weights_;
+    RunPosition position_{};
 };
 
 } // namespace pentad::train

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,20 +40,48 @@ class Weights {
     Weights& operator=(Weights const&) = delete;
 
     /// Calls f(parameter), which writes the whole weights of this rank into parameter.flat_gradient(), and takes them.
-    /// One parameter's are in memory at a time. Not while the model computes.
+    /// One parameter's are in memory at a time, zeros before f. Not while the model computes.
     template <class F>
     void for_each_imported(F&& f) {
         for (auto const& unit : units_)
-            for (std::size_t i = 0; i < unit->parameters.size(); ++i) {
-                auto& parameter = *unit->parameters[i];
-                Tensor<Whole<A>, Exec> const values(*context_, {parameter.size()}, observe::Memory::parameters);
-                parameter.place_gradient(values.data());
-                f(parameter);
-                unit->bucket_of[i]->set_value(parameter, values.flat());
-                parameter.place_gradient(nullptr);
-            }
+            for (std::size_t i = 0; i < unit->parameters.size(); ++i)
+                with_accumulators(*unit->parameters[i], [&](auto& parameter, auto const& values) {
+                    values.clear();
+                    f(parameter);
+                    unit->bucket_of[i]->set_value(parameter, values.flat());
+                });
         context_->exec().fence("pentad: weights imported");
     }
+    /// Calls f(parameter) with the whole weights of this rank in parameter.flat_gradient(), which f may not keep.
+    /// Collective. @param after is called when all have been shown here, as ParameterStore::for_each_exported() has it
+    template <class F>
+    void for_each_exported(F&& f, std::function<void()> const& after = [] {}) {
+        for (auto const& unit : units_) {
+            unit->acquire_values();
+            for (auto* const each : unit->parameters)
+                with_accumulators(*each, [&](auto& parameter, auto const& values) {
+                    if (parameter.own_optimizer())
+                        memory::copy(context_->exec(), values.data(), parameter.exact_value().data(),
+                                     parameter.size() * sizeof(A));
+                    else
+                        kernels::convert<T, A>(context_->exec(), View<T const, 1, Exec>(parameter.flat_value()),
+                                               values.flat());
+                    f(parameter);
+                });
+            unit->release_values();
+        }
+        context_->exec().fence("pentad: weights exported");
+        after();
+    }
+    /// What a checkpoint has of them: calls f("weight", parameter, 0, elements), which writes the elements.
+    template <class F>
+    void for_each_state(bool, bool, F&& f) {
+        for_each_imported([&](auto const& parameter) {
+            f(std::string_view("weight"), std::as_const(parameter), std::size_t{0}, parameter.flat_gradient());
+        });
+    }
+    /// All states have been written.
+    void restore() {}
     /// Forgets parameters that were gathered for a pass: to be called after each run of a schedule.
     void drop_gathered() {
         for (auto const& unit : units_)
@@ -80,6 +110,14 @@ class Weights {
         void release_gradients(bool) override {}
     };
 
+    /// Calls f(parameter, values) with memory for its values where gradients would be.
+    template <class F>
+    void with_accumulators(AnyParameter<T, Exec>& parameter, F&& f) {
+        Tensor<Whole<A>, Exec> const values(*context_, {parameter.size()}, observe::Memory::parameters);
+        parameter.place_gradient(values.data());
+        f(parameter, values);
+        parameter.place_gradient(nullptr);
+    }
     void add_unit(Unit<T, Exec>& unit, ZeroSharding const& sharding, Holders const& holders) {
         auto& stored = *units_.emplace_back(std::make_unique<StoredUnit>());
         stored.parameters = unit.parameters();
