@@ -47,6 +47,15 @@ std::string list_text(std::vector<std::int64_t> const& numbers) {
 
 bool offloads_activations(O const& o) { return o.offload == "activations" || o.offload == "both"; }
 
+/// The schedule with the fewest demands.
+void take_1f1b(O& o, Complaint& complaint) {
+    if (o.chunks > 1) complaint.add("", "--chunks");
+    if (o.slices > 1) complaint.add("", "--slices");
+    o.schedule = "1f1b";
+    o.chunks = std::min<std::int64_t>(o.chunks, 1);
+    o.slices = 1;
+}
+
 /// Repairs what the library refuses of the schedule, each field in its own way.
 void repair_traits(O& o, Complaint& complaint) {
     for (int round = 0; round < 8; ++round) {
@@ -65,7 +74,7 @@ void repair_traits(O& o, Complaint& complaint) {
             o.local_steps = 0;
             o.local_ranks = 1;
         } else {
-            o.schedule = "1f1b";
+            take_1f1b(o, complaint);
         }
     }
 }
@@ -114,11 +123,7 @@ void repair_schedule(O& o, Complaint& complaint) {
             o = std::move(*repaired);
         } else {
             complaint.add("--schedule " + why, "--schedule");
-            if (o.chunks > 1) complaint.add("", "--chunks");
-            if (o.slices > 1) complaint.add("", "--slices");
-            o.schedule = "1f1b";
-            o.chunks = std::min<std::int64_t>(o.chunks, 1);
-            o.slices = 1;
+            take_1f1b(o, complaint);
         }
     }
     repair_traits(o, complaint);

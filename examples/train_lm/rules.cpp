@@ -157,7 +157,10 @@ std::vector<Fault> library_faults(O const& o) {
         if (!in_range(value, o)) return {};
     if (parameters(o) > most_parameters) return {};
     auto strategy = strategy_of(o);
-    if (!o.schedule_file.empty()) strategy.balances_stages = true; // the file says how many stages there are
+    if (!o.schedule_file.empty()) { // which says all of the schedule
+        strategy.balances_stages = true;
+        strategy.pairs = false;
+    }
     std::vector<Fault> faults;
     for (auto const& refused : pentad::all_refusals(make_model(o), strategy))
         faults.push_back({flag_of_field(refused.field, o), in_flags(refused.why, o)});
