@@ -25,7 +25,7 @@ struct Facts {
     std::size_t copies = 1; ///< ranks that have a stage's parameters
 };
 
-/// Of a schedule that the validator has accepted with this verdict.
+/// The facts of a schedule that the validator has accepted with this verdict.
 inline Facts facts_of(Schedule const& schedule, Verdict const& verdict, Costs const& costs) {
     Facts facts{.times = simulate_proven(schedule, costs)};
     auto const most = [](std::vector<int> const& of_ranks) {

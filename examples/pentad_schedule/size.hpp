@@ -51,7 +51,8 @@ inline Size size_of(Schedule const& schedule) {
     return size;
 }
 
-/// Of a schedule that there is, before it is made. With fewer ranks and micro-batches it has as many computes for each.
+/// The size of the schedule `name` before it is made. A small schedule of the same generator tells the number of
+/// computes for each chunk, micro-batch and slice of a rank.
 inline Size size_of(std::string const& name, GeneratorOptions options) {
     Size size{.name = name, .ranks = options.ranks, .micro_batches = options.micro_batches};
     auto const cells = [](GeneratorOptions const& o) {

@@ -22,7 +22,7 @@ struct Grid<2, Width, Ends> {
         Layout<f64, Dims<Halo<Dim<y, dynamic, rows>, Width, Ends>, Halo<Dim<x, dynamic, columns>, Width, Ends>>>;
 };
 
-/// Of the second difference, at a distance from the cell, of order 2 Width.
+/// The weight of a cell in the second difference of order 2 Width, by its distance from the middle cell.
 template <std::size_t Width>
 KOKKOS_FUNCTION constexpr double weight(std::size_t distance) {
     if (Width == 1) return distance == 0 ? -2 : 1;

@@ -53,7 +53,7 @@ Options split_by_nodes(Options options) {
     return options;
 }
 
-/// Of the ways that are planned to be as fast the first is taken.
+/// The options with the context split that is planned to be the fastest: the first one if several are equally fast.
 Options planned(Options options) {
     std::int64_t const cp = options.extent("cp");
     std::vector<std::int64_t> insides(static_cast<std::size_t>(cp));

@@ -134,7 +134,7 @@ struct Complaint {
         if (reason.empty()) reason = why;
         if (std::find(changed.begin(), changed.end(), flag) == changed.end()) changed.push_back(flag);
     }
-    /// Of a flag that must be removed.
+    /// An error that only the removal of the flag repairs.
     void leave_out(std::string const& why, std::string_view flag) {
         add(why, flag);
         must_leave_out = true;

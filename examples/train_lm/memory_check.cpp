@@ -51,8 +51,8 @@ std::vector<double> needs(planner::Model const& model, Options const& o, pentad:
     for (auto const& memory : full)
         bytes.push_back(certain * (learns(o) ? memory.total() : memory.weights) + overhead);
     if (o.save.empty()) return bytes;
-    // Of a checkpoint a copy of the weights (bf16: the masters, of the optimizer) and the optimizer's state is
-    // written, all in accumulators.
+    // A checkpoint is written from copies of the weights and of the optimizer's state, all in accumulators. With bf16,
+    // the masters in the optimizer's state stand for the weights.
     if (std::exchange(c.precision, {}) != pentad::model::Precision{})
         full = pentad::train::planned_memory(model, c, schedule, c.stage_layers);
     for (std::size_t i = 0; i < full.size(); ++i) {
@@ -144,7 +144,7 @@ std::string cheapest_that_fit(planner::Model const& model, Options const& asked,
     for (auto count = asked.micro_batches; count <= asked.batch && count <= 4096; count *= 2)
         micro_batches.push_back(count);
     std::vector<std::vector<MeshAxis>> meshes{asked.mesh};
-    // Of others, those that move ranks from dp to one axis that shards the model.
+    // The other meshes move ranks from dp to one axis that shards the model.
     auto const at = [&](std::string_view name) {
         return static_cast<std::size_t>(std::find_if(asked.mesh.begin(), asked.mesh.end(),
                                                      [&](MeshAxis const& axis) { return axis.name == name; }) -

@@ -164,7 +164,7 @@ struct Options {
     bool kv_heads_given = false;
     bool schedule_given = false; ///< or chunks, or slices
 
-    /// Of an axis of the mesh; 1 where it is not named.
+    /// The extent of an axis of the mesh; 1 if the mesh does not name the axis.
     [[nodiscard]] std::int64_t extent(std::string_view axis) const;
     /// What --expert-mesh says, as far as it can be read; none: it is not given.
     [[nodiscard]] std::optional<pentad::model::ExpertMesh> folded_experts() const;
@@ -187,7 +187,7 @@ struct Options {
     [[nodiscard]] std::int64_t stage_count() const;
 };
 
-/// How often a checkpoint is saved: after so many steps, or so much time. Of the two one is not 0.
+/// How often a checkpoint is saved: after so many steps, or so much time. Exactly one of the two is not 0.
 struct SaveInterval {
     std::int64_t steps = 0;
     double seconds = 0;

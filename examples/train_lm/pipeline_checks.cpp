@@ -33,7 +33,7 @@ pentad::pipeline::GeneratorOptions generator_options(O const& o) {
             .pairs = o.pairs()};
 }
 
-/// Of a file they are not known here.
+/// The traits of the schedule; the traits of a schedule from a file are not known here.
 pentad::pipeline::ScheduleTraits traits_of(O const& o) {
     if (!o.schedule_file.empty()) return {};
     return pentad::pipeline::traits(o.schedule, generator_options(o));

@@ -73,7 +73,7 @@ void describe_neighbour(Options const& options, pentad::pipeline::Schedule const
                                             "checkpoint");
 }
 
-/// Of the config.json beside weights, and of checkpoints.
+/// The text of the config.json beside dumped weights and in checkpoints.
 std::string config_text(Options const& options, pentad::train::RunSettings const& settings) {
     return pentad::io::family_config(settings.model, static_cast<std::size_t>(options.seq),
                                      options.dtype == "f64" ? "float64" : "float32", {options.aux_coef, options.z_coef},

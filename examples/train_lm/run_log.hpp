@@ -98,9 +98,9 @@ class Traffic {
     std::array<double, axes.size()> last_{};
 };
 
-/// Of each layer with experts: the largest load over the mean, of experts and of the ranks and nodes that hold them;
-/// the entropy of the load, 1 where it is even; the part of the choices that were dropped; the least and the largest
-/// bias.
+/// A record for each layer with experts: the largest load over the mean, for experts and for the ranks and nodes that
+/// hold them; the entropy of the load, 1 where it is even; the part of the choices that were dropped; the least and the
+/// largest bias.
 inline std::string load_text(std::vector<pentad::train::BlockLoad> const& loads) {
     std::string list;
     for (auto const& load : loads) {

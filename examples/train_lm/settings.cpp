@@ -19,8 +19,8 @@ namespace train_lm {
 
 namespace {
 
-/// Whether stages update their weights at times of their own. Of a file that cannot be read it is not known, and likely
-/// where there is one.
+/// Whether stages update their weights at times of their own. The answer for a schedule file that cannot be read is
+/// true, the likely one.
 bool is_asynchronous(Options const& o) {
     if (o.schedule_file.empty()) return updates_often(o);
     try {

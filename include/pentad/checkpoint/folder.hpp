@@ -82,8 +82,8 @@ std::filesystem::path make_partial(std::filesystem::path const& folder, std::int
 /// Writes the manifest and gives the checkpoint its name, by one rename: all files are on the disk. @throws
 /// io::FileError
 void publish(std::filesystem::path const& folder, Manifest const& manifest);
-/// Removes all but the newest `keep` checkpoints; one of them becomes the spare folder. Of one that is a link to
-/// another place, the link is removed. @throws io::FileError
+/// Removes all but the newest `keep` checkpoints; one of them becomes the spare folder. A link that stands for a
+/// checkpoint is removed without the folder that it leads to. @throws io::FileError
 void retain(std::filesystem::path const& folder, std::size_t keep);
 /// Removes the spare folder: nothing is saved any more.
 inline void remove_spare(std::filesystem::path const& folder) {

@@ -50,7 +50,7 @@ struct BoxCopy {
     memory::Runs runs;
     std::size_t to, from;
 
-    /// Of two boxes of the same extents, of elements of so many bytes.
+    /// A copy between two boxes of the same extents, with elements of `element` bytes.
     BoxCopy(std::size_t element, BoxInMemory const& target, BoxInMemory const& source)
         : runs(element), to(target.first * element), from(source.first * element) {
         for (std::size_t d = target.rank; d-- > 0;)

@@ -205,8 +205,8 @@ class Communicators {
     [[nodiscard, gnu::cold]] std::vector<int> members_along(AxisNames const& axes) const {
         return pentad::members_along(axes_, axes, world_.rank());
     }
-    /// Of a dry run: what finds the node of each rank of a group, numbered in the order of their first ranks; null
-    /// where all ranks of the mesh share one.
+    /// A function that finds the node of each rank of a group in a dry run, with nodes numbered in the order of their
+    /// first ranks; null if all ranks of the mesh share a node.
     [[nodiscard, gnu::cold]] std::function<std::vector<int>()> nodes_along(AxisNames const& axes) const;
     /// Axes of extent 1 connect nobody; a part that is the whole axis is the axis.
     [[nodiscard]] AxisNames canonical(AxisNames const& axes) const;

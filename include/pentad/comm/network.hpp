@@ -16,7 +16,7 @@ namespace pentad::comm {
 class Nodes {
   public:
     Nodes() = default;
-    /// Of rank `rank` of so many on one node.
+    /// One node that all ranks share, as rank `rank` sees it.
     Nodes(int ranks, int rank) : each_(ranks), leads_(rank == 0) {}
     Nodes(std::vector<int> node_of, int rank);
     [[nodiscard]] int count() const { return count_; }

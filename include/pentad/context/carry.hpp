@@ -72,8 +72,8 @@ class Carry {
         Tensor<dual_t<State>, Exec> state;
         Tensor<dual_t<Decay>, Exec> decay; ///< empty where nothing decays
     };
-    /// Of sequences that are cut: the state behind each slice, which every rank of cp has, and this rank's summand of
-    /// the gradient of that behind the slice whose backward pass is next.
+    /// The memory of sequences that are cut: the state behind each slice, which every rank of cp has, and this rank's
+    /// summand of the gradient of the state behind the slice whose backward pass is next.
     struct Slices {
         std::vector<Tensor<Gathered, Exec>> behind;
         Tensor<dual_t<Gathered>, Exec> d_behind;

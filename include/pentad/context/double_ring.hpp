@@ -62,7 +62,8 @@ class DoubleRingMover {
         auto const& inside = along<inner<cp>>(context);
         return {inside, node * static_cast<std::size_t>(inside.size())};
     }
-    /// Of this rank's block, and of those of its like on other nodes, to the nodes whose queries see it.
+    /// The routes of this rank's block, and of the blocks of its counterparts on other nodes, to the nodes whose
+    /// queries see them.
     static Routes routes(Tensor<Key, Exec> const& key, PassBlocks<Exec> const& blocks, std::size_t slice) {
         auto const &inside = along<inner<cp>>(key.context()), &across = along<outer<cp>>(key.context());
         auto const ranks = static_cast<std::size_t>(inside.size()), mine = static_cast<std::size_t>(inside.rank());

@@ -51,8 +51,8 @@ class Halo {
     using Gradient = Tensor<with_element_t<dual_t<layout>, A>, Exec>;
     using GatheredGradient = with_element_t<dual_t<Gathered>, A>;
 
-    /// Of sequences that are cut: the last tokens up to each slice, which every rank of cp has, and this rank's summand
-    /// of the gradients of those up to the slice whose backward pass is next.
+    /// The memory of sequences that are cut: the last tokens up to each slice, which every rank of cp has, and this
+    /// rank's summand of the gradients of the last tokens up to the slice whose backward pass is next.
     struct Slices {
         std::vector<Tensor<Gathered, Exec>> last;
         Tensor<GatheredGradient, Exec> d_last;
@@ -170,7 +170,7 @@ class Halo {
         }
         if (left > 0) f(Source{slices.is_first() ? Source::none : Source::slice, 0, tokens_ - left, 0, left});
     }
-    /// Of these extents but for the stretches, of which it has one.
+    /// A tensor of these extents, but with one stretch.
     template <class L>
     static Tensor<L, Exec> of_one(Context<Exec> const& context, std::array<std::size_t, 4> extents) {
         extents[1] = 1;

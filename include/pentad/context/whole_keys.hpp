@@ -23,7 +23,7 @@ struct WholeMover {
             attention.add(theirs, part(keys.key.array(), shard), part(keys.value.array(), shard), slice);
         });
     }
-    /// Of the whole sequence: partial over cp, since each rank has its own queries.
+    /// The gradients of the whole sequence: partial over cp, since each rank has its own queries.
     static void add_gradients(BlockBackward<Query, Key, Exec>& attention, Keys const& keys, Gradients& gradients,
                               std::size_t slice) {
         if (gradients.key.empty()) gradients = keys.template zeros<typename Gradients::layout>();

@@ -82,7 +82,7 @@ class BalanceLoss {
         gradient_.resize(sequences_ * experts_);
     }
 
-    /// Of all sequences of a micro-batch.
+    /// Tokens of all sequences of a micro-batch, without padding.
     [[nodiscard]] double tokens() const { return tokens_; }
 
     /// Adds up what the losses are made of, over the ranks that share a loss, notes the losses in the pass, and the

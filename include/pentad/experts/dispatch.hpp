@@ -250,7 +250,7 @@ class Dispatch {
     [[nodiscard]] Compact back_element() const {
         return travel_.element == Compact::none ? Compact::none : Compact::bf16;
     }
-    /// Of the choices that are here.
+    /// The weights of the choices that are here.
     [[nodiscard]] View<A const, 2, Exec> weight_here(View<A const, 2, Exec> weight) const {
         return is_local() ? weight : View<A const, 2, Exec>(weight_.view());
     }
@@ -269,7 +269,7 @@ class Dispatch {
         auto& entry = entry_[hop_count_];
         RowBuffer<i32, Exec> const chosen(context, tokens, std::min(top_k, places));
         kernels::places_of_choices(exec, here.choice, static_cast<int>(experts), chosen.view());
-        // Of all places of this size, and of those that a token meets after the hop before.
+        // The mean number of places of this size that a token visits: in total, and from one place of the hop before.
         double const visited = detail::expected_nodes(here.all, here.all / experts, routed.choices, routed.groups,
                                                       routed.top_groups),
                      of_row = visited * here.choices / routed.choices;

@@ -101,8 +101,8 @@ class Router {
 
     /// Slots of a token.
     [[nodiscard]] std::size_t slots() const { return choice_.slots(); }
-    /// What the tokens [batch, seq, ...] choose; padding goes to no expert. Of a dry run whose rank stands for all the
-    /// mean.
+    /// What the tokens [batch, seq, ...] choose; padding goes to no expert. A dry run whose rank stands for all ranks
+    /// gets their mean.
     [[nodiscard]] Routed routed(Pass<Exec> const& pass, std::size_t length) const {
         auto routed = choice_.routed();
         bool const is_mean = observe::dry_run_for_all() != nullptr;
@@ -151,7 +151,7 @@ class Router {
         }
         saved = {};
     }
-    /// Of all training passes so far, with the biases that the last one chose by. Waits.
+    /// The load of all training passes so far, with the biases by which the last one chose. Waits.
     [[nodiscard]] RouterLoad load() const {
         auto const& exec = setup_.context.exec();
         memory::HostArray<i64> const counts(experts_ + 1);

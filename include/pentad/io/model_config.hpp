@@ -1,6 +1,6 @@
-// config.json as Hugging Face's transformers writes it, both ways. Of the families whose checkpoints are read nothing
-// is ignored in silence: what would make another model, and what is not known, is refused by name; and what came in
-// goes out again.
+// config.json as Hugging Face's transformers writes it, both ways. No field is ignored in silence in the families whose
+// checkpoints are read: a field that would make another model, or that is not known, is refused by name, and the fields
+// that came in go out again.
 #pragma once
 
 #include <pentad/model/presets.hpp>

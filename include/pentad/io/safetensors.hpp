@@ -170,7 +170,7 @@ class SafetensorsReader {
     }
 
     /// Reads the box of a tensor of F64, F32, BF16 or F16, row-major, as f64, f32 or bf16 (rounded to nearest even; f64
-    /// to bf16 by way of f32). Of the file it reads what the box holds, and gaps of less than a page. @throws
+    /// to bf16 by way of f32). The reads of the file cover the box, and gaps of less than a page. @throws
     /// std::invalid_argument where the box is not inside, or `into` of another size.
     template <class T>
     void read_box(std::string_view name, Box const& box, std::span<T> into) const {

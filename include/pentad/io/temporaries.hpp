@@ -1,6 +1,6 @@
-// Temporary files do not stay. Most have no name until they are complete. Of those that have one, because the
-// file system knows no others, a process that a signal ends removes its own, and who writes the same file next removes
-// those whose process is gone: as long as it lives they are locked (flock).
+// Temporary files do not stay. Most have no name until they are complete. Files with a name, which a file system
+// without unnamed files needs, are removed by their process if a signal ends it, and else by the next writer of the
+// same file if their process is gone: a living process holds a lock on them (flock).
 #pragma once
 
 #include <pentad/io/file.hpp>

@@ -105,7 +105,7 @@ struct ExpertParts {
     }
 };
 
-/// Of the parts with an expert that a token chose.
+/// The first or the last of the parts with an expert that a token chose.
 enum class Needed { first, last };
 
 /// part[p] for row p of those that pack_choices describes: the first or the last part that needs it.

@@ -69,7 +69,7 @@ struct LatentWidths {
 
 } // namespace detail
 
-/// Of each head, key = [its own part | the rotary key, which all heads share], and its value.
+/// The key of each head, [its own part | the rotary key, which all heads share], and its value.
 /// @param products [rows, heads (p + v)], of each head p elements of its key and then its value @param rotary [rows, r]
 /// @param keys [rows, heads (p + r)] @param values [rows, heads v]
 template <class T, class Exec>

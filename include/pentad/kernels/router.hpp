@@ -36,8 +36,8 @@ struct RouterForm {
 /// The expert of a slot that names one, with room or without; else -1.
 KOKKOS_FUNCTION inline i32 chosen_expert(i32 slot) { return slot < -1 ? -2 - slot : slot; }
 
-/// scores = softmax(logits) or sigmoid(logits); lse = log-sum-exp(logits); total = the sum of a token's scores. Of
-/// padding all are zero. scores may be logits.
+/// scores = softmax(logits) or sigmoid(logits); lse = log-sum-exp(logits); total = the sum of a token's scores. Rows of
+/// padding are zero in all three. scores may be logits.
 template <class A, class Exec>
 void router_scores(Exec const& exec, In<A, 2, Exec> logits, Out<A, 2, Exec> scores, Out<A, 1, Exec> lse,
                    Out<A, 1, Exec> total, RouterForm const& form = {}, TokenRows const& rows = {}) {
@@ -106,7 +106,7 @@ void router_weights(Exec const& exec, In<A, 2, Exec> scores, In<i32, 2, Exec> in
 }
 PENTAD_KERNEL_OF_ACCUMULATORS(router_weights)
 
-/// dlogits from dweight, from the losses of balance and from the z loss. Of padding it is zero.
+/// dlogits from dweight, from the losses of balance and from the z loss. Rows of padding are zero.
 /// @param logits of sigmoid scores where z_scale is not 0; else of extent 0
 /// @param total of router_scores
 /// @param dshare the gradient of each expert's share of a token, score / total: a row for every `rows_of_share` tokens,

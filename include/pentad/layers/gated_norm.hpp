@@ -26,7 +26,7 @@ class GatedNorm {
     using PartialSums = with_element_t<with_last_dim_t<summands_t<X, ml::tp>, Dim<ml::group>>, A>;
     using WholeSums = with_element_t<with_last_dim_t<unsharded_t<X, ml::tp>, Dim<ml::group>>, A>;
 
-    /// Of each token and group.
+    /// A sum for each token and group.
     struct Sums {
         Tensor<OwnSums, Exec> own;     ///< where a group is on one rank of tp
         Tensor<WholeSums, Exec> whole; ///< where ranks share it

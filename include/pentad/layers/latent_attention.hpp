@@ -24,7 +24,7 @@
 namespace pentad {
 
 /// DeepSeek-AI 2024, "DeepSeek-V2", section 2.1, as DeepseekV3Attention of transformers, whose names its parameters
-/// have. Of a token x [hidden] and a head:
+/// have. The vectors of a token x [hidden] and a head are:
 ///
 ///     query [head_dim | rope_dim] = q_b norm(q_a x), or q x; its second part is turned
 ///     latent [kv_rank], rotary key [rope_dim] = kv_a x; the first is normalised, the second turned
@@ -220,7 +220,7 @@ struct LatentAttention {
             return {query_up_->forward(query_norm_->forward(pass, std::move(latent), saved.query_norm), saved.query_up),
                     std::move(down)};
         }
-        /// Of the whole sequence, for this rank's heads.
+        /// Keys and values of the whole sequence, for this rank's heads.
         std::pair<Tensor<Key, Exec>, Tensor<Key, Exec>> keys_and_values(Pass<Exec> const& pass, Saved& saved) const {
             auto const& context = pass.context;
             auto const rotary = redistribute<WholeRotaryKey>(saved.rotary);
@@ -232,7 +232,8 @@ struct LatentAttention {
                                      key.template rows<2>(), value.template rows<2>());
             return {std::move(key), std::move(value)};
         }
-        /// Of gradients of keys and values that of what latent vector and rotary key were cut from.
+        /// The gradient of the projection that holds latent vector and rotary key, from the gradients of keys and
+        /// values.
         template <class G>
         Tensor<dual_t<Latent>, Exec> down_gradient(Pass<Exec>& pass, Tensor<G, Exec> d_key, Tensor<G, Exec> d_value,
                                                    Saved& saved) const {

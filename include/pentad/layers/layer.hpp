@@ -83,8 +83,8 @@ struct LayerSetup {
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
     double micro_batches = 1;     ///< that an update sees
     Compact rows = Compact::none; ///< in which rows travel to experts (model::Precision)
-    /// In how many parts rows travel to experts, at most, each beside the products of another; 0: nothing is computed
-    /// meanwhile.
+    /// The largest number of parts in which rows travel to experts, each beside the products of another; 0: nothing is
+    /// computed meanwhile.
     std::size_t row_parts = 8;
 
     /// Tokens of a sequence that are no padding.
@@ -119,7 +119,7 @@ struct LayerSetup {
     }
     /// The numbers of the tokens of each slice that this rank holds in a layout L [batch, seq, ...], with `local_batch`
     /// sequences of `length` tokens: in all whole sequences of the micro-batch without padding, the same on every mesh.
-    /// Of padding they mean nothing.
+    /// The numbers of padding mean nothing.
     template <class L>
     [[nodiscard]] std::vector<i32> token_numbers(DealtSequence const& dealt, std::size_t local_batch,
                                                  std::size_t length) const {
@@ -134,8 +134,8 @@ struct LayerSetup {
         }
         return result;
     }
-    /// Of the `length` tokens of each sequence that this rank has in a pass, in a layout L [batch, seq, ...], those
-    /// that are no padding: the first, since a rank's tokens are in ascending order.
+    /// The number of tokens that are no padding among the `length` tokens of each sequence that this rank has in a
+    /// pass, in a layout L [batch, seq, ...]: they are the first, since a rank's tokens are in ascending order.
     template <class L>
     [[nodiscard]] std::size_t real_tokens(Pass<Exec> const& pass, std::size_t length) const {
         if (padding == 0) return length;
@@ -174,8 +174,8 @@ class SequenceMemory {
     std::map<void const*, std::shared_ptr<void>> kept_;
 };
 
-/// Where the tokens of a pass are, where the setup does not say it: in which documents, and how sequences are dealt
-/// where that follows the work that these make.
+/// The places of the tokens of a pass, if the setup does not determine them: the documents, and how sequences are dealt
+/// if the work of the documents decides that.
 template <class Exec>
 struct SequenceMap {
     Documents const* documents = nullptr;           ///< of this rank's sequences, with all slices; null: one each
@@ -211,7 +211,7 @@ struct Pass {
     Context<Exec> const& context;
     View<i32 const, 2, Exec> tokens{};  ///< `[batch@dp, seq@cp]`, this rank's, of a slice
     View<i32 const, 2, Exec> targets{}; ///< the same shape; negative: no loss
-    /// Of multi-token prediction: the k-th is of the tokens k + 1 further ahead.
+    /// Tokens and targets of multi-token prediction: the k-th element has the tokens k + 1 further ahead.
     std::span<TokensAhead<Exec> const> ahead{};
     double predicted_scale = 0;       ///< of their losses in the objective
     double loss_scale = 0;            ///< 1 / valid targets of all that an update sees: the seed of the backward pass

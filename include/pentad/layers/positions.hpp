@@ -24,8 +24,8 @@ struct PositionTable<Layout<T, Dims<D>>> {
 };
 } // namespace detail
 
-/// y[b, s, :] = x[b, s, :] + table[position of s, :] (Radford et al. 2019). Of the table a rank has the columns that it
-/// has of the stream.
+/// y[b, s, :] = x[b, s, :] + table[position of s, :] (Radford et al. 2019). A rank has the same columns of the table
+/// and of the stream.
 template <class Stream, class Exec>
 class LearnedPositions {
   public:

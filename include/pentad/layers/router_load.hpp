@@ -8,7 +8,7 @@
 
 namespace pentad {
 
-/// Of one layer, since it was made.
+/// The load of the experts of one layer since the layer was made.
 struct RouterLoad {
     std::vector<double> choices; ///< of each expert, by this rank's tokens: summands over `axes`
     double dropped = 0;          ///< those of them for which an expert had no room: likewise

@@ -21,7 +21,7 @@ class Stack {
   public:
     using Any = AnyTensor<T, Exec>;
 
-    /// Of each branch, its norm and its part; made at the first forward pass and used again.
+    /// The saved states of the norm and the part of each branch, made at the first forward pass and used again.
     struct Saved {
         struct Block {
             Any x; ///< where all of the block is recomputed
@@ -107,7 +107,7 @@ class Stack {
         });
         return dy;
     }
-    /// Of all blocks here.
+    /// The decoding state of all blocks here.
     [[nodiscard]] observe::DecodingState decoding_state() const {
         observe::DecodingState sum;
         for (auto const& block : blocks_)

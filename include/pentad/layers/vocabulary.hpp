@@ -119,8 +119,8 @@ struct VocabParallel<Stream, Communication, Exec> {
 };
 
 namespace detail {
-/// Of the tokens `[batch@dp, seq@cp]` of a pass, those that this rank has in a layout L [batch, seq, ...]: tp may
-/// share out the batch.
+/// The tokens that this rank has in a layout L [batch, seq, ...], among the tokens `[batch@dp, seq@cp]` of a pass: tp
+/// may share out the batch.
 template <class L, class Exec>
 View<i32 const, 1, Exec> tokens_in(Context<Exec> const& context, View<i32 const, 2, Exec> const& all) {
     AxisNames sharing;

@@ -26,8 +26,8 @@ struct Packing {
 /// The documents of some sequences of equal length: for each token where its own begins and ends.
 class Documents {
   public:
-    /// Of tokens [sequences, length]: a document ends with each token that is `last`, where there is one, and with the
-    /// sequence. The last `padding` tokens of each sequence are a document of their own.
+    /// The documents of tokens [sequences, length]: a document ends with each token that is `last`, if that is given,
+    /// and with the sequence. The last `padding` tokens of each sequence are a document of their own.
     Documents(std::span<std::int32_t const> tokens, std::size_t length, std::optional<std::int32_t> last,
               std::size_t padding = 0)
         : length_(length), begins_(tokens.size()), ends_(tokens.size()) {

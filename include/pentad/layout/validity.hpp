@@ -71,7 +71,7 @@ struct LayoutOn<Layout<T, Dims<D...>, States...>, Mesh<Axes...>> {
     static consteval void require() { (DimensionOn<D, M>::require(), ...); }
 };
 
-/// Of two views of a mesh a layout is of one.
+/// A layout belongs to the first of two views of a mesh if this view has all axes of the layout, else to the second.
 template <class L, class First, class Second>
 struct LayoutOn<L, FoldedMesh<First, Second>>
     : std::conditional_t<LayoutOn<L, First>::has_axes, LayoutOn<L, First>, LayoutOn<L, Second>> {};

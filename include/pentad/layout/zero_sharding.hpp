@@ -17,7 +17,7 @@ struct ZeroSharding {
     /// 0: nothing; 1: the optimizer state; 2: the gradients too; 3: the parameters too
     int stage = 0;
     /// Hybrid sharding: the ranks along dp that share one copy, inner(dp); there are copies along outer(dp) (MiCS,
-    /// Zhang et al. 2022; HSDP). Of experts' parameters inner(edp) and outer(edp). 0: all share one
+    /// Zhang et al. 2022; HSDP). Parameters of experts use inner(edp) and outer(edp) instead. 0: all share one
     int ranks = 0;
     /// Stage 3: parameters are gathered once a step and kept, instead of gathered for each pass.
     bool keeps_parameters = false;

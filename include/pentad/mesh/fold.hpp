@@ -154,7 +154,7 @@ class FoldedMesh {
         set(first, folded);
     }
 
-    /// Of the first view, then of the second.
+    /// The axes of the first view, then the axes of the second.
     [[nodiscard]] constexpr std::array<MeshAxisValue, rank> const& axes() const { return axes_; }
     /// Number of ranks.
     [[nodiscard]] constexpr int size() const { return rank_count(axes_); }

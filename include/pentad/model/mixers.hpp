@@ -28,8 +28,8 @@ inline std::optional<std::vector<Mixer>> mixers_of(std::string_view pattern) {
     return pattern.size() % 2 == 1 ? std::optional(mixers) : std::nullopt;
 }
 
-/// The model with other mixers in place of the attention of some blocks: the pattern, again and again. Of linear
-/// attention the slopes flatten towards the last block, as in MiniMax-01 (arXiv 2501.08313, section 2.2).
+/// The model with other mixers in place of the attention of some blocks: the pattern, again and again. The slopes of
+/// linear attention flatten towards the last block, as in MiniMax-01 (arXiv 2501.08313, section 2.2).
 inline Model with_mixers(Model model, std::vector<Mixer> const& pattern, Mamba2 const& mamba,
                          LinearAttention const& linear) {
     for (std::size_t i = 0; i < model.blocks.size() && !pattern.empty(); ++i) {

@@ -35,8 +35,8 @@ struct Model {
     std::size_t hidden = 128; ///< width of the residual stream
     std::size_t vocab = 256;
     std::vector<Block> blocks{};
-    /// Of multi-token prediction (DeepSeek-V3, section 2.2): the block of the k-th module, which predicts the
-    /// token k further ahead.
+    /// Blocks of the modules of multi-token prediction (DeepSeek-V3, section 2.2): the k-th module predicts the token k
+    /// further ahead.
     std::vector<Block> predictors{};
     bool ties_embeddings = false; ///< the head multiplies by the table of the embedding
     double norm_epsilon = 1e-5;

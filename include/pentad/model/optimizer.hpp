@@ -53,8 +53,8 @@ struct Muon {
 };
 
 /// Wang et al. 2024 (arXiv 2408.15664; DeepSeek-V3, section 2.1.2): a bias falls by `rate` where its expert's load,
-/// less the mean, is positive, and rises where it is negative; or, with `whole`, by less where the excess is small. Of
-/// biases of experts alone, whatever updates the weights.
+/// less the mean, is positive, and rises where it is negative; or, with `whole`, by less where the excess is small. The
+/// biases of experts alone are updated so, whatever updates the weights.
 struct LoadBalance {
     double rate = 1e-3;
     double tolerance = 0; ///< loads that differ from the mean by less are equal to it

@@ -91,8 +91,9 @@ struct PlainMlp {
 };
 
 /// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1): keys and values are made from a vector
-/// of kv_rank elements, queries from one of query_rank, both normalised. Of each head's queries and keys, head_dim
-/// elements have no position and the rope_dim behind them are turned; those of the key are shared by all heads.
+/// of kv_rank elements, queries from one of query_rank, both normalised. The queries and keys of each head have
+/// head_dim elements without a position and, behind them, rope_dim elements that are turned; all heads share the turned
+/// elements of the key.
 struct LatentAttention {
     static constexpr std::string_view kind = "latent attention";
     std::size_t heads = 4;
@@ -103,7 +104,7 @@ struct LatentAttention {
     Rotary rotary{.is_interleaved = true}; ///< as in DeepSeek's checkpoints
     Sight sight{};                         ///< causal, and within a window
 
-    /// Of a query or key.
+    /// The width of a query or key.
     [[nodiscard]] std::size_t width() const { return head_dim + rope_dim; }
     /// What products of queries and keys are multiplied with.
     [[nodiscard]] double score_scale() const;
@@ -159,7 +160,7 @@ struct LinearAttention {
     double scale = 1;        ///< of slopes: MiniMax-01 has 1 - i / (n - 1) in layer i of n
     std::size_t chunk = 128; ///< tokens that are scanned at once: it changes no numbers but for rounding
 
-    /// Of each head, the logarithm of what the state keeps from one token to the next.
+    /// The logarithm of the factor by which the state of each head decays from one token to the next.
     [[nodiscard]] std::vector<double> log_decays() const;
 
     friend bool operator==(LinearAttention const&, LinearAttention const&) = default;

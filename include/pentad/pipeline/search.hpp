@@ -14,7 +14,8 @@
 namespace pentad::pipeline {
 
 struct SearchOptions {
-    /// Of activations on each rank, or on all alike, in the unit of the costs; empty: no limit.
+    /// The limits of the memory of activations, one for each rank or one for all, in the unit of the costs; empty: no
+    /// limit.
     std::vector<std::int64_t> memory = {};
     bool two_copies = false;      ///< each stage may be on two ranks, as in Chimera and DualPipe
     std::size_t states = 400'000; ///< how many the search may look at: more take longer (some microseconds each)

@@ -59,7 +59,8 @@ struct Costs {
         return stages.size() == 1 ? stages[0] : stages[static_cast<std::size_t>(stage)];
     }
     [[nodiscard]] Time of(Instruction const& x) const { return of(x.stage).of(x.operation); }
-    /// Of a pair: its computes one after the other, or its exchanges, or the longer of the two, whatever takes longest.
+    /// The time of a pair: its computes one after the other, its exchanges, or the longer of its two instructions,
+    /// whichever takes longest.
     [[nodiscard]] Time of(Instruction const& forward, Instruction const& backward) const {
         Time const sum = of(forward) + of(backward);
         Time const exchanges =

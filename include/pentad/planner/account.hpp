@@ -47,7 +47,8 @@ struct PerAxis {
 using MeshAxes = std::array<MeshAxisValue, view_axes.size()>;
 MeshAxes mesh_of(Strategy const& c, Model const& model, int copies = 1, std::int64_t nodes = 1, bool ends_meet = false);
 
-/// Blocks are alike where they are of one kind and recompute the same. With automatic recomputation: nothing yet.
+/// Groups of alike layers: blocks of one kind with the same recomputation. Automatic recomputation that is not chosen
+/// yet counts as none.
 struct AlikeLayers {
     struct Alike {
         std::size_t kind = 0;

@@ -37,8 +37,8 @@ struct Link {
     double latency_s = 0;
     double bandwidth = 0; ///< bytes/s that a device sends, in one direction, over all of its links of the tier
     Topology topology = Topology::switched;
-    /// Of messages from rank to rank, which rings, pipelines and the rows of experts are, where they differ from
-    /// collectives: ranks of a node reduce and gather through its memory. 0: the same.
+    /// Latency and bandwidth of messages from rank to rank (rings, pipelines, the rows of experts), if collectives have
+    /// others: ranks of a node reduce and gather through its memory. 0: the same.
     double message_latency_s = 0, message_bandwidth = 0;
 };
 

@@ -19,7 +19,7 @@ struct NodeTraffic {
     std::vector<PerAxis> bytes; ///< of each node
     bool is_modelled = false;   ///< part of it is what a model of the MPI library's algorithms says
 
-    /// Of the node that sends most.
+    /// Bytes of the node that sends most.
     [[nodiscard]] double most() const {
         double most = 0;
         for (auto const& node : bytes) most = std::max(most, node.total());
@@ -34,7 +34,8 @@ NodesOfGroups nodes_of(Strategy const& c, std::string_view axis, std::span<int c
 std::int64_t neighbours_on_nodes(Strategy const& c, std::string_view axis, std::span<int const> node_of);
 
 /// The given order of the axes, and others that leave nodes whole: in which every group along an axis has as many ranks
-/// on each of its nodes. Of orders that put as many ranks of each axis on a node, one: they send the same.
+/// on each of its nodes. Orders that put equal numbers of ranks of each axis on a node send the same, and one of them
+/// is returned.
 std::vector<Strategy> orders_on_nodes(Strategy const& given, std::int64_t per_node, bool has_experts);
 
 /// A mesh, and what it sends.

@@ -40,7 +40,7 @@ struct ServingEstimate {
     bool fits = false;
     PromptQueue queue{0, 1};
 
-    /// Of the time to the first token: what the part `share` of the requests do not exceed.
+    /// The time to the first token that the part `share` of the requests do not exceed.
     [[nodiscard]] double first_token_quantile(double share) const { return first_token_s + queue.quantile(share); }
 };
 

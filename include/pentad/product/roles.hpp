@@ -256,8 +256,8 @@ class RoleSearch {
 
   private:
     static constexpr double unknown = -1;
-    /// Axes of which every order is tried in which they may cut a dimension together. Of more, only that in which C, A
-    /// and B name them: the orders grow as a factorial.
+    /// Axes of which every order is tried in which they may cut a dimension together. More axes are tried only in the
+    /// order in which C, A and B name them: the number of orders grows as a factorial.
     static constexpr std::size_t most_in_any_order = 4;
 
     static constexpr ProductRole role_of(std::size_t assignment, std::size_t axis) {

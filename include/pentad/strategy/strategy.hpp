@@ -35,7 +35,7 @@ inline constexpr std::array<std::string_view, 7> view_axes{"dp", "pp", "ep", "cp
 /// How a run lies on its ranks, one value beside the model. A trainer that is given a mesh of its own (a Context) takes
 /// the extents of the axes from that.
 struct Strategy {
-    /// Of the ranks. Those of ep share out the batch as those of dp do.
+    /// Ranks along each axis. The ranks of ep share out the batch as the ranks of dp do.
     std::int64_t dp = 1, pp = 1, ep = 1, cp = 1, tp = 1;
     /// Outermost first: the last axis joins neighbours.
     std::array<std::string_view, 5> order = axis_order;

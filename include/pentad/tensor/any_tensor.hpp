@@ -89,7 +89,7 @@ class AnyTensor {
         require_made();
         return *layout_;
     }
-    /// Of the whole tensor, and of this rank's shard.
+    /// The extents of the whole tensor, and of this rank's shard.
     [[nodiscard]] std::span<std::size_t const> extents() const { return {memory_.global.data(), rank()}; }
     [[nodiscard]] std::span<std::size_t const> local() const { return {memory_.local.data(), rank()}; }
     /// Elements of this rank's shard.

@@ -242,7 +242,7 @@ class Tensor {
 
     using view_type = View<element, static_cast<int>(rank), Exec>;
 
-    /// This rank's shard of a value. Of a partial value these functions do not compile: a summand is not taken for the
+    /// This rank's shard of a value. These functions do not compile for a partial value: a summand is not taken for the
     /// sum by mistake. All of them throw a std::logic_error where the tensor was moved from.
     [[nodiscard]] view_type view() const {
         require_value();
@@ -274,7 +274,7 @@ class Tensor {
         return array();
     }
 
-    /// This rank's memory, whatever it is of the value: for code that does not depend on it.
+    /// This rank's memory, which holds its shard or its summands of the value: for code that treats both alike.
     [[nodiscard]] view_type array() const {
         return [this]<std::size_t... I>(std::index_sequence<I...>) {
             return view_type(array_data(), memory_.local[I]...);

@@ -92,13 +92,14 @@ class Batch {
     }
     /// Valid targets of the last batch, in each group of its micro-batches.
     [[nodiscard]] std::vector<double> const& valid() const { return valid_; }
-    /// Of them, those of the ranks that share every step with this one: all without local steps.
+    /// Valid targets of the ranks that share every step with this one, in each group; of all ranks if there are no
+    /// local steps.
     [[nodiscard]] std::vector<double> const& own_valid() const { return local_.is_on() ? own_valid_ : valid_; }
 
     [[nodiscard]] View<i32 const, 2, Exec> tokens(std::size_t micro_batch, std::size_t slice) const {
         return tokens_[index(micro_batch, slice)].rows();
     }
-    /// Of the model's predictors.
+    /// Tokens and targets for the model's predictors.
     [[nodiscard]] std::span<TokensAhead<Exec> const> ahead(std::size_t micro_batch, std::size_t slice) const {
         return std::span(ahead_).subspan(index(micro_batch, slice) + 1, predictors_);
     }

@@ -38,9 +38,9 @@ struct BlockLoad {
         double const largest = std::ranges::max(experts::rank_loads(order, choices, parts));
         return total() > 0 ? largest * static_cast<double>(parts) / total() : 0;
     }
-    /// Of experts.
+    /// The largest load of an expert over the mean; 0 if there are no choices.
     [[nodiscard]] double imbalance() const { return imbalance(choices.size()); }
-    /// Of the choices, over the largest that it can be: 1 where all experts have as many.
+    /// The entropy of the choices over its largest possible value: 1 if all experts have equal numbers of them.
     [[nodiscard]] double entropy() const {
         double sum = 0;
         for (double const count : choices)

@@ -41,7 +41,7 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<T, Exec
     run.stand_for_all();
     run.routing().imbalance = shape.imbalance;
     int const on_a_node = shape.nodes > 1 ? static_cast<int>(shape.ep / shape.nodes * shape.etp) : mesh.size();
-    // Of contiguous pieces of causal sequences the last rank of cp sees most: it is the one that the others wait for.
+    // The last rank of cp sees most if causal sequences lie in contiguous pieces: the others wait for it.
     int const slowest = shape.zigzag ? 0 : static_cast<int>((shape.cp - 1) * shape.tp);
     comm::Communicators communicators(mesh, slowest, on_a_node);
     Context<Exec> const context(communicators);

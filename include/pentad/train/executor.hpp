@@ -236,7 +236,7 @@ class Executor {
     StageOwner& the_owner() {
         if (owner_ == nullptr)
             throw std::invalid_argument("the schedule " + schedule_->name +
-                                        " has operations of whole stages, and nobody holds their parameters");
+                                        " has operations of whole stages, and no StageOwner was given");
         return *owner_;
     }
 

@@ -73,7 +73,7 @@ class PackedMap {
 
     [[nodiscard]] std::array<std::size_t, 2> bounds() const { return {setup_->batch, setup_->slices * setup_->seq}; }
 
-    /// Of each slice, counted from the start of each token's document.
+    /// The positions of the tokens of each slice, counted from the start of each token's document.
     void set_positions(std::vector<Tensor<Positions, Exec>> const& of_slices, AxisNames const& axes) const {
         std::size_t const size = of_slices[0].size(), columns = size / documents_->sequences();
         auto const in_sequence = setup_->positions(dealt_, axes, columns);

@@ -88,7 +88,7 @@ class Predictor {
         embedding_->backward_data(own, std::move(dembedded), *saved.embedding);
         return input_norm_->backward_data(own, std::move(dinput), *saved.input_norm);
     }
-    /// Of its own parameters but those of units().
+    /// The gradients of the module's own parameters, except the parameters of units().
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
         head_norm_->backward_weight(pass, *saved.head_norm);
         embedding_norm_->backward_weight(pass, *saved.embedding_norm);

@@ -19,9 +19,9 @@ class ProvenSchedules {
           sampling_(pipeline::proven(pipeline::forwards_of(training_, 1))) {}
 
     [[nodiscard]] pipeline::Schedule const& training() const { return training_; }
-    /// Of as many micro-batches.
+    /// Forwards of all micro-batches of a step.
     [[nodiscard]] pipeline::Schedule const& evaluation() const { return evaluation_; }
-    /// Of one micro-batch.
+    /// Forwards of one micro-batch.
     [[nodiscard]] pipeline::Schedule const& sampling() const { return sampling_; }
 
   private:

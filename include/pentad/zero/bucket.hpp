@@ -112,7 +112,8 @@ class Bucket : public WeightBucket<T, Exec> {
     void start_reduction() {
         if (reduction_) return;
         finish_accumulation();
-        // One of two users of a tied table here may have no micro-batch: what the other has added is still whole.
+        // If one of two users of a tied table here has no micro-batch, the gradient that the other has added is still
+        // whole.
         if (sharding_.reduces_each_micro_batch() && pending_ > 0) {
             accumulate();
             finish_accumulation();

@@ -24,7 +24,7 @@ using Whole = Layout<T, Dims<Dim<flat>>>;
 /// A sum of squares.
 using NormSquare = Layout<f64, Dims<>>;
 
-/// Of which ranks the parameters and gradients are, beside what their layouts say.
+/// The ranks that hold the parameters and gradients, as far as their layouts do not say.
 struct Holders {
     std::string_view stages = pp::name; ///< the axis whose coordinates hold different parameters
     AxisNames copies = {};              ///< axes along which ranks hold the same parameters and see other micro-batches

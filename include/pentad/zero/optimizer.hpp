@@ -46,7 +46,7 @@ struct WeightRounding {
     std::size_t first = 0; ///< of the rank's elements in the bucket
     std::vector<Part> parts;
 
-    /// Of moments, by their place in the bucket.
+    /// The key for moments, by their place in the bucket.
     [[nodiscard]] RoundingKey of_state(std::int64_t step, std::size_t state, std::size_t begin) const {
         std::uint64_t const stream = parts.empty() ? 0 : parts.front().stream;
         return {seed, mixed(stream, step, 1 + state), 4 * std::uint64_t{first} + begin};

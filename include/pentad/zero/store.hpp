@@ -98,8 +98,8 @@ class ParameterStore {
         for (auto const& entry : buckets_) entry.bucket->add_squares(norm_);
         return norm();
     }
-    /// The name of the last parameter, which backward passes come to first, with a reduced gradient of which this rank
-    /// has elements that are not finite; empty where there is none. After reduce_gradients(). Fences.
+    /// The name of a parameter whose reduced gradient has elements on this rank that are not finite: the last such
+    /// parameter, which backward passes reach first; empty if there is none. After reduce_gradients(). Fences.
     [[nodiscard]] std::string not_finite() const {
         std::vector<AnyParameter<T, Exec> const*> found;
         for (auto const& entry : buckets_)

@@ -113,7 +113,7 @@ class WeightBucket {
         AnyParameter<T, Exec>* parameter;
         std::size_t offset;
     };
-    /// Of the elements of the bucket.
+    /// A range of the elements of the bucket.
     struct Range {
         std::size_t first = 0, extent = 0;
     };

@@ -72,7 +72,7 @@ namespace pentad::checkpoint {
 
 PENTAD_INLINE std::filesystem::path make_partial(std::filesystem::path const& folder, std::int64_t step) {
     auto path = partial_folder(folder, step);
-    // Of all ranks that try, one succeeds; where another has begun with a new folder, none.
+    // The rename succeeds on one of the ranks that try it, and on none if another rank already writes to a new folder.
     auto const spare = folder / spare_folder;
     if (detail::is_own_folder(spare) && ::rename(spare.c_str(), path.c_str()) == 0) return path;
     if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) throw io::FileError("write", path, errno);

@@ -26,7 +26,7 @@ template <class T>
     requires requires { Element<T>::is_complex; }
 inline constexpr bool is_complex<T> = true;
 
-/// Of so many bytes; it lives as long as the process.
+/// A datatype of `Bytes` bytes, which lives as long as the process.
 template <std::size_t Bytes>
 MPI_Datatype bytes_type() {
     if (observe::dry_run() != nullptr) return MPI_BYTE; // MPI need not have been started

@@ -62,8 +62,8 @@ struct alignas(64) Failure {
     std::array<char, 504> why;
 };
 
-/// A piece that a rank sends in an all-to-all of given counts. Of boxes the bytes of the whole array stand for the
-/// offset.
+/// A piece that a rank sends in an all-to-all of given counts. Pieces that are boxes have the bytes of the whole array
+/// as their offset.
 struct Piece {
     std::uint64_t offset, bytes;
 };
@@ -91,7 +91,7 @@ class Group {
 
     [[nodiscard]] std::size_t size() const { return members_.size(); }
     [[nodiscard]] std::size_t rank() const { return rank_; }
-    /// Of the node, as all members know it.
+    /// Processors of the node: the smallest number that a member reports, the same on all members.
     [[nodiscard]] std::size_t processors() const { return processors_; }
     /// True when more of the communicator's ranks run on this machine, be it taken for several nodes, than it has
     /// processors.

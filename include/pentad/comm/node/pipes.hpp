@@ -16,8 +16,8 @@ namespace pentad::comm::node {
 /// The pipes between one rank of a group and each other. Nobody waits for what is not there yet.
 class Pipes {
   public:
-    /// Of larger groups, pipes would take more descriptors, and more of what a user may have in pipes, than they are
-    /// worth.
+    /// The size of the largest group with pipes. Pipes of larger groups would take more descriptors, and more of a
+    /// user's limit for pipes, than they are worth.
     static constexpr std::size_t most_ranks = 8;
 
     Pipes() = default;

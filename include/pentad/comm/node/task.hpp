@@ -61,7 +61,7 @@ struct Task {
     }
     /// True when others read what rank p gives: all do but in a broadcast.
     [[nodiscard]] bool is_source(std::size_t p) const { return root < 0 || static_cast<int>(p) == root; }
-    /// Of the unscattered side, what rank p has on the scattered side.
+    /// The piece of the unscattered side that rank p has on the scattered side.
     [[nodiscard]] Piece piece_of(std::size_t p) const {
         std::size_t const begin = std::min(p * piece, bytes);
         return {begin, std::min(piece, bytes - begin)};

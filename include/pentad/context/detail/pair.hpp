@@ -13,7 +13,7 @@ struct Pair {
     using layout = L;
     Tensor<L, Exec> key, value;
 
-    /// Of the same shape, zeros.
+    /// Zeros of the same shape.
     template <class To>
     [[nodiscard]] Pair<To, Exec> zeros() const {
         Pair<To, Exec> const pair{{key.context(), key.extents()}, {value.context(), value.extents()}};
@@ -26,11 +26,11 @@ struct Pair {
         kernels::add<A>(key.context().exec(), key.array_flat(), other.key.array_flat());
         kernels::add<A>(key.context().exec(), value.array_flat(), other.value.array_flat());
     }
-    /// Of the same shape, uninitialised.
+    /// An uninitialised pair of the same shape.
     [[nodiscard]] Pair like() const { return {{key.context(), key.extents()}, {value.context(), value.extents()}}; }
 };
 
-/// Of keys and values of layout Key, in accumulators.
+/// The gradients of keys and values of layout Key, in accumulators.
 template <class Key, class Exec>
 using PairGradient = Pair<with_element_t<dual_t<Key>, accumulator_t<typename Key::element>>, Exec>;
 

@@ -51,7 +51,7 @@ struct BlockPositions {
         auto const partition = setup.block_partition(axis);
         for (std::size_t shard = 0; shard < partition.shards(); ++shard) shards.push_back(partition.segments(shard));
     }
-    /// Of attention whose shards are those of the ranks of cp, however the setup deals sequences.
+    /// The positions for attention with one shard for each rank of cp, however the setup deals sequences.
     template <class Exec>
     BlockPositions(LayerSetup<Exec> const& setup, Sight const& seen, double scale_of_scores)
         : shards(runs_of_ranks(setup.partition())), shard_of(ShardOf::rank),

@@ -46,8 +46,8 @@ class Routes {
     [[nodiscard]] Steps const& of(std::size_t block, std::size_t i) const {
         return steps_[block * pieces_.count() + i];
     }
-    /// Of the ranks, the share that sends piece i of keys and values at a step, or of gradients: what a dry run
-    /// counts whose rank stands for all.
+    /// The share of the ranks that sends piece i of keys and values, or of gradients, at a step: a dry run whose rank
+    /// stands for all ranks counts this share.
     [[nodiscard]] double keys_sent(std::size_t step, std::size_t i) const {
         return share(i, [step](Steps const& at) { return step < at.last; });
     }

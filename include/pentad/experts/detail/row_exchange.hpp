@@ -73,7 +73,7 @@ class RowExchange {
     [[nodiscard]] View<i32 const, 2, Exec> position() const { return position_.view(); }
     /// How many rows leave.
     [[nodiscard]] std::size_t leaving() const { return leaving_; }
-    /// Of each row that leaves, token x slots() + slot.
+    /// The source of each row that leaves: token x slots() + slot.
     [[nodiscard]] View<i32 const, 1, Exec> source() const {
         return View<i32 const, 1, Exec>(source_.flat().data(), leaving_);
     }

@@ -53,7 +53,7 @@ class RowGather {
         for (std::size_t r = 0; r < ranks; ++r) rows_ += static_cast<std::size_t>(counts_[r]);
     }
 
-    /// Of all ranks.
+    /// Rows of all ranks together.
     [[nodiscard]] std::size_t rows() const { return rows_; }
     [[nodiscard]] bool is_of_one() const { return comm_->size() == 1; }
 

@@ -71,7 +71,8 @@ struct RowOrder {
     }
 };
 
-/// Of what goes from one rank to another: groups of consecutive ranks send in turn, the receiver's own group first.
+/// The part in which rows go from one rank to another: groups of consecutive ranks send in turn, the receiver's own
+/// group first.
 constexpr std::size_t part_of_rank(std::size_t from, std::size_t to, std::size_t ranks, std::size_t parts) {
     return (from * parts / ranks + parts - to * parts / ranks) % parts;
 }

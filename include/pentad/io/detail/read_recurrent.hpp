@@ -33,8 +33,8 @@ inline std::pair<double, double> read_step_limits(ConfigFields& fields) {
 }
 /// Mamba2ForCausalLM.
 inline model::Model read_mamba2(ConfigFields& fields) {
-    // How parameters and residuals are made and held, not what is computed. Of these fields the mixer of transformers
-    // does not read norm_before_gate and rms_norm.
+    // How parameters and residuals are made and held, not what is computed. The mixer of transformers reads neither
+    // norm_before_gate nor rms_norm.
     fields.neutral({"norm_before_gate", "rescale_prenorm_residual", "residual_in_fp32", "rms_norm", "time_step_floor",
                     "time_step_init_scheme", "time_step_max", "time_step_min", "time_step_rank", "time_step_scale"});
     fields.require("use_bias", false);

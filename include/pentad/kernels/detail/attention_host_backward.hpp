@@ -40,7 +40,8 @@ struct BackwardPairs {
     In* d_scores_along() const { return reinterpret_cast<In*>(d_probabilities); }
 };
 
-/// Of scores S and dP: P = 2^(S - lse) and dS = P (dP - delta) scale. Where masked both become 0, whatever they were.
+/// Probabilities P = 2^(S - lse) and gradients dS = P (dP - delta) scale, from scores S and dP. Where masked both
+/// become 0, whatever they were.
 /// @param first_distance from the first key to the first query
 template <bool masked, bool changed, class In, class Acc = sum_of<In>>
 void softmax_backward(int keys, BackwardPairs<In> const& pairs, Acc const* from, Acc const* until, Acc const* lse,

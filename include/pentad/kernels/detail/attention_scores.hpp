@@ -20,8 +20,8 @@ struct AttentionScores {
 };
 
 /// The slope of a head in ALiBi (Press, Smith and Lewis 2022, "Train short, test long", section 3): of n heads, a power
-/// of two, 2^(-8 (head + 1) / n). Of other numbers, as in the authors' code, the first have the slopes of the power
-/// below, m, and the others every second slope of 2 m.
+/// of two, 2^(-8 (head + 1) / n). Other numbers of heads follow the authors' code: the first m heads, where m is the
+/// power of two below, have the slopes of m heads, and the others every second slope of 2 m heads.
 KOKKOS_INLINE_FUNCTION double alibi_slope(i64 head, i64 heads) {
     i64 power = 1;
     while (2 * power <= heads) power *= 2;

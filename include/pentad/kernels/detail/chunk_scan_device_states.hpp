@@ -63,8 +63,8 @@ KOKKOS_INLINE_FUNCTION ChunkPlace chunk_place(ScanSizes const& sizes, i64 item) 
     return {index / sizes.heads, head, head / sizes.heads_per_group(), chunk, chunk * sizes.chunk, index};
 }
 
-/// Of tiles of keys the first that a tile of queries from `query` on sees; of a tile from `key` on, the first key that
-/// a query sees.
+/// The first tile of keys that a tile of queries from `query` on sees; and the first key that a query sees, in a tile
+/// from `key` on.
 KOKKOS_INLINE_FUNCTION int first_tile(ChunkDocuments const& documents, int query, int tile) {
     int const key = documents.first_seen(query);
     return key < 0 ? 0 : key / tile * tile;

@@ -11,9 +11,9 @@
 
 namespace pentad::kernels::detail {
 
-/// Of one head. The decay from token j to token i of an earlier and a later block is that from j to the end of its
-/// block, times that from there to i: neither exponent is positive, and each is a sum of its own, so that none is lost
-/// in the difference of two large ones.
+/// The decays of one head. The decay from token j to token i of an earlier and a later block is that from j to the end
+/// of its block, times that from there to i: neither exponent is positive, and each is a sum of its own, so that none
+/// is lost in the difference of two large ones.
 template <class Acc>
 class ChunkDecay {
   public:

@@ -43,7 +43,7 @@ PENTAD_INLINE bool is_bamba(Model const& model) {
                        [&](Block const& block) { return std::find(known.begin(), known.end(), block) != known.end(); });
 }
 
-/// Of a model with latent attention: DeepSeek-V3 where the first blocks have MLPs and all others its experts.
+/// The family of a model with latent attention: DeepSeek-V3 if the first blocks have MLPs and all others its experts.
 PENTAD_INLINE std::optional<Family> latent_family(Model const& model) {
     auto const& mixer = *model.find<LatentAttention>(0);
     if (!(mixer.sight == Sight{}) || mixer.rotary.share != 1 || mixer.norm_epsilon != LatentAttention().norm_epsilon)

@@ -63,8 +63,8 @@ class PromptQueue {
         }
         return std::min(sum, 1.0);
     }
-    /// Of without_steps from 0 to `time`, term by term: the integral of a Poisson probability of j over its mean is the
-    /// probability of more than j.
+    /// The integral of without_steps from 0 to `time`, term by term: a Poisson probability of j, integrated over its
+    /// mean, is the probability of more than j.
     [[nodiscard]] double integral(double time) const {
         if (rate_ == 0) return time;
         std::size_t const last = static_cast<std::size_t>(time / service_) + 1;

@@ -241,7 +241,8 @@ class RecomputationChain {
             chosen[part] = to;
         }
     }
-    /// Of the choices that need the least at some moment, the one that lacks least. Says whether none can fit.
+    /// The choice that lacks the least memory among the choices that each need the least at one of the moments. Says
+    /// whether none can fit.
     [[nodiscard]] RecomputationChoice least_memory() {
         RecomputationChoice best;
         best.lacking = std::numeric_limits<double>::infinity();

@@ -15,8 +15,8 @@
 
 namespace pentad::planner {
 
-/// Of choices with as much work, later stages recompute more: at the end of a step nothing hides the backward passes
-/// of the first.
+/// The difference that decides between choices of equal work: later stages recompute more, since at the end of a step
+/// nothing hides the backward passes of the first.
 inline constexpr double least_difference = 1e-5;
 
 PENTAD_INLINE std::vector<HeldPart> held_parts(Account const& account, pipeline::Schedule const& schedule,

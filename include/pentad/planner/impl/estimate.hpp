@@ -63,7 +63,7 @@ PENTAD_INLINE double synchronise(Synchronisation const& sum, Strategy const& c, 
     return seconds * (1 - rates.hardware().overlap);
 }
 
-/// Of a bucket, whose matrices are dealt out as zero/ does.
+/// The matrix work of a bucket, whose matrices are dealt out as in zero/.
 PENTAD_INLINE MatrixWork matrix_work(Bucket const& bucket, Strategy const& c) {
     MatrixWork result;
     auto const* const muon = std::get_if<model::Muon>(&c.optimizer);
