@@ -109,6 +109,9 @@ void repair_mixers(Options& o, Complaint& complaint) {
     refuse_without("ml", "--chunk", o.chunk != defaults.chunk);
 }
 
+/// Whether a weight of a loss is given, and not 0, which says that there is none.
+bool weighs(double coefficient, double usual) { return coefficient != usual && coefficient != 0; }
+
 /// Whether the routers of the model's experts have a loss that --aux-coef weighs.
 bool has_balance_loss(Options const& o) {
     auto router = o.described ? o.described->first<pentad::model::Experts>()->router : router_of(o);
@@ -124,8 +127,8 @@ void repair_router(Options& o, Complaint& complaint) {
     };
     for (auto const& [flag, is_given] : {std::pair("--top-k", o.top_k != defaults.top_k),
                                          std::pair("--moe-every", o.moe_every != defaults.moe_every),
-                                         std::pair("--aux-coef", o.aux_coef != o.usual_aux_coef),
-                                         std::pair("--z-coef", o.z_coef != o.usual_z_coef),
+                                         std::pair("--aux-coef", weighs(o.aux_coef, o.usual_aux_coef)),
+                                         std::pair("--z-coef", weighs(o.z_coef, o.usual_z_coef)),
                                          std::pair("--row-dtype", o.row_dtype != defaults.row_dtype),
                                          std::pair("--router", o.router != defaults.router),
                                          std::pair("--renormalise", !o.renormalise.empty()),
@@ -147,7 +150,7 @@ void repair_router(Options& o, Complaint& complaint) {
     if (o.rebalance_experts > 0 && o.local_steps > 0)
         leave_out("--rebalance-experts", "does not go with --local-steps: optimizer states of groups differ");
     bool has_bias = o.balance.starts_with("bias");
-    if (o.aux_coef != o.usual_aux_coef && !has_balance_loss(o))
+    if (weighs(o.aux_coef, o.usual_aux_coef) && !has_balance_loss(o))
         leave_out("--aux-coef", "is the weight of a balance loss, and the router has none");
     if (o.described) { // whose parameters a choice of balance must not change
         bool const is_described = o.described->first<pentad::model::Experts>()->router.has_bias;

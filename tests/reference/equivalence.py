@@ -31,16 +31,17 @@ MAMBA = {"state": 8, "chunk": 5}
 LATENT = {"latent-attention": "q=12,kv=16,rope=4,nope=6,v=5", "kv-heads": None}  # queries and keys of 10, values of 5
 DIRECT = {"latent-attention": "q=0,kv=9,rope=2,nope=3,v=8", "kv-heads": None}
 MOE = {"experts": 4, "top-k": 2, "aux-coef": 0.02, "z-coef": 0.002}
+NO_BALANCE_LOSS = {"aux-coef": None}
 # Routers. With an expert-ffn of its own an expert is finer than the MLP of a dense layer.
-DEEPSEEK = {**MOE, "experts": 8, "top-k": 3, "router": "sigmoid", "expert-groups": 4, "top-groups": 2, "route-scale": 2.5, "balance": "bias",
+DEEPSEEK = {**MOE, "experts": 8, "top-k": 3, "router": "sigmoid", "expert-groups": 4, "top-groups": 2, "route-scale": 2.5, "balance": "bias", **NO_BALANCE_LOSS,
             "bias-rate": 0.01, "shared-experts": 1, "expert-ffn": 24, "dense-layers": 1}
 SEQUENCE_BALANCE = {**MOE, "experts": 8, "top-k": 3, "router": "sigmoid", "balance": "sequence-aux"}
 SWITCH = {**MOE, "top-k": 1, "router": "switch"}
 BY_POSITION = {**MOE, "capacity": 0.8}
 BY_SCORE = {**MOE, "experts": 8, "capacity": 0.6, "drop": "score", "renormalise": "off"}
-EXPERT_CHOICE = {**MOE, "experts": 8, "router": "expert-choice"}
-HASH = {**MOE, "experts": 8, "router": "hash"}
-SINKHORN = {**MOE, "experts": 8, "top-k": 1, "router": "sinkhorn"}
+EXPERT_CHOICE = {**MOE, **NO_BALANCE_LOSS, "experts": 8, "router": "expert-choice"}
+HASH = {**MOE, **NO_BALANCE_LOSS, "experts": 8, "router": "hash"}
+SINKHORN = {**MOE, **NO_BALANCE_LOSS, "experts": 8, "top-k": 1, "router": "sinkhorn"}
 
 # The synchronous schedules, and numbers of chunks that they are defined for.
 SCHEDULES = {"gpipe": (1,), "1f1b": (1,), "eager-1f1b": (1,), "zb-h1": (1,), "zb-h2": (1,), "terapipe": (1,),
@@ -316,9 +317,9 @@ def random_case(draw, max_ranks):
             folding = f"--expert-mesh ep={experts_on},etp={width}"
         experts = experts_on * draw.randint(1, 3)
         model |= {**MOE, "experts": experts, "top-k": draw.randint(1, min(3, experts)), "moe-every": draw.choice((1, 1, min(2, model["layers"])))}
-        model |= draw.choice(({}, {}, {"router": "sigmoid", "balance": "bias", "bias-rate": 0.01}, {"router": "sigmoid", "balance": "bias", "bias-rate": 0.05, "bias-step": "proportional"},
+        model |= draw.choice(({}, {}, {**NO_BALANCE_LOSS, "router": "sigmoid", "balance": "bias", "bias-rate": 0.01}, {**NO_BALANCE_LOSS, "router": "sigmoid", "balance": "bias", "bias-rate": 0.05, "bias-step": "proportional"},
                               {"router": "sigmoid", "balance": "sequence-aux"}, {"router": "switch", "top-k": 1},
-                              {"router": "hash"}, {"router": "expert-choice"}, {"router": "sinkhorn", "top-k": 1}, {"balance": "sequence-aux", "renormalise": "off"}))
+                              {**NO_BALANCE_LOSS, "router": "hash"}, {**NO_BALANCE_LOSS, "router": "expert-choice"}, {**NO_BALANCE_LOSS, "router": "sinkhorn", "top-k": 1}, {"balance": "sequence-aux", "renormalise": "off"}))
         if draw.random() < 0.3 and model.get("router") != "expert-choice":
             model |= {"capacity": draw.choice((0.5, 0.8, 1.25)), "drop": draw.choice(("position", "score"))}
         if draw.random() < 0.3:
